@@ -45,7 +45,10 @@ RESULTS = Path(__file__).parent / "results.json"
 def main(names: list[str]) -> int:
     """Run, print the table, and write results.json when everything was run."""
     if unknown := [name for name in names if name not in NAMES]:
-        print(f"there is no benchmark {unknown[0]!r}; known: {', '.join(NAMES)}", file=sys.stderr)
+        print(
+            f"there is no benchmark {unknown[0]!r}; known: {', '.join(NAMES)}",
+            file=sys.stderr,
+        )
         return 2
     ratios = [
         ratio
@@ -54,7 +57,10 @@ def main(names: list[str]) -> int:
     ]
     Console(width=None if sys.stdout.isatty() else 120).print(_table(ratios))
     if not names:
-        found = {"python": platform.python_version(), "ratios": [asdict(r) for r in ratios]}
+        found = {
+            "python": platform.python_version(),
+            "ratios": [asdict(r) for r in ratios],
+        }
         RESULTS.write_text(json.dumps(found, indent=1) + "\n")
     return 0 if all(ratio.good for ratio in ratios) else 1
 
@@ -62,9 +68,15 @@ def main(names: list[str]) -> int:
 def _table(ratios: list[Ratio]) -> Table:
     table = Table("what, against", "ours", "theirs", "ratio (quartiles)", "limit")
     for r in ratios:
-        limit = "" if r.limit is None else f"{r.limit:.2f} {'good' if r.good else 'EXCEEDED'}"
+        limit = (
+            ""
+            if r.limit is None
+            else f"{r.limit:.2f} {'good' if r.good else 'EXCEEDED'}"
+        )
         ratio = f"{r.ratio:.3f} ({r.low:.3f} to {r.high:.3f})"
-        table.add_row(r.name, _amount(r.ours, r.unit), _amount(r.theirs, r.unit), ratio, limit)
+        table.add_row(
+            r.name, _amount(r.ours, r.unit), _amount(r.theirs, r.unit), ratio, limit
+        )
     return table
 
 

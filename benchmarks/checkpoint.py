@@ -29,7 +29,10 @@ def run() -> list[Ratio]:
     }
     state = {
         "network": weights,
-        "optimizer.default": {"rule": str(rules.rule("adam", lr=1e-3)), "state": moments},
+        "optimizer.default": {
+            "rule": str(rules.rule("adam", lr=1e-3)),
+            "state": moments,
+        },
     }
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         ours, theirs = Path(folder) / "ours", Path(folder) / "theirs"
@@ -44,7 +47,9 @@ def run() -> list[Ratio]:
             compare(
                 "read a checkpoint, plain files",
                 lambda: checkpoint.read(ours),
-                lambda: [np.fromfile(file, np.uint8) for file in sorted(theirs.iterdir())],
+                lambda: [
+                    np.fromfile(file, np.uint8) for file in sorted(theirs.iterdir())
+                ],
                 pairs=9,
                 limit=READ_LIMIT,
             ),

@@ -47,13 +47,19 @@ def _contest(
         )
 
     generator = np.random.default_rng(0)
-    arrays = [generator.normal(size=shape).astype(np.float32) for shape in (x_shape, kernel)]
+    arrays = [
+        generator.normal(size=shape).astype(np.float32) for shape in (x_shape, kernel)
+    ]
     limit = 1.1 if groups == 1 and stride == 1 else 1.0
     name = f"convolution on JAX, {name}"
-    return compare(name, _step(ours, arrays), _step(theirs, arrays), pairs=10, limit=limit)
+    return compare(
+        name, _step(ours, arrays), _step(theirs, arrays), pairs=10, limit=limit
+    )
 
 
-def _step(function: Callable[..., Any], arrays: list[np.ndarray]) -> Callable[[], object]:
+def _step(
+    function: Callable[..., Any], arrays: list[np.ndarray]
+) -> Callable[[], object]:
     @jax.jit
     def step(x: Any, weight: Any) -> Any:
         y, pull = jax.vjp(function, x, weight)

@@ -57,7 +57,9 @@ class Member:
         drawn = []
         for entry in zoo.find(self.name).inputs_for(**self.settings):
             lead = 0 if entry.below is not None else 1
-            is_sized = self.size is not None and len(entry.shape) == lead + len(self.size)
+            is_sized = self.size is not None and len(entry.shape) == lead + len(
+                self.size
+            )
             shape = (*entry.shape[:lead], *self.size) if is_sized else entry.shape
             drawn.append(zoo.Input(shape, entry.below).draw(generator, self.batch))
         return tuple(drawn)
@@ -110,10 +112,14 @@ MEMBERS = (
     Member("attention_unet", (32, 32, 32), batch=1),
     Member("residual_unet", (32, 32, 32)),
     Member("segresnet", (32, 32, 32), batch=1),
-    Member("dynunet", (32, 32, 32), {"kernel_size": (3,) * 4, "strides": (1, 2, 2, 2)}, 1),
+    Member(
+        "dynunet", (32, 32, 32), {"kernel_size": (3,) * 4, "strides": (1, 2, 2, 2)}, 1
+    ),
     Member("nnunet", (32, 32, 32), _FOUR_STAGES, 1),
     Member("vnet", (32, 32, 32), batch=1),
-    Member("unetr", (32, 32, 32), {"img_size": 32, "hidden_size": 192, "mlp_dim": 768}, 1),
+    Member(
+        "unetr", (32, 32, 32), {"img_size": 32, "hidden_size": 192, "mlp_dim": 768}, 1
+    ),
     Member("swin_unetr", (64, 64, 64), {"feature_size": 12}, 1),
     Member("unet", (96, 96)),
     Member("encoder_unet", (96, 96), _SMALL_ENCODER),
@@ -127,7 +133,12 @@ MEMBERS = (
     Member(
         "samvit_base_patch16",
         (224, 224),
-        {"image_size": 224, "embed_dim": 192, "depth": 4, "global_attn_indexes": (1, 3)},
+        {
+            "image_size": 224,
+            "embed_dim": 192,
+            "depth": 4,
+            "global_attn_indexes": (1, 3),
+        },
         1,
     ),
     Member("ddpm_small"),
@@ -192,7 +203,12 @@ def run() -> list[Ratio]:
 def as_line(row: Row) -> str:
     """Return a row of the documentation's table."""
     ratios = (f"{row.ratio(backend):.2f}" for backend in BACKENDS[1:])
-    cells = (row.name, f"{row.step['torch'] * 1e3:.0f}", *ratios, f"{row.first['jax']:.0f}")
+    cells = (
+        row.name,
+        f"{row.step['torch'] * 1e3:.0f}",
+        *ratios,
+        f"{row.first['jax']:.0f}",
+    )
     return f"| {' | '.join(cells)} |"
 
 
@@ -210,7 +226,9 @@ def measure(member: Member) -> Row:
             break
         for name, step in steps.items():
             times[name].append(_seconds(step))
-    return Row(member.name, first, {name: statistics.median(t) for name, t in times.items()})
+    return Row(
+        member.name, first, {name: statistics.median(t) for name, t in times.items()}
+    )
 
 
 def _step(name: str, member: Member, inputs: tuple[Any, ...]) -> Any:
@@ -239,7 +257,11 @@ def _in_process(name: str, index: int) -> Row:
     """Measure one member in a fresh process with one thread."""
     command = [sys.executable, "-m", "benchmarks.families", str(index)]
     done = subprocess.run(
-        command, env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, text=True, check=True
+        command,
+        env=os.environ | ONE_THREAD,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
     return Row(**json.loads(done.stdout.splitlines()[-1]))
 

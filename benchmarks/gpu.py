@@ -87,10 +87,14 @@ class Runner:
         seconds: How long all steps may take.
     """
 
-    def __init__(self, kind: str, lines: Any, log: Any, seconds: float, site: str | None) -> None:
+    def __init__(
+        self, kind: str, lines: Any, log: Any, seconds: float, site: str | None
+    ) -> None:
         self.kind, self.lines, self.log = kind, lines, log
         self.end = self.timing = time.monotonic() + seconds
-        self.path = os.pathsep.join(filter(None, [str(ROOT), site, os.environ.get("PYTHONPATH")]))
+        self.path = os.pathsep.join(
+            filter(None, [str(ROOT), site, os.environ.get("PYTHONPATH")])
+        )
         self.records: dict[str, list[Record]] = {}
         self._events: queue.Queue[tuple[Child, Record | None]] = queue.Queue()
 
@@ -122,7 +126,9 @@ class Runner:
 
     def _start(self, name: str) -> Child:
         entry = STEPS[name]
-        environment = os.environ | SHARED | {"PYTHONPATH": self.path} | dict(entry.environment)
+        environment = (
+            os.environ | SHARED | {"PYTHONPATH": self.path} | dict(entry.environment)
+        )
         process = subprocess.Popen(
             self.command(name),
             cwd=ROOT,
@@ -133,14 +139,25 @@ class Runner:
             text=True,
             start_new_session=True,
         )
-        limit = min(time.monotonic() + entry.seconds, self.end if entry.is_timed else self.timing)
+        limit = min(
+            time.monotonic() + entry.seconds,
+            self.end if entry.is_timed else self.timing,
+        )
         child = Child(name, entry, process, limit)
         threading.Thread(target=self._read, args=(child,), daemon=True).start()
         return child
 
     def command(self, name: str) -> list[str]:
         """Return the command of a step."""
-        return [sys.executable, "-m", "benchmarks.gpu", "--step", name, "--device", self.kind]
+        return [
+            sys.executable,
+            "-m",
+            "benchmarks.gpu",
+            "--step",
+            name,
+            "--device",
+            self.kind,
+        ]
 
     def _read(self, child: Child) -> None:
         with child.process.stdout as output:
@@ -244,7 +261,15 @@ def fetch(folder: Path) -> None:
     constraints = {"PIP_CONSTRAINT": build, "PIP_BUILD_CONSTRAINT": build}
     chainer = [*pip, "wheel", "-q", "--no-deps", "-w", str(folder), "chainer==7.8.1"]
     subprocess.run(chainer, check=True, env=os.environ | constraints)
-    download = [*pip, "download", "-q", "--no-deps", "--only-binary=:all:", "-d", str(folder)]
+    download = [
+        *pip,
+        "download",
+        "-q",
+        "--no-deps",
+        "--only-binary=:all:",
+        "-d",
+        str(folder),
+    ]
     download += ["--python-version=3.12", "--implementation=cp", *platforms, *others]
     subprocess.run(download, check=True)
     size = sum(path.stat().st_size for path in folder.glob("*.whl"))
@@ -317,14 +342,28 @@ def missed(records: Iterable[Record]) -> bool:
 
 def main(words: Sequence[str]) -> int:
     """Run the steps, print and write their records; 1 if one failed or missed its goal."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu", description=__doc__
+    )
     parser.add_argument("--device", choices=KINDS, default="gpu")
-    parser.add_argument("--minutes", type=float, default=8.0, help="for all steps together")
-    parser.add_argument("--jobs", type=int, default=len(STEPS), help="steps at the same time")
-    parser.add_argument("--out", type=Path, default=OUT, help="without .jsonl, .md and .log")
-    parser.add_argument("--only", action="append", help="steps whose name contains this")
-    parser.add_argument("--wheels", type=Path, default=WHEELS, help="packages that are missing")
-    parser.add_argument("--fetch", action="store_true", help="only download these wheels")
+    parser.add_argument(
+        "--minutes", type=float, default=8.0, help="for all steps together"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=len(STEPS), help="steps at the same time"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=OUT, help="without .jsonl, .md and .log"
+    )
+    parser.add_argument(
+        "--only", action="append", help="steps whose name contains this"
+    )
+    parser.add_argument(
+        "--wheels", type=Path, default=WHEELS, help="packages that are missing"
+    )
+    parser.add_argument(
+        "--fetch", action="store_true", help="only download these wheels"
+    )
     parser.add_argument("--step", help=argparse.SUPPRESS)
     chosen = parser.parse_args(words)
     if chosen.step:

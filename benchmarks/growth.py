@@ -66,7 +66,10 @@ def measured() -> Measured:
         found[contestant] = {}
         for size in sizes:
             command = [sys.executable, "-m", "benchmarks.growth", contestant, str(size)]
-            environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+            environment = os.environ | {
+                "OMP_NUM_THREADS": "1",
+                "OPENBLAS_NUM_THREADS": "1",
+            }
             done = subprocess.run(
                 command, check=True, text=True, stdout=subprocess.PIPE, env=environment
             )
@@ -88,7 +91,9 @@ def slopes(found: Measured) -> list[Ratio]:
             ratios.append(_slope(f"{what}: time", seconds, FROM, limit, "s"))
             memory = {size: amounts[what][1] for size, amounts in by_size.items()}
             if all(memory[size] > 2**20 for size in memory if size >= FROM_FOR_BYTES):
-                ratios.append(_slope(f"{what}: memory", memory, FROM_FOR_BYTES, limit, "bytes"))
+                ratios.append(
+                    _slope(f"{what}: memory", memory, FROM_FOR_BYTES, limit, "bytes")
+                )
     return [ratio for ratio in ratios if ratio is not None]
 
 
@@ -102,7 +107,9 @@ def _slope(
     fitted = statistics.linear_regression(*zip(*points, strict=True)).slope
     between = [(y - b) / (x - a) for (a, b), (x, y) in pairwise(points)]
     largest, smallest = amounts[sizes[-1]], amounts[sizes[0]]
-    return Ratio(name, largest, smallest, fitted, min(between), max(between), limit, unit)
+    return Ratio(
+        name, largest, smallest, fitted, min(between), max(between), limit, unit
+    )
 
 
 # What one process measures
@@ -134,10 +141,15 @@ def _network(name: str, depth: int) -> Amounts:
     backend = backends.get(name)
     make = Chain.on(name)
     rng = np.random.default_rng(0)
-    batch = rng.standard_normal((SAMPLES, WIDTH), np.float32), rng.integers(0, WIDTH, SAMPLES)
+    batch = (
+        rng.standard_normal((SAMPLES, WIDTH), np.float32),
+        rng.integers(0, WIDTH, SAMPLES),
+    )
     _train(backend, make(2), batch)  # what the first of anything costs is not growth
     zoo.outline(Chain, (WIDTH,), depth=2)
-    amounts = {f"outline, {name}": amount(lambda: zoo.outline(Chain, (WIDTH,), depth=depth))}
+    amounts = {
+        f"outline, {name}": amount(lambda: zoo.outline(Chain, (WIDTH,), depth=depth))
+    }
     amounts[f"build, {name}"] = amount(lambda: make(depth))
     network = make(depth)
     state = network.neutral_state()
@@ -145,7 +157,9 @@ def _network(name: str, depth: int) -> Amounts:
     optimizer = backend.optimizer(rule("sgd", lr=0.01), network)
     first = lambda: optimizer.update(_loss, *batch)  # noqa: E731
     amounts[f"first step, {name}"] = amount(first, repeats=1)
-    amounts[f"step, {name}"] = amount(lambda: float(backend.numpy(optimizer.update(_loss, *batch))))
+    amounts[f"step, {name}"] = amount(
+        lambda: float(backend.numpy(optimizer.update(_loss, *batch)))
+    )
     return amounts
 
 
@@ -163,10 +177,15 @@ def _by_hand(depth: int) -> Amounts:
     import jax.numpy as jnp
 
     rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((SAMPLES, WIDTH), np.float32), rng.integers(0, WIDTH, SAMPLES)
+    x, y = (
+        rng.standard_normal((SAMPLES, WIDTH), np.float32),
+        rng.integers(0, WIDTH, SAMPLES),
+    )
     layers = []
     for _ in range(depth):
-        layers.append((rng.standard_normal((WIDTH, WIDTH), np.float32), np.zeros(WIDTH, "f4")))
+        layers.append(
+            (rng.standard_normal((WIDTH, WIDTH), np.float32), np.zeros(WIDTH, "f4"))
+        )
 
     def loss(layers: Any, x: Any, y: Any) -> Any:
         for weight, bias in layers:
@@ -205,7 +224,9 @@ def _nest(name: str, leaves: int) -> Amounts:
     for group in range(leaves // 10):
         pairs = []
         for _ in range(5):
-            pairs.append({key: backend.array(np.ones((8, 3), np.float32)) for key in "xy"})
+            pairs.append(
+                {key: backend.array(np.ones((8, 3), np.float32)) for key in "xy"}
+            )
         groups[f"group{group}"] = pairs
 
     def both() -> None:
@@ -254,16 +275,30 @@ def draw(found: Measured, path: Path) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "growth"
     from matplotlib import pyplot
 
-    panels = ("outline", "build", "load", "first step", "step", "compare", "scatter and gather")
+    panels = (
+        "outline",
+        "build",
+        "load",
+        "first step",
+        "step",
+        "compare",
+        "scatter and gather",
+    )
     figure, axes = pyplot.subplots(2, 4, figsize=(12, 6), layout="constrained")
     for axis, panel in zip(axes.flat, panels, strict=False):
         lines = _lines(found, panel)
         for label, points in lines.items():
-            axis.loglog(*zip(*points, strict=True), marker="o", markersize=3, label=label)
-        highest = max((points for points in lines.values()), key=lambda points: points[-1][1])
+            axis.loglog(
+                *zip(*points, strict=True), marker="o", markersize=3, label=label
+            )
+        highest = max(
+            (points for points in lines.values()), key=lambda points: points[-1][1]
+        )
         last, seconds = highest[-1]
         sizes = [size for size, _ in highest if size >= FROM] or [last]
-        axis.loglog(sizes, [3 * seconds * size / last for size in sizes], "k:", label="linear")
+        axis.loglog(
+            sizes, [3 * seconds * size / last for size in sizes], "k:", label="linear"
+        )
         axis.set_title(panel)
         axis.set_xlabel("leaves" if panel.startswith("scatter") else "layers")
         axis.set_ylabel("processor time, s")

@@ -34,7 +34,8 @@ LIMIT = 0.95
 def _mlp() -> torch.nn.Module:
     sizes = [3072, 2048, 2048]
     layers = [
-        [torch.nn.Linear(*pair), torch.nn.ReLU()] for pair in zip(sizes, sizes[1:], strict=False)
+        [torch.nn.Linear(*pair), torch.nn.ReLU()]
+        for pair in zip(sizes, sizes[1:], strict=False)
     ]
     return torch.nn.Sequential(
         *(each for pair in layers for each in pair), torch.nn.Linear(sizes[-1], 10)
@@ -49,8 +50,12 @@ NETWORKS = {
 
 def run() -> list[Ratio]:
     """Ratios of times, as the first process saw them."""
-    command, environment = launched("mpi", 2, ["benchmarks.heat_peer"], environment=os.environ)
-    done = subprocess.run(command, env=environment, check=True, text=True, stdout=subprocess.PIPE)
+    command, environment = launched(
+        "mpi", 2, ["benchmarks.heat_peer"], environment=os.environ
+    )
+    done = subprocess.run(
+        command, env=environment, check=True, text=True, stdout=subprocess.PIPE
+    )
     line = next(line for line in done.stdout.splitlines() if line.startswith("[{"))
     return [Ratio(**each) for each in json.loads(line)]
 

@@ -33,7 +33,9 @@ def _hooks(name: str) -> Ratio:
     loss = in_replicas(lambda network, x, y: network.nn.cross_entropy(network(x), y))
     _, gradients = optimizer.gradients(loss, *backend.prepare(batch, network))
     optimizer.updated = tuple(gradients)
-    bytes_ = [value for key, value in network.neutral_state().items() if key in gradients]
+    bytes_ = [
+        value for key, value in network.neutral_state().items() if key in gradients
+    ]
     elsewhere = [np.empty_like(value) for value in bytes_]
 
     handed_over = [
@@ -69,7 +71,9 @@ def _memory(name: str) -> list[Ratio]:
     one, three = _in_another_process(name, 1), _in_another_process(name, 3)
     what = f"bytes, {name}, the parameters':"
     return [
-        _bytes(f"{what} two more replicas", three["peak"] - one["peak"], size, limit=5.0),
+        _bytes(
+            f"{what} two more replicas", three["peak"] - one["peak"], size, limit=5.0
+        ),
         _bytes(
             f"{what} growth of three replicas over {STEPS} steps",
             three["late"] - three["early"],
@@ -98,7 +102,9 @@ _LARGE = {"in_features": 512, "hidden": (2048, 2048), "out_features": 512}
 def print_memory(name: str, replicas: int) -> None:
     """Print as JSON this process's resident bytes after some steps, after many, and the most."""
     backend = backends.get(name)
-    network = DataParallel(zoo.build("mlp", backend=name, **_LARGE), [DEVICES[name]] * replicas)
+    network = DataParallel(
+        zoo.build("mlp", backend=name, **_LARGE), [DEVICES[name]] * replicas
+    )
     optimizer = backend.optimizer(rule("sgd", lr=0.001), network)
     x = np.zeros((3, 512), np.float32)
     found = {}

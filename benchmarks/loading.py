@@ -37,4 +37,6 @@ def _one(name: str, samples: data.Samples, limit: float | None) -> Ratio:
         for _ in loader.batches(next(epochs)):
             pass
 
-    return compare(f"an epoch of {name} in batches, slicing", ours, theirs, pairs=60, limit=limit)
+    return compare(
+        f"an epoch of {name} in batches, slicing", ours, theirs, pairs=60, limit=limit
+    )

@@ -35,7 +35,10 @@ ADDRESSES = ("10.77.0.1", "10.77.0.2")
 MTU = 9000  # bytes of a packet; fewer packets are less work for a program
 QUEUE = 0.2  # seconds of sending that may wait; what comes on top is dropped, as on a real link
 TUN = Path("/dev/net/tun")
-_DENIED = ("Operation not permitted", "Permission denied")  # the system's words, and those of ip
+_DENIED = (
+    "Operation not permitted",
+    "Permission denied",
+)  # the system's words, and those of ip
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 
 
@@ -80,11 +83,17 @@ def link(round_trip: float = 0.05, rate: float = 100e6) -> Iterator[Nodes]:
         if len(names) != 2:
             said = program.stderr.read()
             denied = any(words in said for words in _DENIED)
-            raise LinkNotAllowed(said.strip().splitlines()[-1]) if denied else RuntimeError(said)
+            raise (
+                LinkNotAllowed(said.strip().splitlines()[-1])
+                if denied
+                else RuntimeError(said)
+            )
         yield Nodes((names[0], names[1]))
     finally:
         with contextlib.suppress(subprocess.TimeoutExpired, BrokenPipeError):
-            program.communicate(timeout=120)  # the end of its input, at which it cleans up
+            program.communicate(
+                timeout=120
+            )  # the end of its input, at which it cleans up
         program.kill()
         program.wait()
         remove_stale()
@@ -97,7 +106,9 @@ def link(round_trip: float = 0.05, rate: float = 100e6) -> Iterator[Nodes]:
 def namespaces() -> list[str]:
     """Those of all links."""
     return [
-        line.split()[0] for line in _ip("netns", "list").splitlines() if line.startswith(f"{NAME}-")
+        line.split()[0]
+        for line in _ip("netns", "list").splitlines()
+        if line.startswith(f"{NAME}-")
     ]
 
 
@@ -118,7 +129,9 @@ def remove(name: str) -> None:
 
 
 def _ip(*arguments: str) -> str:
-    done = subprocess.run(["ip", *arguments], text=True, capture_output=True, timeout=120)
+    done = subprocess.run(
+        ["ip", *arguments], text=True, capture_output=True, timeout=120
+    )
     if done.returncode:
         raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
     return done.stdout
@@ -163,7 +176,9 @@ def serve(delay: float, rate: float) -> None:
     names = [f"{NAME}-{os.getpid()}-{node}" for node in range(2)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        ends = [_end(name, address) for name, address in zip(names, ADDRESSES, strict=True)]
+        ends = [
+            _end(name, address) for name, address in zip(names, ADDRESSES, strict=True)
+        ]
         print(*names, flush=True)
         _pass_on(ends, delay, rate)
     finally:
@@ -179,7 +194,9 @@ def _end(name: str, address: str) -> int:
     _ip("netns", "add", name)
     end = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     here = f"dl{name.removeprefix(NAME)}".replace("-", "_")
-    fcntl.ioctl(end, _TUNSETIFF, struct.pack("16sH", here.encode(), _IFF_TUN | _IFF_NO_PI))
+    fcntl.ioctl(
+        end, _TUNSETIFF, struct.pack("16sH", here.encode(), _IFF_TUN | _IFF_NO_PI)
+    )
     _ip("link", "set", "dev", here, "netns", name, "name", DEVICE)
     _ip("-n", name, "address", "add", f"{address}/24", "dev", DEVICE)
     _ip("-n", name, "link", "set", "dev", DEVICE, "mtu", str(MTU), "up")
@@ -205,7 +222,9 @@ def _pass_on(ends: Sequence[int], delay: float, rate: float) -> None:
                     ways[source][0].take(os.read(source, MTU), time.monotonic())
         for way, sink in ways.values():
             for packet in way.arrived(time.monotonic()):
-                with contextlib.suppress(BlockingIOError):  # its queue is full: a packet is lost
+                with contextlib.suppress(
+                    BlockingIOError
+                ):  # its queue is full: a packet is lost
                     os.write(sink, packet)
 
 

@@ -24,7 +24,8 @@ REPEATS = 5  # of one contest, so that the clock's own time does not count
 def run() -> list[Ratio]:
     """Compare tensors with PyTorch and a loop, and JAX's and NumPy's arrays with JAX's trees."""
     tensors, arrays, host = (
-        _nest(leaf) for leaf in (lambda: torch.randn(8, 3), lambda: jnp.ones((8, 3)), _on_host)
+        _nest(leaf)
+        for leaf in (lambda: torch.randn(8, 3), lambda: jnp.ones((8, 3)), _on_host)
     )
     of_torch, of_jax = (
         (lambda: _ours(tensors, backends.get("torch"))),
@@ -34,7 +35,11 @@ def run() -> list[Ratio]:
         _contest("torch.nn.parallel", of_torch(), _of_torch(tensors), limit=1.0),
         _contest("jax.tree", of_jax, _of_jax_tree(arrays, jnp.concatenate), limit=1.0),
         _contest("by hand for this nest, torch", of_torch(), _by_hand(tensors)),
-        _contest("jax.tree, NumPy arrays", _ours(host, None), _of_jax_tree(host, np.concatenate)),
+        _contest(
+            "jax.tree, NumPy arrays",
+            _ours(host, None),
+            _of_jax_tree(host, np.concatenate),
+        ),
     ]
 
 
@@ -43,11 +48,16 @@ def _on_host() -> np.ndarray:
 
 
 def _nest(leaf: Callable[[], Any]) -> dict:
-    return {f"group{i}": [{"x": leaf(), "y": leaf()} for _ in range(5)] for i in range(10)}
+    return {
+        f"group{i}": [{"x": leaf(), "y": leaf()} for _ in range(5)] for i in range(10)
+    }
 
 
 def _contest(
-    name: str, ours: Callable[[], object], theirs: Callable[[], object], limit: float | None = None
+    name: str,
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    limit: float | None = None,
 ) -> Ratio:
     def repeated(function: Callable[[], object]) -> Callable[[], object]:
         return lambda: [function() for _ in range(REPEATS)]
@@ -99,21 +109,32 @@ def _by_hand(nest: dict) -> Callable[[], object]:
 
     def both() -> object:
         shares = [
-            {k: [{n: share(t, i) for n, t in d.items()} for d in v] for k, v in nest.items()}
+            {
+                k: [{n: share(t, i) for n, t in d.items()} for d in v]
+                for k, v in nest.items()
+            }
             for i in (0, 1)
         ]
         first, second = shares
         return {
-            k: [{n: torch.cat([t, second[k][j][n]]) for n, t in d.items()} for j, d in enumerate(v)]
+            k: [
+                {n: torch.cat([t, second[k][j][n]]) for n, t in d.items()}
+                for j, d in enumerate(v)
+            ]
             for k, v in first.items()
         }
 
     return both
 
 
-def _of_jax_tree(nest: dict, concatenate: Callable[[list], Any]) -> Callable[[], object]:
+def _of_jax_tree(
+    nest: dict, concatenate: Callable[[list], Any]
+) -> Callable[[], object]:
     def both() -> object:
-        first, second = jax.tree.map(lambda x: x[:4], nest), jax.tree.map(lambda x: x[4:], nest)
+        first, second = (
+            jax.tree.map(lambda x: x[:4], nest),
+            jax.tree.map(lambda x: x[4:], nest),
+        )
         return jax.tree.map(lambda a, b: concatenate([a, b]), first, second)
 
     return both

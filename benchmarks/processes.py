@@ -24,15 +24,23 @@ from deliralike.parallel import ProcessGroup
 
 NETWORKS = {
     "ResNet-18": ("resnet18", {"num_classes": 10}, (3, 32, 32)),
-    "MLP": ("mlp", {"in_features": 3072, "hidden": (2048, 2048), "out_features": 10}, (3072,)),
+    "MLP": (
+        "mlp",
+        {"in_features": 3072, "hidden": (2048, 2048), "out_features": 10},
+        (3072,),
+    ),
 }
 LIMIT = 1.02  # of gradients during backward
 
 
 def run() -> list[Ratio]:
     """Ratios of times, as the first process saw them."""
-    command, environment = launched("torch", 2, ["benchmarks.processes"], environment=os.environ)
-    done = subprocess.run(command, env=environment, check=True, text=True, stdout=subprocess.PIPE)
+    command, environment = launched(
+        "torch", 2, ["benchmarks.processes"], environment=os.environ
+    )
+    done = subprocess.run(
+        command, env=environment, check=True, text=True, stdout=subprocess.PIPE
+    )
     line = next(line for line in done.stdout.splitlines() if line.startswith("["))
     return [Ratio(**each) for each in json.loads(line)]
 
@@ -43,7 +51,10 @@ def main() -> None:
     ratios = []
     for title, (name, settings, shape) in NETWORKS.items():
         rng = np.random.default_rng(processes.rank)
-        batch = rng.normal(size=(32, *shape)).astype(np.float32), rng.integers(0, 10, 32)
+        batch = (
+            rng.normal(size=(32, *shape)).astype(np.float32),
+            rng.integers(0, 10, 32),
+        )
         for when, keywords, limit in (
             ("during backward", {}, LIMIT),
             ("after backward", None, None),
@@ -60,10 +71,16 @@ def main() -> None:
 
 
 def _ours(
-    processes: ProcessGroup, name: str, settings: dict, batch: tuple, keywords: dict | None
+    processes: ProcessGroup,
+    name: str,
+    settings: dict,
+    batch: tuple,
+    keywords: dict | None,
 ) -> Callable[[], float]:
     network = zoo.build(name, backend="torch", **settings)
-    network = DistributedDataParallel(network, processes, buffers="root", in_backward=keywords)
+    network = DistributedDataParallel(
+        network, processes, buffers="root", in_backward=keywords
+    )
     optimizer = network.backend.optimizer(rule("sgd", lr=0.01, momentum=0.9), network)
     return lambda: network.backend.number(optimizer.update(_loss, *batch))
 

@@ -47,20 +47,31 @@ def run() -> list[Ratio]:
 def _memory(name: str, peak: float) -> Ratio:
     share = peak / MEMORY
     return Ratio(
-        f"memory of it with {name}, allowed", peak, MEMORY, share, share, share, 1.0, "bytes"
+        f"memory of it with {name}, allowed",
+        peak,
+        MEMORY,
+        share,
+        share,
+        share,
+        1.0,
+        "bytes",
     )
 
 
 def _in_process(what: str, name: str) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.proof", what, name]
     return json.loads(
-        subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+        subprocess.run(
+            command, check=True, capture_output=True, text=True
+        ).stdout.splitlines()[-1]
     )
 
 
 def _batch() -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(0)
-    return random.standard_normal((BATCH, 3, SIZE, SIZE)), random.integers(0, 1000, BATCH)
+    return random.standard_normal((BATCH, 3, SIZE, SIZE)), random.integers(
+        0, 1000, BATCH
+    )
 
 
 def _network(name: str):

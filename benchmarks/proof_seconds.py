@@ -29,7 +29,9 @@ WANTED = {
 }
 SAMPLES = 4
 GRAY = ("lenet", "resnet8")  # networks of one channel
-SETTINGS = {"googlenet": {"aux_logits": False}}  # whose outputs are one array in training, too
+SETTINGS = {
+    "googlenet": {"aux_logits": False}
+}  # whose outputs are one array in training, too
 
 
 def run() -> list[Ratio]:
@@ -37,7 +39,9 @@ def run() -> list[Ratio]:
     found = []
     for name, (network, size, backend, wanted) in WANTED.items():
         command = [sys.executable, "-m", "benchmarks.proof_seconds", name]
-        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        printed = subprocess.run(
+            command, check=True, capture_output=True, text=True
+        ).stdout
         seconds = json.loads(printed.splitlines()[-1])
         ratio = seconds / wanted
         title = f"{network} of {size} pixels on {backend} proved, wanted"
@@ -52,7 +56,10 @@ def proved(name: str) -> float:
 
     network, size, backend, _ = WANTED[name]
     settings = SETTINGS.get(network, {})
-    sides = [zoo.build(network, backend=one, seed=0, **settings) for one in ("torch", backend)]
+    sides = [
+        zoo.build(network, backend=one, seed=0, **settings)
+        for one in ("torch", backend)
+    ]
     generator = np.random.default_rng(0)
     channels = 1 if network in GRAY else 3
     shape = SAMPLES, channels, size, size

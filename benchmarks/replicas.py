@@ -21,7 +21,11 @@ from benchmarks.timing import Ratio, compare_fresh
 from deliralike import DataParallel, backends, in_replicas, zoo
 from deliralike.optim.rules import rule
 
-DEVICES = {"torch": ["cpu", "cpu"], "chainer": ["@numpy", "@numpy"], "jax": ["cpu", "cpu:1"]}
+DEVICES = {
+    "torch": ["cpu", "cpu"],
+    "chainer": ["@numpy", "@numpy"],
+    "jax": ["cpu", "cpu:1"],
+}
 # A throughput of at least 1.05 and 1.8 times the single replica's; JAX's virtual devices are for
 # tests: reported.
 LIMITS = {"torch": 1 / 1.05, "chainer": 1 / 1.8, "jax": None}
@@ -39,7 +43,9 @@ def run() -> list[Ratio]:
 
 def _batch() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    return rng.normal(size=(32, 3, 64, 64)).astype(np.float32), rng.integers(0, 1000, 32)
+    return rng.normal(size=(32, 3, 64, 64)).astype(np.float32), rng.integers(
+        0, 1000, 32
+    )
 
 
 def _loss(network, images, labels):
@@ -87,7 +93,11 @@ def _on_gpu() -> list[Ratio]:
 
     A single GPU is taken twice.
     """
-    found = [device for device in backends.get("torch").devices() if device.startswith("cuda")]
+    found = [
+        device
+        for device in backends.get("torch").devices()
+        if device.startswith("cuda")
+    ]
     if not found:
         return []
     devices = found if len(found) > 1 else found * 2
@@ -134,14 +144,20 @@ def _against_processes() -> Ratio:
 
     with torch_processes.two_processes(*_batch()) as theirs:
         what = "ResNet-18 step, torch: two replicas, two gloo processes"
-        return compare_fresh(what, lambda: (_step("torch", True), theirs), rounds=3, pairs=8)
+        return compare_fresh(
+            what, lambda: (_step("torch", True), theirs), rounds=3, pairs=8
+        )
 
 
 def _in_another_process(name: str) -> list[Ratio]:
     code = f"from benchmarks import replicas; replicas.print_one({name!r})"
     environment = os.environ | {VIRTUAL: "2"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, check=True, text=True, stdout=subprocess.PIPE
+        [sys.executable, "-c", code],
+        env=environment,
+        check=True,
+        text=True,
+        stdout=subprocess.PIPE,
     )
     return [Ratio(**json.loads(done.stdout.splitlines()[-1]))]
 

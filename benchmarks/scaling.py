@@ -34,7 +34,10 @@ RANKS = (1, 2, 4)
 BATCH = 64
 ROUNDS, STEPS, WARMUP = 2, 4, 1
 SMALL, LARGE = 1, 2**22  # float32 numbers
-WHEN = {"during backward": {}, "after backward": None}  # what DistributedDataParallel is told
+WHEN = {
+    "during backward": {},
+    "after backward": None,
+}  # what DistributedDataParallel is told
 
 Times = Mapping[str, Sequence[float]]
 
@@ -44,7 +47,9 @@ def run() -> list[Ratio]:
     command, environment = launched(
         "torch", max(RANKS), ["benchmarks.scaling"], environment=os.environ
     )
-    done = subprocess.run(command, env=environment, check=True, text=True, stdout=subprocess.PIPE)
+    done = subprocess.run(
+        command, env=environment, check=True, text=True, stdout=subprocess.PIPE
+    )
     *said, ratios = [line for line in done.stdout.splitlines() if line]
     print(*dict.fromkeys(said), sep="\n")  # each once
     return [Ratio(**each) for each in json.loads(ratios)]
@@ -64,7 +69,9 @@ def main() -> None:
                 processes.all_gather_object("the others are done", None)
     if processes.is_root:
         print(
-            json.dumps([asdict(ratio) for title in NETWORKS for ratio in _ratios(title, found)]),
+            json.dumps(
+                [asdict(ratio) for title in NETWORKS for ratio in _ratios(title, found)]
+            ),
             flush=True,
         )
     processes.close()
@@ -80,7 +87,9 @@ def _measured(group: TorchProcessGroup, title: str) -> Times:
     contestants = {"small": _sum(group, SMALL), "large": _sum(group, LARGE)} | _by_hand(
         title, batch
     )
-    contestants |= {when: _ours(group, title, batch, keywords) for when, keywords in WHEN.items()}
+    contestants |= {
+        when: _ours(group, title, batch, keywords) for when, keywords in WHEN.items()
+    }
     if group.count == 1:
         contestants["two threads"] = _with_threads(2, _ours(group, title, batch, None))
     found = {name: [] for name in contestants}
@@ -94,9 +103,9 @@ def _measured(group: TorchProcessGroup, title: str) -> Times:
 
 def _batch(title: str, size: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(size)
-    return rng.normal(size=(size, *NETWORKS[title][2])).astype(np.float32), rng.integers(
-        0, 10, size
-    )
+    return rng.normal(size=(size, *NETWORKS[title][2])).astype(
+        np.float32
+    ), rng.integers(0, 10, size)
 
 
 def _sum(group: TorchProcessGroup, size: int) -> Callable[[], object]:
@@ -129,7 +138,9 @@ def _by_hand(title: str, batch: tuple) -> dict[str, Callable[[], object]]:
 def _ours(
     group: TorchProcessGroup, title: str, batch: tuple, keywords: dict | None
 ) -> Callable[[], object]:
-    network = DistributedDataParallel(_network(title), group, buffers="root", in_backward=keywords)
+    network = DistributedDataParallel(
+        _network(title), group, buffers="root", in_backward=keywords
+    )
     optimizer = network.backend.optimizer(rule("sgd", lr=0.01, momentum=0.9), network)
     return lambda: optimizer.update(_loss, *batch)
 
@@ -159,7 +170,9 @@ def _ratios(title: str, found: Mapping[tuple[str, int], Times]) -> list[Ratio]:
         times = found[title, count]
         for when in WHEN if count > 1 else ["after backward"]:
             name = f"{title} step on {count} ranks, gradients {when}, predicted"
-            ratios.append(_ratio(name, times[when], [_predicted(title, count, times, when)]))
+            ratios.append(
+                _ratio(name, times[when], [_predicted(title, count, times, when)])
+            )
         if count > 1:
             ratios.append(
                 _ratio(
@@ -171,7 +184,11 @@ def _ratios(title: str, found: Mapping[tuple[str, int], Times]) -> list[Ratio]:
     two = found[title, 2]["during backward"]
     return [
         *ratios,
-        _ratio(f"{title} step on 2 ranks, one process with two threads", two, alone["two threads"]),
+        _ratio(
+            f"{title} step on 2 ranks, one process with two threads",
+            two,
+            alone["two threads"],
+        ),
     ]
 
 
@@ -187,7 +204,9 @@ def _predicted(title: str, count: int, times: Times, when: str) -> float:
     size = sum(parameter.nbytes for parameter in _network(title).parameters())
     work = Work(middle["forward"], middle["backward"], middle["update"], size)
     link = _link(count, middle["small"], middle["large"])
-    parts = " + ".join(f"{part * 1e3:.1f}" for part in (work.forward, work.backward, work.update))
+    parts = " + ".join(
+        f"{part * 1e3:.1f}" for part in (work.forward, work.backward, work.update)
+    )
     print(
         f"{title} on {count} ranks: {parts} ms, {size / 1e6:.1f} MB, {link.latency * 1e3:.2f} ms, "
         f"{link.bandwidth / 1e9:.2f} GB/s"

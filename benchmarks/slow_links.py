@@ -74,7 +74,9 @@ def main() -> None:
     if processes.is_root:
         steps = EPOCHS * Digits(processes).batches
         print(
-            json.dumps([asdict(_ratio(way, times, steps)) for way in WAYS if way != REFERENCE]),
+            json.dumps(
+                [asdict(_ratio(way, times, steps)) for way in WAYS if way != REFERENCE]
+            ),
             flush=True,
         )
     processes.close()
@@ -82,7 +84,9 @@ def main() -> None:
 
 def _ratio(way: str, times: dict[str, list[float]], steps: int) -> Ratio:
     """Of whole runs; the times that are shown are those of a step."""
-    ratios = [ours / theirs for ours, theirs in zip(times[way], times[REFERENCE], strict=True)]
+    ratios = [
+        ours / theirs for ours, theirs in zip(times[way], times[REFERENCE], strict=True)
+    ]
     low, middle, high = quantiles(ratios, n=4)
     ours, theirs = (median(times[each]) / steps for each in (way, REFERENCE))
     return Ratio(

@@ -19,7 +19,9 @@ def _one(name: str) -> list[Ratio]:
         return {key: value.copy() for key, value in state.items()}
 
     return [
-        compare(f"read the state, {name}, copy of the arrays", network.neutral_state, copy),
+        compare(
+            f"read the state, {name}, copy of the arrays", network.neutral_state, copy
+        ),
         compare(
             f"load the state, {name}, copy of the arrays",
             lambda: network.load_neutral_state(state),

@@ -22,20 +22,29 @@ from deliralike.optim.rules import rule
 LIMIT = 1.02
 LR, MOMENTUM = 0.01, 0.9
 ACCUMULATED = 2  # batches of an update where gradients are accumulated
-Steps = Callable[[], Iterator[object]]  # makes a network, and what computes one batch more
+Steps = Callable[
+    [], Iterator[object]
+]  # makes a network, and what computes one batch more
 
 
 def run() -> list[Ratio]:
     """Two ratios for each backend: for an update of one batch, and of two."""
     ratios = []
-    for batches, what in ((1, "a ResNet-18 step"), (ACCUMULATED, "an update of two batches")):
+    for batches, what in (
+        (1, "a ResNet-18 step"),
+        (ACCUMULATED, "an update of two batches"),
+    ):
         for name, peak in PEAKS.items():
             backends.get(name)  # Chainer can be imported when its backend is loaded
             by_hand = importlib.import_module(f"benchmarks.by_hand.{name}_resnet")
             ours = peak(partial(_ours, name, batches), batches)
-            theirs = peak(partial(by_hand.batches, *_batch(), batches, LR, MOMENTUM), batches)
+            theirs = peak(
+                partial(by_hand.batches, *_batch(), batches, LR, MOMENTUM), batches
+            )
             words = f"peak of {what}, {name} by hand"
-            ratios.append(Ratio(words, ours, theirs, *[ours / theirs] * 3, LIMIT, "bytes"))
+            ratios.append(
+                Ratio(words, ours, theirs, *[ours / theirs] * 3, LIMIT, "bytes")
+            )
     return ratios
 
 
@@ -55,7 +64,9 @@ def _loss(network: Any, images: Any, labels: Any) -> Any:
 
 def _batch() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    return rng.normal(size=(16, 3, 64, 64)).astype(np.float32), rng.integers(0, 1000, 16)
+    return rng.normal(size=(16, 3, 64, 64)).astype(np.float32), rng.integers(
+        0, 1000, 16
+    )
 
 
 def _torch_peak(make: Steps, batches: int) -> int:
@@ -67,7 +78,9 @@ def _torch_peak(make: Steps, batches: int) -> int:
         with torch.profiler.record_function(_BEGIN):
             pass
         _advance(steps, batches)
-    events = sorted(profiler.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    events = sorted(
+        profiler.profiler.kineto_results.events(), key=lambda event: event.start_ns()
+    )
     begin = next(at for at, event in enumerate(events) if event.name() == _BEGIN)
     return max(accumulate(e.nbytes() for e in events[begin:] if e.name() == "[memory]"))
 
@@ -96,7 +109,9 @@ def _jax_peak(make: Steps, batches: int) -> int:
         held = max(held, _held() - before)
         _advance(steps, 1)
     programs = jax.devices()[0].client.live_executables()
-    return held + max(_beside_arguments(each.get_compiled_memory_stats()) for each in programs)
+    return held + max(
+        _beside_arguments(each.get_compiled_memory_stats()) for each in programs
+    )
 
 
 def _advance(steps: Iterator[object], count: int) -> None:
@@ -111,7 +126,11 @@ def _held() -> int:
 
 
 def _beside_arguments(stats: Any) -> int:
-    return stats.temp_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
+    return (
+        stats.temp_size_in_bytes
+        + stats.output_size_in_bytes
+        - stats.alias_size_in_bytes
+    )
 
 
 _BEGIN = "the measured step"

@@ -22,7 +22,9 @@ from dataclasses import dataclass
 
 from deliralike.errors import SettingError
 
-Reduce = Callable[[float], float]  # from bytes to the seconds after which every rank has their sum
+Reduce = Callable[
+    [float], float
+]  # from bytes to the seconds after which every rank has their sum
 
 BUCKET = 25 * 2**20  # bytes, PyTorch's default
 
@@ -131,7 +133,9 @@ def all_reduce(ranks: int, size: float, link: Link) -> float:
 
     That is recursive doubling for small messages, and the ring for large ones.
     """
-    return min(ring_all_reduce(ranks, size, link), recursive_doubling(ranks, size, link))
+    return min(
+        ring_all_reduce(ranks, size, link), recursive_doubling(ranks, size, link)
+    )
 
 
 def hierarchical_all_reduce(nodes: int, size: float, cluster: Cluster) -> float:
@@ -182,7 +186,9 @@ def synchronous(work: Work, reduce: Reduce, buckets: int = 1) -> float:
         >>> print(f"{after:.3f} {during:.3f}")
         0.400 0.325
     """
-    compute = work.backward / _positive("buckets", buckets)  # seconds until a bucket is ready
+    compute = work.backward / _positive(
+        "buckets", buckets
+    )  # seconds until a bucket is ready
     exchange = reduce(work.size / buckets)  # seconds to add a bucket
     backward = max(compute + buckets * exchange, buckets * compute + exchange)
     return work.forward + backward + work.update
@@ -238,7 +244,13 @@ def daso(
 
 
 def predicted(
-    work: Work, ranks: int, cluster: Cluster, *, every: int = 8, between: int = 4, wait: int = 1
+    work: Work,
+    ranks: int,
+    cluster: Cluster,
+    *,
+    every: int = 8,
+    between: int = 4,
+    wait: int = 1,
 ) -> dict:
     """Return the seconds of a step on full nodes of a cluster, for each way of training.
 
@@ -250,7 +262,9 @@ def predicted(
     """
     nodes, rest = divmod(_positive("ranks", ranks), cluster.members)
     if rest:
-        raise SettingError(f"{ranks} ranks on nodes of {cluster.members}: wanted a multiple")
+        raise SettingError(
+            f"{ranks} ranks on nodes of {cluster.members}: wanted a multiple"
+        )
 
     def reduce(size: float) -> float:
         return hierarchical_all_reduce(nodes, size, cluster)
@@ -258,7 +272,9 @@ def predicted(
     return {
         "synchronous": synchronous(work, reduce, work.buckets),
         "local SGD": local_sgd(work, reduce, every),
-        "DASO": daso(work, nodes, cluster, between=between, wait=wait, buckets=work.buckets),
+        "DASO": daso(
+            work, nodes, cluster, between=between, wait=wait, buckets=work.buckets
+        ),
     }
 
 

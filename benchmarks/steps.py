@@ -36,7 +36,11 @@ def _one(name: str, images: np.ndarray, labels: np.ndarray) -> Ratio:
 
     rounds, pairs = ROUNDS[name]
     return compare_fresh(
-        f"ResNet-18 step, {name} by hand", make, rounds=rounds, pairs=pairs, limit=LIMITS[name]
+        f"ResNet-18 step, {name} by hand",
+        make,
+        rounds=rounds,
+        pairs=pairs,
+        limit=LIMITS[name],
     )
 
 

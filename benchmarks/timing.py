@@ -42,10 +42,17 @@ Clock = Callable[[], float]
 
 
 def compare(
-    name: str, ours: Contestant, theirs: Contestant, *, pairs: int = 20, limit: float | None = None
+    name: str,
+    ours: Contestant,
+    theirs: Contestant,
+    *,
+    pairs: int = 20,
+    limit: float | None = None,
 ) -> Ratio:
     """Time two functions in turn."""
-    return compare_fresh(name, lambda: (ours, theirs), rounds=1, pairs=pairs, limit=limit)
+    return compare_fresh(
+        name, lambda: (ours, theirs), rounds=1, pairs=pairs, limit=limit
+    )
 
 
 def compare_fresh(

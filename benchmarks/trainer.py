@@ -23,7 +23,9 @@ NETWORKS = ("lenet", "mlp")
 def run() -> list[Ratio]:
     """One ratio for each backend and network, and one for each peer."""
     by_hand = [
-        _by_hand(name, network) for network in NETWORKS for name in ("torch", "chainer", "jax")
+        _by_hand(name, network)
+        for network in NETWORKS
+        for name in ("torch", "chainer", "jax")
     ]
     return [*by_hand, *map(_peer, PEERS)]
 
@@ -39,7 +41,9 @@ def _by_hand(name: str, network: str) -> Ratio:
         )
 
     what = f"epoch of {network}, {name} by hand"
-    return compare_fresh(what, make, rounds=3, pairs=10, limit=LIMIT, clock=process_time)
+    return compare_fresh(
+        what, make, rounds=3, pairs=10, limit=LIMIT, clock=process_time
+    )
 
 
 def _peer(name: str) -> Ratio:
@@ -52,14 +56,18 @@ def _peer(name: str) -> Ratio:
         return ours(backend, samples, "mlp", EPOCHS), theirs
 
     what = f"{EPOCHS} epochs of mlp, {name}"
-    return compare_fresh(what, make, rounds=1, pairs=10, limit=LIMIT_OF_PEERS, clock=process_time)
+    return compare_fresh(
+        what, make, rounds=1, pairs=10, limit=LIMIT_OF_PEERS, clock=process_time
+    )
 
 
 def images(network: str) -> data.Samples:
     """Digits of 8x8 pixels, in a frame of 28x28 for LeNet."""
     inputs, labels = data.load("digits").train
     return data.Samples(
-        np.pad(inputs, [(0, 0), (0, 0), (10, 10), (10, 10)]) if network == "lenet" else inputs,
+        np.pad(inputs, [(0, 0), (0, 0), (10, 10), (10, 10)])
+        if network == "lenet"
+        else inputs,
         labels,
     )
 

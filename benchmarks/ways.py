@@ -50,20 +50,26 @@ def sgd(network):
 
 def bare(processes, network, epochs, batches):
     """PyTorch's own DistributedDataParallel."""
-    return Way(stepping(torch.nn.parallel.DistributedDataParallel(network), sgd(network)))
+    return Way(
+        stepping(torch.nn.parallel.DistributedDataParallel(network), sgd(network))
+    )
 
 
 def wrapped(processes, network, epochs, batches):
     """Ours, which adds gradients during backward, and says at every step what it sends."""
     network = DistributedDataParallel(network, processes, in_backward={})
-    optimizer = network.backend.optimizer(rule("sgd", lr=RATE, weight_decay=DECAY), network)
+    optimizer = network.backend.optimizer(
+        rule("sgd", lr=RATE, weight_decay=DECAY), network
+    )
     return Way(lambda *batch: optimizer.update(loss_of, *batch))
 
 
 def wrapped_knowing(processes, network, epochs, batches):
     """The same, where every process knows that all have equal shares, as bare wrappers assume."""
     network = DistributedDataParallel(network, processes, in_backward={})
-    optimizer = network.backend.optimizer(rule("sgd", lr=RATE, weight_decay=DECAY), network)
+    optimizer = network.backend.optimizer(
+        rule("sgd", lr=RATE, weight_decay=DECAY), network
+    )
 
     def step(*batch):
         with network.share_sizes((BATCH,) * processes.count):
@@ -74,8 +80,12 @@ def wrapped_knowing(processes, network, epochs, batches):
 
 def local_sgd(processes, network, epochs, batches):
     """Each by itself; parameters are averaged every few batches, and at the end of an epoch."""
-    network = DistributedDataParallel(network, processes, averaging=LocalSGD(every=EVERY))
-    optimizer = network.backend.optimizer(rule("sgd", lr=RATE, weight_decay=DECAY), network)
+    network = DistributedDataParallel(
+        network, processes, averaging=LocalSGD(every=EVERY)
+    )
+    optimizer = network.backend.optimizer(
+        rule("sgd", lr=RATE, weight_decay=DECAY), network
+    )
     return Way(
         lambda *batch: optimizer.update(loss_of, *batch),
         lambda loss: network.parallelism.synchronize(),
@@ -94,7 +104,8 @@ def daso(processes, network, epochs, batches):
     )
     optimizer.last_batch = batches
     return Way(
-        stepping(DataParallelMultiGPU(network, optimizer), optimizer), optimizer.epoch_loss_logic
+        stepping(DataParallelMultiGPU(network, optimizer), optimizer),
+        optimizer.epoch_loss_logic,
     )
 
 
@@ -119,8 +130,12 @@ class Digits:
 
     def epoch(self, number: int):
         """Another order in each epoch, the same for every way."""
-        order = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(number))
-        for own in order[self.processes.rank :: self.processes.count].split(BATCH)[: self.batches]:
+        order = torch.randperm(
+            len(self.labels), generator=torch.Generator().manual_seed(number)
+        )
+        for own in order[self.processes.rank :: self.processes.count].split(BATCH)[
+            : self.batches
+        ]:
             yield self.images[own], self.labels[own]
 
 
@@ -132,14 +147,21 @@ class Training:
     ) -> None:
         self.processes, self.epochs, self.digits = processes, epochs, Digits(processes)
         self.network = zoo.build(
-            "mlp", backend="torch", in_features=64, hidden=hidden, out_features=10, seed=3
+            "mlp",
+            backend="torch",
+            in_features=64,
+            hidden=hidden,
+            out_features=10,
+            seed=3,
         )
         self.way = WAYS[way](processes, self.network, epochs, self.digits.batches)
 
     def run(self) -> None:
         """All epochs, until every process has come to their end."""
         for epoch in range(self.epochs):
-            losses = [float(self.way.step(*batch)) for batch in self.digits.epoch(epoch)]
+            losses = [
+                float(self.way.step(*batch)) for batch in self.digits.epoch(epoch)
+            ]
             self.way.end_epoch(sum(losses) / len(losses))
         self.processes.all_gather_object("the end of a run", None)
 

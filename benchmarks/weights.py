@@ -25,7 +25,9 @@ def run() -> list[Ratio]:
         for file in files.values():
             weights.write(file, network)
         return [
-            _ratio(files[source], Path(folder) / f"ours{target}", Path(folder) / "theirs")
+            _ratio(
+                files[source], Path(folder) / f"ours{target}", Path(folder) / "theirs"
+            )
             for source, target in permutations(SUFFIXES, 2)
         ]
 

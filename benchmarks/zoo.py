@@ -38,11 +38,17 @@ LIMITS = {"torch": 1.02, "chainer": 1.02, "jax": 1.05}
 
 def run() -> list[Ratio]:
     """Return all ratios except those of compiled networks: see `zoo_compiled`."""
-    torch = [ratio for name in ON_TORCH for ratio in (*on_torch(name), saved_for_backward(name))]
+    torch = [
+        ratio
+        for name in ON_TORCH
+        for ratio in (*on_torch(name), saved_for_backward(name))
+    ]
     return [*torch, *on_chainer(), *on_jax()]
 
 
-def on_torch(name: str, compiled: bool = False, rounds: int = 3, pairs: int = 8) -> list[Ratio]:
+def on_torch(
+    name: str, compiled: bool = False, rounds: int = 3, pairs: int = 8
+) -> list[Ratio]:
     """Compare the forward pass without a graph, and a training step, with the reference network.
 
     Both sides use PyTorch's own loss and optimizer.
@@ -57,7 +63,9 @@ def on_torch(name: str, compiled: bool = False, rounds: int = 3, pairs: int = 8)
 
 def saved_for_backward(name: str) -> Ratio:
     """The bytes that a forward pass keeps for the backward pass, each storage counted once."""
-    ours, theirs = (_saved_bytes(network, _inputs(name)) for network in _torch_networks(name))
+    ours, theirs = (
+        _saved_bytes(network, _inputs(name)) for network in _torch_networks(name)
+    )
     return Ratio(
         f"{name}, torch, kept for backward",
         ours,
@@ -79,12 +87,15 @@ def on_chainer() -> list[Ratio]:
         return partial(_evaluated, backend, network, images), by_hand.forward(images)
 
     def step():
-        return _neutral_step(backend, "resnet50", images, labels), by_hand.training_step(
-            images, labels
-        )
+        return _neutral_step(
+            backend, "resnet50", images, labels
+        ), by_hand.training_step(images, labels)
 
     timed = partial(compare_fresh, rounds=2, pairs=5, limit=LIMITS["chainer"])
-    return [timed("resnet50, Chainer, forward", forward), timed("resnet50, Chainer, step", step)]
+    return [
+        timed("resnet50, Chainer, forward", forward),
+        timed("resnet50, Chainer, step", step),
+    ]
 
 
 def on_jax() -> list[Ratio]:

@@ -10,5 +10,7 @@ from benchmarks.zoo import ON_TORCH, on_torch
 def run() -> list[Ratio]:
     """Forward pass and training step of each."""
     return [
-        ratio for name in ON_TORCH for ratio in on_torch(name, compiled=True, rounds=1, pairs=20)
+        ratio
+        for name in ON_TORCH
+        for ratio in on_torch(name, compiled=True, rounds=1, pairs=20)
     ]

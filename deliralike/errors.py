@@ -109,7 +109,9 @@ class DownloadError(DeliralikeError, ConnectionError):
         status: The status that the server answered with; None if there was no answer.
     """
 
-    def __init__(self, message: str, reason: str = "", status: int | None = None) -> None:
+    def __init__(
+        self, message: str, reason: str = "", status: int | None = None
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.status = status
@@ -177,11 +179,15 @@ def whole_number(name: str, value: Any, least: int) -> int:
         SettingError: It is something else.
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise SettingError(f"{name}={value!r} must be a whole number of at least {least}")
+        raise SettingError(
+            f"{name}={value!r} must be a whole number of at least {least}"
+        )
     return int(value)
 
 
-def refuse_unknown_settings(owner: str, settings: Iterable[str], known: Iterable[str]) -> None:
+def refuse_unknown_settings(
+    owner: str, settings: Iterable[str], known: Iterable[str]
+) -> None:
     """Raise an error for the first setting that is unknown, with the nearest known ones.
 
     Raises:
@@ -190,7 +196,9 @@ def refuse_unknown_settings(owner: str, settings: Iterable[str], known: Iterable
     known = list(known)
     for setting in settings:
         if setting not in known:
-            raise ArgumentError(f"{owner} has no setting {setting!r}. {suggestion(setting, known)}")
+            raise ArgumentError(
+                f"{owner} has no setting {setting!r}. {suggestion(setting, known)}"
+            )
 
 
 def listed(names: Iterable[object], most: int = 3) -> str:

@@ -27,7 +27,9 @@ def is_name(text: Any) -> bool:
         (True, True, False)
     """
     place, colon, path = str(text).rpartition(":")
-    return bool(place and colon) and all(part.isidentifier() for part in path.split("."))
+    return bool(place and colon) and all(
+        part.isidentifier() for part in path.split(".")
+    )
 
 
 def load(name: str) -> Any:
@@ -53,7 +55,9 @@ def load(name: str) -> Any:
     found: Any = _from_file(place) if place.endswith(".py") else _module(place)
     for part in path.split("."):
         if not hasattr(found, part):
-            raise SettingError(f"{name!r}: {place!r} has no {path!r}{_nearest(part, found)}")
+            raise SettingError(
+                f"{name!r}: {place!r} has no {path!r}{_nearest(part, found)}"
+            )
         found = getattr(found, part)
     return found
 
@@ -85,11 +89,17 @@ def _from_file(place: str) -> ModuleType:
     """Import a file under the name of its stem, or another one where that is taken."""
     file = Path(place).expanduser().resolve()
     if not file.is_file():
-        raise SettingError(f"there is no file {place!r}, looked for in {str(Path.cwd())!r}")
+        raise SettingError(
+            f"there is no file {place!r}, looked for in {str(Path.cwd())!r}"
+        )
     for module in list(sys.modules.values()):
         if getattr(module, "__file__", None) == str(file):
             return module
-    name = file.stem if _is_free(file) else f"{file.stem}_{zlib.crc32(str(file).encode()):08x}"
+    name = (
+        file.stem
+        if _is_free(file)
+        else f"{file.stem}_{zlib.crc32(str(file).encode()):08x}"
+    )
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
@@ -124,5 +134,7 @@ def _broken(place: str, error: Exception) -> SettingError:
 
 
 def _nearest(name: str, owner: Any) -> str:
-    near = get_close_matches(name, [one for one in dir(owner) if not one.startswith("_")], n=5)
+    near = get_close_matches(
+        name, [one for one in dir(owner) if not one.startswith("_")], n=5
+    )
     return f". Did you mean {' or '.join(map(repr, near))}?" if near else ""

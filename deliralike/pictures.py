@@ -37,7 +37,13 @@ def open_picture(file: str | os.PathLike[str]) -> Any:
             refuse_expansion(path, size, allowed=_ALWAYS_ALLOWED)
             picture.load()
             return turned(picture)
-    except (OSError, SyntaxError, ValueError, EOFError, images.DecompressionBombError) as error:
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        EOFError,
+        images.DecompressionBombError,
+    ) as error:
         raise BatchError(
             f"picture {str(path)!r} cannot be read ({error}): replace it, or take it out"
         ) from error
@@ -63,7 +69,9 @@ def colours(picture: Any, mode: str, name: str) -> Any:
     if picture.mode.startswith("I"):
         low, high = picture.getextrema()
         if low >= 0 and high <= 65535:
-            return pillow("Image").fromarray(np.asarray(picture).astype(np.float32) / 257)
+            return pillow("Image").fromarray(
+                np.asarray(picture).astype(np.float32) / 257
+            )
         kind = "whole numbers past 16 bits"
     elif picture.mode == "F":
         kind = "floats"

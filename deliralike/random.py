@@ -32,7 +32,9 @@ class Stream(NamedTuple):
     first_sample: Any = 0
 
 
-_stream: ContextVar[Stream | None] = ContextVar("deliralike_portable_stream", default=None)
+_stream: ContextVar[Stream | None] = ContextVar(
+    "deliralike_portable_stream", default=None
+)
 # The number of `portable` blocks that are open in all threads. It is a plain number, since
 # torch.compile can guard on one and not on a context variable: programs are compiled anew inside.
 _open = 0
@@ -49,7 +51,9 @@ def is_open() -> bool:
     return _open > 0
 
 
-def portable(seed: int = 0, step: Any = 0, first_sample: Any = 0) -> AbstractContextManager[Stream]:
+def portable(
+    seed: int = 0, step: Any = 0, first_sample: Any = 0
+) -> AbstractContextManager[Stream]:
     """Make the random layers draw portable masks.
 
     They are equal on every backend and for every number of replicas.

@@ -34,7 +34,9 @@ def say_error(text: object) -> None:
     print(plain(text), file=sys.stderr, flush=True)
 
 
-def warn(text: object, category: type[Warning] = UserWarning, stacklevel: int = 1) -> None:
+def warn(
+    text: object, category: type[Warning] = UserWarning, stacklevel: int = 1
+) -> None:
     """Issue a warning; its place is that of the caller, or as many callers further up."""
     warnings.warn(plain(text), category, stacklevel=stacklevel + 1)
 

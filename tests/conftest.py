@@ -22,12 +22,16 @@ os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")  # read when JAX is first used
 # generator; the values are the same up to rounding. DELIRALIKE_TEST_XLA=full: as users have it.
 if os.environ.get("DELIRALIKE_TEST_XLA", "quick") == "quick":
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    if version("jaxlib").startswith(("0.9.", "0.10.")):  # later ones stop at an unknown flag
+    if version("jaxlib").startswith(
+        ("0.9.", "0.10.")
+    ):  # later ones stop at an unknown flag
         os.environ["XLA_FLAGS"] = (
             os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
         )
 # For work on one backend: DELIRALIKE_TEST_BACKENDS=torch
-BACKENDS = tuple(os.environ.get("DELIRALIKE_TEST_BACKENDS", ",".join(REQUIRED)).split(","))
+BACKENDS = tuple(
+    os.environ.get("DELIRALIKE_TEST_BACKENDS", ",".join(REQUIRED)).split(",")
+)
 
 
 @pytest.fixture(params=BACKENDS)
@@ -93,7 +97,10 @@ def caches_end_with_their_file(request):
     yield
     if memory() > LARGE:
         for value in vars(request.module).values():
-            if hasattr(value, "cache_clear") and value.__module__ == request.module.__name__:
+            if (
+                hasattr(value, "cache_clear")
+                and value.__module__ == request.module.__name__
+            ):
                 value.cache_clear()
         give_back()
 

@@ -61,7 +61,9 @@ def says_what_is_missing():
         try:
             deliralike.zoo.build("lenet", backend=name)
         except BackendUnavailable as error:
-            assert "pip install" in str(error) and f"deliralike[{name}]" in str(error), error
+            assert "pip install" in str(error) and f"deliralike[{name}]" in str(
+                error
+            ), error
         else:
             raise AssertionError(f"{name} was built without its framework")
 
@@ -79,7 +81,13 @@ def commands_say_what_is_missing():
 
 
 def commands():
-    for words in (["--version"], ["backends"], ["zoo"], ["zoo", "resnet18"], ["settings", "mlp"]):
+    for words in (
+        ["--version"],
+        ["backends"],
+        ["zoo"],
+        ["zoo", "resnet18"],
+        ["settings", "mlp"],
+    ):
         subprocess.run([COMMAND, *words], check=True, stdout=subprocess.DEVNULL)
 
 

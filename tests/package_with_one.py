@@ -18,9 +18,12 @@ COMMAND = Path(sys.executable).with_name("deliralike")
 def first_example(backend):
     """It prints what the README says that it prints."""
     source, printed = (
-        part.replace("torch", backend) for part in EXAMPLE.search(README.read_text()).groups()
+        part.replace("torch", backend)
+        for part in EXAMPLE.search(README.read_text()).groups()
     )
-    came = subprocess.run([sys.executable, "-I", "-c", source], capture_output=True, text=True)
+    came = subprocess.run(
+        [sys.executable, "-I", "-c", source], capture_output=True, text=True
+    )
     assert (came.stdout, came.stderr) == (printed, ""), came
 
 
@@ -34,7 +37,9 @@ def first_commands(backend):
         ["zoo", "resnet18"],
     ):
         with tempfile.TemporaryDirectory() as folder:
-            ended = subprocess.run([COMMAND, *words], capture_output=True, text=True, cwd=folder)
+            ended = subprocess.run(
+                [COMMAND, *words], capture_output=True, text=True, cwd=folder
+            )
         assert ended.returncode == 0, f"{words}: {ended.stdout}{ended.stderr}"
 
 
@@ -42,4 +47,6 @@ if __name__ == "__main__":
     [name] = sys.argv[1:]
     first_example(name)
     first_commands(name)
-    print(f"package: the README's first example and the first commands run with {name} alone")
+    print(
+        f"package: the README's first example and the first commands run with {name} alone"
+    )

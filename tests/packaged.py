@@ -18,7 +18,9 @@ PACKAGE = ("deliralike/", "deliralike_pytest.py")
 
 def tracked() -> set[str]:
     """The files that git tracks and that are there."""
-    listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], capture_output=True, text=True, check=True
+    )
     return {name for name in listed.stdout.split("\0") if name and Path(name).is_file()}
 
 
@@ -27,9 +29,14 @@ def of_archive(path: Path) -> dict[str, bytes]:
     with tarfile.open(path) as archive:
         members = [member for member in archive if member.isfile()]
         files = {
-            member.name.partition("/")[2]: archive.extractfile(member).read() for member in members
+            member.name.partition("/")[2]: archive.extractfile(member).read()
+            for member in members
         }
-    return {name: data for name, data in files.items() if name.split("/")[0] not in OF_THE_BUILD}
+    return {
+        name: data
+        for name, data in files.items()
+        if name.split("/")[0] not in OF_THE_BUILD
+    }
 
 
 def of_wheel(path: Path) -> dict[str, bytes]:
@@ -42,13 +49,18 @@ def differences(what: str, there: set[str], wanted: set[str]) -> list[str]:
     """One line for each file that is missing or too many."""
     missing = [f"{what} lacks {name}" for name in sorted(wanted - there)]
     return missing + [
-        f"{what} has {name}, which git does not track" for name in sorted(there - wanted)
+        f"{what} has {name}, which git does not track"
+        for name in sorted(there - wanted)
     ]
 
 
 def check(dist: Path, rebuilt: Path) -> tuple[int, int]:
     """How many files archive and wheel have; the program ends where they are not right."""
-    [wheel], [archive], [again] = dist.glob("*.whl"), dist.glob("*.tar.gz"), rebuilt.glob("*.whl")
+    [wheel], [archive], [again] = (
+        dist.glob("*.whl"),
+        dist.glob("*.tar.gz"),
+        rebuilt.glob("*.whl"),
+    )
     files, source, second = of_wheel(wheel), of_archive(archive), of_wheel(again)
     wanted = tracked()
     package = {name for name in wanted if name.startswith(PACKAGE)}
@@ -73,4 +85,6 @@ def check(dist: Path, rebuilt: Path) -> tuple[int, int]:
 
 if __name__ == "__main__":
     in_archive, in_wheel = check(*map(Path, sys.argv[1:]))
-    print(f"package: git tracks the {in_archive} files of the archive, {in_wheel} in the wheel")
+    print(
+        f"package: git tracks the {in_archive} files of the archive, {in_wheel} in the wheel"
+    )

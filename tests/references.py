@@ -75,7 +75,8 @@ class Later:
         """Calls it; what else is to be imported later, as the class of a block, is handed over as
         it is."""
         return self.found()(
-            *map(_found, args), **{name: _found(value) for name, value in settings.items()}
+            *map(_found, args),
+            **{name: _found(value) for name, value in settings.items()},
         )
 
     def __getattr__(self, name: str) -> Any:

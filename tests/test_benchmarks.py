@@ -34,7 +34,9 @@ def test_growth_judges_no_memory_below_a_megabyte():
     assert [ratio.name for ratio in time_alone] == ["build, torch: time"]
 
 
-def test_a_comparison_asks_for_all_parameters_as_often_for_many_layers_as_for_few(monkeypatch):
+def test_a_comparison_asks_for_all_parameters_as_often_for_many_layers_as_for_few(
+    monkeypatch,
+):
     asked = []
     make = growth.Chain.on("torch")
     kind = type(make(1))
@@ -78,8 +80,14 @@ def test_a_step_that_crashes_or_hangs_stops_no_other_and_times_are_taken_in_turn
     lines = io.StringIO()
     runner = gpu.Runner("cpu", lines, subprocess.DEVNULL, 8.0, None)
     runner.run(list(PROGRAMS), jobs=3)
-    found = {name: [{**each, "seconds": 0} for each in runner.records[name]] for name in PROGRAMS}
-    done, stopped = {"status": "done", "exit": 0}, {"status": "stopped at its time limit"}
+    found = {
+        name: [{**each, "seconds": 0} for each in runner.records[name]]
+        for name in PROGRAMS
+    }
+    done, stopped = (
+        {"status": "done", "exit": 0},
+        {"status": "stopped at its time limit"},
+    )
     assert found == {
         "compares": [{"equal": True, "seconds": 0}, {**done, "seconds": 0}],
         "crashes": [
@@ -104,8 +112,20 @@ SWIN = {"depths": (2, 2), "embed_dim": 12, "num_heads": (2, 4)}
 @pytest.mark.parametrize(
     ("ours", "settings", "theirs", "sides", "size"),
     [
-        ("mixer_b16_224", MIXER, jax_mixer.Mixer, {"side": 48, "width": 16, "depth": 2}, 48),
-        ("convnext_tiny", CONVNEXT, jax_convnext.ConvNeXt, {"depths": (2, 1), "width": 8}, 40),
+        (
+            "mixer_b16_224",
+            MIXER,
+            jax_mixer.Mixer,
+            {"side": 48, "width": 16, "depth": 2},
+            48,
+        ),
+        (
+            "convnext_tiny",
+            CONVNEXT,
+            jax_convnext.ConvNeXt,
+            {"depths": (2, 1), "width": 8},
+            40,
+        ),
         (
             "swin_t",
             SWIN,
@@ -128,7 +148,9 @@ def test_networks_by_hand_are_those_of_the_zoo(ours, settings, theirs, sides, si
     take_over(peer, parameters)
     images = rng.normal(size=(2, 3, size, size)).astype("f4")
     with network.backend.evaluating():
-        wanted = network.backend.numpy(network(network.backend.prepare(images, network)))
+        wanted = network.backend.numpy(
+            network(network.backend.prepare(images, network))
+        )
     scores = nnx.jit(theirs.__call__)(peer, images.transpose(0, 2, 3, 1))
     np.testing.assert_allclose(scores, wanted, rtol=1e-5, atol=1e-5)
 

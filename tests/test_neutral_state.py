@@ -50,9 +50,8 @@ def difference(got, wanted):
         return f"names {list(got)}, wanted {list(wanted)}"
     for name, array in wanted.items():
         if (got[name].dtype, got[name].shape) != (array.dtype, array.shape):
-            return (
-                f"{name} is {got[name].dtype} {got[name].shape}, wanted {array.dtype} {array.shape}"
-            )
+            found = f"{got[name].dtype} {got[name].shape}"
+            return f"{name} is {found}, wanted {array.dtype} {array.shape}"
         if got[name].tobytes() != array.tobytes():
             return f"{name} has other bits"
     return ""
@@ -93,9 +92,9 @@ def test_weights_go_through_every_backend_without_changing_a_bit(backend, dtype)
             values = awkward(network.neutral_state(), seed)
             network.load_neutral_state(values)
             found = network.neutral_state()
-            if any(type(array) is not np.ndarray for array in found.values()) or difference(
-                found, values
-            ):
+            if any(
+                type(array) is not np.ndarray for array in found.values()
+            ) or difference(found, values):
                 wrong[name] = difference(found, values) or "not NumPy's arrays"
     assert wrong == {}
 
@@ -127,7 +126,10 @@ class Block(Network):
         nn = self.nn
         self.bn = nn.BatchNorm2d(channels)
         self.branches = nn.ModuleDict(
-            {"wide": nn.Conv2d(channels, channels, 3, padding=1), "narrow": nn.PReLU(channels)}
+            {
+                "wide": nn.Conv2d(channels, channels, 3, padding=1),
+                "narrow": nn.PReLU(channels),
+            }
         )
         self.tail = nn.Sequential(
             nn.Conv2d(channels, channels, 1), nn.ReLU(), nn.BatchNorm2d(channels)
@@ -193,14 +195,18 @@ def test_a_nested_network_has_the_state_dict_of_the_same_torch_module(nested):
 def test_the_state_dict_of_a_torch_module_is_taken_over_as_it_is(nested):
     own = torch_nested(pytest.importorskip("torch")).state_dict()
     nested.load_neutral_state(own)
-    assert_same(nested.neutral_state(), {name: tensor.numpy() for name, tensor in own.items()})
+    assert_same(
+        nested.neutral_state(), {name: tensor.numpy() for name, tensor in own.items()}
+    )
 
 
 # Ownership
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("turned", ["fortran", "reversed", "swapped bytes", "read only", "list"])
+@pytest.mark.parametrize(
+    "turned", ["fortran", "reversed", "swapped bytes", "read only", "list"]
+)
 def test_arrays_of_any_kind_are_loaded_by_value(backend, turned):
     network = linear(backend)
     wanted = awkward(network.neutral_state())
@@ -227,8 +233,12 @@ def test_values_are_cast_to_the_parameters_own_type(backend, dtype, came):
     came = ml_dtypes.bfloat16 if came == "bfloat16" else came
     network = linear(backend, dtype)
     values = np.arange(15).reshape(3, 5)
-    network.load_neutral_state({"weight": values.astype(came), "bias": np.zeros(3, came)})
-    assert_same({"weight": network.neutral_state()["weight"]}, {"weight": values.astype(dtype)})
+    network.load_neutral_state(
+        {"weight": values.astype(came), "bias": np.zeros(3, came)}
+    )
+    assert_same(
+        {"weight": network.neutral_state()["weight"]}, {"weight": values.astype(dtype)}
+    )
 
 
 # Refusing
@@ -238,7 +248,11 @@ def test_values_are_cast_to_the_parameters_own_type(backend, dtype, came):
 def test_everything_that_does_not_fit_is_named_together_and_nothing_changes(nested):
     before, state = digest(nested), awkward(nested.neutral_state())
     del state["stem.bias"], state["blocks.1.bn.running_var"]
-    state |= {"head.weight": np.ones((5, 3)), "token": np.ones(3), "extra.weight": np.ones(2)}
+    state |= {
+        "head.weight": np.ones((5, 3)),
+        "token": np.ones(3),
+        "extra.weight": np.ones(2),
+    }
     with pytest.raises(StateError) as caught:
         nested.load_neutral_state(state)
     for part in (
@@ -270,7 +284,9 @@ def test_a_wrong_shape_is_always_refused(nested, strict):
     ids=["objects", "texts", "thing"],
 )
 @pytest.mark.parametrize("strict", [True, False])
-def test_what_is_no_array_of_numbers_is_refused_before_anything_changes(nested, value, strict):
+def test_what_is_no_array_of_numbers_is_refused_before_anything_changes(
+    nested, value, strict
+):
     before = digest(nested)
     with pytest.raises(StateError, match=r"head\.bias"):
         nested.load_neutral_state(
@@ -284,7 +300,9 @@ def test_what_is_no_array_of_numbers_is_refused_before_anything_changes(nested, 
 )
 @pytest.mark.parametrize("strict", [True, False])
 def test_loading_nothing_is_an_error(nested, state, strict):
-    with pytest.raises(StateError, match=r"left unchanged: 0 of \d+ names loaded; missing: "):
+    with pytest.raises(
+        StateError, match=r"left unchanged: 0 of \d+ names loaded; missing: "
+    ):
         nested.load_neutral_state(state, strict=strict)
 
 
@@ -306,12 +324,16 @@ def test_without_strict_what_fits_is_taken_over_and_the_rest_reported(nested):
     assert (report.loaded, report.unexpected) == (("head.bias",), ("extra",))
     assert report.missing == tuple(name for name in state if name != "head.bias")
     assert not report.complete
-    assert_same(nested.neutral_state(), state | {"head.bias": np.full(2, 9.0, np.float32)})
+    assert_same(
+        nested.neutral_state(), state | {"head.bias": np.full(2, 9.0, np.float32)}
+    )
 
 
 def test_missing_counters_are_tolerated_and_keep_their_value(backend):
     network = build(backend.nn.BatchNorm1d, 3)
-    network.load_neutral_state(network.neutral_state() | {"num_batches_tracked": np.array(5)})
+    network.load_neutral_state(
+        network.neutral_state() | {"num_batches_tracked": np.array(5)}
+    )
     state = {
         name: array + 1
         for name, array in network.neutral_state().items()
@@ -326,7 +348,9 @@ def test_missing_counters_are_tolerated_and_keep_their_value(backend):
 def test_a_counter_without_its_norm_is_unexpected(backend):
     network = linear(backend)
     with pytest.raises(StateError, match="unexpected: num_batches_tracked"):
-        network.load_neutral_state(network.neutral_state() | {"num_batches_tracked": np.array(5)})
+        network.load_neutral_state(
+            network.neutral_state() | {"num_batches_tracked": np.array(5)}
+        )
 
 
 # Tied parameters
@@ -392,12 +416,18 @@ def native_torch():
             self.conv = nn.Conv2d(3, 4, (3, 2), stride=2, padding=1)
             self.bn = nn.BatchNorm2d(4)
             self.up = nn.ConvTranspose2d(4, 3, (3, 5), stride=2, padding=1)
-            self.embed, self.norm, self.fc = nn.Embedding(7, 3), nn.LayerNorm(6), nn.Linear(6, 2)
+            self.embed, self.norm, self.fc = (
+                nn.Embedding(7, 3),
+                nn.LayerNorm(6),
+                nn.Linear(6, 2),
+            )
 
         def forward(self, x, index):
             x = torch.relu(self.up(torch.relu(self.bn(self.conv(x)))))
             return self.fc(
-                self.norm(torch.cat([(x * x).mean((2, 3)), self.embed(index).sum(1)], 1))
+                self.norm(
+                    torch.cat([(x * x).mean((2, 3)), self.embed(index).sum(1)], 1)
+                )
             )
 
     return Net().double()
@@ -425,7 +455,9 @@ def native_chainer():
         def forward(self, x, index):
             x = F.relu(self.up(F.relu(self.bn(self.conv(x)))))
             return self.fc(
-                self.norm(F.concat([F.mean(x * x, (2, 3)), F.sum(self.embed(index), 1)], 1))
+                self.norm(
+                    F.concat([F.mean(x * x, (2, 3)), F.sum(self.embed(index), 1)], 1)
+                )
             )
 
     with chainer.using_config("dtype", np.dtype("float64")):
@@ -442,7 +474,9 @@ def native_jax(transpose_kernel=False):
 
     class Net(nnx.Module):
         def __init__(self):
-            self.conv = nnx.Conv(3, 4, (3, 2), strides=2, padding=((1, 1), (1, 1)), **wide)
+            self.conv = nnx.Conv(
+                3, 4, (3, 2), strides=2, padding=((1, 1), (1, 1)), **wide
+            )
             self.bn = nnx.BatchNorm(4, epsilon=1e-5, use_running_average=True, **wide)
             self.up = nnx.ConvTranspose(
                 4,
@@ -454,13 +488,18 @@ def native_jax(transpose_kernel=False):
                 **wide,
             )
             self.embed = nnx.Embed(7, 3, **wide)
-            self.norm, self.fc = nnx.LayerNorm(6, epsilon=1e-5, **wide), nnx.Linear(6, 2, **wide)
+            self.norm, self.fc = (
+                nnx.LayerNorm(6, epsilon=1e-5, **wide),
+                nnx.Linear(6, 2, **wide),
+            )
 
         def __call__(self, x, index):
             x = jnp.transpose(x, (0, 2, 3, 1))
             x = jax.nn.relu(self.up(jax.nn.relu(self.bn(self.conv(x)))))
             return self.fc(
-                self.norm(jnp.concatenate([(x * x).mean((1, 2)), self.embed(index).sum(1)], 1))
+                self.norm(
+                    jnp.concatenate([(x * x).mean((1, 2)), self.embed(index).sum(1)], 1)
+                )
             )
 
     return Net()
@@ -473,7 +512,9 @@ NATIVE = {
     "jax, kernel transposed": lambda: native_jax(transpose_kernel=True),
 }
 NATIVE = {name: make for name, make in NATIVE.items() if name.split(",")[0] in BACKENDS}
-needs_all = pytest.mark.skipif(len(BACKENDS) < 3, reason="moves weights over all three backends")
+needs_all = pytest.mark.skipif(
+    len(BACKENDS) < 3, reason="moves weights over all three backends"
+)
 
 
 def wrapped(name):
@@ -484,7 +525,10 @@ def sensible(seed=4):
     """Weights with a positive variance."""
     rng = np.random.default_rng(seed)
     state = {name: rng.standard_normal(shape) for name, shape in SHAPES.items()}
-    state |= {"bn.running_var": rng.uniform(0.5, 2.0, 4), "bn.num_batches_tracked": np.array(11)}
+    state |= {
+        "bn.running_var": rng.uniform(0.5, 2.0, 4),
+        "bn.num_batches_tracked": np.array(11),
+    }
     return state | single_statistics(state)
 
 
@@ -500,14 +544,21 @@ def single_statistics(state):
 
 def outputs(network):
     rng = np.random.default_rng(8)
-    image, index = rng.standard_normal((2, 3, 7, 9)), rng.integers(0, 7, (2, 3), dtype=np.int32)
+    image, index = (
+        rng.standard_normal((2, 3, 7, 9)),
+        rng.integers(0, 7, (2, 3), dtype=np.int32),
+    )
     with network.training_mode(False):
-        return network.backend.to_numpy(network(*network.backend.prepare((image, index), network)))
+        return network.backend.to_numpy(
+            network(*network.backend.prepare((image, index), network))
+        )
 
 
 @pytest.mark.parametrize("name", NATIVE)
 def test_a_native_network_has_neutral_names_order_and_layouts(name):
-    shapes = {part: array.shape for part, array in wrapped(name).neutral_state().items()}
+    shapes = {
+        part: array.shape for part, array in wrapped(name).neutral_state().items()
+    }
     wanted = {
         part: shape
         for part, shape in SHAPES.items()
@@ -518,7 +569,9 @@ def test_a_native_network_has_neutral_names_order_and_layouts(name):
 
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "not counted"])
 @pytest.mark.parametrize("name", NATIVE)
-def test_a_native_network_brings_back_what_it_took_without_changing_a_bit(name, counted):
+def test_a_native_network_brings_back_what_it_took_without_changing_a_bit(
+    name, counted
+):
     """What any other native network may give: with the counter of the norm, or without, as flax's
     layer has none."""
     network = wrapped(name)
@@ -535,7 +588,11 @@ def test_a_native_network_brings_back_what_it_took_without_changing_a_bit(name, 
     assert network.load_neutral_state(given | (counter if counted else {})).complete
     found = network.neutral_state()
     if "bn.num_batches_tracked" in before:  # one that does not come stays as it was
-        wanted = counter["bn.num_batches_tracked"] if counted else before["bn.num_batches_tracked"]
+        wanted = (
+            counter["bn.num_batches_tracked"]
+            if counted
+            else before["bn.num_batches_tracked"]
+        )
         assert found.pop("bn.num_batches_tracked") == wanted
     assert_same(
         {part: found[part] for part in found},

@@ -62,7 +62,12 @@ def wide(in_channels):
 @pytest.fixture
 def code(tmp_path, monkeypatch):
     """A folder with a user's files, from which commands are called."""
-    files = {"nets_t.py": TORCH, "nets_f.py": FLAX, "nets_o.py": ONCE, "neighbour.py": "WIDTH = 5"}
+    files = {
+        "nets_t.py": TORCH,
+        "nets_f.py": FLAX,
+        "nets_o.py": ONCE,
+        "neighbour.py": "WIDTH = 5",
+    }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "broken.py").write_text("import no_such_package")
@@ -76,14 +81,20 @@ def code(tmp_path, monkeypatch):
 
 def test_a_native_network_of_a_file(code):
     seeds = [
-        zoo.build("nets_t.py:Net", backend="torch", in_chans=2, seed=seed) for seed in (3, 3, 4)
+        zoo.build("nets_t.py:Net", backend="torch", in_chans=2, seed=seed)
+        for seed in (3, 3, 4)
     ]
     states = [net.neutral_state() for net in seeds]
     assert list(states[0]) == ["conv.weight", "conv.bias", "head.weight", "head.bias"]
     np.testing.assert_array_equal(states[0]["conv.weight"], states[1]["conv.weight"])
     assert not np.array_equal(states[0]["conv.weight"], states[2]["conv.weight"])
-    twin = zoo.build("nets_t.py:Net", backend="torch", in_chans=2, num_classes=7, dtype="float64")
-    assert (twin.dtype_name, twin.neutral_state()["head.bias"].shape) == ("float64", (7,))
+    twin = zoo.build(
+        "nets_t.py:Net", backend="torch", in_chans=2, num_classes=7, dtype="float64"
+    )
+    assert (twin.dtype_name, twin.neutral_state()["head.bias"].shape) == (
+        "float64",
+        (7,),
+    )
     assert zoo.find("nets_t.py:Net").input_shape == (2, 7, 9)
 
 
@@ -103,14 +114,22 @@ def test_a_network_of_flax_gets_its_rngs_by_the_seed(code):
 
 @pytest.mark.parametrize("name", ["torch", "chainer", "jax"])
 def test_a_network_written_once(code, name):
-    made = [zoo.build(f"nets_o:{one}", backend=name, in_channels=2) for one in ("Once", "wide")]
+    made = [
+        zoo.build(f"nets_o:{one}", backend=name, in_channels=2)
+        for one in ("Once", "wide")
+    ]
     assert [net.backend.name for net in made] == [name, name]
     state = made[1].neutral_state()["layer.weight"]
     np.testing.assert_array_equal(
         state,
-        zoo.build("nets_o:wide", backend="torch", in_channels=2).neutral_state()["layer.weight"],
+        zoo.build("nets_o:wide", backend="torch", in_channels=2).neutral_state()[
+            "layer.weight"
+        ],
     )
-    assert (state.shape, zoo.find("nets_o:Once").task) == ((9, 2, 3, 3), "classification")
+    assert (state.shape, zoo.find("nets_o:Once").task) == (
+        (9, 2, 3, 3),
+        "classification",
+    )
 
 
 WRONG = {
@@ -131,15 +150,21 @@ def test_names_of_nothing(code, name):
 
 
 def test_networks_that_cannot_be_built(code):
-    with pytest.raises(SettingError, match="make is a network of jax, and was asked for on torch"):
+    with pytest.raises(
+        SettingError, match="make is a network of jax, and was asked for on torch"
+    ):
         zoo.build("nets_f.py:make", backend="torch")
     with pytest.raises(SettingError, match="needs 'width', which neither the data nor"):
         zoo.build("nets_f.py:Net", backend="jax")
 
 
 def test_a_network_of_linen_is_told_how_it_becomes_one_of_nnx(code):
-    (code / "nets_l.py").write_text("import flax.linen as nn\nclass Net(nn.Module):\n    pass\n")
-    with pytest.raises(UnknownName, match=r"no available backend .*: .*nnx\.bridge\.ToNNX"):
+    (code / "nets_l.py").write_text(
+        "import flax.linen as nn\nclass Net(nn.Module):\n    pass\n"
+    )
+    with pytest.raises(
+        UnknownName, match=r"no available backend .*: .*nnx\.bridge\.ToNNX"
+    ):
         zoo.build("nets_l.py:Net", backend="jax")
 
 
@@ -179,7 +204,11 @@ def test_a_run_of_own_network_and_data(code):
     for name, value in result.network.neutral_state().items():
         np.testing.assert_array_equal(network.neutral_state()[name], value)
     sys.modules.pop("mine")
-    (code / "mine.py").write_text(DATA.replace("rng(1)", "rng(22)"))  # of another length
-    with pytest.raises(DataUnavailable, match="'mine.py:data' gives other samples than those that"):
+    (code / "mine.py").write_text(
+        DATA.replace("rng(1)", "rng(22)")
+    )  # of another length
+    with pytest.raises(
+        DataUnavailable, match="'mine.py:data' gives other samples than those that"
+    ):
         load_run(result.folder)
     assert load_run(result.folder, dataset="mine.py:data")[2].name == "mine.py:data"

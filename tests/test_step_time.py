@@ -59,11 +59,19 @@ class Ranks:
                 max(begin + self.link.latency, self.receives[receiver]) + takes
             )
             arrivals.append(
-                (receiver, chunks, self.receives[receiver], self.has[sender, chunks].copy(), added)
+                (
+                    receiver,
+                    chunks,
+                    self.receives[receiver],
+                    self.has[sender, chunks].copy(),
+                    added,
+                )
             )
         for receiver, chunks, when, values, added in arrivals:
             self.has[receiver, chunks] = values + added * self.has[receiver, chunks]
-            self.since[receiver, chunks] = np.maximum(self.since[receiver, chunks], when)
+            self.since[receiver, chunks] = np.maximum(
+                self.since[receiver, chunks], when
+            )
 
     def finished(self):
         np.testing.assert_allclose(
@@ -78,7 +86,13 @@ def simulated_ring(count, size, link):
         for turn in range(count - 1):
             ranks.send(
                 [
-                    (r, (r + 1) % count, [(r - turn + half) % count], size / count, added)
+                    (
+                        r,
+                        (r + 1) % count,
+                        [(r - turn + half) % count],
+                        size / count,
+                        added,
+                    )
                     for r in range(count)
                 ]
             )
@@ -132,7 +146,9 @@ def test_doubling_takes_as_long_as_when_every_message_is_sent(count, size):
     """Where n is no power of two, some ranks have a round less, and do not wait: the latency of two
     rounds at most."""
     late = recursive_doubling(count, size, LINK) - simulated_doubling(count, size, LINK)
-    assert -1e-12 <= late <= (1e-12 if count in (1, 2, 4, 8) else 2 * LINK.latency + 1e-12)
+    assert (
+        -1e-12 <= late <= (1e-12 if count in (1, 2, 4, 8) else 2 * LINK.latency + 1e-12)
+    )
 
 
 @pytest.mark.parametrize("buckets", [1, 2, 5, 31])
@@ -148,7 +164,8 @@ def test_buckets_take_as_long_as_when_they_wait_in_line(buckets, bandwidth):
 
 
 @pytest.mark.parametrize(
-    ("between", "wait", "local"), [(4, 1, 1), (8, 2, 2), (1, 1, 1), (4, 4, 1), (3, 0, 1)]
+    ("between", "wait", "local"),
+    [(4, 1, 1), (8, 2, 2), (1, 1, 1), (4, 4, 1), (3, 0, 1)],
 )
 @pytest.mark.parametrize("nodes", [1, 2, 5])
 def test_daso_takes_as_long_as_batch_after_batch(between, wait, local, nodes):
@@ -157,7 +174,9 @@ def test_daso_takes_as_long_as_batch_after_batch(between, wait, local, nodes):
         all_reduce(nodes, WORK.size, LINK),
         (nodes > 1) * broadcast(2, WORK.size, CLUSTER.inside),
     )
-    many = simulated_daso(WORK, inside, sent, shared, between, wait, local, batches=24_000)
+    many = simulated_daso(
+        WORK, inside, sent, shared, between, wait, local, batches=24_000
+    )
     found = daso(WORK, nodes, CLUSTER, between=between, wait=wait, local=local)
     # the last one is under way in the end, and batches without a sum inside may be those that are
     # waited in
@@ -176,7 +195,9 @@ def test_one_rank_takes_the_time_that_it_computes():
 
 
 def test_gradients_go_into_buckets_of_the_usual_size():
-    assert [Work(1, 1, 1, size).buckets for size in (0, 1, BUCKET, BUCKET + 1, 4 * BUCKET)] == [
+    assert [
+        Work(1, 1, 1, size).buckets for size in (0, 1, BUCKET, BUCKET + 1, 4 * BUCKET)
+    ] == [
         1,
         1,
         1,
@@ -194,8 +215,14 @@ def test_gradients_go_into_buckets_of_the_usual_size():
         (lambda: broadcast(0, 1, LINK), "ranks=0"),
         (lambda: synchronous(WORK, float, 0), "buckets=0"),
         (lambda: local_sgd(WORK, float, 0), "every=0"),
-        (lambda: daso(WORK, 2, CLUSTER, between=2, wait=3), "wait=3: wanted from 0 to between=2"),
-        (lambda: predicted(WORK, 9, CLUSTER), "9 ranks on nodes of 2: wanted a multiple"),
+        (
+            lambda: daso(WORK, 2, CLUSTER, between=2, wait=3),
+            "wait=3: wanted from 0 to between=2",
+        ),
+        (
+            lambda: predicted(WORK, 9, CLUSTER),
+            "9 ranks on nodes of 2: wanted a multiple",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(call, words):

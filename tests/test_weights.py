@@ -29,11 +29,15 @@ SUFFIXES = (".safetensors", ".npz", ".pth", ".pt", ".msgpack")
 needs_torch = pytest.mark.skipif(
     "torch" not in BACKENDS, reason="reads and writes PyTorch's own files"
 )
-needs_jax = pytest.mark.skipif("jax" not in BACKENDS, reason="reads and writes flax's own files")
+needs_jax = pytest.mark.skipif(
+    "jax" not in BACKENDS, reason="reads and writes flax's own files"
+)
 NEEDS = {".pth": needs_torch, ".pt": needs_torch, ".msgpack": needs_jax}
 
 
-@pytest.fixture(params=[pytest.param(suffix, marks=NEEDS.get(suffix, ())) for suffix in SUFFIXES])
+@pytest.fixture(
+    params=[pytest.param(suffix, marks=NEEDS.get(suffix, ())) for suffix in SUFFIXES]
+)
 def suffix(request):
     return request.param
 
@@ -65,7 +69,9 @@ def assert_same(got, wanted):
 # -----------------------------------------------------------------------------
 
 
-def test_every_format_brings_back_names_order_types_shapes_and_bits(tmp_path, suffix, state):
+def test_every_format_brings_back_names_order_types_shapes_and_bits(
+    tmp_path, suffix, state
+):
     weights.write(tmp_path / f"x{suffix}", state)
     assert_same(weights.read(tmp_path / f"x{suffix}"), state)
 
@@ -123,29 +129,42 @@ def test_safetensors_of_other_libraries_are_read(tmp_path, state):
 @pytest.mark.parametrize("order", ["{}", "[1]", '["b", "b", "gone"]', "null"])
 def test_a_wrong_order_in_the_metadata_loses_no_name(tmp_path, order):
     state = {"a": np.ones(1), "b": np.zeros(2)}
-    safetensors.numpy.save_file(state, tmp_path / "x", metadata={"deliralike.order": order})
+    safetensors.numpy.save_file(
+        state, tmp_path / "x", metadata={"deliralike.order": order}
+    )
     assert set(weights.read(tmp_path / "x")) == {"a", "b"}
 
 
 def test_bfloat16_is_stored_as_such_and_read_exactly_as_float32(tmp_path):
     halves = np.array([[1.0, -3.140625], [1e-38, np.inf]], ml_dtypes.bfloat16)
-    weights.write(tmp_path / "x.safetensors", {"odd": np.ones(3, np.uint8), "w": halves})
+    weights.write(
+        tmp_path / "x.safetensors", {"odd": np.ones(3, np.uint8), "w": halves}
+    )
     read = weights.read(tmp_path / "x.safetensors")
     assert (tmp_path / "x.safetensors").read_bytes().count(halves.tobytes()) == 1
     assert_same(read, {"odd": np.ones(3, np.uint8), "w": halves.astype(np.float32)})
 
 
 def test_a_type_that_numpy_lacks_is_named(tmp_path):
-    safetensors.numpy.save_file({"w": np.ones(3, ml_dtypes.float8_e4m3fn)}, tmp_path / "x")
-    with pytest.raises(WeightFileError, match="'w' has the type F8_E4M3, which NumPy lacks"):
+    safetensors.numpy.save_file(
+        {"w": np.ones(3, ml_dtypes.float8_e4m3fn)}, tmp_path / "x"
+    )
+    with pytest.raises(
+        WeightFileError, match="'w' has the type F8_E4M3, which NumPy lacks"
+    ):
         weights.read(tmp_path / "x")
 
 
 def test_metadata_come_back(tmp_path):
     weights.write(
-        tmp_path / "x.safetensors", {"w": np.ones(1)}, metadata={"epoch": "5", "of": "größer"}
+        tmp_path / "x.safetensors",
+        {"w": np.ones(1)},
+        metadata={"epoch": "5", "of": "größer"},
     )
-    assert weights.read_metadata(tmp_path / "x.safetensors") == {"epoch": "5", "of": "größer"}
+    assert weights.read_metadata(tmp_path / "x.safetensors") == {
+        "epoch": "5",
+        "of": "größer",
+    }
 
 
 def test_formats_without_metadata_have_none(tmp_path):
@@ -156,7 +175,11 @@ def test_formats_without_metadata_have_none(tmp_path):
 @pytest.mark.parametrize(
     ("name", "metadata", "message"),
     [
-        ("x.safetensors", {"epoch": 5}, r"metadata are texts by name .* not \{'epoch': 5\}"),
+        (
+            "x.safetensors",
+            {"epoch": 5},
+            r"metadata are texts by name .* not \{'epoch': 5\}",
+        ),
         ("x.safetensors", {"deliralike.order": "[]"}, "is taken"),
         ("x.npz", {"epoch": "5"}, r"only safetensors files keep metadata, not '\.npz'"),
     ],
@@ -188,7 +211,9 @@ def test_a_failure_while_writing_leaves_the_old_file_and_no_other(
         raise failure
 
     monkeypatch.setattr(os, "fsync", fail)
-    wanted = KeyboardInterrupt if isinstance(failure, KeyboardInterrupt) else WeightFileError
+    wanted = (
+        KeyboardInterrupt if isinstance(failure, KeyboardInterrupt) else WeightFileError
+    )
     with pytest.raises(wanted):
         weights.write(path, {"w": np.arange(4.0)})
     assert path.read_bytes() == before
@@ -210,7 +235,8 @@ def test_a_failure_while_taking_the_old_files_place_leaves_it(tmp_path, monkeypa
 
 def test_the_error_of_a_failed_write_says_why_and_that_nothing_changed(tmp_path):
     with pytest.raises(
-        WeightFileError, match=r"x\.npz was not written, and .* left as it was: No such file"
+        WeightFileError,
+        match=r"x\.npz was not written, and .* left as it was: No such file",
     ):
         weights.write(tmp_path / "gone" / "x.npz", {"w": np.ones(1)})
 
@@ -233,7 +259,9 @@ def test_a_link_stays_a_link(tmp_path):
 def test_a_new_file_has_the_permissions_of_any_new_file(tmp_path, suffix):
     weights.write(tmp_path / f"x{suffix}", {"w": np.ones(1)})
     (tmp_path / "plain").write_bytes(b"")
-    assert (tmp_path / f"x{suffix}").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    assert (tmp_path / f"x{suffix}").stat().st_mode == (
+        tmp_path / "plain"
+    ).stat().st_mode
 
 
 @pytest.mark.parametrize(
@@ -265,7 +293,9 @@ def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path):
 
 
 def test_what_has_no_weights_is_refused(tmp_path):
-    with pytest.raises(WeightFileError, match=r"a list has no neutral state: .*wrap\(network\)"):
+    with pytest.raises(
+        WeightFileError, match=r"a list has no neutral state: .*wrap\(network\)"
+    ):
         weights.write(tmp_path / "x.npz", [np.ones(1)])
 
 
@@ -299,8 +329,12 @@ def module(torch):
         },
         lambda state: {"model": {"state_dict": state}},
         lambda state: {"model_state_dict": state, "loss": 0.5},
-        lambda state: OrderedDict((f"module.{name}", tensor) for name, tensor in state.items()),
-        lambda state: {"state_dict": {f"module.{name}": tensor for name, tensor in state.items()}},
+        lambda state: OrderedDict(
+            (f"module.{name}", tensor) for name, tensor in state.items()
+        ),
+        lambda state: {
+            "state_dict": {f"module.{name}": tensor for name, tensor in state.items()}
+        },
     ],
     ids=[
         "plain",
@@ -311,10 +345,17 @@ def module(torch):
         "parallel in state_dict",
     ],
 )
-def test_state_dicts_and_checkpoints_are_read(torch, module, tmp_path, new_format, nest):
-    torch.save(nest(module.state_dict()), tmp_path / "x", _use_new_zipfile_serialization=new_format)
+def test_state_dicts_and_checkpoints_are_read(
+    torch, module, tmp_path, new_format, nest
+):
+    torch.save(
+        nest(module.state_dict()),
+        tmp_path / "x",
+        _use_new_zipfile_serialization=new_format,
+    )
     assert_same(
-        weights.read(tmp_path / "x"), {name: t.numpy() for name, t in module.state_dict().items()}
+        weights.read(tmp_path / "x"),
+        {name: t.numpy() for name, t in module.state_dict().items()},
     )
 
 
@@ -343,7 +384,12 @@ def test_bfloat16_views_and_parameters_are_read_by_value(torch, tmp_path):
     torch.save(state, tmp_path / "x.pt")
     read = weights.read(tmp_path / "x.pt")
     assert read["half"].dtype == np.float32
-    for name, wanted in {"half": grid, "turned": grid.T, "part": grid[1], "all": grid}.items():
+    for name, wanted in {
+        "half": grid,
+        "turned": grid.T,
+        "part": grid[1],
+        "all": grid,
+    }.items():
         np.testing.assert_array_equal(read[name], wanted.numpy())
     read["part"][...] = 0  # shares no memory with the others, as it did in the file
     np.testing.assert_array_equal(read["all"], grid.numpy())
@@ -374,7 +420,9 @@ def test_the_payload_would_run_if_an_ordinary_loader_read_it(tmp_path):
 @needs_torch
 @pytest.mark.parametrize("name", ["x.pth", "x.safetensors", "x.npz", "x"])
 @pytest.mark.parametrize("new_format", [True, False])
-def test_a_malicious_checkpoint_runs_nothing(torch, tmp_path, payload, name, new_format):
+def test_a_malicious_checkpoint_runs_nothing(
+    torch, tmp_path, payload, name, new_format
+):
     torch.save(
         {"w": torch.ones(1), "p": payload},
         tmp_path / name,
@@ -398,7 +446,9 @@ def test_a_malicious_pickle_runs_nothing(tmp_path, payload, protocol):
 
 @needs_torch
 def test_a_pickle_with_a_brace_where_a_header_begins_is_still_a_pickle(tmp_path):
-    (tmp_path / "x").write_bytes(b"\x80\x02X\x04\x00\x00\x00a{bcq\x00.")  # the text 'a{bc'
+    (tmp_path / "x").write_bytes(
+        b"\x80\x02X\x04\x00\x00\x00a{bcq\x00."
+    )  # the text 'a{bc'
     with pytest.raises(WeightFileError, match="looks like a PyTorch checkpoint, but"):
         weights.read(tmp_path / "x")
 
@@ -412,7 +462,8 @@ def test_a_malicious_text_pickle_runs_nothing(tmp_path, payload):
 def test_a_malicious_npz_runs_nothing(tmp_path, payload):
     np.savez(tmp_path / "x.npz", fine=np.ones(2), w=np.array([payload], object))
     with pytest.raises(
-        WeightFileError, match="'w' holds Python objects, which only unsafe reading brings back"
+        WeightFileError,
+        match="'w' holds Python objects, which only unsafe reading brings back",
     ):
         weights.read(tmp_path / "x.npz")
 
@@ -431,8 +482,14 @@ def test_a_malicious_npz_runs_nothing(tmp_path, payload):
             lambda torch: {"w": torch.ones(1), "epoch": 3},
             r"not tensors by name, such as 'epoch' \(a int\)",
         ),
-        (lambda torch: {0: torch.ones(1)}, r"not tensors by name, such as 0 \(a Tensor\)"),
-        (lambda torch: {"w": torch.ones(2).to_sparse()}, "'w' is a tensor that NumPy cannot hold"),
+        (
+            lambda torch: {0: torch.ones(1)},
+            r"not tensors by name, such as 0 \(a Tensor\)",
+        ),
+        (
+            lambda torch: {"w": torch.ones(2).to_sparse()},
+            "'w' is a tensor that NumPy cannot hold",
+        ),
     ],
     ids=["a tensor", "empty", "empty inside", "an epoch", "numbered", "sparse"],
 )
@@ -446,7 +503,8 @@ def test_a_checkpoint_without_a_state_dict_is_refused(torch, tmp_path, make, mes
 def test_a_whole_pickled_module_is_refused(torch, module, tmp_path):
     torch.save(module, tmp_path / "x.pth")
     with pytest.raises(
-        WeightFileError, match=r"Unsupported global.*wanted what torch\.save\(model\.state_dict\(\)"
+        WeightFileError,
+        match=r"Unsupported global.*wanted what torch\.save\(model\.state_dict\(\)",
     ):
         weights.read(tmp_path / "x.pth")
 
@@ -455,7 +513,8 @@ def test_a_whole_pickled_module_is_refused(torch, module, tmp_path):
 def test_a_tensor_that_unfolds_from_one_number_is_refused(torch, tmp_path):
     torch.save({"w": torch.ones(1).expand(2**40)}, tmp_path / "x.pth")
     with pytest.raises(
-        WeightFileError, match="claims to hold 4,398,046,511,104 bytes .* was not unpacked"
+        WeightFileError,
+        match="claims to hold 4,398,046,511,104 bytes .* was not unpacked",
     ):
         weights.read(tmp_path / "x.pth")
 
@@ -476,7 +535,11 @@ def test_a_checkpoint_that_was_packed_again_is_read_by_value(torch, module, tmp_
 @pytest.mark.parametrize("new_format", [True, False])
 @pytest.mark.parametrize("kept", [0.02, 0.3, 0.6, 0.99])
 def test_a_truncated_checkpoint_is_refused(torch, module, tmp_path, new_format, kept):
-    torch.save(module.state_dict(), tmp_path / "x.pth", _use_new_zipfile_serialization=new_format)
+    torch.save(
+        module.state_dict(),
+        tmp_path / "x.pth",
+        _use_new_zipfile_serialization=new_format,
+    )
     whole = (tmp_path / "x.pth").read_bytes()
     (tmp_path / "x.pth").write_bytes(whole[: int(kept * len(whole))])
     with pytest.raises(
@@ -486,7 +549,9 @@ def test_a_truncated_checkpoint_is_refused(torch, module, tmp_path, new_format, 
         weights.read(tmp_path / "x.pth")
 
 
-def test_without_torch_the_error_says_what_the_file_is_and_what_to_install(tmp_path, monkeypatch):
+def test_without_torch_the_error_says_what_the_file_is_and_what_to_install(
+    tmp_path, monkeypatch
+):
     (tmp_path / "x.pth").write_bytes(pickle.dumps({}, 2))
     missing = backends.Entry(
         "deliralike.none:BACKEND",
@@ -500,7 +565,9 @@ def test_without_torch_the_error_says_what_the_file_is_and_what_to_install(tmp_p
         match=r"x\.pth is a PyTorch checkpoint: .*'no_such_package'.*pip install it",
     ):
         weights.read(tmp_path / "x.pth")
-    with pytest.raises(BackendUnavailable, match=r"y\.pth is to be a PyTorch checkpoint: "):
+    with pytest.raises(
+        BackendUnavailable, match=r"y\.pth is to be a PyTorch checkpoint: "
+    ):
         weights.write(tmp_path / "y.pth", {"w": np.ones(1)})
 
 
@@ -538,7 +605,8 @@ def test_chainers_names_become_neutral(tmp_path, save):
 
 def test_of_a_trainers_snapshot_only_the_model_is_read(tmp_path):
     snapshot = {
-        f"updater/model:main/{name.strip('/')}": array for name, array in CHAINER_STATE.items()
+        f"updater/model:main/{name.strip('/')}": array
+        for name, array in CHAINER_STATE.items()
     }
     others = {
         "updater/iteration": np.array(7),
@@ -559,7 +627,9 @@ def npz(tmp_path, header, data, compression=zipfile.ZIP_STORED):
     """An npz with one array whose header may lie."""
     text = (repr(header) + "\n").encode()
     with zipfile.ZipFile(tmp_path / "x.npz", "w", compression) as archive:
-        archive.writestr("w.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data)
+        archive.writestr(
+            "w.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
+        )
     return tmp_path / "x.npz"
 
 
@@ -575,9 +645,18 @@ def npz(tmp_path, header, data, compression=zipfile.ZIP_STORED):
             r"claims the shape \(3,\) of float32, but 16 bytes follow",
         ),
         ({"descr": "<f4", "fortran_order": False, "shape": (-4,)}, "claims the shape"),
-        ({"descr": "|V4", "fortran_order": False, "shape": (4,)}, "'w' holds the type |V4"),
-        ({"descr": "<U1", "fortran_order": False, "shape": (4,)}, "'w' holds the type <U1"),
-        ({"descr": "|O", "fortran_order": False, "shape": (4,)}, "'w' holds Python objects"),
+        (
+            {"descr": "|V4", "fortran_order": False, "shape": (4,)},
+            "'w' holds the type |V4",
+        ),
+        (
+            {"descr": "<U1", "fortran_order": False, "shape": (4,)},
+            "'w' holds the type <U1",
+        ),
+        (
+            {"descr": "|O", "fortran_order": False, "shape": (4,)},
+            "'w' holds Python objects",
+        ),
         (
             {"descr": "nonsense", "fortran_order": False, "shape": (4,)},
             "looks like a zip archive but cannot be read",
@@ -592,7 +671,9 @@ def test_an_npz_whose_header_lies_is_refused(tmp_path, header, message):
 
 def test_an_npz_with_a_flipped_bit_is_refused(tmp_path):
     path = npz(
-        tmp_path, {"descr": "<f4", "fortran_order": False, "shape": (4,)}, b"0123456789abcdef"
+        tmp_path,
+        {"descr": "<f4", "fortran_order": False, "shape": (4,)},
+        b"0123456789abcdef",
     )
     path.write_bytes(path.read_bytes().replace(b"0123", b"1123"))
     with pytest.raises(WeightFileError, match="Bad CRC-32"):
@@ -614,7 +695,9 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, name):
     ):
         for _ in range(80):
             member.write(bytes(2**20))
-    with pytest.raises(WeightFileError, match="claims to hold 83,886,080 bytes of arrays"):
+    with pytest.raises(
+        WeightFileError, match="claims to hold 83,886,080 bytes of arrays"
+    ):
         weights.read(tmp_path / "x")
 
 
@@ -632,13 +715,20 @@ def header(described, data=b""):
     [
         struct.pack("<Q", 2**62) + b"{}",
         struct.pack("<Q", 90_000_001) + b'{"w":',
-        header({"w": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}, bytes(8)),
-        header({"w": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 8]}}, bytes(8)),
+        header(
+            {"w": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}},
+            bytes(8),
+        ),
+        header(
+            {"w": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 8]}}, bytes(8)
+        ),
         header({"w": {"dtype": "F32", "shape": [2**62, 0, 4], "data_offsets": [0, 0]}}),
         header({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, bytes(7)),
         header({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, bytes(9)),
         header({"w": {"dtype": "F99", "shape": [2], "data_offsets": [0, 8]}}, bytes(8)),
-        header({"w": {"dtype": "BF16", "shape": [-2], "data_offsets": [0, 4]}}, bytes(4)),
+        header(
+            {"w": {"dtype": "BF16", "shape": [-2], "data_offsets": [0, 4]}}, bytes(4)
+        ),
         header({"w": 1}),
         header(
             {
@@ -666,11 +756,15 @@ def header(described, data=b""):
 )
 def test_a_damaged_or_hostile_safetensors_file_is_refused(tmp_path, content):
     (tmp_path / "x.safetensors").write_bytes(content)
-    with pytest.raises(WeightFileError, match="looks like a safetensors file but cannot be read"):
+    with pytest.raises(
+        WeightFileError, match="looks like a safetensors file but cannot be read"
+    ):
         weights.read(tmp_path / "x.safetensors")
 
 
-@pytest.mark.parametrize("length", [range(start, start + 64) for start in (0, 64, 128)], ids=str)
+@pytest.mark.parametrize(
+    "length", [range(start, start + 64) for start in (0, 64, 128)], ids=str
+)
 def test_a_safetensors_header_of_any_length_is_recognised(tmp_path, length):
     for size in length:  # 128 looks like a pickle, byte by byte
         weights.write(tmp_path / "x.safetensors", {"w" * (size + 1): np.ones(1)})
@@ -696,14 +790,16 @@ def test_a_safetensors_header_of_any_length_is_recognised(tmp_path, length):
 def test_a_foreign_file_is_named_for_what_it_is(tmp_path, content, found):
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(
-        WeightFileError, match=f"{found}.*, wanted a safetensors file or .* or a PyTorch checkpoint"
+        WeightFileError,
+        match=f"{found}.*, wanted a safetensors file or .* or a PyTorch checkpoint",
     ):
         weights.read(tmp_path / "x")
 
 
 def test_a_missing_file_is_both_kinds_of_error(tmp_path):
     with pytest.raises(
-        FileNotFoundError, match=r"there is no file '.*gone\.pth': wanted a safetensors file or"
+        FileNotFoundError,
+        match=r"there is no file '.*gone\.pth': wanted a safetensors file or",
     ) as caught:
         weights.read(tmp_path / "gone.pth")
     assert isinstance(caught.value, WeightFileMissing)
@@ -711,7 +807,9 @@ def test_a_missing_file_is_both_kinds_of_error(tmp_path):
 
 
 def test_a_directory_is_refused(tmp_path):
-    with pytest.raises(WeightFileError, match="is a directory, wanted a safetensors file"):
+    with pytest.raises(
+        WeightFileError, match="is a directory, wanted a safetensors file"
+    ):
         weights.read(tmp_path)
 
 
@@ -727,8 +825,12 @@ def test_a_file_without_permission_is_refused(tmp_path, monkeypatch):
     def denied(*args, **kwargs):
         raise PermissionError(13, "Permission denied", str(tmp_path / "x"))
 
-    monkeypatch.setattr(Path, "open", denied)  # the tests may run as root, who may read everything
-    with pytest.raises(WeightFileError, match=r"x cannot be opened \(Permission denied\)"):
+    monkeypatch.setattr(
+        Path, "open", denied
+    )  # the tests may run as root, who may read everything
+    with pytest.raises(
+        WeightFileError, match=r"x cannot be opened \(Permission denied\)"
+    ):
         weights.read(tmp_path / "x")
 
 
@@ -751,7 +853,11 @@ def test_converting_there_and_back_changes_no_bit(tmp_path, state, source, suffi
 def test_the_report_of_a_conversion_says_what_it_did(tmp_path):
     weights.write(
         tmp_path / "a.npz",
-        {"w": np.ones((500, 1000), np.float32), "b": np.ones(500, np.float32), "n": np.array(1)},
+        {
+            "w": np.ones((500, 1000), np.float32),
+            "b": np.ones(500, np.float32),
+            "n": np.array(1),
+        },
     )
     report = weights.convert(str(tmp_path / "a.npz"), str(tmp_path / "b.safetensors"))
     assert report.dtypes == {"float32": 2, "int64": 1}
@@ -777,7 +883,9 @@ def test_a_conversion_that_fails_leaves_the_target_as_it_was(tmp_path, dry_run):
 
 
 def test_a_conversion_to_an_unknown_format_fails_before_reading(tmp_path):
-    with pytest.raises(WeightFileError, match=r"no weight format has the suffix '\.txt'"):
+    with pytest.raises(
+        WeightFileError, match=r"no weight format has the suffix '\.txt'"
+    ):
         weights.convert(tmp_path / "gone.pth", tmp_path / "b.txt")
 
 
@@ -806,7 +914,9 @@ def test_weights_that_do_not_fit_are_refused_with_the_files_name(backend, tmp_pa
     weights.write(tmp_path / "x.npz", Small.on(backend)(3))
     network = Small.on(backend)(4)
     reason = r"fc\.weight has shape \(2, 3\), wanted \(2, 4\)"
-    with pytest.raises(StateError, match=rf"x\.npz: the weights do not fit Small.*{reason}"):
+    with pytest.raises(
+        StateError, match=rf"x\.npz: the weights do not fit Small.*{reason}"
+    ):
         weights.load(network, tmp_path / "x.npz")
 
 

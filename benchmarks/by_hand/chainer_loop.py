@@ -10,8 +10,15 @@ class LeNet(chainer.Chain):
     def __init__(self):
         super().__init__()
         with self.init_scope():
-            self.conv1, self.conv2 = L.Convolution2D(1, 6, 5, pad=2), L.Convolution2D(6, 16, 5)
-            self.fc1, self.fc2, self.fc3 = L.Linear(400, 120), L.Linear(120, 84), L.Linear(84, 10)
+            self.conv1, self.conv2 = (
+                L.Convolution2D(1, 6, 5, pad=2),
+                L.Convolution2D(6, 16, 5),
+            )
+            self.fc1, self.fc2, self.fc3 = (
+                L.Linear(400, 120),
+                L.Linear(120, 84),
+                L.Linear(84, 10),
+            )
 
     def forward(self, x):
         x = F.max_pooling_2d(F.relu(self.conv1(x)), 2)
@@ -29,7 +36,9 @@ def training_epoch(
     momentum: float,
 ):
     """A function that trains for one epoch, reading each loss, and returns the last one."""
-    mlp = chainer.Sequential(L.Linear(inputs[0].size, hidden), F.relu, L.Linear(hidden, 10))
+    mlp = chainer.Sequential(
+        L.Linear(inputs[0].size, hidden), F.relu, L.Linear(hidden, 10)
+    )
     network = LeNet() if kind == "lenet" else mlp
     optimizer = chainer.optimizers.MomentumSGD(lr=lr, momentum=momentum).setup(network)
     rng = np.random.default_rng(0)

@@ -27,7 +27,9 @@ class Block(chainer.Chain):
             self.a = ConvNorm(inputs, width, 3, stride, 1)
             self.b = ConvNorm(width, width, 3, 1, 1)
             self.downsample = (
-                ConvNorm(inputs, width, 1, stride, 0) if stride != 1 or inputs != width else None
+                ConvNorm(inputs, width, 1, stride, 0)
+                if stride != 1 or inputs != width
+                else None
             )
 
     def forward(self, x):
@@ -62,7 +64,9 @@ def training_step(
     """A function that makes one training step and returns the loss; the batch is on the device."""
     network = L.Classifier(ResNet18())
     network.compute_accuracy = False
-    optimizer = chainer.optimizers.CorrectedMomentumSGD(lr=lr, momentum=momentum).setup(network)
+    optimizer = chainer.optimizers.CorrectedMomentumSGD(lr=lr, momentum=momentum).setup(
+        network
+    )
     images, labels = placed(network, device, images, labels)
 
     def step():
@@ -77,7 +81,9 @@ def batches(
 ) -> Iterator[None]:
     """Compute batches, of which `count` make an update, one after the other."""
     network = ResNet18()
-    optimizer = chainer.optimizers.CorrectedMomentumSGD(lr=lr, momentum=momentum).setup(network)
+    optimizer = chainer.optimizers.CorrectedMomentumSGD(lr=lr, momentum=momentum).setup(
+        network
+    )
     labels = labels.astype(np.int32)
     while True:
         network.cleargrads()

@@ -19,14 +19,19 @@ def _shifted(x, size):
     """The input below each element of a kernel, with zeros around it, row by row."""
     pad, (_, height, width, _) = size // 2, x.shape
     x = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
-    return [x[:, i : i + height, j : j + width] for i in range(size) for j in range(size)]
+    return [
+        x[:, i : i + height, j : j + width] for i in range(size) for j in range(size)
+    ]
 
 
 @jax.custom_vjp
 def depthwise(x, kernel):
     """A depthwise convolution as shifted products: (batch, *size, width), (side, side, width)."""
     rows = kernel.reshape(-1, kernel.shape[2])
-    return sum(shifted * row for shifted, row in zip(_shifted(x, len(kernel)), rows, strict=True))
+    return sum(
+        shifted * row
+        for shifted, row in zip(_shifted(x, len(kernel)), rows, strict=True)
+    )
 
 
 def _forward(x, kernel):
@@ -41,7 +46,9 @@ def _backward(kept, gradient):
         some = tuple(products[first : first + _TOGETHER])
         zeros = (np.zeros((), gradient.dtype),) * len(some)
         sums += lax.reduce(some, zeros, _add, (0, 1, 2))
-    return depthwise(gradient, kernel[::-1, ::-1]), jnp.stack(sums).reshape(kernel.shape)
+    return depthwise(gradient, kernel[::-1, ::-1]), jnp.stack(sums).reshape(
+        kernel.shape
+    )
 
 
 def _add(totals, more):
@@ -76,7 +83,10 @@ class Block(nnx.Module):
 
 class ConvNeXt(nnx.Module):
     def __init__(self, rngs, depths=(3, 3, 9, 3), width=96, classes=1000, plain=False):
-        layers = [Patches(3, width, 4, rngs), nnx.LayerNorm(width, epsilon=1e-6, rngs=rngs)]
+        layers = [
+            Patches(3, width, 4, rngs),
+            nnx.LayerNorm(width, epsilon=1e-6, rngs=rngs),
+        ]
         for stage, depth in enumerate(depths):
             if stage:
                 layers.append(nnx.LayerNorm(width, epsilon=1e-6, rngs=rngs))
@@ -98,10 +108,14 @@ def forward(images: np.ndarray):
     return jax_step.forward(ConvNeXt(nnx.Rngs(0)), images)
 
 
-def training_step(images: np.ndarray, labels: np.ndarray, plain: bool = False, **settings: Any):
+def training_step(
+    images: np.ndarray, labels: np.ndarray, plain: bool = False, **settings: Any
+):
     """A function that makes one training step and returns the loss; see `jax_step`.
 
     Args:
         plain: Whether depthwise convolutions are JAX's own instead of shifted products.
     """
-    return jax_step.training_step(ConvNeXt(nnx.Rngs(0), plain=plain), images, labels, **settings)
+    return jax_step.training_step(
+        ConvNeXt(nnx.Rngs(0), plain=plain), images, labels, **settings
+    )

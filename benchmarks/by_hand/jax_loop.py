@@ -19,11 +19,16 @@ class LeNet(nnx.Module):
     def __init__(self, rngs):
         self.conv1 = nnx.Conv(1, 6, (5, 5), padding=2, rngs=rngs)
         self.conv2 = nnx.Conv(6, 16, (5, 5), padding=0, rngs=rngs)
-        self.fc1, self.fc2 = nnx.Linear(400, 120, rngs=rngs), nnx.Linear(120, 84, rngs=rngs)
+        self.fc1, self.fc2 = (
+            nnx.Linear(400, 120, rngs=rngs),
+            nnx.Linear(120, 84, rngs=rngs),
+        )
         self.fc3 = nnx.Linear(84, 10, rngs=rngs)
 
     def __call__(self, x):
-        x = nnx.max_pool(jax.nn.relu(self.conv1(x.transpose(0, 2, 3, 1))), (2, 2), (2, 2))
+        x = nnx.max_pool(
+            jax.nn.relu(self.conv1(x.transpose(0, 2, 3, 1))), (2, 2), (2, 2)
+        )
         x = nnx.max_pool(jax.nn.relu(self.conv2(x)), (2, 2), (2, 2))
         x = jax.nn.relu(self.fc1(x.reshape(len(x), -1)))
         return self.fc3(jax.nn.relu(self.fc2(x)))
@@ -63,7 +68,9 @@ def training_epoch(
         order = rng.permutation(len(inputs))
         for start in range(0, len(order) - batch + 1, batch):
             chosen = order[start : start + batch]
-            parameters, state, loss = step(parameters, state, inputs[chosen], labels[chosen])
+            parameters, state, loss = step(
+                parameters, state, inputs[chosen], labels[chosen]
+            )
             value = float(loss)
         return value
 

@@ -30,7 +30,9 @@ class Block(nnx.Module):
         self.a = ConvNorm(inputs, width, 3, stride, 1, rngs)
         self.b = ConvNorm(width, width, 3, 1, 1, rngs)
         self.downsample = (
-            ConvNorm(inputs, width, 1, stride, 0, rngs) if stride != 1 or inputs != width else None
+            ConvNorm(inputs, width, 1, stride, 0, rngs)
+            if stride != 1 or inputs != width
+            else None
         )
 
     def __call__(self, x):

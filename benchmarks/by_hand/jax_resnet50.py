@@ -16,7 +16,9 @@ class Bottleneck(nnx.Module):
         self.b = ConvNorm(width, width, 3, stride, 1, rngs)
         self.c = ConvNorm(width, 4 * width, 1, 1, 0, rngs)
         changes = stride != 1 or inputs != 4 * width
-        self.downsample = ConvNorm(inputs, 4 * width, 1, stride, 0, rngs) if changes else None
+        self.downsample = (
+            ConvNorm(inputs, 4 * width, 1, stride, 0, rngs) if changes else None
+        )
 
     def __call__(self, x):
         y = self.c(jax.nn.relu(self.b(jax.nn.relu(self.a(x)))))
@@ -28,7 +30,9 @@ def resnet50(rngs):
     for stage, count in enumerate((3, 4, 6, 3)):
         for block in range(count):
             width = 64 * 2**stage
-            blocks.append(Bottleneck(inputs, width, 2 if stage and block == 0 else 1, rngs))
+            blocks.append(
+                Bottleneck(inputs, width, 2 if stage and block == 0 else 1, rngs)
+            )
             inputs = 4 * width
     return ResNet(blocks, 2048, rngs)
 

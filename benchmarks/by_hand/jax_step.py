@@ -66,7 +66,9 @@ def training_step(
 
     def step():
         nonlocal parameters, rest, state
-        parameters, rest, state, loss = compiled(parameters, rest, state, images, labels)
+        parameters, rest, state, loss = compiled(
+            parameters, rest, state, images, labels
+        )
         return float(loss)
 
     return step

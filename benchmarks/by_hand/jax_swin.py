@@ -36,7 +36,9 @@ def _mask(size, side, shift):
     """-100 for tokens of a window that rolling brought together: (windows, 1, tokens, tokens)."""
     part = np.searchsorted([size - side, size - shift], np.arange(size), side="right")
     regions = _windows((3 * part[:, None] + part)[None, :, :, None], side)[0]
-    return np.where(regions != regions.swapaxes(1, 2), np.float32(-100), np.float32(0))[:, None]
+    return np.where(regions != regions.swapaxes(1, 2), np.float32(-100), np.float32(0))[
+        :, None
+    ]
 
 
 class Attention(nnx.Module):
@@ -59,7 +61,9 @@ class Attention(nnx.Module):
         query, key, value = jnp.moveaxis(packed, 3, 0)
         query = query / np.sqrt(np.float32(width // self.heads))
         scores = jnp.einsum("bnqhd,bnkhd->bnhqk", query, key) + bias
-        x = jnp.einsum("bnhqk,bnkhd->bnqhd", jax.nn.softmax(scores), value).reshape(x.shape)
+        x = jnp.einsum("bnhqk,bnkhd->bnqhd", jax.nn.softmax(scores), value).reshape(
+            x.shape
+        )
         x = _joined(self.out(x), self.side, size)
         return jnp.roll(x, (self.shift, self.shift), (1, 2)) if self.shift else x
 
@@ -87,8 +91,20 @@ class Merging(nnx.Module):
 
 
 class Swin(nnx.Module):
-    def __init__(self, rngs, size=56, depths=(2, 2, 6, 2), width=96, heads=3, side=7, classes=1000):
-        layers = [Patches(3, width, 4, rngs), nnx.LayerNorm(width, epsilon=1e-5, rngs=rngs)]
+    def __init__(
+        self,
+        rngs,
+        size=56,
+        depths=(2, 2, 6, 2),
+        width=96,
+        heads=3,
+        side=7,
+        classes=1000,
+    ):
+        layers = [
+            Patches(3, width, 4, rngs),
+            nnx.LayerNorm(width, epsilon=1e-5, rngs=rngs),
+        ]
         for stage, depth in enumerate(depths):
             if stage:
                 layers.append(Merging(width, rngs))

@@ -30,8 +30,12 @@ class ViT(nnx.Module):
     def __init__(self, rngs, classes=1000, width=768, depth=12, heads=12):
         self.patches = Patches(3, width, 16, rngs)
         self.token = nnx.Param(jnp.zeros((1, 1, width)))
-        self.positions = nnx.Param(0.02 * jax.random.normal(rngs.params(), (1, 197, width)))
-        self.blocks = nnx.List([Block(width, heads, 4 * width, rngs) for _ in range(depth)])
+        self.positions = nnx.Param(
+            0.02 * jax.random.normal(rngs.params(), (1, 197, width))
+        )
+        self.blocks = nnx.List(
+            [Block(width, heads, 4 * width, rngs) for _ in range(depth)]
+        )
         self.ln = nnx.LayerNorm(width, epsilon=1e-6, rngs=rngs)
         self.head = nnx.Linear(width, classes, rngs=rngs)
 

@@ -54,9 +54,9 @@ def lightning(
     def train():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            lightning.Trainer(max_epochs=epochs, accelerator="cpu", barebones=False, **off).fit(
-                module, loader
-            )
+            lightning.Trainer(
+                max_epochs=epochs, accelerator="cpu", barebones=False, **off
+            ).fit(module, loader)
 
     return train
 
@@ -119,7 +119,9 @@ def keras(
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     network.compile(keras.optimizers.SGD(lr, momentum), loss)
     whole = len(inputs) // batch * batch
-    return lambda: network.fit(inputs[:whole], labels[:whole], batch, epochs=epochs, verbose=0)
+    return lambda: network.fit(
+        inputs[:whole], labels[:whole], batch, epochs=epochs, verbose=0
+    )
 
 
 PEERS: dict[str, Callable] = {
@@ -132,5 +134,7 @@ PEERS: dict[str, Callable] = {
 def _torch_loader(inputs: np.ndarray, labels: np.ndarray, batch: int):
     import torch
 
-    dataset = torch.utils.data.TensorDataset(torch.from_numpy(inputs), torch.from_numpy(labels))
+    dataset = torch.utils.data.TensorDataset(
+        torch.from_numpy(inputs), torch.from_numpy(labels)
+    )
     return torch.utils.data.DataLoader(dataset, batch, shuffle=True, drop_last=True)

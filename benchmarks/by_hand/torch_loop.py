@@ -17,7 +17,10 @@ def mlp(features: int, hidden: int):
 class LeNet(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv1, self.conv2 = torch.nn.Conv2d(1, 6, 5, padding=2), torch.nn.Conv2d(6, 16, 5)
+        self.conv1, self.conv2 = (
+            torch.nn.Conv2d(1, 6, 5, padding=2),
+            torch.nn.Conv2d(6, 16, 5),
+        )
         self.fc1, self.fc2, self.fc3 = (
             torch.nn.Linear(400, 120),
             torch.nn.Linear(120, 84),

@@ -13,7 +13,9 @@ import numpy as np
 
 
 @contextmanager
-def two_processes(images: np.ndarray, labels: np.ndarray) -> Iterator[Callable[[], float]]:
+def two_processes(
+    images: np.ndarray, labels: np.ndarray
+) -> Iterator[Callable[[], float]]:
     """Yield a function that makes one step in both processes and waits for both.
 
     Each process takes half of the batch.
@@ -23,7 +25,9 @@ def two_processes(images: np.ndarray, labels: np.ndarray) -> Iterator[Callable[[
     pipes = [context.Pipe() for _ in range(2)]
     workers = [
         context.Process(
-            target=_work, args=(rank, port, pipe[1], images[rank::2], labels[rank::2]), daemon=True
+            target=_work,
+            args=(rank, port, pipe[1], images[rank::2], labels[rank::2]),
+            daemon=True,
         )
         for rank, pipe in enumerate(pipes)
     ]

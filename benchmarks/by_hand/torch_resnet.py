@@ -47,7 +47,9 @@ class ResNet18(nn.Module):
         return self.fc(torch.flatten(self.avgpool(x), 1))
 
 
-def training_step(images: np.ndarray, labels: np.ndarray, lr: float = 0.01, momentum: float = 0.9):
+def training_step(
+    images: np.ndarray, labels: np.ndarray, lr: float = 0.01, momentum: float = 0.9
+):
     """A function that makes one training step from host arrays and returns the loss."""
     network = ResNet18()
     optimizer = torch.optim.SGD(network.parameters(), lr=lr, momentum=momentum)

@@ -51,7 +51,9 @@ def device_of(backend: Any, kind: str) -> str:
         is_host = name.startswith(("cpu", "@numpy"))
         if is_host == (kind == "cpu"):
             return name
-    raise NotRun(f"{backend.name} has no {kind} here, only {', '.join(backend.devices())}")
+    raise NotRun(
+        f"{backend.name} has no {kind} here, only {', '.join(backend.devices())}"
+    )
 
 
 def host_of(backend: Any) -> str:
@@ -66,20 +68,30 @@ STEPS: dict[str, Entry] = {
     "equality, torch": Entry("equality", "on_device", 150, ("torch",)),
     "equality, jax": Entry("equality", "on_device", 210, ("jax",)),
     "equality, chainer": Entry("equality", "on_device", 210, ("chainer",)),
-    "equality, chainer with TF32": Entry("equality", "with_tf32", 210, ("chainer",), TF32),
+    "equality, chainer with TF32": Entry(
+        "equality", "with_tf32", 210, ("chainer",), TF32
+    ),
     "tests": Entry("equality", "tests", 210),
     "proof, torch and jax": Entry("proofs", "proved", 210, ("torch", "jax")),
     "proof, torch and chainer": Entry("proofs", "proved", 210, ("torch", "chainer")),
     "chainer on cupy, float32": Entry("cupy_functions", "functions", 210, ("float32",)),
     "chainer on cupy, float64": Entry("cupy_functions", "functions", 210, ("float64",)),
     "chainer on cupy, float16": Entry("cupy_functions", "functions", 210, ("float16",)),
-    "steps, torch resnet50": Entry("speed", "torch_steps", 230, ("resnet50",), is_timed=True),
-    "steps, torch vit_b_16": Entry("speed", "torch_steps", 230, ("vit_b_16",), is_timed=True),
-    "steps, torch unet 3D": Entry("speed", "torch_steps", 230, ("unet",), is_timed=True),
+    "steps, torch resnet50": Entry(
+        "speed", "torch_steps", 230, ("resnet50",), is_timed=True
+    ),
+    "steps, torch vit_b_16": Entry(
+        "speed", "torch_steps", 230, ("vit_b_16",), is_timed=True
+    ),
+    "steps, torch unet 3D": Entry(
+        "speed", "torch_steps", 230, ("unet",), is_timed=True
+    ),
     "steps, jax": Entry("speed", "jax_steps", 230, is_timed=True),
     "copies and waits": Entry("copies", "traffic", 210, is_timed=True),
     "replicas": Entry("replicas", "twice", 210, is_timed=True),
     "steps, chainer": Entry("speed", "chainer_steps", 210, is_timed=True),
     "ceilings": Entry("environment", "ceilings", 100, is_timed=True, timing=20),
-    "transfers from pinned memory": Entry("copies", "pinned", 100, is_timed=True, timing=20),
+    "transfers from pinned memory": Entry(
+        "copies", "pinned", 100, is_timed=True, timing=20
+    ),
 }

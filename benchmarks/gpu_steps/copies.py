@@ -29,8 +29,12 @@ def traffic(kind: str) -> Iterator[Record]:
         backend = backends.get(name)
         try:
             device = device_of(backend, kind)
-            network = zoo.build("resnet18", backend=backend, device=device, num_classes=10).train()
-            optimizer = backend.optimizer(rule("sgd", lr=LR, momentum=MOMENTUM), network)
+            network = zoo.build(
+                "resnet18", backend=backend, device=device, num_classes=10
+            ).train()
+            optimizer = backend.optimizer(
+                rule("sgd", lr=LR, momentum=MOMENTUM), network
+            )
             images, labels = PLANS[kind]["resnet50"].data()
             batch = images, labels % 10
             step = _step(optimizer, batch)
@@ -74,14 +78,20 @@ def _traced(backend: Any, step: Callable[[], Any]) -> Record:
         name, category = event.get("name", ""), event.get("cat", "")
         if category == "gpu_memcpy":
             _add(copies, name, float(event.get("args", {}).get("bytes", 0)))
-        elif category in ("cuda_runtime", "cuda_driver") and any(each in name for each in _WAITS):
+        elif category in ("cuda_runtime", "cuda_driver") and any(
+            each in name for each in _WAITS
+        ):
             _add(waits, name, event.get("dur", 0.0) / 1e3)
         elif category == "kernel":
             kernels += 1
             busy += event.get("dur", 0.0) / 1e3
     return {
-        "copies a step": {name: [n / STEPS, total / STEPS] for name, (n, total) in copies.items()},
-        "waits a step, ms": {name: [n / STEPS, ms / STEPS] for name, (n, ms) in waits.items()},
+        "copies a step": {
+            name: [n / STEPS, total / STEPS] for name, (n, total) in copies.items()
+        },
+        "waits a step, ms": {
+            name: [n / STEPS, ms / STEPS] for name, (n, ms) in waits.items()
+        },
         "kernels a step": kernels / STEPS,
         "GPU busy a step, ms": round(busy / STEPS, 3),
     }
@@ -121,4 +131,6 @@ def pinned(kind: str) -> Iterator[Record]:
     yield READY
     name = f"{MEGABYTES[kind]} MB to the device"
     yield asdict(compare(f"{name}, pinned, PyTorch's copy", ours, theirs, pairs=10))
-    yield asdict(compare(f"{name}, pageable, PyTorch's copy", pageable, own_pageable, pairs=10))
+    yield asdict(
+        compare(f"{name}, pageable, PyTorch's copy", pageable, own_pageable, pairs=10)
+    )

@@ -45,7 +45,9 @@ def functions(kind: str, dtype: str) -> Iterator[Record]:
     yield {"tried": len(tried), "right": right}
 
 
-def _tried(chainer: Any, dtype: str, device: str) -> Iterator[tuple[str, Callable[[], float]]]:
+def _tried(
+    chainer: Any, dtype: str, device: str
+) -> Iterator[tuple[str, Callable[[], float]]]:
     """Return what is tried in a type: names, and functions that return an error."""
     for name, function, shapes in _functions(chainer):
         if dtype == "float32" or name not in _SINGLE:
@@ -58,20 +60,29 @@ def _tried(chainer: Any, dtype: str, device: str) -> Iterator[tuple[str, Callabl
 def _imports(chainer: Any) -> Iterator[Record]:
     count = 0
     with_onnx = ("chainer.exporters", "onnx_chainer")
-    for module in pkgutil.walk_packages(chainer.__path__, "chainer.", onerror=lambda _: None):
+    for module in pkgutil.walk_packages(
+        chainer.__path__, "chainer.", onerror=lambda _: None
+    ):
         if module.name.startswith(with_onnx):
             continue
         count += 1
         try:
             importlib.import_module(module.name)
         except Exception as problem:  # noqa: BLE001 (what fails is the result)
-            yield {"module": module.name, "failed": f"{type(problem).__name__}: {problem}"[:300]}
+            yield {
+                "module": module.name,
+                "failed": f"{type(problem).__name__}: {problem}"[:300],
+            }
     yield {"modules": count}
 
 
-def _error(chainer: Any, function: Function, shapes: Any, dtype: str, device: str) -> float:
+def _error(
+    chainer: Any, function: Function, shapes: Any, dtype: str, device: str
+) -> float:
     """Return the largest difference of outputs and gradients, by the largest element."""
-    host, found = (_outputs(chainer, function, shapes, dtype, each) for each in ("@numpy", device))
+    host, found = (
+        _outputs(chainer, function, shapes, dtype, each) for each in ("@numpy", device)
+    )
     errors = [
         float(np.abs(f.astype(np.float64) - h).max() / max(1.0, np.abs(h).max()))
         for f, h in zip(found, host, strict=True)
@@ -95,7 +106,9 @@ def _outputs(
         y.grad = place.send(ramp)
         y.backward()
         results = [y.array, *(x.grad for x in inputs if x.grad is not None)]
-    return [chainer.get_device("@numpy").send(each).astype(np.float64) for each in results]
+    return [
+        chainer.get_device("@numpy").send(each).astype(np.float64) for each in results
+    ]
 
 
 def _link(chainer: Any, make: Callable[[], Any]) -> Function:
@@ -157,7 +170,10 @@ def _functions(chainer: Any) -> Iterator[tuple[str, Function, tuple]]:
             lambda x, w: F.convolution_2d(x, w, None, 1, 2, dilate=2),
             (IMAGE, (6, 4, 3, 3)),
         ),
-        "convolution_1d": (lambda x, w: F.convolution_nd(x, w, None, 1, 1), (SIGNAL, (3, 4, 3))),
+        "convolution_1d": (
+            lambda x, w: F.convolution_nd(x, w, None, 1, 1),
+            (SIGNAL, (3, 4, 3)),
+        ),
         "convolution_3d": (
             lambda x, w, b: F.convolution_nd(x, w, b, 1, 1),
             (VOLUME, (3, 4, 3, 3, 3), (3,)),
@@ -204,7 +220,10 @@ def _functions(chainer: Any) -> Iterator[tuple[str, Function, tuple]]:
             (ROWS, (3, 6)),
         ),
         "embed_id": (lambda w: F.embed_id(on(w, labels), w), ((6, 5),)),
-        "permutate": (lambda x: F.permutate(x, on(x, np.array([4, 2, 0, 1, 3], "i"))), (ROWS,)),
+        "permutate": (
+            lambda x: F.permutate(x, on(x, np.array([4, 2, 0, 1, 3], "i"))),
+            (ROWS,),
+        ),
         "where": (lambda x, y: F.where(x.array > 0.5, x, y), (IMAGE, IMAGE)),
         "concat": (lambda x, y: F.concat([x, y]), (IMAGE, IMAGE)),
         "stack": (lambda x, y: F.stack([x, y], 1), (IMAGE, IMAGE)),
@@ -233,7 +252,10 @@ def _functions(chainer: Any) -> Iterator[tuple[str, Function, tuple]]:
         "layer_normalization": (F.layer_normalization, (ROWS, (6,), (6,))),
         "local_response_normalization": (F.local_response_normalization, (IMAGE,)),
         "normalize": (F.normalize, (ROWS,)),
-        "softmax_cross_entropy": (lambda x: F.softmax_cross_entropy(x, on(x, labels)), (ROWS,)),
+        "softmax_cross_entropy": (
+            lambda x: F.softmax_cross_entropy(x, on(x, labels)),
+            (ROWS,),
+        ),
         "sigmoid_cross_entropy": (
             lambda x: F.sigmoid_cross_entropy(x, on(x, np.ones(ROWS, np.int32))),
             (ROWS,),
@@ -269,14 +291,20 @@ def _functions(chainer: Any) -> Iterator[tuple[str, Function, tuple]]:
         ),
         "Linear": (_link(chainer, lambda: L.Linear(6, 3)), (ROWS,)),
         "Convolution2D": (_link(chainer, lambda: L.Convolution2D(4, 3, 3)), (IMAGE,)),
-        "BatchNormalization": (_link(chainer, lambda: L.BatchNormalization(4)), (IMAGE,)),
+        "BatchNormalization": (
+            _link(chainer, lambda: L.BatchNormalization(4)),
+            (IMAGE,),
+        ),
         "StatefulGRU": (_link(chainer, lambda: L.StatefulGRU(6, 3)), (ROWS,)),
         "LSTM": (_link(chainer, lambda: L.LSTM(6, 3)), (ROWS,)),
         "NStepLSTM": (
             _link(chainer, lambda: _recurrent(chainer)),
             ((5, 6),),
         ),
-        "Inception": (_link(chainer, lambda: L.Inception(4, 2, 2, 2, 2, 2, 2)), (IMAGE,)),
+        "Inception": (
+            _link(chainer, lambda: L.Inception(4, 2, 2, 2, 2, 2, 2)),
+            (IMAGE,),
+        ),
         "Highway": (_link(chainer, lambda: L.Highway(6)), (ROWS,)),
         "Maxout": (_link(chainer, lambda: L.Maxout(6, 3, 2)), (ROWS,)),
     }

@@ -18,7 +18,11 @@ PACKAGES = (
 
 def found(kind: str) -> Iterator[Record]:
     """Say what is here."""
-    yield {"python": platform.python_version(), "processors": os.cpu_count(), "packages": _all()}
+    yield {
+        "python": platform.python_version(),
+        "processors": os.cpu_count(),
+        "packages": _all(),
+    }
     for name in ("torch", "jax", "chainer"):
         try:
             backend = backends.get(name)
@@ -59,7 +63,9 @@ def ceilings(kind: str) -> Iterator[Record]:
     x = torch.randn(2**28, device="cuda")  # 1 GiB
     y = torch.empty_like(x)
     copied = _median(lambda: y.copy_(x))
-    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    a, b = (
+        torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2)
+    )
     product = _median(lambda: a @ b)
     yield {
         "TB/s copied, read and written": round(2 * x.nbytes / copied / 1e12, 2),

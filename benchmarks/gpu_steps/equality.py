@@ -102,7 +102,9 @@ def with_tf32(kind: str, name: str) -> Iterator[Record]:
     yield from _compared(kind, name, [("float32", True)])
 
 
-def _compared(kind: str, name: str, settings: list[tuple[str, bool]]) -> Iterator[Record]:
+def _compared(
+    kind: str, name: str, settings: list[tuple[str, bool]]
+) -> Iterator[Record]:
     backend = backends.get(name)
     device, host = device_of(backend, kind), host_of(backend)
     for case in CASES:
@@ -119,7 +121,10 @@ def _compared(kind: str, name: str, settings: list[tuple[str, bool]]) -> Iterato
                     "worst gradient": _worst(results[1], reference[1]),
                 }
         except Exception as error:  # noqa: BLE001 (the other networks are wanted)
-            yield {"network": case.title, "failed": f"{type(error).__name__}: {error}"[:1500]}
+            yield {
+                "network": case.title,
+                "failed": f"{type(error).__name__}: {error}"[:1500],
+            }
 
 
 def _computed(
@@ -131,10 +136,15 @@ def _computed(
     x = backend.array(inputs, dtype=None if case.whole else dtype, device=device)
     y = backend.array(labels, device=device)
     result = backend.gradients(loss_of, network, x, y)
-    gradients = {name: value for name, value in result.parameters.items() if value is not None}
+    gradients = {
+        name: value for name, value in result.parameters.items() if value is not None
+    }
     if not case.whole:
         gradients["the inputs"] = result.inputs[0]
-    return {"outputs": np.asarray(result.beside[0]), "loss": np.asarray(result.loss)}, gradients
+    return {
+        "outputs": np.asarray(result.beside[0]),
+        "loss": np.asarray(result.loss),
+    }, gradients
 
 
 def far(found: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> float:
@@ -142,14 +152,19 @@ def far(found: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) ->
     if found.keys() != reference.keys():
         raise ValueError(f"other names: {sorted(found.keys() ^ reference.keys())}")
     squares = [
-        (float(np.sum((found[name].astype(np.float64) - value) ** 2)), float(np.sum(value**2)))
+        (
+            float(np.sum((found[name].astype(np.float64) - value) ** 2)),
+            float(np.sum(value**2)),
+        )
         for name, value in reference.items()
     ]
     difference, length = map(sum, zip(*squares, strict=True))
     return float(np.sqrt(difference / length))
 
 
-def _worst(found: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> list[Any]:
+def _worst(
+    found: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]
+) -> list[Any]:
     """Return the largest distance of one array relative to itself, and its name.
 
     An array that is nearly zero beside the others does not count.
@@ -188,15 +203,32 @@ def tests(kind: str) -> Iterator[Record]:
         raise NotRun("they need a GPU")
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-rfEs", "-m", "gpu", "-W", "default"]
-        command += ["-p", "no:cacheprovider", f"--junitxml={report}", "tests/nn/test_devices.py"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-rfEs",
+            "-m",
+            "gpu",
+            "-W",
+            "default",
+        ]
+        command += [
+            "-p",
+            "no:cacheprovider",
+            f"--junitxml={report}",
+            "tests/nn/test_devices.py",
+        ]
         environment = os.environ | {"DELIRALIKE_TEST_XLA": "full"}
         done = subprocess.run(command, stdout=sys.stderr, env=environment, check=False)
         yield {"exit": done.returncode}
         if not report.exists():
             return
         for case in ElementTree.parse(report).iter("testcase"):
-            result = next((each.tag for each in case if each.tag != "properties"), "passed")
+            result = next(
+                (each.tag for each in case if each.tag != "properties"), "passed"
+            )
             record = {"test": case.get("name"), "result": result}
             if result in ("failure", "error"):
                 record["message"] = (case[0].get("message") or "")[:1500]

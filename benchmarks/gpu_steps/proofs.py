@@ -31,4 +31,7 @@ def proved(kind: str, reference: str, candidate: str) -> Iterator[Record]:
                 "report": str(proof)[:4000],
             }
         except Exception as error:  # noqa: BLE001 (the other networks are wanted)
-            yield {"network": case.title, "failed": f"{type(error).__name__}: {error}"[:1500]}
+            yield {
+                "network": case.title,
+                "failed": f"{type(error).__name__}: {error}"[:1500],
+            }

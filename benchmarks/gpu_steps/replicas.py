@@ -27,7 +27,9 @@ def twice(kind: str) -> Iterator[Record]:
             one, two = (_trained(backend, device, count) for count in (1, 2))
             yield {"backend": name, "three steps in float64": far(two, one)}
             work = PLANS[kind]["resnet50"]
-            contests.append((name, *(ours(backend, device, work, replicas=n) for n in (2, 1))))
+            contests.append(
+                (name, *(ours(backend, device, work, replicas=n) for n in (2, 1)))
+            )
             for function in contests[-1][1:]:
                 function()
         except Exception as error:  # noqa: BLE001 (the other backends are wanted)
@@ -43,7 +45,12 @@ def _trained(backend, device: str, count: int) -> dict[str, np.ndarray]:
     network = DataParallel(case.built(backend, device, "float64"), [device] * count)
     optimizer = backend.optimizer(rule("sgd", lr=0.1, momentum=0.9), network)
     inputs, labels = case.batch()
-    batch = (backend.array(inputs, "float64", device), backend.array(labels, None, device))
+    batch = (
+        backend.array(inputs, "float64", device),
+        backend.array(labels, None, device),
+    )
     for _ in range(3):
-        optimizer.update(lambda network, x, y: network.nn.cross_entropy(network(x), y), *batch)
+        optimizer.update(
+            lambda network, x, y: network.nn.cross_entropy(network(x), y), *batch
+        )
     return dict(network.neutral_state())

@@ -64,7 +64,9 @@ PLANS: dict[str, dict[str, Work]] = {
             jax="jax_resnet50",
             chainer="chainer_resnet50",
         ),
-        "vit_b_16": Work("vit_b_16", {}, (64, 3, 224, 224), reference="vit_b_16", jax="jax_vit"),
+        "vit_b_16": Work(
+            "vit_b_16", {}, (64, 3, 224, 224), reference="vit_b_16", jax="jax_vit"
+        ),
         "unet": Work("unet", _UNET, (2, 1, 96, 96, 96), classes=2),
     },
     "cpu": {
@@ -78,7 +80,10 @@ PLANS: dict[str, dict[str, Work]] = {
         ),
         "vit_b_16": Work("vit_b_16", _TINY_VIT, (2, 3, 32, 32), reference="vit_b_16"),
         "unet": Work(
-            "unet", _UNET | {"features": (4, 4, 4, 8, 8, 4)}, (1, 1, 32, 32, 32), classes=2
+            "unet",
+            _UNET | {"features": (4, 4, 4, 8, 8, 4)},
+            (1, 1, 32, 32, 32),
+            classes=2,
         ),
     },
 }
@@ -119,14 +124,22 @@ def torch_steps(kind: str, key: str) -> Iterator[Record]:
 
     torch.set_float32_matmul_precision("high")
     contests = []
-    for mode in MODES if key == "resnet50" else [each for each in MODES if not each.by_channel]:
+    for mode in (
+        MODES if key == "resnet50" else [each for each in MODES if not each.by_channel]
+    ):
         try:
-            pair = (ours(backend, device, work, mode), _torch_by_hand(work, device, mode))
+            pair = (
+                ours(backend, device, work, mode),
+                _torch_by_hand(work, device, mode),
+            )
             losses = [[step() for step in pair] for _ in range(4)][0]
             contests.append((mode, *pair))
             yield {"mode": mode.name, "first losses": losses}
         except Exception as error:  # noqa: BLE001 (the other modes are wanted)
-            yield {"mode": mode.name, "failed": f"{type(error).__name__}: {error}"[:1500]}
+            yield {
+                "mode": mode.name,
+                "failed": f"{type(error).__name__}: {error}"[:1500],
+            }
     yield READY
     for mode, mine, theirs in contests:
         yield _contest(kind, f"{work.title}, {mode.name}", mine, theirs)
@@ -142,7 +155,9 @@ def ours(
     Args:
         mode: On PyTorch; float32 without.
     """
-    network = zoo.build(work.network, backend=backend, device=device, **work.settings).train()
+    network = zoo.build(
+        work.network, backend=backend, device=device, **work.settings
+    ).train()
     images, labels = (backend.array(each, device=device) for each in work.data())
     if mode is not None and not mode.by_channel:
         network, images = _channels_last(network, images)

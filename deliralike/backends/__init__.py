@@ -21,7 +21,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deliralike.errors import BackendUnavailable, DeviceError, SettingError, UnknownName, suggestion
+from deliralike.errors import (
+    BackendUnavailable,
+    DeviceError,
+    SettingError,
+    UnknownName,
+    suggestion,
+)
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.recomputed import refuse_synchronised_norms
 from deliralike.parallel.averaging.local_sgd import LocalSGD
@@ -78,7 +84,9 @@ _PYTORCH_FILES = WeightFiles(
     (".pth", ".pt"),
     (b"PK\x03\x04", b"\x80"),  # a zip, or a pickle
 )
-_SMALL_DICTS = tuple(bytes([0x80 + count]) for count in range(1, 16))  # 0x80 is an empty one
+_SMALL_DICTS = tuple(
+    bytes([0x80 + count]) for count in range(1, 16)
+)  # 0x80 is an empty one
 _FLAX_FILES = WeightFiles(
     "a flax checkpoint (msgpack, or a folder of Orbax)",
     (".msgpack", ".orbax"),
@@ -119,7 +127,9 @@ def known() -> dict[str, Entry]:
         ['torch', 'chainer', 'jax']
     """
     points = importlib.metadata.entry_points(group=ENTRY_POINTS)
-    others = {point.name: Entry(point.value) for point in points if point.name not in _OWN}
+    others = {
+        point.name: Entry(point.value) for point in points if point.name not in _OWN
+    }
     return _OWN | others
 
 
@@ -137,7 +147,11 @@ def weight_files() -> list[tuple[str, WeightFiles]]:
         >>> [(name, files.suffixes) for name, files in weight_files()][:1]
         [('torch', ('.pth', '.pt'))]
     """
-    return [(name, entry.weight_files) for name, entry in known().items() if entry.weight_files]
+    return [
+        (name, entry.weight_files)
+        for name, entry in known().items()
+        if entry.weight_files
+    ]
 
 
 def get(name: str) -> Backend:
@@ -150,7 +164,9 @@ def get(name: str) -> Backend:
     # Our own come first, without a search through the installed packages, which takes 20 ms.
     entry = _OWN.get(name) or known().get(name)
     if entry is None:
-        raise BackendUnavailable(f"there is no backend {name!r}. {suggestion(name, known())}")
+        raise BackendUnavailable(
+            f"there is no backend {name!r}. {suggestion(name, known())}"
+        )
     missing = entry.missing
     if missing:
         noun = "package" if len(missing) == 1 else "packages"
@@ -274,7 +290,9 @@ def DataParallel(
         )
     named = tuple(backend.check_device(device) for device in devices)
     output = None if output_device is None else backend.check_device(output_device)
-    chosen = ReplicaSettings.of(devices=named, output_device=output, dim=dim, **settings)
+    chosen = ReplicaSettings.of(
+        devices=named, output_device=output, dim=dim, **settings
+    )
     if wrapped.device_name != named[0]:
         raise DeviceError(
             f"the network is on {wrapped.device_name!r}, the first device is {named[0]!r}: build "
@@ -343,10 +361,16 @@ def DistributedDataParallel(
         return wrapped  # be it replicated over several devices or not
     wrapped.parallelism.refuse_replicas("distribute")
     chosen = ReplicaSettings.of(
-        devices=(wrapped.device_name,), dim=dim, buffers=buffers, scalars=scalars, **settings
+        devices=(wrapped.device_name,),
+        dim=dim,
+        buffers=buffers,
+        scalars=scalars,
+        **settings,
     )
     if len(chosen.places) > 1:
-        raise SettingError("in several processes each has one replica: leave virtual_shards out")
+        raise SettingError(
+            "in several processes each has one replica: leave virtual_shards out"
+        )
     refuse_synchronised_norms(wrapped, chosen.buffers)
     distributed = of(wrapped).distribute(wrapped, chosen, processes, takes_whole)
     parallelism: Any = distributed.parallelism

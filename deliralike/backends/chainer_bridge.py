@@ -33,7 +33,9 @@ def install():
         if any(_same_class(finder, CorrectingFinder) for finder in sys.meta_path):
             return
         loaded = sorted(
-            name for name in sys.modules if name.partition(".")[0] in ("chainer", "chainermn")
+            name
+            for name in sys.modules
+            if name.partition(".")[0] in ("chainer", "chainermn")
         )
         if loaded and not _went_through_the_bridge():
             raise ImportError(
@@ -72,7 +74,12 @@ class CorrectingLoader(importlib.machinery.SourceFileLoader):
     def get_code(self, name):
         """Compile the corrected text; tracebacks and `inspect` show that text too."""
         text = self.get_source(name)
-        linecache.cache[self.path] = (len(text), None, text.splitlines(keepends=True), self.path)
+        linecache.cache[self.path] = (
+            len(text),
+            None,
+            text.splitlines(keepends=True),
+            self.path,
+        )
         return self.source_to_code(text, self.path)
 
 
@@ -198,7 +205,10 @@ CORRECTIONS = {
     # NumPy 2 does not convert a Python integer that is out of range, such as a padding of -1 in an
     # array of uint8. Through an array of shape (1,) it wraps around as it always did.
     "chainer.functions.array.pad_sequence": (
-        ("y[i, l:] = self.padding", "y[i, l:] = xp.array([self.padding]).astype(y.dtype)"),
+        (
+            "y[i, l:] = self.padding",
+            "y[i, l:] = xp.array([self.padding]).astype(y.dtype)",
+        ),
     ),
     # A NumPy scalar is a float64 that widens the arrays it meets (NumPy 2), and then the dtypes no
     # longer agree.
@@ -327,12 +337,21 @@ CORRECTIONS = {
                 "raise _metadata.PackageNotFoundError\n"
             ),
         ),
-        ("except pkg_resources.ResolutionError:", "except _metadata.PackageNotFoundError:"),
+        (
+            "except pkg_resources.ResolutionError:",
+            "except _metadata.PackageNotFoundError:",
+        ),
     ),
     # CuPy 14, as in resize_images. Compiled for float16, float32 and float64, not run.
     "chainer.links.loss.hierarchical_softmax": (
-        ("atomicAdd(&gx[x_ind], g * w[w_ind]);", "atomicAdd(&gx[x_ind], (T)(g * w[w_ind]));"),
-        ("atomicAdd(&gw[w_ind], g * x[x_ind]);", "atomicAdd(&gw[w_ind], (T)(g * x[x_ind]));"),
+        (
+            "atomicAdd(&gx[x_ind], g * w[w_ind]);",
+            "atomicAdd(&gx[x_ind], (T)(g * w[w_ind]));",
+        ),
+        (
+            "atomicAdd(&gw[w_ind], g * x[x_ind]);",
+            "atomicAdd(&gw[w_ind], (T)(g * x[x_ind]));",
+        ),
     ),
     # CuPy 14, as in resize_images. Compiled for float16, float32 and float64, not run.
     "chainer.functions.loss.negative_sampling": (
@@ -341,8 +360,14 @@ CORRECTIONS = {
     # CuPy 14 includes the definition of float16 only where an argument has that type. Compiled, not
     # run.
     "chainer.training.updaters.multiprocess_parallel_updater": (
-        ("'_memcpy_gather',\n", "'_memcpy_gather', preamble='#include <cupy/float16.cuh>',\n"),
-        ("'_memcpy_scatter',\n", "'_memcpy_scatter', preamble='#include <cupy/float16.cuh>',\n"),
+        (
+            "'_memcpy_gather',\n",
+            "'_memcpy_gather', preamble='#include <cupy/float16.cuh>',\n",
+        ),
+        (
+            "'_memcpy_scatter',\n",
+            "'_memcpy_scatter', preamble='#include <cupy/float16.cuh>',\n",
+        ),
     ),
     # int() of an array of shape (1,) is deprecated (NumPy 1.25).
     "chainermn.iterators.multi_node_iterator": (("int(_size)", "int(_size.item())"),),
@@ -377,6 +402,9 @@ CORRECTIONS = {
     # A link's own __call__ bypasses link hooks, and any other `forward` given to the link, as for
     # shares that differ.
     "chainermn.links.batch_normalization": (
-        ("def __call__(self, x, finetune=False):", "def forward(self, x, finetune=False):"),
+        (
+            "def __call__(self, x, finetune=False):",
+            "def forward(self, x, finetune=False):",
+        ),
     ),
 }

@@ -9,7 +9,14 @@ import functools
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSequence
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+)
 from contextlib import contextmanager
 from types import CellType, FunctionType, ModuleType
 from typing import Any
@@ -121,7 +128,9 @@ def _put(holder: Any, name: str, value: Any) -> None:
         setattr(holder, name, value)
 
 
-def _holders(blocks: list[Any], spaces: Iterable[Any]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+def _holders(
+    blocks: list[Any], spaces: Iterable[Any]
+) -> Iterator[tuple[Any, Mapping[str, Any]]]:
     """Yield everything that may hold a function, with what it holds by name."""
     for space in spaces:
         yield space, dict(vars(space))
@@ -163,12 +172,24 @@ def _is_of_user(name: str) -> bool:
         return True
     module = sys.modules.get(name)
     path = vars(module).get("__file__") if isinstance(module, ModuleType) else None
-    return path is not None and not _is_framework(name) and not path.startswith(_INSTALLED)
+    return (
+        path is not None and not _is_framework(name) and not path.startswith(_INSTALLED)
+    )
 
 
 _FRAMEWORKS = frozenset(
-    {"builtins", "chainer", "deliralike", "flax", "jax", "jaxlib", "numpy", "optax", "torch"}
+    {
+        "builtins",
+        "chainer",
+        "deliralike",
+        "flax",
+        "jax",
+        "jaxlib",
+        "numpy",
+        "optax",
+        "torch",
+    }
 )
-_INSTALLED = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")}) + tuple(
-    {sysconfig.get_path(kind) for kind in ("purelib", "platlib")}
-)
+_INSTALLED = tuple(
+    {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")}
+) + tuple({sysconfig.get_path(kind) for kind in ("purelib", "platlib")})

@@ -90,7 +90,9 @@ class Neutral:
     pick: Callable[[Any], Any] = same
     put: Callable[[Any, Any], Any] = lambda neutral, native: neutral
 
-    def giving(self, pick: Callable[[Any], Any], put: Callable[[Any, Any], Any]) -> Neutral:
+    def giving(
+        self, pick: Callable[[Any], Any], put: Callable[[Any, Any], Any]
+    ) -> Neutral:
         """Return the same with another way from the native result to the neutral one."""
         return replace(self, pick=pick, put=put)
 
@@ -143,7 +145,9 @@ def renamed(
             return None
         if any(given.pop(native) != value for native, value in wanted.items()):
             return None
-        ours = {names.get(native, native): convert(value) for native, value in given.items()}
+        ours = {
+            names.get(native, native): convert(value) for native, value in given.items()
+        }
         ours.pop("", None)
         return call_of(name, **ours)
 
@@ -201,7 +205,9 @@ class Follower:
         if self._inside or threading.get_ident() != self._thread or not self._is_open():
             return call(*args, **kwargs)
         leaves, structure = nest.flatten((args, dict(kwargs)))
-        given = [Given(at, x) if self._is_array(x) else x for at, x in enumerate(leaves)]
+        given = [
+            Given(at, x) if self._is_array(x) else x for at, x in enumerate(leaves)
+        ]
         if not any(isinstance(leaf, Given) for leaf in given):
             return call(*args, **kwargs)
         self._inside = True
@@ -217,7 +223,9 @@ class Follower:
         results = []
 
         def made(*neutral_args: Any) -> Any:
-            args, kwargs = nest.unflatten(structure, _native(seen.args, neutral_args, leaves))
+            args, kwargs = nest.unflatten(
+                structure, _native(seen.args, neutral_args, leaves)
+            )
             results.append(call(*args, **kwargs))
             return seen.pick(results[-1])
 
@@ -237,7 +245,9 @@ def _neutral(name: str, neutral: Row | None, args: Any, kwargs: Any) -> Neutral:
     if found is not None:
         return found
     short = name.rpartition(".")[2]
-    arrays = tuple(leaf for leaf in nest.leaves((args, kwargs)) if isinstance(leaf, Given))
+    arrays = tuple(
+        leaf for leaf in nest.leaves((args, kwargs)) if isinstance(leaf, Given)
+    )
     is_known = neutral is not None and hasattr(Functions, short)
     return Neutral(name if is_known else short, arrays)
 
@@ -320,7 +330,12 @@ def product_of(equation: str, operands: Sequence[Any], permute: Any) -> Neutral:
     rows = [one for one in x if one not in y]
     columns = [one for one in y if one not in x]
     is_matrix = len(rows) == 1 or (not shared and rows)
-    if len(over) != 1 or len(columns) != 1 or not is_matrix or set(rows + columns) - set(output):
+    if (
+        len(over) != 1
+        or len(columns) != 1
+        or not is_matrix
+        or set(rows + columns) - set(output)
+    ):
         return plain
     left = _ordered(operands[0], x, [*shared, *rows, *over], permute)
     right = _ordered(operands[1], y, [*shared, *over, *columns], permute)
@@ -364,7 +379,9 @@ def padding_of(
     if isinstance(padding, int):
         return [(padding, padding)] * len(sizes)
     if not isinstance(padding, str):
-        return [(pair, pair) if isinstance(pair, int) else tuple(pair) for pair in padding]
+        return [
+            (pair, pair) if isinstance(pair, int) else tuple(pair) for pair in padding
+        ]
     if padding.upper() == "VALID":
         return [(0, 0)] * len(sizes)
     if padding.upper() != "SAME":

@@ -313,7 +313,11 @@ class OutlineFunctions(Functions):
     def matmul(self, x, y):
         if x.shape[-1] != y.shape[-2]:
             raise ShapeError(f"matmul: shapes {x.shape} and {y.shape} do not fit")
-        out = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
+        out = (
+            *np.broadcast_shapes(x.shape[:-2], y.shape[:-2]),
+            x.shape[-2],
+            y.shape[-1],
+        )
         _count(math.prod(out) * x.shape[-1])
         return ShapeArray(out, x.dtype)
 
@@ -330,12 +334,16 @@ class OutlineFunctions(Functions):
         return _resized(x, dim, len(matrix))
 
     def convolve(self, x, weight, stride, pads, dilation, groups):
-        size = map(geometry.conv_size, x.shape[2:], weight.shape[2:], stride, pads, dilation)
+        size = map(
+            geometry.conv_size, x.shape[2:], weight.shape[2:], stride, pads, dilation
+        )
         out = ShapeArray((x.shape[0], weight.shape[0], *size), x.dtype)
         _count(math.prod(out.shape) * math.prod(weight.shape[1:]))
         return out
 
-    def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
+    def convolve_transposed(
+        self, x, weight, stride, padding, output_padding, dilation, groups
+    ):
         sizes = geometry.conv_transposed_sizes(
             x.shape[2:], weight.shape[2:], stride, padding, dilation, output_padding
         )
@@ -508,7 +516,9 @@ class OutlineBackend(Backend):
     def precision(self) -> dict[str, str]:
         return {}
 
-    def array(self, value: Any, dtype: str | None = None, device: str | None = None) -> ShapeArray:
+    def array(
+        self, value: Any, dtype: str | None = None, device: str | None = None
+    ) -> ShapeArray:
         if dtype is None:
             typed = value if hasattr(value, "dtype") else np.asarray(value)
             dtype = str(typed.dtype)

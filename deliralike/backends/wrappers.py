@@ -58,7 +58,9 @@ def is_model_wrapper(network: Any) -> bool:
     except UnknownName:
         return False
     kinds = (*_registered, *backend.wrappers())
-    return isinstance(network, kinds) or _holds_wrappers_only(backend.wrap(network), kinds)
+    return isinstance(network, kinds) or _holds_wrappers_only(
+        backend.wrap(network), kinds
+    )
 
 
 def _holds_wrappers_only(network: Any, kinds: tuple[type, ...]) -> bool:

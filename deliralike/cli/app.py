@@ -47,9 +47,13 @@ class Commands(TyperGroup):
         """Return the options, as a `Command` does."""
         return [_without_type(parameter) for parameter in super().get_params(ctx)]
 
-    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
+    def main(
+        self, args: Sequence[str] | None = None, *rest: Any, **options: Any
+    ) -> Any:
         """Run with `args`; ``--debug`` may stand anywhere."""
-        if logging.lastResort is not None:  # it prints records where nobody has set up logging
+        if (
+            logging.lastResort is not None
+        ):  # it prints records where nobody has set up logging
             logging.lastResort.setFormatter(PlainFormatter())
         words = list(sys.argv[1:] if args is None else args)
         others = [word for word in words if word != "--debug"]
@@ -114,10 +118,15 @@ def common(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Print the version and stop.", callback=_version, is_eager=True
+            "--version",
+            help="Print the version and stop.",
+            callback=_version,
+            is_eager=True,
         ),
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error.")
+    ] = False,
 ) -> None:
     """Write a network once; train it on PyTorch, Chainer or JAX; prove that it is the same."""
 

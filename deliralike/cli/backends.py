@@ -13,7 +13,8 @@ def command(
     names: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAMES]", help="Backends to load and show in detail: torch,jax, or all."
+            metavar="[NAMES]",
+            help="Backends to load and show in detail: torch,jax, or all.",
         ),
     ] = None,
 ) -> None:
@@ -30,7 +31,9 @@ def command(
         show_table(["backend", "version", "state"], rows)
         say("Devices and precision in force: deliralike backends all, or a name")
         return
-    chosen = list(known) if names == "all" else [name.strip() for name in names.split(",")]
+    chosen = (
+        list(known) if names == "all" else [name.strip() for name in names.split(",")]
+    )
     rows = [_loaded(name, known) for name in chosen]
     show_table(["backend", "version", "devices", "precision in force", "state"], rows)
 

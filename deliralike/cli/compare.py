@@ -44,7 +44,9 @@ def command(
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="A setting of the network: num_classes=10."
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting of the network: num_classes=10.",
         ),
     ] = None,
     levels: Annotated[
@@ -61,7 +63,9 @@ def command(
     seed: Annotated[int, typer.Option(help="Of weights and batch.")] = 0,
     report: Annotated[
         list[Path] | None,
-        typer.Option(help="A file for the report: .html, .md, .json or .txt; may be given again."),
+        typer.Option(
+            help="A file for the report: .html, .md, .json or .txt; may be given again."
+        ),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(help="Threads of the linear algebra.", min=1)
@@ -94,7 +98,9 @@ def command(
             home = on_first(name, names, seed, settings).backend.name
             names = [home, *(each for each in names if each != home)]
             shape = shape_of(input_)
-            called_with = {"proof": False} | ({} if shape is None else {"input_shape": shape})
+            called_with = {"proof": False} | (
+                {} if shape is None else {"input_shape": shape}
+            )
         shared = {"seed": seed, **called_with, **settings}
         networks = [zoo.build(name, backend=each, **shared) for each in names]
     else:
@@ -110,7 +116,9 @@ def command(
             on_first(candidate, names[::-1], seed, settings),
         ]
     reference = networks[0]
-    inputs, loss = _probe(zoo.find(name), reference, batch, shape_of(input_), seed, settings)
+    inputs, loss = _probe(
+        zoo.find(name), reference, batch, shape_of(input_), seed, settings
+    )
     others = networks[1:] or networks  # one alone is compared with itself
     proofs = []
     with limit_threads(threads), progress() as show:
@@ -123,7 +131,9 @@ def command(
                 levels=wanted,
                 loss=loss,
                 weights="judge" if is_same_class else "load",
-                progress=partial(_show, show, network.backend.name, number, len(others)),
+                progress=partial(
+                    _show, show, network.backend.name, number, len(others)
+                ),
             )
             proofs.append(proof)
     result = Proofs(tuple(proofs)) if len(proofs) > 1 else proofs[0]
@@ -150,9 +160,13 @@ def _show(
 def _backends(text: str | None) -> list[str]:
     from deliralike import backends
 
-    names = text.split(",") if text else backends.available() or list(backends.known())[:1]
+    names = (
+        text.split(",") if text else backends.available() or list(backends.known())[:1]
+    )
     for name in names:
-        backends.get(name).prepare_process(1)  # one that is unknown or missing is an error
+        backends.get(name).prepare_process(
+            1
+        )  # one that is unknown or missing is an error
     return names
 
 
@@ -170,7 +184,9 @@ def _probe(
     from deliralike.conformance.probing import distance_loss
     from deliralike.training import classification_loss
 
-    inputs, output = _inputs_and_output(architecture, network, batch, shape, seed, settings)
+    inputs, output = _inputs_and_output(
+        architecture, network, batch, shape, seed, settings
+    )
     has_scores = isinstance(output, np.ndarray) and output.ndim == 2
     if architecture.task == "classification" and has_scores:
         classes = output.shape[1]
@@ -212,7 +228,9 @@ def _inputs_and_output(
     usual = architecture.inputs_for(**settings)
     small = tuple(map(_smaller, usual))
     if small != usual:
-        with contextlib.suppress(ValueError, RuntimeError):  # too small, or of a fixed size
+        with contextlib.suppress(
+            ValueError, RuntimeError
+        ):  # too small, or of a fixed size
             return evaluate(small)
     return evaluate(usual)
 

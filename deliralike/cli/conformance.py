@@ -14,7 +14,8 @@ def command(
     backends: Annotated[
         str | None,
         typer.Argument(
-            metavar="[BACKENDS]", help="Such as torch,jax. (default: all that are installed)"
+            metavar="[BACKENDS]",
+            help="Such as torch,jax. (default: all that are installed)",
         ),
     ] = None,
     report: Annotated[
@@ -36,10 +37,16 @@ def command(
     ] = None,
     mutants: Annotated[
         int | None,
-        typer.Option(help="With --score: so many classes with a mistake, instead of ports."),
+        typer.Option(
+            help="With --score: so many classes with a mistake, instead of ports."
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="With --score: of the draw of mutants.")] = None,
-    workers: Annotated[int, typer.Option(help="With --score: processes at once.", min=1)] = 2,
+    seed: Annotated[
+        int | None, typer.Option(help="With --score: of the draw of mutants.")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(help="With --score: processes at once.", min=1)
+    ] = 2,
     save: Annotated[
         list[Path] | None,
         typer.Option(help="With --score: a file .json or .md; may be given again."),
@@ -124,7 +131,9 @@ def _check_endings(option: str, files: Any) -> None:
 
     for path in files:
         if path.suffix not in (".json", ".md"):
-            raise SettingError(f"{option} {str(path)!r}: wanted a file that ends in .json or .md")
+            raise SettingError(
+                f"{option} {str(path)!r}: wanted a file that ends in .json or .md"
+            )
 
 
 def _write(files: Any, values: Any, text: str) -> None:

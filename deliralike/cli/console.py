@@ -37,8 +37,14 @@ def progress() -> Iterator[Callable[..., None]]:
         terminal, nothing is shown.
     """
     error = terminal.console(stderr=True, highlight=False)
-    columns = BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False)
-    with Progress(*columns, console=error, transient=True, disable=not error.is_terminal) as bar:
+    columns = (
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Progress(
+        *columns, console=error, transient=True, disable=not error.is_terminal
+    ) as bar:
         task = bar.add_task("", total=1.0)
 
         def update(text: str, done: float) -> None:

@@ -20,18 +20,22 @@ def command(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", help="The architecture; names are fitted to it. (deliralike zoo lists all)"
+            "--model",
+            help="The architecture; names are fitted to it. (deliralike zoo lists all)",
         ),
     ] = None,
     to: Annotated[
         str | None,
         typer.Option(
-            "--to", help="Whose names to write: torchvision, chainer, timm … (default: the zoo's)"
+            "--to",
+            help="Whose names to write: torchvision, chainer, timm … (default: the zoo's)",
         ),
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the model: num_classes=10."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting of the model: num_classes=10."
+        ),
     ] = None,
     name: Annotated[
         list[str] | None,
@@ -43,10 +47,13 @@ def command(
     ] = None,
     guess: Annotated[
         bool,
-        typer.Option("--guess", help="Take what the file does not tell as it is usually."),
+        typer.Option(
+            "--guess", help="Take what the file does not tell as it is usually."
+        ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read and check everything, write nothing.")
+        bool,
+        typer.Option("--dry-run", help="Read and check everything, write nothing."),
     ] = False,
     check: Annotated[
         str | None,
@@ -71,7 +78,9 @@ def command(
     settings = key_values(set_ or (), "--set")
     names = key_values(name or (), "--name")
     try:
-        report = zoo.convert(source, target, model, to, dry_run, check, names, guess, **settings)
+        report = zoo.convert(
+            source, target, model, to, dry_run, check, names, guess, **settings
+        )
     except ProofFailed as error:
         say_error(f"deliralike: {error}")
         raise typer.Exit(1) from None

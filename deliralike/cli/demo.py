@@ -14,23 +14,37 @@ if TYPE_CHECKING:
     from deliralike.conformance import Agreement, Probe
     from deliralike.training.experiment import Experiment, RunResult
 
-_COLUMNS = ("backend", "held-out accuracy", "ms a step", "loss curve", "outputs", "gradients")
+_COLUMNS = (
+    "backend",
+    "held-out accuracy",
+    "ms a step",
+    "loss curve",
+    "outputs",
+    "gradients",
+)
 
 
 def command(
     backends: Annotated[
-        str, typer.Option(help="Names with commas between them; the first is the reference.")
+        str,
+        typer.Option(
+            help="Names with commas between them; the first is the reference."
+        ),
     ] = "torch,chainer,jax",
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 8,
     batch_size: Annotated[int, typer.Option(min=1, help="Samples in each batch.")] = 64,
-    seed: Annotated[int, typer.Option(min=0, help="Start values and order of samples.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Start values and order of samples.")
+    ] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="A new folder. (default: runs/demo-0001, -0002 …)")
+        Path | None,
+        typer.Option(help="A new folder. (default: runs/demo-0001, -0002 …)"),
     ] = None,
     threads: Annotated[
         int,
         typer.Option(
-            min=1, help="For BLAS and OpenMP; layers this small gain little from more than one."
+            min=1,
+            help="For BLAS and OpenMP; layers this small gain little from more than one.",
         ),
     ] = 1,
 ) -> None:
@@ -48,13 +62,22 @@ def command(
 
     versions = _versions(backends)
     digits = experiment.Experiment(
-        {"network": "resnet8", "epochs": epochs, "batch_size": batch_size, "drop_last": True},
+        {
+            "network": "resnet8",
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "drop_last": True,
+        },
         checkpoints=None,
         seed=seed,
         dtype="float64",
     )
-    folder = experiment.new_folder(out) if out else experiment.next_folder("runs", "demo")
-    say(f"resnet8 on digits, float64, seed {seed}: {epochs} epochs on {', '.join(versions)}")
+    folder = (
+        experiment.new_folder(out) if out else experiment.next_folder("runs", "demo")
+    )
+    say(
+        f"resnet8 on digits, float64, seed {seed}: {epochs} epochs on {', '.join(versions)}"
+    )
     begin = time.perf_counter()
     runs: dict[str, Any] = {}
     with limit_threads(threads), bars() as progress:
@@ -67,14 +90,20 @@ def command(
     for version, (result, found) in others:
         agreed = agreement((first.history, probes), (result.history, found))
         parts = (agreed.losses, agreed.outputs, agreed.gradients)
-        rows.append((*_figures(version, result), *[f"{part.difference:.1e}" for part in parts]))
+        rows.append(
+            (*_figures(version, result), *[f"{part.difference:.1e}" for part in parts])
+        )
         summary.append(_summary(version, result, agreed))
     text = json.dumps(summary, indent=2) + "\n"
     (folder / "summary.json").write_text(text, encoding="utf-8")
     histories = {version: result.history for version, (result, _) in runs.items()}
-    picture = draw_curves(histories, folder / experiment.CURVES, f"resnet8 on digits, seed {seed}")
+    picture = draw_curves(
+        histories, folder / experiment.CURVES, f"resnet8 on digits, seed {seed}"
+    )
     show_table(_COLUMNS, rows, right=_COLUMNS[1:])
-    say(f"Loss curve, outputs, gradients: largest relative difference to {reference}, in float64.")
+    say(
+        f"Loss curve, outputs, gradients: largest relative difference to {reference}, in float64."
+    )
     seconds = time.perf_counter() - begin
     say(f"{seconds:.0f} s. Curves: {picture}; metrics and weights: {folder}")
 
@@ -127,7 +156,9 @@ def _figures(version: str, result: RunResult) -> tuple[str, ...]:
     return version, f"{result.metrics['accuracy']:.2%}", f"{milliseconds:.1f}"
 
 
-def _summary(version: str, result: RunResult, agreed: Agreement | None) -> dict[str, Any]:
+def _summary(
+    version: str, result: RunResult, agreed: Agreement | None
+) -> dict[str, Any]:
     return {
         "backend": result.settings.backend,
         "version": version,

@@ -15,7 +15,9 @@ CONTEXT = {
 
 def command(
     ctx: typer.Context,
-    processes: Annotated[int, typer.Option(help="On this machine, and on each other.", min=1)] = 2,
+    processes: Annotated[
+        int, typer.Option(help="On this machine, and on each other.", min=1)
+    ] = 2,
     engine: Annotated[
         str | None,
         typer.Option(
@@ -25,7 +27,8 @@ def command(
     ] = None,
     nodes: Annotated[int, typer.Option(help="Machines.", min=1)] = 1,
     node: Annotated[
-        int, typer.Option(help="Which of them this is, from 0; for torch and jax.", min=0)
+        int,
+        typer.Option(help="Which of them this is, from 0; for torch and jax.", min=0),
     ] = 0,
     address: Annotated[
         str, typer.Option(help="host:port of the first machine; for torch and jax.")
@@ -35,7 +38,9 @@ def command(
     ] = 0,
     timeout: Annotated[
         float | None,
-        typer.Option(help="Seconds that processes wait for each other. (default: 300)", min=1),
+        typer.Option(
+            help="Seconds that processes wait for each other. (default: 300)", min=1
+        ),
     ] = None,
 ) -> None:
     """Run another subcommand in several processes that train together.
@@ -84,6 +89,8 @@ def _backend_in(arguments: list[str]) -> str | None:
         if path.is_dir():
             path = path / SETTINGS
         if path.is_file():
-            with suppress(SettingError):  # the subcommand reports the mistake in the file
+            with suppress(
+                SettingError
+            ):  # the subcommand reports the mistake in the file
                 return read_content(path).get("backend")
     return None

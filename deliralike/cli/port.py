@@ -26,19 +26,25 @@ def command(
     ],
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="An argument of the class: classes=4."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="An argument of the class: classes=4."
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The file to write. (default: the name of the class)")
+        Path | None,
+        typer.Option(help="The file to write. (default: the name of the class)"),
     ] = None,
     backends: Annotated[
         str | None,
-        typer.Option(help="Where it is proved: jax,chainer. (default: all that are installed)"),
+        typer.Option(
+            help="Where it is proved: jax,chainer. (default: all that are installed)"
+        ),
     ] = None,
     batch: Annotated[int, typer.Option(help="Samples in the batch.", min=1)] = 3,
     seed: Annotated[int, typer.Option(help="Of weights and inputs.")] = 0,
     check: Annotated[
-        bool, typer.Option("--check", help="Say what needs a hand; write and prove nothing.")
+        bool,
+        typer.Option("--check", help="Say what needs a hand; write and prove nothing."),
     ] = False,
     proof: Annotated[
         bool, typer.Option(" /--no-proof", help="Write the port without a proof.")
@@ -61,7 +67,9 @@ def command(
     network = own_code.load(name)
     for framework in {table.FRAMEWORK[0] for table in TABLES} & {*known.available()}:
         known.get(framework).seed(seed)
-    found = port(network, _drawn(inputs, batch, seed), **key_values(set_ or (), "--set"))
+    found = port(
+        network, _drawn(inputs, batch, seed), **key_values(set_ or (), "--set")
+    )
     columns = ("definition", "lines", "changed")
     show_table(columns, found.changes, right=columns[1:])
     for title, remarks in (("Needs a hand", found.hands), ("Left out", found.left_out)):
@@ -98,7 +106,9 @@ def _drawn(texts: list[str], batch: int, seed: int) -> Any:
     arrays = {}
     for number, text in enumerate(texts):
         name, _, form = text.rpartition("=")
-        arrays[name or number] = _entry(form).draw(np.random.default_rng(seed + number), batch)
+        arrays[name or number] = _entry(form).draw(
+            np.random.default_rng(seed + number), batch
+        )
     if len({*map(type, arrays)}) > 1:
         raise SettingError(f"--input {' '.join(texts)}: name all of them, or none")
     return arrays if isinstance(next(iter(arrays)), str) else tuple(arrays.values())

@@ -15,7 +15,11 @@ SOURCE, PROOF = "network.py", "proof.txt"
 
 
 def ported(
-    experiment: Experiment, settings: Settings, dataset: Any, folder: Path | None, with_proof: bool
+    experiment: Experiment,
+    settings: Settings,
+    dataset: Any,
+    folder: Path | None,
+    with_proof: bool,
 ) -> tuple[Settings, Path] | None:
     """Port a class of PyTorch or Chainer that is to be trained on another backend.
 
@@ -39,7 +43,9 @@ def ported(
         return None
     try:
         from deliralike.port.on_the_way import framework_of, port_of, prove
-    except ModuleNotFoundError:  # libcst is not installed: the error of the backend says the rest
+    except (
+        ModuleNotFoundError
+    ):  # libcst is not installed: the error of the backend says the rest
         return None
     name, network = settings.network, own_code.load(settings.network)
     framework = framework_of(network, settings.network_settings)
@@ -51,7 +57,9 @@ def ported(
             f"deliralike port {name} --input SHAPE"
         )
     # Drawn ones: plain backgrounds have ties in max pooling, where any gradient is right.
-    drawn = zoo.Input.like(dataset.held_out.inputs).draw(np.random.default_rng(settings.seed), 3)
+    drawn = zoo.Input.like(dataset.held_out.inputs).draw(
+        np.random.default_rng(settings.seed), 3
+    )
     found = port_of(name, network, (drawn,), settings.network_settings, settings.seed)
     text = "not proved: --no-proof"
     if with_proof:
@@ -63,7 +71,11 @@ def ported(
 
 
 def _write(
-    found: Port, proof: str, experiment: Experiment, settings: Settings, folder: Path | None
+    found: Port,
+    proof: str,
+    experiment: Experiment,
+    settings: Settings,
+    folder: Path | None,
 ) -> tuple[Settings, Path]:
     """Make the folder of the run, with the source and the proof, and train what lies there."""
     from deliralike.cli.console import say

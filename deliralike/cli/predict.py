@@ -14,19 +14,25 @@ SHOWN = 20  # rows of the table on the terminal
 
 def command(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN_FOLDER", help="A folder that 'deliralike train' wrote.")
+        Path,
+        typer.Argument(
+            metavar="RUN_FOLDER", help="A folder that 'deliralike train' wrote."
+        ),
     ],
     pictures: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[PICTURES]", help="New pictures, or folders of them. (default: held-out data)"
+            metavar="[PICTURES]",
+            help="New pictures, or folders of them. (default: held-out data)",
         ),
     ] = None,
     backend: Annotated[
-        str | None, typer.Option(help="The backend to compute on. (default: the run's own)")
+        str | None,
+        typer.Option(help="The backend to compute on. (default: the run's own)"),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Labelled data to judge by. (default: the run's own)")
+        str | None,
+        typer.Option(help="Labelled data to judge by. (default: the run's own)"),
     ] = None,
     out: Annotated[
         Path | None,
@@ -35,7 +41,9 @@ def command(
             "predictions-BACKEND, or pictures-BACKEND, in the run's folder)"
         ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Pictures computed at once.")] = 64,
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Pictures computed at once.")
+    ] = 64,
 ) -> None:
     """Predict with a run's network: held-out data, which judge it, or new pictures.
 
@@ -43,7 +51,9 @@ def command(
     the size of each picture, with an overlay beside; those of held-out data as one .npz.
     """
     if pictures and data is not None:
-        raise SettingError("--data are labelled samples to judge by: leave it out for new pictures")
+        raise SettingError(
+            "--data are labelled samples to judge by: leave it out for new pictures"
+        )
     if pictures:
         _predict_pictures(run, pictures, backend, out, batch_size)
     else:
@@ -75,7 +85,9 @@ def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -
     say(f"predictions: {target}")
 
 
-def _rows(labels: Any, scores: Any, classes: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _rows(
+    labels: Any, scores: Any, classes: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
     for index, (label, row) in enumerate(zip(labels, scores, strict=True)):
         yield {"sample": index, "label": classes[label]} | _predicted(row, classes)
 
@@ -88,7 +100,9 @@ def _predicted(scores: Any, classes: tuple[str, ...]) -> dict[str, Any]:
 
     named = {"predicted": classes[class_numbers(scores, axis=0)]}
     if len(scores) == len(classes):
-        for name, probability in zip(classes, np.exp(log_softmax(scores[None])[0]), strict=True):
+        for name, probability in zip(
+            classes, np.exp(log_softmax(scores[None])[0]), strict=True
+        ):
             named[f"probability {name}"] = f"{probability:.6g}"
     return named
 
@@ -116,7 +130,11 @@ def _write_masks(target: Path, scores: Any) -> Path:
 
 
 def _predict_pictures(
-    run: Path, pictures: list[Path], backend: str | None, out: Path | None, batch_size: int
+    run: Path,
+    pictures: list[Path],
+    backend: str | None,
+    out: Path | None,
+    batch_size: int,
 ) -> None:
     from deliralike.cli.console import progress, say
     from deliralike.data.folders import pictures_of
@@ -139,7 +157,9 @@ def _predict_pictures(
         target = table
     rows = []
     with progress() as update:
-        predictions = predict_pictures(run, files, backend=backend, batch_size=batch_size)
+        predictions = predict_pictures(
+            run, files, backend=backend, batch_size=batch_size
+        )
         for number, (file, scores) in enumerate(predictions, 1):
             rows.append({"file": str(file)} | figures(file, scores, start["classes"]))
             update(file.name, number / len(files))
@@ -163,7 +183,9 @@ def _refuse_same_names(files: tuple[Path, ...]) -> None:
             )
 
 
-def _write_mask(target: Path, file: Path, scores: Any, classes: list[str]) -> dict[str, Any]:
+def _write_mask(
+    target: Path, file: Path, scores: Any, classes: list[str]
+) -> dict[str, Any]:
     """Write a mask and its overlay in the size of the picture; return the share of each class."""
     import numpy as np
 
@@ -187,11 +209,18 @@ def _show(rows: list[dict[str, Any]], classes: list[str]) -> None:
     for row in rows[:SHOWN]:
         if "predicted" in row:
             probability = row.get(f"probability {row['predicted']}")
-            figures = [row["predicted"], "" if probability is None else f"{float(probability):.1%}"]
+            figures = [
+                row["predicted"],
+                "" if probability is None else f"{float(probability):.1%}",
+            ]
         else:
             figures = [f"{float(row[f'share {name}']):.1%}" for name in classes]
         shown.append([row["file"], *figures])
     columns = ["predicted", "probability"] if "predicted" in rows[0] else list(classes)
-    show_table(["file", *columns], shown, right=columns[-1:] if "predicted" in rows[0] else columns)
+    show_table(
+        ["file", *columns],
+        shown,
+        right=columns[-1:] if "predicted" in rows[0] else columns,
+    )
     if len(rows) > SHOWN:
         say(f"… and {len(rows) - SHOWN} others")

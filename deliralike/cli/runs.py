@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 def command(
     folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Where to look for runs, in folders below too.")
+        Path,
+        typer.Argument(
+            metavar="[DIR]", help="Where to look for runs, in folders below too."
+        ),
     ] = Path("runs"),
     metric: Annotated[
         str | None,
@@ -20,7 +23,8 @@ def command(
         ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="PICTURE", help="Draw the curves of all runs: runs.png.")
+        Path | None,
+        typer.Option(metavar="PICTURE", help="Draw the curves of all runs: runs.png."),
     ] = None,
 ) -> None:
     """List runs with their settings, progress and results, and draw them over one another."""
@@ -59,7 +63,9 @@ def _draw(runs: dict[str, "Row"], path: Path) -> None:
     try:
         draw_curves(histories, path, metrics=list(metrics), with_differences=False)
     except (OSError, ValueError) as error:
-        raise SettingError(f"the picture cannot be written to {str(path)!r}: {error}") from error
+        raise SettingError(
+            f"the picture cannot be written to {str(path)!r}: {error}"
+        ) from error
 
 
 # Values that all runs share are printed once, above the table, which is narrower then.
@@ -78,7 +84,9 @@ def _shared(cells: list[dict[str, str]]) -> dict[str, str]:
     return shared
 
 
-def _columns_that_fit(columns: list[str], cells: list[dict[str, str]], width: int) -> list[str]:
+def _columns_that_fit(
+    columns: list[str], cells: list[dict[str, str]], width: int
+) -> list[str]:
     """Return the columns without those that do not fit beside the others."""
     needed = {}
     for name in columns:

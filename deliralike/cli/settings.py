@@ -9,12 +9,16 @@ import typer
 def command(
     network: Annotated[
         str,
-        typer.Argument(help="A network of the zoo: see 'deliralike zoo'; or yours: file.py:Net."),
+        typer.Argument(
+            help="A network of the zoo: see 'deliralike zoo'; or yours: file.py:Net."
+        ),
     ] = "resnet8",
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Another value: data=mri-slices, optimizer.lr=0.1."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Another value: data=mri-slices, optimizer.lr=0.1.",
         ),
     ] = None,
 ) -> None:

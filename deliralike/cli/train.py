@@ -33,7 +33,9 @@ def command(
     ] = None,
     backend: Annotated[
         str | None,
-        typer.Option(help="torch, chainer, jax …: see 'deliralike backends'. (default: torch)"),
+        typer.Option(
+            help="torch, chainer, jax …: see 'deliralike backends'. (default: torch)"
+        ),
     ] = None,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Passes over the data. (default: 5)")
@@ -43,14 +45,19 @@ def command(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="Start values, order of samples, dropout. (default: 0)"),
+        typer.Option(
+            min=0, help="Start values, order of samples, dropout. (default: 0)"
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="A new folder. (default: runs/NETWORK-0001, -0002 …)")
+        Path | None,
+        typer.Option(help="A new folder. (default: runs/NETWORK-0001, -0002 …)"),
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Go on with an interrupted run, or with its folds."),
+        typer.Option(
+            metavar="FOLDER", help="Go on with an interrupted run, or with its folds."
+        ),
     ] = None,
     accept: Annotated[
         list[str] | None,
@@ -62,24 +69,33 @@ def command(
     continue_: Annotated[
         bool,
         typer.Option(
-            "--continue", help="Go on with the run in --out if it is there; else begin it."
+            "--continue",
+            help="Go on with the run in --out if it is there; else begin it.",
         ),
     ] = False,
     folds: Annotated[
-        int | None, typer.Option(min=2, help="Cross-validation: so many runs, and a summary.")
+        int | None,
+        typer.Option(min=2, help="Cross-validation: so many runs, and a summary."),
     ] = None,
-    fold: Annotated[int | None, typer.Option(min=1, help="Only this one of the folds.")] = None,
+    fold: Annotated[
+        int | None, typer.Option(min=1, help="Only this one of the folds.")
+    ] = None,
     optimizer: Annotated[
         str | None, typer.Option(help="sgd, adam, adamw, rmsprop … (default: sgd)")
     ] = None,
     lr: Annotated[
-        float | None, typer.Option(help="The learning rate. (default: depends on the optimizer)")
+        float | None,
+        typer.Option(help="The learning rate. (default: depends on the optimizer)"),
     ] = None,
     optimizer_set: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A number of the optimizer: momentum=0.8."),
+        typer.Option(
+            metavar="KEY=VALUE", help="A number of the optimizer: momentum=0.8."
+        ),
     ] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, float64 … (default: float32)")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="float32, float64 … (default: float32)")
+    ] = None,
     device: Annotated[
         list[str] | None,
         typer.Option(
@@ -89,7 +105,10 @@ def command(
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, help="For BLAS and OpenMP. (default: as many as the libraries choose)"),
+        typer.Option(
+            min=1,
+            help="For BLAS and OpenMP. (default: as many as the libraries choose)",
+        ),
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -101,7 +120,10 @@ def command(
     ] = None,
     proof: Annotated[
         bool,
-        typer.Option(" /--no-proof", help="Do not prove the port of a class of another framework."),
+        typer.Option(
+            " /--no-proof",
+            help="Do not prove the port of a class of another framework.",
+        ),
     ] = True,
 ) -> None:
     """Train a network and leave settings, metrics, curves, checkpoints and weights in a new folder.
@@ -139,7 +161,9 @@ def command(
             "give a file of settings or a network to train, or --resume FOLDER to go on with a run"
         )
     if resume is not None and out is not None:
-        raise SettingError("--resume goes on in the folder of the run: leave --out away")
+        raise SettingError(
+            "--resume goes on in the folder of the run: leave --out away"
+        )
     again, at_most = restarts()
     if (continue_ or at_most) and out is None and resume is None:
         raise SettingError(
@@ -194,7 +218,11 @@ def run(
 def _from_source(source: str, changes: Mapping[str, Any]) -> "Experiment":
     """Return the experiment of a file of settings, or of a network's name."""
     from deliralike.training.experiment import Experiment, read_settings
-    from deliralike.training.experiment.files import changed, is_file_name, settings_from
+    from deliralike.training.experiment.files import (
+        changed,
+        is_file_name,
+        settings_from,
+    )
 
     if is_file_name(source):
         return Experiment(read_settings(source, changes))
@@ -253,7 +281,9 @@ def _end(experiment: "Experiment", result: "RunResult") -> None:
     experiment.processes.close()
 
 
-def _trained(prepared: Any, folder: Path, resume: bool, again: Path | None = None) -> "RunResult":
+def _trained(
+    prepared: Any, folder: Path, resume: bool, again: Path | None = None
+) -> "RunResult":
     """Train with a bar; `again` is the folder to resume after Ctrl-C or another signal."""
     from deliralike.training.callbacks.progress import ProgressBar, bars
 
@@ -293,7 +323,9 @@ def _stopped(error: KeyboardInterrupt, processes: "ProcessGroup", folder: Path) 
     number = error.signal if isinstance(error, Interrupted) else signal.SIGINT
     if processes.is_root:
         by = "" if number == signal.SIGINT else f" by {number.name}"
-        say_at_the_end(f"deliralike: stopped{by}; to go on: deliralike train --resume {folder}")
+        say_at_the_end(
+            f"deliralike: stopped{by}; to go on: deliralike train --resume {folder}"
+        )
     if isinstance(error, Interrupted):
         processes.close()
     return KILLED + number

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 
 app = typer.Typer(
-    no_args_is_help=True, help="Published weights: download, list, remove and check them."
+    no_args_is_help=True,
+    help="Published weights: download, list, remove and check them.",
 )
 
 _ARCHITECTURE = typer.Argument(help="An architecture of the zoo.")
@@ -29,7 +30,9 @@ def pull(
 
 @app.command("list")
 def list_(
-    pattern: Annotated[str, typer.Argument(help="Architectures to list: 'resnet*'.")] = "*",
+    pattern: Annotated[
+        str, typer.Argument(help="Architectures to list: 'resnet*'.")
+    ] = "*",
 ) -> None:
     """List the published weights that are in the cache."""
     from deliralike import zoo
@@ -42,9 +45,13 @@ def list_(
         if path is not None:
             size = path.stat().st_size
             total += size
-            rows.append((entry.architecture, entry.name, f"{size / 2**20:.1f} MiB", path))
+            rows.append(
+                (entry.architecture, entry.name, f"{size / 2**20:.1f} MiB", path)
+            )
     if not rows:
-        say("no published weights in the cache; deliralike zoo --weights lists what there is")
+        say(
+            "no published weights in the cache; deliralike zoo --weights lists what there is"
+        )
         return
     show_table(["architecture", "name", "size", "file"], rows, right=["size"])
     say(f"{len(rows)} files, {total / 2**20:.1f} MiB")
@@ -61,20 +68,26 @@ def remove(
     entry = _entry(architecture, name)
     freed = entry.file.remove()
     if freed:
-        say(f"{entry.architecture}, {entry.name}: removed, {freed / 2**20:.1f} MiB are free again")
+        say(
+            f"{entry.architecture}, {entry.name}: removed, {freed / 2**20:.1f} MiB are free again"
+        )
     else:
         say(f"{entry.architecture}, {entry.name}: not in the cache")
 
 
 @app.command()
 def check(
-    pattern: Annotated[str, typer.Argument(help="Architectures to check: 'resnet*'.")] = "*",
+    pattern: Annotated[
+        str, typer.Argument(help="Architectures to check: 'resnet*'.")
+    ] = "*",
     name: Annotated[
         str, typer.Option("--name", help="Only weights of these names: 'timm/*'.")
     ] = "*",
     download: Annotated[
         bool,
-        typer.Option("--download", help="Download every file, and check its hash and its keys."),
+        typer.Option(
+            "--download", help="Download every file, and check its hash and its keys."
+        ),
     ] = False,
     data: Annotated[
         Path | None,
@@ -85,7 +98,8 @@ def check(
         ),
     ] = None,
     backend: Annotated[
-        str | None, typer.Option(help="The backend for --data. (default: the first available)")
+        str | None,
+        typer.Option(help="The backend for --data. (default: the first available)"),
     ] = None,
 ) -> None:
     """Hold the registry against the network: addresses, sizes, hashes, keys, accuracy.
@@ -99,7 +113,9 @@ def check(
     from deliralike.errors import UnknownName
     from deliralike.zoo.published import checking
 
-    entries = [entry for entry in zoo.weights(pattern) if fnmatch.fnmatchcase(entry.name, name)]
+    entries = [
+        entry for entry in zoo.weights(pattern) if fnmatch.fnmatchcase(entry.name, name)
+    ]
     if not entries:
         raise UnknownName(f"no published weights match {pattern!r} and --name {name!r}")
     results = []

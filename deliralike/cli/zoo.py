@@ -10,30 +10,41 @@ _WIDE = 120  # the columns of a terminal in which tables show everything
 
 def command(
     name: Annotated[
-        str | None, typer.Argument(help="One architecture; a pattern like 'resnet*' lists those.")
+        str | None,
+        typer.Argument(help="One architecture; a pattern like 'resnet*' lists those."),
     ] = None,
     size: Annotated[
         str | None,
         typer.Option(
-            "--input", metavar="CxHxW", help="One sample's shape, 3x224x224. (default: its own)"
+            "--input",
+            metavar="CxHxW",
+            help="One sample's shape, 3x224x224. (default: its own)",
         ),
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of NAME: num_classes=10."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting of NAME: num_classes=10."
+        ),
     ] = None,
     draw: Annotated[
         Path | None,
-        typer.Option("--draw", metavar="FILE", help="Draw NAME into a file: .svg, .png or .pdf."),
+        typer.Option(
+            "--draw", metavar="FILE", help="Draw NAME into a file: .svg, .png or .pdf."
+        ),
     ] = None,
     depth: Annotated[
         int | None,
         typer.Option(
-            "--depth", help="How deep to look into blocks when drawing. (default: as fits)"
+            "--depth",
+            help="How deep to look into blocks when drawing. (default: as fits)",
         ),
     ] = None,
     weights: Annotated[
-        bool, typer.Option("--weights", help="List the published weights instead, of NAME or all.")
+        bool,
+        typer.Option(
+            "--weights", help="List the published weights instead, of NAME or all."
+        ),
     ] = False,
 ) -> None:
     """List the architectures with parameters and shapes; with NAME: settings, layers and source.
@@ -54,7 +65,9 @@ def command(
             )
         names = zoo.list(name or "*")
         if not names:
-            raise UnknownName(f"no network of the zoo matches {name!r}: deliralike zoo lists all")
+            raise UnknownName(
+                f"no network of the zoo matches {name!r}: deliralike zoo lists all"
+            )
         _list(names)
         return
     shape = shape_of(size)
@@ -125,7 +138,9 @@ def _detail(name: str, shape: tuple[int, ...] | None, settings: dict[str, Any]) 
     if published:
         say(f"published weights: {len(published)}, see deliralike zoo {name} --weights")
     values = {**architecture.settings, **settings}
-    show_table(["setting", "value"], zip(values, map(repr, values.values()), strict=True))
+    show_table(
+        ["setting", "value"], zip(values, map(repr, values.values()), strict=True)
+    )
     say(str(outline))
 
 
@@ -153,7 +168,9 @@ def shape_of(text: str | None) -> tuple[int, ...] | None:
     try:
         return tuple(map(int, sizes))
     except ValueError:
-        raise SettingError(f"--input {text!r}: wanted whole numbers like 3x224x224") from None
+        raise SettingError(
+            f"--input {text!r}: wanted whole numbers like 3x224x224"
+        ) from None
 
 
 def _input(entry: Any) -> str:

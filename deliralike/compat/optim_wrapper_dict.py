@@ -7,7 +7,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from deliralike.errors import ArgumentError, CapabilityError, StateError, UnknownName, suggestion
+from deliralike.errors import (
+    ArgumentError,
+    CapabilityError,
+    StateError,
+    UnknownName,
+    suggestion,
+)
 from deliralike.optim.optimizer import AbstractOptimizer
 
 
@@ -85,7 +91,9 @@ class OptimWrapperDict(Mapping[str, AbstractOptimizer]):
                 )
         missing = [name for name in self if name not in state]
         if missing:
-            raise StateError(f"the state lacks the optimizers {', '.join(map(repr, missing))}")
+            raise StateError(
+                f"the state lacks the optimizers {', '.join(map(repr, missing))}"
+            )
         for name, each in state.items():
             self[name].load_neutral_state(each)
 

@@ -21,7 +21,9 @@ from deliralike.optim.loss import LossFunction
 from deliralike.training import History, classification_loss
 from deliralike.training.evaluation import concatenate, predict
 from deliralike.weights.matching.distance import norm, wide
-from deliralike.weights.matching.distance import relative_difference as relative_difference
+from deliralike.weights.matching.distance import (
+    relative_difference as relative_difference,
+)
 
 K = TypeVar("K")  # names of tensors
 
@@ -86,13 +88,16 @@ def probe(
     outputs = concatenate(list(predict(network, samples.inputs)))
     before = network.neutral_state()
     with network.training_mode(True):
-        gradients = network.backend.gradients(loss_function, network, *samples).parameters
+        gradients = network.backend.gradients(
+            loss_function, network, *samples
+        ).parameters
     network.load_neutral_state(before)  # running statistics have moved
     return Probe(dict(nest.leaves_with_paths(outputs, "outputs")), gradients)
 
 
 def agreement(
-    reference: tuple[History, Mapping[str, Probe]], candidate: tuple[History, Mapping[str, Probe]]
+    reference: tuple[History, Mapping[str, Probe]],
+    candidate: tuple[History, Mapping[str, Probe]],
 ) -> Agreement:
     """Compare two runs: their loss curves, and what their networks computed at each named moment.
 
@@ -125,7 +130,9 @@ def compare(reference: Named, candidate: Named, rounding: float = 0.0) -> Compar
         Comparison(difference=0.1, worst='a', null=())
     """
     found = differences(reference, candidate, rounding)
-    null = tuple(sorted(name for name in {**reference, **candidate} if name not in found))
+    null = tuple(
+        sorted(name for name in {**reference, **candidate} if name not in found)
+    )
     worst = max(found, key=found.__getitem__, default="")
     return Comparison(found.get(worst, 0.0), worst if found.get(worst) else "", null)
 
@@ -137,9 +144,15 @@ def differences(
     sizes = _sizes(reference)
     null = _null(sizes) & _null(_sizes(candidate))
     names = [name for name in {**reference, **candidate} if name not in null]
-    found = {name: relative_difference(reference.get(name), candidate.get(name)) for name in names}
+    found = {
+        name: relative_difference(reference.get(name), candidate.get(name))
+        for name in names
+    }
     floor = rounding * max(sizes.values(), default=0.0)
-    return {name: 0.0 if d * sizes.get(name, np.inf) <= floor else d for name, d in found.items()}
+    return {
+        name: 0.0 if d * sizes.get(name, np.inf) <= floor else d
+        for name, d in found.items()
+    }
 
 
 def largest_difference(reference: Any, candidate: Any) -> float:

@@ -32,7 +32,9 @@ class Attempts:
         try:
             return function()
         except Exception as error:  # noqa: BLE001  # of whatever arrays strangers' networks make
-            note = f"{what} failed and was left out: {in_words(error)} ({_place(error)})."
+            note = (
+                f"{what} failed and was left out: {in_words(error)} ({_place(error)})."
+            )
             if note not in self.notes:
                 self.notes.append(note)
             return otherwise

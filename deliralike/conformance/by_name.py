@@ -24,7 +24,9 @@ def below(path: str, named: Mapping[str, T]) -> dict[str, T]:
         ({'weight': 1}, {'fc.weight': 1})
     """
     begin = start(path)
-    return {n.removeprefix(begin): one for n, one in named.items() if n.startswith(begin)}
+    return {
+        n.removeprefix(begin): one for n, one in named.items() if n.startswith(begin)
+    }
 
 
 def holds(path: str, paths: Iterable[str]) -> bool:

@@ -31,7 +31,10 @@ from deliralike.training import classification_loss
 __all__ = ["LEVELS", "OPTIMIZERS", "QUICK", "compare"]
 
 QUICK = ("L0", "L1", "L3")
-OPTIMIZERS = {"sgd": rule("sgd", lr=0.05, momentum=0.9), "adamw": rule("adamw", lr=1e-3)}
+OPTIMIZERS = {
+    "sgd": rule("sgd", lr=0.05, momentum=0.9),
+    "adamw": rule("adamw", lr=1e-3),
+}
 
 
 def compare(
@@ -110,7 +113,9 @@ def compare(
         batch = _on_host(batch, sides)
         masks = Masks()
         if any(not isinstance(side.network, Network) for side in sides):
-            stack.enter_context(masks.forced(sides[0].network.backend, sides[1].network.backend))
+            stack.enter_context(
+                masks.forced(sides[0].network.backend, sides[1].network.backend)
+            )
         return Ladder((sides[0], sides[1]), batch, settings, masks).proof()
 
 
@@ -133,15 +138,15 @@ def _check_call(side: Subject, batch: Batch) -> None:
     native = innermost(side.network)
     forward = getattr(native, "forward", native)
     if isinstance(batch, Mapping) or len(batch) < 2:
-        why = (
-            f"the batch is {nest.map(_said, batch)!r}, and the default loss wants (inputs, labels)"
-        )
+        why = f"the batch is {nest.map(_said, batch)!r}, and the default loss wants (inputs, labels)"
     else:
         try:
             inspect.signature(forward).bind(*batch[:-1])
         except TypeError as error:
             signature = str(inspect.signature(forward))
-            why = f"forward{signature} with {len(batch) - 1} inputs by position: {error}"
+            why = (
+                f"forward{signature} with {len(batch) - 1} inputs by position: {error}"
+            )
         except ValueError:  # of what has no signature in Python
             return
         else:
@@ -168,7 +173,9 @@ def _process_as_before() -> Iterator[None]:
     try:
         with warnings.catch_warnings():  # packages that are imported here add to them
             # Two equal runs are compared, which says it better.
-            warnings.filterwarnings("ignore", ".* draws random numbers of NumPy", RuntimeWarning)
+            warnings.filterwarnings(
+                "ignore", ".* draws random numbers of NumPy", RuntimeWarning
+            )
             yield
     finally:
         random.setstate(of_python)

@@ -80,7 +80,9 @@ class Explanation:
             return short(f"Cause unknown: {self.cause}.")
         if self.match > _FAR:
             return "Cause unknown."
-        return short(f"Cause unknown; the nearest is {self.cause} (off by {self.match:.0e}).")
+        return short(
+            f"Cause unknown; the nearest is {self.cause} (off by {self.match:.0e})."
+        )
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,13 @@ class Finding:
         """The sentence of a report."""
         why = "" if self.explanation is None else str(self.explanation)
         remarks = list(map(short, self.remarks))
-        sentences = [f"{self.where}{self.size}.", *remarks[:1], why, *remarks[1:], self.effect]
+        sentences = [
+            f"{self.where}{self.size}.",
+            *remarks[:1],
+            why,
+            *remarks[1:],
+            self.effect,
+        ]
         return " ".join(filter(None, sentences))
 
     @property
@@ -211,7 +219,15 @@ class Level:
     ) -> Level:
         """A level that was compared: it failed where there are findings."""
         found = tuple(findings)
-        return cls(name, title, FAILED if found else PASSED, worst, found, tuple(notes), figures)
+        return cls(
+            name,
+            title,
+            FAILED if found else PASSED,
+            worst,
+            found,
+            tuple(notes),
+            figures,
+        )
 
 
 @dataclass(frozen=True)
@@ -240,12 +256,18 @@ class Observed:
             found |= named(inputs(tap, *given), given)
         found |= named(outputs(self.outputs), self.outputs)
         numbers = {name: leaf for name, leaf in found.items() if is_number(leaf)}
-        return numbers | {Quantity(TENSOR, name): value for name, value in self.state.items()}
+        return numbers | {
+            Quantity(TENSOR, name): value for name, value in self.state.items()
+        }
 
     def gradients(self) -> dict[Quantity, np.ndarray | None]:
         """Return the results of the backward pass."""
-        found = {Quantity(TENSOR, name): value for name, value in self.parameters.items()}
-        return {name.slope: value for name, value in (found | dict(self.inputs)).items()}
+        found = {
+            Quantity(TENSOR, name): value for name, value in self.parameters.items()
+        }
+        return {
+            name.slope: value for name, value in (found | dict(self.inputs)).items()
+        }
 
     def tensors(self) -> dict[str, np.ndarray | None]:
         """All of it by name, such as ``"output"``, ``"running_mean"``, ``"gradient of args[0]"``."""
@@ -255,7 +277,9 @@ class Observed:
 
 def is_number(leaf: Any) -> bool:
     """Whether a leaf is an array or a plain number."""
-    return isinstance(leaf, np.ndarray | np.generic | int | float) and not isinstance(leaf, bool)
+    return isinstance(leaf, np.ndarray | np.generic | int | float) and not isinstance(
+        leaf, bool
+    )
 
 
 def is_array(leaf: Any) -> TypeGuard[np.ndarray]:

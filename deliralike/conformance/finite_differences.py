@@ -9,7 +9,10 @@ import numpy as np
 
 
 def differences(
-    function: Callable[..., float], inputs: Sequence[Any], which: int, step: float = 1e-3
+    function: Callable[..., float],
+    inputs: Sequence[Any],
+    which: int,
+    step: float = 1e-3,
 ) -> np.ndarray:
     """Return the gradient of a function with respect to one of its inputs, an array.
 

@@ -10,7 +10,9 @@ import numpy as np
 Shape = tuple[int, ...]
 Axes = tuple[int, ...]  # numbers of axes, such as an order of them
 Batch = tuple[Any, ...]  # what a loss takes after its network
-Given = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments ``(args, kwargs)`` of a call
+Given = tuple[
+    tuple[Any, ...], dict[str, Any]
+]  # the arguments ``(args, kwargs)`` of a call
 Named = Mapping[str, Any]  # arrays or settings by name
 Arrays = Mapping[str, np.ndarray]
 Tensors = dict[str, np.ndarray]  # arrays of one's own

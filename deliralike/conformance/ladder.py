@@ -25,7 +25,13 @@ from deliralike.conformance.findings import (
     is_array,
 )
 from deliralike.conformance.kinds import Batch
-from deliralike.conformance.levels import precision, semantics, sizes, stepping, structure
+from deliralike.conformance.levels import (
+    precision,
+    semantics,
+    sizes,
+    stepping,
+    structure,
+)
 from deliralike.conformance.locate import level as places
 from deliralike.conformance.masks import CANDIDATE, REFERENCE, Masks
 from deliralike.conformance.matching import Match
@@ -47,7 +53,13 @@ TITLES = {
     "L4": stepping.TITLE,
     "L7": sizes.TITLE,
 }
-_SHARES = {"L0": 0.0, "L1": 0.1, "L7": 0.5, "L3": 0.5, "L4": 0.6}  # of the time, before each
+_SHARES = {
+    "L0": 0.0,
+    "L1": 0.1,
+    "L7": 0.5,
+    "L3": 0.5,
+    "L4": 0.6,
+}  # of the time, before each
 
 
 @dataclass(frozen=True)
@@ -109,7 +121,10 @@ class Ladder:
                 "reference": reference.network.backend.precision(),
                 "candidate": candidate.network.backend.precision(),
             },
-            {one.network.backend.name: one.network.backend.version() for one in self.given},
+            {
+                one.network.backend.name: one.network.backend.version()
+                for one in self.given
+            },
             self._batch_in_words(),
             self._match_in_words(),
             (self.in_float32,) if self.in_float32 else (),
@@ -143,7 +158,9 @@ class Ladder:
     def _begin(self, name: str, part: str = "", share: float = 0.0) -> None:
         """Announce a level, or a part of it that begins after this share of all."""
         if self.settings.progress is not None:
-            self.settings.progress(f"{name} {TITLES[name]}{part}", max(share, _SHARES[name]))
+            self.settings.progress(
+                f"{name} {TITLES[name]}{part}", max(share, _SHARES[name])
+            )
 
     def _add(self, level: Level) -> None:
         self.levels[level.name] = level
@@ -173,7 +190,9 @@ class Ladder:
                 found = self._with_effect(found, sides)
             self._add(found)
         if why:
-            self._leave_out(f"there is no copy in float64 with equal weights: {why}", *LEVELS[1:])
+            self._leave_out(
+                f"there is no copy in float64 with equal weights: {why}", *LEVELS[1:]
+            )
         return sides
 
     def _with_effect(self, level: Level, sides: Sides) -> Level:
@@ -198,13 +217,17 @@ class Ladder:
             return
         left_over = match.parameters_left_over()
         if semantic.status == PASSED:
-            effective = set().union(*(mode.unmatched for mode in self.running.modes.values()))
+            effective = set().union(
+                *(mode.unmatched for mode in self.running.modes.values())
+            )
             if effective.isdisjoint(left_over):
                 self._forgive(left_over)
             return
         # Weights that are judged are the candidate's own, and so is what it computes with them.
         is_judged = bool(left_over) and self.settings.weights == "judge"
-        is_certain = is_judged or sides.settled or self.reshaped or _have_equal_names(match)
+        is_certain = (
+            is_judged or sides.settled or self.reshaped or _have_equal_names(match)
+        )
         if semantic.status == FAILED and not is_certain:
             found = self.levels["L3"].findings if "L3" in self.levels else ()
             explained = [one for one in found if one.explained]
@@ -219,7 +242,9 @@ class Ladder:
         level = self.levels.get("L0")
         if level is None:
             return
-        kept = tuple(finding for finding in level.findings if finding.place not in names)
+        kept = tuple(
+            finding for finding in level.findings if finding.place not in names
+        )
         if len(kept) < len(level.findings):
             note = f"Without a counterpart and without an effect: {', '.join(names)}."
             status, notes = FAILED if kept else PASSED, (*level.notes, note)
@@ -230,9 +255,13 @@ class Ladder:
         why = match.doubtful if match.holds_all else match.left_over
         for name, level in self.levels.items():
             if level.status == FAILED:
-                findings = tuple(replace(one, explanation=None) for one in level.findings)
+                findings = tuple(
+                    replace(one, explanation=None) for one in level.findings
+                )
                 notes = (why, *level.notes)
-                undecided = replace(level, status=NOT_REACHED, findings=findings, notes=notes)
+                undecided = replace(
+                    level, status=NOT_REACHED, findings=findings, notes=notes
+                )
                 self.levels[name] = undecided
 
     # Values
@@ -247,16 +276,22 @@ class Ladder:
         try:
             self._values(sides)
         except ProofFailed as failure:
-            reference, candidate = map(without_input_gradients, (sides.reference, sides.candidate))
+            reference, candidate = map(
+                without_input_gradients, (sides.reference, sides.candidate)
+            )
             if error := self._error_of(reference):
                 if not self._is_undecidable(error):
                     raise failure from None
                 return
-            self.notes = ("The gradients of the inputs are not compared: they make it raise.",)
+            self.notes = (
+                "The gradients of the inputs are not compared: they make it raise.",
+            )
             self._values(replace(sides, reference=reference, candidate=candidate))
 
     def _error_of(self, side: Subject) -> Raised | None:
-        looks = [semantics.look(side, self.batch, mode) for mode in semantics.MODES.values()]
+        looks = [
+            semantics.look(side, self.batch, mode) for mode in semantics.MODES.values()
+        ]
         return looks[0].error or looks[1].error
 
     def _is_undecidable(self, error: Raised) -> bool:
@@ -266,7 +301,9 @@ class Ladder:
         """
         given = self.given[0]
         why = why_apart(given)
-        if not why and not self._error_of(given.replace(network=copy.deepcopy(given.network))):
+        if not why and not self._error_of(
+            given.replace(network=copy.deepcopy(given.network))
+        ):
             why = (
                 f"The reference runs in {given.network.dtype_name}, and not in float64, in which "
                 f"networks are compared: {error}. Where it names a type, it is to take that of a "
@@ -298,7 +335,9 @@ class Ladder:
         if found.status == PASSED:
             found, notes = self._with_filled_zeros(sides, found, notes)
         failed = found.status == FAILED
-        why = self.running.why_undecided() if failed else self.running.why_nothing_shown()
+        why = (
+            self.running.why_undecided() if failed else self.running.why_nothing_shown()
+        )
         apart = why_apart(*self._sides) if failed is not bool(why) else ""
         if not apart and why and self.running.only_training_is_random():
             del modes["train"]
@@ -307,7 +346,9 @@ class Ladder:
             self._leave_undecided_at_values(*notes, apart or why)
             return
         figures = {**found.figures, "by_layer": self._by_layer()}
-        self._add(replace(found, figures=figures, notes=(*found.notes, *notes, *self.notes)))
+        self._add(
+            replace(found, figures=figures, notes=(*found.notes, *notes, *self.notes))
+        )
         self._after(found, sides)
 
     def _turn_masks(self, sides: Sides) -> None:
@@ -318,7 +359,9 @@ class Ladder:
         """
         pairs = () if sides.match is None else sides.match.names
         transforms = [pair.transform for pair in pairs]
-        flattened = [one for one in transforms if one.axes == (0, 2, 1) and one.start == one.end]
+        flattened = [
+            one for one in transforms if one.axes == (0, 2, 1) and one.start == one.end
+        ]
         for turned in self.masks.turns(flattened):
             self.masks.turned = turned
             self.masks.rate_of_reference = True
@@ -401,7 +444,9 @@ class Ladder:
                 f"the reference and {its} times in the candidate, or with other shapes.",
             )
         if mine:
-            return (f"Dropout had the same masks on both sides: {mine} calls of it in training.",)
+            return (
+                f"Dropout had the same masks on both sides: {mine} calls of it in training.",
+            )
         return ()
 
     def _by_layer(self) -> list[dict[str, Any]]:
@@ -414,7 +459,9 @@ class Ladder:
                 "block": name.path,
                 "kind": kinds[name.path],
             }
-            rows.append(row | {mode: found.layers.get(name) for mode, found in modes.items()})
+            rows.append(
+                row | {mode: found.layers.get(name) for mode, found in modes.items()}
+            )
         return rows
 
     # Networks that are the same
@@ -425,7 +472,10 @@ class Ladder:
         if "L7" in self.settings.levels:
             self._begin("L7")
             self._sizes(sides)
-            if self.is_short and len({side.network.backend for side in self._sides}) > 1:
+            if (
+                self.is_short
+                and len({side.network.backend for side in self._sides}) > 1
+            ):
                 self.in_float32 = self.running.attempt(
                     "A run in float32",
                     lambda: precision.in_words(*self._sides, self.batch),
@@ -454,7 +504,9 @@ class Ladder:
         found = running.attempt("The search for the place", look, None)
         if found is not None:
             remark = f"Only with {size}: those of this batch give the same."
-            findings = [replace(one, remarks=(remark, *one.remarks)) for one in found.findings]
+            findings = [
+                replace(one, remarks=(remark, *one.remarks)) for one in found.findings
+            ]
             self._add(replace(found, findings=tuple(findings)))
 
     @property
@@ -468,5 +520,9 @@ class Ladder:
             return None
         slots = self.running.reference.network.neutral_slots()
         names = [name for name, slot in slots.items() if slot.is_parameter]
-        found = {name: match.candidate_names(name) for name in names if name not in match.summed}
+        found = {
+            name: match.candidate_names(name)
+            for name in names
+            if name not in match.summed
+        }
         return {name: theirs[0] for name, theirs in found.items() if len(theirs) == 1}

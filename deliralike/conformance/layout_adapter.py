@@ -98,12 +98,16 @@ class Seen(InPlace):
             return array
         nn, start, split = self._network.backend.nn, transform.start, transform.split
         if start == split and len(start) == len(transform.end):  # of whatever size
-            return nn.permute(array, tuple(int(axis) for axis in np.argsort(transform.axes)))
+            return nn.permute(
+                array, tuple(int(axis) for axis in np.argsort(transform.axes))
+            )
         if transform.axes[:1] == (0,) and start[:1] == split[:1]:
             count = tuple(array.shape)[:1]
             start, split = (*count, *start[1:]), (*count, *split[1:])
         array = nn.reshape(array, tuple(split[axis] for axis in transform.axes))
-        array = nn.permute(array, tuple(int(axis) for axis in np.argsort(transform.axes)))
+        array = nn.permute(
+            array, tuple(int(axis) for axis in np.argsort(transform.axes))
+        )
         return nn.reshape(array, start)
 
 
@@ -144,7 +148,9 @@ def fit(
     has_own_loss = candidate.keeps_layout or candidate.loss is not reference.loss
     found: list[Fit] = []
     for inputs in islice(_inputs(batch), 1 if candidate.keeps_layout else None):
-        layout = Layout(inputs, likes=mine.outputs, has_own_loss=has_own_loss, given=given)
+        layout = Layout(
+            inputs, likes=mine.outputs, has_own_loss=has_own_loss, given=given
+        )
         theirs = _run(candidate, batch, layout)
         if theirs.loss is None:
             found.append(Fit(layout, False, (False, len(theirs.blocks), -np.inf)))
@@ -187,7 +193,9 @@ def _best(found: list[Fit]) -> Fit:
     return best
 
 
-_ALIKE = 1e-4  # relative: a wrong pair of layers is farther, a wrong eps or a cast is not
+_ALIKE = (
+    1e-4  # relative: a wrong pair of layers is farther, a wrong eps or a cast is not
+)
 _LEAD = 0.1  # of the distance of the layout before it; with a mistake, none is so near
 
 
@@ -256,7 +264,9 @@ def _run(subject: Subject, batch: Batch, layout: Layout) -> Evaluation:
     network, backend = subject.network, subject.network.backend
     run, orders = Evaluation(), Orders(list(layout.inputs.values()))
 
-    def around(path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    def around(
+        path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict
+    ) -> Any:
         run.paths.append(path)
         if not path:
             run.given += arrays_in(backend.to_numpy((args, kwargs)))
@@ -267,7 +277,9 @@ def _run(subject: Subject, batch: Batch, layout: Layout) -> Evaluation:
             return output
         run.outputs.append(values)
         if len(run.outputs) <= len(layout.likes):
-            layout.outputs.append(align(layout.likes[len(run.outputs) - 1], values, orders))
+            layout.outputs.append(
+                align(layout.likes[len(run.outputs) - 1], values, orders)
+            )
         return output
 
     seen = layout.loss(subject.loss) if layout.inputs or layout.likes else subject.loss
@@ -316,7 +328,9 @@ def _shared(mine: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> int:
         known.setdefault(array.size, []).append(_print(array))
     count = 0
     for array in mine:
-        near = np.isclose(known.get(array.size, [np.full(3, np.inf)]), _print(array), _ALIKE, 0.0)
+        near = np.isclose(
+            known.get(array.size, [np.full(3, np.inf)]), _print(array), _ALIKE, 0.0
+        )
         count += bool(near.all(axis=1).any())
     return count
 

@@ -66,7 +66,9 @@ class Masks:
         self.drops: dict[int, list[Drop]] = {}
         self.rate_of_reference = False
         self.is_misfit = False
-        self.turned: Mapping[int, Transform] = {}  # the candidate's features by number of the call
+        self.turned: Mapping[
+            int, Transform
+        ] = {}  # the candidate's features by number of the call
         self.off = False  # whether nothing is dropped at all
         self.lone: dict[int, list[int]] = {}
         self.skips = True
@@ -77,7 +79,11 @@ class Masks:
     @contextmanager
     def forced(self, reference: Any, candidate: Any) -> Iterator[None]:
         """Let every dropout of these backends take its mask from here."""
-        sides = {reference: REFERENCE, candidate: CANDIDATE} if reference is not candidate else {}
+        sides = (
+            {reference: REFERENCE, candidate: CANDIDATE}
+            if reference is not candidate
+            else {}
+        )
         with ExitStack() as stack:
             for backend in {reference, candidate}:
                 side = sides.get(backend)
@@ -98,7 +104,9 @@ class Masks:
 
         return counted
 
-    def _factors(self, side: int | None, shape: Shape, rate: float | None) -> np.ndarray:
+    def _factors(
+        self, side: int | None, shape: Shape, rate: float | None
+    ) -> np.ndarray:
         """What the next call of dropout multiplies its input by: zero or ``1 / (1 - rate)``.
 
         Where the rate is not known, numbers from 0 to 1: those below the rate are dropped.
@@ -130,7 +138,12 @@ class Masks:
         if run.is_of_loss and run.count - 1 in self.lone.get(run.side or 0, ()):
             return None if self.skips else self._drawn(-run.count, shape, rate), rate
         wanted = self._wanted(run)
-        if self.rate_of_reference and run.side == CANDIDATE and wanted is not None and not is_fixed:
+        if (
+            self.rate_of_reference
+            and run.side == CANDIDATE
+            and wanted is not None
+            and not is_fixed
+        ):
             rate = wanted.rate
         return self._mask(run, shape, rate, wanted), rate
 
@@ -147,13 +160,17 @@ class Masks:
     def called(self, side: int) -> list[Drop]:
         """The calls of a side in the loss, without those that it alone makes."""
         lone = self.lone.get(side, ())
-        return [drop for at, drop in enumerate(self.drops.get(side, ())) if at not in lone]
+        return [
+            drop for at, drop in enumerate(self.drops.get(side, ())) if at not in lone
+        ]
 
     @contextmanager
     def located(self, network: AbstractNetwork) -> Iterator[None]:
         """Note the path of the block that makes each call, from now on."""
 
-        def around(path: str, block: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        def around(
+            path: str, block: Any, call: Callable[..., Any], args: Any, kwargs: Any
+        ) -> Any:
             before, self._path = self._path, path
             try:
                 return call(*args, **kwargs)
@@ -179,7 +196,9 @@ class Masks:
         is_known = run.side == CANDIDATE and len(run.calls) < len(drops)
         return drops[len(run.calls)] if is_known else None
 
-    def _mask(self, run: _Run, shape: Shape, rate: float, wanted: Drop | None) -> np.ndarray:
+    def _mask(
+        self, run: _Run, shape: Shape, rate: float, wanted: Drop | None
+    ) -> np.ndarray:
         number = len(run.calls)
         run.calls.append(Drop(shape, rate, self._path))
         if wanted is None:
@@ -222,8 +241,12 @@ class Masks:
 
         def keep_mask(nn: Any, layer: Any, shape: Any, p: float, like: Any) -> Any:
             mask, _ = self._next(side, tuple(shape), p, is_fixed=True)
-            kept = np.full(tuple(shape), 1.0 - p) if mask is None else mask.astype(float)
-            return nn.constant(kept, like)  # truth values times a number are float32 on PyTorch
+            kept = (
+                np.full(tuple(shape), 1.0 - p) if mask is None else mask.astype(float)
+            )
+            return nn.constant(
+                kept, like
+            )  # truth values times a number are float32 on PyTorch
 
         functions.keep_mask = keep_mask  # type: ignore[method-assign,assignment]
         try:
@@ -271,5 +294,7 @@ def _fitted(mask: np.ndarray, shape: Shape) -> np.ndarray | None:
     if mask.ndim == len(shape) <= _MOST_AXES:
         channels_moved = [np.moveaxis(mask, 1, -1), np.moveaxis(mask, -1, 1)]
         others = (mask.transpose(axes) for axes in permutations(range(mask.ndim)))
-        return next((one for one in (*channels_moved, *others) if one.shape == shape), None)
+        return next(
+            (one for one in (*channels_moved, *others) if one.shape == shape), None
+        )
     return mask.reshape(shape) if mask.size == math.prod(shape) else None

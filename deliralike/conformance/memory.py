@@ -7,7 +7,9 @@ import sys
 
 from deliralike.network.base import AbstractNetwork
 
-LARGE = 10**7  # parameters; to look through a whole process takes longer than a small one is worth
+LARGE = (
+    10**7
+)  # parameters; to look through a whole process takes longer than a small one is worth
 
 
 def collect(network: AbstractNetwork) -> None:
@@ -30,7 +32,9 @@ def forget_programs(*networks: AbstractNetwork) -> None:
 
 def is_large(network: AbstractNetwork) -> bool:
     """Return whether a network has so many parameters that its memory counts."""
-    return sum(math.prod(slot.shape) for slot in network.neutral_slots().values()) >= LARGE
+    return (
+        sum(math.prod(slot.shape) for slot in network.neutral_slots().values()) >= LARGE
+    )
 
 
 def give_back() -> None:

@@ -110,7 +110,9 @@ def check_operation(
     """
     names = list(on or _backends_with(name))
     if not names:
-        raise CapabilityError(f"no backend that is installed here has the operation {name!r}")
+        raise CapabilityError(
+            f"no backend that is installed here has the operation {name!r}"
+        )
     inputs = inputs or _drawn(getattr(backends.get(names[0]).nn, name))
     wanted = None
     if reference is not None:
@@ -127,9 +129,14 @@ def check_operation(
             if gradient is None:
                 expected, limit = _finite_differences(network, inputs), _OF_GRADIENTS
             else:
-                expected, limit = gradient(_cotangents(results), *inputs, **settings), LIMIT
+                expected, limit = (
+                    gradient(_cotangents(results), *inputs, **settings),
+                    LIMIT,
+                )
                 expected = (expected,) if len(inputs) == 1 else tuple(expected)
-            gradients[backend_name] = _require(network, "gradient", expected, found, limit)
+            gradients[backend_name] = _require(
+                network, "gradient", expected, found, limit
+            )
     return OperationCheck(name, values, gradients)
 
 
@@ -144,8 +151,12 @@ def _backends_with(name: str) -> list[str]:
     for backend_name in backends.available():
         backend = backends.get(backend_name)
         if operation is None and name not in dir(backend.nn):
-            raise UnknownOperation(f"nn has no {name!r}: register it, deliralike.nn.register")
-        if name not in backend.lacks and (operation is None or operation.has(backend_name)):
+            raise UnknownOperation(
+                f"nn has no {name!r}: register it, deliralike.nn.register"
+            )
+        if name not in backend.lacks and (
+            operation is None or operation.has(backend_name)
+        ):
             names.append(backend_name)
     return names
 
@@ -183,14 +194,20 @@ def _loss(network: Any, *inputs: Any) -> Any:
     """The floating results, each times normal numbers of its own, added up."""
     nn, results = network.backend.nn, network(*inputs)
     pairs = zip(nest.leaves(results), nest.leaves(_cotangents(results)), strict=True)
-    return sum(nn.sum(one * nn.constant(weight, one)) for one, weight in pairs if has_floats(one))
+    return sum(
+        nn.sum(one * nn.constant(weight, one))
+        for one, weight in pairs
+        if has_floats(one)
+    )
 
 
 def _cotangents(results: Any) -> Any:
     """The gradient of that loss with respect to each result; None for one that is not floating."""
     generator = np.random.default_rng(0)
     draw = generator.standard_normal
-    return nest.map(lambda one: draw(tuple(one.shape)) if has_floats(one) else None, results)
+    return nest.map(
+        lambda one: draw(tuple(one.shape)) if has_floats(one) else None, results
+    )
 
 
 def _finite_differences(network: Any, inputs: Sequence[Any]) -> Any:

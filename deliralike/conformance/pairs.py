@@ -30,7 +30,9 @@ from deliralike.conformance.observe.matched import Matched
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import Network
 
-Order = tuple[Sequence[str], Sequence[str]]  # the paths of either side's blocks as they are called
+Order = tuple[
+    Sequence[str], Sequence[str]
+]  # the paths of either side's blocks as they are called
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,13 @@ def bring_together(
     batch, mine = evaluate_in_own_layout(reference, batch)
     if not _without_choice(match):
         order = mine.order, called(candidate, batch)
-        match = matching.propose(reference.network, candidate.network, names, called=order)
+        match = matching.propose(
+            reference.network, candidate.network, names, called=order
+        )
     found, layout = _settled(reference, candidate, batch, match, mine)
-    settled = found.agrees or (found.exhausted and not found.match.parameters_left_over())
+    settled = found.agrees or (
+        found.exhausted and not found.match.parameters_left_over()
+    )
     return _sides(reference, candidate, batch, found.match, layout, settled)
 
 
@@ -95,7 +101,9 @@ def _settled(
 ) -> tuple[Settled, Layout]:
     """The match with which the candidate agrees best, loaded; and the layout it has then."""
     state = reference.network.neutral_state()
-    fits: dict[int, tuple[Match, Fit]] = {}  # by the match, which is kept so that its number stays
+    fits: dict[
+        int, tuple[Match, Fit]
+    ] = {}  # by the match, which is kept so that its number stays
 
     def merit(tried: Match) -> tuple[bool, Any]:
         _load(candidate, tried.to_candidate(state))
@@ -104,7 +112,9 @@ def _settled(
         return found.agrees, found.merit
 
     def layout(chosen: Match) -> Layout:
-        return next(one.layout for tried, one in fits.values() if _is_same(tried, chosen))
+        return next(
+            one.layout for tried, one in fits.values() if _is_same(tried, chosen)
+        )
 
     def alone(tried: Match) -> int:
         _load(candidate, tried.to_candidate(state))
@@ -121,7 +131,9 @@ def _alone(
 ) -> int:
     """How many arrays agree where each layer gets the reference's inputs."""
     correspondence, innermost = _matched(match, layout), _innermost(match)
-    mine = Unit(reference.network, reference.loss, batch, False, innermost.get, functions=False)
+    mine = Unit(
+        reference.network, reference.loss, batch, False, innermost.get, functions=False
+    )
     inverse = {match.blocks[path]: path for path in innermost}
     theirs = replace(
         mine,
@@ -149,7 +161,9 @@ def _innermost(match: Match) -> dict[str, str]:
 def _is_same(one: Match, two: Match) -> bool:
     """Whether two matches give the candidate the same weights."""
     pairs = zip(one.names, two.names, strict=True)
-    return all(a.candidate == b.candidate and a.transform == b.transform for a, b in pairs)
+    return all(
+        a.candidate == b.candidate and a.transform == b.transform for a, b in pairs
+    )
 
 
 def _sides(

@@ -126,4 +126,6 @@ def inputs(tap: Tap, args: Any, kwargs: Any) -> list[Quantity]:
 
 def outputs(value: Any, tap: Tap = UNIT) -> list[Quantity]:
     """The leaves of what a tap, or the unit, gives."""
-    return [Quantity(OUTPUT, path, tap) for path, _ in nest.leaves_with_paths(value, "")]
+    return [
+        Quantity(OUTPUT, path, tap) for path, _ in nest.leaves_with_paths(value, "")
+    ]

@@ -39,4 +39,6 @@ def _distance(network: AbstractNetwork, outputs: Any) -> Any:
 
 
 def _drawn(path: str, shape: Shape) -> np.ndarray:
-    return np.random.Generator(np.random.Philox(key=start.key(0, path))).standard_normal(shape)
+    return np.random.Generator(
+        np.random.Philox(key=start.key(0, path))
+    ).standard_normal(shape)

@@ -137,7 +137,9 @@ def check_ending(path: str | Path) -> Path:
 
 def _markdown(report: Any) -> str:
     """The text as it stands, for pull requests and issues; of several proofs each one's, too."""
-    parts = [f"````text\n{one}\n````" for one in (report, *getattr(report, "proofs", ()))]
+    parts = [
+        f"````text\n{one}\n````" for one in (report, *getattr(report, "proofs", ()))
+    ]
     return "\n\n".join(["# What was compared", *parts]) + "\n"
 
 
@@ -145,7 +147,8 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     ".txt": lambda report: f"{report}\n",
     ".md": _markdown,
     ".json": lambda report: (
-        json.dumps(report.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        json.dumps(report.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+        + "\n"
     ),
     ".html": html.page,
 }

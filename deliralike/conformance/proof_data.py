@@ -91,7 +91,9 @@ class ProofData(Verdict):
 
         L3 looks for what differs: without it a proof is whole.
         """
-        return tuple(name for name in LEVELS if name != "L3" and self.level(name) is None)
+        return tuple(
+            name for name in LEVELS if name != "L3" and self.level(name) is None
+        )
 
     @property
     def word(self) -> str:
@@ -106,7 +108,8 @@ class ProofData(Verdict):
         a reason that is not known come after places whose cause is.
         """
         ordered = sorted(
-            self.levels, key=lambda level: (level.status != FAILED, _telling(level.name))
+            self.levels,
+            key=lambda level: (level.status != FAILED, _telling(level.name)),
         )
         found = list(chain.from_iterable(level.findings for level in ordered))
         if any(one.level == "L3" and one.explained for one in found):

@@ -74,7 +74,9 @@ class Running:
             )
         mode = semantics.compared(mine, theirs, self.correspondence)
         if not (mode.agrees or theirs.error or mode.worst > SLIGHT):
-            mode = semantics.with_magnified_rounding(mode, self.reference, self.batch, training)
+            mode = semantics.with_magnified_rounding(
+                mode, self.reference, self.batch, training
+            )
         return semantics.without_gradients(mode)
 
     @property
@@ -107,7 +109,9 @@ class Running:
     def lone_drops(self) -> dict[int, list[int]]:
         """The calls of dropout, by side, that it alone makes: told by their shapes."""
         calls = [self.drops(which) for which in (REFERENCE, CANDIDATE)]
-        return find_lone(*([tuple(sorted(drop.shape)) for drop in side] for side in calls))
+        return find_lone(
+            *([tuple(sorted(drop.shape)) for drop in side] for side in calls)
+        )
 
     # What has no meaning
     # -------------------------------------------------------------------------
@@ -122,7 +126,9 @@ class Running:
                 return f"The reference is not finite at {where}."
         if self.raises:
             return ""
-        name, mode = next((name, mode) for name, mode in self.modes.items() if not mode.agrees)
+        name, mode = next(
+            (name, mode) for name, mode in self.modes.items() if not mode.agrees
+        )
         if name == "train" and self.masks.is_misfit:
             return "The masks of dropout do not fit: its arrays have other shapes in the candidate."
         for side, seen in _sides(mode):

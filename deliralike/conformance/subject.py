@@ -46,7 +46,9 @@ class Subject:
 
     def __str__(self) -> str:
         """``"ResNet on torch"``."""
-        return f"{type(innermost(self.network)).__name__} on {self.network.backend.name}"
+        return (
+            f"{type(innermost(self.network)).__name__} on {self.network.backend.name}"
+        )
 
 
 def without_input_gradients(subject: Subject) -> Subject:

@@ -41,10 +41,14 @@ def fill_zeros(sides: Sides, null: Iterable[str]) -> list[str]:
     filled = {}
     for name, slot in reference.neutral_slots().items():
         if slot.is_parameter and slot.trainable and not np.any(state[name]):
-            filled[name] = drawn.setdefault(id(slot.native), _numbers(name, state[name]))
+            filled[name] = drawn.setdefault(
+                id(slot.native), _numbers(name, state[name])
+            )
     if filled:
         reference.load_neutral_state({**state, **filled})
-        candidate.load_neutral_state(_of_candidate(sides, {**state, **filled}), strict=False)
+        candidate.load_neutral_state(
+            _of_candidate(sides, {**state, **filled}), strict=False
+        )
     return list(filled)
 
 

@@ -12,14 +12,25 @@ from deliralike.data.cached import Cached
 from deliralike.data.collate import collate
 from deliralike.data.dataset import Dataset, Samples, stratified_split
 from deliralike.data.distances import SignedDistances, signed_distances
-from deliralike.data.folders import ImageFolder, PairedFolders, image_folder, paired_folders
+from deliralike.data.folders import (
+    ImageFolder,
+    PairedFolders,
+    image_folder,
+    paired_folders,
+)
 from deliralike.data.folds import Fold, folds, train_validation
 from deliralike.data.foreign import Batches, loader_of
 from deliralike.data.label_crops import CropByPosNegLabel
 from deliralike.data.loader import Loader, LoaderIterator
 from deliralike.data.mixing import CutMix, Mixup
 from deliralike.data.named import known, load
-from deliralike.data.nifti import NiftiFiles, Volume, nifti_files, read_nifti, write_nifti
+from deliralike.data.nifti import (
+    NiftiFiles,
+    Volume,
+    nifti_files,
+    read_nifti,
+    write_nifti,
+)
 from deliralike.data.sampling import (
     RepeatedSampler,
     SequentialSampler,

@@ -78,7 +78,11 @@ class albumentations:  # noqa: N801
     """
 
     def __init__(
-        self, transform: Callable[..., Any], *, image: Entry = 0, mask: Entry | None = None
+        self,
+        transform: Callable[..., Any],
+        *,
+        image: Entry = 0,
+        mask: Entry | None = None,
     ):
         self._transform = _checked_callable(transform)
         self._image = image
@@ -102,7 +106,10 @@ class albumentations:  # noqa: N801
         return _albumentations, (self._transform, self._image, self._mask)
 
     def _applied(
-        self, picture: np.ndarray, mask: np.ndarray | None, generator: np.random.Generator
+        self,
+        picture: np.ndarray,
+        mask: np.ndarray | None,
+        generator: np.random.Generator,
     ) -> Any:
         image_name, mask_name = _argument_names(picture)
         arguments = {image_name: _channels_last(picture)}
@@ -164,7 +171,13 @@ class batchgenerators:  # noqa: N801
         [[2, 1, 0], [5, 4, 3]]
     """
 
-    def __init__(self, transform: Callable[..., Any], *, data: Entry = 0, seg: Entry | None = None):
+    def __init__(
+        self,
+        transform: Callable[..., Any],
+        *,
+        data: Entry = 0,
+        seg: Entry | None = None,
+    ):
         self._transform = _checked_callable(transform)
         self._data = data
         self._seg = seg
@@ -189,7 +202,10 @@ class batchgenerators:  # noqa: N801
         return with_entries(batch, {self._data: new_pictures, self._seg: new_masks})
 
     def _call_seeded(
-        self, generator: np.random.Generator, pictures: np.ndarray, masks: np.ndarray | None
+        self,
+        generator: np.random.Generator,
+        pictures: np.ndarray,
+        masks: np.ndarray | None,
     ) -> Any:
         # Such transforms may write into their arguments, hence the copies.
         arguments = {"data": pictures.copy()}
@@ -205,14 +221,22 @@ def _albumentations(transform: Any, image: Entry, mask: Entry | None) -> albumen
 
 def _checked_callable(transform: Any) -> Any:
     if not callable(transform):
-        raise ArgumentError(f"transform must be a function, not {nest.described(transform)}")
+        raise ArgumentError(
+            f"transform must be a function, not {nest.described(transform)}"
+        )
     return transform
 
 
-def _refuse_masks(sample: Any, picture: np.ndarray, option: str, size: tuple[int, ...]) -> None:
+def _refuse_masks(
+    sample: Any, picture: np.ndarray, option: str, size: tuple[int, ...]
+) -> None:
     """Raise an error if whole numbers on the picture's grid would stay behind."""
     for path, leaf in nest.leaves_with_paths(sample, "sample"):
-        is_mask = isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iub" and leaf is not picture
+        is_mask = (
+            isinstance(leaf, np.ndarray)
+            and leaf.dtype.kind in "iub"
+            and leaf is not picture
+        )
         if is_mask and leaf.shape[-len(size) :] == size:
             raise ArgumentError(
                 f"{path} of shape {leaf.shape} lies on the grid of the picture and would not move "

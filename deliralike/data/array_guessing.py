@@ -61,7 +61,10 @@ def as_dataset(
     parts = made if _are_parts(made) else (made,)
     samples = [_samples(part, name) for part in parts]
     names = class_names([part.labels for part in samples], name, classes)
-    numbered = [Samples(part.inputs, class_numbers(part.labels, names, name)) for part in samples]
+    numbered = [
+        Samples(part.inputs, class_numbers(part.labels, names, name))
+        for part in samples
+    ]
     task = "classification" if numbered[0].labels.ndim == 1 else "segmentation"
     if len(numbered) == 2:
         train, held = numbered
@@ -77,14 +80,22 @@ def first_present(names: Iterable[str], among: Container[str]) -> str | None:
 
 def _are_parts(made: Any) -> bool:
     """Whether it is a pair of parts; a pair of inputs and labels is one part."""
-    if isinstance(made, Samples) or not isinstance(made, tuple | list) or len(made) != 2:
+    if (
+        isinstance(made, Samples)
+        or not isinstance(made, tuple | list)
+        or len(made) != 2
+    ):
         return False
     return all(isinstance(part, tuple | list) or _is_dataset(part) for part in made)
 
 
 def _is_dataset(made: Any) -> bool:
     """Whether it gives samples by their number, and is no array."""
-    return is_indexable(made) and not isinstance(made, Mapping) and not hasattr(made, "shape")
+    return (
+        is_indexable(made)
+        and not isinstance(made, Mapping)
+        and not hasattr(made, "shape")
+    )
 
 
 def _is_rows(part: Any) -> bool:
@@ -113,7 +124,9 @@ def _samples(part: Any, name: str) -> Samples:
 
 def _texts(labels: np.ndarray) -> np.ndarray:
     """Return labels that are objects, as pandas keeps texts, as an array of texts."""
-    if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels.flat):
+    if labels.dtype.kind == "O" and all(
+        isinstance(label, str) for label in labels.flat
+    ):
         return labels.astype(str)
     return labels
 
@@ -158,7 +171,11 @@ def _pictures(inputs: np.ndarray) -> np.ndarray:
         return inputs
     if inputs.ndim == 3:
         inputs = inputs[:, np.newaxis]
-    elif inputs.ndim == 4 and inputs.shape[-1] in _CHANNELS and inputs.shape[1] not in _CHANNELS:
+    elif (
+        inputs.ndim == 4
+        and inputs.shape[-1] in _CHANNELS
+        and inputs.shape[1] not in _CHANNELS
+    ):
         inputs = np.moveaxis(inputs, -1, 1)
     return np.ascontiguousarray(inputs, dtype=np.float32) / np.float32(255)
 
@@ -199,7 +216,11 @@ def class_names(
     values = values.astype(np.int64)
     is_one_each = labels[0].size == len(labels[0])
     count = len(values) if by_value else int(values[-1]) + 1
-    if classes is None and is_one_each and _FEW < len(values) > samples / _SAMPLES_OF_A_CLASS:
+    if (
+        classes is None
+        and is_one_each
+        and _FEW < len(values) > samples / _SAMPLES_OF_A_CLASS
+    ):
         raise SettingError(
             f"{name!r} has {len(values)} different labels in {samples} samples, "
             f"{listed(values, 5)}: targets that are measured have a loss of their own, "
@@ -209,7 +230,9 @@ def class_names(
     if by_value:
         return tuple(map(str, values))
     if values[0] < 0:
-        raise SettingError(f"{name!r} has the label {values[0]}: class numbers begin at 0")
+        raise SettingError(
+            f"{name!r} has the label {values[0]}: class numbers begin at 0"
+        )
     if count > 2 * len(values) + 1:
         raise SettingError(
             f"{name!r} has the labels {listed(values, 5)}, which are {len(values)} of the numbers "
@@ -254,7 +277,8 @@ def renumbered(dataset: Dataset, classes: Sequence[str]) -> Dataset:
         return dataset
     places = class_numbers(np.array(dataset.classes, dtype=str), classes, dataset.name)
     train, held_out = (
-        Samples(part.inputs, places[part.labels]) for part in (dataset.train, dataset.held_out)
+        Samples(part.inputs, places[part.labels])
+        for part in (dataset.train, dataset.held_out)
     )
     return replace(dataset, train=train, held_out=held_out, classes=tuple(classes))
 

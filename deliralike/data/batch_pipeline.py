@@ -81,7 +81,9 @@ class BatchPipeline:
             return batch
         rng = KeyedRng(self.seed, "data/batch_transform")
         with _noted("batch", job.number, job.epoch):
-            batch = self.batch_transform(batch, partial(rng.generator, job.epoch, job.number))
+            batch = self.batch_transform(
+                batch, partial(rng.generator, job.epoch, job.number)
+            )
             return batch if job.own is None else _rows(batch, job.own)
 
     def _stacked(self, job: Job) -> Any:
@@ -101,9 +103,13 @@ class BatchPipeline:
         if self.transform is None:
             return sample
         rng = KeyedRng(self.seed, "data/transform")
-        sample = nest.map(_copy, sample)  # a transform that writes must not change the source
+        sample = nest.map(
+            _copy, sample
+        )  # a transform that writes must not change the source
         with _noted("sample", index, job.epoch):
-            return self.transform(sample, partial(rng.generator, job.epoch, index, repeat))
+            return self.transform(
+                sample, partial(rng.generator, job.epoch, index, repeat)
+            )
 
 
 def _copy(leaf: Any) -> Any:
@@ -128,7 +134,9 @@ def _call(name: str, function: Callable[..., Any] | None) -> Call | None:
     if function is None:
         return None
     if not callable(function):
-        raise ArgumentError(f"{name} must be a function, not {nest.described(function)}")
+        raise ArgumentError(
+            f"{name} must be a function, not {nest.described(function)}"
+        )
     return Call.of(function)
 
 

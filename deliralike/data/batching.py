@@ -74,7 +74,9 @@ def permutation(count: int, seed: int, path: str, draw: int = 0) -> np.ndarray:
     It sorts random words that NumPy promises never to change; NumPy's own shuffles may.
     """
     words = random_words(seed, path, draw, count)
-    order = np.argsort(words)  # a third of a stable sort's time; the same unless two words are
+    order = np.argsort(
+        words
+    )  # a third of a stable sort's time; the same unless two words are
     ordered = words[order]
     if (ordered[1:] == ordered[:-1]).any():
         return np.argsort(words, kind="stable")
@@ -94,7 +96,9 @@ def on_host(arrays: Any) -> Any:
     if not any(_is_foreign(leaf) for leaf in nest.leaves(arrays)):
         return arrays
     structure = nest.flatten(arrays)[1]
-    leaves = [_on_host(path, leaf) for path, leaf in nest.leaves_with_paths(arrays, "samples")]
+    leaves = [
+        _on_host(path, leaf) for path, leaf in nest.leaves_with_paths(arrays, "samples")
+    ]
     return structure.unflatten(leaves)
 
 
@@ -105,7 +109,9 @@ def size(arrays: Any) -> int:
         BatchError: Two arrays differ in length (both are named), or there is no array or no sample.
     """
     lengths = {
-        path: len(leaf) for path, leaf in nest.leaves_with_paths(arrays, "batch") if _is_array(leaf)
+        path: len(leaf)
+        for path, leaf in nest.leaves_with_paths(arrays, "batch")
+        if _is_array(leaf)
     }
     if not lengths:
         raise BatchError(

@@ -42,7 +42,9 @@ class FromRoot(Loader):
         own_options = _options(root_loader)
         options = processes.broadcast_object("how the root's loader reads", own_options)
         if options is None:
-            raise SettingError("FromRoot: process 0 is the one that reads, and it has no loader")
+            raise SettingError(
+                "FromRoot: process 0 is the one that reads, and it has no loader"
+            )
         samples = options.pop("samples")
         super().__init__(range(samples), **options)
         self._processes = processes
@@ -63,7 +65,9 @@ class FromRoot(Loader):
 
     def batches(self, epoch: int = 0, first: int = 0) -> Iterator[Any]:
         """Return the batches of an epoch from number `first` on, the same in every process."""
-        count = batching.batch_count(len(self._indices(epoch)), self.batch_size, self.drop_last)
+        count = batching.batch_count(
+            len(self._indices(epoch)), self.batch_size, self.drop_last
+        )
         with ExitStack() as stack:
             batches = None
             if self._root_loader is not None:

@@ -27,7 +27,9 @@ class Cached:
     """
 
     dataset: Any
-    _samples: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _samples: dict[int, Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __len__(self) -> int:
         return len(self.dataset)

@@ -68,7 +68,8 @@ class Dataset:
         rows = []
         for label, name in enumerate(self.classes):
             counts = [
-                np.count_nonzero(part.labels == label) for part in (self.train, self.held_out)
+                np.count_nonzero(part.labels == label)
+                for part in (self.train, self.held_out)
             ]
             rows.append((name, *counts))
         return html_table(columns, rows, right=columns[1:], caption=repr(self))
@@ -146,5 +147,7 @@ def check_fraction(held_out: float) -> None:
 def check_size(dataset: str, size: int, name: str = "size") -> int:
     """Return a size in pixels or voxels, or raise an error if it is no whole number above zero."""
     if not isinstance(size, int) or size < 1:
-        raise SettingError(f"{name} of {dataset!r} is a whole number at least 1, not {size!r}")
+        raise SettingError(
+            f"{name} of {dataset!r} is a whole number at least 1, not {size!r}"
+        )
     return size

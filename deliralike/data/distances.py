@@ -44,7 +44,9 @@ def signed_distances(
         raise BatchError(
             f"signed_distances: the labels are of {labels.dtype}, wanted whole numbers"
         )
-    images = needed("scipy.ndimage", package="scipy", extra="data", purpose="a map of distances")
+    images = needed(
+        "scipy.ndimage", package="scipy", extra="data", purpose="a map of distances"
+    )
     distance = images.distance_transform_edt
     maps = np.zeros((classes, *labels.shape), np.float32)
     for number in range(classes):

@@ -20,7 +20,9 @@ def entry(nested: Any, key: Entry) -> Any:
     try:
         return nested[key]
     except (LookupError, TypeError) as error:
-        raise ArgumentError(f"there is no entry {key!r} in {nest.described(nested)}") from error
+        raise ArgumentError(
+            f"there is no entry {key!r} in {nest.described(nested)}"
+        ) from error
 
 
 def with_entries(nested: Any, new: dict[Entry, Any]) -> Any:

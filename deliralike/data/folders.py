@@ -78,9 +78,8 @@ class PairedFolders:
     values: tuple[int, ...] | None = None
 
     def __repr__(self) -> str:
-        return (
-            f"PairedFolders({len(self)} pictures with masks, size={self.size}, mode={self.mode!r})"
-        )
+        settings = f"size={self.size}, mode={self.mode!r}"
+        return f"PairedFolders({len(self)} pictures with masks, {settings})"
 
     def __len__(self) -> int:
         return len(self.files)
@@ -171,7 +170,9 @@ def listed_pictures(
     for path in paths:
         if not path.is_file():
             raise SettingError(f"there is no picture {str(path)!r}")
-    return ImageFolder(paths, np.array(labels, np.int64), tuple(classes), _size(size), mode)
+    return ImageFolder(
+        paths, np.array(labels, np.int64), tuple(classes), _size(size), mode
+    )
 
 
 def paired_folders(
@@ -231,7 +232,9 @@ def pictures_of(paths: Iterable[str | PathLike[str]]) -> tuple[Path, ...]:
         elif not path.is_file():
             raise SettingError(f"there is no picture or folder {str(path)!r}")
         elif path.suffix.lower() not in SUFFIXES:
-            raise SettingError(f"{str(path)!r} is no picture ({', '.join(sorted(SUFFIXES))})")
+            raise SettingError(
+                f"{str(path)!r} is no picture ({', '.join(sorted(SUFFIXES))})"
+            )
         else:
             files.append(path)
     return tuple(files)
@@ -290,7 +293,9 @@ def _size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
         return None
     height, width = on_axes(size, axes=2)
     if min(height, width) < 1:
-        raise SettingError(f"size must be a height and a width above zero, not {size!r}")
+        raise SettingError(
+            f"size must be a height and a width above zero, not {size!r}"
+        )
     return height, width
 
 
@@ -306,7 +311,9 @@ def _picture(file: Path, size: tuple[int, int] | None, mode: str) -> np.ndarray:
     coloured = colours(open_picture(file), mode, repr(str(file)))
     array = np.asarray(_scaled(coloured, size), dtype=np.float32) / np.float32(255)
     if array.ndim == 2:
-        return np.repeat(array[np.newaxis], len(mode), axis=0)  # a letter for each channel
+        return np.repeat(
+            array[np.newaxis], len(mode), axis=0
+        )  # a letter for each channel
     return np.ascontiguousarray(array.transpose(2, 0, 1))
 
 

@@ -111,7 +111,9 @@ def train_validation(
     indices = fold.train if isinstance(fold, Fold) else np.asarray(fold)
     own_labels = _selected("labels", labels, indices)
     own_groups = _selected("groups", groups, indices)
-    inner = folds(len(indices), parts, labels=own_labels, groups=own_groups, seed=seed)[0]
+    inner = folds(len(indices), parts, labels=own_labels, groups=own_groups, seed=seed)[
+        0
+    ]
     return Fold(indices[inner.train], indices[inner.held_out])
 
 
@@ -159,7 +161,9 @@ def _selected(name: str, values: Any, indices: np.ndarray) -> np.ndarray | None:
     return column[indices]
 
 
-def _check(k: int, count: int, labels: np.ndarray | None, groups: np.ndarray | None) -> None:
+def _check(
+    k: int, count: int, labels: np.ndarray | None, groups: np.ndarray | None
+) -> None:
     if k < 2 or k > count:
         raise SettingError(
             f"k must be at least 2 and at most the number of samples, {count}, not {k!r}"

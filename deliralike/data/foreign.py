@@ -249,7 +249,9 @@ def _is_read_by_loader(source: Any) -> bool:
         return True
     if _is_batched(source):
         return False
-    return is_indexable(source) or (is_dataclass(source) and not hasattr(source, "__iter__"))
+    return is_indexable(source) or (
+        is_dataclass(source) and not hasattr(source, "__iter__")
+    )
 
 
 def _is_batched(source: Any) -> bool:
@@ -266,7 +268,11 @@ def _gives_samples(source: Any) -> bool:
     is_iterable = isinstance(source, Iterable) and not isinstance(source, Iterator)
     has_items = hasattr(source, "__getitem__") and not hasattr(source, "__len__")
     makes_batches = callable(getattr(source, "iter", None))
-    return is_iterable and (has_items or makes_batches) and not hasattr(source, "batch_size")
+    return (
+        is_iterable
+        and (has_items or makes_batches)
+        and not hasattr(source, "batch_size")
+    )
 
 
 def _with_arrays(source: Any) -> Any:
@@ -282,7 +288,11 @@ def _with_arrays(source: Any) -> Any:
 def _refuse_sample(batch: Any, name: str) -> None:
     """Raise an error for the first element of a source if its target has no axis of samples."""
     is_pair = isinstance(batch, tuple) and len(batch) >= 2
-    if is_pair and isinstance(batch[-1], int | float | np.ndarray) and np.ndim(batch[-1]) == 0:
+    if (
+        is_pair
+        and isinstance(batch[-1], int | float | np.ndarray)
+        and np.ndim(batch[-1]) == 0
+    ):
         raise BatchError(
             f"{name} gives single samples, wanted batches: dataset.batch(32), or a list of the "
             "samples, or data.Stream(function), whose function returns an iterator of them"
@@ -308,7 +318,11 @@ def _pass(source: Any, seed: int, epoch: int) -> Iterator[Any]:
         made = source.as_numpy_iterator()
     else:
         made = source
-    for one in (source, getattr(source, "sampler", None), getattr(source, "batch_sampler", None)):
+    for one in (
+        source,
+        getattr(source, "sampler", None),
+        getattr(source, "batch_sampler", None),
+    ):
         if callable(getattr(one, "set_epoch", None)):
             one.set_epoch(epoch)  # type: ignore[union-attr]
     with _keyed_generators(source, seed, epoch):
@@ -320,7 +334,11 @@ def _keyed_generators(source: Any, seed: int, epoch: int) -> Iterator[None]:
     """Give a ``DataLoader`` of PyTorch and its sampler a generator of their own for an epoch."""
     torch = sys.modules.get("torch")  # it is there, as its loader is
     batch_sampler = getattr(source, "batch_sampler", None)
-    holders = {source, getattr(source, "sampler", None), getattr(batch_sampler, "sampler", None)}
+    holders = {
+        source,
+        getattr(source, "sampler", None),
+        getattr(batch_sampler, "sampler", None),
+    }
     owners = [one for one in holders if "generator" in getattr(one, "__dict__", ())]
     if torch is None or not owners:
         yield

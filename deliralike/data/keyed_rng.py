@@ -20,7 +20,10 @@ from deliralike.terminal import warn
 #: Whoever seeds the global random states for a while and puts them back holds it.
 GLOBALS = threading.RLock()
 _GENERATOR_NAMES = ("generator", "rng")
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,9 @@ class KeyedRng:
     seed: int
     path: str
 
-    def generator(self, epoch: int, number: int, repeat: int = 0) -> np.random.Generator:
+    def generator(
+        self, epoch: int, number: int, repeat: int = 0
+    ) -> np.random.Generator:
         """Return the generator of a sample or batch in an epoch.
 
         Args:
@@ -88,7 +93,9 @@ class KeyedGlobals:
     def __call__(self, job: Any) -> Any:
         """Return the result of a job; it depends on nothing that the process did before."""
         rng = KeyedRng(self.seed, "data/global")
-        word = int(rng.generator(job.epoch, job.number, int(job.indices[0])).integers(2**32))
+        word = int(
+            rng.generator(job.epoch, job.number, int(job.indices[0])).integers(2**32)
+        )
         random.seed(word)
         np.random.seed(word)
         if torch := sys.modules.get("torch"):
@@ -104,7 +111,9 @@ def watched(batches: Iterator[Any]) -> Iterator[Any]:
     before = _global_states()
     for batch in batches:
         after = _global_states()
-        names = [name for name, state in after.items() if before.get(name, state) != state]
+        names = [
+            name for name, state in after.items() if before.get(name, state) != state
+        ]
         if names:
             warn(
                 f"the data draw from the global random numbers of {' and '.join(names)} while "
@@ -122,7 +131,10 @@ def watched(batches: Iterator[Any]) -> Iterator[Any]:
 def _global_states() -> dict[str, Any]:
     with GLOBALS:
         state: Any = np.random.get_state()
-        states = {"NumPy": (state[1].tobytes(), *state[2:]), "Python": random.getstate()}
+        states = {
+            "NumPy": (state[1].tobytes(), *state[2:]),
+            "Python": random.getstate(),
+        }
     if torch := sys.modules.get("torch"):
         states["PyTorch"] = torch.get_rng_state().numpy().tobytes()
     return states

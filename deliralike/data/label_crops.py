@@ -59,7 +59,9 @@ class CropByPosNegLabel:
                 f"pos={self.pos!r} and neg={self.neg!r}"
             )
         if np.min(self.spatial_size) < 1:
-            raise SettingError(f"spatial_size is a size above 0, not {self.spatial_size!r}")
+            raise SettingError(
+                f"spatial_size is a size above 0, not {self.spatial_size!r}"
+            )
 
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
         """Return the window."""
@@ -76,7 +78,9 @@ class CropByPosNegLabel:
             cut.append(slice(begin, begin + part))
         return transforms.on_grid(sample, lambda array: array[tuple(cut)])
 
-    def _places(self, is_foreground: np.ndarray, is_positive: bool, sample: Any) -> np.ndarray:
+    def _places(
+        self, is_foreground: np.ndarray, is_positive: bool, sample: Any
+    ) -> np.ndarray:
         """Return the flat places of the wanted kind; of the other one where there is none."""
         is_background = ~is_foreground
         if self.image_threshold is not None:

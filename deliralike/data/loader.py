@@ -12,7 +12,13 @@ from deliralike.data import batching, prefetch
 from deliralike.data.batch_pipeline import BatchPipeline, Job
 from deliralike.data.keyed_rng import Call, KeyedGlobals, watched
 from deliralike.data.pool import Pool
-from deliralike.data.sampling import Sampler, SequentialSampler, ShuffledSampler, drawn, repeats
+from deliralike.data.sampling import (
+    Sampler,
+    SequentialSampler,
+    ShuffledSampler,
+    drawn,
+    repeats,
+)
 from deliralike.data.source import Stream, readable
 from deliralike.errors import (
     ArgumentError,
@@ -306,9 +312,13 @@ class Loader:
 
     def _rows(self, epoch: int, first: int) -> Iterator[np.ndarray]:
         """Return the indices of each batch, as far as this process loads them."""
-        count = batching.batch_count(len(self._indices(epoch)), self.batch_size, self.drop_last)
+        count = batching.batch_count(
+            len(self._indices(epoch)), self.batch_size, self.drop_last
+        )
         if first > count:
-            raise SettingError(f"first is {first}, and epoch {epoch} has {count} batches")
+            raise SettingError(
+                f"first is {first}, and epoch {epoch} has {count} batches"
+            )
         return (self._row(epoch, number) for number in range(first, count))
 
     def _row(self, epoch: int, number: int) -> np.ndarray:
@@ -323,7 +333,9 @@ class Loader:
         """Whether each process loads whole batches, and keeps its rows afterwards."""
         return self._world_size > 1 and self._pipeline.mixes_samples
 
-    def _jobs(self, epoch: int, first: int, rows: Iterator[np.ndarray]) -> Iterator[Job]:
+    def _jobs(
+        self, epoch: int, first: int, rows: Iterator[np.ndarray]
+    ) -> Iterator[Job]:
         indices = self._indices(epoch)
         if self._pipeline.transform:
             before = repeats(indices)
@@ -366,7 +378,9 @@ class Loader:
                 yield from map(self._pipeline, jobs)
                 return
             if self._read is None:
-                jobs = stack.enter_context(prefetch.read_ahead(jobs, self._ahead, self._timeout))
+                jobs = stack.enter_context(
+                    prefetch.read_ahead(jobs, self._ahead, self._timeout)
+                )
             workers = self._kept or stack.enter_context(self._started())
             batches = prefetch.ahead(jobs, workers, self._ahead)
             stack.enter_context(closing(batches))  # type: ignore[type-var]
@@ -430,7 +444,9 @@ class LoaderIterator:
         try:
             batches = self._loader.batches(state["epoch"], state["batch"])
         except SettingError as error:
-            raise StateError(f"{state!r} is no position of this Loader: {error}") from error
+            raise StateError(
+                f"{state!r} is no position of this Loader: {error}"
+            ) from error
         self.close()
         self._batches = batches
         self._epoch = state["epoch"]
@@ -460,7 +476,9 @@ def _sampler(source: Any, shuffle: bool | None, sampler: Sampler | None) -> Samp
     if shuffle:
         raise SettingError("the sampler gives the order: leave shuffle out")
     if not callable(sampler):
-        raise SettingError(f"sampler must be callable with (samples, seed, epoch), not {sampler!r}")
+        raise SettingError(
+            f"sampler must be callable with (samples, seed, epoch), not {sampler!r}"
+        )
     return sampler
 
 
@@ -470,13 +488,17 @@ def _function_of(call: Call | None) -> Callable[..., Any] | None:
     return call.function
 
 
-def _check_options(batch_size: int, seed: int, ahead: int, workers: int, kind: str) -> None:
+def _check_options(
+    batch_size: int, seed: int, ahead: int, workers: int, kind: str
+) -> None:
     whole_number("batch_size", batch_size, 1)
     whole_number("prefetch", ahead, 0)
     whole_number("workers", workers, 0)
     start.key(seed, "data")
     if kind not in prefetch.KINDS:
-        raise SettingError(f"worker_kind {kind!r} is unknown. {suggestion(kind, prefetch.KINDS)}")
+        raise SettingError(
+            f"worker_kind {kind!r} is unknown. {suggestion(kind, prefetch.KINDS)}"
+        )
 
 
 def _let_go(jobs: Iterator[Job]) -> None:

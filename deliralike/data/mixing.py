@@ -113,7 +113,9 @@ class CutMix:
         rows = _rows(labels, self.num_classes, inputs[0].dtype)
         return _replaced(batch, labels, _weighted(rows, rows[others], kept), pasted)
 
-    def _box(self, spatial: tuple[int, ...], generator: np.random.Generator) -> tuple[slice, ...]:
+    def _box(
+        self, spatial: tuple[int, ...], generator: np.random.Generator
+    ) -> tuple[slice, ...]:
         """Return a box within a picture."""
         share = 1.0 - generator.beta(self.alpha, self.alpha)
         part = share ** (1.0 / len(spatial))
@@ -130,7 +132,9 @@ def _check(mixing: Mixup | CutMix) -> None:
     name, classes = type(mixing).__name__, mixing.num_classes
     whole_number(f"{name}: num_classes", classes, 2)
     if not 0 < mixing.alpha < np.inf:  # from infinite ones NumPy draws NaN
-        raise SettingError(f"{name}: alpha={mixing.alpha!r} must be a finite number above 0")
+        raise SettingError(
+            f"{name}: alpha={mixing.alpha!r} must be a finite number above 0"
+        )
 
 
 def _parts(batch: Any) -> tuple[list[np.ndarray], np.ndarray]:
@@ -183,7 +187,10 @@ def _weighted(array: np.ndarray, other: np.ndarray, shares: np.ndarray) -> np.nd
 
 
 def _replaced(
-    batch: Any, labels: np.ndarray, rows: np.ndarray, mixed: Callable[[np.ndarray], np.ndarray]
+    batch: Any,
+    labels: np.ndarray,
+    rows: np.ndarray,
+    mixed: Callable[[np.ndarray], np.ndarray],
 ) -> Any:
     """Return a batch with rows in the place of classes, and its other arrays mixed."""
     return nest.map(lambda leaf: rows if leaf is labels else mixed(leaf), batch)

@@ -71,7 +71,10 @@ def _digits(*, held_out: float, seed: int) -> Dataset:
     Source: Alpaydin and Kaynak 1998, UCI.
     """
     shipped = needed(
-        "sklearn.datasets", package="scikit-learn", extra="data", purpose="dataset 'digits'"
+        "sklearn.datasets",
+        package="scikit-learn",
+        extra="data",
+        purpose="dataset 'digits'",
     )
     raw = shipped.load_digits()
     inputs = (raw.images[:, np.newaxis] / 16.0).astype(np.float32)

@@ -17,7 +17,10 @@ from deliralike.errors import BatchError, IndexRangeError, SettingError
 from deliralike.weights.inflate import refuse_expansion
 
 AXES = 3
-_MILLIMETRES = {"meter": 1000.0, "micron": 0.001}  # of a unit of a file; others are millimetres
+_MILLIMETRES = {
+    "meter": 1000.0,
+    "micron": 0.001,
+}  # of a unit of a file; others are millimetres
 _CLOSE = 1e-6  # voxels, rounding of affines
 _BYTES = 8  # of a voxel, at most, while it is read
 _ALWAYS_ALLOWED = 2**31  # bytes of a volume
@@ -148,8 +151,12 @@ def oriented(volume: Volume, orientation: str = "RAS") -> Volume:
     change = tools.ornt_transform(
         tools.io_orientation(volume.affine), tools.axcodes2ornt(tuple(orientation))
     )
-    first = np.moveaxis(volume.array, range(-AXES, 0), range(AXES))  # nibabel's order of axes
-    turned = np.moveaxis(tools.apply_orientation(first, change), range(AXES), range(-AXES, 0))
+    first = np.moveaxis(
+        volume.array, range(-AXES, 0), range(AXES)
+    )  # nibabel's order of axes
+    turned = np.moveaxis(
+        tools.apply_orientation(first, change), range(AXES), range(-AXES, 0)
+    )
     affine = volume.affine @ tools.inv_ornt_aff(change, volume.size)
     return Volume(np.ascontiguousarray(turned), affine)
 
@@ -173,13 +180,17 @@ def resampled(volume: Volume, spacing: float | Sequence[float]) -> Volume:
     """
     wanted = np.broadcast_to(np.asarray(spacing, np.float64), AXES)
     if not (wanted > 0).all():
-        raise SettingError(f"spacing is a distance above 0 along each axis, not {spacing!r}")
+        raise SettingError(
+            f"spacing is a distance above 0 along each axis, not {spacing!r}"
+        )
     scales = wanted / volume.spacing
     old = np.array(volume.size)
     new = np.maximum(np.rint(old / scales), 1).astype(int)
     affine = volume.affine.copy()
     affine[:AXES, :AXES] *= scales
-    begin = (old - 1) / 2 - scales * (new - 1) / 2  # the first new voxel among the old ones
+    begin = (old - 1) / 2 - scales * (
+        new - 1
+    ) / 2  # the first new voxel among the old ones
     affine[:, AXES] = volume.affine @ np.append(begin, 1.0)
     return Volume(_sampled(volume, tuple(new.tolist()), affine), affine)
 
@@ -251,7 +262,9 @@ class NiftiFiles:
         return replace(channels[0], array=np.concatenate(arrays))
 
     def _read(self, file: Path, labels: bool = False) -> Volume:
-        return read_nifti(file, labels=labels, orientation=self.orientation, spacing=self.spacing)
+        return read_nifti(
+            file, labels=labels, orientation=self.orientation, spacing=self.spacing
+        )
 
 
 def nifti_files(
@@ -280,7 +293,9 @@ def nifti_files(
     if not pictures:
         raise SettingError("a dataset of NIfTI files needs at least one picture")
     if masks is not None and len(masks) != len(pictures):
-        raise SettingError(f"there are {len(pictures)} pictures and {len(masks)} files of labels")
+        raise SettingError(
+            f"there are {len(pictures)} pictures and {len(masks)} files of labels"
+        )
     for file in [*sum(pictures, ()), *(masks or ())]:
         if not file.is_file():
             raise SettingError(f"there is no file {str(file)!r}")
@@ -300,9 +315,13 @@ def _read(file: Path, labels: bool) -> Volume:
             "of channels after them"
         )
     if array.dtype.kind not in "biuf":
-        raise BatchError(f"volume {str(file)!r} holds {array.dtype}, wanted one number a voxel")
+        raise BatchError(
+            f"volume {str(file)!r} holds {array.dtype}, wanted one number a voxel"
+        )
     if not _is_placed(affine):
-        raise BatchError(f"volume {str(file)!r} does not say where its voxels are: {affine}")
+        raise BatchError(
+            f"volume {str(file)!r} does not say where its voxels are: {affine}"
+        )
     array = _whole(array, file) if labels else _single(array)
     if labels and array.shape[AXES:] == (1,):
         array = array[..., 0]
@@ -342,7 +361,9 @@ def _single(array: np.ndarray) -> np.ndarray:
 
 
 def _whole(array: np.ndarray, file: Path) -> np.ndarray:
-    with np.errstate(invalid="ignore"):  # NaN differs from every number that it is cast to
+    with np.errstate(
+        invalid="ignore"
+    ):  # NaN differs from every number that it is cast to
         labels = array.astype(np.int64)
     differs = labels != array
     if differs.any():
@@ -361,13 +382,17 @@ def _storable(array: np.ndarray) -> np.ndarray:
         return array
     limits = np.iinfo(np.int32)
     if array.size and (array.min() < limits.min or array.max() > limits.max):
-        raise IndexRangeError(f"a label of {array.max()} does not fit into a NIfTI file's int32")
+        raise IndexRangeError(
+            f"a label of {array.max()} does not fit into a NIfTI file's int32"
+        )
     return array.astype(np.int32)
 
 
 def _sampled(volume: Volume, size: tuple[int, ...], affine: np.ndarray) -> np.ndarray:
     """Return the values at the voxels of a grid, channel by channel, continued outside."""
-    images = needed("scipy.ndimage", package="scipy", extra="nifti", purpose="resampling a volume")
+    images = needed(
+        "scipy.ndimage", package="scipy", extra="nifti", purpose="resampling a volume"
+    )
     to_voxels = np.linalg.inv(volume.affine) @ affine
     order = 1 if volume.array.dtype.kind == "f" else 0
     new = []
@@ -395,7 +420,9 @@ def _is_inside(volume: Volume, grid: Volume) -> np.ndarray:
 
 def _check_grid(file: Path, volume: Volume, other_file: Path, other: Volume) -> None:
     """Raise an error if the voxels of two volumes are at different places."""
-    if volume.size == other.size and np.allclose(volume.affine, other.affine, atol=1e-3):
+    if volume.size == other.size and np.allclose(
+        volume.affine, other.affine, atol=1e-3
+    ):
         return
     raise BatchError(
         f"{str(file)!r} has {volume.size} voxels of {volume.spacing} mm, and {str(other_file)!r} "
@@ -420,4 +447,9 @@ def _pair(letter: str) -> int:
 
 def _nibabel(module: str = "") -> Any:
     name = f"nibabel.{module}".rstrip(".")
-    return needed(name, package="nibabel", extra="nifti", purpose="reading and writing NIfTI files")
+    return needed(
+        name,
+        package="nibabel",
+        extra="nifti",
+        purpose="reading and writing NIfTI files",
+    )

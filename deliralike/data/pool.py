@@ -33,7 +33,9 @@ from deliralike.errors import BatchError, SettingError, WorkerTimeout
 # Seconds that workers have to end by themselves, without and with an error.
 _PATIENCE = 5.0
 _SHORT = 0.2
-_START = 120.0  # seconds for a process to start, in which it imports what the samples need
+_START = (
+    120.0  # seconds for a process to start, in which it imports what the samples need
+)
 _spawn = multiprocessing.get_context("spawn")
 
 
@@ -79,7 +81,9 @@ class ProcessWorker(Worker):
         self.board = _spawn.RawArray("q", progress.NOWHERE)
         self._connection, theirs = _spawn.Pipe()
         with theirs:
-            self._process = _spawn.Process(target=_serve, args=(theirs, make, folder, self.board))
+            self._process = _spawn.Process(
+                target=_serve, args=(theirs, make, folder, self.board)
+            )
             self._process.start()
         self.name = f"process {self._process.pid}"
 
@@ -143,7 +147,9 @@ class Pool:
         self._busy: dict[Future[Any], Worker] = {}
         self._workers: list[Worker] = []
         self._threads: list[threading.Thread] = []
-        atexit.register(self.end, _SHORT)  # before multiprocessing waits for its processes
+        atexit.register(
+            self.end, _SHORT
+        )  # before multiprocessing waits for its processes
         try:
             for worker in workers:
                 self._begin(worker)
@@ -212,7 +218,10 @@ class Pool:
 
     def _begin(self, worker: Worker) -> None:
         thread = threading.Thread(
-            target=self._work, args=(worker,), daemon=True, name=f"deliralike {worker.name}"
+            target=self._work,
+            args=(worker,),
+            daemon=True,
+            name=f"deliralike {worker.name}",
         )
         self._workers.append(worker)
         self._threads.append(thread)
@@ -297,16 +306,24 @@ def _memory_map(array: np.ndarray) -> tuple[str, str, int] | None:
         buffer = buffer.base
     if owner is None or not isinstance(buffer, mmap.mmap) or not array.size:
         return None
-    if owner.mode == "c" or owner.filename is None or not os.path.isfile(owner.filename):
+    if (
+        owner.mode == "c"
+        or owner.filename is None
+        or not os.path.isfile(owner.filename)
+    ):
         return None
     start = np.frombuffer(buffer, np.uint8).ctypes.data
-    first = owner.offset - owner.offset % mmap.ALLOCATIONGRANULARITY  # where the map begins
+    first = (
+        owner.offset - owner.offset % mmap.ALLOCATIONGRANULARITY
+    )  # where the map begins
     # What a worker writes stays its own, as a copy of the array would.
     mode = "r" if owner.mode == "r" else "c"
     return os.fspath(owner.filename), mode, first + array.ctypes.data - start
 
 
-def _mapped(file: str, mode: Any, first: int, dtype: np.dtype, shape: tuple[int, ...]) -> Any:
+def _mapped(
+    file: str, mode: Any, first: int, dtype: np.dtype, shape: tuple[int, ...]
+) -> Any:
     return np.memmap(file, dtype, mode, first, shape)
 
 
@@ -334,7 +351,9 @@ def _discard(future: "Future[Any]") -> None:
 # In a worker process ------------------------------------------------------------------------------
 
 
-def _serve(connection: Any, make: bytes, folder: str, board: MutableSequence[int]) -> None:
+def _serve(
+    connection: Any, make: bytes, folder: str, board: MutableSequence[int]
+) -> None:
     # Ctrl-C is for the reader, which may still want a batch, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
@@ -382,7 +401,9 @@ def _sendable(error: Exception) -> Exception:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001
-        substitute = BatchError(f"a worker process raised {type(error).__name__}: {error}")
+        substitute = BatchError(
+            f"a worker process raised {type(error).__name__}: {error}"
+        )
         for note in getattr(error, "__notes__", []):
             substitute.add_note(note)
         return substitute

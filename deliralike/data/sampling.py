@@ -67,7 +67,9 @@ class RepeatedSampler:
 
     def __post_init__(self) -> None:
         if self.times < 1:
-            raise SettingError(f"times, how often each sample comes, is at least 1: {self.times!r}")
+            raise SettingError(
+                f"times, how often each sample comes, is at least 1: {self.times!r}"
+            )
 
     def __call__(self, samples: int, seed: int, epoch: int) -> np.ndarray:
         """Return the indices of an epoch."""
@@ -161,12 +163,16 @@ class StratifiedSampler:
             )
         _, self.labels = np.unique(classes, return_inverse=True)
 
-    def __call__(self, samples: int, seed: int, epoch: int, batch_size: int = 1) -> np.ndarray:
+    def __call__(
+        self, samples: int, seed: int, epoch: int, batch_size: int = 1
+    ) -> np.ndarray:
         """Return the indices of an epoch."""
         _check_count("labels", len(self.labels), samples)
 
         def permutation(count: int, purpose: str) -> np.ndarray:
-            return batching.permutation(count, seed, f"data/stratified/{purpose}", epoch)
+            return batching.permutation(
+                count, seed, f"data/stratified/{purpose}", epoch
+            )
 
         ranks = permutation(self.labels.max() + 1, "classes")
         shuffled = permutation(samples, "samples")
@@ -175,7 +181,9 @@ class StratifiedSampler:
         full, left = divmod(samples, batch_size)
         is_last = np.zeros(samples, dtype=bool)
         is_last[_spread(left, samples)] = True
-        hands = by_class[~is_last].reshape(batch_size, full).T  # (full batches, samples)
+        hands = (
+            by_class[~is_last].reshape(batch_size, full).T
+        )  # (full batches, samples)
         hands = hands[permutation(full, "batches")]
         keys = uniform(seed, "data/stratified/places", epoch, full * batch_size)
         order_in_batch = np.argsort(keys.reshape(hands.shape), axis=1, kind="stable")
@@ -184,7 +192,9 @@ class StratifiedSampler:
         return np.concatenate([mixed.ravel(), by_class[last]])
 
 
-def drawn(sampler: Sampler, samples: int, *, seed: int, epoch: int, batch_size: int) -> np.ndarray:
+def drawn(
+    sampler: Sampler, samples: int, *, seed: int, epoch: int, batch_size: int
+) -> np.ndarray:
     """Return the checked indices that a sampler gives for an epoch.
 
     Raises:

@@ -66,7 +66,10 @@ class Table:
             raise SettingError(
                 f"{self.name!r} has the column {self.label!r} alone: inputs are lacking"
             )
-        return [np.array([self._numbers(row, columns) for row in part]) for part in self.parts]
+        return [
+            np.array([self._numbers(row, columns) for row in part])
+            for part in self.parts
+        ]
 
     def _numbers(self, row: Row, columns: Sequence[str]) -> np.ndarray:
         for column in columns:
@@ -100,7 +103,9 @@ def read_table(path: Path, name: str, label: str | None = None) -> Table:
         )
     labelled = [row for row in rows if row[of_label].lower() not in _MISSING]
     if not labelled:
-        raise SettingError(f"{name!r} has no row with a label in the column {of_label!r}")
+        raise SettingError(
+            f"{name!r} has no row with a label in the column {of_label!r}"
+        )
     remarks = [f"labels of column {of_label!r}"]
     if len(labelled) < len(rows):
         remarks.append(f"{len(rows) - len(labelled)} rows without a label left out")
@@ -115,15 +120,21 @@ def _cells(path: Path, name: str) -> tuple[list[str], list[Row]]:
     """Return the columns and the rows of a file, without spaces around cells."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = [[cell.strip() for cell in line] for line in csv.reader(file) if line]
+            lines = [
+                [cell.strip() for cell in line] for line in csv.reader(file) if line
+            ]
     except (csv.Error, UnicodeError, OSError) as error:
         raise SettingError(
             f"{name!r} cannot be read as a table ({error}): save it as CSV in UTF-8"
         ) from error
     columns, *rows = lines or [[]]
-    twice = [column for column, count in Counter(columns).items() if column and count > 1]
+    twice = [
+        column for column, count in Counter(columns).items() if column and count > 1
+    ]
     if twice:
-        raise SettingError(f"{name!r} has several columns called {twice[0]!r}: rename them")
+        raise SettingError(
+            f"{name!r} has several columns called {twice[0]!r}: rename them"
+        )
     for number, row in enumerate(rows, start=1):
         if len(row) != len(columns):
             raise SettingError(
@@ -141,8 +152,14 @@ def _chosen(
         raise SettingError(f"{name!r} has no column {wanted!r}, but {columns}")
     found = [column for column in columns if column.lower() in words]
     if len(found) > 1 and wanted is None:
-        option = "say label=... (--set data.label=NAME)" if words == _LABELS else "rename the other"
-        raise SettingError(f"{name!r} has the columns {found}, either of which may count: {option}")
+        option = (
+            "say label=... (--set data.label=NAME)"
+            if words == _LABELS
+            else "rename the other"
+        )
+        raise SettingError(
+            f"{name!r} has the columns {found}, either of which may count: {option}"
+        )
     return wanted or (found[0] if found else None)
 
 

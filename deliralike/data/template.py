@@ -34,7 +34,11 @@ class Template(NamedTuple):
 
 
 def slices(
-    *, held_out: float = 0.2, seed: int = 0, resolution: float = 2, size: int | None = None
+    *,
+    held_out: float = 0.2,
+    seed: int = 0,
+    resolution: float = 2,
+    size: int | None = None,
 ) -> Dataset:
     """Return horizontal slices of the MRI template, to be segmented into grey and white matter.
 
@@ -149,7 +153,10 @@ def load_template(resolution: float, dataset: str) -> Template:
             f"resolution of {dataset!r} is the size of a voxel in millimetres, not {resolution!r}"
         )
     shipped = needed(
-        "nilearn.datasets", package="nilearn", extra="mri", purpose=f"dataset {dataset!r}"
+        "nilearn.datasets",
+        package="nilearn",
+        extra="mri",
+        purpose=f"dataset {dataset!r}",
     )
     image = _array(shipped.load_mni152_template(resolution=resolution))
     grey = _array(shipped.load_mni152_gm_template(resolution=resolution))
@@ -212,7 +219,9 @@ def _fitted(planes: np.ndarray, size: int) -> np.ndarray:
     return planes
 
 
-def _cubes(template: Template, box: Any, levels: Any, size: int, stride: int) -> Samples:
+def _cubes(
+    template: Template, box: Any, levels: Any, size: int, stride: int
+) -> Samples:
     """Return the cubes of a grid over the box at these levels that have enough tissue."""
     (left, right), (back, front) = box
     columns = range(left, right - size + 1, stride)

@@ -57,10 +57,14 @@ class OneOf:
     """
 
     def __init__(
-        self, transforms: Sequence[Callable[..., Any]], weights: Sequence[float] | None = None
+        self,
+        transforms: Sequence[Callable[..., Any]],
+        weights: Sequence[float] | None = None,
     ):
         self._calls = [Call.of(transform) for transform in transforms]
-        numbers = np.ones(len(self._calls)) if weights is None else np.array(weights, float)
+        numbers = (
+            np.ones(len(self._calls)) if weights is None else np.array(weights, float)
+        )
         fits = numbers.shape == (len(self._calls),) and len(numbers) > 0
         if not fits or numbers.min() < 0 or not 0 < numbers.sum() < np.inf:
             raise SettingError(
@@ -98,12 +102,16 @@ class Flip:
     def __post_init__(self) -> None:
         _check_axes(self.axes)
         if not 0 <= self.probability <= 1:
-            raise SettingError(f"probability must lie between 0 and 1, not {self.probability!r}")
+            raise SettingError(
+                f"probability must lie between 0 and 1, not {self.probability!r}"
+            )
 
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
         """Return the sample, mirrored or not."""
         _check_present(self.axes, sample)
-        axes = tuple(axis for axis in self.axes if generator.random() < self.probability)
+        axes = tuple(
+            axis for axis in self.axes if generator.random() < self.probability
+        )
         return on_grid(sample, lambda array: np.flip(array, axes))
 
 
@@ -295,7 +303,9 @@ class Rotate:
 
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
         """Return the rotated sample."""
-        images = needed("scipy.ndimage", package="scipy", extra="data", purpose="rotating")
+        images = needed(
+            "scipy.ndimage", package="scipy", extra="data", purpose="rotating"
+        )
         _check_present(self.axes, sample)
         angle = generator.uniform(-self.degrees, self.degrees)
 
@@ -340,7 +350,10 @@ class Elastic:
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
         """Return the deformed sample."""
         images = needed(
-            "scipy.ndimage", package="scipy", extra="data", purpose="an elastic deformation"
+            "scipy.ndimage",
+            package="scipy",
+            extra="data",
+            purpose="an elastic deformation",
         )
         shape = spatial_shape(sample)
         movements = []
@@ -354,7 +367,9 @@ class Elastic:
         def deformed(array: np.ndarray) -> np.ndarray:
             new_planes = []
             for plane in _as_numbers(array).reshape(-1, *shape):
-                new = images.map_coordinates(plane, places, order=_order(array), mode="nearest")
+                new = images.map_coordinates(
+                    plane, places, order=_order(array), mode="nearest"
+                )
                 new_planes.append(new)
             return np.stack(new_planes).reshape(array.shape)
 
@@ -513,4 +528,6 @@ def _check_axes(axes: Sequence[int]) -> None:
 def _check_present(axes: Sequence[int], sample: Any) -> None:
     shape = spatial_shape(sample)
     if -min(axes) > len(shape):
-        raise BatchError(f"there is no spatial axis {min(axes)} in a picture of {shape}")
+        raise BatchError(
+            f"there is no spatial axis {min(axes)} in a picture of {shape}"
+        )

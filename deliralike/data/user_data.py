@@ -46,7 +46,9 @@ def kind(name: str) -> str:
     return "folder" if "/" in name or path.is_dir() else ""
 
 
-def load_user_data(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> Dataset:
+def load_user_data(
+    name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any
+) -> Dataset:
     """Return the dataset that a function makes, or that a file or a folder holds.
 
     Args:
@@ -93,13 +95,17 @@ class _Request:
     seed: int
     options: Mapping[str, Any]
 
-    def of_parts(self, parts: Sequence[Any], classes: int | Sequence[str] | None = None) -> Dataset:
+    def of_parts(
+        self, parts: Sequence[Any], classes: int | Sequence[str] | None = None
+    ) -> Dataset:
         """Return the dataset of samples to learn from and held out, or of samples to be split."""
         return self.dataset(tuple(parts) if len(parts) > 1 else parts[0], classes)
 
     def dataset(self, made: Any, classes: int | Sequence[str] | None = None) -> Dataset:
         """Return what was read as a dataset, whose classes may be known."""
-        return as_dataset(made, self.name, held_out=self.held_out, seed=self.seed, classes=classes)
+        return as_dataset(
+            made, self.name, held_out=self.held_out, seed=self.seed, classes=classes
+        )
 
     def refuse_options_but(self, known: Iterable[str]) -> None:
         """Raise an error if there are other options than these."""
@@ -150,8 +156,18 @@ def _from_archive(request: _Request, path: Path) -> Dataset:
             names = archive.files
             whole = _pair(names)
             pairs = [whole] if whole else [_part(names, TRAIN), _part(names, HELD_OUT)]
-            parts = [[_read(request, archive, name) for name in pair] for pair in pairs if pair]
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError) as error:
+            parts = [
+                [_read(request, archive, name) for name in pair]
+                for pair in pairs
+                if pair
+            ]
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        OSError,
+        EOFError,
+        NotImplementedError,
+    ) as error:
         raise SettingError(
             f"{request.name!r} cannot be read ({error}): an archive is written by np.savez"
         ) from error
@@ -194,8 +210,12 @@ def _pair(names: Sequence[str], word: str = "") -> tuple[str, str] | None:
 def _from_table(request: _Request, path: Path) -> Dataset:
     table = read_table(path, request.name, request.options.get("label"))
     labels = table.labels()
-    classes = class_names(labels, request.name, request.options.get("classes"), by_value=True)
-    numbered = [class_numbers(each.astype(str), classes, request.name) for each in labels]
+    classes = class_names(
+        labels, request.name, request.options.get("classes"), by_value=True
+    )
+    numbered = [
+        class_numbers(each.astype(str), classes, request.name) for each in labels
+    ]
     if table.path is None:
         request.refuse_options_but(("label", "classes"))
         parts: list[Any] = list(zip(table.inputs(), numbered, strict=True))

@@ -9,7 +9,10 @@ from deliralike.inference.augmentation import (
     rotations,
 )
 from deliralike.inference.padded_batches import PaddedBatchInferer
-from deliralike.inference.sliding_window import SlidingWindowInferer, sliding_window_inference
+from deliralike.inference.sliding_window import (
+    SlidingWindowInferer,
+    sliding_window_inference,
+)
 
 __all__ = [
     "Augmented",

@@ -177,7 +177,9 @@ def _turned_back(view: View, shape: tuple[int, ...], output: np.ndarray) -> np.n
     return output
 
 
-def _computed_by(predictor: Any, inferer: Callable[[Any, Any], Any] | None) -> Predictor:
+def _computed_by(
+    predictor: Any, inferer: Callable[[Any, Any], Any] | None
+) -> Predictor:
     if inferer is None:
         return predictor_of(predictor)
     return lambda *inputs: inferer(inputs, predictor)

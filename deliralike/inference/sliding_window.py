@@ -46,7 +46,9 @@ class SlidingWindowInferer:
 
     def __post_init__(self) -> None:
         if self.sw_batch_size < 1:
-            raise SettingError(f"sw_batch_size must be at least 1, not {self.sw_batch_size!r}")
+            raise SettingError(
+                f"sw_batch_size must be at least 1, not {self.sw_batch_size!r}"
+            )
         if self.padding_mode not in PADDING_MODES:
             raise SettingError(
                 f"padding_mode {self.padding_mode!r} is unknown. "
@@ -165,7 +167,10 @@ class Grid:
     """Windows of one size that cover pictures of one size."""
 
     def __init__(
-        self, size: tuple[int, ...], window: tuple[int, ...], overlap: float | Sequence[float]
+        self,
+        size: tuple[int, ...],
+        window: tuple[int, ...],
+        overlap: float | Sequence[float],
     ):
         self.size = size
         self.window = window
@@ -195,7 +200,9 @@ class Stitched:
         if self._structure is None:
             self._structure = structure
             for path, leaf in nest.leaves_with_paths(outputs, "output"):
-                self._canvases.append(Canvas(path, leaf, self._samples, self._grid, self._weights))
+                self._canvases.append(
+                    Canvas(path, leaf, self._samples, self._grid, self._weights)
+                )
         elif structure != self._structure:
             raise StructureError(
                 "windows of one picture gave outputs of different structures: "
@@ -216,7 +223,9 @@ class Canvas:
     An output may be finer or coarser than the windows, by a factor for each axis.
     """
 
-    def __init__(self, path: str, part: Any, samples: int, grid: Grid, weights: np.ndarray):
+    def __init__(
+        self, path: str, part: Any, samples: int, grid: Grid, weights: np.ndarray
+    ):
         axes = len(grid.window)
         if not isinstance(part, np.ndarray) or part.ndim != axes + 2:
             raise BatchError(
@@ -236,7 +245,9 @@ class Canvas:
     def add(self, rows: list[Row], parts: np.ndarray) -> None:
         """Add the weighted outputs of windows at their places."""
         for (sample, corner), part in zip(rows, parts, strict=False):
-            self._sums[_place(sample, self._scaled(corner), self._part)] += part * self._weights
+            self._sums[_place(sample, self._scaled(corner), self._part)] += (
+                part * self._weights
+            )
 
     def mean(self, padding: list[tuple[int, int]], size: tuple[int, ...]) -> np.ndarray:
         """Return the sums by the weights, without the padding."""
@@ -254,7 +265,9 @@ class Canvas:
     def _scaled(self, numbers: Sequence[int]) -> tuple[int, ...]:
         """Return places or sizes of the picture in whole elements of the output."""
         scaled = []
-        for number, part, window in zip(numbers, self._part, self._grid.window, strict=True):
+        for number, part, window in zip(
+            numbers, self._part, self._grid.window, strict=True
+        ):
             scaled.append(number * part // window)
         return tuple(scaled)
 

@@ -155,7 +155,9 @@ class Summary:
         size = _size(self.parameter_bytes)
         lines = [f"{self.parameters:,} parameters ({size}), {trains}"]
         if self.buffers:
-            lines.append(f"{self.buffers:,} elements of buffers ({_size(self.buffer_bytes)})")
+            lines.append(
+                f"{self.buffers:,} elements of buffers ({_size(self.buffer_bytes)})"
+            )
         if self.ties:
             named = [f"{name} is {first}" for name, first in self.ties[:_TIES]]
             more = len(self.ties) - len(named)
@@ -259,7 +261,9 @@ def _run(
     twin = _copy(network).eval()
     outputs: dict[str, Any] = {}
 
-    def around(path: str, _block: Any, call: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def around(
+        path: str, _block: Any, call: Any, args: tuple, kwargs: dict[str, Any]
+    ) -> Any:
         result = call(*args, **kwargs)
         outputs[path] = nest.map(shape_of, result)
         return result
@@ -273,9 +277,13 @@ def _run(
         try:
             twin(*args, **kwargs)
         except Exception as error:
-            shapes = shape_text(nest.map(shape_of, [*args, kwargs] if kwargs else list(args)))
+            shapes = shape_text(
+                nest.map(shape_of, [*args, kwargs] if kwargs else list(args))
+            )
             called = ", ".join(filter(None, outputs)) or "none"
-            error.add_note(f"summary: the inputs were {shapes}; blocks that ended before: {called}")
+            error.add_note(
+                f"summary: the inputs were {shapes}; blocks that ended before: {called}"
+            )
             raise
     return twin, outputs
 

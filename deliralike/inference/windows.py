@@ -14,7 +14,9 @@ MODES = ("constant", "gaussian")
 LEAST_WEIGHT = 1e-3
 
 
-def window_size(roi_size: int | Sequence[int | None], size: Sequence[int]) -> tuple[int, ...]:
+def window_size(
+    roi_size: int | Sequence[int | None], size: Sequence[int]
+) -> tuple[int, ...]:
     """Return the window's size; None, 0 and less stand for the picture's own.
 
     Example:
@@ -22,7 +24,9 @@ def window_size(roi_size: int | Sequence[int | None], size: Sequence[int]) -> tu
         (32, 60)
     """
     window = []
-    for wanted, own in zip(per_axis("roi_size", roi_size, len(size)), size, strict=True):
+    for wanted, own in zip(
+        per_axis("roi_size", roi_size, len(size)), size, strict=True
+    ):
         is_given = wanted is not None and wanted > 0
         window.append(wanted if is_given else own)
     return tuple(window)
@@ -46,7 +50,9 @@ def places(
     """
     overlaps = per_axis("overlap", overlap, len(size))
     if not all(0 <= each < 1 for each in overlaps):
-        raise SettingError(f"overlap is a fraction from 0 up and below 1, not {overlap!r}")
+        raise SettingError(
+            f"overlap is a fraction from 0 up and below 1, not {overlap!r}"
+        )
     axes = []
     for length, part, shared in zip(size, window, overlaps, strict=True):
         interval = max(1, int(part * (1 - shared)))

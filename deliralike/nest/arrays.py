@@ -80,7 +80,9 @@ class Arrays(ABC):
     # ----------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def array(self, value: Any, dtype: str | None = None, device: str | None = None) -> Any:
+    def array(
+        self, value: Any, dtype: str | None = None, device: str | None = None
+    ) -> Any:
         """Return a host value as a native array that owns its storage.
 
         The array has the value's own type unless `dtype` is given.
@@ -129,8 +131,12 @@ class Arrays(ABC):
         try:
             # Most batches are tuples of arrays: flattening a nest costs more than a small step.
             if type(batch) is tuple and {*map(type, batch)} == {np.ndarray}:
-                return tuple([self._moved(leaf, floating_type, device) for leaf in batch])
-            return nest.map(lambda leaf: self._prepared(leaf, floating_type, device), batch)
+                return tuple(
+                    [self._moved(leaf, floating_type, device) for leaf in batch]
+                )
+            return nest.map(
+                lambda leaf: self._prepared(leaf, floating_type, device), batch
+            )
         except DtypeError as error:
             raise host_arrays.explained(error, batch, self.is_array) from None
 
@@ -143,7 +149,9 @@ class Arrays(ABC):
 
     def _moved(self, leaf: np.ndarray, floating_type: str, device: str) -> Any:
         array = host_arrays.plain(leaf)
-        return self.array(array, floating_type if array.dtype.kind == "f" else None, device)
+        return self.array(
+            array, floating_type if array.dtype.kind == "f" else None, device
+        )
 
     def copied(self, array: Any) -> Any:
         """Return a copy of a native array on its device, apart from any graph.
@@ -163,7 +171,11 @@ class Arrays(ABC):
         """
 
     def split_all(
-        self, arrays: Sequence[Any], sizes: Sequence[int], dim: int, devices: Sequence[Any]
+        self,
+        arrays: Sequence[Any],
+        sizes: Sequence[int],
+        dim: int,
+        devices: Sequence[Any],
     ) -> list[Sequence[Any]]:
         """Split each of several arrays; all have at least one axis."""
         return [self.split(array, sizes, dim, devices) for array in arrays]
@@ -211,13 +223,17 @@ class Arrays(ABC):
         products = [value * weight for value in values]
         if totals is None:
             return products
-        return [total + product for total, product in zip(totals, products, strict=True)]
+        return [
+            total + product for total, product in zip(totals, products, strict=True)
+        ]
 
     def scaled(self, totals: Sequence[Any], factor: float) -> list[Any]:
         """Return sums of gradients times a factor, in the storage of the sums where it can."""
         return self.weighted(totals, factor)
 
-    def blended(self, averages: Sequence[Any], values: Sequence[Any], weight: float) -> list[Any]:
+    def blended(
+        self, averages: Sequence[Any], values: Sequence[Any], weight: float
+    ) -> list[Any]:
         """Return ``average + weight * (value - average)`` for each average, on its device.
 
         The averages' storage may be used for the result.

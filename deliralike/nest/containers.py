@@ -87,7 +87,11 @@ class Builder:
     def flatten(self, instance: Any) -> tuple[list[Any], Build, tuple[Entry, ...]]:
         """Return the children, everything else, and the entries of the children."""
         items = self._items(instance)
-        keys = list(items) if self.base in (list, OrderedDict) else total_order_sorted(items)
+        keys = (
+            list(items)
+            if self.base in (list, OrderedDict)
+            else total_order_sorted(items)
+        )
         children = []
         entries = []
         for key in keys:
@@ -214,7 +218,9 @@ def register_named_tuple(cls: type) -> None:
     def unflatten(_: Any, children: Iterable[Any]) -> Any:
         return tuple.__new__(cls, children)
 
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # of what is meant
+    with warnings.catch_warnings(
+        action="ignore", category=UserWarning
+    ):  # of what is meant
         optree.register_pytree_node(
             cls,
             lambda instance: (tuple(instance), None),
@@ -233,7 +239,11 @@ def _base(cls: type) -> Any:
     for container in (list, dict, defaultdict, OrderedDict):
         if issubclass(cls, container):
             base = container
-    if base is object and not is_dataclass(cls) and not issubclass(cls, UserDict | UserList):
+    if (
+        base is object
+        and not is_dataclass(cls)
+        and not issubclass(cls, UserDict | UserList)
+    ):
         return None
     is_callable = any("__call__" in vars(parent) for parent in cls.__mro__)
     if is_callable or type(cls).__module__ not in _PLAIN_METACLASSES:

@@ -37,12 +37,16 @@ def plain(array: np.ndarray, where: str = "an array") -> np.ndarray:
         )
     array = np.asarray(array)
     if "float" in dtype.name and dtype.kind != "f":
-        return array.astype(np.float32)  # bfloat16 and shorter ones, which NumPy itself lacks
+        return array.astype(
+            np.float32
+        )  # bfloat16 and shorter ones, which NumPy itself lacks
     if dtype.kind not in _KEPT:
         remedy = "convert it, such as by array.astype('float32')"
         first = array.flat[0] if array.size else None
         if isinstance(first, str | bytes):
-            remedy = "number the texts, labels = np.unique(texts, return_inverse=True)[1]"
+            remedy = (
+                "number the texts, labels = np.unique(texts, return_inverse=True)[1]"
+            )
         raise DtypeError(
             f"{where} is an array of {dtype}, wanted numbers or truth values: {remedy}"
         )
@@ -50,7 +54,9 @@ def plain(array: np.ndarray, where: str = "an array") -> np.ndarray:
     return array.astype(np.dtype(f"{dtype.kind}{size}"), copy=False)
 
 
-def explained(error: Exception, batch: Any, is_native: Callable[[Any], bool]) -> Exception:
+def explained(
+    error: Exception, batch: Any, is_native: Callable[[Any], bool]
+) -> Exception:
     """Return the error of the first leaf of a batch that no backend takes, with its path.
 
     Where every leaf is fine, `error` itself is returned.
@@ -66,7 +72,9 @@ def explained(error: Exception, batch: Any, is_native: Callable[[Any], bool]) ->
     return error
 
 
-def refuse_foreign(value: Any, is_native: Callable[[Any], bool], where: str = "an array") -> Any:
+def refuse_foreign(
+    value: Any, is_native: Callable[[Any], bool], where: str = "an array"
+) -> Any:
     """Return a value that is not an array of another framework, unchanged.
 
     Raises:

@@ -20,7 +20,9 @@ _DICTS = (dict, OrderedDict, defaultdict)
 _OPTIONS: dict[str, Any] = {"none_is_leaf": True, "namespace": NAMESPACE}
 
 
-def flatten(nest: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
+def flatten(
+    nest: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> tuple[list[Any], Any]:
     """Return the leaves in order, and the structure from which `unflatten` rebuilds the nest.
 
     Args:
@@ -163,7 +165,9 @@ def _leaves_like(structure: Any, nest: Any, other: Any) -> list[Any]:
     except ValueError as error:
         where = ("in the first", "in another")
         difference = first_difference(nest, other, "nest", where, prefix=True)
-        raise StructureError(f"nests differ in structure: {difference or error}") from error
+        raise StructureError(
+            f"nests differ in structure: {difference or error}"
+        ) from error
 
 
 def _level(value: Any) -> Any:
@@ -178,12 +182,18 @@ def _step(level: Any, entry: Any, path: str) -> str:
     return level.path_entry_type(entry, level.type, level.kind).codify(path)
 
 
-def _difference(first: Any, second: Any, path: str, where: tuple[str, str], *, prefix: bool) -> str:
+def _difference(
+    first: Any, second: Any, path: str, where: tuple[str, str], *, prefix: bool
+) -> str:
     level = _level(first)
     other = _level(second)
     if level is None and (prefix or other is None):
         return ""
-    if level is None or other is None or not _are_of_one_kind(level, other, prefix=prefix):
+    if (
+        level is None
+        or other is None
+        or not _are_of_one_kind(level, other, prefix=prefix)
+    ):
         return f"{path} is {described(first)} {where[0]} and {described(second)} {where[1]}."
     # In a prefix the keys of an ordered dict may stand in any order.
     keys: Any = set if prefix else tuple
@@ -213,7 +223,11 @@ def _other_difference(level: Any, other: Any, path: str, where: tuple[str, str])
     """
     own = level.metadata
     others = other.metadata
-    if level.kind != optree.PyTreeKind.CUSTOM or own == others or isinstance(own, Build):
+    if (
+        level.kind != optree.PyTreeKind.CUSTOM
+        or own == others
+        or isinstance(own, Build)
+    ):
         return ""
     return f"{path} is built with {own!r} {where[0]} and with {others!r} {where[1]}."
 

@@ -4,4 +4,11 @@ from deliralike.network.arguments import Block
 from deliralike.network.base import AbstractNetwork, Network, NetworkType, build
 from deliralike.network.overlooked import refuse_plain_container
 
-__all__ = ["AbstractNetwork", "Block", "Network", "NetworkType", "build", "refuse_plain_container"]
+__all__ = [
+    "AbstractNetwork",
+    "Block",
+    "Network",
+    "NetworkType",
+    "build",
+    "refuse_plain_container",
+]

@@ -55,7 +55,11 @@ class Anomalies:
         They are given by number, for the parameters that other processes do use.
         """
         processes = _processes(self.of_processes, "unused")
-        return {name: numbers for name, numbers in processes.items() if name not in self.unused}
+        return {
+            name: numbers
+            for name, numbers in processes.items()
+            if name not in self.unused
+        }
 
     @property
     def not_finite_in(self) -> dict[str, tuple[int, ...]]:
@@ -68,18 +72,28 @@ class Anomalies:
 
     def __str__(self) -> str:
         """Return one line for each kind of anomaly, and for each set of processes that has it."""
-        unused, not_finite = "took no part in the loss", "have a gradient that is not finite"
+        unused, not_finite = (
+            "took no part in the loss",
+            "have a gradient that is not finite",
+        )
         kinds = {
             unused: self.unused,
             **_by_processes(unused, self.unused_in),
             "took part, but have a gradient of zero": self.zero,
-            **(_by_processes(not_finite, self.not_finite_in) or {not_finite: self.not_finite}),
+            **(
+                _by_processes(not_finite, self.not_finite_in)
+                or {not_finite: self.not_finite}
+            ),
         }
-        lines = [f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names]
+        lines = [
+            f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names
+        ]
         return "\n".join(lines) or "every trainable parameter has a gradient"
 
 
-def _processes(of_processes: Mapping[int, Anomalies], kind: str) -> dict[str, tuple[int, ...]]:
+def _processes(
+    of_processes: Mapping[int, Anomalies], kind: str
+) -> dict[str, tuple[int, ...]]:
     """Return the numbers of the processes in which each parameter has a kind of anomaly."""
     processes: dict[str, tuple[int, ...]] = {}
     for number, anomalies in of_processes.items():

@@ -50,7 +50,9 @@ class Block:
 
     def __repr__(self) -> str:
         """Return the block as it was written: ``Linear(in_features=3, out_features=2)``."""
-        arguments = [f"{name}={value!r}" for name, value in (self.init_kwargs or {}).items()]
+        arguments = [
+            f"{name}={value!r}" for name, value in (self.init_kwargs or {}).items()
+        ]
         return f"{self.kind}({', '.join(arguments)})"
 
 
@@ -69,7 +71,11 @@ def bind_arguments(cls: Any, args: tuple, kwargs: Mapping[str, Any]) -> InitKwar
         names = [name for name in signature.parameters if name != "self"]
         unknown = [name for name in kwargs if name not in names]
         hint = f" {suggestion(unknown[0], names)}" if unknown and names else ""
-        known = f"Its arguments are {', '.join(names)}." if names else "It takes no arguments."
+        known = (
+            f"Its arguments are {', '.join(names)}."
+            if names
+            else "It takes no arguments."
+        )
         raise ArgumentError(f"{cls.__name__}: {error}.{hint} {known}") from None
     _, *own = bound.arguments.items()  # the first one is `self`
     arguments = dict(own)
@@ -81,7 +87,9 @@ def bind_arguments(cls: Any, args: tuple, kwargs: Mapping[str, Any]) -> InitKwar
 
 def arguments_record(network: Any, arguments: Mapping[str, Any]) -> InitKwargs:
     """Return arguments of a network, or of its class, as they are recorded."""
-    return InitKwargs({name: _with_blocks(network, value) for name, value in arguments.items()})
+    return InitKwargs(
+        {name: _with_blocks(network, value) for name, value in arguments.items()}
+    )
 
 
 def recorded_arguments(block: Any) -> InitKwargs | None:
@@ -90,7 +98,9 @@ def recorded_arguments(block: Any) -> InitKwargs | None:
     return arguments if isinstance(arguments, InitKwargs) else None
 
 
-def in_positions(cls: Any, args: tuple, kwargs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
+def in_positions(
+    cls: Any, args: tuple, kwargs: Mapping[str, Any]
+) -> tuple[tuple, dict[str, Any]]:
     """Return arguments of a class, defaults included, by position wherever that is possible."""
     bound = inspect.signature(cls.__init__).bind(None, *args, **kwargs)
     bound.apply_defaults()

@@ -25,7 +25,11 @@ from deliralike.network.arguments import (
     in_positions,
 )
 from deliralike.network.closure import closure, prepare_batch
-from deliralike.network.construction import Construction, constructing, current_construction
+from deliralike.network.construction import (
+    Construction,
+    constructing,
+    current_construction,
+)
 from deliralike.network.copying import CopiedWithFunctions
 from deliralike.network.core import NetworkCore
 from deliralike.network.detection import detect_anomalous_params
@@ -70,7 +74,9 @@ class NetworkType(type):
         """Build one network; blocks made on the way share its construction."""
         if not getattr(cls, "backend", None):
             cls = cls.on(_backend_in_construction(cls))
-        args = tuple(list(one) if isinstance(one, GeneratorType) else one for one in args)
+        args = tuple(
+            list(one) if isinstance(one, GeneratorType) else one for one in args
+        )
         init_kwargs = bind_arguments(cls, args, kwargs)
         create = partial(cls._create, init_kwargs, args, kwargs)
         construction = current_construction()
@@ -84,7 +90,9 @@ class NetworkType(type):
             # flax's metaclass has an argument of that name, too: only a position tells them apart.
             args, kwargs = in_positions(cls, args, kwargs)
         network = super().__call__(*args, **kwargs)
-        network.init_kwargs = InitKwargs(init_kwargs | vars(network).get("init_kwargs", {}))
+        network.init_kwargs = InitKwargs(
+            init_kwargs | vars(network).get("init_kwargs", {})
+        )
         return network
 
 
@@ -171,20 +179,26 @@ class AbstractNetwork(NetworkCore, metaclass=NetworkType):
         """
         return steps.train_step(self, batch, optimizers, losses)
 
-    def val_step(self, batch: Any, losses: steps.Losses | None = None) -> dict[str, Any]:
+    def val_step(
+        self, batch: Any, losses: steps.Losses | None = None
+    ) -> dict[str, Any]:
         """Return the losses of a batch in evaluation mode, without a graph.
 
         It works as `train_step`, but nothing changes.
         """
         return steps.val_step(self, batch, losses)
 
-    def test_step(self, batch: Any, losses: steps.Losses | None = None) -> dict[str, Any]:
+    def test_step(
+        self, batch: Any, losses: steps.Losses | None = None
+    ) -> dict[str, Any]:
         """Return the losses of a batch for the final test, those of `val_step` by default."""
         if losses is None:
             return self.val_step(batch)
         return self.val_step(batch, losses)
 
-    def detect_anomalous_params(self, loss_function: Callable[..., Any], *batch: Any) -> Anomalies:
+    def detect_anomalous_params(
+        self, loss_function: Callable[..., Any], *batch: Any
+    ) -> Anomalies:
         """See `deliralike.network.detection.detect_anomalous_params`."""
         return detect_anomalous_params(self, loss_function, *batch)
 
@@ -273,7 +287,9 @@ class Network(CopiedWithFunctions, AbstractNetwork, Native):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the outputs; every network written once has its own."""
-        raise NotImplementedError(f"{type(self).__name__} has no forward method: write one")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no forward method: write one"
+        )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle by the class as written and the backend's name.
@@ -281,7 +297,11 @@ class Network(CopiedWithFunctions, AbstractNetwork, Native):
         A bound class has no importable name.
         """
         reduced: Any = super().__reduce_ex__(protocol)
-        return (_new_instance, (type(self).written_once, self.backend.name), *reduced[2:])
+        return (
+            _new_instance,
+            (type(self).written_once, self.backend.name),
+            *reduced[2:],
+        )
 
 
 def build(
@@ -361,7 +381,11 @@ def _refuse_hidden(owner: Any, path: str, what: str = "a block") -> None:
     """
     name = path.rpartition(".")[2]
     attributes = AbstractNetwork.__annotations__ | NetworkCore.__annotations__
-    if name in attributes or hasattr(AbstractNetwork, name) or hasattr(type(owner), name):
+    if (
+        name in attributes
+        or hasattr(AbstractNetwork, name)
+        or hasattr(type(owner), name)
+    ):
         raise ConstructionError(
             f"{what} at {path!r} cannot be called {name!r}: {type(owner).__name__}, or its base of "
             "the framework, has something so called, which it would hide or be hidden by"
@@ -415,7 +439,9 @@ def _bound_class(written_once: type, backend: Networks[Any]) -> type:
     """
     bound_to = getattr(written_once, "backend", None)
     if bound_to is not None:
-        raise UnboundNetwork(f"{written_once.__name__} belongs to {bound_to.name!r} already")
+        raise UnboundNetwork(
+            f"{written_once.__name__} belongs to {bound_to.name!r} already"
+        )
     attributes = {
         "__module__": written_once.__module__,
         "__qualname__": written_once.__qualname__,

@@ -8,7 +8,18 @@ from typing import Any
 from deliralike.errors import BatchError, suggestion
 from deliralike.network.closure import INPUT, LABEL
 
-INPUTS = (INPUT, "inputs", "input", "x", "X", "images", "image", "img", "pixel_values", "input_ids")
+INPUTS = (
+    INPUT,
+    "inputs",
+    "input",
+    "x",
+    "X",
+    "images",
+    "image",
+    "img",
+    "pixel_values",
+    "input_ids",
+)
 LABELS = (LABEL, "labels", "y", "target", "targets", "mask", "masks")
 
 

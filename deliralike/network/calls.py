@@ -42,7 +42,9 @@ def _through_instance(path: str, block: Any, around: Around) -> Iterator[None]:
     """Let `around` make the calls of one block, by an attribute ``forward`` of its own."""
     call = block.forward
     own = vars(block).get("forward")
-    vars(block)["forward"] = lambda *args, **kwargs: around(path, block, call, args, kwargs)
+    vars(block)["forward"] = lambda *args, **kwargs: around(
+        path, block, call, args, kwargs
+    )
     try:
         yield
     finally:
@@ -63,7 +65,9 @@ def _through_class(
         if id(self) not in known:
             return original(self, *args, **kwargs)
         path, block = known[id(self)]
-        return around(path, block, lambda *a, **k: original(block, *a, **k), args, kwargs)
+        return around(
+            path, block, lambda *a, **k: original(block, *a, **k), args, kwargs
+        )
 
     kind.__call__ = call  # type: ignore[method-assign]
     try:

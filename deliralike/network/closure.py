@@ -37,7 +37,10 @@ class TotalLoss:
 
 
 def sum_of_losses(
-    names: Sequence[str], functions: Sequence[Callable[..., Any]], prediction: Any, target: Any
+    names: Sequence[str],
+    functions: Sequence[Callable[..., Any]],
+    prediction: Any,
+    target: Any,
 ) -> tuple[Any, dict[str, Any]]:
     """Return the sum of losses ``function(prediction, target)``, and each of them by name."""
     values = [function(prediction, target) for function in functions]
@@ -85,11 +88,18 @@ def closure(
     backend = model.backend
     total_loss = TotalLoss(tuple(losses), tuple(losses.values()))
     if optimizers:
-        total, each, predictions = _optimizer(model, optimizers).update(total_loss, data, label)
+        total, each, predictions = _optimizer(model, optimizers).update(
+            total_loss, data, label
+        )
     else:
         with model.training_mode(training=False), backend.evaluating():
-            total, each, predictions = total_loss(model, *backend.prepare((data, label), model))
-    values = {name: float(backend.numpy(value)) for name, value in {TOTAL: total, **each}.items()}
+            total, each, predictions = total_loss(
+                model, *backend.prepare((data, label), model)
+            )
+    values = {
+        name: float(backend.numpy(value))
+        for name, value in {TOTAL: total, **each}.items()
+    }
 
     def without_graph(leaf: Any) -> Any:
         return model.nn.stop_gradient(leaf) if backend.is_array(leaf) else leaf
@@ -128,7 +138,9 @@ def _to_device(backend: Arrays, device: Any, dtype: str, leaf: Any) -> Any:
         return leaf
     if isinstance(leaf, np.ndarray):
         leaf = plain(leaf)
-    is_floating = leaf.dtype.kind == "f" if is_host_array else "float" in str(leaf.dtype)
+    is_floating = (
+        leaf.dtype.kind == "f" if is_host_array else "float" in str(leaf.dtype)
+    )
     wanted = dtype if is_floating else None
     return backend.array(leaf, dtype=wanted, device=backend.check_device(device))
 

@@ -51,7 +51,9 @@ class Construction:
         return self._signatures[function]
 
 
-_current: ContextVar[Construction | None] = ContextVar("deliralike_construction", default=None)
+_current: ContextVar[Construction | None] = ContextVar(
+    "deliralike_construction", default=None
+)
 
 
 def current_construction() -> Construction | None:
@@ -70,7 +72,9 @@ def require_construction(what: str) -> Construction:
     """
     construction = _current.get()
     if construction is None:
-        raise ConstructionError(f"{what} can only be created inside the __init__ of a network")
+        raise ConstructionError(
+            f"{what} can only be created inside the __init__ of a network"
+        )
     return construction
 
 

@@ -37,7 +37,10 @@ def innermost(network: Any) -> Any:
 
 def parts(network: Any) -> list[Any]:
     """Return every native block of a network, among them the network as it was written."""
-    return [innermost(network), *(block for path, block in network.named_blocks() if path)]
+    return [
+        innermost(network),
+        *(block for path, block in network.named_blocks() if path),
+    ]
 
 
 def unreplicated(network: Any) -> Any:
@@ -152,7 +155,9 @@ class NetworkCore:
         """
         return {name: slot.read() for name, slot in self.neutral_slots().items()}
 
-    def load_neutral_state(self, state: Mapping[str, Any], strict: bool = True) -> LoadReport:
+    def load_neutral_state(
+        self, state: Mapping[str, Any], strict: bool = True
+    ) -> LoadReport:
         """Take over weights by name; values are cast to the parameters' own types.
 
         Args:
@@ -206,11 +211,15 @@ class NetworkCore:
             slots[name].trainable = trainable
         return names
 
-    def _matching(self, pattern: str, known: Mapping[str, Slot], kind: str) -> list[str]:
+    def _matching(
+        self, pattern: str, known: Mapping[str, Slot], kind: str
+    ) -> list[str]:
         names = fnmatch.filter(known, pattern)
         if not names:
             hint = suggestion(pattern, list(known))
-            raise UnknownName(f"no {kind} of {type(self).__name__} matches {pattern!r}. {hint}")
+            raise UnknownName(
+                f"no {kind} of {type(self).__name__} matches {pattern!r}. {hint}"
+            )
         return names
 
     def count_parameters(self, trainable_only: bool = False) -> int:

@@ -38,7 +38,9 @@ def detect_anomalous_params(
 def unchanged_state(network: NetworkCore) -> Iterator[None]:
     """Restore the buffers and the random state of a network at the end of a ``with`` block."""
     slots = network.neutral_slots()
-    buffers = {name: slot.read() for name, slot in slots.items() if not slot.is_parameter}
+    buffers = {
+        name: slot.read() for name, slot in slots.items() if not slot.is_parameter
+    }
     random_state = network.backend.random_state(network)
     try:
         yield

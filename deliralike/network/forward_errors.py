@@ -13,7 +13,11 @@ from deliralike.errors import DeliralikeError, DtypeError, ShapeError
 from deliralike.network.core import NetworkCore, innermost
 from deliralike.nn import checks
 
-_CALLS = ("__call__", "_wrapped_call_impl", "forward")  # methods that get a block's arguments
+_CALLS = (
+    "__call__",
+    "_wrapped_call_impl",
+    "forward",
+)  # methods that get a block's arguments
 # Attributes of native layers with the wanted size of an input's last axis
 _LAST_AXIS = ("in_features", "in_size")
 
@@ -81,7 +85,9 @@ def _arrays(frame: FrameType) -> list[Any]:
 
 
 def _described(frame: FrameType) -> str:
-    shapes = [f"{tuple(each.shape)} {checks.type_name(each)}" for each in _arrays(frame)]
+    shapes = [
+        f"{tuple(each.shape)} {checks.type_name(each)}" for each in _arrays(frame)
+    ]
     return f"arrays {', '.join(shapes)}" if shapes else "no array"
 
 

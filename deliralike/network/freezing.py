@@ -103,5 +103,9 @@ def set_parts_in_evaluation(network: NetworkCore, paths: Collection[str]) -> Non
 def _is_frozen(network: NetworkCore, path: str) -> bool:
     """Return whether a block has parameters, none of which is trainable."""
     slots = network.neutral_slots().items()
-    inside = [slot for name, slot in slots if slot.is_parameter and name.startswith(f"{path}.")]
+    inside = [
+        slot
+        for name, slot in slots
+        if slot.is_parameter and name.startswith(f"{path}.")
+    ]
     return bool(inside) and not any(slot.trainable for slot in inside)

@@ -24,7 +24,10 @@ def positional_inputs(network: Any) -> tuple[int, float]:
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
             return least, float("inf")
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+        if parameter.kind in (
+            parameter.POSITIONAL_ONLY,
+            parameter.POSITIONAL_OR_KEYWORD,
+        ):
             most += 1
             least += parameter.default is parameter.empty
     return least, most
@@ -66,7 +69,9 @@ def grouped(batch: Any, inputs: int | None) -> Any:
     return (*batch[:inputs], targets[0] if len(targets) == 1 else targets)
 
 
-def inputs_of_unlabelled(network: Any, batch: tuple | list, inputs: int | None) -> tuple:
+def inputs_of_unlabelled(
+    network: Any, batch: tuple | list, inputs: int | None
+) -> tuple:
     """Return the inputs among the parts of a batch that may or may not have a target.
 
     Raises:

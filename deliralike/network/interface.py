@@ -100,7 +100,9 @@ class Networks(Arrays, Generic[N]):
         """
 
     @abstractmethod
-    def gradients(self, loss_function: Callable[..., Any], network: N, *inputs: Any) -> Gradients:
+    def gradients(
+        self, loss_function: Callable[..., Any], network: N, *inputs: Any
+    ) -> Gradients:
         """Return the loss ``loss_function(network, *inputs)`` and its gradients.
 
         Running statistics move, weights do not.
@@ -124,7 +126,11 @@ class Networks(Arrays, Generic[N]):
         return partial(function, network)
 
     def recomputed(
-        self, block: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        block: Any,
+        call: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """Return ``call(block, *args, **kwargs)``, of which no activation is kept for gradients.
 
@@ -149,7 +155,9 @@ class Networks(Arrays, Generic[N]):
         try:
             twin = deepcopy(network)
         except Exception as error:  # a network may hold anything
-            raise StateError(f"{type(network).__name__} cannot be copied: {error}") from error
+            raise StateError(
+                f"{type(network).__name__} cannot be copied: {error}"
+            ) from error
         self.set_dtype(twin, name)
         for _, block in twin.named_blocks():
             if isinstance(block, NetworkCore):
@@ -168,7 +176,9 @@ class Networks(Arrays, Generic[N]):
             f"backend {self.name!r} cannot change the type of a network: build it in {dtype}"
         )
 
-    def called_through(self, network: N, around: Around) -> AbstractContextManager[None]:
+    def called_through(
+        self, network: N, around: Around
+    ) -> AbstractContextManager[None]:
         """Return a context in which another function calls each block of a network.
 
         A block may be written once or native.
@@ -253,7 +263,9 @@ class Networks(Arrays, Generic[N]):
             SettingError: A setting makes no sense, or a ratio to a learning rate of 0 is wanted.
         """
 
-    def loss_compiler(self, network: N, settings: Mapping[str, Any]) -> LossCompiler | None:
+    def loss_compiler(
+        self, network: N, settings: Mapping[str, Any]
+    ) -> LossCompiler | None:
         """Return a function that compiles the loss functions of an optimizer over a network.
 
         None where the backend compiles each step anyway.

@@ -128,7 +128,9 @@ def _instead(backend: Any, leaf: Any) -> str:
     return "a layer of self.nn"
 
 
-def _leaves(path: str, value: Any, visited: set[int], depth: int = 0) -> Iterator[tuple[str, Any]]:
+def _leaves(
+    path: str, value: Any, visited: set[int], depth: int = 0
+) -> Iterator[tuple[str, Any]]:
     """Yield what plain containers, objects and functions hold, with the path of each."""
     parts = _parts(value) if depth < _DEPTH else None
     if parts is None:
@@ -146,7 +148,9 @@ def _parts(value: Any) -> list[tuple[str, Any]] | None:
     if isinstance(value, list | tuple | deque | set | frozenset):
         return [(f"[{index}]", part) for index, part in enumerate(value)]
     if isinstance(value, partial):
-        return [(_IN_FUNCTION, part) for part in (value.func, value.args, value.keywords)]
+        return [
+            (_IN_FUNCTION, part) for part in (value.func, value.args, value.keywords)
+        ]
     if isinstance(value, MethodType):
         return [(_IN_FUNCTION, value.__self__)]
     if isinstance(value, FunctionType):
@@ -173,7 +177,10 @@ def _is_plain_object(value: Any) -> bool:
     if issubclass(kind, type) or not hasattr(value, "__dict__"):
         return False
     package = kind.__module__.partition(".")[0]
-    return package not in ("builtins", "numpy", _OWN_PACKAGE) and _framework_of(kind) is None
+    return (
+        package not in ("builtins", "numpy", _OWN_PACKAGE)
+        and _framework_of(kind) is None
+    )
 
 
 def _backend_of(value: Any, own: Any) -> Any:

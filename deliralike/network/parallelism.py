@@ -82,7 +82,9 @@ class Single:
         """Return the result of a per-replica loss on the whole batch."""
         return loss.whole(self.network, *batch)
 
-    def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
+    def forward_backward(
+        self, loss: Loss, backward: Callable[[Any], None], *batch: Any
+    ) -> Any:
         """Return the result of `compute_loss` after the backward pass from its value.
 
         Args:
@@ -92,7 +94,9 @@ class Single:
         backward(value_of(result))
         return result
 
-    def gradients_wanted(self, parameters: Mapping[str, Any]) -> AbstractContextManager[Any]:
+    def gradients_wanted(
+        self, parameters: Mapping[str, Any]
+    ) -> AbstractContextManager[Any]:
         """Return a block in which only the gradients of these parameters need to be right."""
         return nullcontext()
 

@@ -48,9 +48,13 @@ def checkpoint_blocks(network: Any, *patterns: str) -> list[str]:
     network = importlib.import_module("deliralike.backends").wrap(network)
     backend = network.backend
     if CAPABILITY not in backend.capabilities:
-        raise CapabilityError(f"backend {backend.name!r} cannot compute activations again")
+        raise CapabilityError(
+            f"backend {backend.name!r} cannot compute activations again"
+        )
     if network.parallelism.is_replicated:
-        raise CapabilityError("checkpoint blocks before the network is replicated or distributed")
+        raise CapabilityError(
+            "checkpoint blocks before the network is replicated or distributed"
+        )
     blocks = {path: block for path, block in network.named_blocks() if path}
     chosen: list[str] = []
     for pattern in patterns:
@@ -61,7 +65,9 @@ def checkpoint_blocks(network: Any, *patterns: str) -> list[str]:
                 f"{suggestion(pattern, blocks)}"
             )
         chosen += found
-    outermost = [path for path in blocks if path in chosen and not _is_within(path, chosen)]
+    outermost = [
+        path for path in blocks if path in chosen and not _is_within(path, chosen)
+    ]
     for path in outermost:
         block = blocks[path]
         if not hasattr(type(block), "checkpointed_class"):

@@ -107,7 +107,9 @@ class LoadReport:
         """
         means = [name for name in self.loaded if name.endswith("running_mean")]
         norms = {name.removesuffix("running_mean") for name in means}
-        unexpected = [name for name in self.unexpected if name.removesuffix(_COUNTER) not in norms]
+        unexpected = [
+            name for name in self.unexpected if name.removesuffix(_COUNTER) not in norms
+        ]
         missing = [name for name in self.missing if not name.endswith(_COUNTER)]
         return not (missing or unexpected or self.mismatched)
 
@@ -153,9 +155,15 @@ def each_once(slots: Mapping[str, AnySlot]) -> dict[str, AnySlot]:
     return unique
 
 
-def owned_slots(slots: Mapping[str, AnySlot], owns: Callable[[str], bool]) -> dict[str, AnySlot]:
+def owned_slots(
+    slots: Mapping[str, AnySlot], owns: Callable[[str], bool]
+) -> dict[str, AnySlot]:
     """Return the parameters of which `owns` accepts some name, ties under each of their names."""
-    owned = {id(slot.native) for name, slot in slots.items() if slot.is_parameter and owns(name)}
+    owned = {
+        id(slot.native)
+        for name, slot in slots.items()
+        if slot.is_parameter and owns(name)
+    }
     return {name: slot for name, slot in slots.items() if id(slot.native) in owned}
 
 
@@ -176,10 +184,14 @@ def plan_load(slots: Mapping[str, Slot], state: Mapping[str, Any]) -> LoadReport
         else:
             mismatched.append((name, shapes[name], slot.shape))
     unexpected = [name for name in shapes if name not in slots]
-    return LoadReport(tuple(loaded), tuple(missing), tuple(unexpected), tuple(mismatched))
+    return LoadReport(
+        tuple(loaded), tuple(missing), tuple(unexpected), tuple(mismatched)
+    )
 
 
-def refuse_torn_ties(slots: Mapping[str, Slot], arrays: Mapping[str, np.ndarray]) -> None:
+def refuse_torn_ties(
+    slots: Mapping[str, Slot], arrays: Mapping[str, np.ndarray]
+) -> None:
     """Refuse arrays that give one parameter different values under two of its names.
 
     Raises:
@@ -189,7 +201,9 @@ def refuse_torn_ties(slots: Mapping[str, Slot], arrays: Mapping[str, np.ndarray]
     names = first_names(given)
     for name, slot in given.items():
         other = names.get(id(slot.native), name)
-        if other != name and not np.array_equal(arrays[other], arrays[name], equal_nan=True):
+        if other != name and not np.array_equal(
+            arrays[other], arrays[name], equal_nan=True
+        ):
             raise StateError(
                 f"{other!r} and {name!r} are one tied parameter of the network, but come with "
                 "different values: leave one of the two out, or untie them"
@@ -217,5 +231,7 @@ def host_array(name: str, value: Any, keep: tuple[str, ...] = ()) -> np.ndarray:
     if array.dtype.name == "bfloat16":
         return array if "bfloat16" in keep else array.astype(np.float32)
     if array.dtype.kind not in "biufc":
-        raise StateError(f"{name!r} has the type {array.dtype}, wanted an array of numbers")
+        raise StateError(
+            f"{name!r} has the type {array.dtype}, wanted an array of numbers"
+        )
     return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -12,7 +12,13 @@ from typing import Any
 
 from deliralike.errors import ArgumentError, BatchError, BatchTypeError, SettingError
 from deliralike.network.batch_names import inputs_and_label
-from deliralike.network.closure import INPUT, LABEL, MAIN, refuse_loss_named, sum_of_losses
+from deliralike.network.closure import (
+    INPUT,
+    LABEL,
+    MAIN,
+    refuse_loss_named,
+    sum_of_losses,
+)
 from deliralike.network.core import NetworkCore
 from deliralike.network.forward_errors import explain
 from deliralike.network.inputs import call
@@ -23,7 +29,10 @@ from deliralike.optim.optimizer import AbstractOptimizer
 Losses = Mapping[str, Callable[..., Any]] | Callable[..., Any]
 Optimizers = Any  # one optimizer, or a mapping of them by name
 TOTAL = "loss"
-MAPPINGS = (dict, Mapping)  # in each step, a dict is told three times as fast by its own class
+MAPPINGS = (
+    dict,
+    Mapping,
+)  # in each step, a dict is told three times as fast by its own class
 
 
 def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
@@ -67,7 +76,10 @@ def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
 def _is_texts(part: Any) -> bool:
     if isinstance(part, (tuple, list)):
         return bool(part) and all(isinstance(each, str) for each in part)
-    return isinstance(part, str) or getattr(getattr(part, "dtype", None), "kind", None) == "U"
+    return (
+        isinstance(part, str)
+        or getattr(getattr(part, "dtype", None), "kind", None) == "U"
+    )
 
 
 @dataclass(frozen=True)
@@ -127,12 +139,17 @@ def step_loss(losses: Losses | None) -> Callable[..., Any]:
         refuse_loss_named(TOTAL, losses)
         return StepLoss(tuple(losses), tuple(losses.values()))
     if not callable(losses):
-        raise ArgumentError(f"losses is a dict of functions or one function, not {_named(losses)}")
+        raise ArgumentError(
+            f"losses is a dict of functions or one function, not {_named(losses)}"
+        )
     return losses
 
 
 def train_step(
-    network: NetworkCore, batch: Any, optimizers: Optimizers, losses: Losses | None = None
+    network: NetworkCore,
+    batch: Any,
+    optimizers: Optimizers,
+    losses: Losses | None = None,
 ) -> dict[str, Any]:
     """Make one update on a batch; see `AbstractNetwork.train_step`."""
     loss = _OF_DEFAULT if losses is None else step_loss(losses)
@@ -177,7 +194,9 @@ def _refuse_two_arguments(loss: Callable[..., Any]) -> None:
         ) from error
 
 
-def val_step(network: NetworkCore, batch: Any, losses: Losses | None = None) -> dict[str, Any]:
+def val_step(
+    network: NetworkCore, batch: Any, losses: Losses | None = None
+) -> dict[str, Any]:
     """Return the losses of a batch in evaluation mode; see `AbstractNetwork.val_step`."""
     values, _ = evaluate_loss(network, batch, step_loss(losses))
     return values
@@ -243,4 +262,6 @@ def named_losses(network: NetworkCore, result: Any) -> dict[str, Any]:
 
 
 def _named(value: Any) -> str:
-    return f"a {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")
+    return f"a {type(value).__module__}.{type(value).__qualname__}".replace(
+        "builtins.", ""
+    )

@@ -27,7 +27,9 @@ def block_tree(
           (act): ReLU()
         )
     """
-    texts = [f"{key}={_text(value)}" for key, value in settings if not _has_blocks(value)]
+    texts = [
+        f"{key}={_text(value)}" for key, value in settings if not _has_blocks(value)
+    ]
     lines = []
     for key, text in children:
         lines.append(f"({key}): {text}".replace("\n", "\n  "))

@@ -21,7 +21,9 @@ class Activations(Elementwise):
         """``min(max(x, 0), 6)`` with derivative 0 at both ends."""
         return self.where(x < 6.0, self.relu(x), 6.0)
 
-    def leaky_relu(self, x: Array, negative_slope: float = 0.01, inplace: bool = False) -> Array:
+    def leaky_relu(
+        self, x: Array, negative_slope: float = 0.01, inplace: bool = False
+    ) -> Array:
         """`x` where positive, else ``negative_slope * x``."""
         return self.where(x > 0, x, x * negative_slope)
 
@@ -75,11 +77,17 @@ class Activations(Elementwise):
         return x - self.tanh(x)
 
     def hardtanh(
-        self, x: Array, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+        self,
+        x: Array,
+        min_val: float = -1.0,
+        max_val: float = 1.0,
+        inplace: bool = False,
     ) -> Array:
         """Limit to ``[min_val, max_val]`` with derivative 0 at both ends."""
         if min_val > max_val:
-            raise SettingError(f"hardtanh: min_val={min_val!r} is above max_val={max_val!r}")
+            raise SettingError(
+                f"hardtanh: min_val={min_val!r} is above max_val={max_val!r}"
+            )
         return self.where(x <= min_val, min_val, self.where(x >= max_val, max_val, x))
 
     def hardshrink(self, x: Array, lambd: float = 0.5) -> Array:
@@ -93,7 +101,9 @@ class Activations(Elementwise):
         moved = self.where(x > 0, x - lambd, x + lambd)
         return self.where(self.abs(x) <= lambd, 0.0, moved)
 
-    def threshold(self, x: Array, threshold: float, value: float, inplace: bool = False) -> Array:
+    def threshold(
+        self, x: Array, threshold: float, value: float, inplace: bool = False
+    ) -> Array:
         """`x` where it is above a threshold, else `value`."""
         return self.where(x > threshold, x, float(value))
 
@@ -107,7 +117,9 @@ class Activations(Elementwise):
             )
         before = (slice(None),) * axis_of(dim, len(x.shape))
         half = size // 2
-        return x[(*before, slice(0, half))] * self.sigmoid(x[(*before, slice(half, size))])
+        return x[(*before, slice(0, half))] * self.sigmoid(
+            x[(*before, slice(half, size))]
+        )
 
     def softmin(self, x: Array, dim: int) -> Array:
         """`softmax` of ``-x``."""
@@ -122,7 +134,9 @@ class Activations(Elementwise):
         if approximate == "none":
             return 0.5 * x * (1.0 + self.erf(x * math.sqrt(0.5)))
         if approximate != "tanh":
-            raise SettingError(f"gelu: approximate={approximate!r}; wanted 'none' or 'tanh'")
+            raise SettingError(
+                f"gelu: approximate={approximate!r}; wanted 'none' or 'tanh'"
+            )
         inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)
         return 0.5 * x * (1.0 + self.tanh(inner))
 

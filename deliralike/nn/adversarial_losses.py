@@ -15,7 +15,9 @@ class AdversarialLosses(Losses):
     Each loss is a mean over all scores.
     """
 
-    def discriminator_loss(self, real: Array, fake: Array, kind: str = "non-saturating") -> Array:
+    def discriminator_loss(
+        self, real: Array, fake: Array, kind: str = "non-saturating"
+    ) -> Array:
         """Return the discriminator's loss.
 
         It is small where real samples have high scores and generated ones low scores.
@@ -40,7 +42,9 @@ class AdversarialLosses(Losses):
         if kind == "least-squares":
             distance = real - 1.0
             return 0.5 * (self.mean(distance * distance) + self.mean(fake * fake))
-        return self.mean(self.exact_softplus(-real)) + self.mean(self.exact_softplus(fake))
+        return self.mean(self.exact_softplus(-real)) + self.mean(
+            self.exact_softplus(fake)
+        )
 
     def generator_loss(self, fake: Array, kind: str = "non-saturating") -> Array:
         """Return the generator's loss, which is small for high scores of generated samples.
@@ -124,4 +128,6 @@ class AdversarialLosses(Losses):
 
 def _check(kind: str, name: str) -> None:
     if kind not in KINDS:
-        raise SettingError(f"{name}: there is no kind={kind!r}. {suggestion(kind, KINDS)}")
+        raise SettingError(
+            f"{name}: there is no kind={kind!r}. {suggestion(kind, KINDS)}"
+        )

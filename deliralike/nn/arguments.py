@@ -17,7 +17,14 @@ from deliralike.nn.checks import is_floating, is_whole, type_name
 # Those by which Python and NumPy refuse arguments; not their subclasses, which mean something else.
 BARE_ERRORS = frozenset(
     {
-        *(TypeError, ValueError, IndexError, KeyError, AttributeError, NotImplementedError),
+        *(
+            TypeError,
+            ValueError,
+            IndexError,
+            KeyError,
+            AttributeError,
+            NotImplementedError,
+        ),
         *(ZeroDivisionError, OverflowError, np.exceptions.AxisError),
     }
 )
@@ -37,7 +44,10 @@ def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:
             if isinstance(error, OperationError):  # a function within has found it
                 raise _refusal(name, args, kwargs, error.cause) from error.__cause__
-            if isinstance(error, DeliralikeError) or type(error) not in self.argument_errors:
+            if (
+                isinstance(error, DeliralikeError)
+                or type(error) not in self.argument_errors
+            ):
                 raise
             raise _refusal(name, args, kwargs, str(error)) from error
 
@@ -155,7 +165,9 @@ def _number_several(nn: Any, name: str, args: tuple) -> tuple:
 def truth_values(name: str, x: Any) -> None:
     """Check that an array has truth values."""
     if is_floating(x) or is_whole(x):
-        raise DtypeError(f"{name}: got a condition of {type_name(x)}, wanted truth values (bool)")
+        raise DtypeError(
+            f"{name}: got a condition of {type_name(x)}, wanted truth values (bool)"
+        )
 
 
 def alike(nn: Any, name: str, x: Any, other: Any) -> tuple[Any, Any]:
@@ -189,18 +201,42 @@ def _rank(x: Any) -> int:
 
 _RULES: dict[str, Rule] = {}
 for _rule, _names in (
-    (_real, "exp expm1 exp2 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan"),
-    (_real, "sinh cosh tanh asinh acosh atanh sigmoid erf erfc exact_softplus logit floor ceil"),
-    (_real, "trunc frac round relu6 leaky_relu elu celu selu softplus mish logsigmoid softsign"),
-    (_real, "tanhshrink hardtanh hardshrink softshrink threshold glu silu gelu hardsigmoid"),
-    (_real, "hardswish prelu softmax log_softmax softmin mean nanmean var std var_mean std_mean"),
-    (_real, "logsumexp logcumsumexp norm quantile cdist pdist pairwise_distance matmul mv dot"),
+    (
+        _real,
+        "exp expm1 exp2 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan",
+    ),
+    (
+        _real,
+        "sinh cosh tanh asinh acosh atanh sigmoid erf erfc exact_softplus logit floor ceil",
+    ),
+    (
+        _real,
+        "trunc frac round relu6 leaky_relu elu celu selu softplus mish logsigmoid softsign",
+    ),
+    (
+        _real,
+        "tanhshrink hardtanh hardshrink softshrink threshold glu silu gelu hardsigmoid",
+    ),
+    (
+        _real,
+        "hardswish prelu softmax log_softmax softmin mean nanmean var std var_mean std_mean",
+    ),
+    (
+        _real,
+        "logsumexp logcumsumexp norm quantile cdist pdist pairwise_distance matmul mv dot",
+    ),
     (_real, "inner tensordot"),
-    (_numbers, "neg abs sign square relu cumsum cumprod cummax cummin prod sort argsort topk"),
+    (
+        _numbers,
+        "neg abs sign square relu cumsum cumprod cummax cummin prod sort argsort topk",
+    ),
     (_numbers, "clamp kthvalue median amax amin argmax argmin diff nan_to_num"),
     (_numbers, "scatter scatter_add index_add index_copy"),
     (_compared, "eq ne lt le gt ge isclose"),
-    (_number_pair, "add sub mul div floor_divide remainder fmod pow maximum minimum outer kron"),
+    (
+        _number_pair,
+        "add sub mul div floor_divide remainder fmod pow maximum minimum outer kron",
+    ),
     (_real_pair, "xlogy logaddexp hypot atan2 cosine_similarity dist"),
     (_real_several, "lerp addcdiv"),
     (_number_several, "addcmul"),
@@ -212,7 +248,15 @@ for _rule, _names in (
 # Functions that call code of others, or look at what is no array.
 _OF_OTHERS = frozenset(
     {
-        *("gradient", "scan", "checked", "concrete", "prepare_rng", "keep_mask", "constant"),
+        *(
+            "gradient",
+            "scan",
+            "checked",
+            "concrete",
+            "prepare_rng",
+            "keep_mask",
+            "constant",
+        ),
         *("gradient_penalty", "r1_penalty", "perceptual_loss", "deep_supervision"),
         *("discriminator_loss", "generator_loss"),
     }

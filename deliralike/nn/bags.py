@@ -48,7 +48,9 @@ class Bags(Norms, Shaping):
                 "them at their defaults"
             )
         if per_sample_weights is not None and mode != "sum":
-            raise SettingError(f"embedding_bag: per_sample_weights needs mode='sum', not {mode!r}")
+            raise SettingError(
+                f"embedding_bag: per_sample_weights needs mode='sum', not {mode!r}"
+            )
         members = self._bag_members(index, offsets, include_last_offset)
         flat = self.reshape(index, (-1,))
         rows = self.embedding(flat, weight)
@@ -64,11 +66,15 @@ class Bags(Norms, Shaping):
         if mode == "sum":
             return sums
         if mode != "mean":
-            raise SettingError(f"embedding_bag: mode={mode!r}; wanted 'mean', 'sum' or 'max'")
+            raise SettingError(
+                f"embedding_bag: mode={mode!r}; wanted 'mean', 'sum' or 'max'"
+            )
         counts = self.sum(counted, 1, keepdim=True)
         return sums / self.where(counts > 1, counts, 1.0)
 
-    def _bag_members(self, index: Array, offsets: Array | None, has_last: bool) -> Array:
+    def _bag_members(
+        self, index: Array, offsets: Array | None, has_last: bool
+    ) -> Array:
         """Return which rows are in which bag: (bags, rows)."""
         if offsets is None:
             if len(index.shape) != 2:

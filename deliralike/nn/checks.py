@@ -147,7 +147,9 @@ def several_values(layer: Any, x: Any, count: int | None = None) -> None:
 def positive(value: Any, name: str, what: str) -> Any:
     """Return a whole number that is at least one, or raise an error."""
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-        raise SettingError(f"{what}: {name} must be a whole number of at least 1, not {value!r}")
+        raise SettingError(
+            f"{what}: {name} must be a whole number of at least 1, not {value!r}"
+        )
     return int(value)
 
 
@@ -157,7 +159,9 @@ def divides(value: int, divisor: int, name: str, by: str) -> None:
         raise SettingError(f"{name}={value} cannot be divided by {by}={divisor}")
 
 
-def index_range(values: np.ndarray, size: int, what: str, ignore: int | None = None) -> None:
+def index_range(
+    values: np.ndarray, size: int, what: str, ignore: int | None = None
+) -> None:
     """Check that values lie between 0 and ``size - 1``, or are equal to `ignore`."""
     if values.size == 0 or (values.min() >= 0 and values.max() < size):
         return

@@ -55,7 +55,9 @@ class ComposedLosses(Losses):
                 f"{len(weights)} weights; wanted as many of each, and at least one"
             )
         terms = []
-        for weight, prediction, level_target in zip(weights, predictions, targets, strict=True):
+        for weight, prediction, level_target in zip(
+            weights, predictions, targets, strict=True
+        ):
             if weight:
                 terms.append(weight * loss(prediction, level_target))
         if not terms:

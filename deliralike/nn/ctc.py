@@ -10,7 +10,9 @@ from deliralike.nn import checks
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
 
-_NEVER = -1e30  # the logarithm of no probability; its derivative is 0 where minus infinity has none
+_NEVER = (
+    -1e30
+)  # the logarithm of no probability; its derivative is 0 where minus infinity has none
 _IMPOSSIBLE = 1e29
 
 
@@ -50,7 +52,9 @@ class SequenceLosses(Losses):
             x = self.expand_dims(log_probs, 1)
             steps = self._lengths(input_lengths, log_probs, 1)
             counts = self._lengths(target_lengths, log_probs, 1)
-            losses = self.ctc_loss(x, targets, steps, counts, blank, reduction, zero_infinity)
+            losses = self.ctc_loss(
+                x, targets, steps, counts, blank, reduction, zero_infinity
+            )
             return losses[0] if reduction == "none" else losses
         if len(log_probs.shape) != 3:
             raise ShapeError(
@@ -59,7 +63,9 @@ class SequenceLosses(Losses):
             )
         time, batch, classes = log_probs.shape
         if not 0 <= blank < classes:
-            raise SettingError(f"ctc_loss: blank={blank!r}; wanted one of {classes} classes")
+            raise SettingError(
+                f"ctc_loss: blank={blank!r}; wanted one of {classes} classes"
+            )
         steps = self._lengths(input_lengths, log_probs, batch)
         counts = self._lengths(target_lengths, log_probs, batch)
         self.checked(steps, checks.InRange(time + 1, "ctc_loss: input_lengths"))
@@ -98,7 +104,9 @@ class SequenceLosses(Losses):
             starts = self.expand_dims(ends - counts, 1)
             places = starts + self.constant(np.arange(most)[None], like=targets)
             last = max(targets.shape[0] - 1, 0)
-            rows = self.select(targets, self.where(places > last, places * 0 + last, places), 0)
+            rows = self.select(
+                targets, self.where(places > last, places * 0 + last, places), 0
+            )
         columns = self.constant(np.arange(rows.shape[1])[None], like=targets)
         inside = columns < self.expand_dims(counts, 1)
         return self.where(inside, rows, rows * 0)

@@ -112,7 +112,9 @@ class DistanceLosses(Losses):
 
     # Two classes, written as -1 and 1, and several labels
 
-    def soft_margin_loss(self, x: Array, target: Array, reduction: str = "mean") -> Array:
+    def soft_margin_loss(
+        self, x: Array, target: Array, reduction: str = "mean"
+    ) -> Array:
         """``log(1 + exp(-target * x))`` for targets -1 and 1."""
         self._same_shape("soft_margin_loss", x, target)
         return self._reduce(self.exact_softplus(-target * x), reduction)
@@ -157,7 +159,9 @@ class DistanceLosses(Losses):
         others = 1.0 - self.one_hot(target, x.shape[1], like=x)
         return self._reduce(self.mean(terms * others, 1), reduction)
 
-    def multilabel_margin_loss(self, x: Array, target: Array, reduction: str = "mean") -> Array:
+    def multilabel_margin_loss(
+        self, x: Array, target: Array, reduction: str = "mean"
+    ) -> Array:
         """The sum over labels and other classes of ``max(0, 1 - x[label] + x[other]) / classes``.
 
         Args:
@@ -173,18 +177,28 @@ class DistanceLosses(Losses):
         if len(x.shape) == 1:
             losses = self.multilabel_margin_loss(x[None], target[None], reduction)
             return losses[0] if reduction == "none" else losses
-        counts = self.cumprod(self.cast(target >= 0, x), 1)  # 1 before the first -1, 0 from there
+        counts = self.cumprod(
+            self.cast(target >= 0, x), 1
+        )  # 1 before the first -1, 0 from there
         labels = self.where(counts > 0, target, target * 0)
-        self.checked(labels, checks.InRange(x.shape[1], "multilabel_margin_loss: target"))
+        self.checked(
+            labels, checks.InRange(x.shape[1], "multilabel_margin_loss: target")
+        )
         own = self.expand_dims(self.select_along(x, labels, 1), 2)  # (batch, labels, 1)
         is_label = self.scatter_add(x * 0, 1, labels, counts) > 0
         others = self.expand_dims(self.where(is_label, x * 0, x * 0 + 1), 1)
         factors = self.expand_dims(counts, 2) * others
-        terms = self.relu(1.0 - own + self.expand_dims(x, 1)) * self.stop_gradient(factors)
+        terms = self.relu(1.0 - own + self.expand_dims(x, 1)) * self.stop_gradient(
+            factors
+        )
         return self._reduce(self.sum(terms, (1, 2)) * (1.0 / x.shape[1]), reduction)
 
     def multilabel_soft_margin_loss(
-        self, x: Array, target: Array, weight: Array | None = None, reduction: str = "mean"
+        self,
+        x: Array,
+        target: Array,
+        weight: Array | None = None,
+        reduction: str = "mean",
     ) -> Array:
         """The mean over classes of the binary cross-entropy of scores.
 
@@ -205,7 +219,9 @@ class DistanceLosses(Losses):
         reduction: str = "mean",
     ) -> Array:
         """``max(0, margin - target * (input1 - input2))`` for targets -1 and 1."""
-        return self._reduce(self._above_zero(-target * (input1 - input2) + margin), reduction)
+        return self._reduce(
+            self._above_zero(-target * (input1 - input2) + margin), reduction
+        )
 
     def cosine_embedding_loss(
         self,

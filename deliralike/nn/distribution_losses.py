@@ -9,7 +9,11 @@ class DistributionLosses(Losses):
     """Kullback-Leibler divergences."""
 
     def kl_divergence(
-        self, log_prediction: Array, target: Array, dim: int = 1, reduction: str = "mean"
+        self,
+        log_prediction: Array,
+        target: Array,
+        dim: int = 1,
+        reduction: str = "mean",
     ) -> Array:
         """The divergence of predicted probabilities from target probabilities.
 
@@ -27,7 +31,9 @@ class DistributionLosses(Losses):
         """
         self._same_shape("kl_divergence", log_prediction, target)
         log_target = self.log(self.where(target > 0.0, target, 1.0))
-        return self._reduce(self.sum(target * (log_target - log_prediction), dim), reduction)
+        return self._reduce(
+            self.sum(target * (log_target - log_prediction), dim), reduction
+        )
 
     def kl_div(
         self, x: Array, target: Array, reduction: str = "mean", log_target: bool = False
@@ -87,5 +93,7 @@ class DistributionLosses(Losses):
         self._same_shape("kl_gaussian", prior_mu, prior_logvar)
         self._same_shape("kl_gaussian", mu, prior_mu)
         shift = mu - prior_mu
-        ratio = self.exp(logvar - prior_logvar) + shift * shift * self.exp(-prior_logvar)
+        ratio = self.exp(logvar - prior_logvar) + shift * shift * self.exp(
+            -prior_logvar
+        )
         return self._reduce(0.5 * (ratio - 1.0 - logvar + prior_logvar), reduction)

@@ -40,7 +40,9 @@ class Elementwise(Primitives):
         return x * other
 
     @other_name
-    def div(self, x: Array, other: Array | float, *, rounding_mode: str | None = None) -> Array:
+    def div(
+        self, x: Array, other: Array | float, *, rounding_mode: str | None = None
+    ) -> Array:
         """``x / other``, as it is, or rounded down (``"floor"``) or towards zero (``"trunc"``)."""
         if rounding_mode not in (None, "floor", "trunc"):
             raise SettingError(
@@ -52,7 +54,9 @@ class Elementwise(Primitives):
                 return quotient
             return self._rounded(quotient, rounding_mode)
         if rounding_mode is None:
-            raise DtypeError("div: whole numbers have a quotient with a rounding_mode alone")
+            raise DtypeError(
+                "div: whole numbers have a quotient with a rounding_mode alone"
+            )
         quotient = x // other
         if rounding_mode == "floor":
             return quotient
@@ -81,11 +85,15 @@ class Elementwise(Primitives):
         """``x ** exponent``; the derivative for the exponent 0 is 0."""
         if isinstance(exponent, int | float):
             if exponent < 0 and not is_floating(x):
-                raise SettingError(f"pow: whole numbers have no power of exponent {exponent!r}")
+                raise SettingError(
+                    f"pow: whole numbers have no power of exponent {exponent!r}"
+                )
             return self._ones(x.shape, x) if exponent == 0 else x**exponent
         if not is_floating(x):
             return x**exponent
-        return self.where(x == 0, self._power_of_zero(x, exponent), self._power_of(x, exponent))
+        return self.where(
+            x == 0, self._power_of_zero(x, exponent), self._power_of(x, exponent)
+        )
 
     def square(self, x: Array) -> Array:
         """``x * x``."""
@@ -115,12 +123,16 @@ class Elementwise(Primitives):
         return x + weight * (end - x)
 
     @other_name
-    def addcmul(self, x: Array, tensor1: Array, tensor2: Array, *, value: float = 1) -> Array:
+    def addcmul(
+        self, x: Array, tensor1: Array, tensor2: Array, *, value: float = 1
+    ) -> Array:
         """``x + value * tensor1 * tensor2``."""
         return x + value * tensor1 * tensor2
 
     @other_name
-    def addcdiv(self, x: Array, tensor1: Array, tensor2: Array, *, value: float = 1) -> Array:
+    def addcdiv(
+        self, x: Array, tensor1: Array, tensor2: Array, *, value: float = 1
+    ) -> Array:
         """``x + value * tensor1 / tensor2``."""
         return x + value * tensor1 / tensor2
 
@@ -210,10 +222,14 @@ class Elementwise(Primitives):
         is_steep = self.abs(x) > self.abs(other)
         is_origin = (x == 0) & (other == 0)
         below = self.where(is_origin, 1.0, self.where(is_steep, x, other))
-        angle = self.atan(self.where(is_origin, 0.0, self.where(is_steep, other, x)) / below)
+        angle = self.atan(
+            self.where(is_origin, 0.0, self.where(is_steep, other, x)) / below
+        )
         half_turn = self.where(x < 0, x * 0.0 - math.pi, x * 0.0 + math.pi)
         steep = 0.5 * half_turn - angle
-        return self.where(is_steep, steep, self.where(other < 0, angle + half_turn, angle))
+        return self.where(
+            is_steep, steep, self.where(other < 0, angle + half_turn, angle)
+        )
 
     def sinh(self, x: Array) -> Array:
         """The hyperbolic sine."""
@@ -246,7 +262,10 @@ class Elementwise(Primitives):
     # Bounds and masks
 
     def clamp(
-        self, x: Array, min: Array | float | None = None, max: Array | float | None = None
+        self,
+        x: Array,
+        min: Array | float | None = None,
+        max: Array | float | None = None,
     ) -> Array:
         """Limit to ``[min, max]``, numbers or arrays; the derivative at both bounds is 1.
 
@@ -296,7 +315,9 @@ class Elementwise(Primitives):
         largest = _LARGEST[checks.type_name(x)]
         x = self.where(x != x, 0.0 if nan is None else float(nan), x)
         x = self.where(x == math.inf, largest if posinf is None else float(posinf), x)
-        return self.where(x == -math.inf, -largest if neginf is None else float(neginf), x)
+        return self.where(
+            x == -math.inf, -largest if neginf is None else float(neginf), x
+        )
 
     # Comparisons and truth values
 
@@ -330,7 +351,9 @@ class Elementwise(Primitives):
         """``x >= other``."""
         return x >= other
 
-    def isclose(self, x: Array, other: Array, rtol: float = 1e-5, atol: float = 1e-8) -> Array:
+    def isclose(
+        self, x: Array, other: Array, rtol: float = 1e-5, atol: float = 1e-8
+    ) -> Array:
         """Whether ``|x - other|`` is at most ``atol + rtol * |other|``."""
         if not is_floating(x):
             x = self.cast(x, "float64")
@@ -399,7 +422,9 @@ class Elementwise(Primitives):
             return float(value)
         fitting = int(value) if checks.is_whole(x) else bool(value)
         if fitting != value:
-            raise DtypeError(f"{name}: an array of {checks.type_name(x)} cannot hold {value!r}")
+            raise DtypeError(
+                f"{name}: an array of {checks.type_name(x)} cannot hold {value!r}"
+            )
         return fitting
 
     def _chosen(self, is_first: Array, x: Array, other: Array) -> Array:
@@ -432,7 +457,9 @@ class Elementwise(Primitives):
         exponent = self.stop_gradient(exponent)
         is_root = (exponent > 0) & (exponent < 1)
         root = self.sqrt(self.where(is_root, x, 1.0))
-        y = self.where(exponent == 1, x, self.stop_gradient(self.cast(exponent == 0, x)))
+        y = self.where(
+            exponent == 1, x, self.stop_gradient(self.cast(exponent == 0, x))
+        )
         is_negative = exponent < 0
         inverse = self.reciprocal(self.where(is_negative, x, 1.0))
         return self.where(is_negative, inverse, self.where(is_root, root, y))

@@ -51,9 +51,13 @@ def output_sizes(
     """
     if value is None or isinstance(value, (int, np.integer)):
         value = (value,) * len(sizes)
-    filled = [old if new is None else new for new, old in zip(value, sizes, strict=False)]
+    filled = [
+        old if new is None else new for new, old in zip(value, sizes, strict=False)
+    ]
     if len(value) != len(sizes):
-        return per_axis([new or 1 for new in value], len(sizes), "output_size")  # raises the error
+        return per_axis(
+            [new or 1 for new in value], len(sizes), "output_size"
+        )  # raises the error
     return at_least(per_axis(filled, len(sizes), "output_size"), 1, "output_size")
 
 
@@ -88,7 +92,9 @@ def _named_padding(
     if padding == "valid":
         return ((0, 0),) * len(kernel)
     if padding != "same":
-        raise SettingError(f"padding={padding!r}: wanted whole numbers, 'same' or 'valid'")
+        raise SettingError(
+            f"padding={padding!r}: wanted whole numbers, 'same' or 'valid'"
+        )
     if any(s != 1 for s in stride):
         raise SettingError(
             f"padding='same' needs stride 1, not {tuple(stride)!r}: pad explicitly with nn.pad"
@@ -101,7 +107,9 @@ def _named_padding(
     return tuple(pads)
 
 
-def conv_size(size: int, kernel: int, stride: int, pads: tuple[int, int], dilation: int) -> int:
+def conv_size(
+    size: int, kernel: int, stride: int, pads: tuple[int, int], dilation: int
+) -> int:
     """Return the length of an axis after a convolution."""
     reach = dilation * (kernel - 1) + 1
     return (size + sum(pads) - reach) // stride + 1
@@ -115,10 +123,15 @@ def tap_slices(kernel: int, count: int, stride: int, dilation: int) -> list[slic
         [slice(0, 5, 2), slice(1, 6, 2)]
     """
     length = (count - 1) * stride + 1
-    return [slice(start, start + length, stride) for start in range(0, kernel * dilation, dilation)]
+    return [
+        slice(start, start + length, stride)
+        for start in range(0, kernel * dilation, dilation)
+    ]
 
 
-def first_inside(count: int, kernel: int, stride: int, before: int, dilation: int) -> np.ndarray:
+def first_inside(
+    count: int, kernel: int, stride: int, before: int, dilation: int
+) -> np.ndarray:
     """Return for each window along an axis which of its elements is the first that is no padding.
 
     Args:
@@ -132,7 +145,9 @@ def first_inside(count: int, kernel: int, stride: int, before: int, dilation: in
     return np.minimum(-(-lacking // dilation), kernel - 1)
 
 
-def conv_transposed_size(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+def conv_transposed_size(
+    size: int, kernel: int, stride: int, padding: int, dilation: int
+) -> int:
     """Return the length of an axis after a transposed convolution, without output padding."""
     reach = dilation * (kernel - 1) + 1
     return (size - 1) * stride + reach - 2 * padding
@@ -223,7 +238,9 @@ def pool_pads(
             f"pooling with a reach of {reach} needs at least {least} elements along each axis, not "
             f"{size}"
         )
-    end = (count - 1) * stride + reach  # of the last window, counted from the padding's start
+    end = (
+        count - 1
+    ) * stride + reach  # of the last window, counted from the padding's start
     return padding, max(padding, end - size - padding)
 
 
@@ -311,7 +328,9 @@ def unpool_size(
         (4, 6)
     """
     rows = zip(size, *settings[:3], strict=True)
-    least = tuple((n - 1) * stride - 2 * pad + kernel for n, kernel, stride, pad in rows)
+    least = tuple(
+        (n - 1) * stride - 2 * pad + kernel for n, kernel, stride, pad in rows
+    )
     if output_size is None:
         return least
     wanted = tuple(int(length) for length in output_size)[-len(size) :]
@@ -376,7 +395,9 @@ def exact_step(size: int, out: int, scale: float | None) -> bool:
     return out % size == 0 and is_power_of_two
 
 
-def linear_matrix(size: int, out: int, align_corners: bool, scale: float | None) -> np.ndarray:
+def linear_matrix(
+    size: int, out: int, align_corners: bool, scale: float | None
+) -> np.ndarray:
     """Return the (out, size) matrix of linear interpolation along one axis; no antialiasing."""
     position = _linear_position(size, out, align_corners, scale)
     low = np.minimum(position.astype(np.int64), size - 1)
@@ -388,11 +409,15 @@ def linear_matrix(size: int, out: int, align_corners: bool, scale: float | None)
     return matrix
 
 
-def _linear_position(size: int, out: int, align_corners: bool, scale: float | None) -> np.ndarray:
+def _linear_position(
+    size: int, out: int, align_corners: bool, scale: float | None
+) -> np.ndarray:
     return np.maximum(_position(size, out, align_corners, scale), 0.0)
 
 
-def _position(size: int, out: int, align_corners: bool, scale: float | None) -> np.ndarray:
+def _position(
+    size: int, out: int, align_corners: bool, scale: float | None
+) -> np.ndarray:
     """Return the position of each output element among those of the input."""
     index = np.arange(out, dtype=np.float64)
     step = _step(size, out, align_corners, scale)
@@ -413,7 +438,9 @@ def nearest_exact_index(size: int, out: int, scale: float | None) -> np.ndarray:
     return np.minimum(((index + 0.5) / scale).astype(np.int64), size - 1)
 
 
-def cubic_matrix(size: int, out: int, align_corners: bool, scale: float | None) -> np.ndarray:
+def cubic_matrix(
+    size: int, out: int, align_corners: bool, scale: float | None
+) -> np.ndarray:
     """Return the (out, size) matrix of cubic convolution along one axis; no antialiasing.
 
     Positions beyond an end count as the last element there. Source: Keys 1981, with -0.75.
@@ -437,7 +464,9 @@ def antialiased_matrix(
     step = _step(size, out, align_corners, scale)
     centres = step * (np.arange(out) + 0.5)
     distances = (np.arange(size) - centres[:, np.newaxis] + 0.5) / max(step, 1.0)
-    weights = _cubic(distances, -0.5) if cubic else np.maximum(1.0 - np.abs(distances), 0.0)
+    weights = (
+        _cubic(distances, -0.5) if cubic else np.maximum(1.0 - np.abs(distances), 0.0)
+    )
     return weights / weights.sum(1, keepdims=True)
 
 
@@ -480,7 +509,9 @@ def pad_pairs(shape: tuple[int, ...], padding: Sequence[int | Sequence[int]]) ->
     pads = (*untouched, *pairs)
     for size, (before, after) in zip(shape, pads, strict=True):
         if size + before + after < 0:
-            raise ShapeError(f"pad: padding={padding!r} takes more away than shape {shape} has")
+            raise ShapeError(
+                f"pad: padding={padding!r} takes more away than shape {shape} has"
+            )
     return pads
 
 

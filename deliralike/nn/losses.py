@@ -50,7 +50,9 @@ class Losses(Selecting):
         self._check_axes(logits, "cross_entropy")
         if is_floating(target) and tuple(target.shape) == tuple(logits.shape):
             self._check_weight(weight, logits.shape[1])
-            return self._soft_cross_entropy(logits, target, weight, reduction, label_smoothing)
+            return self._soft_cross_entropy(
+                logits, target, weight, reduction, label_smoothing
+            )
         settings = (ignore_index, weight, reduction)
         label, label_weight = self._checked_labels(logits, target, *settings)
         log_p = self.log_softmax(logits, dim=1)
@@ -152,7 +154,11 @@ class Losses(Selecting):
         return self.bce_with_logits(x, target, weight, pos_weight, reduction)
 
     def binary_cross_entropy(
-        self, x: Array, target: Array, weight: Array | None = None, reduction: str = "mean"
+        self,
+        x: Array,
+        target: Array,
+        weight: Array | None = None,
+        reduction: str = "mean",
     ) -> Array:
         """Binary cross-entropy of probabilities; logarithms count as -100 at least.
 
@@ -171,7 +177,9 @@ class Losses(Selecting):
         return self._reduce(loss, reduction, weight)
 
     def _bounded_entropy(self, x: Array, target: Array) -> Array:
-        return -target * self._bounded_log(x) - (1.0 - target) * self._bounded_log(1.0 - x)
+        return -target * self._bounded_log(x) - (1.0 - target) * self._bounded_log(
+            1.0 - x
+        )
 
     def binary_focal_loss(
         self,
@@ -219,12 +227,16 @@ class Losses(Selecting):
         difference = prediction - target
         return self._weighted(difference * difference, weight, reduction)
 
-    def l1_loss(self, prediction: Array, target: Array, reduction: str = "mean") -> Array:
+    def l1_loss(
+        self, prediction: Array, target: Array, reduction: str = "mean"
+    ) -> Array:
         """Return the absolute difference."""
         self._same_shape("l1_loss", prediction, target)
         return self._reduce(self.abs(prediction - target), reduction)
 
-    def one_hot(self, target: Array, num_classes: int = -1, like: Array | None = None) -> Array:
+    def one_hot(
+        self, target: Array, num_classes: int = -1, like: Array | None = None
+    ) -> Array:
         """Return labels as whole numbers 0 and 1, one for each class along the last axis.
 
         Args:
@@ -283,7 +295,9 @@ class Losses(Selecting):
             return mean_over(lambda: total, self.sum(loss * weight) / total)
         return self._reduce(loss, reduction, weight)
 
-    def _reduce(self, loss: Array, reduction: str, weight: Array | None = None) -> Array:
+    def _reduce(
+        self, loss: Array, reduction: str, weight: Array | None = None
+    ) -> Array:
         """Reduce over all elements, each times its weight."""
         if weight is not None:
             shape = tuple(loss.shape)
@@ -324,7 +338,9 @@ class Losses(Selecting):
         index = self.expand_dims(label, 1)
         return self.select_along(values, index, 1)[:, 0]
 
-    def _at_counted(self, log_p: Array, label: Array, target: Array, ignore_index: int) -> Array:
+    def _at_counted(
+        self, log_p: Array, label: Array, target: Array, ignore_index: int
+    ) -> Array:
         """Return `_at_label`, or -1 where it is ignored: 0 times infinity would be NaN."""
         return self.where(target != ignore_index, self._at_label(log_p, label), -1.0)
 
@@ -355,7 +371,9 @@ class Losses(Selecting):
                 f"{name}: logits have shape {tuple(logits.shape)}, wanted (batch, classes, ...)"
             )
 
-    def _check_label_shape(self, logits: Array, target: Array, name: str = "cross_entropy") -> None:
+    def _check_label_shape(
+        self, logits: Array, target: Array, name: str = "cross_entropy"
+    ) -> None:
         self._check_axes(logits, name)
         wanted = (logits.shape[0], *logits.shape[2:])
         if tuple(target.shape) != wanted:

@@ -68,7 +68,11 @@ class Norms(Reductions):
         return y
 
     def batch_norm_train(
-        self, x: Array, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
+        self,
+        x: Array,
+        weight: Array | None = None,
+        bias: Array | None = None,
+        eps: float = 1e-5,
     ) -> tuple[Array, Array, Array]:
         """Normalise each channel by the batch's own mean and biased variance.
 
@@ -193,7 +197,12 @@ class Norms(Reductions):
         return y if weight is None else y * weight
 
     def local_response_norm(
-        self, x: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+        self,
+        x: Array,
+        size: int,
+        alpha: float = 1e-4,
+        beta: float = 0.75,
+        k: float = 1.0,
     ) -> Array:
         """Divide by a power of the mean square of the neighbouring channels.
 
@@ -209,7 +218,9 @@ class Norms(Reductions):
         means = self.reshape(totals, tuple(x.shape)) * (1.0 / size)
         return x / (k + alpha * means) ** beta
 
-    def normalize(self, x: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Array:
+    def normalize(
+        self, x: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12
+    ) -> Array:
         """``x / max(norm, eps)`` with the p-norm over an axis.
 
         The gradient at zero is finite.
@@ -231,7 +242,9 @@ class Norms(Reductions):
         dims = tuple(range(2, len(x.shape)))
         of_channels = self.mean(x, dims) if dims else x
         grouped = self.reshape(of_channels, (batch, num_groups, channels // num_groups))
-        of_groups = self.broadcast_to(self.mean(grouped, 2, keepdim=True), tuple(grouped.shape))
+        of_groups = self.broadcast_to(
+            self.mean(grouped, 2, keepdim=True), tuple(grouped.shape)
+        )
         return self.reshape(of_groups, (batch, channels, *(1 for _ in size)))
 
     def _standardise(self, x: Array, dims: tuple[int, ...], eps: float) -> Array:

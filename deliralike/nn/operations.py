@@ -137,7 +137,9 @@ def _refuse_taken(name: str) -> None:
     functions = importlib.import_module("deliralike.nn.functional").Functions
     layers = importlib.import_module("deliralike.nn.layers").LAYERS
     if hasattr(functions, name) or name in layers:
-        raise SettingError(f"nn has {name!r} already: register your operation by another name")
+        raise SettingError(
+            f"nn has {name!r} already: register your operation by another name"
+        )
 
 
 class Registered:

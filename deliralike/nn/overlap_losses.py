@@ -34,7 +34,9 @@ class OverlapLosses(Losses):
         )
         overlap = self.sum(probabilities * target, dims)
         total = self.sum(probabilities, dims) + self.sum(target, dims)
-        return self._reduce(1.0 - (2.0 * overlap + smooth) / (total + smooth), reduction)
+        return self._reduce(
+            1.0 - (2.0 * overlap + smooth) / (total + smooth), reduction
+        )
 
     def generalized_dice_loss(
         self,
@@ -69,7 +71,9 @@ class OverlapLosses(Losses):
         weight = self.where(present, weight, self.broadcast_to(largest, weight.shape))
         overlap = self.sum(weight * self.sum(probabilities * target, dims), 1)
         total = self.sum(weight * (self.sum(probabilities, dims) + volume), 1)
-        return self._reduce(1.0 - (2.0 * overlap + smooth) / (total + smooth), reduction)
+        return self._reduce(
+            1.0 - (2.0 * overlap + smooth) / (total + smooth), reduction
+        )
 
     def tversky_loss(
         self,
@@ -105,7 +109,9 @@ class OverlapLosses(Losses):
         overlap = self.sum(probabilities * target, dims)
         too_much = self.sum(probabilities * (1.0 - target), dims)
         missed = self.sum((1.0 - probabilities) * target, dims)
-        index = (overlap + smooth) / (overlap + alpha * too_much + beta * missed + smooth)
+        index = (overlap + smooth) / (
+            overlap + alpha * too_much + beta * missed + smooth
+        )
         return self._reduce(self._power(1.0 - index, gamma), reduction)
 
     def boundary_loss(

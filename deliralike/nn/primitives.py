@@ -195,7 +195,9 @@ class Primitives(ABC):
     # Reductions
 
     @abstractmethod
-    def sum(self, x: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Array:
+    def sum(
+        self, x: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False
+    ) -> Array:
         """The sum over some axes, or over all."""
 
     @abstractmethod
@@ -384,7 +386,9 @@ class Primitives(ABC):
         return carry, self.concatenate(outputs, dim=0)
 
     @abstractmethod
-    def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: Array) -> Array:
+    def keep_mask(
+        self, layer: Any, shape: Sequence[int], p: float, like: Array
+    ) -> Array:
         """Ones where an element survives dropout with probability `p`, zeros elsewhere.
 
         The mask has the type of `like`.

@@ -59,7 +59,9 @@ class Products(Shaping):
         *first, length = x.shape
         *second, other_length = other.shape
         rows = self.reshape(x, (math.prod(first), length))
-        columns = self.transpose(self.reshape(other, (math.prod(second), other_length)), 0, 1)
+        columns = self.transpose(
+            self.reshape(other, (math.prod(second), other_length)), 0, 1
+        )
         return self.reshape(self.matmul(rows, columns), (*first, *second))
 
     def outer(self, x: Array, vec2: Array) -> Array:
@@ -78,9 +80,13 @@ class Products(Shaping):
         rows = [length for size in sizes for length in (size, 1)]
         columns = [length for size in other_sizes for length in (1, size)]
         product = self.reshape(x, rows) * self.reshape(other, columns)
-        return self.reshape(product, [a * b for a, b in zip(sizes, other_sizes, strict=True)])
+        return self.reshape(
+            product, [a * b for a, b in zip(sizes, other_sizes, strict=True)]
+        )
 
-    def tensordot(self, a: Array, b: Array, dims: int | Sequence[Sequence[int]] = 2) -> Array:
+    def tensordot(
+        self, a: Array, b: Array, dims: int | Sequence[Sequence[int]] = 2
+    ) -> Array:
         """The sums of products over axes of both arrays.
 
         Args:
@@ -110,7 +116,13 @@ class Products(Shaping):
 
     @other_name
     def baddbmm(
-        self, x: Array, batch1: Array, batch2: Array, *, beta: float = 1, alpha: float = 1
+        self,
+        x: Array,
+        batch1: Array,
+        batch2: Array,
+        *,
+        beta: float = 1,
+        alpha: float = 1,
     ) -> Array:
         """``beta * x + alpha * (batch1 @ batch2)``."""
         return beta * x + alpha * self.bmm(batch1, batch2)

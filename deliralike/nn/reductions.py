@@ -30,7 +30,9 @@ class Reductions(Elementwise):
     # Extremes
 
     @other_name
-    def max(self, x: Array, dim: int | Array | None = None, keepdim: bool = False) -> Array:
+    def max(
+        self, x: Array, dim: int | Array | None = None, keepdim: bool = False
+    ) -> Array:
         """The maxima over an axis with their positions, or the maximum over all, or of two arrays.
 
         Over one axis the result has `values` and `indices`, and the first of equal maxima takes the
@@ -50,7 +52,9 @@ class Reductions(Elementwise):
         return ValuesAndIndices(self.max_along(x, dim, keepdim), indices)
 
     @other_name
-    def min(self, x: Array, dim: int | Array | None = None, keepdim: bool = False) -> Array:
+    def min(
+        self, x: Array, dim: int | Array | None = None, keepdim: bool = False
+    ) -> Array:
         """The minima over an axis with their positions, or the minimum; see `max`."""
         if dim is None:
             return self.amin(x)
@@ -132,9 +136,13 @@ class Reductions(Elementwise):
         centred = x - self.mean(x, dims, keepdim=True)
         count = math.prod(x.shape[d] for d in dims)
         squares = self.sum(centred * centred, dims, keepdim)
-        return squares * (1.0 / (count - correction) if count > correction else math.inf)
+        return squares * (
+            1.0 / (count - correction) if count > correction else math.inf
+        )
 
-    def std(self, x: Array, dim: Dims = None, keepdim: bool = False, correction: int = 1) -> Array:
+    def std(
+        self, x: Array, dim: Dims = None, keepdim: bool = False, correction: int = 1
+    ) -> Array:
         """The root of `var`; its derivative is 0 where all elements are equal."""
         return self._root(self.var(x, dim, keepdim, correction))
 
@@ -192,7 +200,9 @@ class Reductions(Elementwise):
         counts = self.sum(self.cast(x == x, x), dim, keepdim)
         return self.nansum(x, dim, keepdim) / counts
 
-    def logsumexp(self, x: Array, dim: int | Sequence[int], keepdim: bool = False) -> Array:
+    def logsumexp(
+        self, x: Array, dim: int | Sequence[int], keepdim: bool = False
+    ) -> Array:
         """``log(sum(exp(x)))`` over some axes, without overflow."""
         dims = _axes(x.shape, dim)
         largest = self._largest(self.stop_gradient(x), dims)
@@ -203,7 +213,11 @@ class Reductions(Elementwise):
     # Norms and distances
 
     def norm(
-        self, x: Array, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False
+        self,
+        x: Array,
+        p: float | str | None = "fro",
+        dim: Dims = None,
+        keepdim: bool = False,
     ) -> Array:
         """The p-norm of the elements over some axes, or all; its derivative at 0 is 0.
 
@@ -226,15 +240,21 @@ class Reductions(Elementwise):
         exponent = float(p)
         if exponent < 0:
             positive = size > 0
-            powers = self.where(positive, self.where(positive, size, 1.0) ** exponent, math.inf)
+            powers = self.where(
+                positive, self.where(positive, size, 1.0) ** exponent, math.inf
+            )
             return self.sum(powers, dim, keepdim) ** (1.0 / exponent)
-        return self._power(self.sum(self._power(size, exponent), dim, keepdim), 1.0 / exponent)
+        return self._power(
+            self.sum(self._power(size, exponent), dim, keepdim), 1.0 / exponent
+        )
 
     def dist(self, x: Array, other: Array, p: float = 2) -> Array:
         """The p-norm of the difference of two arrays."""
         return self.norm(x - other, p)
 
-    def cosine_similarity(self, x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
+    def cosine_similarity(
+        self, x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8
+    ) -> Array:
         """The cosine of the angle between vectors along an axis; norms count as `eps` at least."""
         shape = np.broadcast_shapes(tuple(x1.shape), tuple(x2.shape))
         x1 = self.broadcast_to(x1, shape)
@@ -248,7 +268,12 @@ class Reductions(Elementwise):
         return x + self.stop_gradient(self.where(x < least, least - x, 0.0))
 
     def pairwise_distance(
-        self, x1: Array, x2: Array, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+        self,
+        x1: Array,
+        x2: Array,
+        p: float = 2.0,
+        eps: float = 1e-6,
+        keepdim: bool = False,
     ) -> Array:
         """The p-norm of ``x1 - x2 + eps`` over the last axis."""
         return self.norm(x1 - x2 + eps, p, -1, keepdim)
@@ -287,7 +312,11 @@ class Reductions(Elementwise):
         return self.sum(self.cast(self.cast(x, "bool"), "int64"), dim, keepdim)
 
     def _accumulate(
-        self, combine: Callable[[Array, Array], Array], x: Array, dim: int, neutral: float
+        self,
+        combine: Callable[[Array, Array], Array],
+        x: Array,
+        dim: int,
+        neutral: float,
     ) -> Array:
         """Combine the elements up to each one along an axis, in log2 of its length steps.
 

@@ -35,7 +35,9 @@ class Sampling(Selecting):
             places = np.linspace(-1.0, 1.0, length) if length > 1 else np.zeros(1)
             axes.append(places if align_corners else places * (length - 1) / length)
         coordinates = np.meshgrid(*axes, indexing="ij")[::-1]
-        flat = np.stack([*coordinates, np.ones_like(coordinates[0])], -1).reshape(-1, len(axes) + 1)
+        flat = np.stack([*coordinates, np.ones_like(coordinates[0])], -1).reshape(
+            -1, len(axes) + 1
+        )
         grid = self.matmul(self.constant(flat, like=theta), self.transpose(theta, 1, 2))
         return self.reshape(grid, (size[0], *size[2:], len(axes)))
 
@@ -61,7 +63,9 @@ class Sampling(Selecting):
             ``(batch, channels, *new_sizes)``
         """
         if mode not in ("bilinear", "nearest"):
-            raise SettingError(f"grid_sample: mode={mode!r}; wanted 'bilinear' or 'nearest'")
+            raise SettingError(
+                f"grid_sample: mode={mode!r}; wanted 'bilinear' or 'nearest'"
+            )
         if padding_mode not in ("zeros", "border", "reflection"):
             raise SettingError(
                 f"grid_sample: padding_mode={padding_mode!r}; wanted 'zeros', 'border' or "
@@ -72,7 +76,9 @@ class Sampling(Selecting):
         for axis, length in enumerate(sizes):
             place = grid[..., len(sizes) - 1 - axis]  # the last axis comes first
             place = _unnormalised(place, length, bool(align_corners))
-            places.append(self._inside(place, length, padding_mode, bool(align_corners)))
+            places.append(
+                self._inside(place, length, padding_mode, bool(align_corners))
+            )
         if mode == "nearest":
             nearest = [self.round(self.stop_gradient(place)) for place in places]
             return self._picked(x, nearest)
@@ -88,7 +94,9 @@ class Sampling(Selecting):
             terms.append(self._picked(x, positions) * weight)
         return reduce(operator.add, terms)
 
-    def _inside(self, place: Array, length: int, padding_mode: str, align_corners: bool) -> Array:
+    def _inside(
+        self, place: Array, length: int, padding_mode: str, align_corners: bool
+    ) -> Array:
         """Positions moved to where there are elements, if the padding says so."""
         if padding_mode == "zeros":
             return place
@@ -103,7 +111,9 @@ class Sampling(Selecting):
                 rest = distance - turns * span
                 is_even = self.floor(turns * 0.5) * 2.0 == turns
                 place = self.where(is_even, rest + low, high - rest)
-        return self.where(place <= 0.0, 0.0, self.where(place >= length - 1.0, length - 1.0, place))
+        return self.where(
+            place <= 0.0, 0.0, self.where(place >= length - 1.0, length - 1.0, place)
+        )
 
     def _picked(self, x: Array, places: Sequence[Array]) -> Array:
         """The elements at whole-number positions, zero beyond the edge: (batch, channels, ...)."""
@@ -119,7 +129,9 @@ class Sampling(Selecting):
         flat = self.reshape(x, (*x.shape[:2], -1))
         columns = self.reshape(index, (x.shape[0], 1, -1))
         columns = self.broadcast_to(columns, (*x.shape[:2], columns.shape[-1]))
-        picked = self.reshape(self.select_along(flat, columns, 2), (*x.shape[:2], *new_sizes))
+        picked = self.reshape(
+            self.select_along(flat, columns, 2), (*x.shape[:2], *new_sizes)
+        )
         return picked * self.expand_dims(self.cast(valid, picked), 1)
 
 

@@ -132,7 +132,9 @@ class Selecting(Reductions, Shaping):
         indices = self.narrow(order, dim, 0, k)
         return ValuesAndIndices(self.select_along(x, indices, dim), indices)
 
-    def kthvalue(self, x: Array, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
+    def kthvalue(
+        self, x: Array, k: int, dim: int = -1, keepdim: bool = False
+    ) -> ValuesAndIndices:
         """The k-th smallest element along an axis, and its position; `k` counts from 1."""
         checks.positive(k, "k", "kthvalue")
         indices = self.narrow(self.argsort(x, dim), dim, k - 1, 1)
@@ -174,7 +176,11 @@ class Selecting(Reductions, Shaping):
         return ValuesAndIndices(-found.values, found.indices)
 
     def quantile(
-        self, x: Array, q: float | Sequence[float], dim: int | None = None, keepdim: bool = False
+        self,
+        x: Array,
+        q: float | Sequence[float],
+        dim: int | None = None,
+        keepdim: bool = False,
     ) -> Array:
         """Quantiles over an axis or over all, with linear interpolation between two elements.
 
@@ -203,7 +209,9 @@ class Selecting(Reductions, Shaping):
             return part
         return self.squeeze(part, dim)
 
-    def searchsorted(self, sorted_sequence: Array, x: Array, *, right: bool = False) -> Array:
+    def searchsorted(
+        self, sorted_sequence: Array, x: Array, *, right: bool = False
+    ) -> Array:
         """The position at which each value goes into a sorted sequence.
 
         It goes before equal elements, or behind them with `right`.
@@ -227,14 +235,20 @@ class Selecting(Reductions, Shaping):
     def tril(self, x: Array, diagonal: int = 0) -> Array:
         """Zeros above a diagonal of the last two axes."""
         kept = np.tri(x.shape[-2], x.shape[-1], diagonal, dtype=bool)
-        return self.where(self.constant(kept, like=x), x, self.zeros(tuple(x.shape), like=x))
+        return self.where(
+            self.constant(kept, like=x), x, self.zeros(tuple(x.shape), like=x)
+        )
 
     def triu(self, x: Array, diagonal: int = 0) -> Array:
         """Zeros below a diagonal of the last two axes."""
         kept = ~np.tri(x.shape[-2], x.shape[-1], diagonal - 1, dtype=bool)
-        return self.where(self.constant(kept, like=x), x, self.zeros(tuple(x.shape), like=x))
+        return self.where(
+            self.constant(kept, like=x), x, self.zeros(tuple(x.shape), like=x)
+        )
 
-    def diagonal(self, x: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
+    def diagonal(
+        self, x: Array, offset: int = 0, dim1: int = 0, dim2: int = 1
+    ) -> Array:
         """A diagonal of two axes, as the last axis."""
         x = self.movedim(x, (dim1, dim2), (-2, -1))
         *batch, rows, columns = x.shape
@@ -253,7 +267,9 @@ class Selecting(Reductions, Shaping):
         columns = max(offset, 0)
         before = self.zeros((*batch, 1, 1), like=x)
         above = self.expand_dims(x, -1)
-        spread = self.where(self.constant(np.eye(length, dtype=bool), like=x), above, before)
+        spread = self.where(
+            self.constant(np.eye(length, dtype=bool), like=x), above, before
+        )
         pads = [(0, 0)] * len(batch) + [(rows, columns), (columns, rows)]
         return self.pad_constant(spread, tuple(pads), 0)
 
@@ -262,7 +278,9 @@ class Selecting(Reductions, Shaping):
         if len(x.shape) == 1:
             return self.diag_embed(x, diagonal)
         if len(x.shape) != 2:
-            raise ShapeError(f"diag: got shape {tuple(x.shape)}, wanted one axis or two")
+            raise ShapeError(
+                f"diag: got shape {tuple(x.shape)}, wanted one axis or two"
+            )
         return self.diagonal(x, diagonal)
 
     def trace(self, x: Array) -> Array:
@@ -271,7 +289,9 @@ class Selecting(Reductions, Shaping):
             raise ShapeError(f"trace: got shape {tuple(x.shape)}, wanted a matrix")
         return self.sum(self.diagonal(x))
 
-    def _positions(self, name: str, x: Array, dim: int, index: Array, source: Array) -> Array:
+    def _positions(
+        self, name: str, x: Array, dim: int, index: Array, source: Array
+    ) -> Array:
         """Return checked positions along an axis, the same at each place of a source's others."""
         self._check_positions(name, x, dim, index)
         along = self._along(index, dim, len(x.shape))
@@ -282,4 +302,6 @@ class Selecting(Reductions, Shaping):
         checks.whole_numbers(index, what)
         self.checked(index, checks.InRange(x.shape[dim], what))
         if not -len(x.shape) <= dim < len(x.shape):
-            raise SettingError(f"{name}: dim={dim} is no axis of shape {tuple(x.shape)}")
+            raise SettingError(
+                f"{name}: dim={dim} is no axis of shape {tuple(x.shape)}"
+            )

@@ -45,7 +45,9 @@ class Sequences(Norms, Activations, Shaping):
         scores = self.matmul(query * scale, transposed)
         attends = None
         if bias is not None:
-            attends = self.max_along(self.stop_gradient(bias), -1, keepdim=True) != -math.inf
+            attends = (
+                self.max_along(self.stop_gradient(bias), -1, keepdim=True) != -math.inf
+            )
             scores = scores + self.where(attends, bias, 0.0)
         weights = self.softmax(scores, dim=-1)
         masked = weights
@@ -56,7 +58,9 @@ class Sequences(Norms, Activations, Shaping):
             outputs = self.where(attends, outputs, 0.0)
         if not need_weights:
             return outputs, None
-        return outputs, weights if attends is None else self.where(attends, weights, 0.0)
+        return outputs, weights if attends is None else self.where(
+            attends, weights, 0.0
+        )
 
     @other_name
     def scaled_dot_product_attention(
@@ -102,7 +106,9 @@ class Sequences(Norms, Activations, Shaping):
             bias = self.where(attn_mask, self.zeros((), like=query), -math.inf)
         else:
             bias = attn_mask
-        return self.attention(query, key, value, bias, scale=scale, need_weights=False)[0]
+        return self.attention(query, key, value, bias, scale=scale, need_weights=False)[
+            0
+        ]
 
     def lstm(
         self,
@@ -124,7 +130,9 @@ class Sequences(Norms, Activations, Shaping):
             ``(time, batch, hidden)`` and the last states.
         """
 
-        def step(state: tuple[Array, Array], gates: Array) -> tuple[tuple[Array, Array], Array]:
+        def step(
+            state: tuple[Array, Array], gates: Array
+        ) -> tuple[tuple[Array, Array], Array]:
             hidden, cell = state
             gates = gates + self.linear(hidden, weight_hh, bias_hh)
             i, f, g, o = self.split(gates, cell.shape[-1], dim=-1)

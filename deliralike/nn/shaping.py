@@ -21,7 +21,9 @@ class Shaping(Primitives):
         start = axis_of(start_dim, len(shape))
         end = axis_of(end_dim, len(shape)) + 1
         if start >= end:
-            raise SettingError(f"flatten: start_dim={start_dim} lies behind end_dim={end_dim}")
+            raise SettingError(
+                f"flatten: start_dim={start_dim} lies behind end_dim={end_dim}"
+            )
         merged = math.prod(shape[start:end])
         return self.reshape(x, (*shape[:start], merged, *shape[end:]))
 
@@ -143,10 +145,16 @@ class Shaping(Primitives):
             x = self.reshape(x, (*[1] * new, *x.shape))
         for dim, count in enumerate(dims, max(0, -new)):
             if count != 1:
-                x = self.concatenate([x] * count, dim) if count else at(x, dim, slice(0))
+                x = (
+                    self.concatenate([x] * count, dim)
+                    if count
+                    else at(x, dim, slice(0))
+                )
         return x
 
-    def repeat_interleave(self, x: Array, repeats: int, dim: int | None = None) -> Array:
+    def repeat_interleave(
+        self, x: Array, repeats: int, dim: int | None = None
+    ) -> Array:
         """Repeat each element along an axis, or of the array as one axis.
 
         `repeats` is a number: with one for each element the shape would depend on values.
@@ -272,7 +280,9 @@ class Shaping(Primitives):
             sizes = operator.index(sizes)  # a traced size is an array in TorchScript
         if isinstance(sizes, int):
             checks.positive(sizes, "sizes", "split")
-            sizes = [min(sizes, length - start) for start in range(0, length, sizes)] or [0]
+            sizes = [
+                min(sizes, length - start) for start in range(0, length, sizes)
+            ] or [0]
         if sum(sizes) != length:
             raise ShapeError(
                 f"split: sizes {list(sizes)} add up to {sum(sizes)}, but axis {dim} has {length} "
@@ -294,7 +304,9 @@ class Shaping(Primitives):
         size = -(-x.shape[dim] // int(chunks))  # rounded up
         return self.split(x, size or [0] * int(chunks), dim)
 
-    def roll(self, x: Array, shifts: int | Sequence[int], dims: int | Sequence[int]) -> Array:
+    def roll(
+        self, x: Array, shifts: int | Sequence[int], dims: int | Sequence[int]
+    ) -> Array:
         """Move elements along axes; those that leave at one end come back at the other."""
         for shift, dim in zip(_several(shifts), _several(dims), strict=True):
             length = x.shape[dim]
@@ -383,7 +395,9 @@ class Shaping(Primitives):
         checks.divides(channels, r * r, "pixel_shuffle: channels", "upscale_factor**2")
         channels_after = channels // (r * r)
         x = self.reshape(x, (batch, channels_after, r, r, height, width))
-        x = self.permute(x, (0, 1, 4, 2, 5, 3))  # (batch, channels, height, r, width, r)
+        x = self.permute(
+            x, (0, 1, 4, 2, 5, 3)
+        )  # (batch, channels, height, r, width, r)
         return self.reshape(x, (batch, channels_after, height * r, width * r))
 
     def pixel_unshuffle(self, x: Array, downscale_factor: int) -> Array:
@@ -396,7 +410,9 @@ class Shaping(Primitives):
         checks.divides(height, r, "pixel_unshuffle: height", "downscale_factor")
         checks.divides(width, r, "pixel_unshuffle: width", "downscale_factor")
         x = self.reshape(x, (batch, channels, height // r, r, width // r, r))
-        x = self.permute(x, (0, 1, 3, 5, 2, 4))  # (batch, channels, r, r, height, width)
+        x = self.permute(
+            x, (0, 1, 3, 5, 2, 4)
+        )  # (batch, channels, r, r, height, width)
         return self.reshape(x, (batch, channels * r * r, height // r, width // r))
 
     def channel_shuffle(self, x: Array, groups: int) -> Array:

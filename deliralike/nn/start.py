@@ -18,7 +18,9 @@ from deliralike.errors import SettingError
 class Distribution(Protocol):
     """Anything that can draw an array of a shape."""
 
-    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    def draw(
+        self, generator: np.random.Generator, shape: tuple[int, ...]
+    ) -> np.ndarray:
         """Draw an array in float64."""
         ...
 
@@ -29,7 +31,9 @@ class Constant:
 
     value: float
 
-    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    def draw(
+        self, generator: np.random.Generator, shape: tuple[int, ...]
+    ) -> np.ndarray:
         """Draw an array in float64."""
         return np.full(shape, self.value)
 
@@ -40,7 +44,9 @@ class Uniform:
 
     bound: float
 
-    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    def draw(
+        self, generator: np.random.Generator, shape: tuple[int, ...]
+    ) -> np.ndarray:
         """Draw an array in float64."""
         return generator.uniform(-self.bound, self.bound, shape)
 
@@ -56,7 +62,9 @@ class Normal:
     mean: float = 0.0
     zero_row: int | None = None
 
-    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    def draw(
+        self, generator: np.random.Generator, shape: tuple[int, ...]
+    ) -> np.ndarray:
         """Draw an array in float64."""
         values = self.mean + self.std * generator.standard_normal(shape)
         if self.zero_row is not None:
@@ -71,7 +79,9 @@ class TruncatedNormal:
     std: float = 0.02
     limit: float = 2.0
 
-    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    def draw(
+        self, generator: np.random.Generator, shape: tuple[int, ...]
+    ) -> np.ndarray:
         """Draw an array in float64."""
         values = generator.standard_normal(shape)
         outside = np.abs(values) > self.limit
@@ -93,7 +103,9 @@ class HeNormal:
     fan: str = "in"
     slope: float = 0.0
 
-    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    def draw(
+        self, generator: np.random.Generator, shape: tuple[int, ...]
+    ) -> np.ndarray:
         """Draw an array in float64."""
         variance = 2.0 / (1.0 + self.slope**2) / _fan(shape, self.fan)
         return math.sqrt(variance) * generator.standard_normal(shape)
@@ -108,7 +120,9 @@ class HeUniform:
 
     fan: str = "in"
 
-    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    def draw(
+        self, generator: np.random.Generator, shape: tuple[int, ...]
+    ) -> np.ndarray:
         """Draw an array in float64."""
         bound = math.sqrt(6.0 / _fan(shape, self.fan))
         return generator.uniform(-bound, bound, shape)
@@ -118,7 +132,9 @@ class HeUniform:
 class XavierUniform:
     """Uniform with variance 2/(fan in + fan out). Source: Glorot and Bengio 2010."""
 
-    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    def draw(
+        self, generator: np.random.Generator, shape: tuple[int, ...]
+    ) -> np.ndarray:
         """Draw an array in float64."""
         bound = math.sqrt(6.0 / (_fan(shape, "in") + _fan(shape, "out")))
         return generator.uniform(-bound, bound, shape)
@@ -128,7 +144,9 @@ class XavierUniform:
 class XavierNormal:
     """Normal with variance 2/(fan in + fan out). Source: Glorot and Bengio 2010."""
 
-    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    def draw(
+        self, generator: np.random.Generator, shape: tuple[int, ...]
+    ) -> np.ndarray:
         """Draw an array in float64."""
         std = math.sqrt(2.0 / (_fan(shape, "in") + _fan(shape, "out")))
         return std * generator.standard_normal(shape)
@@ -170,7 +188,9 @@ def generator(seed: int, path: str) -> np.random.Generator:
 def key(seed: int, path: str) -> np.ndarray:
     """Return the Philox key of a seed and a path: two words of 64 bits."""
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
-        raise SettingError(f"seed must be a whole number from 0 to 2**64 - 1, not {seed!r}")
+        raise SettingError(
+            f"seed must be a whole number from 0 to 2**64 - 1, not {seed!r}"
+        )
     digest = hashlib.blake2b(path.encode(), digest_size=8).digest()
     return np.array([seed, int.from_bytes(digest, "little")], dtype=np.uint64)
 

@@ -101,12 +101,18 @@ class Windows(Maxima):
         n = len(x.shape) - 2
         stride = at_least(per_axis(stride, n, "stride"), 1, "stride")
         dilation = at_least(per_axis(dilation, n, "dilation"), 1, "dilation")
-        extra = at_least(per_axis(output_padding, n, "output_padding"), 0, "output_padding")
+        extra = at_least(
+            per_axis(output_padding, n, "output_padding"), 0, "output_padding"
+        )
         extra = geometry.below_steps(extra, stride, dilation)
         padding = at_least(per_axis(padding, n, "padding"), 0, "padding")
         settings = (stride, padding, dilation, extra)
-        _check_output(x, geometry.conv_transposed_sizes(x.shape[2:], weight.shape[2:], *settings))
-        y = self.convolve_transposed(x, weight, stride, padding, extra, dilation, groups)
+        _check_output(
+            x, geometry.conv_transposed_sizes(x.shape[2:], weight.shape[2:], *settings)
+        )
+        y = self.convolve_transposed(
+            x, weight, stride, padding, extra, dilation, groups
+        )
         return self._add_bias(y, bias)
 
     def max_pool(
@@ -228,9 +234,13 @@ class Windows(Maxima):
         n = len(x.shape) - 2
         kernel = geometry.pool_settings(n, kernel_size, stride, 0, 1)[0]
         powers = x**norm_type
-        means = self.avg_pool(powers, kernel_size, stride, 0, ceil_mode, divisor_override=1)
+        means = self.avg_pool(
+            powers, kernel_size, stride, 0, ceil_mode, divisor_override=1
+        )
         if ceil_mode:
-            counts = self.avg_pool(x * 0.0 + 1.0, kernel_size, stride, 0, True, divisor_override=1)
+            counts = self.avg_pool(
+                x * 0.0 + 1.0, kernel_size, stride, 0, True, divisor_override=1
+            )
             means = means * (float(np.prod(kernel)) / self.stop_gradient(counts))
         if norm_type == 1:
             return self.where(means == 0.0, 0.0, means)
@@ -251,7 +261,9 @@ class Windows(Maxima):
             ``(batch, channels * kernel height * kernel width, positions)``.
         """
         if len(x.shape) != 4:
-            raise ShapeError(f"unfold: got an input of shape {tuple(x.shape)}, wanted 4 axes")
+            raise ShapeError(
+                f"unfold: got an input of shape {tuple(x.shape)}, wanted 4 axes"
+            )
         kernel = per_axis(kernel_size, 2, "kernel_size")
         weight = self._one_hot_kernels(x, kernel, x.shape[1])
         y = self.conv(x, weight, None, stride, padding, dilation, x.shape[1])
@@ -281,16 +293,22 @@ class Windows(Maxima):
         pads = tuple((p, p) for p in padding)
         counts = tuple(map(geometry.conv_size, size, kernel, stride, pads, dilation))
         channels = x.shape[1] // int(np.prod(kernel))
-        if channels * int(np.prod(kernel)) != x.shape[1] or x.shape[2] != int(np.prod(counts)):
+        if channels * int(np.prod(kernel)) != x.shape[1] or x.shape[2] != int(
+            np.prod(counts)
+        ):
             raise ShapeError(
                 f"fold: got an input of shape {tuple(x.shape)}, wanted (batch, channels * "
                 f"{int(np.prod(kernel))}, {int(np.prod(counts))})"
             )
-        least = map(geometry.conv_transposed_size, counts, kernel, stride, padding, dilation)
+        least = map(
+            geometry.conv_transposed_size, counts, kernel, stride, padding, dilation
+        )
         extra = tuple(want - have for want, have in zip(size, least, strict=True))
         columns = self.reshape(x, (*x.shape[:2], *counts))
         weight = self._one_hot_kernels(x, kernel, channels)
-        return self.convolve_transposed(columns, weight, stride, padding, extra, dilation, channels)
+        return self.convolve_transposed(
+            columns, weight, stride, padding, extra, dilation, channels
+        )
 
     def _one_hot_kernels(self, x: Array, kernel: Sequence[int], channels: int) -> Array:
         """One kernel for each element of a window, for each channel on its own."""
@@ -336,12 +354,18 @@ class Windows(Maxima):
         for dim, (new, scale) in enumerate(zip(sizes, scales, strict=True), start=2):
             old = x.shape[dim]
             if kind in ("linear", "cubic"):
-                matrix = _resizing_matrix(kind, old, new, bool(align_corners), scale, antialias)
+                matrix = _resizing_matrix(
+                    kind, old, new, bool(align_corners), scale, antialias
+                )
                 x = self.resample(x, matrix, dim)
             elif old != new:
                 exact = kind == "nearest-exact"
-                index_of = geometry.nearest_exact_index if exact else geometry.nearest_index
-                index = index_of(int(old), new, scale)  # a traced size is an array in TorchScript
+                index_of = (
+                    geometry.nearest_exact_index if exact else geometry.nearest_index
+                )
+                index = index_of(
+                    int(old), new, scale
+                )  # a traced size is an array in TorchScript
                 x = self.select(x, self.constant(index, like=x), dim)
         return x
 
@@ -449,14 +473,23 @@ def _resizing(mode: str, n: int, align_corners: bool, antialias: bool) -> str:
             "interpolate: align_corners=True is for mode='linear' and 'bicubic' only"
         )
     if antialias and (n != 2 or kind not in ("linear", "cubic")):
-        raise SettingError("interpolate: antialias=True is for mode='bilinear' and 'bicubic' only")
+        raise SettingError(
+            "interpolate: antialias=True is for mode='bilinear' and 'bicubic' only"
+        )
     return kind
 
 
 def _resizing_matrix(
-    kind: str, old: int, new: int, align_corners: bool, scale: float | None, antialias: bool
+    kind: str,
+    old: int,
+    new: int,
+    align_corners: bool,
+    scale: float | None,
+    antialias: bool,
 ) -> np.ndarray:
     if antialias:
-        return geometry.antialiased_matrix(old, new, kind == "cubic", align_corners, scale)
+        return geometry.antialiased_matrix(
+            old, new, kind == "cubic", align_corners, scale
+        )
     matrix = geometry.cubic_matrix if kind == "cubic" else geometry.linear_matrix
     return matrix(old, new, align_corners, scale)

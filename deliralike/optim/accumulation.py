@@ -84,7 +84,9 @@ class AccumulationWindow:
             gradients.update(zip(sums, products, strict=True))
 
 
-def add_to_sums(backend: Arrays, sums: list[Gradients], gradients: Sequence[Gradients]) -> None:
+def add_to_sums(
+    backend: Arrays, sums: list[Gradients], gradients: Sequence[Gradients]
+) -> None:
     """Add gradients to the sums of each replica, in place where the backend can.
 
     Args:
@@ -115,12 +117,16 @@ def _add(backend: Arrays, total: Gradients, addition: Gradients) -> None:
             sums.append(so_far)
     # products, as the window writes over its sums and the gradients belong to the network
     total.update(zip(first, backend.weighted(list(first.values()), 1.0), strict=True))
-    total.update(zip(further, backend.weighted(list(further.values()), 1.0, sums), strict=True))
+    total.update(
+        zip(further, backend.weighted(list(further.values()), 1.0, sums), strict=True)
+    )
 
 
 def _present(gradients: Gradients) -> Gradients:
     """Return the gradients of the parameters that took part in the loss."""
-    return {name: gradient for name, gradient in gradients.items() if gradient is not None}
+    return {
+        name: gradient for name, gradient in gradients.items() if gradient is not None
+    }
 
 
 def weight_before(loss: Loss, samples: int) -> Weight:

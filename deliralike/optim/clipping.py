@@ -80,9 +80,15 @@ class ClipNorm:
             f"{{'max_norm': 1.0, 'norm_type': 2.0}}"
         )
 
-    def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
+    def __call__(
+        self, optimizer: AbstractOptimizer, gradients: dict[str, Any]
+    ) -> dict[str, Any]:
         """Return the gradients, scaled."""
-        present = {name: gradient for name, gradient in gradients.items() if gradient is not None}
+        present = {
+            name: gradient
+            for name, gradient in gradients.items()
+            if gradient is not None
+        }
         if not present:
             return gradients
         norm = _joint_norm(list(present.values()), self.norm_type)
@@ -93,7 +99,9 @@ class ClipNorm:
         larger = norm * above + self.max_norm * (one - above)
         # `norm - norm` is 0 or NaN: XLA turns products with flags into choices, which drop NaN.
         factor = self.max_norm / larger + (norm - norm)
-        return gradients | {name: gradient * factor for name, gradient in present.items()}
+        return gradients | {
+            name: gradient * factor for name, gradient in present.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -106,7 +114,9 @@ class ClipValue:
         """Refuse a bound that is not above 0 and finite."""
         _refuse_no_bound("max_value", self.max_value)
 
-    def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
+    def __call__(
+        self, optimizer: AbstractOptimizer, gradients: dict[str, Any]
+    ) -> dict[str, Any]:
         """Return the gradients, bounded.
 
         Raises:
@@ -130,7 +140,9 @@ def _joint_norm(gradients: Sequence[Any], norm_type: float) -> Any:
     if norm_type == 2:
         return sum(_square(gradient).sum() for gradient in gradients) ** 0.5
     if norm_type == math.inf:
-        maxima = [abs(gradient).max() for gradient in gradients if 0 not in gradient.shape]
+        maxima = [
+            abs(gradient).max() for gradient in gradients if 0 not in gradient.shape
+        ]
         return reduce(_larger, maxima)
     total = sum((abs(gradient) ** norm_type).sum() for gradient in gradients)
     return total ** (1.0 / norm_type)

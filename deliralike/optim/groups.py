@@ -112,7 +112,9 @@ class Groups:
         names: dict[int, list[str]] = {}  # of each native parameter
         for name, slot in slots.items():
             names.setdefault(id(slot.native), []).append(name)
-        return {name: self.index(*names[id(slot.native)]) for name, slot in slots.items()}
+        return {
+            name: self.index(*names[id(slot.native)]) for name, slot in slots.items()
+        }
 
 
 def scaled_lr(own: float, first: float, lr: float) -> float:

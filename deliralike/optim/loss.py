@@ -7,7 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from deliralike import nest
-from deliralike.errors import ArgumentError, BatchError, SettingError, ShapeError, suggestion
+from deliralike.errors import (
+    ArgumentError,
+    BatchError,
+    SettingError,
+    ShapeError,
+    suggestion,
+)
 from deliralike.nn.means import denominators
 
 REDUCTIONS = ("mean", "sum", "denominator")
@@ -95,7 +101,9 @@ class Loss:
 
     function: Callable[..., Any]
     reduction: str = "mean"
-    spec: Any = field(default=None, hash=False)  # a nest, which may hold what has no hash
+    spec: Any = field(
+        default=None, hash=False
+    )  # a nest, which may hold what has no hash
     per_replica: bool = False
     precision: str | None = None
     is_scaled: bool = False
@@ -109,7 +117,9 @@ class Loss:
             return network.parallelism.compute_loss(self, *batch)
         return self.whole(network, *batch)
 
-    def forward_backward(self, network: Any, backward: Callable[[Any], None], *batch: Any) -> Any:
+    def forward_backward(
+        self, network: Any, backward: Callable[[Any], None], *batch: Any
+    ) -> Any:
         """Return the same as a call, after a backward pass from the loss.
 
         Args:

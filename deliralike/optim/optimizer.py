@@ -98,7 +98,9 @@ class AbstractOptimizer(ABC):
         self.steps = 0
         self.pre_update_hooks: list[PreUpdateHook]
         self.post_update_hooks: list[PostUpdateHook]
-        self.pre_update_hooks, self.post_update_hooks = network.parallelism.update_hooks()
+        self.pre_update_hooks, self.post_update_hooks = (
+            network.parallelism.update_hooks()
+        )
         self.precision: str | None = None
         self.loss_scale: LossScale | None = None
         self.keep_gradients = False
@@ -116,7 +118,9 @@ class AbstractOptimizer(ABC):
         parts = [f"{rule}(lr={known_lr(self)})"]
         if self.groups is not None:
             parts = [repr(self.groups.rules[0])]
-            for pattern, variant in zip(self.groups.patterns, self.groups.rules[1:], strict=True):
+            for pattern, variant in zip(
+                self.groups.patterns, self.groups.rules[1:], strict=True
+            ):
                 parts.append(f"{pattern!r}: {variant!r}")
         if self.pattern is not None:
             parts.append(f"parameters={self.pattern!r}")
@@ -168,8 +172,14 @@ class AbstractOptimizer(ABC):
         """
         batch = self.prepared(batch)
         parallelism = self.network.parallelism
-        loss = parallelism.adapt_loss(as_loss(loss_function)).with_precision(self.precision)
-        is_part = self._accumulate > 1 or self._window.micro_batches or self.loss_scale is not None
+        loss = parallelism.adapt_loss(as_loss(loss_function)).with_precision(
+            self.precision
+        )
+        is_part = (
+            self._accumulate > 1
+            or self._window.micro_batches
+            or self.loss_scale is not None
+        )
         if is_part or loss.per_replica:
             loss = loss.recorded()
         if is_part:
@@ -302,7 +312,9 @@ class AbstractOptimizer(ABC):
             parts = parts.with_value(parts.value / scale)
         return parts.returned
 
-    def _add_to_window(self, loss: Loss, samples: int, scale: float, batch: tuple) -> LossResult:
+    def _add_to_window(
+        self, loss: Loss, samples: int, scale: float, batch: tuple
+    ) -> LossResult:
         """Add a micro-batch and its gradients to the window; return the parts of its loss."""
         window = self._window
         weight = weight_before(loss, samples)
@@ -319,7 +331,9 @@ class AbstractOptimizer(ABC):
         self.latest_weight = samples if loss.reduction == "sum" else weight.divisor
         return parts
 
-    def add_gradients(self, sums: list[Gradients], loss_function: LossFunction, *batch: Any) -> Any:
+    def add_gradients(
+        self, sums: list[Gradients], loss_function: LossFunction, *batch: Any
+    ) -> Any:
         """Add the gradients of a batch to those of others; return the loss function's value.
 
         A backend adds them in its backward pass, if no second set of gradients is made then.
@@ -346,14 +360,18 @@ class AbstractOptimizer(ABC):
         gradients = self.run_pre_update_hooks(gradients)
         self.latest_gradients = gradients if self.keep_gradients else {}
         if self.loss_scale is not None:
-            present = [gradient for gradient in gradients.values() if gradient is not None]
+            present = [
+                gradient for gradient in gradients.values() if gradient is not None
+            ]
             is_finite = self.network.backend.all_finite(present)
             self.loss_scale.observe(is_finite)
             if not is_finite:
                 self.updated = ()
                 return
         self.apply(gradients)
-        self.finish_update([name for name, gradient in gradients.items() if gradient is not None])
+        self.finish_update(
+            [name for name, gradient in gradients.items() if gradient is not None]
+        )
 
     def run_pre_update_hooks(self, gradients: dict[str, Any]) -> dict[str, Any]:
         """Return what the pre-update hooks make of gradients, one after the other."""
@@ -369,7 +387,9 @@ class AbstractOptimizer(ABC):
             post_update(self)
 
     @abstractmethod
-    def gradients(self, loss_function: LossFunction, *batch: Any) -> tuple[Any, dict[str, Any]]:
+    def gradients(
+        self, loss_function: LossFunction, *batch: Any
+    ) -> tuple[Any, dict[str, Any]]:
         """Return the loss function's value and the gradient of each trainable parameter.
 
         The gradients are given by neutral name.
@@ -386,7 +406,9 @@ class AbstractOptimizer(ABC):
         """
         return {}
 
-    def refuse_wrong_state(self, state: Mapping[str, Any], owners: Container[str]) -> None:
+    def refuse_wrong_state(
+        self, state: Mapping[str, Any], owners: Container[str]
+    ) -> None:
         """Refuse a state that does not fit; see `refuse_wrong_state`."""
         slots = self.network.neutral_slots()
 
@@ -474,7 +496,9 @@ def _runs_last(hook: PostUpdateHook) -> bool:
 
 
 def refuse_wrong_state(
-    state: Mapping[str, Any], owners: Container[str], shapes: Callable[[str], StateShapes | None]
+    state: Mapping[str, Any],
+    owners: Container[str],
+    shapes: Callable[[str], StateShapes | None],
 ) -> None:
     """Refuse a state that is not one of these parameters, before anything of it is taken over.
 
@@ -497,7 +521,9 @@ def refuse_wrong_state(
     unknown = sorted(owner for owner in slots if owner not in owners)
     if unknown:
         names = ", ".join(unknown)
-        raise StateError(f"the optimizer's state names parameters that the network lacks: {names}")
+        raise StateError(
+            f"the optimizer's state names parameters that the network lacks: {names}"
+        )
     for owner, found in slots.items():
         if "step" in found:
             _refuse_no_count(f"{owner}/step", found["step"])
@@ -509,13 +535,17 @@ def refuse_wrong_state(
 def _refuse_no_count(name: str, value: Any) -> None:
     array = np.asarray(value)
     is_number = array.shape == () and array.dtype.kind in "iuf"
-    if not (is_number and np.isfinite(array) and array >= 0 and array == np.floor(array)):
+    if not (
+        is_number and np.isfinite(array) and array >= 0 and array == np.floor(array)
+    ):
         raise StateError(
             f"the optimizer's state has {name!r} {value!r:.60}, wanted a number of updates"
         )
 
 
-def _refuse_wrong_slots(owner: str, found: Mapping[str, Any], wanted: StateShapes) -> None:
+def _refuse_wrong_slots(
+    owner: str, found: Mapping[str, Any], wanted: StateShapes
+) -> None:
     missing = sorted(wanted.keys() - found.keys())
     if missing:
         names = ", ".join(f"{owner}/{slot}" for slot in missing)

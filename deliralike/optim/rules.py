@@ -62,7 +62,9 @@ class Rule:
         for field in fields(self):
             check = _CHECKS.get(str(field.type))
             if check is not None:
-                value = check(f"{type(self).__name__}: {field.name}", getattr(self, field.name))
+                value = check(
+                    f"{type(self).__name__}: {field.name}", getattr(self, field.name)
+                )
                 object.__setattr__(self, field.name, value)
 
     @property
@@ -147,7 +149,9 @@ class SGD(Rule):
         """
         super().__post_init__()
         if self.nesterov and (not self.momentum or self.dampening):
-            raise SettingError("SGD: nesterov=True needs a momentum above 0 and no dampening")
+            raise SettingError(
+                "SGD: nesterov=True needs a momentum above 0 and no dampening"
+            )
 
     def scalars(self, step: int) -> dict[str, float]:
         """Return the learning rate, and the velocity's part of the gradient."""
@@ -195,7 +199,11 @@ class Moments(Rule):
     def scalars(self, step: int) -> dict[str, float]:
         """Return the learning rate and the bias corrections."""
         first, second = self.betas
-        return {"lr": self.lr, "first": 1.0 - first**step, "scale": (1.0 - second**step) ** 0.5}
+        return {
+            "lr": self.lr,
+            "first": 1.0 - first**step,
+            "scale": (1.0 - second**step) ** 0.5,
+        }
 
     def _moved(self, g: Array, state: State) -> State:
         """Return the two means after this gradient."""
@@ -227,7 +235,11 @@ class Adam(Moments):
     def scalars(self, step: int) -> dict[str, float]:
         """Return the learning rates and the bias corrections."""
         numbers = super().scalars(step)
-        return {"lr": self.lr, "step_size": self.lr / numbers["first"], "scale": numbers["scale"]}
+        return {
+            "lr": self.lr,
+            "step_size": self.lr / numbers["first"],
+            "scale": numbers["scale"],
+        }
 
     def update(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
@@ -531,7 +543,9 @@ class Muon(Rule):
         super().__post_init__()
         if self.adjust_lr_fn not in _ADJUSTMENTS:
             wanted = " or ".join(map(repr, _ADJUSTMENTS))
-            raise SettingError(f"Muon: adjust_lr_fn={self.adjust_lr_fn!r} must be {wanted}")
+            raise SettingError(
+                f"Muon: adjust_lr_fn={self.adjust_lr_fn!r} must be {wanted}"
+            )
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -698,7 +712,9 @@ class Rprop(Rule):
         turned = _sign(g, xp) * xp.sign(state["prev"])
         smaller, larger = self.etas
         size = state["step_size"] + scalars["start"]
-        size = xp.where(turned > 0, larger * size, xp.where(turned < 0, smaller * size, size))
+        size = xp.where(
+            turned > 0, larger * size, xp.where(turned < 0, smaller * size, size)
+        )
         size = size.clip(*self.step_sizes)
         g = xp.where(turned < 0, 0.0, g)
         return p - size * _sign(g, xp), {"prev": g, "step_size": size}
@@ -937,14 +953,20 @@ def _exponent(where: str, value: Any) -> float:
 
 
 def _finite(where: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, Real)
+        or not math.isfinite(value)
+    ):
         raise SettingError(f"{where}={value!r} must be a finite number")
     return float(value)
 
 
 def _epsilons(where: str, value: Any) -> tuple[float | None, float]:
     if not isinstance(value, tuple | list) or len(value) != 2:
-        raise SettingError(f"{where}={value!r} must be two numbers, of which the first may be None")
+        raise SettingError(
+            f"{where}={value!r} must be two numbers, of which the first may be None"
+        )
     first, second = value
     if first is not None:
         first = number(first, where)

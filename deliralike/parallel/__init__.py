@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from deliralike.parallel.batches.scatter import scatter
     from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
     from deliralike.parallel.processes.topology import Nodes
-    from deliralike.parallel.replicas.callbacks import CallbackContext, call_replication_callbacks
+    from deliralike.parallel.replicas.callbacks import (
+        CallbackContext,
+        call_replication_callbacks,
+    )
     from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParameters
     from deliralike.parallel.replicas.network import ReplicatedNetwork
 else:

@@ -18,7 +18,9 @@ from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.processes.buckets import Bucket, GradientSpec, assign_buckets
 from deliralike.parallel.processes.group import ProcessGroup
 
-BUCKET = 1 << 20  # bytes: enough to hide what a message costs by itself, and little to wait for
+BUCKET = (
+    1 << 20
+)  # bytes: enough to hide what a message costs by itself, and little to wait for
 
 
 class GradientAveragingNetwork(ABC):
@@ -71,7 +73,9 @@ class GradientAveragingNetwork(ABC):
         self._bucket_of: dict[str, Bucket] = {}
         self._begun = 0  # how many buckets were sent in this round
         self._rounds = 0
-        self._stepped: dict[int, int] = {}  # the round at the latest step of each optimizer
+        self._stepped: dict[
+            int, int
+        ] = {}  # the round at the latest step of each optimizer
         self.look()
 
     # What a backend provides
@@ -128,7 +132,9 @@ class GradientAveragingNetwork(ABC):
         if bucket is None:
             return
         bucket.missing.discard(name)
-        while self._begun < len(self._buckets) and not self._buckets[self._begun].missing:
+        while (
+            self._begun < len(self._buckets) and not self._buckets[self._begun].missing
+        ):
             self._begin_next()
 
     def average(self) -> None:
@@ -141,7 +147,9 @@ class GradientAveragingNetwork(ABC):
         self._begun = 0
         for bucket in self._buckets:
             for name, mean in bucket.wait().items():
-                self.put_gradient(name, None if mean is None else self.from_host(name, mean))
+                self.put_gradient(
+                    name, None if mean is None else self.from_host(name, mean)
+                )
 
     def _begin_next(self) -> None:
         if not self._begun:
@@ -174,7 +182,10 @@ class GradientAveragingNetwork(ABC):
                 self.put_gradient(name, None)
 
     def gradients_of(
-        self, optimizer: AbstractOptimizer, loss_function: Callable[..., Any], batch: tuple
+        self,
+        optimizer: AbstractOptimizer,
+        loss_function: Callable[..., Any],
+        batch: tuple,
     ) -> Any:
         """Compute a loss function on this process's batch; the parameters keep the gradients.
 
@@ -231,4 +242,8 @@ def optimizer_over(network: AbstractNetwork, optimizer: Any) -> AbstractOptimize
 
 def _native_parameters(network: AbstractNetwork) -> set[int]:
     """Return the identities of the native parameters."""
-    return {id(slot.native) for slot in network.neutral_slots().values() if slot.is_parameter}
+    return {
+        id(slot.native)
+        for slot in network.neutral_slots().values()
+        if slot.is_parameter
+    }

@@ -35,13 +35,17 @@ class Processes:
                 too.
         """
 
-    def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> ReplicatedNetwork:
+    def replicate(
+        self, network: AbstractNetwork, settings: ReplicaSettings
+    ) -> ReplicatedNetwork:
         """Return a network as several replicas, with its weights and the random state unchanged.
 
         Raises:
             CapabilityError: The backend has no replicated networks.
         """
-        raise CapabilityError(f"backend {self.name!r} has no replicated networks: use one device")
+        raise CapabilityError(
+            f"backend {self.name!r} has no replicated networks: use one device"
+        )
 
     def join(self, timeout: float, rank_info: RankInfo | None = None) -> ProcessGroup:
         """Return the processes that the framework's own runtime connects; see `deliralike.join`.

@@ -102,7 +102,9 @@ def written(entry: Entry, call: Call) -> str:
     given = (*call.args, *call.kwargs.values())
     first, second, *_ = (*given, "", "")
     text = entry.replace("nn.", f"{NN}.")
-    return text.format(x=call.x, a=first, b=second, args=joined(given, {}), many=call.many())
+    return text.format(
+        x=call.x, a=first, b=second, args=joined(given, {}), many=call.many()
+    )
 
 
 def tuple_of(parts: Sequence[str]) -> str:

@@ -92,7 +92,11 @@ def is_dtype(_: Any) -> bool:
 def is_network_class(value: Any) -> bool:
     """Whether an object is a class of links."""
     chainer = sys.modules.get("chainer")
-    return chainer is not None and isinstance(value, type) and issubclass(value, chainer.Link)
+    return (
+        chainer is not None
+        and isinstance(value, type)
+        and issubclass(value, chainer.Link)
+    )
 
 
 def blocks(network: Any) -> list[Any]:
@@ -110,7 +114,9 @@ def members(value: Any) -> list[str]:
 def has_named_members(cls: Any) -> bool:
     """Whether networks of a class give their members by ``network["name"]``."""
     links: Any = sys.modules["chainer"]
-    return is_network_class(cls) and not issubclass(cls, (links.ChainList, links.Sequential))
+    return is_network_class(cls) and not issubclass(
+        cls, (links.ChainList, links.Sequential)
+    )
 
 
 def describe(value: Any) -> Value:
@@ -170,7 +176,11 @@ def attribute_of(owner: Any, name: str) -> str | None:
 def drawing(call: Call) -> dict[str, str]:
     """The arguments of a function that draws a mask."""
     given = _given(call, "x", "ratio")
-    return {"input": given["x"], "p": given.get("ratio", "0.5"), "training": "self.training"}
+    return {
+        "input": given["x"],
+        "p": given.get("ratio", "0.5"),
+        "training": "self.training",
+    }
 
 
 def in_numpy(call: Call) -> str:
@@ -225,19 +235,34 @@ def _linear(call: Call) -> str:
 
 
 def _convolution(
-    layer: str, *settings: str, axis: int = 1, more: tuple[str, ...] = ("dilate", "groups")
+    layer: str,
+    *settings: str,
+    axis: int = 1,
+    more: tuple[str, ...] = ("dilate", "groups"),
 ) -> Callable[[Call], str]:
     """A link of convolution, with the axis of its weight that belongs to the inputs."""
 
     def written(call: Call) -> str:
         given = _given(
-            call, "in_channels", "out_channels", "ksize", "stride", "pad", *settings, *more
+            call,
+            "in_channels",
+            "out_channels",
+            "ksize",
+            "stride",
+            "pad",
+            *settings,
+            *more,
         )
         if given.get("ksize", "None") == "None":
-            ends = {"out_channels": given["in_channels"], "ksize": given["out_channels"]}
+            ends = {
+                "out_channels": given["in_channels"],
+                "ksize": given["out_channels"],
+            }
             given = {**given, "in_channels": "None", **ends}
         if given.get("outsize", "None") != "None":
-            raise NeedsHand(f"{call.name} with outsize: give output_padding to nn.{layer}")
+            raise NeedsHand(
+                f"{call.name} with outsize: give output_padding to nn.{layer}"
+            )
         if given["in_channels"] in call.missing:
             raise NeedsHand(
                 f"{call.name}: {given['in_channels']} was None, and is found out in the run: write "
@@ -246,7 +271,9 @@ def _convolution(
         if given["in_channels"] == "None":
             groups = int(given.get("groups", "1"))
             given["in_channels"] = _found_out(
-                call, "in_channels", lambda one: one.W.shape[axis] * (groups if axis else 1)
+                call,
+                "in_channels",
+                lambda one: one.W.shape[axis] * (groups if axis else 1),
             )
         return call_of_nn(
             layer,
@@ -266,14 +293,20 @@ def _batch_norm(call: Call) -> str:
     given = _given(_with_options(call, decay="0.9", eps="2e-5"), *names)
     scales = {given.get("use_gamma", "True"), given.get("use_beta", "True")}
     if len(scales) > 1:
-        raise NeedsHand(f"{call.name} with one of gamma and beta: nn.BatchNorm has both or none")
+        raise NeedsHand(
+            f"{call.name} with one of gamma and beta: nn.BatchNorm has both or none"
+        )
     if given.get("axis", "None") != "None":
-        raise NeedsHand(f"{call.name} with axis: nn.BatchNorm keeps axis 1, the channels")
+        raise NeedsHand(
+            f"{call.name} with axis: nn.BatchNorm keeps axis 1, the channels"
+        )
     if given.get("size", "None") == "None":
         given["size"] = _found_out(call, "size", lambda one: one.avg_mean.shape[0])
     axes = {count for _, count in call.returned if count}
     if len(axes) != 1:
-        raise NeedsHand(f"{call.name}: nn.BatchNorm1d, 2d or 3d, by the axes of its input")
+        raise NeedsHand(
+            f"{call.name}: nn.BatchNorm1d, 2d or 3d, by the axes of its input"
+        )
     dims = max(axes.pop() - 2, 1)
     return call_of_nn(
         f"BatchNorm{dims}d",
@@ -290,7 +323,9 @@ def _with_options(call: Call, **defaults: str) -> Call:
     if len(options) != 1:
         return call
     args = tuple(arg for arg in call.args if not arg.startswith("**"))
-    read = {name: f'{options[0]}.get("{name}", {value})' for name, value in defaults.items()}
+    read = {
+        name: f'{options[0]}.get("{name}", {value})' for name, value in defaults.items()
+    }
     return replace(call, args=args, kwargs={**read, **call.kwargs})
 
 
@@ -304,7 +339,10 @@ def _of_new(decay: str) -> str:
 
 def _embedding(call: Call) -> str:
     given = _given(call, "in_size", "out_size", "initialW", "ignore_label")
-    sizes, ignored = (given["in_size"], given["out_size"]), given.get("ignore_label", "None")
+    sizes, ignored = (
+        (given["in_size"], given["out_size"]),
+        given.get("ignore_label", "None"),
+    )
     if ignored != "None":
         return f"IgnoringEmbedding({joined(sizes, {'ignored': ignored})})"
     return call_of_nn("Embedding", *sizes)
@@ -349,7 +387,9 @@ def _member(arg: str) -> str:
     if arg.startswith(f"{NN}.") and "(" not in arg and name in _AS_LAYERS:
         return f"{NN}.{_AS_LAYERS[name]}"
     if "(" not in arg and not arg.startswith("*"):
-        raise NeedsHand(f"{arg} as a member of a sequence: write a class with a forward")
+        raise NeedsHand(
+            f"{arg} as a member of a sequence: write a class with a forward"
+        )
     return arg
 
 
@@ -357,10 +397,11 @@ def parameter(call: Call, _: cst.BaseExpression) -> str:
     """``chainer.Parameter(initializer, shape)``."""
     given = _given(call, "initializer", "shape")
     if "shape" not in given:
-        return (
-            f"{NN}.Parameter(np.shape({given['initializer']}), np.asarray({given['initializer']}))"
-        )
-    return f"{NN}.Parameter({given['shape']}, {_start(given.get('initializer', 'None'))})"
+        values = given["initializer"]
+        return f"{NN}.Parameter(np.shape({values}), np.asarray({values}))"
+    return (
+        f"{NN}.Parameter({given['shape']}, {_start(given.get('initializer', 'None'))})"
+    )
 
 
 def _start(initializer: str) -> str:
@@ -380,7 +421,9 @@ def _start(initializer: str) -> str:
             return f"start.Constant({inside})"
         case word if word.replace(".", "").isdigit():
             return f"start.Constant({initializer})"
-    raise NeedsHand(f"a parameter that starts as {initializer}: one of deliralike.start")
+    raise NeedsHand(
+        f"a parameter that starts as {initializer}: one of deliralike.start"
+    )
 
 
 _UNLIKE = {
@@ -389,7 +432,14 @@ _UNLIKE = {
         "it keeps its state between calls: nn.LSTM and nn.GRU take it and return it",
     ),
     **dict.fromkeys(
-        ("NStepLSTM", "NStepBiLSTM", "NStepGRU", "NStepBiGRU", "StatelessLSTM", "StatelessGRU"),
+        (
+            "NStepLSTM",
+            "NStepBiLSTM",
+            "NStepGRU",
+            "NStepBiGRU",
+            "StatelessLSTM",
+            "StatelessGRU",
+        ),
         "nn.LSTM and nn.GRU take a padded batch, and name their weights as PyTorch does",
     ),
     "DepthwiseConvolution2D": "nn.Conv2d(..., groups=in_channels), whose weight has other axes",
@@ -435,8 +485,32 @@ IN_BOTH = tuple(LINKS)
 
 #: Functions of one array, which have the same name and meaning.
 _SAME = (
-    *("relu", "sigmoid", "tanh", "selu", "relu6", "exp", "expm1", "log", "log1p", "log2", "log10"),
-    *("sqrt", "rsqrt", "square", "sin", "cos", "tan", "sinh", "cosh", "floor", "ceil", "sign"),
+    *(
+        "relu",
+        "sigmoid",
+        "tanh",
+        "selu",
+        "relu6",
+        "exp",
+        "expm1",
+        "log",
+        "log1p",
+        "log2",
+        "log10",
+    ),
+    *(
+        "sqrt",
+        "rsqrt",
+        "square",
+        "sin",
+        "cos",
+        "tan",
+        "sinh",
+        "cosh",
+        "floor",
+        "ceil",
+        "sign",
+    ),
     *("maximum", "minimum", "erf", "erfc", "where", "broadcast_to"),
 )
 
@@ -468,11 +542,19 @@ def _as(name: str, arguments: str, **renamed: str) -> Callable[[Call], str]:
 
 def _max_pool(dims: int) -> Entry:
     given = "x ksize stride pad cover_all=True"
-    return _as(f"max_pool{dims}d", given, ksize="kernel_size", pad="padding", cover_all="ceil_mode")
+    return _as(
+        f"max_pool{dims}d",
+        given,
+        ksize="kernel_size",
+        pad="padding",
+        cover_all="ceil_mode",
+    )
 
 
 def _mean_pool(dims: int) -> Entry:
-    return _as(f"avg_pool{dims}d", "x ksize stride pad", ksize="kernel_size", pad="padding")
+    return _as(
+        f"avg_pool{dims}d", "x ksize stride pad", ksize="kernel_size", pad="padding"
+    )
 
 
 def _permuted(call: Call) -> str:
@@ -495,7 +577,9 @@ def _reshaped(call: Call) -> str:
 
 def _split(call: Call) -> str:
     given = _given(call, "x", "indices_or_sections", "axis", "force_tuple")
-    return call_of_nn("tensor_split", given["x"], given["indices_or_sections"], dim=given["axis"])
+    return call_of_nn(
+        "tensor_split", given["x"], given["indices_or_sections"], dim=given["axis"]
+    )
 
 
 def _product(call: Call) -> str:
@@ -514,7 +598,9 @@ def _response_norm(call: Call) -> str:
     count = given.get("n", "5")
     alpha = f"{given.get('alpha', '1e-4')} * {count}"
     k, beta = given.get("k", "2"), given.get("beta", "0.75")
-    return call_of_nn("local_response_norm", given["x"], count, alpha=alpha, beta=beta, k=k)
+    return call_of_nn(
+        "local_response_norm", given["x"], count, alpha=alpha, beta=beta, k=k
+    )
 
 
 def _resized(call: Call) -> str:
@@ -533,7 +619,11 @@ def _resized(call: Call) -> str:
 def _unpooled(call: Call) -> str:
     given = _given(call, "x", "ksize", "stride", "pad", "outsize", "cover_all")
     size = given["ksize"]
-    if given.get("stride", size) != size or given.get("pad", "0") != "0" or not size.isdigit():
+    if (
+        given.get("stride", size) != size
+        or given.get("pad", "0") != "0"
+        or not size.isdigit()
+    ):
         raise NeedsHand(f"{call.name} of windows that overlap, or are padded: by hand")
     large = call_of_nn("interpolate", given["x"], scale_factor=size, mode='"nearest"')
     if given.get("outsize", "None") != "None":
@@ -545,7 +635,9 @@ def _unpooled(call: Call) -> str:
 
 
 def _loss(call: Call) -> str:
-    given = _given(call, "x", "t", "normalize", "cache_score", "class_weight", "ignore_label")
+    given = _given(
+        call, "x", "t", "normalize", "cache_score", "class_weight", "ignore_label"
+    )
     ignored = given.get("ignore_label", "-1")
     return call_of_nn("cross_entropy", given["x"], given["t"], ignore_index=ignored)
 
@@ -558,7 +650,9 @@ FUNCTIONS: dict[str, Entry] = {
     "elu": _as("elu", "x alpha"),
     "softplus": _as("softplus", "x beta"),
     "hard_sigmoid": "nn.clip(0.2 * {a} + 0.5, 0.0, 1.0)",
-    "clipped_relu": lambda call: call_of_nn("clip", call.args[0], "0.0", (*call.args, "20.0")[1]),
+    "clipped_relu": lambda call: call_of_nn(
+        "clip", call.args[0], "0.0", (*call.args, "20.0")[1]
+    ),
     "clip": _as("clip", "x x_min x_max", x_min="min", x_max="max"),
     "softmax": _as("softmax", "x axis=1", axis="dim"),
     "log_softmax": _as("log_softmax", "x axis=1", axis="dim"),
@@ -573,7 +667,9 @@ FUNCTIONS: dict[str, Entry] = {
     "stack": _as("stack", "xs axis=0", axis="dim"),
     "hstack": _as("hstack", "xs"),
     "vstack": _as("vstack", "xs"),
-    "expand_dims": lambda call: call_of_nn("unsqueeze", *(_given(call, "x", "axis").values())),
+    "expand_dims": lambda call: call_of_nn(
+        "unsqueeze", *(_given(call, "x", "axis").values())
+    ),
     "squeeze": _as("squeeze", "x axis", axis="dim"),
     "swapaxes": "nn.swapaxes({args})",
     "tile": "nn.tile({args})",
@@ -630,7 +726,9 @@ def _link_added(call: Call) -> str:
 
 def _param_added(call: Call) -> str:
     given = _given(call, "name", "shape", "dtype", "initializer")
-    made = f"{NN}.Parameter({given['shape']}, {_start(given.get('initializer', 'None'))})"
+    made = (
+        f"{NN}.Parameter({given['shape']}, {_start(given.get('initializer', 'None'))})"
+    )
     return f"setattr({call.x}, {given['name']}, {made})"
 
 
@@ -641,7 +739,9 @@ def _persistent(call: Call) -> str:
 
 def _children(call: Call) -> str:
     if call.value is None or call.value.kind != "container":
-        raise NeedsHand("children of a chain: name them, or keep them in an nn.ModuleList")
+        raise NeedsHand(
+            "children of a chain: name them, or keep them in an nn.ModuleList"
+        )
     return call.x
 
 

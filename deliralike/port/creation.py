@@ -57,7 +57,9 @@ def find_arguments(network: Any, inputs: Any = ()) -> dict[str, Any]:
         while off and off < before:  # one argument may tell once another one is right
             before = off
             for name, values in choices.items():
-                found[name] = min(values, key=lambda value: distance({**found, name: value}))
+                found[name] = min(
+                    values, key=lambda value: distance({**found, name: value})
+                )
             off = distance(found)
     if off:
         names = ", ".join(f"{name}=..." for name in _parameters(cls))
@@ -76,7 +78,11 @@ def _candidates(network: Any, wanted: Shapes) -> tuple[dict[str, Any], dict[str,
     choices: dict[str, Any] = {}
     for name, parameter in _parameters(type(network)).items():
         attribute, default = getattr(network, name, network), parameter.default
-        if _is_plain(attribute) or backend.is_native(attribute) and attribute is not network:
+        if (
+            _is_plain(attribute)
+            or backend.is_native(attribute)
+            and attribute is not network
+        ):
             found[name] = deepcopy(attribute)  # the network that came stays as it is
         elif default is parameter.empty and sizes:
             found[name], choices[name] = sizes[0], sizes
@@ -96,7 +102,9 @@ def _parameters(cls: type) -> dict[str, inspect.Parameter]:
 def _is_plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
-    return isinstance(value, _PLAIN) or inspect.isclass(value) or inspect.isfunction(value)
+    return (
+        isinstance(value, _PLAIN) or inspect.isclass(value) or inspect.isfunction(value)
+    )
 
 
 def _distance(wanted: Shapes, found: Shapes) -> int:
@@ -144,7 +152,9 @@ class Creation:
         table: The module with the framework's names.
     """
 
-    def __init__(self, network: Any, inputs: Any, arguments: Arguments, table: Any) -> None:
+    def __init__(
+        self, network: Any, inputs: Any, arguments: Arguments, table: Any
+    ) -> None:
         self.network, self.inputs, self.table = network, inputs, table
         self.exists = table.is_network_class(type(network))
         self._found: dict[int, dict[str, Any]] = {}
@@ -168,14 +178,18 @@ class Creation:
 
     def _is_own(self, value: Any) -> bool:
         is_network = self.table.is_network_class(type(value))
-        return is_network and is_own_module(type(value).__module__, self.table.FRAMEWORK)
+        return is_network and is_own_module(
+            type(value).__module__, self.table.FRAMEWORK
+        )
 
     def __call__(self) -> Any:
         """Create the network, and those among its arguments, with their weights."""
         args, kwargs = mapped(self.arguments, self.table, self._again)
         if not self.exists:
             return self.network(*args, **kwargs)
-        return with_weights(type(self.network)(*args, **kwargs), self.network, self.inputs)
+        return with_weights(
+            type(self.network)(*args, **kwargs), self.network, self.inputs
+        )
 
     def _again(self, value: Any) -> Any:
         if not self._is_own(value):

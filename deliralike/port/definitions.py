@@ -63,7 +63,9 @@ class Definitions(cst.CSTTransformer):
         self.start_code = StartCode(program, source)
         self.path: list[str] = []
         self.functions: list[Function] = []
-        self.layers: dict[str, str] = {}  # that take the place of functions which draw masks
+        self.layers: dict[
+            str, str
+        ] = {}  # that take the place of functions which draw masks
         self.in_assignment = False
         self.idle: set[cst.Arg] = set()  # bases that take no part
         # Tables of which what the run took is written out, functions that layers stand for.
@@ -88,15 +90,21 @@ class Definitions(cst.CSTTransformer):
         if len(self.path) == 1:
             self.class_name = node.name.value
             self.start_code = StartCode(self.program, self.source, self.class_name)
-        self.idle |= {one for one in node.bases if self._is_idle(self.source.meaning(one.value))}
+        self.idle |= {
+            one for one in node.bases if self._is_idle(self.source.meaning(one.value))
+        }
 
     def visit_Arg(self, node: cst.Arg) -> bool:
         return node not in self.idle
 
-    def leave_ClassDef(self, original: cst.ClassDef, updated: cst.ClassDef) -> cst.ClassDef:
+    def leave_ClassDef(
+        self, original: cst.ClassDef, updated: cst.ClassDef
+    ) -> cst.ClassDef:
         self.path.pop()
         pairs = zip(original.bases, updated.bases, strict=True)
-        bases = [base for old, new in pairs if (base := self._base(old, new)) is not None]
+        bases = [
+            base for old, new in pairs if (base := self._base(old, new)) is not None
+        ]
         brackets = {"lpar": cst.LeftParen(), "rpar": cst.RightParen()} if bases else {}
         return updated.with_changes(
             bases=[cst.Arg(base) for base in bases],
@@ -123,7 +131,9 @@ class Definitions(cst.CSTTransformer):
     def _is_idle(self, cls: Any) -> bool:
         """Whether a base takes no part in a network of an installed package."""
         derived = vars(self.source.module).get(self.class_name)
-        is_mixed_in = self.table.is_network_class(derived) and not self.table.is_network_class(cls)
+        is_mixed_in = self.table.is_network_class(
+            derived
+        ) and not self.table.is_network_class(cls)
         if not self.source.is_installed or not is_mixed_in or not isclass(cls):
             return False
         file = getattr(sys.modules.get(cls.__module__), "__file__", "") or ""
@@ -131,7 +141,9 @@ class Definitions(cst.CSTTransformer):
         called = files[file].called.items() if file in files else ()
         for name, phases in called:
             owner, _, method = name.rpartition(".")
-            takes_part = not method.startswith("_") or method == "__init__" or FORWARD in phases
+            takes_part = (
+                not method.startswith("_") or method == "__init__" or FORWARD in phases
+            )
             if owner == cls.__qualname__ and takes_part:
                 return False
         return True
@@ -139,7 +151,10 @@ class Definitions(cst.CSTTransformer):
     def _with_layers(self, body: Any, node: cst.ClassDef) -> Any:
         """Create layers that draw masks, at the end of ``__init__``."""
         layers, self.layers = self.layers, {}
-        lines = [cst.parse_statement(f"self.{name} = {made}") for made, name in layers.items()]
+        lines = [
+            cst.parse_statement(f"self.{name} = {made}")
+            for made, name in layers.items()
+        ]
         statements = list(body.body) or [_PASS]
         if not lines:
             return body.with_changes(body=statements)
@@ -148,7 +163,9 @@ class Definitions(cst.CSTTransformer):
                 longer = one.body.with_changes(body=[*one.body.body, *lines])
                 statements[at] = one.with_changes(body=longer)
                 return body.with_changes(body=statements)
-        self.program.needs_hand(self.where(node), "a layer for dropout, made in __init__")
+        self.program.needs_hand(
+            self.where(node), "a layer for dropout, made in __init__"
+        )
         return body
 
     def layer_for(self, name: str, layer: str, given: Mapping[str, str]) -> str:
@@ -166,7 +183,9 @@ class Definitions(cst.CSTTransformer):
             )
         made = f"{NN}.{layer}({given['p']})"
         number = len(self.layers) + 1
-        attribute = self.layers.setdefault(made, f"{name}_layer{number if number > 1 else ''}")
+        attribute = self.layers.setdefault(
+            made, f"{name}_layer{number if number > 1 else ''}"
+        )
         return f"self.{attribute}({given['input']})"
 
     def by_instance(self, what: str, values: Sequence[tuple[Any, Any]]) -> str:
@@ -180,7 +199,11 @@ class Definitions(cst.CSTTransformer):
         if len(found) == 1:
             return str(found.pop())
         is_unclear = len({id(layer) for layer, _ in values}) < len(values)
-        if not found or is_unclear or self.functions[-1].path != f"{self.class_name}.__init__":
+        if (
+            not found
+            or is_unclear
+            or self.functions[-1].path != f"{self.class_name}.__init__"
+        ):
             sizes = ", ".join(sorted(map(str, found))) or "never"
             raise NeedsHand(f"{what} is found out when it runs ({sizes}): write it out")
         return self.program.add_size(self.source, self.class_name, what, values)
@@ -212,8 +235,16 @@ class Definitions(cst.CSTTransformer):
         if self._is_left_out(node, path):
             self.functions.append(Function(path, False, [], is_left_out=True))
             return False
-        params = (*node.params.posonly_params, *node.params.params, *node.params.kwonly_params)
-        arrays = [one.name.value for one in params if self.observed.is_array(path, one.name.value)]
+        params = (
+            *node.params.posonly_params,
+            *node.params.params,
+            *node.params.kwonly_params,
+        )
+        arrays = [
+            one.name.value
+            for one in params
+            if self.observed.is_array(path, one.name.value)
+        ]
         phases = self.observed.phases(path)
         if self.functions:
             arrays += self.functions[-1].arrays
@@ -237,14 +268,20 @@ class Definitions(cst.CSTTransformer):
         function = self.functions.pop()
         self.path.pop()
         if function.is_left_out:
-            self.program.leave_out(self.source, original, f"{function.path} was not called")
+            self.program.leave_out(
+                self.source, original, f"{function.path} was not called"
+            )
             return cst.RemoveFromParent()
         if not updated.body.body:
             updated = begun(updated, "pass")
         for argument, word, made in function.defaults:
-            updated = begun(updated, f"if {argument} == {word}:\n    {argument} = {made}\n")
+            updated = begun(
+                updated, f"if {argument} == {word}:\n    {argument} = {made}\n"
+            )
         decorators = self._decorators(original.decorators, updated.decorators)
-        renamed = cst.Name(self.table.RENAMED.get(original.name.value, original.name.value))
+        renamed = cst.Name(
+            self.table.RENAMED.get(original.name.value, original.name.value)
+        )
         name = renamed if len(self.path) == 1 and not self.functions else updated.name
         params = updated.params
         if function.path == f"{self.class_name}.__init__":
@@ -302,13 +339,23 @@ class Definitions(cst.CSTTransformer):
         )
 
     def _was_passed_over(self, block: cst.IndentedBlock) -> bool:
-        if id(block) not in self.branches or not self.functions or not self.source.is_installed:
+        if (
+            id(block) not in self.branches
+            or not self.functions
+            or not self.source.is_installed
+        ):
             return False
-        return (self.source.begin(block.body[0])[0],) not in self.observed.facts["branches"]
+        return (self.source.begin(block.body[0])[0],) not in self.observed.facts[
+            "branches"
+        ]
 
     def leave_Param(self, original: cst.Param, updated: cst.Param) -> cst.Param:
         """A default that only the backend knows is a word; a type of numbers is not needed."""
-        if updated.annotation is None and original.annotation is not None and updated.default:
+        if (
+            updated.annotation is None
+            and original.annotation is not None
+            and updated.default
+        ):
             updated = updated.with_changes(equal=EQUAL)
         if original.default is not None and self.table.is_dtype(
             self.source.meaning(original.default)
@@ -327,7 +374,9 @@ class Definitions(cst.CSTTransformer):
     def visit_Annotation(self, node: cst.Annotation) -> bool:
         return False
 
-    def leave_Annotation(self, original: cst.Annotation, updated: cst.Annotation) -> Any:
+    def leave_Annotation(
+        self, original: cst.Annotation, updated: cst.Annotation
+    ) -> Any:
         """Types of Python alone stay."""
         if self.in_assignment or _is_of_python(original):
             return updated
@@ -346,9 +395,13 @@ class Definitions(cst.CSTTransformer):
         cls = vars(self.source.module).get(self.class_name)
         if not self.functions and hasattr(cls, "__match_args__"):
             if not _is_of_python(original.annotation):
-                updated = updated.with_changes(annotation=cst.Annotation(cst.Name("object")))
+                updated = updated.with_changes(
+                    annotation=cst.Annotation(cst.Name("object"))
+                )
             if updated.value is not None and NN in code(updated.value):
-                self.program.specialise(self.where(original), "a default that only a backend has")
+                self.program.specialise(
+                    self.where(original), "a default that only a backend has"
+                )
                 updated = updated.with_changes(value=cst.Name("None"))
             return updated
         if updated.value is None:

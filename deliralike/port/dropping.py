@@ -46,5 +46,7 @@ def arguments_of_drop(
     given = {name: repr(one.default) for name, one in parameters.items()}
     given |= dict(zip(parameters, args, strict=False)) | dict(kwargs)
     x, rate = list(parameters)[:2]
-    training = given.get("training", "self.training")  # else it is called in training alone
+    training = given.get(
+        "training", "self.training"
+    )  # else it is called in training alone
     return {"input": given[x], "p": given[rate], "training": training}

@@ -18,7 +18,9 @@ def uses_vocabulary(node: cst.CSTNode, needing: Collection[str]) -> bool:
     return finder.count > 0
 
 
-def finished(node: cst.CSTNode, needing: Collection[str], constants: Collection[str]) -> Any:
+def finished(
+    node: cst.CSTNode, needing: Collection[str], constants: Collection[str]
+) -> Any:
     """A definition in which ``nn`` is what its functions have.
 
     Args:
@@ -26,7 +28,9 @@ def finished(node: cst.CSTNode, needing: Collection[str], constants: Collection[
         constants: Those among them that were no functions, and are called for their value.
     """
     finisher = _Finisher(needing, constants)
-    if not isinstance(node, (cst.ClassDef, cst.FunctionDef)) and uses_vocabulary(node, needing):
+    if not isinstance(node, (cst.ClassDef, cst.FunctionDef)) and uses_vocabulary(
+        node, needing
+    ):
         return _as_function(node, finisher)
     return node.visit(finisher)
 
@@ -58,12 +62,16 @@ class _Finisher(cst.CSTTransformer):
         self.depth = 0
         self.classes: list[str] = []
         self.inline = False
-        self.defaults: list[tuple[str, str]] = []  # functions that are defaults of arguments
+        self.defaults: list[
+            tuple[str, str]
+        ] = []  # functions that are defaults of arguments
 
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
         self.classes.append(node.name.value)
 
-    def leave_ClassDef(self, original: cst.ClassDef, updated: cst.ClassDef) -> cst.ClassDef:
+    def leave_ClassDef(
+        self, original: cst.ClassDef, updated: cst.ClassDef
+    ) -> cst.ClassDef:
         self.classes.pop()
         has_start = any(m.matches(one, _START) for one in original.body.body)
         if original.name.value not in self.needing or has_start:
@@ -78,7 +86,9 @@ class _Finisher(cst.CSTTransformer):
         if self.depth == 1:
             finder = _Finder(self.needing)
             node.visit(finder)
-            is_method = self._kind(node) == "method" and not self._starts_plain_class(node)
+            is_method = self._kind(node) == "method" and not self._starts_plain_class(
+                node
+            )
             self.inline = finder.count == 1 and is_method
 
     def _starts_plain_class(self, node: cst.FunctionDef) -> bool:
@@ -128,7 +138,9 @@ class _Finisher(cst.CSTTransformer):
         self.defaults.append((original.name.value, default))
         return updated.with_changes(default=cst.SimpleString(f'"{default}"'))
 
-    def leave_Attribute(self, original: cst.Attribute, updated: cst.Attribute) -> cst.Attribute:
+    def leave_Attribute(
+        self, original: cst.Attribute, updated: cst.Attribute
+    ) -> cst.Attribute:
         return updated.with_changes(attr=original.attr)
 
     def _vocabulary(self) -> str:
@@ -140,7 +152,9 @@ class _Finisher(cst.CSTTransformer):
         name = code(original.value)
         if name not in self.needing or name in self.constants:
             return updated
-        return updated.with_changes(value=cst.parse_expression(f"({self._handed_on(name)})"))
+        return updated.with_changes(
+            value=cst.parse_expression(f"({self._handed_on(name)})")
+        )
 
     def _handed_on(self, name: str) -> str:
         return f"lambda *args, **kwargs: {name}({self._vocabulary()}, *args, **kwargs)"
@@ -163,7 +177,9 @@ def static_methods(node: cst.CSTNode, needing: Collection[str]) -> set[str]:
     return {
         f".{one.name.value}"
         for one in node.body.body
-        if isinstance(one, cst.FunctionDef) and _is_static(one) and uses_vocabulary(one, needing)
+        if isinstance(one, cst.FunctionDef)
+        and _is_static(one)
+        and uses_vocabulary(one, needing)
     }
 
 

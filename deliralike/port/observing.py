@@ -57,7 +57,9 @@ def collection(value: Any, describe: Callable[[Any], Value]) -> Value:
         return Value("none")
     parts = value.values() if isinstance(value, dict) else value
     is_sequence = isinstance(value, (list, tuple))
-    if (is_sequence or isinstance(value, dict)) and any(describe(one).is_array for one in parts):
+    if (is_sequence or isinstance(value, dict)) and any(
+        describe(one).is_array for one in parts
+    ):
         return Value("arrays")
     return Value("sequence" if is_sequence else "other")
 
@@ -132,7 +134,9 @@ class Observed:
 
     called: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     facts: dict[str, dict[Any, set[Value]]] = field(default_factory=lambda: _table(set))
-    objects: dict[str, dict[Place, list[Any]]] = field(default_factory=lambda: _table(list))
+    objects: dict[str, dict[Place, list[Any]]] = field(
+        default_factory=lambda: _table(list)
+    )
 
     def one(self, what: str, place: Any) -> Value | None:
         """What is known of the value at a place, or None."""
@@ -216,7 +220,9 @@ class Observation:
         self.is_own = is_own
         self.table = table
         self.files: dict[str, Observed] = defaultdict(Observed)
-        self.created: dict[int, dict[str, Any]] = {}  # arguments of __init__, by the object's id
+        self.created: dict[
+            int, dict[str, Any]
+        ] = {}  # arguments of __init__, by the object's id
         self.axes: dict[int, int] = {}  # of the inputs of networks, by their identities
         self._codes: dict[CodeType, set[str]] = defaultdict(set)
 
@@ -258,11 +264,14 @@ class Observation:
         """Let the functions that were called tell their values in a block."""
         changed: list[tuple[FunctionType, CodeType]] = []
         telling = {
-            file: _telling(file, observed, self.table) for file, observed in self.files.items()
+            file: _telling(file, observed, self.table)
+            for file, observed in self.files.items()
         }
         for function in _functions(self.files):
             code = function.__code__
-            codes = telling[code.co_filename].codes if code.co_filename in telling else {}
+            codes = (
+                telling[code.co_filename].codes if code.co_filename in telling else {}
+            )
             new = codes.get((code.co_qualname, code.co_firstlineno))
             if code in self._codes and new is not None:
                 changed.append((function, code))
@@ -281,8 +290,12 @@ class Observation:
 def _functions(files: Collection[str]) -> list[FunctionType]:
     """The functions and methods of modules with these files, also those within decorators."""
     found: dict[int, FunctionType] = {}
-    modules = [one for one in sys.modules.values() if getattr(one, "__file__", None) in files]
-    waiting: list[Any] = [value for module in modules for value in list(vars(module).values())]
+    modules = [
+        one for one in sys.modules.values() if getattr(one, "__file__", None) in files
+    ]
+    waiting: list[Any] = [
+        value for module in modules for value in list(vars(module).values())
+    ]
     seen: set[int] = set()
     while waiting:
         value = waiting.pop()
@@ -290,11 +303,15 @@ def _functions(files: Collection[str]) -> list[FunctionType]:
             continue
         seen.add(id(value))
         if isinstance(value, type):
-            is_own = getattr(sys.modules.get(value.__module__), "__file__", None) in files
+            is_own = (
+                getattr(sys.modules.get(value.__module__), "__file__", None) in files
+            )
             waiting += vars(value).values() if is_own else ()
         elif isinstance(value, FunctionType):
             found[id(value)] = value
-            waiting += [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]
+            waiting += [
+                cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)
+            ]
         elif isinstance(value, property):
             waiting += [value.fget, value.fset]
         elif isinstance(value, (staticmethod, classmethod)):
@@ -338,7 +355,9 @@ def _telling(file: str, observed: Observed, table: Any) -> _Telling:
         observed.objects["chosen"][key].append(choice)
         return value
 
-    return _Telling({(one.co_qualname, one.co_firstlineno): one for one in _codes(code)}, tell)
+    return _Telling(
+        {(one.co_qualname, one.co_firstlineno): one for one in _codes(code)}, tell
+    )
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -360,14 +379,18 @@ class _Tellers(ast.NodeTransformer):
         self.path: list[str] = []
 
     def _tell(self, what: str, key: Any, value: ast.expr) -> ast.expr:
-        teller = ast.Subscript(ast.Name(_TELL, ast.Load()), ast.Constant(self.file), ast.Load())
+        teller = ast.Subscript(
+            ast.Name(_TELL, ast.Load()), ast.Constant(self.file), ast.Load()
+        )
         key_tuple = ast.Tuple([ast.Constant(part) for part in key], ast.Load())
         call = ast.Call(teller, [ast.Constant(what), key_tuple, value], [])
         return ast.copy_location(call, value)
 
     def _telling(self, what: str, key: Any, value: ast.expr, at: ast.stmt) -> ast.stmt:
         """A statement that tells of a value."""
-        return ast.copy_location(ast.Expr(self._tell(what, key, ast.copy_location(value, at))), at)
+        return ast.copy_location(
+            ast.Expr(self._tell(what, key, ast.copy_location(value, at))), at
+        )
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         end = _end(node)
@@ -421,7 +444,9 @@ class _Tellers(ast.NodeTransformer):
         begins = [(block[0].lineno,) for block in (node.body, node.orelse) if block]
         self.generic_visit(node)
         for block, begin in zip((node.body, node.orelse), begins, strict=False):
-            block.insert(0, self._telling("branches", begin, ast.Constant(None), block[0]))
+            block.insert(
+                0, self._telling("branches", begin, ast.Constant(None), block[0])
+            )
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
@@ -430,7 +455,9 @@ class _Tellers(ast.NodeTransformer):
         path = ".".join(self.path)
         first = node.body[0]
         told = [
-            self._telling("arguments", (path, one.arg), ast.Name(one.arg, ast.Load()), first)
+            self._telling(
+                "arguments", (path, one.arg), ast.Name(one.arg, ast.Load()), first
+            )
             for one in given
         ]
         decorators, node.decorator_list = node.decorator_list, []

@@ -20,7 +20,10 @@ def framework_of(network: Any, arguments: Mapping[str, Any]) -> str | None:
     if inspect.isfunction(network):
         try:
             network = type(network(**arguments))
-        except (TypeError, UnboundNetwork):  # written once, or it takes what the backend gives
+        except (
+            TypeError,
+            UnboundNetwork,
+        ):  # written once, or it takes what the backend gives
             return None
     tables = (table for table in TABLES if table.is_network_class(network))
     return next((table.FRAMEWORK[0] for table in tables), None)

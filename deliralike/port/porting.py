@@ -63,7 +63,10 @@ class Port:
         if self._module is None:
             name = f"deliralike_port_{next(_numbers)}"
             module = sys.modules[name] = types.ModuleType(name)
-            exec(compile(self.source, f"<port of {self.class_name}>", "exec"), vars(module))
+            exec(
+                compile(self.source, f"<port of {self.class_name}>", "exec"),
+                vars(module),
+            )
             self._module = module
         return self._module
 
@@ -118,7 +121,9 @@ class Port:
         name = self._program.table.name_of(value)
         return getattr(nn, name) if name is not None and hasattr(nn, name) else value
 
-    def prove(self, backend: str, levels: Sequence[str] = ("L0", "L1", "L3", "L7")) -> Proof:
+    def prove(
+        self, backend: str, levels: Sequence[str] = ("L0", "L1", "L3", "L7")
+    ) -> Proof:
         """Compare the port on a backend with the original, on its inputs, in float64.
 
         Names, outputs, the gradients of all parameters and of the inputs, and running statistics
@@ -189,7 +194,9 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
     name = program.need(type(reference))
     arguments = program.arguments_of(reference)
     _need_all(program, arguments)
-    source = program.text(f"{name}, written once: a port of {type(reference).__module__}.")
+    source = program.text(
+        f"{name}, written once: a port of {type(reference).__module__}."
+    )
     return Port(
         source,
         name,
@@ -220,7 +227,9 @@ def _table_of(network: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 def _check(cls: type, table: Any) -> None:
     module = cls.__module__
     if module.partition(".")[0] in table.FRAMEWORK:
-        raise SettingError(f"port: {cls.__name__} is {table.TITLE}'s own: self.nn.{cls.__name__}")
+        raise SettingError(
+            f"port: {cls.__name__} is {table.TITLE}'s own: self.nn.{cls.__name__}"
+        )
     if cls.__qualname__.partition(".")[0] not in vars(sys.modules.get(module, object)):
         raise SettingError(
             f"port: {cls.__name__} cannot be found in the module {module!r}, where its source "

@@ -80,7 +80,10 @@ class Program:
     def parameter_of(self, cls: Any) -> str | None:
         """The name of a parameter that each block of a class has, if there is one."""
         names = [self.table.parameters(one) for one in self.blocks if type(one) is cls]
-        return next((name for name in chain(*names[:1]) if all(name in one for one in names)), None)
+        return next(
+            (name for name in chain(*names[:1]) if all(name in one for one in names)),
+            None,
+        )
 
     def layer_of(self, function: Any) -> str | None:
         """The layer of `nn` that drops what a function of one's own does, or None."""
@@ -117,7 +120,11 @@ class Program:
 
     def has(self, name: str) -> bool:
         """Whether `nn` has a layer or function of this name."""
-        return hasattr(Functions, name) or hasattr(Primitives, name) or name in layer_classes()
+        return (
+            hasattr(Functions, name)
+            or hasattr(Primitives, name)
+            or name in layer_classes()
+        )
 
     def source(self, module: str) -> Source:
         """The source of a module."""
@@ -136,7 +143,9 @@ class Program:
         if self.table.name_of(type(network)) == "Sequential":
             return tuple(network), {}
         created = self.observation.created
-        given = created[id(network)] if id(network) in created else find_arguments(network)
+        given = (
+            created[id(network)] if id(network) in created else find_arguments(network)
+        )
         defaults = inspect.signature(type(network).__init__).parameters
         named = {
             name: value
@@ -163,14 +172,18 @@ class Program:
             source = self.source(module)
             statement = source.statements.get(name)
             if statement is None:
-                self.needs_hand(source.file, f"{name} is not defined by a statement of the module")
+                self.needs_hand(
+                    source.file, f"{name} is not defined by a statement of the module"
+                )
                 return called
             value = source.computed(name)
             if value is not None:
                 self._put(where, cst.parse_statement(f"{called} = {value}"))
             else:
                 in_numpy = self.makes_constants(vars(source.module).get(name))
-                self._put(where, statement.visit(Rewriter(self, source, in_numpy=in_numpy)))
+                self._put(
+                    where, statement.visit(Rewriter(self, source, in_numpy=in_numpy))
+                )
         return self.names[where]
 
     def need_in_numpy(self, function: Any) -> str:
@@ -187,7 +200,9 @@ class Program:
             return called
         if where not in self.names:
             self.names[where] = self._free(f"{name}_np")
-            node: Any = source.statements[name].visit(Rewriter(self, source, in_numpy=True))
+            node: Any = source.statements[name].visit(
+                Rewriter(self, source, in_numpy=True)
+            )
             if code(node) == self.codes[module, name]:
                 self.names[where] = called
             else:
@@ -306,7 +321,9 @@ class Program:
         parts = list(self.layer_sources.values())
         for where in self._sorted():
             node = self.finished[where]
-            parts.append(code(node.with_changes(leading_lines=_comments(node))).strip("\n"))
+            parts.append(
+                code(node.with_changes(leading_lines=_comments(node))).strip("\n")
+            )
         body = "\n\n\n".join(parts)
         nodes = list(ast.walk(ast.parse(body)))
         names = {node.id for node in nodes if isinstance(node, ast.Name)}
@@ -337,7 +354,9 @@ class Program:
             source = self.source(module)
             statement = source.statements[name]
             first, last = source.begin(statement)[0], source.end(statement)[0]
-            for number, line in enumerate(source.text.splitlines()[first - 1 : last], first):
+            for number, line in enumerate(
+                source.text.splitlines()[first - 1 : last], first
+            ):
                 if text in line:
                     found.append(f"{source.file}:{number}")
         return found
@@ -346,11 +365,19 @@ class Program:
         """For each definition its name, its lines, and how many of these are other ones."""
         found = []
         for where, node in self.finished.items():
-            before = code(self.source(where[0]).statements[where[1]]).strip().splitlines()
+            before = (
+                code(self.source(where[0]).statements[where[1]]).strip().splitlines()
+            )
             after = code(node).strip().splitlines()
-            same = SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
+            same = SequenceMatcher(
+                None, before, after, autojunk=False
+            ).get_matching_blocks()
             found.append(
-                (self.names[where], len(after), len(after) - sum(one.size for one in same))
+                (
+                    self.names[where],
+                    len(after),
+                    len(after) - sum(one.size for one in same),
+                )
             )
         return found
 
@@ -364,7 +391,10 @@ class Program:
             for where, node in self.nodes.items()
             if self.names[where] in needing and not isinstance(node, functions)
         }
-        return {where: finished(node, needing, constants) for where, node in self.nodes.items()}
+        return {
+            where: finished(node, needing, constants)
+            for where, node in self.nodes.items()
+        }
 
     def _needing(self) -> frozenset[str]:
         """The functions and constants that take the functions of the backend, called ``nn``."""
@@ -384,7 +414,9 @@ class Program:
     def _is_network(self, where: Where) -> bool:
         """Whether it is a class of networks, or mixed into one, which has the functions itself."""
         cls = vars(sys.modules[where[0]]).get(where[1])
-        is_mixed_in = inspect.isclass(cls) and any(isinstance(one, cls) for one in self.blocks)
+        is_mixed_in = inspect.isclass(cls) and any(
+            isinstance(one, cls) for one in self.blocks
+        )
         return is_mixed_in or self.table.is_network_class(cls)
 
     def _sorted(self) -> Iterator[Where]:
@@ -419,7 +451,11 @@ def layer_classes() -> dict[str, type]:
     for info in pkgutil.iter_modules(layers.__path__):
         module = importlib.import_module(f"{layers.__name__}.{info.name}")
         for name, value in vars(module).items():
-            if inspect.isclass(value) and issubclass(value, Network) and value is not Network:
+            if (
+                inspect.isclass(value)
+                and issubclass(value, Network)
+                and value is not Network
+            ):
                 found[name] = value
     return found
 
@@ -440,7 +476,11 @@ def _undefined(nodes: Sequence[ast.AST], imported: set[str]) -> list[str]:
             bound.add((node.asname or node.name).partition(".")[0])
     owners = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
     chains = (node for node in nodes if id(node) not in owners)
-    named = (ast.unparse(node) for node in chains if isinstance(node, (ast.Attribute, ast.Name)))
+    named = (
+        ast.unparse(node)
+        for node in chains
+        if isinstance(node, (ast.Attribute, ast.Name))
+    )
     found = (name for name in named if name.replace(".", "").isidentifier())
     return sorted({name for name in found if name.partition(".")[0] not in bound})
 
@@ -476,7 +516,12 @@ def _needed_at_once(node: cst.CSTNode) -> list[str]:
                 parts.append(one)
     else:
         parts = [tree]
-    names = [child.id for part in parts for child in ast.walk(part) if isinstance(child, ast.Name)]
+    names = [
+        child.id
+        for part in parts
+        for child in ast.walk(part)
+        if isinstance(child, ast.Name)
+    ]
     return list(dict.fromkeys(names))
 
 

@@ -144,7 +144,11 @@ def is_dtype(value: Any) -> bool:
 def is_network_class(value: Any) -> bool:
     """Whether an object is a class of modules."""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, type) and issubclass(value, torch.nn.Module)
+    return (
+        torch is not None
+        and isinstance(value, type)
+        and issubclass(value, torch.nn.Module)
+    )
 
 
 def blocks(network: Any) -> list[Any]:
@@ -154,7 +158,9 @@ def blocks(network: Any) -> list[Any]:
 
 def parameters(block: Any) -> list[str]:
     """The names of a module's parameters, its own first."""
-    return sorted((name for name, _ in block.named_parameters()), key=lambda name: name.count("."))
+    return sorted(
+        (name for name, _ in block.named_parameters()), key=lambda name: name.count(".")
+    )
 
 
 def unsaved(block: Any) -> dict[str, Any]:
@@ -174,7 +180,9 @@ def attribute_of(_owner: Any, _name: str) -> None:
 
 def drawing(call: Call) -> dict[str, str]:
     """The arguments of a function that draws a mask."""
-    return {"training": "True", "p": "0.5"} | call.bound("input", "p", "training", "inplace")
+    return {"training": "True", "p": "0.5"} | call.bound(
+        "input", "p", "training", "inplace"
+    )
 
 
 def members(value: Any) -> list[str]:
@@ -243,7 +251,9 @@ def _expand(call: Call) -> str:
     if call.is_sequence():
         if not call.args[0].startswith("("):
             return call_of_nn("broadcast_to", call.x, call.args[0])
-        sizes = [part.strip() for part in call.args[0].strip("()").split(",") if part.strip()]
+        sizes = [
+            part.strip() for part in call.args[0].strip("()").split(",") if part.strip()
+        ]
     if call.value is None or any(size.startswith("*") for size in sizes):
         raise NeedsHand("expand: write nn.broadcast_to(x, shape) with all sizes")
     added = len(sizes) - call.value.ndim
@@ -273,7 +283,13 @@ def _to(call: Call) -> str:
 
 
 # Types that are no floating numbers, by their names in the framework.
-_WHOLE = {"long": "int64", "int64": "int64", "int": "int64", "int32": "int64", "bool": "bool"}
+_WHOLE = {
+    "long": "int64",
+    "int64": "int64",
+    "int": "int64",
+    "int32": "int64",
+    "bool": "bool",
+}
 
 
 def _created(call: Call) -> str:
@@ -316,7 +332,9 @@ def _drop_path(call: Call, p: str, setting: str, usual: str) -> str:
     """A layer that drops the branches of samples, where its other setting is the usual one."""
     given = call.bound(p, setting)
     if given.get(setting, usual).replace("'", '"') != usual:
-        raise NeedsHand(f"{call.name} with {setting}={given[setting]}: nn.DropPath has {usual}")
+        raise NeedsHand(
+            f"{call.name} with {setting}={given[setting]}: nn.DropPath has {usual}"
+        )
     return call_of_nn("DropPath", given.get(p, "0.0"))
 
 
@@ -379,7 +397,9 @@ def _batch_norm(call: Call) -> str:
     given = call.bound(*names, "training", "momentum", "eps")
     if all(f"self.{name}" in given.get(name, "") for name in names[1:]):
         return f"super().forward({given['input']})"
-    raise NeedsHand("batch_norm: a layer, nn.BatchNorm2d, keeps and updates its statistics")
+    raise NeedsHand(
+        "batch_norm: a layer, nn.BatchNorm2d, keeps and updates its statistics"
+    )
 
 
 FUNCTIONS: dict[str, Entry] = {
@@ -412,7 +432,9 @@ FUNCTIONS: dict[str, Entry] = {
     "modules._triple": _pair(3),
     "modules._single": _pair(1),
     "linalg.norm": lambda call: plain(call.called("norm")),
-    "timm.DropPath": lambda call: _drop_path(call, "drop_prob", "scale_by_keep", "True"),
+    "timm.DropPath": lambda call: _drop_path(
+        call, "drop_prob", "scale_by_keep", "True"
+    ),
     "torchvision.StochasticDepth": lambda call: _drop_path(call, "p", "mode", '"row"'),
 }
 METHODS: dict[str, Entry] = {
@@ -488,7 +510,9 @@ def _np_dtype(call: Call) -> str:
 
 def _np_range(call: Call) -> str:
     names = {"start": "start", "end": "stop", "step": "step"}
-    kwargs = {names[name]: value for name, value in call.kwargs.items() if name in names}
+    kwargs = {
+        names[name]: value for name, value in call.kwargs.items() if name in names
+    }
     if _np_dtype(call) == "float" and not any("." in value for value in call.args):
         kwargs["dtype"] = "float"
     return f"np.arange({joined(call.args, kwargs)})"
@@ -509,7 +533,9 @@ def _np_meshgrid(call: Call) -> str:
 
 def _np_flat(x: str, start: str = "0", end: str = "-1") -> str:
     if end != "-1":
-        raise NeedsHand("flatten that leaves the last axes while the network is created: reshape")
+        raise NeedsHand(
+            "flatten that leaves the last axes while the network is created: reshape"
+        )
     if start == "0":
         return f"{x}.reshape(-1)"
     if start == "1" and not x.isidentifier():  # which is to be computed once
@@ -520,7 +546,9 @@ def _np_flat(x: str, start: str = "0", end: str = "-1") -> str:
 def _np_axis(name: str) -> Callable[[Call], str]:
     def written(call: Call) -> str:
         args = list(call.args)
-        axis = call.kwargs.get("dim", args.pop() if len(args) > (0 if call.x else 1) else "0")
+        axis = call.kwargs.get(
+            "dim", args.pop() if len(args) > (0 if call.x else 1) else "0"
+        )
         return f"np.{name}({call.x or args[0]}, {axis})"
 
     return written
@@ -549,7 +577,9 @@ NUMPY_FUNCTIONS: dict[str, Entry] = {
     "concat": _np_axis("concatenate"),
     "stack": _np_axis("stack"),
     "unsqueeze": _np_axis("expand_dims"),
-    "flatten": lambda call: _np_flat(call.args[0], *call.args[1:], *call.kwargs.values()),
+    "flatten": lambda call: _np_flat(
+        call.args[0], *call.args[1:], *call.kwargs.values()
+    ),
     "randn": "np.random.standard_normal({many})",
     "rand": "np.random.random({many})",
     "tensor": _np_array,
@@ -573,7 +603,9 @@ def in_numpy(call: Call) -> str:
     if call.name.startswith("utils."):
         raise NeedsHand(f"there is no {call.name.removeprefix('utils.')} in nn")
     if not hasattr(np, call.name):
-        raise NeedsHand(f"{call.name} while the network is created: compute it with NumPy")
+        raise NeedsHand(
+            f"{call.name} while the network is created: compute it with NumPy"
+        )
     return _np(call.name)(call)
 
 
@@ -655,7 +687,9 @@ def _scaled(value: Any) -> str | None:
         if made is None:
             continue
         if made != "start.ZEROS":
-            made = f"start.{'Normal' if 'Normal' in made else 'Constant'}({code(factor)})"
+            made = (
+                f"start.{'Normal' if 'Normal' in made else 'Constant'}({code(factor)})"
+            )
         return f"{NN}.Parameter({code(array.args[0].value)}, {made})"
     return None
 
@@ -683,7 +717,9 @@ def _filled(value: Any) -> str | None:
         case "uniform_", (low, high) if low == f"-{high}":
             made = f"start.Uniform({high})"
         case _:
-            raise NeedsHand(f"{method}: give a distribution of deliralike.start as the start value")
+            raise NeedsHand(
+                f"{method}: give a distribution of deliralike.start as the start value"
+            )
     return f"{NN}.Parameter({code(array.args[0].value)}, {made})"
 
 

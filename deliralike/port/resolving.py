@@ -173,7 +173,9 @@ def _absolute(module: ModuleType, level: int, name: str) -> str:
 def _within(statements: Sequence[cst.CSTNode]) -> Iterator[cst.CSTNode]:
     """The statements within other ones that are no definitions."""
     for statement in statements:
-        if isinstance(statement, (cst.If, cst.Else, cst.Try, cst.ExceptHandler, cst.With)):
+        if isinstance(
+            statement, (cst.If, cst.Else, cst.Try, cst.ExceptHandler, cst.With)
+        ):
             parts = [*statement.children]
             blocks = [part for part in parts if isinstance(part, cst.IndentedBlock)]
             for block in blocks:
@@ -241,7 +243,11 @@ def names_of_objects(
         loaded = sys.modules.get(module)
         for name, value in vars(loaded).items() if loaded else ():
             is_public = not name.startswith("_") or prefix + name in private
-            if is_public and not isinstance(value, ModuleType) and not _is_pythons(value):
+            if (
+                is_public
+                and not isinstance(value, ModuleType)
+                and not _is_pythons(value)
+            ):
                 known.setdefault(id(value), (value, prefix + name))
 
     def name_of(value: Any) -> str | None:

@@ -64,7 +64,9 @@ class Rewriter(Definitions):
         value = self.observed.one("values", self.source.end(original))
         why = self.table.UNLIKE_ATTRIBUTES.get(original.attr.value)
         if why is not None and value is not None and value.kind == "network":
-            self.program.needs_hand(self.where(original), f"{original.attr.value}: {why}")
+            self.program.needs_hand(
+                self.where(original), f"{original.attr.value}: {why}"
+            )
         entry = self.table.ATTRIBUTES.get(original.attr.value)
         if value is None or not value.is_array or entry is None:
             return updated
@@ -81,13 +83,21 @@ class Rewriter(Definitions):
         except NeedsHand as reason:
             self.program.needs_hand(f"{self.source.file}", f"{name}: {reason}")
             return None
-        return self._parsed(f"(None if {text} is None else {made})" if None in kept else made)
+        return self._parsed(
+            f"(None if {text} is None else {made})" if None in kept else made
+        )
 
     def _known_attribute(self, original: cst.Attribute) -> str | None:
         owner = self.source.meaning(original.value)
-        return None if owner is MISSING else self.table.attribute_of(owner, original.attr.value)
+        return (
+            None
+            if owner is MISSING
+            else self.table.attribute_of(owner, original.attr.value)
+        )
 
-    def _reference(self, original: Any, updated: cst.BaseExpression) -> cst.BaseExpression:
+    def _reference(
+        self, original: Any, updated: cst.BaseExpression
+    ) -> cst.BaseExpression:
         """What stands for a global name, or for names joined by dots."""
         meaning = self.source.meaning(original)
         if meaning is MISSING:
@@ -99,7 +109,9 @@ class Rewriter(Definitions):
         if name is not None:
             return self._framework(self.table.CLASSES.get(name, name), updated)
         is_definition = isclass(meaning) or isfunction(meaning)
-        is_definition &= getattr(meaning, "__qualname__", "").isidentifier()  # of the module
+        is_definition &= getattr(
+            meaning, "__qualname__", ""
+        ).isidentifier()  # of the module
         if is_definition and self.program.is_own(meaning.__module__):
             in_numpy = isfunction(meaning) and self.in_construction
             need = self.program.need_in_numpy if in_numpy else self.program.need
@@ -139,7 +151,11 @@ class Rewriter(Definitions):
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         """Pass by what is not ported: tables of choices, statements that set start values."""
-        if isinstance(node, _STATEMENTS) and self.functions and self.start_code.is_all(node):
+        if (
+            isinstance(node, _STATEMENTS)
+            and self.functions
+            and self.start_code.is_all(node)
+        ):
             self.start_values.add(node)
         is_passed_by = node in self.passed_by or node in self.start_values
         return not is_passed_by and super().on_visit(node)
@@ -150,7 +166,9 @@ class Rewriter(Definitions):
             return self._chosen(choice.value, original)
         owner = self._owner_of_members(updated.value)
         if owner is not None:
-            return self._parsed(f"getattr({owner}, {code(updated.slice[0].slice).strip()})")
+            return self._parsed(
+                f"getattr({owner}, {code(updated.slice[0].slice).strip()})"
+            )
         entries = self._entries(original)
         if entries is None:
             return updated
@@ -216,7 +234,9 @@ class Rewriter(Definitions):
             return f"{{{', '.join(entries)}}}"
         if isinstance(value, (list, tuple)):
             parts = list(map(self._written, value))
-            return f"[{', '.join(parts)}]" if isinstance(value, list) else tuple_of(parts)
+            return (
+                f"[{', '.join(parts)}]" if isinstance(value, list) else tuple_of(parts)
+            )
         if isinstance(value, (bool, int, float, str, NoneType)):
             return repr(value)
         name = self.table.name_of(value)
@@ -258,7 +278,9 @@ class Rewriter(Definitions):
             if not is_handed_on and (value is None or value.kind != "placement"):
                 kept.append(new)
         return (
-            updated if len(kept) == len(updated.args) else updated.with_changes(args=_ended(kept))
+            updated
+            if len(kept) == len(updated.args)
+            else updated.with_changes(args=_ended(kept))
         )
 
     def _argument(self, arg: cst.Arg) -> Value | None:
@@ -275,15 +297,21 @@ class Rewriter(Definitions):
         if m.matches(original, _FIRST_PARAMETER):
             return self._parsed(self._parameter())
         own = self.source.meaning(func)
-        owner = self.source.meaning(func.value) if isinstance(func, cst.Attribute) else None
+        owner = (
+            self.source.meaning(func.value) if isinstance(func, cst.Attribute) else None
+        )
         if isclass(owner) and self.table.name_of(owner) is not None:
-            raise NeedsHand(f"there is no {self.table.name_of(owner)}.{func.attr.value} in nn")
+            raise NeedsHand(
+                f"there is no {self.table.name_of(owner)}.{func.attr.value} in nn"
+            )
         layer = self.program.layer_of(own)
         if layer is not None:
             given = arguments_of_drop(own, *arguments(updated.args))
             return self._parsed(self.layer_for(own.__name__, layer, given))
         updated = self._flattening(original, self._with_sizes(original, updated))
-        if m.matches(original, _HAS) and self.program.is_framework(self._module(original)):
+        if m.matches(original, _HAS) and self.program.is_framework(
+            self._module(original)
+        ):
             module, name = (one.value for one in original.args)
             has_it = hasattr(self.source.meaning(module), code(name)[1:-1])
             return cst.Name(str(has_it))
@@ -319,7 +347,9 @@ class Rewriter(Definitions):
             return self._parsed(f"{NN}.constant({text}, like={like})")
         return self._parsed(f"tuple({NN}.constant(one, like={like}) for one in {text})")
 
-    def _kind_asked_for(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+    def _kind_asked_for(
+        self, original: cst.Call, updated: cst.Call
+    ) -> cst.BaseExpression:
         """``isinstance(x, torch.Tensor)``: arrays have other classes elsewhere."""
         asked: Any = original.args[1].value
         x = code(updated.args[0].value)
@@ -330,7 +360,9 @@ class Rewriter(Definitions):
             return updated.with_changes(func=cst.Name("isinstance"))
         new: Any = updated.args[1].value
         pairs = zip(asked.elements, new.elements, strict=True)
-        others = [code(two.value) for one, two in pairs if not self._is_tensor(one.value)]
+        others = [
+            code(two.value) for one, two in pairs if not self._is_tensor(one.value)
+        ]
         if len(others) == len(asked.elements):
             return updated
         return self._parsed(f"(isinstance({x}, {tuple_of(others)}) or {is_array})")
@@ -386,7 +418,11 @@ class Rewriter(Definitions):
         made = self.observed.objects["returned"][self.source.end(original)]
         args = list(updated.args)
         for name, values in sizes.items():
-            found = [(one, size) for one in made for size in _sizes_in(self.table, one, values)]
+            found = [
+                (one, size)
+                for one in made
+                for size in _sizes_in(self.table, one, values)
+            ]
             value = cst.parse_expression(self.by_instance(name, found))
             args.append(cst.Arg(value, keyword=cst.Name(name), equal=EQUAL))
         return updated.with_changes(args=args) if sizes else updated
@@ -401,10 +437,14 @@ class Rewriter(Definitions):
         name = self.program.parameter_of(vars(self.source.module).get(self.class_name))
         if name is None:
             raise NeedsHand("an array whose type and device it takes: like=x")
-        parts = [f"[{part}]" if part.isdigit() else f".{part}" for part in name.split(".")]
+        parts = [
+            f"[{part}]" if part.isdigit() else f".{part}" for part in name.split(".")
+        ]
         return f"self{''.join(parts)}"
 
-    def _function(self, name: str, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+    def _function(
+        self, name: str, original: cst.Call, updated: cst.Call
+    ) -> cst.BaseExpression:
         if name in self.table.WITHOUT_EFFECT:
             return cst.Name("False")
         if name in self.table.LAYER_SOURCES:
@@ -414,7 +454,9 @@ class Rewriter(Definitions):
             return self._parsed(self.table.parameter(call, updated.args[0].value))
         if name in self.table.DRAWING:
             if self._drops_nothing(original):
-                self.program.specialise(self.where(original), f"{name}, which drops nothing here")
+                self.program.specialise(
+                    self.where(original), f"{name}, which drops nothing here"
+                )
                 return updated.args[0].value
             layer, given = self.table.DRAWING[name], self.table.drawing(call)
             return self._parsed(self.layer_for(name, layer, given))
@@ -437,7 +479,9 @@ class Rewriter(Definitions):
     def _drops_nothing(self, call: cst.Call) -> bool:
         """Whether an installed package's dropout had a probability of zero in the run."""
         values = filter(None, map(self._argument, call.args))
-        return self.source.is_installed and any(value.kind == "zero" for value in values)
+        return self.source.is_installed and any(
+            value.kind == "zero" for value in values
+        )
 
     def _kept(self, args: Any) -> list[cst.Arg]:
         """Arguments, without those that say where memory lies; arrays are given by position."""
@@ -465,7 +509,9 @@ class Rewriter(Definitions):
         try:
             return cst.parse_expression(text)
         except cst.ParserSyntaxError:
-            raise NeedsHand(f"a call whose arguments could not be read: {text}") from None
+            raise NeedsHand(
+                f"a call whose arguments could not be read: {text}"
+            ) from None
 
     # Statements
     # ---------------------------------------------------------------------------------------------
@@ -492,7 +538,9 @@ class Rewriter(Definitions):
         if m.matches(first, m.Expr(m.Call())):
             name = self.table.name_of(self.source.meaning(first.value.func))
             if name in self.table.WITHOUT_EFFECT:
-                self.program.leave_out(self.source, original, f"{name}, without an effect here")
+                self.program.leave_out(
+                    self.source, original, f"{name}, without an effect here"
+                )
                 return cst.RemoveFromParent()
         named = self._members_set(updated)
         return self._attribute_set(updated) if named is None else named
@@ -501,14 +549,20 @@ class Rewriter(Definitions):
         """``super().__init__(fc=layer)`` is ``super().__init__()`` and ``self.fc = layer``."""
         first: Any = updated.body[0]
         call = m.Call(m.Attribute(m.Call(m.Name("super")), m.Name("__init__")))
-        is_named = m.matches(first, m.Expr(call)) and all(one.keyword for one in first.value.args)
+        is_named = m.matches(first, m.Expr(call)) and all(
+            one.keyword for one in first.value.args
+        )
         if not self.table.NAMES_MEMBERS or not is_named or not first.value.args:
             return None
         begun = updated.with_changes(body=[cst.Expr(first.value.with_changes(args=[]))])
-        lines = [f"self.{one.keyword.value} = {code(one.value)}" for one in first.value.args]
+        lines = [
+            f"self.{one.keyword.value} = {code(one.value)}" for one in first.value.args
+        ]
         return cst.FlattenSentinel([begun, *map(cst.parse_statement, lines)])
 
-    def _attribute_set(self, updated: cst.SimpleStatementLine) -> cst.SimpleStatementLine:
+    def _attribute_set(
+        self, updated: cst.SimpleStatementLine
+    ) -> cst.SimpleStatementLine:
         """``setattr(self, "name", value)`` is ``self.name = value``."""
         named = [m.Arg(), m.Arg(m.SimpleString()), m.Arg()]
         first: Any = updated.body[0]
@@ -522,13 +576,20 @@ class Rewriter(Definitions):
         """Contexts of the framework that do not change what is computed are left out."""
         names = []
         for item in original.items:
-            called: Any = item.item.func if isinstance(item.item, cst.Call) else item.item
-            if isinstance(called, cst.Attribute) and called.attr.value in self.table.SCOPES:
+            called: Any = (
+                item.item.func if isinstance(item.item, cst.Call) else item.item
+            )
+            if (
+                isinstance(called, cst.Attribute)
+                and called.attr.value in self.table.SCOPES
+            ):
                 return cst.FlattenSentinel(updated.body.body)
             names.append(self.table.name_of(self.source.meaning(called)) or "")
         if not all(name.startswith(self.table.TRANSPARENT) for name in names):
             return updated
-        self.program.leave_out(self.source, original.items[0], "a context of the framework")
+        self.program.leave_out(
+            self.source, original.items[0], "a context of the framework"
+        )
         return cst.FlattenSentinel(updated.body.body)
 
     def leave_AugAssign(
@@ -538,13 +599,19 @@ class Rewriter(Definitions):
         value = self.observed.one("targets", self.source.begin(original))
         if value is None or not value.is_array or self.in_construction:
             return updated
-        operator = getattr(cst, type(original.operator).__name__.removesuffix("Assign"))()
-        made = cst.BinaryOperation(updated.target, operator, _in_brackets(updated.value, operator))
+        operator = getattr(
+            cst, type(original.operator).__name__.removesuffix("Assign")
+        )()
+        made = cst.BinaryOperation(
+            updated.target, operator, _in_brackets(updated.value, operator)
+        )
         if isinstance(updated.target, cst.Subscript):
             return _written_into(updated.target, made)
         return cst.Assign([cst.AssignTarget(updated.target)], made)
 
-    def leave_Assign(self, original: cst.Assign, updated: cst.Assign) -> cst.BaseSmallStatement:
+    def leave_Assign(
+        self, original: cst.Assign, updated: cst.Assign
+    ) -> cst.BaseSmallStatement:
         target: Any = updated.targets[0].target
         value = self.observed.one("targets", self.source.begin(original))
         if value is not None and value.is_array and not self.in_construction:
@@ -560,7 +627,9 @@ class Rewriter(Definitions):
 _FIRST_PARAMETER = m.Call(
     m.Name("next"), [m.Arg(m.Call(m.Attribute(m.Name("self"), m.Name("parameters"))))]
 )
-_HAS = m.Call(m.Name("hasattr"), [m.Arg(m.Name() | m.Attribute()), m.Arg(m.SimpleString())])
+_HAS = m.Call(
+    m.Name("hasattr"), [m.Arg(m.Name() | m.Attribute()), m.Arg(m.SimpleString())]
+)
 _STATEMENTS = (cst.SimpleStatementLine, cst.For, cst.If, cst.With)
 _INSTANCE = m.Call(m.Name("isinstance"), [m.Arg(), m.Arg()])
 
@@ -573,7 +642,10 @@ def _sizes_in(table: Any, network: Any, values: Any) -> set[Any]:
 
 def _ended(args: list[cst.Arg]) -> list[cst.Arg]:
     """Arguments without a comma behind the last."""
-    return [*args[:-1], *(one.with_changes(comma=cst.MaybeSentinel.DEFAULT) for one in args[-1:])]
+    return [
+        *args[:-1],
+        *(one.with_changes(comma=cst.MaybeSentinel.DEFAULT) for one in args[-1:]),
+    ]
 
 
 def _written_into(target: Any, value: cst.BaseExpression) -> cst.Assign:
@@ -589,7 +661,10 @@ def _as_index(element: cst.SubscriptElement) -> str:
     one: Any = element.slice
     if isinstance(one, cst.Index):
         return code(one.value)
-    parts = ["None" if part is None else code(part) for part in (one.lower, one.upper, one.step)]
+    parts = [
+        "None" if part is None else code(part)
+        for part in (one.lower, one.upper, one.step)
+    ]
     return f"slice({joined(parts[: 3 if one.step else 2], {})})"
 
 
@@ -614,11 +689,17 @@ def _as_one(node: Any) -> Any:
 
 
 _BINDS_CLOSER = m.BinaryOperation(
-    operator=m.Multiply() | m.Divide() | m.MatrixMultiply() | m.FloorDivide() | m.Power()
+    operator=m.Multiply()
+    | m.Divide()
+    | m.MatrixMultiply()
+    | m.FloorDivide()
+    | m.Power()
 )
 
 
-def _in_brackets(node: cst.BaseExpression, operator: cst.BaseBinaryOp) -> cst.BaseExpression:
+def _in_brackets(
+    node: cst.BaseExpression, operator: cst.BaseBinaryOp
+) -> cst.BaseExpression:
     """The right side of an operator."""
     is_sum = isinstance(operator, (cst.Add, cst.Subtract))
     return node if is_sum and m.matches(node, _BINDS_CLOSER) else _as_one(node)

@@ -43,7 +43,9 @@ class StartCode:
         if isinstance(node, cst.Expr) and isinstance(node.value, cst.Call):
             return self._is_call(node.value)
         if isinstance(node, (cst.Assign, cst.AugAssign)):
-            target = node.targets[0].target if isinstance(node, cst.Assign) else node.target
+            target = (
+                node.targets[0].target if isinstance(node, cst.Assign) else node.target
+            )
             return _is_data(target) or self._makes_start_value(node.value)
         return False
 
@@ -59,7 +61,9 @@ class StartCode:
         if isinstance(node, cst.If) and node.orelse is not None:
             statements.append(node.orelse)
         drawing = [one for one in statements if self.is_all(one)]
-        others = [one for one in statements if one not in drawing and not _is_nothing(one)]
+        others = [
+            one for one in statements if one not in drawing and not _is_nothing(one)
+        ]
         return bool(drawing) and all(m.matches(one, _SETS_A_NAME) for one in others)
 
     def _is_call(self, call: cst.Call) -> bool:
@@ -92,4 +96,6 @@ def _is_data(node: cst.BaseExpression) -> bool:
 def _is_nothing(statement: cst.CSTNode) -> bool:
     """Whether a statement is a docstring or ``pass``."""
     text = m.SimpleString() | m.ConcatenatedString()
-    return m.matches(statement, m.SimpleStatementLine([m.Expr(text) | m.Pass() | m.Continue()]))
+    return m.matches(
+        statement, m.SimpleStatementLine([m.Expr(text) | m.Pass() | m.Continue()])
+    )

@@ -22,7 +22,13 @@ from deliralike.training.callbacks import (
     WandB,
     Writer,
 )
-from deliralike.training.evaluation import Metric, accuracy, cross_entropy, evaluate, predict
+from deliralike.training.evaluation import (
+    Metric,
+    accuracy,
+    cross_entropy,
+    evaluate,
+    predict,
+)
 from deliralike.training.history import Epoch, History, Step
 from deliralike.training.learning_rate import LearningRates, find_learning_rate
 from deliralike.training.loop import classification_loss, fit

@@ -84,7 +84,9 @@ def read(path: Path, content: Content) -> dict[str, np.ndarray]:
         with safetensors.safe_open(path, framework="np") as file:  # checks the header
             names = json.loads(file.metadata()[ORDER])
             if sorted(names) != sorted(file.keys()):
-                raise ValueError("the names in its header are not those that were written")
+                raise ValueError(
+                    "the names in its header are not those that were written"
+                )
         start = 8 + int.from_bytes(whole[:8].tobytes(), "little")
         described = json.loads(whole[8:start].tobytes())
         return {name: _array(whole[start:], described[name]) for name in names}
@@ -106,7 +108,9 @@ def read_bytes(path: Path, content: Content | None = None) -> np.ndarray:
             raise CheckpointError(f"{path} is {words}, wanted an ordinary file")
         whole = np.fromfile(path, np.uint8)
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise CheckpointError(
+            f"{path} cannot be read: {error.strerror or error}"
+        ) from error
     if content is not None and len(whole) != content.bytes:
         raise CheckpointError(
             f"{path} has {len(whole):,} bytes, and {content.bytes:,} were written: it was cut "

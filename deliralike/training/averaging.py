@@ -223,7 +223,9 @@ class WeightAverage:
 
     def _copied(self) -> dict[str, Any]:
         backend = self.network.backend
-        return {name: backend.copied(slot.value) for name, slot in self._slots().items()}
+        return {
+            name: backend.copied(slot.value) for name, slot in self._slots().items()
+        }
 
     def _put(self, values: Mapping[str, Any]) -> None:
         """Set the network's weights; replicas follow."""

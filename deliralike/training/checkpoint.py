@@ -104,7 +104,9 @@ def read(folder: AnyPath) -> dict[str, Any]:
         raise CheckpointError(f"{folder} is a file, wanted the folder of a checkpoint")
     described = _described(folder / STATE)
     try:
-        contents = {part: Content(**content) for part, content in described["files"].items()}
+        contents = {
+            part: Content(**content) for part, content in described["files"].items()
+        }
         arrays = {}
         for part, content in contents.items():
             arrays[part] = array_file.read(folder / _file(part), content)
@@ -166,7 +168,9 @@ def folder_of_run(folder: AnyPath) -> Iterator[None]:
 # Writing ------------------------------------------------------------------------------------------
 
 
-def _flattened(state: Mapping[str, Any]) -> dict[str, tuple[Any, dict[str, np.ndarray]]]:
+def _flattened(
+    state: Mapping[str, Any],
+) -> dict[str, tuple[Any, dict[str, np.ndarray]]]:
     """Return the JSON and the arrays of each part."""
     parts = {}
     try:
@@ -284,15 +288,21 @@ def _described(path: Path) -> dict[str, Any]:
     """Return the checked content of ``state.json``."""
     if not os.path.lexists(path):
         held = sorted(place.parent.name for place in path.parent.glob(f"*/{STATE}"))
-        advice = f", but checkpoints: give one of them, such as {held[-1]}" if held else ""
-        raise CheckpointError(f"{path.parent} is no checkpoint: there is no {STATE} in it{advice}")
+        advice = (
+            f", but checkpoints: give one of them, such as {held[-1]}" if held else ""
+        )
+        raise CheckpointError(
+            f"{path.parent} is no checkpoint: there is no {STATE} in it{advice}"
+        )
     data = array_file.read_bytes(path).tobytes()
     try:
         described = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged or cut short: {error}") from error
     if not isinstance(described, dict) or described.get("format") != FORMAT:
-        raise CheckpointError(f"{path} was not written by deliralike: wanted a {FORMAT}")
+        raise CheckpointError(
+            f"{path} was not written by deliralike: wanted a {FORMAT}"
+        )
     if described.get("version") != VERSION:
         raise CheckpointError(
             f"{path} has version {described.get('version')!r} of the format, and this deliralike "

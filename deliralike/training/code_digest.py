@@ -42,7 +42,11 @@ def short(content: str | memoryview) -> str:
         >>> short("abc")
         '63906248'
     """
-    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    data = (
+        content.encode("utf-8", "surrogatepass")
+        if isinstance(content, str)
+        else content
+    )
     return hashlib.blake2b(data, digest_size=4).hexdigest()
 
 
@@ -74,7 +78,10 @@ def of_function(function: FunctionType) -> str:
         >>> of_function(first) == of_function(same) != of_function(eval("lambda x: x + 2"))
         True
     """
-    return short(repr([_content(each.__code__) for each in _with_helpers(function)])) + _PYTHON
+    return (
+        short(repr([_content(each.__code__) for each in _with_helpers(function)]))
+        + _PYTHON
+    )
 
 
 def of_class(kind: type) -> str | None:
@@ -98,8 +105,12 @@ def values_of(function: FunctionType) -> dict[str, Any]:
     They are defaults, closures, and numbers and texts of its module.
     """
     parameters = inspect.signature(function).parameters.values()
-    values = {each.name: each.default for each in parameters if each.default is not each.empty}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+    values = {
+        each.name: each.default for each in parameters if each.default is not each.empty
+    }
+    for name, cell in zip(
+        function.__code__.co_freevars, function.__closure__ or (), strict=True
+    ):
         if name != "__class__":
             values[name] = _cell_value(cell)
     for helper in _with_helpers(function):

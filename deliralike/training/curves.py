@@ -92,7 +92,9 @@ class _Picture(Figure):
         return file.getvalue()
 
 
-def draw_learning_rates(curve: LearningRates, path: str | Path, rule: str = "steepest") -> Path:
+def draw_learning_rates(
+    curve: LearningRates, path: str | Path, rule: str = "steepest"
+) -> Path:
     """Draw the losses of `find_learning_rate` over the learning rates, and what a rule suggests.
 
     Args:
@@ -109,7 +111,9 @@ def draw_learning_rates(curve: LearningRates, path: str | Path, rule: str = "ste
     axis.set_xlabel("learning rate")
     axis.plot(curve.rates, curve.losses, color="0.8", linewidth=1.0, label="loss")
     axis.plot(curve.rates, curve.smoothed, color=_COLOURS[0], label="smoothed")
-    axis.axvline(suggested, color=_COLOURS[1], linestyle="--", label=f"{rule}: {suggested:.3g}")
+    axis.axvline(
+        suggested, color=_COLOURS[1], linestyle="--", label=f"{rule}: {suggested:.3g}"
+    )
     axis.legend(frameon=False, fontsize=9)
     figure.savefig(path)
     return Path(path)
@@ -141,7 +145,9 @@ def _grid(rows: int, columns: int, count: int) -> tuple[_Picture, list[Any]]:
     layout = ConstrainedLayoutEngine(hspace=0.06)
     width = 8.0 if columns == 1 else 6.0 * columns
     height = 1.0 + 2.6 * rows
-    figure = _Picture(figsize=(width, height), dpi=120, layout=layout, facecolor="white")
+    figure = _Picture(
+        figsize=(width, height), dpi=120, layout=layout, facecolor="white"
+    )
     axes = list(figure.subplots(rows, columns, sharex=True, squeeze=False).T.flat)
     for axis in axes[count:]:
         axis.remove()
@@ -163,7 +169,9 @@ def _losses(axis: Any, runs: Mapping[str, History]) -> None:
         _loss(axis, name, history, style, smooth=len(runs) == 1)
     if all(_is_positive(history) for history in runs.values()):
         axis.set_yscale("log")
-        axis.yaxis.set_minor_formatter(LogFormatterSciNotation(minor_thresholds=(1.5, 0.5)))
+        axis.yaxis.set_minor_formatter(
+            LogFormatterSciNotation(minor_thresholds=(1.5, 0.5))
+        )
     labelled_lines, _ = axis.get_legend_handles_labels()
     if labelled_lines and (len(runs) > 1 or any(map(_is_long, runs.values()))):
         axis.legend(frameon=False, loc="upper right", handlelength=3.0, fontsize=9)
@@ -184,7 +192,9 @@ def literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _loss(axis: Any, name: str, history: History, style: Mapping[str, Any], smooth: bool) -> None:
+def _loss(
+    axis: Any, name: str, history: History, style: Mapping[str, Any], smooth: bool
+) -> None:
     """Draw one line; of a long run alone, a pale one and its moving median."""
     steps = [step.step for step in history.steps]
     losses = history.losses
@@ -193,7 +203,9 @@ def _loss(axis: Any, name: str, history: History, style: Mapping[str, Any], smoo
     elif not _is_long(history):
         axis.plot(steps, losses, color="#0072B2", linewidth=1.6)
     else:
-        axis.plot(steps, losses, color="#56B4E9", linewidth=0.7, alpha=0.7, label="each step")
+        axis.plot(
+            steps, losses, color="#56B4E9", linewidth=0.7, alpha=0.7, label="each step"
+        )
         width = max(3, len(steps) // 50)
         windows = np.lib.stride_tricks.sliding_window_view(losses, width)
         medians = np.median(windows, axis=1)
@@ -296,7 +308,9 @@ def _differences(axis: Any, runs: Mapping[str, History]) -> None:
         style = {**_STYLES[index % len(_STYLES)], "linestyle": "-", "linewidth": 1.2}
         axis.plot(_relative(reference.losses, history.losses), label=name, **style)
     epsilon = np.finfo(np.float64).eps
-    axis.axhline(epsilon, color="0.45", linewidth=0.8, linestyle=":", label="float64 epsilon")
+    axis.axhline(
+        epsilon, color="0.45", linewidth=0.8, linestyle=":", label="float64 epsilon"
+    )
     axis.set_yscale("log")
     axis.yaxis.set_minor_locator(NullLocator())
     axis.legend(frameon=False, loc="upper left", ncols=len(runs), handlelength=2.0)

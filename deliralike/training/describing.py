@@ -26,7 +26,9 @@ from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.training import code_digest
 
 UNKNOWN = "unknown"
-ARRAY_BYTES = 2**26  # that are read of an array; of a larger one, rows at equal distances
+ARRAY_BYTES = (
+    2**26
+)  # that are read of an array; of a larger one, rows at equal distances
 SHOWN = 16  # items of a sequence that have a text each
 SAMPLED = 1024  # items that the digest of a longer sequence is made of
 _DEEPEST = 8  # nests below a value
@@ -115,7 +117,9 @@ class _Description:
             self._sequence(path, value, depth)
         elif isinstance(value, functools.partial):
             self.texts[path] = "partial"
-            self._children(path, {"of": value.func, "args": value.args, **value.keywords}, depth)
+            self._children(
+                path, {"of": value.func, "args": value.args, **value.keywords}, depth
+            )
         elif isinstance(value, MethodType):
             self.add(path, value.__func__, depth)
             self.add(f"{path}.self", value.__self__, depth + 1)
@@ -217,7 +221,11 @@ def _scalar_text(value: Any) -> str | None:
 def _attributes(value: Any) -> dict[str, Any] | None:
     """Return the attributes of an object by name; None where they are not accessible."""
     if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value) if field.compare}
+        return {
+            field.name: getattr(value, field.name)
+            for field in fields(value)
+            if field.compare
+        }
     if hasattr(value, "__dict__"):
         return dict(vars(value))
     return None

@@ -127,13 +127,21 @@ def evaluate(
     has_groups = isinstance(intervals, Mapping) and "groups" in intervals
     if isinstance(loader, Loader) and (has_groups or loader.is_shuffled):
         loader = loader.in_order()
-    turns = Turns(loader.batches(0), processes, network.parallelism.evaluation_is_collective)
+    turns = Turns(
+        loader.batches(0), processes, network.parallelism.evaluation_is_collective
+    )
     if losses is not None:
         if not isinstance(losses, ValidationLosses):
             losses = ValidationLosses(losses)
         losses = losses.without(evidence)
     evaluated = _evaluated(
-        network, turns, device_batches, losses, inferer, inputs, has_metrics=bool(evidence)
+        network,
+        turns,
+        device_batches,
+        losses,
+        inferer,
+        inputs,
+        has_metrics=bool(evidence),
     )
     # The mode is held over all batches, as a network that is spread over processes is gathered for
     # it; and a loader's workers end here in any case.
@@ -253,7 +261,9 @@ def predict(
         yield network.backend.to_numpy(_outputs(network, batch, inferer))
 
 
-def _outputs(network: AbstractNetwork, inputs: tuple[Any, ...], inferer: Inferer | None) -> Any:
+def _outputs(
+    network: AbstractNetwork, inputs: tuple[Any, ...], inferer: Inferer | None
+) -> Any:
     """Return native outputs, those of an inferer if there is one."""
     if inferer is None:
         return outputs_of(network, inputs)
@@ -261,7 +271,9 @@ def _outputs(network: AbstractNetwork, inputs: tuple[Any, ...], inferer: Inferer
     return network.backend.prepare(inferer(several, network), network)
 
 
-def _outputs_of_batch(network: AbstractNetwork, batch: Any, inferer: Inferer | None) -> Any:
+def _outputs_of_batch(
+    network: AbstractNetwork, batch: Any, inferer: Inferer | None
+) -> Any:
     """Return native outputs for as many inputs of a batch with a target as the network takes."""
     inputs, _ = inputs_and_target(batch)
     _, most = positional_inputs(network)
@@ -292,8 +304,12 @@ def _evaluated(
         batch = grouped(whole, inputs)
         outputs = cache(partial(_outputs_of_batch, network, batch, inferer))
         if losses is not None:
-            losses.add(network, whole if has_own(network, "val_step") else batch, outputs)
-        waiting.append((outputs(), inputs_and_target(batch)[1]) if has_metrics else None)
+            losses.add(
+                network, whole if has_own(network, "val_step") else batch, outputs
+            )
+        waiting.append(
+            (outputs(), inputs_and_target(batch)[1]) if has_metrics else None
+        )
         if len(waiting) == ahead:
             yield to_numpy(waiting.popleft())
     while waiting:

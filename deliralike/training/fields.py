@@ -55,7 +55,10 @@ TEXTS_BY_NAME = Kind("texts by name", _is_texts_by_name)
 
 
 def refuse_wrong_fields(
-    where: str, value: Any, kinds: Mapping[str, Kind], optional: Mapping[str, Kind] | None = None
+    where: str,
+    value: Any,
+    kinds: Mapping[str, Kind],
+    optional: Mapping[str, Kind] | None = None,
 ) -> None:
     """Raise an error if a nest has other fields than these, lacks one, or has one of another type.
 
@@ -78,7 +81,9 @@ def refuse_wrong_fields(
     known = {**kinds, **(optional or {})}
     for name in value:
         if name not in known:
-            raise CheckpointError(f"{where} has a field {name!r}, wanted {', '.join(known)}")
+            raise CheckpointError(
+                f"{where} has a field {name!r}, wanted {', '.join(known)}"
+            )
     for name in kinds:
         if name not in value:
             raise CheckpointError(f"{where} lacks the field {name!r}")

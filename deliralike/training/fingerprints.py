@@ -21,7 +21,13 @@ from deliralike.optim.clipping import ClipNorm, ClipValue
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import Rule
 from deliralike.training import code_digest
-from deliralike.training.describing import UNKNOWN, Texts, described, differences, parents
+from deliralike.training.describing import (
+    UNKNOWN,
+    Texts,
+    described,
+    differences,
+    parents,
+)
 from deliralike.training.run import Run
 
 _NATIVE = "native "  # before the name of a framework's layer or optimizer, which differs elsewhere
@@ -214,7 +220,9 @@ def _of_network(network: AbstractNetwork) -> Iterator[tuple[str, str]]:
         code = code_digest.of_class(written or type(block))
         if code is not None:
             yield f"{where}.code", code
-        arguments = _attributes(block) if written is None else _arguments(written, block)
+        arguments = (
+            _attributes(block) if written is None else _arguments(written, block)
+        )
         for name, value in arguments.items():
             yield from described(f"{where}.{name}", value).items()
 
@@ -240,7 +248,9 @@ def _defaults(written: Any) -> dict[str, Any]:
     if written is None:
         return {}
     parameters = inspect.signature(written.__init__).parameters.values()
-    return {each.name: each.default for each in parameters if each.default is not each.empty}
+    return {
+        each.name: each.default for each in parameters if each.default is not each.empty
+    }
 
 
 def _attributes(block: Any) -> dict[str, Any]:

@@ -131,8 +131,12 @@ class History:
             >>> history.to_frame()[["step", "loss", "lr"]].values.tolist()
             [[0.0, 0.5, 0.01]]
         """
-        pandas = needed("pandas", package="pandas", extra=None, purpose="History.to_frame")
-        records = self._epoch_records() if rows == "epochs" else map(_step_record, self.steps)
+        pandas = needed(
+            "pandas", package="pandas", extra=None, purpose="History.to_frame"
+        )
+        records = (
+            self._epoch_records() if rows == "epochs" else map(_step_record, self.steps)
+        )
         return pandas.DataFrame.from_records(list(records))
 
     def write_csv(self, folder: str | Path) -> None:

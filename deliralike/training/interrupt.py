@@ -68,8 +68,12 @@ class Interrupt:
             raise ProcessError(reason)
         name = signal.Signals(number).name
         if self.processes.count > 1:
-            message = f"{self.processes}: {name} in {self.where()}; all end after a step\n"
-            os.write(2, message.encode())  # not by print, which the signal may have interrupted
+            message = (
+                f"{self.processes}: {name} in {self.where()}; all end after a step\n"
+            )
+            os.write(
+                2, message.encode()
+            )  # not by print, which the signal may have interrupted
         self.processes.ask(name)
 
 

@@ -62,7 +62,9 @@ class Flattener:
             return {_TUPLE: self._items(value, path)}
         return self._scalar(value, path)
 
-    def _mapping(self, value: Mapping[Any, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    def _mapping(
+        self, value: Mapping[Any, Any], path: tuple[str, ...]
+    ) -> dict[str, Any]:
         flat = {}
         for key, item in value.items():
             name = self._key(key, path)
@@ -77,7 +79,9 @@ class Flattener:
 
     def _key(self, key: Any, path: tuple[str, ...]) -> str:
         if type(key) is not str:
-            raise CheckpointError(f"{self._at(path)} has the key {key!r}, wanted texts as keys")
+            raise CheckpointError(
+                f"{self._at(path)} has the key {key!r}, wanted texts as keys"
+            )
         if key.startswith(_SIGN):
             return _SIGN + key
         return key
@@ -108,7 +112,9 @@ class Flattener:
         elif array.dtype.name not in TYPES:
             problem = f"the type {array.dtype}"
         if problem:
-            raise CheckpointError(f"{self._at(path)} has {problem}, which safetensors files lack")
+            raise CheckpointError(
+                f"{self._at(path)} has {problem}, which safetensors files lack"
+            )
         base = "/".join(path)
         name = base
         while name in self.arrays or name in ("", "__metadata__"):

@@ -61,7 +61,9 @@ class LearningRates:
             SettingError: There is no such rule, or the smoothed loss falls nowhere.
         """
         if rule not in RULES:
-            raise SettingError(f"rule={rule!r} must be one of {', '.join(map(repr, RULES))}")
+            raise SettingError(
+                f"rule={rule!r} must be one of {', '.join(map(repr, RULES))}"
+            )
         first = len(self.rates) // 10
         smallest = first + int(np.argmin(self.smoothed[first:]))
         if rule == "minimum":
@@ -135,7 +137,9 @@ def find_learning_rate(
     return LearningRates(watch.rates, watch.losses, watch.smoothed, watch.diverged)
 
 
-def _check(start: float, end: float, steps: int, smoothing: float, bound: float) -> None:
+def _check(
+    start: float, end: float, steps: int, smoothing: float, bound: float
+) -> None:
     """Refuse settings that make no sense."""
     if not 0.0 < number(start, "start") < number(end, "end"):
         raise SettingError(f"start={start!r} must be above 0 and below end={end!r}")
@@ -163,7 +167,9 @@ class _Watch(Callback):
 
     watches_nan = True
 
-    def __init__(self, steps: int, smoothing: float, bound: float, optimizer: str) -> None:
+    def __init__(
+        self, steps: int, smoothing: float, bound: float, optimizer: str
+    ) -> None:
         self.rates: list[float] = []
         self.losses: list[float] = []
         self.smoothed: list[float] = []

@@ -67,7 +67,9 @@ class Lock:
         """Release the lock, if it is held."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor in _held:  # and not that of a process that has been forked from
-            with suppress(OSError):  # its folder may be gone, and the error of that is said already
+            with suppress(
+                OSError
+            ):  # its folder may be gone, and the error of that is said already
                 self.path.unlink()
             _held.remove(descriptor)
             os.close(descriptor)

@@ -17,7 +17,9 @@ from deliralike.training.history import History
 from deliralike.training.trainer import Trainer
 
 
-def classification_loss(network: AbstractNetwork, inputs: Any, labels: Any, *more: Any) -> Any:
+def classification_loss(
+    network: AbstractNetwork, inputs: Any, labels: Any, *more: Any
+) -> Any:
     """Return the mean cross-entropy of scores; the last of a batch are the labels."""
     *inputs, labels = inputs, labels, *more
     return network.nn.cross_entropy(network(*inputs), labels)  # type: ignore[operator]
@@ -66,4 +68,6 @@ def fit(
         callbacks,
         seed=seed,
     )
-    return trainer.fit(train, held_out, epochs=epochs, batch_size=batch_size, drop_last=drop_last)
+    return trainer.fit(
+        train, held_out, epochs=epochs, batch_size=batch_size, drop_last=drop_last
+    )

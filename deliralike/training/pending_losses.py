@@ -62,7 +62,9 @@ class PendingLosses:
             self.read(AT_MOST // 2)
         step = object.__new__(Step)
         vars(step).update(known, samples=sum(sizes), _read=self.read)
-        self._waiting.append(_Waiting(step, results, weights if len(results) > 1 else ()))
+        self._waiting.append(
+            _Waiting(step, results, weights if len(results) > 1 else ())
+        )
         return step
 
     def read(self, count: int | None = None) -> None:
@@ -103,7 +105,9 @@ def _complete(waiting: _Waiting, numbers: Iterator[float], waited: float) -> Non
     del record["_read"]
 
 
-def _means(on_host: Sequence[dict[str, float]], weights: Sequence[float]) -> dict[str, float]:
+def _means(
+    on_host: Sequence[dict[str, float]], weights: Sequence[float]
+) -> dict[str, float]:
     """Return the mean of each loss over all batches."""
     if len(on_host) == 1:
         return on_host[0]

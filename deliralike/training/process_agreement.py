@@ -45,7 +45,9 @@ def refuse_unlike(run: Run, validation: Any) -> None:
     processes = run.trainer.processes
     if processes.count == 1:
         return
-    everyone = processes.all_gather_object("the settings of fit", _settings(run, validation))
+    everyone = processes.all_gather_object(
+        "the settings of fit", _settings(run, validation)
+    )
     unlike: Texts = {}
     for other in everyone[1:]:
         unlike |= differences(everyone[0], other)
@@ -53,7 +55,8 @@ def refuse_unlike(run: Run, validation: Any) -> None:
         unlike.pop(_ORDER, None)  # follows from the others
     if unlike:
         listed = [
-            f"{name}: {_by_process([each.get(name) for each in everyone])}" for name in unlike
+            f"{name}: {_by_process([each.get(name) for each in everyone])}"
+            for name in unlike
         ]
         raise ProcessError(
             f"{processes}: processes that train together begin with the same settings and the "

@@ -128,7 +128,9 @@ class Run:
     @property
     def is_complete(self) -> bool:
         """Whether the run came to its end, early or not, rather than to an error or a signal."""
-        return not self.interrupted and (self.epoch >= self.epochs or bool(self.stopped))
+        return not self.interrupted and (
+            self.epoch >= self.epochs or bool(self.stopped)
+        )
 
     def evaluated(self) -> AbstractContextManager[Any]:
         """Return a ``with`` block in which the network has the weights that validation evaluates.
@@ -172,7 +174,9 @@ class Run:
         for callback in self.callbacks:
             _call(callback, moment, self, *what)
 
-    def call_epoch_callbacks(self, epoch: Epoch, observe: Callable[[Epoch], None]) -> None:
+    def call_epoch_callbacks(
+        self, epoch: Epoch, observe: Callable[[Epoch], None]
+    ) -> None:
         """Call `on_epoch` of every callback, and `observe` before that of those that run last.
 
         So schedules observe the figures that callbacks add, and checkpoints have both.
@@ -201,7 +205,9 @@ class Run:
     def callbacks(self) -> list[Any]:
         """The callbacks of this process: only the main process calls those with `main_only`."""
         callbacks = self.trainer.callbacks
-        return [callback for callback in callbacks if self.is_main or not callback.main_only]
+        return [
+            callback for callback in callbacks if self.is_main or not callback.main_only
+        ]
 
 
 def _call(callback: Any, moment: str, *arguments: Any) -> None:

@@ -26,7 +26,12 @@ from deliralike.errors import (
 from deliralike.optim.rules import number
 from deliralike.training.fields import COUNT, NUMBER, refuse_wrong_fields
 
-_OF_PLATEAU = {"scale": NUMBER, "best": NUMBER.or_none(), "worse": COUNT, "resting": COUNT}
+_OF_PLATEAU = {
+    "scale": NUMBER,
+    "best": NUMBER.or_none(),
+    "worse": COUNT,
+    "resting": COUNT,
+}
 
 
 class Schedule(ABC):
@@ -60,7 +65,9 @@ class Schedule(ABC):
         """
         if state:
             names = ", ".join(map(repr, state))
-            raise StateError(f"{type(self).__name__} has no state, but one came with {names}")
+            raise StateError(
+                f"{type(self).__name__} has no state, but one came with {names}"
+            )
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,9 @@ class StepDecay(Schedule):
             raise SettingError("StepDecay: give either every=... or milestones=(...)")
         if self.every is not None:
             whole_number("StepDecay: every", self.every, 1)
-        object.__setattr__(self, "milestones", _rising("StepDecay: milestones", self.milestones))
+        object.__setattr__(
+            self, "milestones", _rising("StepDecay: milestones", self.milestones)
+        )
 
     def factor(self, steps: int) -> float:
         """Return the power of the drops so far."""
@@ -291,7 +300,12 @@ class Plateau(Schedule):
         (0.5, {'scale': 0.5, 'best': 2.0, 'worse': 0, 'resting': 0})
     """
 
-    FRESH: ClassVar[dict[str, Any]] = {"scale": 1.0, "best": None, "worse": 0, "resting": 0}
+    FRESH: ClassVar[dict[str, Any]] = {
+        "scale": 1.0,
+        "best": None,
+        "worse": 0,
+        "resting": 0,
+    }
 
     metric: str
     mode: str = field(default="min", kw_only=True)
@@ -300,7 +314,9 @@ class Plateau(Schedule):
     threshold: float = field(default=1e-4, kw_only=True)
     cooldown: int = field(default=0, kw_only=True)
     minimum: float = field(default=0.0, kw_only=True)
-    _observed: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _observed: dict[str, Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -360,7 +376,9 @@ class Plateau(Schedule):
             CheckpointError: A field has another type; nothing has changed.
         """
         if set(state) != set(self.FRESH):
-            raise StateError(f"Plateau: the state has {sorted(state)}, wanted {sorted(self.FRESH)}")
+            raise StateError(
+                f"Plateau: the state has {sorted(state)}, wanted {sorted(self.FRESH)}"
+            )
         refuse_wrong_fields("state of Plateau", state, _OF_PLATEAU)
         self._observed.update(state)
 
@@ -394,7 +412,9 @@ def schedule(name: str, **settings: Any) -> Schedule:
         Warmup(steps=10, then=Cosine(steps=90, final=0.0), start=0.0)
     """
     if name not in SCHEDULES:
-        raise UnknownName(f"there is no schedule {name!r}. {suggestion(name, SCHEDULES)}")
+        raise UnknownName(
+            f"there is no schedule {name!r}. {suggestion(name, SCHEDULES)}"
+        )
     kind: Any = SCHEDULES[name]
     known = {each.name: each for each in fields(kind) if each.init}
     refuse_unknown_settings(f"schedule {name!r}", settings, known)

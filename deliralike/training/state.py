@@ -59,7 +59,12 @@ _OF_OPTIMIZER = {
     "base_lr": NUMBER.or_none(),
     "loss_scale": NEST.or_none(),
 }
-_EPOCH = {"epoch": COUNT, "steps": COUNT, "held_out": NEST, "evaluation_seconds": NUMBER}
+_EPOCH = {
+    "epoch": COUNT,
+    "steps": COUNT,
+    "held_out": NEST,
+    "evaluation_seconds": NUMBER,
+}
 
 
 def gather(run: Run) -> State:
@@ -73,7 +78,9 @@ def gather(run: Run) -> State:
     Raises:
         CheckpointError: A step is being made, so that the state is not one of the run.
     """
-    if run.in_step or any(optimizer.window_is_open for optimizer in run.optimizers.values()):
+    if run.in_step or any(
+        optimizer.window_is_open for optimizer in run.optimizers.values()
+    ):
         raise CheckpointError(
             "the state of a run cannot be taken while an update is being made: take it in on_step, "
             "on_epoch or on_end of a callback"
@@ -125,15 +132,21 @@ def restore(run: Run, state: Mapping[str, Any], accept: Sequence[str] = ()) -> N
         _take_over(run, state, changed)
     except Exception as error:
         _take_over(run, before, set())
-        raise CheckpointError(f"the run was not resumed, and is left as it was: {error}") from error
+        raise CheckpointError(
+            f"the run was not resumed, and is left as it was: {error}"
+        ) from error
     run.resumed = True
 
 
-def _refuse_other_run(run: Run, state: Mapping[str, Any], accept: Sequence[str]) -> set[str]:
+def _refuse_other_run(
+    run: Run, state: Mapping[str, Any], accept: Sequence[str]
+) -> set[str]:
     """Raise an error if a state is not one of this run; return the accepted differences."""
     missing = sorted(set(_PARTS) - state.keys())
     if missing:
-        raise CheckpointError(f"the checkpoint is not one of a run: it lacks {', '.join(missing)}")
+        raise CheckpointError(
+            f"the checkpoint is not one of a run: it lacks {', '.join(missing)}"
+        )
     of_run = state["run"]
     refuse_wrong_fields("state['run']", of_run, _RUN, _OPTIONAL)
     refuse_wrong_fields("state['run']['position']", of_run["position"], _POSITION)
@@ -212,7 +225,9 @@ def _epoch(record: Mapping[str, Any]) -> Epoch:
 
 def _frozen(run: Run) -> list[str]:
     slots = run.network.neutral_slots()
-    return [name for name, slot in slots.items() if slot.is_parameter and not slot.trainable]
+    return [
+        name for name, slot in slots.items() if slot.is_parameter and not slot.trainable
+    ]
 
 
 def _callbacks(run: Run) -> dict[str, Callback]:
@@ -316,7 +331,11 @@ def without_side_effects(trainer: Trainer) -> Iterator[None]:
     cannot change, so that keeping them costs nothing: forward is to change none.
     """
     run = Run(trainer, epochs=0)
-    blocks = [block for _, block in trainer.network.named_blocks() if hasattr(block, "__dict__")]
+    blocks = [
+        block
+        for _, block in trainer.network.named_blocks()
+        if hasattr(block, "__dict__")
+    ]
     attributes = [(block, dict(vars(block))) for block in blocks]
     generators = _random_state(run)
     shapes, values = _shapes(trainer), _values(trainer)
@@ -336,9 +355,13 @@ def without_side_effects(trainer: Trainer) -> Iterator[None]:
 
 def _set_attributes(now: dict[str, Any], before: Mapping[str, Any]) -> None:
     """Set the public attributes of a block to those from before."""
-    for name in [name for name in now if name not in before and not name.startswith("_")]:
+    for name in [
+        name for name in now if name not in before and not name.startswith("_")
+    ]:
         del now[name]
-    now.update({name: value for name, value in before.items() if not name.startswith("_")})
+    now.update(
+        {name: value for name, value in before.items() if not name.startswith("_")}
+    )
 
 
 def _values(trainer: Trainer) -> dict[str, Any]:
@@ -349,14 +372,18 @@ def _values(trainer: Trainer) -> dict[str, Any]:
     if not _shapes(trainer):
         return {}
     slots = network.neutral_slots().items()
-    wanted = {name: slot for name, slot in slots if are_constant or not slot.is_parameter}
+    wanted = {
+        name: slot for name, slot in slots if are_constant or not slot.is_parameter
+    }
     return {name: backend.copied(slot.value) for name, slot in wanted.items()}
 
 
 def _shapes(trainer: Trainer) -> dict[str, Any]:
     """Return the shape of each parameter and buffer; nothing while one waits for an input."""
     try:
-        return {name: slot.shape for name, slot in trainer.network.neutral_slots().items()}
+        return {
+            name: slot.shape for name, slot in trainer.network.neutral_slots().items()
+        }
     except Exception:  # noqa: BLE001  # frameworks differ in what they raise
         return {}
 
@@ -365,7 +392,9 @@ def _hooks_with_state(trainer: Trainer) -> list[Any]:
     hooks: list[Any] = []
     for optimizer in trainer.optimizers.values():
         hooks += [*optimizer.pre_update_hooks, *optimizer.post_update_hooks]
-    return [hook for hook in hooks if hasattr(hook, "state") and hasattr(hook, "load_state")]
+    return [
+        hook for hook in hooks if hasattr(hook, "state") and hasattr(hook, "load_state")
+    ]
 
 
 # Random numbers -----------------------------------------------------------------------------------
@@ -380,7 +409,11 @@ def _random_state(run: Run) -> State:
     version, words, gauss = random.getstate()
     return {
         "backends": {backend.name: backend.random_state(run.network)},
-        "python": {"version": version, "words": np.array(words, np.uint32), "gauss": gauss},
+        "python": {
+            "version": version,
+            "words": np.array(words, np.uint32),
+            "gauss": gauss,
+        },
         "numpy": np.random.get_state(legacy=False),
     }
 

@@ -8,7 +8,13 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    closing,
+    contextmanager,
+    nullcontext,
+)
 from itertools import islice
 from typing import Any
 
@@ -190,17 +196,24 @@ class Trainer:
         network = self.network
         kind = type(innermost(network)).__name__
         where = f"{network.backend.name} ({network.device_name}, {network.dtype_name})"
-        facts = [("network", f"{kind} on {where}, {network.count_parameters():,} parameters")]
+        facts = [
+            ("network", f"{kind} on {where}, {network.count_parameters():,} parameters")
+        ]
         if network.parallelism.is_replicated:
             count = network.parallelism.replica_count
             facts.append(
-                ("parallel", f"{count} replicas in each of {self.processes.count} processes")
+                (
+                    "parallel",
+                    f"{count} replicas in each of {self.processes.count} processes",
+                )
             )
         for name, optimizer in self.optimizers.items():
             title = "optimizer" if len(self.optimizers) == 1 else f"optimizer {name}"
             facts.append((title, repr(optimizer)))
         if self.given_schedules:
-            facts.append(("schedule", ", ".join(map(str, self.given_schedules.values()))))
+            facts.append(
+                ("schedule", ", ".join(map(str, self.given_schedules.values())))
+            )
         if self.metrics:
             facts.append(("metrics", ", ".join(evaluation.figure_names(self.metrics))))
         if self.callbacks:
@@ -268,7 +281,9 @@ class Trainer:
         first = self._next_epoch if resume is None else 0
         epochs = first + whole_number("epochs", epochs, 1)
         train = backends.of(self.network).loader_of(train, self.seed, self.processes)
-        loader = data.loader_of(train, batch_size=batch_size, seed=self.seed, drop_last=drop_last)
+        loader = data.loader_of(
+            train, batch_size=batch_size, seed=self.seed, drop_last=drop_last
+        )
         loader.check_epochs(epochs - first)
         if isinstance(validation, Iterator):
             data.Batches(validation).check_epochs(epochs - first)
@@ -298,7 +313,9 @@ class Trainer:
             run.fingerprints = fingerprints(run)
             run.fingerprinted_at = run.step
         if resume is not None:
-            with self.processes.telling(run.place):  # one process alone may know what differs
+            with self.processes.telling(
+                run.place
+            ):  # one process alone may know what differs
                 restore(run, checkpoint.read(resume), accept)
         with self._with_others(run), deferred(self.processes, run.place) as interrupt:
             process_agreement.refuse_unlike(run, validation)
@@ -318,7 +335,11 @@ class Trainer:
         """Raise an error if an optimizer has no parameter to update."""
         slots = self.network.neutral_slots().items()
         for name, optimizer in self.optimizers.items():
-            owned = [slot for path, slot in slots if slot.is_parameter and optimizer.owns(path)]
+            owned = [
+                slot
+                for path, slot in slots
+                if slot.is_parameter and optimizer.owns(path)
+            ]
             if owned and not any(slot.trainable for slot in owned):
                 raise SettingError(
                     f"optimizer {name!r} has nothing to train: all of its {len(owned)} parameters "
@@ -346,7 +367,9 @@ class Trainer:
             try:
                 yield
             except Interrupted:
-                self.processes.all_gather_object("the end of a run that a signal ended", None)
+                self.processes.all_gather_object(
+                    "the end of a run that a signal ended", None
+                )
                 raise
 
     def probe(
@@ -368,7 +391,11 @@ class Trainer:
         return probe
 
     def evaluate(
-        self, samples: Any, *, batch_size: int = 512, intervals: bool | Mapping[str, Any] = False
+        self,
+        samples: Any,
+        *,
+        batch_size: int = 512,
+        intervals: bool | Mapping[str, Any] = False,
     ) -> dict[str, float]:
         """Evaluate the network on labelled samples by its losses and metrics; it does not change.
 
@@ -384,7 +411,9 @@ class Trainer:
         intervals: bool | Mapping[str, Any] = False,
         between: Callable[[], None] | None = None,
     ) -> dict[str, float]:
-        samples = backends.of(self.network).loader_of(samples, self.seed, self.processes)
+        samples = backends.of(self.network).loader_of(
+            samples, self.seed, self.processes
+        )
         with self._as_evaluated():
             return evaluation.evaluate(
                 self.network,
@@ -423,7 +452,9 @@ class Trainer:
             if self.average is not None:
                 contexts.enter_context(self.average.swap_in())
             if self.precision is not None:
-                contexts.enter_context(self.network.backend.computing_in(self.precision))
+                contexts.enter_context(
+                    self.network.backend.computing_in(self.precision)
+                )
             yield
 
     def _steps_in(self, loader: data.Loader) -> int | None:
@@ -434,7 +465,9 @@ class Trainer:
 
     # One epoch ------------------------------------------------------------------------------------
 
-    def _epoch(self, run: Run, loader: data.Loader, validation: Any, interrupt: Interrupt) -> None:
+    def _epoch(
+        self, run: Run, loader: data.Loader, validation: Any, interrupt: Interrupt
+    ) -> None:
         batches: Any = loader.batches(run.epoch, run.batch)
         with trained(self.network), closing(batches):
             begin = time.perf_counter()
@@ -486,14 +519,22 @@ class Trainer:
         losses = ValidationLosses(self.losses)
         names = losses.names(self.network)
         is_own = type(self).evaluate is not Trainer.evaluate
-        if validation is not None and not isinstance(validation, Iterator) and not is_own:
+        if (
+            validation is not None
+            and not isinstance(validation, Iterator)
+            and not is_own
+        ):
             with ExitStack() as contexts:
                 contexts.enter_context(self._as_evaluated())
                 contexts.enter_context(without_side_effects(self))
-                contexts.enter_context(warnings.catch_warnings(action="ignore"))  # they come again
+                contexts.enter_context(
+                    warnings.catch_warnings(action="ignore")
+                )  # they come again
                 names = evaluation.evaluate_first_batch(
                     self.network,
-                    backends.of(self.network).loader_of(validation, self.seed, self.processes),
+                    backends.of(self.network).loader_of(
+                        validation, self.seed, self.processes
+                    ),
                     self.metrics or {},
                     losses,
                     self.inferer,
@@ -501,7 +542,11 @@ class Trainer:
                 )
         if any(map(_may_add_figures, self.callbacks)):
             return
-        metrics = evaluation.figure_names(self.metrics or {}) if validation is not None else []
+        metrics = (
+            evaluation.figure_names(self.metrics or {})
+            if validation is not None
+            else []
+        )
         monitors = [each for each in self._monitors() if not each.is_known(metrics)]
         if monitors and validation is None:
             monitors[0].value(Epoch(0, 0))
@@ -565,7 +610,9 @@ class Trainer:
         with self._shares(run.loader, sizes):
             return self.network.train_step(batch, self.optimizers, **self._step_options)
 
-    def _shares(self, loader: data.Loader, sizes: tuple[int, ...]) -> AbstractContextManager[Any]:
+    def _shares(
+        self, loader: data.Loader, sizes: tuple[int, ...]
+    ) -> AbstractContextManager[Any]:
         """Return a block in which the processes have shares of these sizes.
 
         Where a transform of batches, or the network's own step, may give an optimizer batches of
@@ -632,7 +679,10 @@ class Trainer:
 
 
 def _spread(
-    network: Any, devices: Sequence[str] | None, processes: ProcessGroup | None, buffers: str
+    network: Any,
+    devices: Sequence[str] | None,
+    processes: ProcessGroup | None,
+    buffers: str,
 ) -> AbstractNetwork:
     """Return the network over devices or processes, if any; a native one is wrapped anyway."""
     network = backends.wrap(network)
@@ -665,7 +715,9 @@ def _warn_of_batch_norm(network: AbstractNetwork, accumulate: int) -> None:
         )
 
 
-def _optimizers(network: AbstractNetwork, optimizer: Any) -> dict[str, AbstractOptimizer]:
+def _optimizers(
+    network: AbstractNetwork, optimizer: Any
+) -> dict[str, AbstractOptimizer]:
     """Return the optimizers by name; rules become optimizers of the network."""
     named = optimizer if isinstance(optimizer, Mapping) else {MAIN: optimizer}
     if not named:
@@ -675,7 +727,9 @@ def _optimizers(network: AbstractNetwork, optimizer: Any) -> dict[str, AbstractO
     return {name: _optimizer(network, name, each) for name, each in named.items()}
 
 
-def _optimizer(network: AbstractNetwork, name: str, optimizer: Any) -> AbstractOptimizer:
+def _optimizer(
+    network: AbstractNetwork, name: str, optimizer: Any
+) -> AbstractOptimizer:
     if isinstance(optimizer, rules.Rule):
         pattern = None if name == MAIN else f"{name}.*"
         return network.backend.optimizer(optimizer, network, parameters=pattern)
@@ -706,7 +760,9 @@ def _wrapped(network: AbstractNetwork, name: str, native: Any) -> AbstractOptimi
         ) from error
 
 
-def _schedules(schedule: Any, optimizers: Mapping[str, AbstractOptimizer]) -> dict[str, Any]:
+def _schedules(
+    schedule: Any, optimizers: Mapping[str, AbstractOptimizer]
+) -> dict[str, Any]:
     if schedule is None:
         return {}
     is_by_optimizer = isinstance(schedule, Mapping) and "name" not in schedule
@@ -727,7 +783,9 @@ def _for_run(given: Mapping[str, Any], updates: int | None) -> dict[str, Any]:
 
 def _may_add_figures(callback: Callback) -> bool:
     """Return whether a callback may add its own figures to those of an epoch."""
-    if isinstance(callback, Writer) or isinstance(getattr(callback, "monitor", None), Monitor):
+    if isinstance(callback, Writer) or isinstance(
+        getattr(callback, "monitor", None), Monitor
+    ):
         return False  # it only reads them
     return getattr(type(callback), "on_epoch", None) is not Callback.on_epoch
 

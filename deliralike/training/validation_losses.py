@@ -36,7 +36,9 @@ class ValidationLosses:
         """Take losses as `AbstractNetwork.train_step` has them."""
         self.losses = losses
         self._loss = step_loss(losses)
-        self._batches: list[dict[str, tuple[float, ...]]] = []  # by name: value and weight
+        self._batches: list[
+            dict[str, tuple[float, ...]]
+        ] = []  # by name: value and weight
 
     def names(self, network: AbstractNetwork) -> list[str] | None:
         """Return the names of the losses; None where they are known only after computing them."""
@@ -51,7 +53,9 @@ class ValidationLosses:
             return None
         return ValidationLosses(self.losses)
 
-    def add(self, network: AbstractNetwork, batch: Any, outputs: Callable[[], Any]) -> None:
+    def add(
+        self, network: AbstractNetwork, batch: Any, outputs: Callable[[], Any]
+    ) -> None:
         """Take one batch; its outputs are computed by a call, where they are needed."""
         with denominators() as noted:
             values, known = self._of_batch(network, batch, outputs, noted)
@@ -59,7 +63,9 @@ class ValidationLosses:
         on_host = {}
         for name, value in values.items():
             weight = known.get(name)
-            numbers = network.backend.numbers([value, samples if weight is None else weight])
+            numbers = network.backend.numbers(
+                [value, samples if weight is None else weight]
+            )
             on_host[name] = tuple(numbers)
         self._batches.append(on_host)
 
@@ -127,7 +133,9 @@ def mean_by_weights(values: Sequence[float], weights: Sequence[float]) -> float:
     if not any(weights):
         return 0.0
     counted = np.asarray(weights) != 0
-    return float(np.average(np.asarray(values)[counted], weights=np.asarray(weights)[counted]))
+    return float(
+        np.average(np.asarray(values)[counted], weights=np.asarray(weights)[counted])
+    )
 
 
 def _are_losses(values: Any) -> bool:

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from deliralike.weights.foreign import MatchReport, match
     from deliralike.weights.inflate import refuse_expansion, refuse_hostile_archive
     from deliralike.weights.loading import load
-    from deliralike.weights.reading import Contents, contents, read, read_metadata, without_prefix
+    from deliralike.weights.reading import (
+        Contents,
+        contents,
+        read,
+        read_metadata,
+        without_prefix,
+    )
     from deliralike.weights.writing import State, flush, write
 else:
     __getattr__, __dir__ = lazy.attributes(

@@ -7,7 +7,9 @@ import numpy as np
 
 from deliralike.errors import StateError
 
-_SNAPSHOT = "updater/model:main/"  # where chainer.training.extensions.snapshot keeps the model
+_SNAPSHOT = (
+    "updater/model:main/"  # where chainer.training.extensions.snapshot keeps the model
+)
 _BESIDE_MODEL = ("updater/", "extensions/", "extension_triggers/", "stop_trigger/", "_")
 _LEAVES = {
     "W": "weight",
@@ -18,7 +20,11 @@ _LEAVES = {
     "avg_var": "running_var",
     "N": "num_batches_tracked",
 }
-_BUFFERS = {"running_mean": "avg_mean", "running_var": "avg_var", "num_batches_tracked": "N"}
+_BUFFERS = {
+    "running_mean": "avg_mean",
+    "running_var": "avg_var",
+    "num_batches_tracked": "N",
+}
 _OF_NORMS = {"weight": "gamma", "bias": "beta"}
 _OF_OTHERS = {"weight": "W", "bias": "b"}
 
@@ -48,7 +54,9 @@ def neutral(names: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:
     are_unique = len(set(neutral_names.values())) == len(neutral_names)
     if not example or not are_unique:
         return bare, notes
-    note = f"names taken for Chainer's, such as {example!r} for {neutral_names[example]!r}"
+    note = (
+        f"names taken for Chainer's, such as {example!r} for {neutral_names[example]!r}"
+    )
     return neutral_names, (*notes, note)
 
 

@@ -19,13 +19,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from deliralike.errors import BackendUnavailable, DownloadError, SettingError, WeightFileError
+from deliralike.errors import (
+    BackendUnavailable,
+    DownloadError,
+    SettingError,
+    WeightFileError,
+)
 
 HOME = "DELIRALIKE_HOME"
 MIRRORS = "DELIRALIKE_MIRRORS"
 
 _NEEDED = (
-    "downloading weights needs the package 'huggingface_hub': pip install 'deliralike[weights]'"
+    "downloading weights needs the package 'huggingface_hub': "
+    "pip install 'deliralike[weights]'"
 )
 _OFFLINE = "HF_HUB_OFFLINE=1 forbids the network"
 _BYTES_AT_ONCE = 1 << 20
@@ -34,7 +40,9 @@ _SLOWEST = 1 << 13  # bytes a second
 _BREAKS = 5  # in a row that brought nothing
 _REFUSED = (401, 403)
 _COMMIT = "[0-9a-f]{40}"
-_REPOSITORY = r"(?!.*(--|\.\.|\.git$))(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the Hub names them
+_REPOSITORY = (
+    r"(?!.*(--|\.\.|\.git$))(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the Hub names them
+)
 _DELETE = "Delete it to download it again"
 _NOT_KEPT = "It was not kept: the address, or a mirror or proxy, gives another file"
 
@@ -132,7 +140,11 @@ class WebFile:
     def remove(self) -> int:
         """Delete what the cache has of the file; return the number of bytes."""
         freed = 0
-        for path in (self.place, _beside(self.place, ".part"), _beside(self.place, ".lock")):
+        for path in (
+            self.place,
+            _beside(self.place, ".part"),
+            _beside(self.place, ".lock"),
+        ):
             if path.is_file():
                 freed += path.stat().st_size
                 path.unlink()
@@ -179,7 +191,11 @@ class HubFile:
 
     repository: str
     revision: str = "main"
-    filenames: tuple[str, ...] = ("model.safetensors", "pytorch_model.bin", "models/model.pt")
+    filenames: tuple[str, ...] = (
+        "model.safetensors",
+        "pytorch_model.bin",
+        "models/model.pt",
+    )
 
     def __post_init__(self) -> None:
         """Check what becomes the name of a file in the cache.
@@ -193,7 +209,9 @@ class HubFile:
                 f"{self.repository!r} is no repository of the Hub, wanted 'owner/name'"
             )
         for value in (self.revision, *self.filenames):
-            if not value.isprintable() or {"", ".", ".."}.intersection(value.split("/")):
+            if not value.isprintable() or {"", ".", ".."}.intersection(
+                value.split("/")
+            ):
                 raise SettingError(
                     f"{value!r} is no revision or file of {self.repository!r}, wanted a commit, "
                     "tag or branch, and names without a way upwards"
@@ -235,7 +253,9 @@ class HubFile:
                     raise
             else:
                 path = self._downloaded(hub, filename, stated)
-        _check(path, path.resolve().name, str(self), _DELETE)  # it is named after its hash
+        _check(
+            path, path.resolve().name, str(self), _DELETE
+        )  # it is named after its hash
         return path
 
     def size(self) -> int | None:
@@ -251,7 +271,9 @@ class HubFile:
         path = self.stored()
         if path is None:
             return 0
-        commit = next(one.name for one in path.parents if one.parent.name == "snapshots")
+        commit = next(
+            one.name for one in path.parents if one.parent.name == "snapshots"
+        )
         strategy = _library().scan_cache_dir().delete_revisions(commit)
         strategy.execute()
         return strategy.expected_freed_size
@@ -283,12 +305,16 @@ class HubFile:
                 reason = f"the server gave {what} that is no hash: {value!r:.100}"
                 raise DownloadError(f"{self} was not downloaded: {reason}", reason)
         url = hub.hf_hub_url(self.repository, filename, revision=self.revision)
-        repository = hub.file_download.repo_folder_name(repo_id=self.repository, repo_type="model")
+        repository = hub.file_download.repo_folder_name(
+            repo_id=self.repository, repo_type="model"
+        )
         blob = Path(hub.constants.HF_HUB_CACHE, repository, "blobs", stated.etag)
         if not blob.exists():
             WebFile(url, stated.etag, blob, hub.utils.build_hf_headers()).fetch()
         # it finds the file, and links it
-        return Path(hub.hf_hub_download(self.repository, filename, revision=self.revision))
+        return Path(
+            hub.hf_hub_download(self.repository, filename, revision=self.revision)
+        )
 
 
 RemoteFile = WebFile | HubFile
@@ -321,7 +347,9 @@ def mirrored(url: str) -> str:
     for pair in os.environ.get(MIRRORS, "").split():
         host, equals, mirror = pair.partition("=")
         if not (equals and "://" in host and "://" in mirror):
-            raise SettingError(f"{MIRRORS} has {pair!r}: wanted https://host=https://mirror/path")
+            raise SettingError(
+                f"{MIRRORS} has {pair!r}: wanted https://host=https://mirror/path"
+            )
         prefix = f"{host.rstrip('/')}/"
         if url.startswith(prefix):
             return f"{mirror.rstrip('/')}/{url.removeprefix(prefix)}"
@@ -340,7 +368,9 @@ def sha256(path: Path) -> str:
 def _git_hash(path: Path) -> str:
     """Return the hash by which git knows the content of a small file."""
     content = path.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    return hashlib.sha1(
+        b"blob %d\0" % len(content) + content, usedforsecurity=False
+    ).hexdigest()
 
 
 def _check(path: Path, wanted: str, source: str, remedy: str) -> None:
@@ -383,7 +413,9 @@ def _append(hub: Any, url: str, file: Any, headers: Mapping[str, str]) -> None:
                 seconds = time.monotonic() - begin
                 count = max(file.tell() - first, 0)
                 if seconds > _PATIENCE + count / _SLOWEST:
-                    raise OSError(f"the server sent {count:,} bytes in {seconds:.0f} seconds")
+                    raise OSError(
+                        f"the server sent {count:,} bytes in {seconds:.0f} seconds"
+                    )
             return
         except (httpx.ConnectError, httpx.TimeoutException, httpx.RemoteProtocolError):
             breaks = 0 if file.tell() > before else breaks + 1
@@ -392,10 +424,15 @@ def _append(hub: Any, url: str, file: Any, headers: Mapping[str, str]) -> None:
             time.sleep(1)
 
 
-def _received(hub: Any, url: str, file: Any, headers: Mapping[str, str]) -> Iterator[None]:
+def _received(
+    hub: Any, url: str, file: Any, headers: Mapping[str, str]
+) -> Iterator[None]:
     """Append what a file lacks, as far as one connection gives it; yield after each piece."""
     start = file.tell()
-    headers = {**headers, "Accept-Encoding": "identity"}  # packed bytes may unpack into anything
+    headers = {
+        **headers,
+        "Accept-Encoding": "identity",
+    }  # packed bytes may unpack into anything
     if start:
         headers["Range"] = f"bytes={start}-"
     with hub.utils.http_stream_backoff(
@@ -409,7 +446,9 @@ def _received(hub: Any, url: str, file: Any, headers: Mapping[str, str]) -> Iter
         hub.utils.hf_raise_for_status(response)
         coding = response.headers.get("Content-Encoding", "identity")
         if coding != "identity":
-            raise OSError(f"the server sent it packed as {coding!r:.30}, which was not asked for")
+            raise OSError(
+                f"the server sent it packed as {coding!r:.30}, which was not asked for"
+            )
         if start and response.status_code == 200:  # the server sends all of it
             file.truncate(0)
             start = 0

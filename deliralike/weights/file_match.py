@@ -67,7 +67,9 @@ class FileMatch:
         decided = Counter(pair.decided for pair in self.match.names)
         counts = ", ".join(f"{count} by {word}" for word, count in decided.items())
         name = self.match.reference.name
-        lines = [f"{self.source}, matched to {name}: {len(self.match.names)} pairs ({counts})"]
+        lines = [
+            f"{self.source}, matched to {name}: {len(self.match.names)} pairs ({counts})"
+        ]
         for pair in self.open_pairs[:_MOST_SHOWN]:
             lines.append(f"not certain: {self.choices(pair)}")
         more = len(self.open_pairs) - _MOST_SHOWN

@@ -37,9 +37,14 @@ _ROLES = {
     "moving_mean": "running_mean",
     "var": "running_var",
     "moving_variance": "running_var",
-    **{name: name for name in ("weight", "bias", "kernel", "gamma", "beta", *STATISTICS)},
+    **{
+        name: name
+        for name in ("weight", "bias", "kernel", "gamma", "beta", *STATISTICS)
+    },
 }
-_LEAF = re.compile(rf"(.+?)_({'|'.join(sorted(_ROLES, key=len, reverse=True))})", re.IGNORECASE)
+_LEAF = re.compile(
+    rf"(.+?)_({'|'.join(sorted(_ROLES, key=len, reverse=True))})", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -153,7 +158,9 @@ def matched(
     if is_open or does_not_fit:
         hint = ""
         if does_not_fit:
-            hint = "\n  strict=False of weights.load leaves alone what one side alone has."
+            hint = (
+                "\n  strict=False of weights.load leaves alone what one side alone has."
+            )
         if is_open and may_guess:
             hint += "\n  guess=True takes the pairs as they are above."
         elif is_open:
@@ -167,8 +174,14 @@ def matched(
     if not guess:
         foreign_layouts.refuse(turned, source)
     state = found.state()
-    chosen = turned if isinstance(guess, bool) else [one for one in turned if one[0] in guess]
-    originals = {pair.reference[0].source: pair.candidate[0].source for pair in found.match.names}
+    chosen = (
+        turned
+        if isinstance(guess, bool)
+        else [one for one in turned if one[0] in guess]
+    )
+    originals = {
+        pair.reference[0].source: pair.candidate[0].source for pair in found.match.names
+    }
     for name, doubt in chosen:
         if name in originals:
             array = found.match.candidate.tensors[originals[name]].value
@@ -182,7 +195,9 @@ def _turned_kernels(
     """Return what no order of axes settles: kernels that may be turned around."""
     shapes = {name: slot.shape for name, slot in network.neutral_slots().items()}
     found = foreign_layouts.doubts(network, file_contents)
-    return [(name, doubt) for name, doubt in found.items() if len(shapes.get(name, ())) > 2]
+    return [
+        (name, doubt) for name, doubt in found.items() if len(shapes.get(name, ())) > 2
+    ]
 
 
 # The file
@@ -204,7 +219,9 @@ class _File:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, weights: str | os.PathLike[str] | Contents | Mapping[str, np.ndarray]) -> _File:
+    def of(
+        cls, weights: str | os.PathLike[str] | Contents | Mapping[str, np.ndarray]
+    ) -> _File:
         """Read a file, or take its contents or a mapping as one."""
         if isinstance(weights, Mapping):
             state = {name: np.asarray(array) for name, array in weights.items()}
@@ -218,7 +235,9 @@ class _File:
             source = str(weights)
         state, notes = found.best()
         originals = _spelled(state)
-        return cls(_side(source, state, originals, found.channels_last), originals, notes)
+        return cls(
+            _side(source, state, originals, found.channels_last), originals, notes
+        )
 
     def matched(self, reference: Side, names: Mapping[str, str | None]) -> FileMatch:
         """Match it to a network, of which the names of some tensors are known."""

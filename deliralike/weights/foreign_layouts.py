@@ -57,7 +57,9 @@ def doubts(network: Any, contents: Contents) -> dict[str, Doubt]:
     if contents.may_flip:
         for name, (kind, _) in shapes.items():
             if kind.startswith("convtranspose"):
-                found[name] = Doubt("flax turns it around unless transpose_kernel is set", _turned)
+                found[name] = Doubt(
+                    "flax turns it around unless transpose_kernel is set", _turned
+                )
     return found
 
 
@@ -137,8 +139,12 @@ def _columns(shapes: Shapes) -> dict[str, Doubt]:
             if follows and columns not in flattened:
                 continue
             flattened.add(columns)
-            usual = np.asarray if follows else partial(_swapped, channels=channels, axis=1)
-            found[name] = Doubt(f"its {columns} inputs may be pixels of {channels} channels", usual)
+            usual = (
+                np.asarray if follows else partial(_swapped, channels=channels, axis=1)
+            )
+            found[name] = Doubt(
+                f"its {columns} inputs may be pixels of {channels} channels", usual
+            )
         elif columns == channels:
             channels = 0  # its pixels were averaged
     return found
@@ -168,7 +174,9 @@ def _swapped(array: np.ndarray, channels: int, axis: int) -> np.ndarray:
     if array.shape[axis] % channels:
         return array
     parts = (*array.shape[:axis], -1, channels, *array.shape[axis + 1 :])
-    return np.ascontiguousarray(array.reshape(parts).swapaxes(axis, axis + 1)).reshape(array.shape)
+    return np.ascontiguousarray(array.reshape(parts).swapaxes(axis, axis + 1)).reshape(
+        array.shape
+    )
 
 
 def _turned(array: np.ndarray) -> np.ndarray:

@@ -24,7 +24,8 @@ from deliralike.weights.inflate import refuse_expansion
 BEGINNING = b"\x89HDF"
 IN_ARCHIVE = "model.weights.h5"  # in a whole model, ``x.keras``
 _MISSING = (
-    "is an HDF5 file, and reading it needs the package 'h5py': pip install 'deliralike[hdf5]'"
+    "is an HDF5 file, and reading it needs the package 'h5py': "
+    "pip install 'deliralike[hdf5]'"
 )
 _DEEPEST = 100
 _OF_KERAS = "names and layouts taken for Keras's"
@@ -80,7 +81,9 @@ def read(path: Path, content: BytesIO | None = None) -> Hdf5Weights:
             )
         for place, dataset in datasets.items():
             if not _is_numbers(h5py, dataset) or _is_elsewhere(dataset, file):
-                raise WeightFileError(f"{path}: {'.'.join(place)!r} is no array of numbers")
+                raise WeightFileError(
+                    f"{path}: {'.'.join(place)!r} is no array of numbers"
+                )
         refuse_expansion(path, sum(dataset.nbytes for dataset in datasets.values()))
         arrays = {place: dataset[()] for place, dataset in datasets.items()}
     if of_keras:
@@ -100,7 +103,9 @@ def _is_numbers(h5py: Any, dataset: Any) -> bool:
 
 def _is_elsewhere(dataset: Any, file: Any) -> bool:
     """Return whether an array lies in another file, which the user has not asked to read."""
-    return bool(dataset.external or dataset.is_virtual or dataset.file.filename != file.filename)
+    return bool(
+        dataset.external or dataset.is_virtual or dataset.file.filename != file.filename
+    )
 
 
 def _by_list(root: Any) -> dict[trees.Path, Any]:

@@ -8,7 +8,9 @@ from pathlib import Path
 from deliralike.errors import WeightFileError
 
 _ALWAYS_ALLOWED = 64 * 2**20  # bytes
-_MOST_EXPANSION = 100  # weights hardly compress, so their files never grow a hundredfold
+_MOST_EXPANSION = (
+    100  # weights hardly compress, so their files never grow a hundredfold
+)
 _LEAST_HEADER = 30  # bytes before each member of a zip
 
 
@@ -50,7 +52,9 @@ def refuse_hostile_archive(path: Path, archive: zipfile.ZipFile) -> None:
                 f"{path} has the member {member.filename!r}, packed in a way that weights never are"
             )
     if len(archive.NameToInfo) != len(members):
-        raise WeightFileError(f"{path} has two members of one name: it is damaged or hostile")
+        raise WeightFileError(
+            f"{path} has two members of one name: it is damaged or hostile"
+        )
     for member, following in pairwise(members):
         end = member.header_offset + _LEAST_HEADER + member.compress_size
         if end > following.header_offset:

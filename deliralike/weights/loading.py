@@ -48,7 +48,9 @@ def load(
         WeightFileMissing, WeightFileError, BackendUnavailable: As for `read`.
     """
     if match is not False:
-        return foreign.load(network, path, strict, None if match is True else match, guess)
+        return foreign.load(
+            network, path, strict, None if match is True else match, guess
+        )
     file_contents = contents(path)
     state, notes = file_contents.first()
     slots = network.neutral_slots()
@@ -57,7 +59,9 @@ def load(
         state = without_prefix(state)
     report(path, file_contents.kind, notes)
     try:
-        state = foreign_layouts.settled(network, file_contents, state, file_contents.kind, guess)
+        state = foreign_layouts.settled(
+            network, file_contents, state, file_contents.kind, guess
+        )
         return network.load_neutral_state(state, strict=strict)
     except StateError as error:
         hint = ""

@@ -15,7 +15,9 @@ import numpy as np
 
 from deliralike.errors import WeightFileError
 
-_MARK = "deliralike weights 1"  # the number counts the ways in which a file may be marked
+_MARK = (
+    "deliralike weights 1"  # the number counts the ways in which a file may be marked
+)
 _END_OF_ARCHIVE = b"PK\x05\x06"
 _LENGTH_OF_END = 22  # bytes
 

@@ -32,7 +32,9 @@ def read(path: Path, archive: zipfile.ZipFile) -> mark.FileStates:
     return mark.FileStates({"": state}, exact, notes)
 
 
-def _read_member(path: Path, archive: zipfile.ZipFile, name: str, member: str) -> np.ndarray:
+def _read_member(
+    path: Path, archive: zipfile.ZipFile, name: str, member: str
+) -> np.ndarray:
     """Return one array; its header must describe exactly the bytes that follow."""
     with archive.open(member) as file:
         shape, fortran_order, dtype = _array_header(file)

@@ -65,7 +65,9 @@ class Contents:
         if not others:
             return self.states[first], self.notes
         places = ", ".join(map(repr, others))
-        note = f"the weights under {first!r} were taken; there are others under {places}"
+        note = (
+            f"the weights under {first!r} were taken; there are others under {places}"
+        )
         return self.states[first], (*self.notes, note)
 
     def best(self) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
@@ -213,7 +215,9 @@ def _of_hdf5(kind: str, path: Path, content: BytesIO | None = None) -> Contents:
     found = hdf5_files.read(path, content)
     if not found.of_keras:
         kind = "an HDF5 file of Chainer"
-    return Contents(kind, {"": found.state}, found.order, found.of_keras, notes=found.notes)
+    return Contents(
+        kind, {"": found.state}, found.order, found.of_keras, notes=found.notes
+    )
 
 
 def _of_framework(path: Path, name: str, files: Any) -> Contents:
@@ -237,12 +241,16 @@ def _folder_format(path: Path) -> tuple[str, Any]:
     """Return the framework that keeps its weights in such a folder."""
     with _opening(path):
         names = set(os.listdir(path))
-    name, files = frameworks.find(lambda files: bool(names.intersection(files.folder_marks)))
+    name, files = frameworks.find(
+        lambda files: bool(names.intersection(files.folder_marks))
+    )
     if files is None:
         raise WeightFileError(f"{path} is a directory, wanted {_wanted()}")
     for member in path.rglob("*"):
         if not (member.is_file() or member.is_dir()):
-            raise WeightFileError(f"{member} is a device or pipe, wanted an ordinary file")
+            raise WeightFileError(
+                f"{member} is a device or pipe, wanted an ordinary file"
+            )
     return name, files
 
 
@@ -261,7 +269,9 @@ def _opening(path: Path) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise WeightFileMissing(f"there is no file {str(path)!r}: wanted {_wanted()}") from error
+        raise WeightFileMissing(
+            f"there is no file {str(path)!r}: wanted {_wanted()}"
+        ) from error
     except OSError as error:
         raise WeightFileError(
             f"{path} cannot be opened ({error.strerror or error}): wanted {_wanted()}"
@@ -278,7 +288,11 @@ def _describe(beginning: bytes) -> str:
 
 
 def _wanted() -> str:
-    kinds = ["a safetensors file", "a NumPy archive (.npz)", "an HDF5 file of Keras or Chainer"]
+    kinds = [
+        "a safetensors file",
+        "a NumPy archive (.npz)",
+        "an HDF5 file of Keras or Chainer",
+    ]
     for _, files in frameworks.formats():
         kinds.append(files.name)
     return " or ".join(kinds)

@@ -39,7 +39,9 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], bool]:
         names = _ordered(file.keys(), order)
     header, start = _header(path)
     with path.open("rb") as stream:
-        state = {name: _array(path, stream, name, header[name], start) for name in names}
+        state = {
+            name: _array(path, stream, name, header[name], start) for name in names
+        }
     return state, order is not None
 
 
@@ -67,7 +69,9 @@ def _array(
     kind = described["dtype"]
     shape = described["shape"]
     if kind not in _STORED:
-        raise WeightFileError(f"{path}: {name!r} has the type {kind}, which NumPy lacks")
+        raise WeightFileError(
+            f"{path}: {name!r} has the type {kind}, which NumPy lacks"
+        )
     file.seek(start + described["data_offsets"][0])
     flat = np.fromfile(file, _STORED[kind], math.prod(shape))
     array = flat.reshape(shape)
@@ -103,7 +107,9 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def write(
-    path: Path, state: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+    path: Path,
+    state: Mapping[str, np.ndarray],
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write arrays of plain numbers, with their order."""
     texts = dict(metadata or {}) | {ORDER: json.dumps(list(state))}

@@ -76,7 +76,9 @@ def neutral_name(path: Path) -> str:
     return ".".join([*layer, _LEAVES.get(leaf, leaf)])
 
 
-def channels_last(state: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Path]]:
+def channels_last(
+    state: Mapping[str, np.ndarray],
+) -> tuple[dict[str, Any], dict[str, Path]]:
     """Return a state as nested dicts with flax's names and layouts, and the place of each array.
 
     `from_places` is its inverse. A matrix is the kernel of a linear layer, or a table where its
@@ -196,8 +198,14 @@ def _name_gates(arrays: dict[Path, np.ndarray], layer: Path) -> None:
     units = recurrent.shape[0]
     gates = recurrent.shape[-1] // max(units, 1)
     name = ".".join(layer)
-    if kernel is None or recurrent.shape != (units, gates * units) or gates not in (1, 3, 4):
-        raise ValueError(f"the recurrent layer {name!r} of Keras has no counterpart here")
+    if (
+        kernel is None
+        or recurrent.shape != (units, gates * units)
+        or gates not in (1, 3, 4)
+    ):
+        raise ValueError(
+            f"the recurrent layer {name!r} of Keras has no counterpart here"
+        )
     del arrays[*layer, "kernel"]
     bias = arrays.pop((*layer, "bias"), None)
     if gates == 3 and bias is not None and bias.ndim == 1:

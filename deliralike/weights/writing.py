@@ -122,9 +122,13 @@ def _check_name(path: Path, name: str) -> None:
         )
 
 
-def _check_metadata(path: Path, writer: Callable[..., None], metadata: Mapping[str, str]) -> None:
+def _check_metadata(
+    path: Path, writer: Callable[..., None], metadata: Mapping[str, str]
+) -> None:
     if writer is not safetensors_files.write:
-        raise SettingError(f"{path}: only safetensors files keep metadata, not {path.suffix!r}")
+        raise SettingError(
+            f"{path}: only safetensors files keep metadata, not {path.suffix!r}"
+        )
     wrong: dict[Any, Any] = {}
     for key, text in metadata.items():
         if not isinstance(key, str) or not isinstance(text, str):

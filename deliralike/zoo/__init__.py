@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 from deliralike import lazy
 
 if TYPE_CHECKING:
-    from deliralike.zoo import classification, generative, multimodal, segmentation, sequences
+    from deliralike.zoo import (
+        classification,
+        generative,
+        multimodal,
+        segmentation,
+        sequences,
+    )
     from deliralike.zoo.building import build
     from deliralike.zoo.conversion import convert
     from deliralike.zoo.feature_extraction import features, reset_head

@@ -27,7 +27,9 @@ def by_dims(nn: Any, dims: int, *kinds: str) -> Any:
     return layers
 
 
-def classifier(nn: Any, width: int, num_classes: int, what: str, bias: bool = True) -> Any:
+def classifier(
+    nn: Any, width: int, num_classes: int, what: str, bias: bool = True
+) -> Any:
     """Make the last layer of a classifier; without classes it passes its input on.
 
     Raises:
@@ -89,7 +91,9 @@ def large_enough(model: Any, x: Any, least: int, stage: str) -> None:
 
 
 def in_turn(
-    x: Any, steps: Mapping[str, Callable[[Any], Any]], until: Collection[str] | None = None
+    x: Any,
+    steps: Mapping[str, Callable[[Any], Any]],
+    until: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """Run stages one after the other, each on the output of the one before it.
 
@@ -109,11 +113,16 @@ def in_turn(
 
 def by_stage(stem: Any, stages: Iterable[Any]) -> dict[str, Callable[[Any], Any]]:
     """Return the steps of `in_turn` for a stem and stages, which are ``stage1`` and so on."""
-    return {"stem": stem} | {f"stage{number}": stage for number, stage in enumerate(stages, 1)}
+    return {"stem": stem} | {
+        f"stage{number}": stage for number, stage in enumerate(stages, 1)
+    }
 
 
 def run_stages(
-    blocks: Any, x: Any, ends: Iterable[tuple[str, int]], until: Collection[str] | None = None
+    blocks: Any,
+    x: Any,
+    ends: Iterable[tuple[str, int]],
+    until: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """Run numbered blocks one after the other, and return outputs at the ends of stages.
 

@@ -133,7 +133,9 @@ def build(
     if published.is_name(weights):
         entry = published.choose(name, str(weights), architecture.settings)
         settings = dict(entry.settings) | settings
-        architecture.arguments(**settings)  # refuses an unknown one before anything is downloaded
+        architecture.arguments(
+            **settings
+        )  # refuses an unknown one before anything is downloaded
         weights = entry.fetch()
     with _blaming_settings(name, settings):
         model = bound(**settings)
@@ -142,7 +144,9 @@ def build(
     try:
         report = loading.load(model, weights)
     except WeightFileMissing as error:
-        error.add_note(f"Published weights have other names: {published.how_to_see_all(name)}")
+        error.add_note(
+            f"Published weights have other names: {published.how_to_see_all(name)}"
+        )
         raise
     if entry is not None:
         model.published_weights = entry.without_head() if report.skipped else entry
@@ -150,7 +154,10 @@ def build(
 
 
 def on_first(
-    name: str, backends: Sequence[str], seed: int = 0, settings: Mapping[str, Any] | None = None
+    name: str,
+    backends: Sequence[str],
+    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
 ) -> Any:
     """Build a network on the first backend that it can be on, with those settings that it has.
 
@@ -159,7 +166,9 @@ def on_first(
     architecture = find(name)
     own_class = {"proof": None} if own_code.is_name(name) else {}
     settings = architecture.in_own_words(settings or {})
-    own = {key: value for key, value in settings.items() if key in architecture.words} | own_class
+    own = {
+        key: value for key, value in settings.items() if key in architecture.words
+    } | own_class
     for backend in backends[:-1]:
         try:
             return build(name, backend=backend, seed=seed, **own)

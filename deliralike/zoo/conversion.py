@@ -40,7 +40,9 @@ _NOT_CHECKED = (
     "not checked: no outputs were compared with those of the network that the file was made for; "
     "check=... (--check) takes it"
 )
-OURS = "torchvision"  # the layout of our own names, also where they are another library's
+OURS = (
+    "torchvision"  # the layout of our own names, also where they are another library's
+)
 
 
 def convert(
@@ -84,7 +86,13 @@ def convert(
         WeightFileMissing, WeightFileError, BackendUnavailable: As for `deliralike.weights.convert`.
     """
     if model is None:
-        if check is not None or settings or names or guess or to not in (None, "chainer"):
+        if (
+            check is not None
+            or settings
+            or names
+            or guess
+            or to not in (None, "chainer")
+        ):
             raise SettingError(
                 "which network the weights belong to is not said: name it, model=... (--model)"
             )
@@ -122,7 +130,9 @@ class _Plan:
         self._guess = guess
         self._network = self._outlined()
         self._slots = self._network.neutral_slots()
-        self._keymaps = {keymap.name: keymap for keymap in getattr(self._network, "keymaps", ())}
+        self._keymaps = {
+            keymap.name: keymap for keymap in getattr(self._network, "keymaps", ())
+        }
         layouts = [OURS, "chainer", *self._keymaps]
         if to not in (None, *layouts):
             raise UnknownName(
@@ -158,7 +168,9 @@ class _Plan:
             neutral=not of_chainer,
         )
 
-    def _to_ours(self, contents: Contents) -> tuple[dict[str, np.ndarray], str, tuple[str, ...]]:
+    def _to_ours(
+        self, contents: Contents
+    ) -> tuple[dict[str, np.ndarray], str, tuple[str, ...]]:
         """Return the weights under the architecture's own names.
 
         Returns:
@@ -186,7 +198,9 @@ class _Plan:
     def _misfit(self, reason: str) -> str:
         return f"the weights do not fit {self._architecture.name} with these settings: {reason}"
 
-    def compared(self, source: Path, converted: Path, check: Any, notes: Sequence[str]) -> float:
+    def compared(
+        self, source: Path, converted: Path, check: Any, notes: Sequence[str]
+    ) -> float:
         """Return the largest difference from the outputs of another library's network.
 
         Raises:
@@ -253,7 +267,10 @@ def _difference(
         wanted = [move(x, -1, 1) if x.ndim > 2 else x for x in wanted]
         if [x.shape for x in wanted] == [x.shape for x in outputs]:
             largest = max(np.abs(x).max(initial=0.0) for x in wanted)
-            off = [np.abs(a - b).max(initial=0.0) for a, b in zip(wanted, outputs, strict=True)]
+            off = [
+                np.abs(a - b).max(initial=0.0)
+                for a, b in zip(wanted, outputs, strict=True)
+            ]
             differences.append(float(max(off) / (largest or 1.0)))
     if not differences:
         shapes = ", ".join(str(x.shape) for x in outputs)
@@ -271,4 +288,6 @@ def _to_chainer(contents: Contents) -> Renaming:
     state, notes = contents.without_network()
     state = chainer_names.renamed(state)
     renamed = sum("/" in name for name in state)
-    return Renaming(state, "written as chainer", renamed=renamed, notes=notes, neutral=False)
+    return Renaming(
+        state, "written as chainer", renamed=renamed, notes=notes, neutral=False
+    )

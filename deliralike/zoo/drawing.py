@@ -168,7 +168,9 @@ def _draw_box(axes: Any, box: Box, place: tuple[int, int]) -> None:
     middle = (len(lines) - 1) / 2
     for i, (text, size, weight) in enumerate(lines):
         height = y + (middle - i) * 0.165
-        axes.text(x, height, text, ha="center", va="center", fontsize=size, fontweight=weight)
+        axes.text(
+            x, height, text, ha="center", va="center", fontsize=size, fontweight=weight
+        )
 
 
 def _lines(box: Box) -> list[tuple[str, int, str]]:

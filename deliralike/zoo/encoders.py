@@ -81,13 +81,21 @@ class Encoder:
         if dims != 2:
             own["dims"] = dims
         own.update(settings or {})
-        shape = None if architecture.shape is not None else (in_channels, *(256,) * dims)
+        shape = (
+            None if architecture.shape is not None else (in_channels, *(256,) * dims)
+        )
         try:
             run = run_on_shapes(architecture, shape, own, "forward_stages")
         except CapabilityError as error:
-            raise SettingError(f"{architecture.name} cannot be an encoder: {error}") from None
+            raise SettingError(
+                f"{architecture.name} cannot be an encoder: {error}"
+            ) from None
         passed_by = getattr(run.network, "not_for_decoders", ())
-        stages = {name: stage for name, stage in stages_of(run).items() if name not in passed_by}
+        stages = {
+            name: stage
+            for name, stage in stages_of(run).items()
+            if name not in passed_by
+        }
         return cls(architecture, own, stages, _unused(run))
 
     def taps(self, reductions: Iterable[int], owner: str) -> tuple[Tap, ...]:
@@ -126,7 +134,9 @@ class Encoder:
             SettingError: The architecture has no such setting.
         """
         if output_stride not in (8, 16, 32):
-            raise SettingError(f"{owner}: output_stride={output_stride!r}; wanted 8, 16 or 32")
+            raise SettingError(
+                f"{owner}: output_stride={output_stride!r}; wanted 8, 16 or 32"
+            )
         if "output_stride" not in self.architecture.settings:
             raise SettingError(
                 f"{owner}: encoder {self.architecture.name!r} cannot keep its last stages at "
@@ -200,13 +210,17 @@ class EncoderDecoder(Model):
     @property
     def stem_paths(self):  # type: ignore[override]
         """The encoder's stem."""
-        return tuple(f"encoder.{path}" for path in getattr(self.encoder, "stem_paths", ()))
+        return tuple(
+            f"encoder.{path}" for path in getattr(self.encoder, "stem_paths", ())
+        )
 
     @property
     def keymaps(self):  # type: ignore[override]
         """The encoder's below ``encoder.``, and timm's below ``encoder.model.``."""
         own = [
-            each for each in getattr(self.encoder, "keymaps", ()) if each.name != chainer_links.NAME
+            each
+            for each in getattr(self.encoder, "keymaps", ())
+            if each.name != chainer_links.NAME
         ]
         maps = [below(each, "encoder.", "encoder.") for each in own]
         timm = next((each for each in own if each.name == "timm"), _SAME_NAMES)
@@ -281,7 +295,9 @@ class EncoderDecoder(Model):
                 )
 
 
-def run_stages_of(model: Any, inputs: tuple[Any, ...], wanted: tuple[str, ...]) -> dict[str, Any]:
+def run_stages_of(
+    model: Any, inputs: tuple[Any, ...], wanted: tuple[str, ...]
+) -> dict[str, Any]:
     """Run the stages of a model: at least those wanted, no later ones where it can stop."""
     if getattr(model, "can_stop", False):
         return model.forward_stages(*inputs, until=wanted)
@@ -302,7 +318,12 @@ def depth_of(encoder_depth: int, least: int, owner: str) -> int:
 
 
 def segmentation_head(
-    nn: Any, in_channels: int, num_classes: int, kernel_size: int, dims: int, upsampling: int = 1
+    nn: Any,
+    in_channels: int,
+    num_classes: int,
+    kernel_size: int,
+    dims: int,
+    upsampling: int = 1,
 ) -> Any:
     """Make a convolution to the classes, and a resize to the size of the input.
 
@@ -313,7 +334,9 @@ def segmentation_head(
     conv = kind(in_channels, num_classes, kernel_size, padding=kernel_size // 2)
     if upsampling == 1:
         return nn.Sequential(conv)
-    resize = nn.Upsample(scale_factor=float(upsampling), mode="linear", align_corners=True)
+    resize = nn.Upsample(
+        scale_factor=float(upsampling), mode="linear", align_corners=True
+    )
     return nn.Sequential(conv, resize)
 
 

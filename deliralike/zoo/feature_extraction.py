@@ -61,7 +61,9 @@ def _all_stages(network: Any, *inputs: Any) -> dict[str, Any]:
     return dict(network.forward_stages(*inputs))
 
 
-def _first_stages(network: Any, wanted: tuple[str, ...], *inputs: Any) -> dict[str, Any]:
+def _first_stages(
+    network: Any, wanted: tuple[str, ...], *inputs: Any
+) -> dict[str, Any]:
     return run_stages_of(network, inputs, wanted)
 
 
@@ -132,7 +134,8 @@ def _settings(network: Any) -> dict[str, Any]:
         raise CapabilityError(f"{name} has no head that could be replaced")
     for argument, value in settings.items():
         is_variadic = (
-            argument in parameters and parameters[argument].kind is inspect.Parameter.VAR_POSITIONAL
+            argument in parameters
+            and parameters[argument].kind is inspect.Parameter.VAR_POSITIONAL
         )
         if is_variadic or _holds_networks(value):
             raise CapabilityError(

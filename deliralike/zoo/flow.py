@@ -95,7 +95,9 @@ def columns(boxes: Sequence[Box]) -> list[int]:
     return lengths
 
 
-def _boxes(network: Any, input_shape: Any, depth: int, settings: dict[str, Any]) -> list[Box]:
+def _boxes(
+    network: Any, input_shape: Any, depth: int, settings: dict[str, Any]
+) -> list[Box]:
     run = run_on_shapes(network, input_shape, settings, depth=depth)
     first = len(run.inputs)
     boxes = []

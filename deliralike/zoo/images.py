@@ -100,7 +100,10 @@ class Preprocessing:
         if isinstance(self.resize, int):
             shorter = min(width, height)
             # rounded down as torchvision does
-            size = (int(self.resize * width / shorter), int(self.resize * height / shorter))
+            size = (
+                int(self.resize * width / shorter),
+                int(self.resize * height / shorter),
+            )
         else:
             size = (self.resize[1], self.resize[0])
         if size == image.size:
@@ -171,10 +174,14 @@ def classify(
     with network.training_mode(False), backend.evaluating():
         outputs = network(backend.array(inputs, network.dtype_name))
     if isinstance(outputs, dict) or np.ndim(backend.numpy(outputs)) != 2:
-        raise CapabilityError(f"{type(network).__name__} does not give one score for each class")
+        raise CapabilityError(
+            f"{type(network).__name__} does not give one score for each class"
+        )
     scores = backend.numpy(outputs)
     if labels and len(labels) != scores.shape[1]:
-        raise ArgumentError(f"{len(labels)} labels came, the network has {scores.shape[1]} outputs")
+        raise ArgumentError(
+            f"{len(labels)} labels came, the network has {scores.shape[1]} outputs"
+        )
     predictions = [_predictions(row, top, labels) for row in _softmax(scores)]
     return predictions[0] if is_single else predictions
 
@@ -235,5 +242,7 @@ def _centre(pixels: np.ndarray, side: int) -> np.ndarray:
 def _stacked(prepared: list[np.ndarray]) -> np.ndarray:
     shapes = {array.shape for array in prepared}
     if len(shapes) != 1:
-        raise ShapeError(f"pictures of one size are wanted in a batch, these are {sorted(shapes)}")
+        raise ShapeError(
+            f"pictures of one size are wanted in a batch, these are {sorted(shapes)}"
+        )
     return np.stack(prepared)

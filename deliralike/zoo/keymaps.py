@@ -135,13 +135,18 @@ def below(
 
     def rename(names: Sequence[str]) -> dict[str, str]:
         within = [each.removeprefix(ours) for each in names if each.startswith(ours)]
-        table = {f"{ours}{old}": f"{theirs}{new}" for old, new in keymap.rename(within).items()}
+        table = {
+            f"{ours}{old}": f"{theirs}{new}"
+            for old, new in keymap.rename(within).items()
+        }
         for each in names:
             if not each.startswith(ours):
                 table[each] = each
         return table
 
-    def within(change: Callable[[State], State] | None) -> Callable[[State], State] | None:
+    def within(
+        change: Callable[[State], State] | None,
+    ) -> Callable[[State], State] | None:
         if change is None:
             return None
         return partial(_changed_below, change, theirs)
@@ -157,7 +162,9 @@ def below(
     )
 
 
-def _changed_below(change: Callable[[State], State], prefix: str, state: State) -> State:
+def _changed_below(
+    change: Callable[[State], State], prefix: str, state: State
+) -> State:
     """Change the part of a state whose names begin with a prefix."""
     inner = {}
     outer = {}
@@ -192,7 +199,9 @@ def by_layers(table: Mapping[str, str]) -> Callable[[Sequence[str]], dict[str, s
 Replacement = str | Callable[[re.Match[str]], str]
 
 
-def by_patterns(table: Mapping[str, Replacement]) -> Callable[[Sequence[str]], dict[str, str]]:
+def by_patterns(
+    table: Mapping[str, Replacement],
+) -> Callable[[Sequence[str]], dict[str, str]]:
     r"""Make a renaming by regular expressions.
 
     Each name is renamed by the first one that matches it whole; names without a match are left out.
@@ -204,7 +213,9 @@ def by_patterns(table: Mapping[str, Replacement]) -> Callable[[Sequence[str]], d
         >>> by_patterns({r"fc\.(.*)": r"head.\1"})(["fc.weight", "step"])
         {'fc.weight': 'head.weight'}
     """
-    patterns = {re.compile(pattern): replacement for pattern, replacement in table.items()}
+    patterns = {
+        re.compile(pattern): replacement for pattern, replacement in table.items()
+    }
 
     def renamed(name: str) -> str | None:
         for pattern, replacement in patterns.items():
@@ -250,7 +261,9 @@ def joined(state: State, parts: Sequence[str], packed: str) -> dict[str, np.ndar
             continue
         if first in name:
             zeros = np.zeros_like(value)
-            value = np.concatenate([state.get(name.replace(first, part), zeros) for part in parts])
+            value = np.concatenate(
+                [state.get(name.replace(first, part), zeros) for part in parts]
+            )
         whole[name.replace(first, packed)] = value
     return whole
 

@@ -92,7 +92,9 @@ class WeightsReport:
         """Return a line for what was loaded, and one for each kind of exception."""
         lines = [f"{self.source}, {self.layout}: {len(self.loaded)} names loaded"]
         for entry in self.adapted:
-            lines.append(f"adapted: {entry.name} from {entry.came} to {entry.wanted}, {entry.how}")
+            lines.append(
+                f"adapted: {entry.name} from {entry.came} to {entry.wanted}, {entry.how}"
+            )
         lines += self._skipped_lines()
         if self.missing:
             lines.append(f"missing: {listed(self.missing, _MOST_SHOWN)}")
@@ -170,7 +172,11 @@ def load(
     report = plan.report(source)
     report = replace(report, notes=(*notes, *report.notes))
     if not plan.arrays or (strict and not plan.fits):
-        remedy = f"{_settings_that_fit(network, plan, states)}{_REMEDY}" if plan.arrays else ""
+        remedy = (
+            f"{_settings_that_fit(network, plan, states)}{_REMEDY}"
+            if plan.arrays
+            else ""
+        )
         raise StateError(
             f"the weights do not fit {type(innermost(network)).__name__}, which was left "
             f"unchanged: {source}, {plan.problem()}{remedy}"
@@ -193,7 +199,9 @@ def _settings_that_fit(network: Any, plan: Plan, states: Mapping[str, State]) ->
 
     shapes = {name: np.shape(value) for name, value in plan.choice.state.items()}
     network = unreplicated(network)
-    return settings_search.described(settings_search.would_fit(network, shapes, problems))
+    return settings_search.described(
+        settings_search.would_fit(network, shapes, problems)
+    )
 
 
 # Where the weights are, and under which names
@@ -233,7 +241,9 @@ def _chosen(
         note = f"there are weights under {places}: key=... says which"
         return states, (*contents.notes, note)
     if key not in states:
-        raise UnknownName(f"there are no weights under {key!r}. {suggestion(key, states)}")
+        raise UnknownName(
+            f"there are no weights under {key!r}. {suggestion(key, states)}"
+        )
     return {key: states[key]}, contents.notes
 
 
@@ -261,7 +271,9 @@ def _host_state(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _flat(weights: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _flat(
+    weights: Mapping[str, Any], key: str = ""
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the mappings within that hold no others, each with its key."""
     is_flat = bool(weights)
     for name, value in weights.items():
@@ -308,7 +320,10 @@ def _score(choice: Choice, wanted: Mapping[str, tuple[int, ...]]) -> tuple[int, 
 
 
 def _choices(
-    wanted: Mapping[str, tuple[int, ...]], state: State, key: str, keymaps: Sequence[KeyMap]
+    wanted: Mapping[str, tuple[int, ...]],
+    state: State,
+    key: str,
+    keymaps: Sequence[KeyMap],
 ) -> Iterator[Choice]:
     """Yield every reading of a state's names: without and with prefixes, and by each key map."""
     for names, prefix_steps in _prefixed(state, wanted):
@@ -439,7 +454,9 @@ class Plan:
     @property
     def fits(self) -> bool:
         """Whether no name is missing or unexpected, and no shape is wrong."""
-        report = LoadReport(tuple(self.arrays), self.missing, self.unexpected, tuple(self.wrong))
+        report = LoadReport(
+            tuple(self.arrays), self.missing, self.unexpected, tuple(self.wrong)
+        )
         return report.complete
 
     @property
@@ -492,7 +509,9 @@ class Plan:
         for name, slot in self._slots.items():
             if name in paths or name.startswith(prefixes):
                 natives.add(id(slot.native))
-        return frozenset(name for name, slot in self._slots.items() if id(slot.native) in natives)
+        return frozenset(
+            name for name, slot in self._slots.items() if id(slot.native) in natives
+        )
 
     def _take(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> None:
         came = tuple(np.shape(value))
@@ -538,7 +557,9 @@ class Plan:
             return None
         same_outputs = value.shape[0] == shape[0]
         same_kernel = value.shape[2:] == shape[2:]
-        if not (same_outputs and same_kernel) or stem_and_head.is_grouped(self._network, name):
+        if not (same_outputs and same_kernel) or stem_and_head.is_grouped(
+            self._network, name
+        ):
             return None
         old = value.shape[1]
         new = shape[1]

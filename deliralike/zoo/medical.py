@@ -14,11 +14,21 @@ from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.setting_checks import one_of
 
 NORMS = ("instance", "batch", "group")
-ACTIVATIONS = {"relu": "ReLU", "leaky_relu": "LeakyReLU", "prelu": "PReLU", "elu": "ELU"}
+ACTIVATIONS = {
+    "relu": "ReLU",
+    "leaky_relu": "LeakyReLU",
+    "prelu": "PReLU",
+    "elu": "ELU",
+}
 
 
 def normalisation(
-    nn: Any, norm: str, channels: int, dims: int, affine: bool = True, num_groups: int = 8
+    nn: Any,
+    norm: str,
+    channels: int,
+    dims: int,
+    affine: bool = True,
+    num_groups: int = 8,
 ) -> Any:
     """Make a normalisation by name.
 
@@ -168,7 +178,9 @@ def odd(kernel_size: Sizes, dims: int) -> tuple[int, ...]:
     """
     kernel = geometry.steps(kernel_size, dims, "kernel_size")
     if any(size % 2 == 0 for size in kernel):
-        raise SettingError(f"kernel_size={kernel_size!r}: wanted odd numbers, which keep the size")
+        raise SettingError(
+            f"kernel_size={kernel_size!r}: wanted odd numbers, which keep the size"
+        )
     return kernel
 
 
@@ -202,7 +214,9 @@ def reductions(strides: Sequence[Sizes], dims: int) -> tuple[int, ...]:
     return tuple(math.prod(axis) for axis in zip(*per_axis, strict=True))
 
 
-def divides(model: Any, x: Any, factors: Sequence[int], stage: str, several: bool = False) -> None:
+def divides(
+    model: Any, x: Any, factors: Sequence[int], stage: str, several: bool = False
+) -> None:
     """Check that the size of an input can be divided down to the coarsest stage.
 
     Args:
@@ -246,7 +260,9 @@ def volume(sides: Sequence[int]) -> Callable[[Mapping[str, Any]], tuple[int, ...
 
     def shape(settings: Mapping[str, Any]) -> tuple[int, ...]:
         dims = settings["dims"]
-        side = sides[dims - 1] if dims in (1, 2, 3) else 0  # the network refuses other numbers
+        side = (
+            sides[dims - 1] if dims in (1, 2, 3) else 0
+        )  # the network refuses other numbers
         return (settings["in_channels"], *(side,) * dims)
 
     return shape

@@ -73,7 +73,9 @@ class SamePadded(ConvNormActivation):
     def forward(self, x):
         conv = self[0]
         pads = []
-        for size, kernel, stride in zip(x.shape[2:], conv.kernel_size, conv.stride, strict=True):
+        for size, kernel, stride in zip(
+            x.shape[2:], conv.kernel_size, conv.stride, strict=True
+        ):
             side = size if self.side is None else self.side
             total = max((math.ceil(side / stride) - 1) * stride + kernel - side, 0)
             pads.append((total // 2, total - total // 2))
@@ -187,7 +189,9 @@ def check_output_stride(output_stride: int, owner: str) -> None:
         SettingError: It is not 8, 16 or 32.
     """
     if output_stride not in (8, 16, 32):
-        raise SettingError(f"{owner}: output_stride={output_stride!r}; wanted 8, 16 or 32")
+        raise SettingError(
+            f"{owner}: output_stride={output_stride!r}; wanted 8, 16 or 32"
+        )
 
 
 def stage_ends(strides: Sequence[int]) -> tuple[tuple[str, int], ...]:

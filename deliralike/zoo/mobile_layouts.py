@@ -22,9 +22,12 @@ class Words:
 _TIMM_GATE = ("se.conv_reduce", "se.conv_expand")
 _TIMM_INVERTED = ("conv_pw", "bn1", "conv_dw", "bn2", "conv_pwl", "bn3")
 TIMM = Words(
-    {2: ("conv", "bn1"), 4: ("conv_dw", "bn1", "conv_pw", "bn2"), 6: _TIMM_INVERTED}, _TIMM_GATE
+    {2: ("conv", "bn1"), 4: ("conv_dw", "bn1", "conv_pw", "bn2"), 6: _TIMM_INVERTED},
+    _TIMM_GATE,
 )
-TIMM_FUSED = Words({2: ("conv", "bn1"), 4: ("conv_exp", "bn1", "conv_pwl", "bn2")}, _TIMM_GATE)
+TIMM_FUSED = Words(
+    {2: ("conv", "bn1"), 4: ("conv_exp", "bn1", "conv_pwl", "bn2")}, _TIMM_GATE
+)
 EFFICIENTNET_PYTORCH = Words(
     {
         4: ("_depthwise_conv", "_bn1", "_project_conv", "_bn2"),
@@ -77,7 +80,9 @@ def timm_ends(last: int) -> dict[str, str]:
     }
 
 
-def _layers_by_block(names: Iterable[str], blocks: Iterable[str]) -> dict[str, list[str]]:
+def _layers_by_block(
+    names: Iterable[str], blocks: Iterable[str]
+) -> dict[str, list[str]]:
     """Return the paths of the layers in each block, in order."""
     layers: dict[str, list[str]] = {block: [] for block in blocks}
     for layer in dict.fromkeys(name.rpartition(".")[0] for name in names):

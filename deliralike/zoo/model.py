@@ -49,7 +49,9 @@ class Model(Network):
         Shapes:
             As ``forward`` takes; for images a stage gives ``(batch, channels, *size / reduction)``.
         """
-        raise CapabilityError(f"{type(self).__name__} names no stages: write forward_stages")
+        raise CapabilityError(
+            f"{type(self).__name__} names no stages: write forward_stages"
+        )
 
     def adapt_weight(
         self, name: str, value: np.ndarray, shape: tuple[int, ...]

@@ -41,7 +41,9 @@ def architecture(name: str) -> Architecture:
             "or a function that creates it and returns it"
         )
     task, shape = getattr(made_by, "task", ""), getattr(made_by, "input_shape", None)
-    return OwnArchitecture(name, made_by, task=task, shape=None if shape is None else tuple(shape))
+    return OwnArchitecture(
+        name, made_by, task=task, shape=None if shape is None else tuple(shape)
+    )
 
 
 def _is_network(made_by: Any) -> bool:
@@ -86,7 +88,9 @@ class OwnArchitecture(Architecture):
         device: Any,
         **settings: Any,
     ) -> Any:
-        settings |= self._by_convention(backend, seed, self.arguments(*args, **settings))
+        settings |= self._by_convention(
+            backend, seed, self.arguments(*args, **settings)
+        )
         if not hasattr(self.network, "on"):
             backend.seed(seed)  # a native network draws its start values by it
         chosen: dict[str, Any] = {"seed": seed, "dtype": dtype, "device": device}
@@ -100,7 +104,11 @@ class OwnArchitecture(Architecture):
         return found.network(backend.name, **chosen)
 
     def _ported(
-        self, backend: Networks[Any], own: Networks[Any], seed: int, arguments: dict[str, Any]
+        self,
+        backend: Networks[Any],
+        own: Networks[Any],
+        seed: int,
+        arguments: dict[str, Any],
     ) -> Any:
         """Port a class or function of another framework.
 
@@ -113,11 +121,16 @@ class OwnArchitecture(Architecture):
             on_the_way = importlib.import_module("deliralike.port.on_the_way")
             framework = on_the_way.framework_of(self.network, arguments)
         except ModuleNotFoundError:
-            framework, wanted = None, f"{wanted}; pip install 'deliralike[port]' does that"
+            framework, wanted = (
+                None,
+                f"{wanted}; pip install 'deliralike[port]' does that",
+            )
         if framework is None or self.proof is None or backend.name not in known:
             raise self._of_another(backend, own, wanted)
         if self.shape is None:
-            wanted += ", or say input_shape=(3, 64, 64) (--input 3x64x64), and it is ported"
+            wanted += (
+                ", or say input_shape=(3, 64, 64) (--input 3x64x64), and it is ported"
+            )
             raise self._of_another(backend, own, wanted)
         inputs = self.sample(3, seed=seed, **arguments)
         found = on_the_way.port_of(self.name, self.network, inputs, arguments, seed)
@@ -164,14 +177,18 @@ class OwnArchitecture(Architecture):
     ) -> None:
         """Raise AnotherBackend where another framework's conventions give these arguments."""
         for other in importlib.import_module("deliralike.backends").imported():
-            if other is not backend and {*missing} <= {*other.constructor_arguments(seed)}:
+            if other is not backend and {*missing} <= {
+                *other.constructor_arguments(seed)
+            }:
                 raise AnotherBackend(
                     f"{self.name} needs {' and '.join(map(repr, missing))}, as networks of "
                     f"{other.name} do, and was asked for on {backend.name}: choose backend "
                     f"{other.name!r}"
                 )
 
-    def _wrapped(self, made: Any, backend: Networks[Any], dtype: str, device: Any) -> Any:
+    def _wrapped(
+        self, made: Any, backend: Networks[Any], dtype: str, device: Any
+    ) -> Any:
         """Wrap a framework's own network."""
         backends = importlib.import_module("deliralike.backends")
         wrapped = backends.wrap(made)

@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from deliralike.network.interface import Networks
 
 # What reference implementations call the number of outputs.
-OUTPUT_WORDS = ("num_classes", "classes", "n_classes", "num_labels", "out_channels", "out_features")
+OUTPUT_WORDS = (
+    "num_classes",
+    "classes",
+    "n_classes",
+    "num_labels",
+    "out_channels",
+    "out_features",
+)
 
 
 @dataclass(frozen=True)
@@ -234,7 +241,9 @@ class Architecture:
             >>> find("mlp").on("torch", dtype="float64")(8, 3, hidden=(5,)).count_parameters()
             63
         """
-        return partial(self._build, _backend(backend), seed=seed, dtype=dtype, device=device)
+        return partial(
+            self._build, _backend(backend), seed=seed, dtype=dtype, device=device
+        )
 
     def _build(
         self,
@@ -278,7 +287,9 @@ def find(name: str) -> Architecture:
 
 
 def _own(name: str) -> Architecture:
-    own = importlib.import_module("deliralike.zoo.own")  # on demand: it is made of this module
+    own = importlib.import_module(
+        "deliralike.zoo.own"
+    )  # on demand: it is made of this module
     found: Architecture = own.architecture(name)
     return found
 
@@ -315,7 +326,9 @@ def list(
     return tuple(names)
 
 
-def register(network: Any = None, *, name: str | None = None, **description: Any) -> Any:
+def register(
+    network: Any = None, *, name: str | None = None, **description: Any
+) -> Any:
     """Add an architecture: a network written once, or a function that creates one.
 
     Also a decorator.
@@ -347,7 +360,9 @@ def register(network: Any = None, *, name: str | None = None, **description: Any
     known = inspect.signature(Architecture).parameters.keys() - {"name", "network"}
     for entry in description:
         if entry not in known:
-            raise ArgumentError(f"register has no entry {entry!r}. {suggestion(entry, known)}")
+            raise ArgumentError(
+                f"register has no entry {entry!r}. {suggestion(entry, known)}"
+            )
     architecture = Architecture(name or network.__name__, network, **description)
     _refuse_another(architecture)
     _refuse_unknown_settings(architecture)
@@ -406,7 +421,11 @@ class _BoundFunction:
 
 
 def _on(network: Any, backend: Networks[Any]) -> Callable[..., Any]:
-    return network.on(backend) if hasattr(network, "on") else _BoundFunction(network, backend)
+    return (
+        network.on(backend)
+        if hasattr(network, "on")
+        else _BoundFunction(network, backend)
+    )
 
 
 def _backend(backend: str | Networks[Any]) -> Networks[Any]:

@@ -27,7 +27,9 @@ def one_of(value: Any, known: Iterable[Any], name: str, what: str) -> None:
         SettingError: It is not; the message names the nearest.
     """
     if value not in known:
-        raise SettingError(f"{what}: there is no {name}={value!r}. {suggestion(str(value), known)}")
+        raise SettingError(
+            f"{what}: there is no {name}={value!r}. {suggestion(str(value), known)}"
+        )
 
 
 def numbers(
@@ -49,7 +51,9 @@ def numbers(
     is_right = length >= least if count is None else length == count
     if not is_right:
         wanted = f"at least {least}" if count is None else f"exactly {count}"
-        raise SettingError(f"{what}: {name}={values!r}; wanted a list of numbers, {wanted} of them")
+        raise SettingError(
+            f"{what}: {name}={values!r}; wanted a list of numbers, {wanted} of them"
+        )
     return tuple(checks.positive(value, name, what) for value in values)
 
 
@@ -62,7 +66,9 @@ def paired(what: str, /, **lists: Any) -> list[tuple[int, ...]]:
     lengths = {_length(values) for values in lists.values()}
     if len(lengths) > 1 or 0 in lengths:
         came = ", ".join(f"{name}={values!r}" for name, values in lists.items())
-        raise SettingError(f"{what}: {came}; wanted lists of one length, a number for each stage")
+        raise SettingError(
+            f"{what}: {came}; wanted lists of one length, a number for each stage"
+        )
     return [numbers(values, name, what) for name, values in lists.items()]
 
 

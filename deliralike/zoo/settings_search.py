@@ -14,15 +14,26 @@ from typing import Any
 from deliralike.errors import DeliralikeError
 
 Settings = dict[str, Any]
-Values = Callable[[str, Any], Sequence[Any]]  # other values, for a setting's name and value
+Values = Callable[
+    [str, Any], Sequence[Any]
+]  # other values, for a setting's name and value
 
 _SECONDS = 3.0
 _MOST_ROUNDS = 6  # changes that are made together
-_GOOD = 2 / 3  # a change that leaves so few of the problems is taken before others are tried
+_GOOD = (
+    2 / 3
+)  # a change that leaves so few of the problems is taken before others are tried
 _MOST_SHOWN = 3
 _MOST_SIZES = 24
 # What a network may raise that is built with a value that makes no sense.
-_REFUSALS = (DeliralikeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+_REFUSALS = (
+    DeliralikeError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+)
 
 
 def would_fit(
@@ -70,7 +81,9 @@ def described(changes: tuple[Settings, ...]) -> str:
     ways = []
     for change in changes:
         ways.append(", ".join(f"{name}={value!r}" for name, value in change.items()))
-    return f"\n  all names and shapes would fit a network with {'; or with '.join(ways)}"
+    return (
+        f"\n  all names and shapes would fit a network with {'; or with '.join(ways)}"
+    )
 
 
 class _Search:
@@ -94,14 +107,20 @@ class _Search:
             return math.inf
 
     def best_of(
-        self, settings: Settings, change: Settings, kinds: Sequence[Values], limit: float
+        self,
+        settings: Settings,
+        change: Settings,
+        kinds: Sequence[Values],
+        limit: float,
     ) -> tuple[float, list[Settings]]:
         """Return the fewest problems below a limit, and the longer changes that lead there.
 
         Kinds of values are tried in turn, until one of them does well.
         """
         if change:
-            helpful = {name: value for name, value in settings.items() if name in self._helpful}
+            helpful = {
+                name: value for name, value in settings.items() if name in self._helpful
+            }
             fewest, best = self._best(settings, helpful, change, kinds, limit)
             if best:
                 return fewest, best
@@ -146,11 +165,16 @@ def _settings(written: type, network: Any) -> Settings:
     return settings | dict(network.init_kwargs)
 
 
-def _trials(written: type, lengths: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[Values, ...]:
+def _trials(
+    written: type, lengths: tuple[int, ...], sizes: tuple[int, ...]
+) -> tuple[Values, ...]:
     """Return kinds of other values that a setting may have, the few ones first."""
 
     def words(name: str, value: Any) -> list[Any]:
-        return [*_documented(written, name), *([not value] if isinstance(value, bool) else [])]
+        return [
+            *_documented(written, name),
+            *([not value] if isinstance(value, bool) else []),
+        ]
 
     def near(_: str, value: Any) -> list[Any]:
         if type(value) is int:
@@ -162,7 +186,12 @@ def _trials(written: type, lengths: tuple[int, ...], sizes: tuple[int, ...]) -> 
             return _with_each(tuple(value), numbers)
         return list(numbers) if value is None or type(value) is int else []
 
-    return words, near, lambda _, value: among(lengths, value), lambda _, value: among(sizes, value)
+    return (
+        words,
+        near,
+        lambda _, value: among(lengths, value),
+        lambda _, value: among(sizes, value),
+    )
 
 
 def _is_series(value: Any) -> bool:

@@ -74,13 +74,17 @@ class Outline:
         width = terminal_width()
         title = textwrap.wrap(self._title(), width, subsequent_indent="  ")
         rows = self._cells()
-        return "\n".join([*title, text_table(_COLUMNS, rows, right=_NUMBERS, width=width)])
+        return "\n".join(
+            [*title, text_table(_COLUMNS, rows, right=_NUMBERS, width=width)]
+        )
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
-        return html_table(_COLUMNS, self._cells(), right=_NUMBERS, caption=self._title())
+        return html_table(
+            _COLUMNS, self._cells(), right=_NUMBERS, caption=self._title()
+        )
 
     def _title(self) -> str:
         shapes = ", ".join(map(str, self.inputs))
@@ -126,7 +130,13 @@ def outline(
     rows = []
     for block in run.trace.blocks.values():
         if block.is_leaf or block.parameters or block.multiply_adds:
-            row = Row(block.path, block.type, block.output, block.parameters, block.multiply_adds)
+            row = Row(
+                block.path,
+                block.type,
+                block.output,
+                block.parameters,
+                block.multiply_adds,
+            )
             rows.append(row)
     return Outline(
         name=architecture_of(network).name,
@@ -312,4 +322,6 @@ def _reduction(size: Shape, smaller: Shape) -> tuple[int, ...]:
     """Return how many times smaller each axis is; nothing if the numbers of axes differ."""
     if len(size) != len(smaller):
         return ()
-    return tuple(round(before / after) for before, after in zip(size, smaller, strict=True))
+    return tuple(
+        round(before / after) for before, after in zip(size, smaller, strict=True)
+    )

@@ -103,7 +103,8 @@ def _unpacked(state: State) -> State:
     model = "swinv2" if is_second else "swin"
     split = apart(state, _PARTS, _PACKED)
     named = {
-        name if name.startswith("classifier.") else f"{model}.{name}": split[name] for name in split
+        name if name.startswith("classifier.") else f"{model}.{name}": split[name]
+        for name in split
     }
     return _without(named, ".key.bias") if is_second else named
 

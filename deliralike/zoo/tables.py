@@ -9,7 +9,9 @@ import numpy as np
 from deliralike.nn import geometry
 
 # what a network says of images of another size
-RESAMPLED = ": build it with another image_size, its position table is resampled on loading"
+RESAMPLED = (
+    ": build it with another image_size, its position table is resampled on loading"
+)
 
 
 # Returns the matrix from so many points along an axis to so many others.
@@ -18,7 +20,9 @@ Matrix = Callable[[int, int], np.ndarray]
 # mode; the edges do and smaller grids are smoothed, as timm has it
 CORNERS: Matrix = partial(geometry.cubic_matrix, align_corners=True, scale=None)
 EDGES: Matrix = partial(geometry.cubic_matrix, align_corners=False, scale=None)
-SMOOTH: Matrix = partial(geometry.antialiased_matrix, cubic=True, align_corners=False, scale=None)
+SMOOTH: Matrix = partial(
+    geometry.antialiased_matrix, cubic=True, align_corners=False, scale=None
+)
 
 
 def resampled(table: np.ndarray, side: int, matrix: Matrix) -> np.ndarray:

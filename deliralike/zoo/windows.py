@@ -40,7 +40,9 @@ def within_windows(
     if any(shift):
         x = nn.roll(x, [-step for step in shift], axes)
         mask = _mask(nn, x, whole, window, shift)
-    y = _joined(nn, attend(cut_windows(nn, x, window), mask), (batch, *whole, channels), window)
+    y = _joined(
+        nn, attend(cut_windows(nn, x, window), mask), (batch, *whole, channels), window
+    )
     if any(shift):
         y = nn.roll(y, list(shift), axes)
     if whole != size:
@@ -86,7 +88,9 @@ def _joined(nn: Any, x: Any, shape: Sequence[int], window: Sequence[int]) -> Any
     return nn.reshape(x, tuple(shape))
 
 
-def _mask(nn: Any, x: Any, size: Sequence[int], window: Sequence[int], shift: Sequence[int]) -> Any:
+def _mask(
+    nn: Any, x: Any, size: Sequence[int], window: Sequence[int], shift: Sequence[int]
+) -> Any:
     """Return what is added to the scores of tokens which are neighbours only after rolling.
 
     It is ``(windows, 1, tokens, tokens)``.

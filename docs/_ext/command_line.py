@@ -8,7 +8,12 @@ from typer.testing import CliRunner
 from deliralike.cli import app
 
 # Plain text, as wide as a page.
-TERMINAL = {"COLUMNS": "96", "TERM": "dumb", "NO_COLOR": "1", "_TYPER_FORCE_DISABLE_TERMINAL": "1"}
+TERMINAL = {
+    "COLUMNS": "96",
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "_TYPER_FORCE_DISABLE_TERMINAL": "1",
+}
 
 
 class CommandLine(SphinxDirective):
@@ -26,7 +31,9 @@ class CommandLine(SphinxDirective):
 
 def _section(title, words):
     printed = (
-        CliRunner().invoke(app, [*words, "--help"], env=TERMINAL, prog_name="deliralike").output
+        CliRunner()
+        .invoke(app, [*words, "--help"], env=TERMINAL, prog_name="deliralike")
+        .output
     )
     text = [f"   {line}".rstrip() for line in printed.strip("\n").splitlines()]
     return [title, "-" * len(title), "", ".. code-block:: text", "", *text, ""]

@@ -96,7 +96,9 @@ def families(task):
     """
     prefix = f"deliralike.zoo.{task}."
     modules = {name: zoo.find(name).network.__module__ for name in zoo.list()}
-    ours = sorted((name for name in modules if modules[name].startswith(prefix)), key=modules.get)
+    ours = sorted(
+        (name for name in modules if modules[name].startswith(prefix)), key=modules.get
+    )
     return {module: list(names) for module, names in groupby(ours, modules.get)}
 
 
@@ -149,7 +151,10 @@ def _section(module, names, folder):
         "```",
         "",
         "```{eval-rst}",
-        *(f".. autoclass:: {each.__module__}.{each.__name__}" for each in _classes(names)),
+        *(
+            f".. autoclass:: {each.__module__}.{each.__name__}"
+            for each in _classes(names)
+        ),
         "```",
         "",
     ]
@@ -158,7 +163,11 @@ def _section(module, names, folder):
 def _class_of(name):
     """The class written once that a name stands for, also where a function creates it."""
     network = zoo.find(name).network
-    return network if inspect.isclass(network) else type(zoo.find(name).on(BACKEND)()).written_once
+    return (
+        network
+        if inspect.isclass(network)
+        else type(zoo.find(name).on(BACKEND)()).written_once
+    )
 
 
 def _table(names):

@@ -33,8 +33,13 @@ class Vocabulary(SphinxDirective):
 def _entry(names, config):
     kind = "class" if names[0] in LAYERS else "function"
     signatures = [f"nn.{name}{_signature(_described(name))}" for name in names]
-    body = [line for name in names for line in ("", *_docstring(_described(name), config))]
-    head = [f".. py:{kind}:: {signatures[0]}", *(f"   {signature}" for signature in signatures[1:])]
+    body = [
+        line for name in names for line in ("", *_docstring(_described(name), config))
+    ]
+    head = [
+        f".. py:{kind}:: {signatures[0]}",
+        *(f"   {signature}" for signature in signatures[1:]),
+    ]
     return [*head, *(f"   {line}" for line in body), ""]
 
 
@@ -46,7 +51,9 @@ def _docstring(described, config):
     """The docstring as reStructuredText; where it refers to a function of the vocabulary, a link to
     that."""
     text = re.sub(
-        r"`deliralike\.nn\.\w+\.\w+\.(\w+)`", r":py:func:`nn.\1`", inspect.getdoc(described) or ""
+        r"`deliralike\.nn\.\w+\.\w+\.(\w+)`",
+        r":py:func:`nn.\1`",
+        inspect.getdoc(described) or "",
     )
     return GoogleDocstring(text, config).lines()
 
@@ -61,7 +68,9 @@ def _class_signature(app, what, name, described, options, signature, returns):
     """A network is created by its metaclass, whose signature says nothing: show that of
     ``__init__``, if it has one."""
     if what == "class" and isinstance(described, NetworkType):
-        return "" if described.__init__ is object.__init__ else _signature(described), returns
+        return "" if described.__init__ is object.__init__ else _signature(
+            described
+        ), returns
     return None
 
 

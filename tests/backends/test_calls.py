@@ -38,7 +38,9 @@ def called(network, around, x):
         network.backend.evaluating(),
         network.backend.called_through(network, around),
     ):
-        return network.backend.to_numpy(network(*network.backend.prepare((x,), network)))
+        return network.backend.to_numpy(
+            network(*network.backend.prepare((x,), network))
+        )
 
 
 def noting(calls):
@@ -69,7 +71,9 @@ def test_native_networks_of_every_kind_are_followed(name, kind):
     output = called(network, noting(calls), batch()[0])
     assert [path for path, _ in calls if path] == ["one", "two"]
     assert ("", (5, 4)) in calls
-    np.testing.assert_allclose(output, plain(network.neutral_state(), batch()[0]), rtol=1e-12)
+    np.testing.assert_allclose(
+        output, plain(network.neutral_state(), batch()[0]), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize(("name", "kind"), [*KINDS, *((name, Plain) for name in NAMES)])
@@ -107,7 +111,9 @@ def test_methods_are_as_before_afterwards(name, kind, raises):
     calls = []
     called(
         network,
-        lambda path, block, call, args, kwargs: calls.append(path) or call(*args, **kwargs),
+        lambda path, block, call, args, kwargs: (
+            calls.append(path) or call(*args, **kwargs)
+        ),
         batch()[0],
     )
     assert "two" in calls
@@ -132,11 +138,21 @@ def test_a_method_that_an_instance_has_of_its_own_is_called_and_kept():
 
 def test_other_networks_of_the_same_class_are_not_followed(backend):
     kind = {name: kinds[-1] for name, kinds in small.NATIVE.items()}[backend.name]
-    one, other, calls = native(kind, backend.name), native(kind, backend.name, seed=2), []
-    with backend.op_by_op(), backend.evaluating(), backend.called_through(one, noting(calls)):
+    one, other, calls = (
+        native(kind, backend.name),
+        native(kind, backend.name, seed=2),
+        [],
+    )
+    with (
+        backend.op_by_op(),
+        backend.evaluating(),
+        backend.called_through(one, noting(calls)),
+    ):
         x = backend.prepare((batch()[0],), other)
         np.testing.assert_allclose(
-            backend.numpy(other(*x)), plain(other.neutral_state(), batch()[0]), rtol=1e-12
+            backend.numpy(other(*x)),
+            plain(other.neutral_state(), batch()[0]),
+            rtol=1e-12,
         )
     assert calls == []
 
@@ -145,7 +161,9 @@ def test_two_functions_may_follow_at_once(backend):
     network, outer, inner = made(Plain, backend), [], []
     with backend.called_through(network, noting(outer)):
         called(network, noting(inner), batch()[0])
-    assert [path for path, _ in outer] == [path for path, _ in inner] == ["", "one", "two"]
+    assert (
+        [path for path, _ in outer] == [path for path, _ in inner] == ["", "one", "two"]
+    )
 
 
 def test_a_block_called_twice_is_followed_twice(backend):
@@ -186,7 +204,11 @@ def test_functions_are_followed_and_replaced(backend):
         return call(*args, **kwargs) * 2.0 if name == "tanh" else call(*args, **kwargs)
 
     before = dict(vars(backend.nn))
-    with backend.op_by_op(), backend.evaluating(), functions_called_through(backend.nn, around):
+    with (
+        backend.op_by_op(),
+        backend.evaluating(),
+        functions_called_through(backend.nn, around),
+    ):
         output = backend.numpy(network(*backend.prepare((x,), network)))
     assert ("tanh", True) in calls
     assert vars(backend.nn) == before
@@ -267,7 +289,11 @@ def test_a_network_in_another_type_is_a_copy(name, kind):
         np.testing.assert_array_equal(value, before[key])
     with backend.op_by_op():
         output = called(twin, noting([]), batch()[0])
-    assert (output.dtype, twin.dtype_name, network.dtype_name) == (np.float32, "float32", "float64")
+    assert (output.dtype, twin.dtype_name, network.dtype_name) == (
+        np.float32,
+        "float32",
+        "float64",
+    )
     assert twin.training == network.training
 
 
@@ -275,9 +301,9 @@ def test_the_mode_of_a_copy_is_that_of_the_network(backend):
     for training in (True, False):
         twin = backend.in_dtype(made(Deep, backend).train(training), "float32")
         assert twin.training == training
-        assert {block.training for path, block in twin.named_blocks() if path == "norm"} == {
-            training
-        }
+        assert {
+            block.training for path, block in twin.named_blocks() if path == "norm"
+        } == {training}
 
 
 def test_a_type_that_a_backend_lacks_is_refused(backend):
@@ -307,7 +333,11 @@ def test_what_stands_beside_the_loss_comes_back_as_arrays(backend):
 
     def loss(network, x):
         output = network(x)
-        return squares(network, x), {"output": output, "name": "kept", "list": [7, None]}, x
+        return (
+            squares(network, x),
+            {"output": output, "name": "kept", "list": [7, None]},
+            x,
+        )
 
     with backend.op_by_op():
         found = backend.gradients(loss, network, x)
@@ -318,7 +348,9 @@ def test_what_stands_beside_the_loss_comes_back_as_arrays(backend):
     np.testing.assert_array_equal(same_x, x)
     assert given == {"name": "kept", "list": [7, None]}
     assert found.loss == pytest.approx((wanted**2).sum(), rel=1e-12)
-    np.testing.assert_allclose(found.parameters["two.bias"], 2 * wanted.sum(0), rtol=1e-12)
+    np.testing.assert_allclose(
+        found.parameters["two.bias"], 2 * wanted.sum(0), rtol=1e-12
+    )
 
 
 def test_jax_gives_the_same_compiled_quickly_whole_or_not_at_all():
@@ -331,10 +363,14 @@ def test_jax_gives_the_same_compiled_quickly_whole_or_not_at_all():
     state = network.neutral_state()
     expected = 2 * plain(state, x)
     for one in found:
-        np.testing.assert_allclose(one.parameters["two.bias"], expected.sum(0), rtol=1e-12)
+        np.testing.assert_allclose(
+            one.parameters["two.bias"], expected.sum(0), rtol=1e-12
+        )
 
 
-def test_what_a_quick_program_of_jax_loses_comes_from_one_compiled_as_usual(monkeypatch):
+def test_what_a_quick_program_of_jax_loses_comes_from_one_compiled_as_usual(
+    monkeypatch,
+):
     """A rounding in two ways, which XLA does on some processors, is played by the compiler here."""
     compiled = jax_arrays.kept
 
@@ -342,14 +378,18 @@ def test_what_a_quick_program_of_jax_loses_comes_from_one_compiled_as_usual(monk
         program = compiled(function, **options)
         quick = compiler_options["xla_backend_optimization_level"] == 0
         return lambda *args: (
-            jax.tree.map(lambda x: x * np.nan, program(*args)) if quick else program(*args)
+            jax.tree.map(lambda x: x * np.nan, program(*args))
+            if quick
+            else program(*args)
         )
 
     monkeypatch.setattr(jax_arrays, "kept", lossy)
     backend, network, (x, _) = get("jax"), made(Plain, "jax"), batch()
     found = backend.gradients(squares, network, x)
     expected = 2 * plain(network.neutral_state(), x)
-    np.testing.assert_allclose(found.parameters["two.bias"], expected.sum(0), rtol=1e-12)
+    np.testing.assert_allclose(
+        found.parameters["two.bias"], expected.sum(0), rtol=1e-12
+    )
 
 
 def test_a_layer_of_flax_that_was_told_another_type_keeps_it():
@@ -357,7 +397,10 @@ def test_a_layer_of_flax_that_was_told_another_type_keeps_it():
     network = native(small.FlaxNet, "jax")
     network.native.one.dtype = jax.numpy.float16
     twin = network.backend.in_dtype(network, "float32")
-    assert (twin.native.one.dtype, twin.native.two.dtype) == (jax.numpy.float16, np.float32)
+    assert (twin.native.one.dtype, twin.native.two.dtype) == (
+        jax.numpy.float16,
+        np.float32,
+    )
 
 
 def test_devices_and_quick_compiling_are_settings_of_a_process_that_has_not_started():
@@ -372,8 +415,14 @@ backend.prepare_process(devices=5)
 print(len(backend.devices()))
 """
     settings = ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS")
-    environment = {name: value for name, value in os.environ.items() if name not in settings}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in settings
+    }
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
     )
     assert done.stdout.splitlines() == ["[0.0, 2.0, 4.0] 3", "3"]

@@ -22,10 +22,14 @@ def dataset(samples=8):
 
 def fitted(train):
     network = zoo.build("mlp", backend="chainer", in_features=5, out_features=2)
-    return Trainer(network, rules.rule("sgd", lr=0.1), seed=7).fit(train, dataset(), epochs=2)
+    return Trainer(network, rules.rule("sgd", lr=0.1), seed=7).fit(
+        train, dataset(), epochs=2
+    )
 
 
-@pytest.mark.parametrize("kind", ["SerialIterator", "MultithreadIterator", "MultiprocessIterator"])
+@pytest.mark.parametrize(
+    "kind", ["SerialIterator", "MultithreadIterator", "MultiprocessIterator"]
+)
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_an_iterator_trains_as_a_loader_of_its_data(kind, shuffle):
     history = fitted(getattr(chainer.iterators, kind)(dataset(), SIZE, shuffle=shuffle))
@@ -35,7 +39,9 @@ def test_an_iterator_trains_as_a_loader_of_its_data(kind, shuffle):
 
 
 def test_in_their_own_order_the_batches_are_those_of_the_iterator():
-    native = chainer.iterators.SerialIterator(dataset(), SIZE, repeat=False, shuffle=False)
+    native = chainer.iterators.SerialIterator(
+        dataset(), SIZE, repeat=False, shuffle=False
+    )
     wanted = [chainer.dataset.concat_examples(batch) for batch in native]
     native.reset()
     network = zoo.build("mlp", backend="chainer", in_features=5, out_features=2)
@@ -50,8 +56,12 @@ def test_evaluation_takes_iterators():
         zoo.build("mlp", backend="chainer", in_features=5, out_features=2),
         rules.rule("sgd", lr=0.1),
     )
-    native = chainer.iterators.SerialIterator(dataset(), SIZE, repeat=False, shuffle=False)
-    assert trainer.evaluate(native) == pytest.approx(trainer.evaluate(dataset()), rel=1e-6)
+    native = chainer.iterators.SerialIterator(
+        dataset(), SIZE, repeat=False, shuffle=False
+    )
+    assert trainer.evaluate(native) == pytest.approx(
+        trainer.evaluate(dataset()), rel=1e-6
+    )
 
 
 def test_an_order_of_its_own_and_missing_data_are_refused():
@@ -59,10 +69,12 @@ def test_an_order_of_its_own_and_missing_data_are_refused():
         dataset(), SIZE, order_sampler=lambda order, position: order[::-1]
     )
     with pytest.raises(
-        SettingError, match="order is drawn by a function: give a deliralike.data.Loader"
+        SettingError,
+        match="order is drawn by a function: give a deliralike.data.Loader",
     ):
         fitted(reverse)
     with pytest.raises(
-        ArgumentError, match="Iterator does not tell its dataset: give the trainer the dataset"
+        ArgumentError,
+        match="Iterator does not tell its dataset: give the trainer the dataset",
     ):
         fitted(chainer.dataset.Iterator())

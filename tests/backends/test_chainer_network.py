@@ -124,7 +124,10 @@ def test_a_tied_parameter_is_updated_once_by_chainers_optimizers():
     class Tied(Network):
         def __init__(self):
             super().__init__()
-            self.a, self.b = self.nn.Linear(2, 2, bias=False), self.nn.Linear(2, 2, bias=False)
+            self.a, self.b = (
+                self.nn.Linear(2, 2, bias=False),
+                self.nn.Linear(2, 2, bias=False),
+            )
             self.b.weight = self.a.weight
 
         def forward(self, x):
@@ -134,7 +137,9 @@ def test_a_tied_parameter_is_updated_once_by_chainers_optimizers():
     before = network.neutral_state()["a.weight"]
     optimizer = chainer.optimizers.SGD(1.0).setup(network)
     optimizer.update(lambda: F.sum(network(np.ones((1, 2), np.float32))))
-    np.testing.assert_allclose(network.neutral_state()["b.weight"], before - 2.0, rtol=1e-6)
+    np.testing.assert_allclose(
+        network.neutral_state()["b.weight"], before - 2.0, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("mode", ["share", "copy", "init"])
@@ -142,7 +147,10 @@ def test_chainers_own_copy_keeps_what_is_shared(mode):
     class Shared(Network):
         def __init__(self):
             super().__init__()
-            self.a, self.b = self.nn.Linear(2, 2, bias=False), self.nn.Linear(2, 2, bias=False)
+            self.a, self.b = (
+                self.nn.Linear(2, 2, bias=False),
+                self.nn.Linear(2, 2, bias=False),
+            )
             self.b.weight = self.a.weight
             self.both = self.nn.Sequential(self.a, self.nn.BatchNorm1d(2))
             self.list = chainer.ChainList(self.a, self.both)
@@ -158,7 +166,9 @@ def test_chainers_own_copy_keeps_what_is_shared(mode):
     assert (twin.a.weight.array is network.a.weight.array) == (mode == "share")
     before = network.neutral_state()["a.weight"]
     twin.a.weight.array[...] += 1.0
-    assert np.array_equal(network.neutral_state()["a.weight"], before) == (mode != "share")
+    assert np.array_equal(network.neutral_state()["a.weight"], before) == (
+        mode != "share"
+    )
 
 
 # Training mode
@@ -227,7 +237,10 @@ def test_a_switch_set_inside_forward_holds_for_the_blocks_below_it():
         (lambda: L.EmbedID(5, 2), ["weight"]),
         (lambda: L.PReLU(), ["weight"]),
         (lambda: L.Scale(1, (3,)), ["W"]),
-        (lambda: chainer.ChainList(L.EmbedID(5, 2), L.EmbedID(5, 2)), ["0.weight", "1.weight"]),
+        (
+            lambda: chainer.ChainList(L.EmbedID(5, 2), L.EmbedID(5, 2)),
+            ["0.weight", "1.weight"],
+        ),
     ],
 )
 def test_a_wrapped_link_has_neutral_names_and_loads_bit_for_bit(link, names):
@@ -266,7 +279,10 @@ def test_a_shape_that_is_not_known_yet_is_an_error_until_the_first_call():
 def test_a_native_optimizer_can_be_wrapped_before_or_after_its_setup(native, is_set_up):
     network = net()
     optimizer = native().setup(network) if is_set_up else native()
-    wrapped, before = BACKEND.wrap_optimizer(optimizer, network), network.neutral_state()
+    wrapped, before = (
+        BACKEND.wrap_optimizer(optimizer, network),
+        network.neutral_state(),
+    )
     wrapped.lr = 0.5
     wrapped.update(squares, X)
     assert wrapped.lr == 0.5
@@ -277,12 +293,16 @@ def test_a_native_optimizer_can_be_wrapped_before_or_after_its_setup(native, is_
 def test_a_parameter_without_gradient_does_not_decay(native):
     network = Branches.on("chainer")()
     if native:
-        optimizer = BACKEND.wrap_optimizer(chainer.optimizers.AdamW(weight_decay_rate=0.5), network)
+        optimizer = BACKEND.wrap_optimizer(
+            chainer.optimizers.AdamW(weight_decay_rate=0.5), network
+        )
     else:
         optimizer = BACKEND.optimizer(rule("adamw", lr=0.1, weight_decay=0.5), network)
     before = network.neutral_state()
     optimizer.update(squares, X[:, :, 0, 0], False)
-    np.testing.assert_array_equal(network.neutral_state()["b.weight"], before["b.weight"])
+    np.testing.assert_array_equal(
+        network.neutral_state()["b.weight"], before["b.weight"]
+    )
 
 
 def test_gradients_leave_no_gradient_behind():
@@ -300,7 +320,9 @@ def test_gradients_leave_no_gradient_behind():
 def test_no_result_or_gradient_is_wider_than_the_network(dtype):
     network = net(dtype=dtype)
     x = chainer.Variable(X.astype(dtype))
-    loss = network.nn.cross_entropy(network(x), np.array([0, 1, 2, 3]), label_smoothing=0.1)
+    loss = network.nn.cross_entropy(
+        network(x), np.array([0, 1, 2, 3]), label_smoothing=0.1
+    )
     loss.backward()
     values = [
         loss,
@@ -334,7 +356,11 @@ def test_the_gradient_of_a_slice_goes_where_it_was_taken():
     ("act", "error", "message"),
     [
         (lambda: setattr(net().fc, "weight", 3), ArgumentError, "registered Parameter"),
-        (lambda: setattr(net(), "xp", L.Linear(1, 1)), ConstructionError, "every Chainer link has"),
+        (
+            lambda: setattr(net(), "xp", L.Linear(1, 1)),
+            ConstructionError,
+            "every Chainer link has",
+        ),
         (lambda: BACKEND.array(1, dtype="float31"), DtypeError, "float32"),
         (lambda: BACKEND.check_device("@cupy:99"), DeviceError, "@numpy"),
         (
@@ -342,7 +368,11 @@ def test_the_gradient_of_a_slice_goes_where_it_was_taken():
             ShapeError,
             "does not fit",
         ),
-        (lambda: BACKEND.nn.conv2d(X, np.zeros((4, 3, 3, 3))), DtypeError, "convert one"),
+        (
+            lambda: BACKEND.nn.conv2d(X, np.zeros((4, 3, 3, 3))),
+            DtypeError,
+            "convert one",
+        ),
     ],
 )
 def test_mistakes_are_named(act, error, message):
@@ -361,5 +391,7 @@ def test_chainers_own_update_with_a_neutral_rule_skips_an_unused_parameter():
     native = BACKEND.optimizer(rule("adamw", lr=0.1, weight_decay=0.5), network).native
     before = network.neutral_state()
     native.update(lambda: squares(network, X[:, :, 0, 0], False))
-    np.testing.assert_array_equal(network.neutral_state()["b.weight"], before["b.weight"])
+    np.testing.assert_array_equal(
+        network.neutral_state()["b.weight"], before["b.weight"]
+    )
     assert (network.neutral_state()["a.weight"] != before["a.weight"]).any()

@@ -68,7 +68,10 @@ IN_ONE_NODE = {
     "attention": (
         lambda nn, *arrays: squares(nn.attention(*arrays, scale=0.3), nn),
         lambda *arrays: squares(attended(*arrays)),
-        [normal(seed, 2, 3, *shape) for seed, shape in enumerate([(4, 5), (7, 5), (7, 6)])]
+        [
+            normal(seed, 2, 3, *shape)
+            for seed, shape in enumerate([(4, 5), (7, 5), (7, 6)])
+        ]
         + [normal(3, 4, 7), normal(4, 3, 1, 7)],
     ),
     "attention without leading axes": (
@@ -79,7 +82,10 @@ IN_ONE_NODE = {
     "attention in pieces": (
         lambda nn, *arrays: squares([nn.attention(*arrays, scale=0.3)[1]], nn),
         lambda *arrays: squares([attended(*arrays, 1.0)[1]]),
-        [normal(seed, 3, 1, *shape) for seed, shape in enumerate([(240, 1), (250, 1), (250, 1)])]
+        [
+            normal(seed, 3, 1, *shape)
+            for seed, shape in enumerate([(240, 1), (250, 1), (250, 1)])
+        ]
         + [normal(3, 240, 250)],
     ),
     "self-attention": (
@@ -89,7 +95,9 @@ IN_ONE_NODE = {
     ),
     "cross-entropy": (
         lambda nn, x: squares([nn.cross_entropy(x, LABELS)], nn),
-        lambda x: squares([torch.nn.functional.cross_entropy(x, torch.from_numpy(LABELS))]),
+        lambda x: squares(
+            [torch.nn.functional.cross_entropy(x, torch.from_numpy(LABELS))]
+        ),
         [normal(0, 4, 3, 2)],
     ),
     "linear": (
@@ -147,11 +155,16 @@ def settings_of_a_convolution(seed):
     """Odd settings, as (geometry, batch, in and out channels of a group)."""
     rng = np.random.default_rng(seed)
     n = 1 + seed % 3
-    kernel, stride, dilation = (tuple(rng.integers(1, most, n).tolist()) for most in (6 - n, 4, 3))
-    pads = tuple((int(before), int(after)) for before, after in rng.integers(0, 4, (n, 2)))
+    kernel, stride, dilation = (
+        tuple(rng.integers(1, most, n).tolist()) for most in (6 - n, 4, 3)
+    )
+    pads = tuple(
+        (int(before), int(after)) for before, after in rng.integers(0, 4, (n, 2))
+    )
     least = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
     size = tuple(
-        max(1, k - sum(p) + int(rng.integers(0, 6))) for k, p in zip(least, pads, strict=True)
+        max(1, k - sum(p) + int(rng.integers(0, 6)))
+        for k, p in zip(least, pads, strict=True)
     )
     count = tuple(map(conv_size, size, kernel, stride, pads, dilation))
     groups = (1, 1, 3, 4)[seed % 4]
@@ -160,7 +173,9 @@ def settings_of_a_convolution(seed):
 
 
 @pytest.mark.parametrize("seed", range(48))
-def test_a_convolution_by_shifts_has_the_values_and_gradients_of_pytorch(seed, monkeypatch):
+def test_a_convolution_by_shifts_has_the_values_and_gradients_of_pytorch(
+    seed, monkeypatch
+):
     """Also in small pieces, from one row on."""
     piece = (shifted._PIECE, 1, 60, 120)[seed // 3 % 4]
     monkeypatch.setattr(shifted, "_PIECE", piece)
@@ -175,7 +190,12 @@ def agree_by_shifts(g, batch, channels, out):
     plan = shifted.plan_of(g, batch)
     both = shifted.gradients(x, w, gy, plan)
     same(shifted.convolve(x, w, plan), y, "output", tolerance=1e-12)
-    same(shifted.gradients(None, w, gy, plan)[0], gx, "gradient of the input", tolerance=1e-12)
+    same(
+        shifted.gradients(None, w, gy, plan)[0],
+        gx,
+        "gradient of the input",
+        tolerance=1e-12,
+    )
     same(shifted.gradients(x, None, gy, plan)[1], gw, "of the weight", tolerance=1e-12)
     same(both[0], gx, "of the input, with the other", tolerance=1e-12)
     same(both[1], gw, "of the weight, with the other", tolerance=1e-12)
@@ -194,7 +214,13 @@ def of_pytorch(g, x, w, b, gy):
 
 # as (stride, groups, size, in and out channels): each takes a way of its own
 WITH_A_BIAS = {
-    "as many channels, few windows": (1, 1, (4, 3), 6, 6),  # both gradients from the same columns
+    "as many channels, few windows": (
+        1,
+        1,
+        (4, 3),
+        6,
+        6,
+    ),  # both gradients from the same columns
     "more output channels": (1, 1, (4, 3), 2, 6),
     "strides": (2, 1, (5, 6), 6, 4),
     "many windows": (1, 1, (9, 8), 6, 4),  # by shifts
@@ -229,12 +255,16 @@ def test_a_convolution_with_a_bias_has_the_second_derivatives_of_pytorch():
         {
             "of the bias": (
                 lambda nn, b, x, w: squares([nn.conv(x, w, b, padding=1)], nn),
-                lambda b, x, w: squares([torch.nn.functional.conv2d(x, w, b, padding=1)]),
+                lambda b, x, w: squares(
+                    [torch.nn.functional.conv2d(x, w, b, padding=1)]
+                ),
                 [b, x, w],
             ),
             "of the input": (
                 lambda nn, x, w, b: squares([nn.conv(x, w, b, padding=1)], nn),
-                lambda x, w, b: squares([torch.nn.functional.conv2d(x, w, b, padding=1)]),
+                lambda x, w, b: squares(
+                    [torch.nn.functional.conv2d(x, w, b, padding=1)]
+                ),
                 [x, w, b],
             ),
         },
@@ -247,7 +277,9 @@ def test_a_depthwise_convolution_by_shifts_has_the_second_derivatives_of_pytorch
         "chainer",
         {
             f"{stride=}": (
-                lambda nn, x, w, s=stride: squares([nn.conv(x, w, None, s, 1, 1, 6)], nn),
+                lambda nn, x, w, s=stride: squares(
+                    [nn.conv(x, w, None, s, 1, 1, 6)], nn
+                ),
                 lambda x, w, s=stride: squares(
                     [torch.nn.functional.conv2d(x, w, None, s, 1, 1, 6)]
                 ),
@@ -265,7 +297,9 @@ def test_a_large_convolution_of_three_axes_is_that_of_pytorch():
         {
             f"{padding=}": (
                 lambda nn, x, w, p=padding: squares([nn.conv(x, w, padding=p)], nn),
-                lambda x, w, p=padding: squares([torch.nn.functional.conv3d(x, w, padding=p)]),
+                lambda x, w, p=padding: squares(
+                    [torch.nn.functional.conv3d(x, w, padding=p)]
+                ),
                 [x, w],
             )
             for padding in (1, (2, 0, 1))
@@ -279,7 +313,9 @@ def test_repeated_elements_sum_their_gradients_as_those_of_pytorch():
         "chainer",
         {
             f"{factor} times": (
-                lambda nn, x, n=factor: squares([nn.interpolate(x, scale_factor=n)], nn),
+                lambda nn, x, n=factor: squares(
+                    [nn.interpolate(x, scale_factor=n)], nn
+                ),
                 lambda x, n=factor: squares(
                     [torch.nn.functional.interpolate(x, scale_factor=n, mode="nearest")]
                 ),

@@ -41,7 +41,9 @@ def test_attention_stays_in_double_precision_within_a_comparison(shared):
     causal = np.tril(np.ones((5, 5), bool)) & allowed
     with backends.get("jax").undisturbed():
         mask = jax.numpy.asarray(np.broadcast_to(allowed, (2, 5, 5))[:, None])
-        found = jax.nn.dot_product_attention(query, key, value, mask=mask, is_causal=True)
+        found = jax.nn.dot_product_attention(
+            query, key, value, mask=mask, is_causal=True
+        )
         one = jax.nn.dot_product_attention(query[0], key[0], value[0])
     np.testing.assert_allclose(found, _expected(query, key, value, causal), rtol=1e-13)
     every = np.ones((2, 5, 5), bool)

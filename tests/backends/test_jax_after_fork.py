@@ -42,10 +42,17 @@ print("the first process goes on")
 
 def test_a_process_forked_after_jax_computed_is_told_how_to_start_one():
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=600, check=True
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
     )
     *told, last = done.stdout.splitlines()
     assert last == "the first process goes on"
     assert len(told) == 5, done.stdout + done.stderr
     for line in told:
-        assert line.startswith("CapabilityError process ") and "get_context('spawn')" in line
+        assert (
+            line.startswith("CapabilityError process ")
+            and "get_context('spawn')" in line
+        )

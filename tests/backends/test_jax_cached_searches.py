@@ -91,7 +91,9 @@ def test_steps_between_changes_are_those_of_pytorch_which_keeps_no_programs():
     x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(3, 2)
     networks = [Scaled.on(name)() for name in ("torch", "jax")]
     networks[1].load_neutral_state(networks[0].neutral_state())
-    optimizers = [each.backend.optimizer(rules.rule("sgd", lr=0.1), each) for each in networks]
+    optimizers = [
+        each.backend.optimizer(rules.rule("sgd", lr=0.1), each) for each in networks
+    ]
     for change in CHANGES_OF_STEPS.values():
         for network, optimizer in zip(networks, optimizers, strict=True):
             change(network)

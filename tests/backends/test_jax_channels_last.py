@@ -26,7 +26,12 @@ def double_precision():
         yield
 
 
-W, POINT, DEPTH, ONE = array(6, 3, 3, 2), array(6, 3, 1, 1), array(6, 1, 3, 3), array(4, 6, 1, 1)
+W, POINT, DEPTH, ONE = (
+    array(6, 3, 3, 2),
+    array(6, 3, 1, 1),
+    array(6, 1, 3, 3),
+    array(4, 6, 1, 1),
+)
 
 
 def conv(x, weight=W, stride=(2, 1), pads=((1, 0), (0, 1)), dilation=(1, 2), groups=1):
@@ -39,11 +44,15 @@ def depthwise(x, stride=(1, 1), weight=DEPTH):
 
 def inner_gradients(function, x):
     """Gradients of sizes about one: large numbers that cancel each other out would be rounding."""
-    return jax.grad(lambda x, weight: jnp.sum((function(x, weight) / 20) ** 3), (0, 1))(x, DEPTH)
+    return jax.grad(lambda x, weight: jnp.sum((function(x, weight) / 20) ** 3), (0, 1))(
+        x, DEPTH
+    )
 
 
 def transposed(x):
-    return NN.convolve_transposed(x, array(3, 2, 3, 3), (2, 2), (1, 0), (1, 1), (1, 1), 1)
+    return NN.convolve_transposed(
+        x, array(3, 2, 3, 3), (2, 2), (1, 0), (1, 1), (1, 1), 1
+    )
 
 
 @jax.custom_jvp
@@ -60,9 +69,14 @@ FUNCTIONS = {
     "one over images from several": lambda x: jax.vmap(
         lambda weight: depthwise(conv(x), weight=weight)
     )(jnp.stack([DEPTH, DEPTH**2])),
-    "gradients within": lambda x: inner_gradients(lambda x, w: depthwise(conv(x), weight=w), x),
+    "gradients within": lambda x: inner_gradients(
+        lambda x, w: depthwise(conv(x), weight=w), x
+    ),
     "between norms over the channels": lambda x: (
-        NN.permute(NN.layer_norm(NN.permute(depthwise(conv(x)), (0, 2, 3, 1)), (6,)), (0, 3, 1, 2))
+        NN.permute(
+            NN.layer_norm(NN.permute(depthwise(conv(x)), (0, 2, 3, 1)), (6,)),
+            (0, 3, 1, 2),
+        )
         + conv(x)
     ),
     "another order of axes": lambda x: NN.permute(conv(x), (0, 3, 1, 2)),
@@ -85,11 +99,15 @@ FUNCTIONS = {
         NN.relu(NN.silu(NN.gelu(NN.clip(conv(x), -1.0, 2.0)))) + NN.softplus(conv(x))
     ),
     "a derivative of its own": lambda x: own(conv(x)),
-    "pooling by taps": lambda x: NN.max_windows(conv(x), (2, 3), (2, 1), ((1, 0), (1, 1)), (1, 1)),
+    "pooling by taps": lambda x: NN.max_windows(
+        conv(x), (2, 3), (2, 1), ((1, 0), (1, 1)), (1, 1)
+    ),
     "pooling by windows": lambda x: NN.max_windows(
         conv(x), (1, 17), (1, 1), ((0, 0), (8, 8)), (1, 1)
     ),
-    "average pooling": lambda x: NN.sum_windows(conv(x), (3, 2), (2, 2), ((1, 1), (0, 1))),
+    "average pooling": lambda x: NN.sum_windows(
+        conv(x), (3, 2), (2, 2), ((1, 1), (0, 1))
+    ),
     "a residual block": lambda x: NN.relu(
         conv(x, POINT, (1, 1), ((0, 0),) * 2) + jnp.tile(x, (1, 2, 1, 1))
     ),
@@ -97,7 +115,9 @@ FUNCTIONS = {
         conv(x)
         * NN.sigmoid(
             jnp.tile(
-                conv(NN.mean(conv(x), (2, 3), keepdim=True), ONE, (1, 1), ((0, 0),) * 2),
+                conv(
+                    NN.mean(conv(x), (2, 3), keepdim=True), ONE, (1, 1), ((0, 0),) * 2
+                ),
                 (1, 2, 1, 1),
             )[:, :6]
         )
@@ -114,7 +134,9 @@ FUNCTIONS = {
     "concatenation along positions": lambda x: NN.concatenate([conv(x), conv(x)], 3),
     "splitting": lambda x: sum(jnp.split(conv(x), 3, axis=1)),
     "cutting": lambda x: conv(x)[:, 1:5:2, 1:, ::2],
-    "padding": lambda x: NN.pad_constant(conv(x), ((0, 0), (0, 2), (1, 0), (3, 1)), 2.0),
+    "padding": lambda x: NN.pad_constant(
+        conv(x), ((0, 0), (0, 2), (1, 0), (3, 1)), 2.0
+    ),
     "flipping": lambda x: NN.flip(conv(x), 3) + NN.flip(conv(x), 1),
     "reductions to a table": lambda x: (
         NN.sum(conv(x), (2, 3)),
@@ -122,11 +144,17 @@ FUNCTIONS = {
         NN.sum(conv(x), 0),
         jnp.prod(0.1 * conv(x), (1, 3)),
     ),
-    "a choice": lambda x: jnp.where(conv(x) > 0, conv(x), array(2, 6, *conv(x).shape[2:])),
+    "a choice": lambda x: jnp.where(
+        conv(x) > 0, conv(x), array(2, 6, *conv(x).shape[2:])
+    ),
     "attention": lambda x: NN.einsum("bcij,bdij->bcd", conv(x), conv(x)),
-    "a loop": lambda x: lax.scan(lambda c, _: (c * 0.5 + conv(x), None), conv(x), None, 3)[0],
+    "a loop": lambda x: lax.scan(
+        lambda c, _: (c * 0.5 + conv(x), None), conv(x), None, 3
+    )[0],
     "a branch": lambda x: lax.cond(x.sum() > 0, lambda y: y * 2, lambda y: y, conv(x)),
-    "a checkpoint": lambda x: jax.checkpoint(lambda x: NN.relu(conv(conv(x), DEPTH, groups=6)))(x),
+    "a checkpoint": lambda x: jax.checkpoint(
+        lambda x: NN.relu(conv(conv(x), DEPTH, groups=6))
+    )(x),
     "nothing to change": lambda x: x[0] @ x[1].swapaxes(1, 2),
 }
 
@@ -145,27 +173,37 @@ def value_and_gradient(function, x):
 def test_values_and_gradients_are_the_same():
     x = jnp.asarray(array(2, 3, 11, 9))
     programs, shapes = zip(
-        *(jax.make_jaxpr(each, return_shape=True)(x) for each in FUNCTIONS.values()), strict=True
+        *(jax.make_jaxpr(each, return_shape=True)(x) for each in FUNCTIONS.values()),
+        strict=True,
     )
     wanted = values_and_gradients(tuple(FUNCTIONS.values()), x)
-    found = values_and_gradients(tuple(channels_last(program) for program in programs), x)
+    found = values_and_gradients(
+        tuple(channels_last(program) for program in programs), x
+    )
     for name, shape, (came, gradient_here), (value, gradient) in zip(
         FUNCTIONS, shapes, found, wanted, strict=True
     ):
-        assert [leaf.shape for leaf in came] == [leaf.shape for leaf in jax.tree.leaves(shape)], (
-            name
-        )
+        assert [leaf.shape for leaf in came] == [
+            leaf.shape for leaf in jax.tree.leaves(shape)
+        ], name
         for mine, leaf in zip(came, jax.tree.leaves(value), strict=True):
             np.testing.assert_allclose(mine, leaf, rtol=1e-12, atol=1e-13, err_msg=name)
-        np.testing.assert_allclose(gradient_here, gradient, rtol=1e-12, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(
+            gradient_here, gradient, rtol=1e-12, atol=1e-12, err_msg=name
+        )
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_any_number_of_axes(axes):
-    x, weight = jnp.asarray(array(2, 3, *(7, 6, 5)[:axes])), array(4, 3, *(3, 2, 3)[:axes])
+    x, weight = (
+        jnp.asarray(array(2, 3, *(7, 6, 5)[:axes])),
+        array(4, 3, *(3, 2, 3)[:axes]),
+    )
 
     def function(x, weight):
-        return NN.relu(NN.convolve(x, weight, (2,) * axes, ((1, 1),) * axes, (1,) * axes, 1))
+        return NN.relu(
+            NN.convolve(x, weight, (2,) * axes, ((1, 1),) * axes, (1,) * axes, 1)
+        )
 
     came = channels_last(jax.make_jaxpr(function)(x, weight))(x, weight)[0]
     np.testing.assert_allclose(came, function(x, weight), rtol=1e-12, atol=1e-13)
@@ -232,7 +270,10 @@ def test_a_gradient_tells_as_before_what_took_no_part():
     _, gradient = aux_and_gradient(function, at)
     assert gradient["unused"] is None
     np.testing.assert_allclose(
-        gradient["x"], jax.grad(lambda x: function({"x": x})[0])(at["x"]), rtol=1e-12, atol=1e-13
+        gradient["x"],
+        jax.grad(lambda x: function({"x": x})[0])(at["x"]),
+        rtol=1e-12,
+        atol=1e-13,
     )
 
 

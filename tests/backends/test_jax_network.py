@@ -31,7 +31,10 @@ class Net(Network):
         self.conv = self.nn.Conv2d(3, 4, 3, stride=2, padding=1, bias=False)
         self.bn = self.nn.BatchNorm2d(4)
         self.rest = self.nn.Sequential(
-            self.nn.ReLU(), self.nn.AdaptiveAvgPool2d(1), self.nn.Flatten(), self.nn.Dropout(p)
+            self.nn.ReLU(),
+            self.nn.AdaptiveAvgPool2d(1),
+            self.nn.Flatten(),
+            self.nn.Dropout(p),
         )
         self.head = self.nn.Linear(4, 5)
 
@@ -93,7 +96,9 @@ def test_nnx_jit_runs_training_and_moves_the_running_statistics(net):
 def test_nnx_grad_equals_our_gradients(net):
     _, gradient = nnx.value_and_grad(squares)(net, jnp.asarray(images()))
     ours = JAX.gradients(squares, net, images())
-    assert np.allclose(gradient["head"]["weight"][...], ours.parameters["head.weight"], rtol=1e-5)
+    assert np.allclose(
+        gradient["head"]["weight"][...], ours.parameters["head.weight"], rtol=1e-5
+    )
 
 
 def test_vmap_over_samples_equals_the_batch(net):
@@ -133,14 +138,21 @@ def test_flax_convolutions_have_pytorchs_layouts(n, transpose_kernel):
         net, name = native(nnx.Conv, 3, 4, kernel, padding="VALID"), f"conv{n}d"
     else:
         net = native(
-            nnx.ConvTranspose, 3, 4, kernel, padding="VALID", transpose_kernel=transpose_kernel
+            nnx.ConvTranspose,
+            3,
+            4,
+            kernel,
+            padding="VALID",
+            transpose_kernel=transpose_kernel,
         )
         name = f"conv_transpose{n}d"
     state = {key: torch.from_numpy(value) for key, value in net.neutral_state().items()}
     expected = getattr(torch.nn.functional, name)(
         torch.from_numpy(x), state["weight"], state["bias"]
     )
-    assert np.allclose(np.moveaxis(np.asarray(net(channels_last(x))), -1, 1), expected, atol=1e-5)
+    assert np.allclose(
+        np.moveaxis(np.asarray(net(channels_last(x))), -1, 1), expected, atol=1e-5
+    )
 
 
 LAYERS = {
@@ -164,13 +176,21 @@ def test_weights_of_flax_layers_make_the_way_there_and_back_bit_by_bit(which):
         for k, v in net.neutral_state().items()
     }
     net.load_neutral_state(state)
-    assert all(np.array_equal(value, state[name]) for name, value in net.neutral_state().items())
+    assert all(
+        np.array_equal(value, state[name])
+        for name, value in net.neutral_state().items()
+    )
 
 
 @pytest.mark.parametrize("how", ["as it is", "deepcopy", "clone"])
 def test_flax_batch_norm_has_pytorchs_names_in_its_order(how):
     net = {"as it is": lambda net: net, **COPIES}[how](native(nnx.BatchNorm, 4))
-    assert list(net.neutral_state()) == ["weight", "bias", "running_mean", "running_var"]
+    assert list(net.neutral_state()) == [
+        "weight",
+        "bias",
+        "running_mean",
+        "running_var",
+    ]
 
 
 def test_wrapping_shares_the_weights():
@@ -181,7 +201,9 @@ def test_wrapping_shares_the_weights():
 
 
 def test_training_mode_reaches_flax_layers_and_is_restored():
-    layer = nnx.Sequential(nnx.BatchNorm(3, rngs=nnx.Rngs(0)), nnx.Dropout(0.5, rngs=nnx.Rngs(1)))
+    layer = nnx.Sequential(
+        nnx.BatchNorm(3, rngs=nnx.Rngs(0)), nnx.Dropout(0.5, rngs=nnx.Rngs(1))
+    )
     net = JAX.wrap(layer)
     with net.training_mode(False):
         assert layer.layers[0].use_running_average
@@ -197,15 +219,23 @@ def test_training_mode_reaches_flax_layers_and_is_restored():
 @pytest.mark.parametrize("index", [-1, 3])
 def test_an_index_out_of_range_in_a_compiled_program_gives_nan(index):
     table = jnp.ones((3, 2))
-    assert np.isnan(jax.jit(lambda i: JAX.nn.embedding(i, table))(jnp.array([index]))).all()
+    assert np.isnan(
+        jax.jit(lambda i: JAX.nn.embedding(i, table))(jnp.array([index]))
+    ).all()
 
 
 @pytest.mark.parametrize("kernel", [2, 5])
-def test_nan_wins_in_a_max_pool_and_the_first_of_equal_maxima_takes_the_gradient(kernel):
+def test_nan_wins_in_a_max_pool_and_the_first_of_equal_maxima_takes_the_gradient(
+    kernel,
+):
     pool = lambda x: JAX.nn.max_pool2d(x, kernel)  # noqa: E731
-    gradient = np.asarray(jax.grad(lambda x: pool(x).sum())(jnp.zeros((1, 1, kernel, kernel))))
+    gradient = np.asarray(
+        jax.grad(lambda x: pool(x).sum())(jnp.zeros((1, 1, kernel, kernel)))
+    )
     assert (gradient.ravel()[0], gradient.sum()) == (1, 1)
-    assert np.isnan(pool(jnp.zeros((1, 1, kernel, kernel)).at[0, 0, 1, 0].set(jnp.nan))).all()
+    assert np.isnan(
+        pool(jnp.zeros((1, 1, kernel, kernel)).at[0, 0, 1, 0].set(jnp.nan))
+    ).all()
 
 
 def test_casting_to_float64_while_it_is_off_says_what_to_do():
@@ -226,7 +256,10 @@ print("asking for float64 turns it on:", jax.config.jax_enable_x64)
 
 def test_what_a_fresh_process_does():
     done = subprocess.run(
-        [sys.executable, "-c", IN_A_FRESH_PROCESS], capture_output=True, text=True, check=True
+        [sys.executable, "-c", IN_A_FRESH_PROCESS],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.splitlines() == [
         "import starts no device: True",
@@ -319,7 +352,9 @@ def test_a_new_learning_rate_compiles_nothing():
 def test_parameters_that_take_no_part_are_left_alone_by_optax():
     net = Partly.on("jax")()
     before = net.neutral_state()
-    JAX.wrap_optimizer(optax.adamw(0.1), net).update(squares, np.ones((2, 3), np.float32))
+    JAX.wrap_optimizer(optax.adamw(0.1), net).update(
+        squares, np.ones((2, 3), np.float32)
+    )
     after = net.neutral_state()
     moved = {name for name in after if not np.array_equal(after[name], before[name])}
     assert moved == {"used.weight", "used.bias"}
@@ -346,9 +381,13 @@ def test_a_step_reads_the_values_that_a_frozen_parameter_has_now():
         state = net.neutral_state()
         net.load_neutral_state({**state, "used.weight": 2 * state["used.weight"]})
         state = net.neutral_state()
-        weight, bias = (state[f"used.{name}"] + state[f"cut.{name}"] for name in ("weight", "bias"))
+        weight, bias = (
+            state[f"used.{name}"] + state[f"cut.{name}"] for name in ("weight", "bias")
+        )
         wanted = np.sum((x @ weight.T + bias) ** 2)
-        assert float(JAX.numpy(optimizer.update(squares, x))) == pytest.approx(wanted, rel=1e-5)
+        assert float(JAX.numpy(optimizer.update(squares, x))) == pytest.approx(
+            wanted, rel=1e-5
+        )
 
 
 def test_optax_goes_on_from_a_saved_state_as_if_nothing_had_happened():
@@ -369,11 +408,16 @@ def test_optax_goes_on_from_a_saved_state_as_if_nothing_had_happened():
 
 def test_the_learning_rate_of_optax_is_set_where_it_is_part_of_the_state():
     net = Partly.on("jax")()
-    optimizer = JAX.wrap_optimizer(optax.inject_hyperparams(optax.sgd)(learning_rate=0.1), net)
+    optimizer = JAX.wrap_optimizer(
+        optax.inject_hyperparams(optax.sgd)(learning_rate=0.1), net
+    )
     optimizer.lr = 0.0
     before = net.neutral_state()
     optimizer.update(squares, np.ones((2, 3), np.float32))
-    assert all(np.array_equal(value, before[name]) for name, value in net.neutral_state().items())
+    assert all(
+        np.array_equal(value, before[name])
+        for name, value in net.neutral_state().items()
+    )
 
 
 def test_an_optax_optimizer_that_hides_its_learning_rate_says_so():
@@ -388,7 +432,8 @@ def test_update_equals_gradients_hooks_and_apply_one_by_one():
     (a, b), states = (Partly.on("jax")(), Partly.on("jax")()), []
     x = np.ones((2, 3), np.float32)
     whole, parts = (
-        JAX.optimizer(rules.rule("adam", lr=0.1, weight_decay=0.1), net) for net in (a, b)
+        JAX.optimizer(rules.rule("adam", lr=0.1, weight_decay=0.1), net)
+        for net in (a, b)
     )
     whole.pre_update_hooks.append(halve)
     whole.update(squares, x)
@@ -403,7 +448,9 @@ def test_update_equals_gradients_hooks_and_apply_one_by_one():
         "cut.weight",
         "cut.bias",
     ]
-    assert all(np.allclose(states[0][name], states[1][name], rtol=1e-6) for name in states[0])
+    assert all(
+        np.allclose(states[0][name], states[1][name], rtol=1e-6) for name in states[0]
+    )
 
 
 def test_a_hook_sees_the_parameters_of_its_own_step():
@@ -428,23 +475,31 @@ def test_a_hook_sees_the_parameters_of_its_own_step():
 def test_an_array_taken_from_a_network_stays_valid_after_a_step():
     net = Partly.on("jax")()
     taken = net.used.weight[...]
-    JAX.optimizer(rules.rule("sgd", lr=0.1), net).update(squares, np.ones((2, 3), np.float32))
+    JAX.optimizer(rules.rule("sgd", lr=0.1), net).update(
+        squares, np.ones((2, 3), np.float32)
+    )
     assert np.isfinite(taken).all()
 
 
 def test_a_new_lambda_at_each_step_is_warned_about():
     net = Partly.on("jax")()
     optimizer = JAX.optimizer(rules.rule("sgd", lr=0.1), net)
-    with pytest.warns(UserWarning, match=r"more than 16 programs .*a lambda made in the loop"):
+    with pytest.warns(
+        UserWarning, match=r"more than 16 programs .*a lambda made in the loop"
+    ):
         for _ in range(17):
-            optimizer.update(lambda net, x: squares(net, x), np.ones((2, 3), np.float32))
+            optimizer.update(
+                lambda net, x: squares(net, x), np.ones((2, 3), np.float32)
+            )
 
 
 @pytest.mark.parametrize("grows", [False, True])
 def test_a_setting_that_is_another_object_at_each_step_is_what_the_warning_names(grows):
     net = Partly.on("jax")()
     programs = ProgramCache(net)
-    with pytest.warns(UserWarning, match=r"more than 16 programs .* Steps set .*Partly.note"):
+    with pytest.warns(
+        UserWarning, match=r"more than 16 programs .* Steps set .*Partly.note"
+    ):
         for step in range(17):
             net.note = {"step": object()}
             if grows and step == 16:

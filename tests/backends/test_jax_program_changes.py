@@ -24,7 +24,9 @@ JAX = backends.get("jax")
 
 
 def ones(count=3):
-    return jnp.ones(count, jnp.float32)  # also where an earlier test has enabled float64
+    return jnp.ones(
+        count, jnp.float32
+    )  # also where an earlier test has enabled float64
 
 
 class Stranger(nnx.Module):
@@ -39,7 +41,9 @@ class Stranger(nnx.Module):
         self.blocks = nnx.List([nnx.Linear(3, 3, rngs=rngs)])
         self.plain = nnx.data([nnx.Linear(3, 3, rngs=rngs)])
         self.by_name = nnx.data({"a": nnx.Linear(3, 3, rngs=rngs)})
-        self.pair = nnx.data((nnx.Linear(3, 3, rngs=rngs), [nnx.Linear(3, 3, rngs=rngs)]))
+        self.pair = nnx.data(
+            (nnx.Linear(3, 3, rngs=rngs), [nnx.Linear(3, 3, rngs=rngs)])
+        )
         self.gain = nnx.Param(ones())
         self.mean = nnx.BatchStat(0 * ones())
         self.norm = nnx.BatchNorm(3, use_running_average=True, rngs=rngs)
@@ -51,14 +55,24 @@ class Stranger(nnx.Module):
 
     def __call__(self, x):
         """Use every part, so that each change counts."""
-        parts = [self.first, self.second, *self.blocks, *self.plain, *self.by_name.values()]
+        parts = [
+            self.first,
+            self.second,
+            *self.blocks,
+            *self.plain,
+            *self.by_name.values(),
+        ]
         for part in (*parts, self.pair[0], *self.pair[1]):
             x = x + self.activation(part(x))
         if self.spare is not None:
             x = self.spare(x)
         x = self.norm(x) * self.gain[...] + self.mean[...] + self.array
         x = x * self.factor + (100.0 if type(self.factor) is bool else 0.0)
-        return x * sum(self.steps) + getattr(self, "extra", 0.0) + getattr(self, "bonus", 0.0)
+        return (
+            x * sum(self.steps)
+            + getattr(self, "extra", 0.0)
+            + getattr(self, "bonus", 0.0)
+        )
 
 
 class Doubled(nnx.Linear):
@@ -80,7 +94,9 @@ class Settings(Network):
 
     def forward(self, x):
         """Scale by all settings, and once more in training mode."""
-        product = np.prod([*self.table.keys().__len__() * [1.0], self.table["b"], *self.table["a"]])
+        product = np.prod(
+            [*self.table.keys().__len__() * [1.0], self.table["b"], *self.table["a"]]
+        )
         factor = product * self.factors[0] * self.factors[1][0] * len(self.table)
         factor = factor * len(self.factors) * self.init_kwargs.get("scale", 1.0)
         return self.first(x) * float(factor) * (3.0 if self.training else 1.0)
@@ -99,7 +115,9 @@ def swap(net):
 
 
 def rename(net):
-    vars(net)["other"] = vars(net).pop("extra")  # the objects are those of before, in their order
+    vars(net)["other"] = vars(net).pop(
+        "extra"
+    )  # the objects are those of before, in their order
 
 
 def replace_and_free(net):
@@ -152,11 +170,15 @@ CHANGES = {
     "a block appended": lambda net: net.blocks.append(layer()),
     "a block in a list replaced": lambda net: operator.setitem(net.blocks, 0, layer()),
     "a part appended to a plain list": lambda net: net.plain.append(layer()),
-    "a part in a plain list replaced": lambda net: operator.setitem(net.plain, 0, layer()),
+    "a part in a plain list replaced": lambda net: operator.setitem(
+        net.plain, 0, layer()
+    ),
     "a part removed from a plain list": lambda net: net.plain.pop(),
     "a part added to a plain dict": lambda net: net.by_name.update(b=layer()),
     "a part in a plain dict replaced": lambda net: net.by_name.update(a=layer()),
-    "a part in a nested list replaced": lambda net: operator.setitem(net.pair[1], 0, layer()),
+    "a part in a nested list replaced": lambda net: operator.setitem(
+        net.pair[1], 0, layer()
+    ),
     "a value set": lambda net: net.gain.set_value(2 * ones()),
     "a value set in place": lambda net: operator.setitem(net.gain, 0, 5.0),
     "a raw value set": raw,
@@ -168,7 +190,12 @@ CHANGES = {
     "a hook": hook,
     "the mode of a part": lambda net: setattr(net.norm, "use_running_average", False),
 }
-STEPPED = ("another number", "a part replaced", "a part appended to a plain list", "weights tied")
+STEPPED = (
+    "another number",
+    "a part replaced",
+    "a part appended to a plain list",
+    "weights tied",
+)
 STEPPED += ("a variable replaced", "a raw value set", "a hook", "the mode of a part")
 IN_SETTINGS = {
     "an item of a list": lambda net: operator.setitem(net.factors, 0, 3.0),
@@ -230,8 +257,12 @@ def test_steps_follow_a_change_as_programs_do(name):
     step(net)
     CHANGES[name](module)
     wanted = as_it_is(net)
-    np.testing.assert_allclose(step(net), np.mean(wanted.astype(np.float64) ** 2), rtol=1e-4)
-    np.testing.assert_allclose(program(net), as_it_is(net), rtol=1e-5, atol=1e-5)  # a step later
+    np.testing.assert_allclose(
+        step(net), np.mean(wanted.astype(np.float64) ** 2), rtol=1e-4
+    )
+    np.testing.assert_allclose(
+        program(net), as_it_is(net), rtol=1e-5, atol=1e-5
+    )  # a step later
 
 
 @pytest.mark.parametrize("name", IN_SETTINGS)
@@ -265,7 +296,9 @@ def test_an_unchanged_network_is_looked_at_once(no_search):
     before = program(net)
     no_search()
     np.testing.assert_array_equal(program(net), before)
-    net.load_neutral_state({name: 2 * value for name, value in net.neutral_state().items()})
+    net.load_neutral_state(
+        {name: 2 * value for name, value in net.neutral_state().items()}
+    )
     np.testing.assert_allclose(program(net), 2 * before, rtol=1e-6)
     with net.training_mode(True):
         pass
@@ -281,7 +314,9 @@ class Odd:
         self.part = part
 
 
-jax.tree_util.register_pytree_node(Odd, lambda odd: ((odd.part,), None), lambda _, x: Odd(*x))
+jax.tree_util.register_pytree_node(
+    Odd, lambda odd: ((odd.part,), None), lambda _, x: Odd(*x)
+)
 
 
 class HoldsOdd(nnx.Module):
@@ -351,7 +386,9 @@ def test_a_list_that_is_changed_is_that_of_one_network_alone():
     first.factors[0] = 3.0
     np.testing.assert_allclose(program(first), 3 * before, rtol=1e-6)
     np.testing.assert_array_equal(program(second), before)
-    part = JAX.program(operator.call, second)(jnp.asarray(X[:2]))  # traced anew for this shape
+    part = JAX.program(operator.call, second)(
+        jnp.asarray(X[:2])
+    )  # traced anew for this shape
     np.testing.assert_allclose(part, before[:2], rtol=1e-6)
 
 

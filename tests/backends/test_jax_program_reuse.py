@@ -22,7 +22,9 @@ from deliralike.nn.start import ZEROS
 from deliralike.optim import rules
 
 X = np.arange(21.0, dtype=np.float32).reshape(7, 3) / 8
-OF_SUM = np.tile(X.sum(0), (2, 1))  # the weight's gradient of the sum of a linear layer's outputs
+OF_SUM = np.tile(
+    X.sum(0), (2, 1)
+)  # the weight's gradient of the sum of a linear layer's outputs
 COMPILED = []
 FACTOR = 1.0
 
@@ -77,7 +79,9 @@ def total(network, x):
 def test_an_equal_loss_of_an_equal_network_compiles_nothing(network):
     gradient(network, lambda net, x: net.nn.sum(net(x)))
     other = copy.deepcopy(network)
-    other.load_neutral_state({name: 3 * x for name, x in network.neutral_state().items()})
+    other.load_neutral_state(
+        {name: 3 * x for name, x in network.neutral_state().items()}
+    )
     with compilations(0):
         found = other.backend.gradients(lambda net, x: net.nn.sum(net(x)), other, X)
     np.testing.assert_allclose(found.parameters["linear.weight"], OF_SUM)
@@ -158,7 +162,9 @@ def test_a_function_in_the_place_of_a_freed_one_is_another(network):
 
 
 def test_arguments_that_are_not_used_keep_their_places(network):
-    whole = np.arange(21).reshape(7, 3)  # has no gradient, which would tell one from the other
+    whole = np.arange(21).reshape(
+        7, 3
+    )  # has no gradient, which would tell one from the other
     for place in (0, 1):
         found = gradient(
             network, lambda net, *both: total(net, both[place] / 1.0), whole, 2 * whole
@@ -175,7 +181,10 @@ def test_another_precision_is_another_program(network):
         found, np.tile((X.astype(np.float64) / 3).sum(0), (2, 1)), rtol=1e-15
     )
     with network.backend.computing_in("bfloat16"):
-        assert gradient(network, total)[0, 0] == X[:, 0].astype("bfloat16").astype("float32").sum()
+        assert (
+            gradient(network, total)[0, 0]
+            == X[:, 0].astype("bfloat16").astype("float32").sum()
+        )
 
 
 def test_random_streams_move_on(network):
@@ -241,11 +250,17 @@ def test_the_number_of_kept_programs_is_bounded(network, monkeypatch):
 def test_all_labels_are_checked_in_each_step_after_the_first_batch_was_refused():
     network = zoo.build("mlp", backend="jax", in_features=4, hidden=(), out_features=3)
     optimizer = network.backend.optimizer(rules.rule("sgd", lr=0.1), network)
-    inputs, right, wrong = np.ones((2, 4), np.float32), np.array([0, 2]), np.array([0, 3])
+    inputs, right, wrong = (
+        np.ones((2, 4), np.float32),
+        np.array([0, 2]),
+        np.array([0, 3]),
+    )
 
     def loss(network, x, first, second):
         outputs = network(x)
-        return network.nn.cross_entropy(outputs, first) + network.nn.cross_entropy(outputs, second)
+        return network.nn.cross_entropy(outputs, first) + network.nn.cross_entropy(
+            outputs, second
+        )
 
     for _ in range(2):
         for labels in [(wrong, right), (right, wrong)]:
@@ -270,7 +285,9 @@ TRANSFORMATIONS = {
 @pytest.mark.parametrize("through", ["an argument", "the closure"])
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
 def test_gradients_may_be_a_part_of_another_program(name, through):
-    network = zoo.build("mlp", backend="jax", in_features=5, hidden=(), out_features=3).eval()
+    network = zoo.build(
+        "mlp", backend="jax", in_features=5, hidden=(), out_features=3
+    ).eval()
     weight, bias = (np.asarray(each) for each in network.neutral_state().values())
     rng = np.random.default_rng(4)
     x, target = (rng.normal(size=shape).astype("float32") for shape in ((7, 5), (7, 3)))
@@ -279,7 +296,9 @@ def test_gradients_may_be_a_part_of_another_program(name, through):
         if through == "an argument":
             found = network.backend.gradients(distance, network, x, target)
         else:
-            found = network.backend.gradients(lambda net, x: distance(net, x, target), network, x)
+            found = network.backend.gradients(
+                lambda net, x: distance(net, x, target), network, x
+            )
         return found.parameters["layers.0.weight"]
 
     found = TRANSFORMATIONS[name](weight_gradient)(target)
@@ -293,11 +312,15 @@ def distance(network, x, target):
 
 def test_gradients_of_gradients_come_from_a_transformation_around_them():
     """The derivative of a loss's input gradient, the Hessian of a mean of squares."""
-    network = zoo.build("mlp", backend="jax", in_features=5, hidden=(), out_features=3).eval()
+    network = zoo.build(
+        "mlp", backend="jax", in_features=5, hidden=(), out_features=3
+    ).eval()
     weight = np.asarray(network.neutral_state()["layers.0.weight"])
 
     def slope(x):
-        found = network.backend.gradients(lambda net, x: net.nn.mean(net(x) ** 2), network, x)
+        found = network.backend.gradients(
+            lambda net, x: net.nn.mean(net(x) ** 2), network, x
+        )
         return found.inputs[0]
 
     hessian = jax.jacobian(slope)(np.ones((1, 5), np.float32))
@@ -308,7 +331,10 @@ def test_copies_of_a_network_compile_nothing():
     network = build(backends.get("jax").nn.Linear, 13, 17)
     state = network.neutral_state()
     with compilations(0):
-        twin, wide = copy.deepcopy(network), network.backend.in_dtype(network, "float64")
+        twin, wide = (
+            copy.deepcopy(network),
+            network.backend.in_dtype(network, "float64"),
+        )
     for name, value in wide.neutral_state().items():
         assert value.dtype == "float64"
         np.testing.assert_array_equal(value, state[name].astype("float64"))

@@ -37,7 +37,9 @@ def test_a_second_process_compiles_nothing_anew(tmp_path):
     def call():
         environment = os.environ | {"DELIRALIKE_PROGRAMS": str(tmp_path)}
         command = [sys.executable, "-c", RUN]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True
+        )
         loss, counts = done.stdout.splitlines()
         return float(loss), [int(count) for count in counts.split()]
 
@@ -48,7 +50,9 @@ def test_a_second_process_compiles_nothing_anew(tmp_path):
     assert call() == (first, [misses, 0])
 
 
-def test_every_backend_keeps_its_programs_or_says_that_it_does_not(backend, tmp_path, monkeypatch):
+def test_every_backend_keeps_its_programs_or_says_that_it_does_not(
+    backend, tmp_path, monkeypatch
+):
     monkeypatch.setitem(os.environ, "TORCHINDUCTOR_CACHE_DIR", "")
     monkeypatch.setitem(os.environ, "CUPY_CACHE_DIR", "")
     assert "kept programs" in backend.capabilities
@@ -70,7 +74,9 @@ def slow(network, x):
 
 
 def test_a_long_compilation_is_announced_once(impatient, caplog):
-    network = zoo.build("mlp", backend="jax", in_features=3, hidden=(5,), out_features=2)
+    network = zoo.build(
+        "mlp", backend="jax", in_features=3, hidden=(5,), out_features=2
+    )
     optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
     for _ in range(2):
         optimizer.update(slow, np.ones((7, 3), np.float32))
@@ -81,6 +87,8 @@ def test_a_long_compilation_is_announced_once(impatient, caplog):
 
 
 def test_a_short_compilation_is_not_announced(caplog):
-    network = zoo.build("mlp", backend="jax", in_features=3, hidden=(5,), out_features=2)
+    network = zoo.build(
+        "mlp", backend="jax", in_features=3, hidden=(5,), out_features=2
+    )
     network.backend.gradients(slow, network, np.ones((7, 3), np.float32))
     assert caplog.records == []

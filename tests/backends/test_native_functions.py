@@ -42,7 +42,8 @@ class Empty:
 def natively(backend, values):
     """A nest with arrays of a backend in the place of NumPy arrays."""
     return nest.map(
-        lambda leaf: backend.array(leaf) if isinstance(leaf, np.ndarray) else leaf, values
+        lambda leaf: backend.array(leaf) if isinstance(leaf, np.ndarray) else leaf,
+        values,
     )
 
 
@@ -301,14 +302,22 @@ SPACES = {
 def cases():
     """The cases, of which one may stand on two lines."""
     return [
-        line.split(maxsplit=2) for line in CASES.strip().replace("\n" + 26 * " ", " ").split("\n")
+        line.split(maxsplit=2)
+        for line in CASES.strip().replace("\n" + 26 * " ", " ").split("\n")
     ]
 
 
 def arrays_of(backend):
     """The names of the cases; an array that is asked for again is the same one."""
     makers = {"array": array, "positive": positive, "whole": whole}
-    named = {"X": X, "Y": Y, "PICTURE": PICTURE, "LAST": LAST, "LABELS": LABELS, "SCORES": SCORES}
+    named = {
+        "X": X,
+        "Y": Y,
+        "PICTURE": PICTURE,
+        "LAST": LAST,
+        "LABELS": LABELS,
+        "SCORES": SCORES,
+    }
 
     def native(make):
         return cache(lambda *shape, n=0: backend.array(make(*shape)))
@@ -394,7 +403,9 @@ def test_functions_are_followed_wherever_code_holds_them(where):
         "a module": lambda: ModuleNet(),
         "a closure": lambda: jax_net(from_import, nnx.tanh),
         "an attribute": lambda: jax_net(nnx.relu, from_import),
-        "a list": lambda: nnx.Sequential(nnx.Linear(4, 3, rngs=nnx.Rngs(0)), from_import),
+        "a list": lambda: nnx.Sequential(
+            nnx.Linear(4, 3, rngs=nnx.Rngs(0)), from_import
+        ),
     }
     calls = []
     network = backends.get("jax").wrap(nets[where]())
@@ -455,7 +466,9 @@ def test_gradients_are_those_without_a_hook(net):
 def test_everything_is_as_before_after_an_error(net):
     network, x = backends.of(net).wrap(net), array(2, 4).astype("f")
     spaces = [jax.nn, jax.numpy, jax.lax, nnx, chainer.functions, torch.nn.functional]
-    before = [dict(vars(space)) for space in (*spaces, jax.core.Tracer, chainer.Variable)]
+    before = [
+        dict(vars(space)) for space in (*spaces, jax.core.Tracer, chainer.Variable)
+    ]
     own = dict(globals())
 
     def raising(name, call, args, kwargs):
@@ -467,7 +480,9 @@ def test_everything_is_as_before_after_an_error(net):
 
     with pytest.raises(ZeroDivisionError, match="planted"):
         network.backend.gradients(loss, network, x)
-    after = [dict(vars(space)) for space in (*spaces, jax.core.Tracer, chainer.Variable)]
+    after = [
+        dict(vars(space)) for space in (*spaces, jax.core.Tracer, chainer.Variable)
+    ]
     for left, right in zip([*before, own], [*after, dict(globals())], strict=True):
         assert {key: id(value) for key, value in left.items()} == {
             key: id(value) for key, value in right.items()
@@ -503,7 +518,9 @@ def test_jax_programs_within_the_network_are_left_alone(how):
     ways = {
         "vmap": lambda f, x: jax.vmap(f)(x),
         "jit": lambda f, x: jax.jit(f)(x),
-        "scan": lambda f, x: jax.lax.scan(lambda carry, row: (carry, f(row)), 0.0, x)[1],
+        "scan": lambda f, x: jax.lax.scan(lambda carry, row: (carry, f(row)), 0.0, x)[
+            1
+        ],
         "checkpoint": lambda f, x: jax.checkpoint(f)(x),
         "grad": lambda f, x: jax.grad(lambda y: jax.numpy.sum(f(y)))(x),
     }
@@ -565,7 +582,9 @@ def test_a_function_that_nn_does_not_have_comes_by_its_own_name():
 
 def test_settings_that_nn_does_not_have_are_not_taken_for_others():
     backend = backends.get("torch")
-    (call,), _ = followed(backend, torch.nn.functional.softplus, (backend.array(X),), {"beta": 2.0})
+    (call,), _ = followed(
+        backend, torch.nn.functional.softplus, (backend.array(X),), {"beta": 2.0}
+    )
     assert call[0] == "torch.nn.functional.softplus"
     scores = backend.array(SCORES)
     (call,), _ = followed(

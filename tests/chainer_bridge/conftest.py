@@ -36,15 +36,21 @@ def slope():
 def _agree(function, oracle, *arrays, tolerance=1e-9):
     torch = pytest.importorskip("torch")
     outputs, gradients = _chainer_side(function, arrays)
-    tensors = [torch.tensor(array, requires_grad=array.dtype.kind == "f") for array in arrays]
+    tensors = [
+        torch.tensor(array, requires_grad=array.dtype.kind == "f") for array in arrays
+    ]
     expected = _listed(oracle(*tensors))
     assert [y.shape for y in outputs] == [tuple(y.shape) for y in expected]
     for ours, theirs in zip(outputs, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(
+            ours, theirs.detach().numpy(), rtol=tolerance, atol=tolerance
+        )
     sum((y * torch.tensor(_weights(y.shape))).sum() for y in expected).backward()
     for ours, tensor in zip(gradients, tensors, strict=True):
         if tensor.grad is not None:
-            np.testing.assert_allclose(ours, tensor.grad.numpy(), rtol=tolerance, atol=tolerance)
+            np.testing.assert_allclose(
+                ours, tensor.grad.numpy(), rtol=tolerance, atol=tolerance
+            )
     _slope(function, *arrays)
 
 
@@ -75,7 +81,10 @@ def _chainer_side(function, arrays):
     import chainer
     import chainer.functions as F
 
-    variables = [chainer.Variable(array, requires_grad=array.dtype.kind == "f") for array in arrays]
+    variables = [
+        chainer.Variable(array, requires_grad=array.dtype.kind == "f")
+        for array in arrays
+    ]
     outputs = _listed(function(*variables))
     sum(F.sum(y * _weights(y.shape).astype(y.dtype)) for y in outputs).backward()
     return [y.array for y in outputs], [x.grad for x in variables]

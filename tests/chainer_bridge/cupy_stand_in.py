@@ -17,7 +17,14 @@ LACKING = set(
     "insert isnat ma matrix matvec memmap nanpercentile nanquantile ndenumerate nditer "
     "nested_iters polyder polydiv polyint rec seterr spacing unstack vecdot vecmat".split()
 )
-LACKING_METHODS = {"__index__", "__contains__", "ctypes", "getfield", "resize", "setfield"} | {
+LACKING_METHODS = {
+    "__index__",
+    "__contains__",
+    "ctypes",
+    "getfield",
+    "resize",
+    "setfield",
+} | {
     "setflags",
     "to_device",
 }
@@ -71,7 +78,9 @@ class ndarray:
         self._values[...] = values
 
     def __array__(self, *_, **__):
-        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
+        raise TypeError(
+            "Implicit conversion to a NumPy array is not allowed. Please use `.get()`"
+        )
 
     def __array_ufunc__(self, ufunc, method, *inputs, **settings):
         if method == "__call__" and not settings:  # a NumPy scalar times an array, say
@@ -82,7 +91,11 @@ class ndarray:
         raise TypeError(f"np.{function.__name__} on an array of the device")
 
     def __getattr__(self, name):
-        if name.startswith("__") or name in LACKING_METHODS or not hasattr(np.ndarray, name):
+        if (
+            name.startswith("__")
+            or name in LACKING_METHODS
+            or not hasattr(np.ndarray, name)
+        ):
             raise AttributeError(f"cupy.ndarray has no {name!r}")
         return on_device(getattr(self._values, name))
 
@@ -109,7 +122,9 @@ class ndarray:
 
 
 def _give_operators():
-    names = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+    names = (
+        "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+    )
     both = [f"__{side}{name}__" for name in names for side in ("", "r")]
     others = "lt le gt ge eq ne neg pos abs invert".split()
     for name in both + [f"__{each}__" for each in others]:
@@ -124,7 +139,10 @@ def _give_operators():
 
 def _operator(name):
     def compute(self, *others):
-        if any(isinstance(each, ndarray | int | float | np.generic) is False for each in others):
+        if any(
+            isinstance(each, ndarray | int | float | np.generic) is False
+            for each in others
+        ):
             if any(isinstance(each, np.ndarray) for each in others):
                 refuse(*others)
             return NotImplemented
@@ -222,14 +240,18 @@ def module():
     cupy.split = _split
     cupy.putmask = _waits
     cupy.random = types.ModuleType("cupy.random")
-    cupy.random.__getattr__ = _function_of(np.random, {"Generator", "SeedSequence", "set_state"})
+    cupy.random.__getattr__ = _function_of(
+        np.random, {"Generator", "SeedSequence", "set_state"}
+    )
     cupy.random.RandomState = _RandomState
     cupy.linalg = types.ModuleType("cupy.linalg")
     cupy.linalg.__getattr__ = _function_of(np.linalg, set())
     cupy.cuda = types.SimpleNamespace(
         Device=Device,
         Stream=types.SimpleNamespace(null=nullcontext()),
-        runtime=types.SimpleNamespace(getDeviceCount=lambda: 1, deviceSynchronize=lambda: None),
+        runtime=types.SimpleNamespace(
+            getDeviceCount=lambda: 1, deviceSynchronize=lambda: None
+        ),
     )
     return cupy
 

@@ -36,7 +36,10 @@ def run():
     def run(code, path=ROOT):
         code = LOAD + f"sys.path.insert(0, {str(path)!r})\n" + textwrap.dedent(code)
         done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=600
+            [sys.executable, "-W", "error", "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=600,
         )
         assert done.stderr == ""
         return done.stdout.strip()
@@ -63,7 +66,9 @@ def small_chainermn(tmp_path):
     (package.parent / "__init__.py").touch()
     (package / "__init__.py").touch()
     module = package / "multi_node_iterator.py"
-    module.write_text("class Size:\n    def get(self, _size):\n        return int(_size)\n")
+    module.write_text(
+        "class Size:\n    def get(self, _size):\n        return int(_size)\n"
+    )
     return tmp_path
 
 
@@ -159,7 +164,9 @@ def test_another_chainer_is_refused_by_name_and_version(run, another_chainer):
 )
 def test_it_refuses_to_come_too_late(run, another_chainer, before):
     (another_chainer / "chainer" / "part.py").touch()
-    (another_chainer / "chainer" / "broken.py").write_text("import chainer.part\n1 / 0\n")
+    (another_chainer / "chainer" / "broken.py").write_text(
+        "import chainer.part\n1 / 0\n"
+    )
     code = f"""
 {before}
 try:
@@ -169,8 +176,13 @@ except ImportError as error:
     print("CorrectingFinder" in [type(f).__name__ for f in sys.meta_path])
 """
     said, installed = run(code, another_chainer).splitlines()
-    assert said.startswith("chainer was imported before deliralike could prepare it for this NumPy")
-    assert "Start a fresh Python process" in said and "before the first 'import chainer'" in said
+    assert said.startswith(
+        "chainer was imported before deliralike could prepare it for this NumPy"
+    )
+    assert (
+        "Start a fresh Python process" in said
+        and "before the first 'import chainer'" in said
+    )
     assert installed == "False"
 
 
@@ -228,7 +240,16 @@ def test_a_traceback_shows_the_line_that_ran(run, small_chainermn):
 
 
 @pytest.mark.parametrize(
-    "name", ["json", "chainer", "chainer.link", "chainer.functions", "chainermn", "numpy", "torch"]
+    "name",
+    [
+        "json",
+        "chainer",
+        "chainer.link",
+        "chainer.functions",
+        "chainermn",
+        "numpy",
+        "torch",
+    ],
 )
 def test_the_finder_answers_only_for_the_table(name):
     assert bridge.CorrectingFinder().find_spec(name) is None
@@ -248,7 +269,9 @@ def test_a_module_that_is_not_there_is_not_found(monkeypatch):
 
 
 def _plain_text(name):
-    folder = pathlib.Path(importlib.util.find_spec(name.partition(".")[0]).origin).parents[1]
+    folder = pathlib.Path(
+        importlib.util.find_spec(name.partition(".")[0]).origin
+    ).parents[1]
     return (folder / f"{name.replace('.', '/')}.py").read_text("utf-8")
 
 
@@ -288,13 +311,17 @@ def test_requirements_of_chainers_own_tests_are_checked():
 
         return getattr(Case, "__unittest_skip__", False)
 
-    assert [skipped(with_requires, r) for r in ("numpy>=1.0", "numpy<1.0", "no-such-package")] == [
+    assert [
+        skipped(with_requires, r)
+        for r in ("numpy>=1.0", "numpy<1.0", "no-such-package")
+    ] == [
         False,
         True,
         True,
     ]
     assert [
-        skipped(without_requires, r) for r in ("numpy>=1.0", "numpy<1.0", "no-such-package")
+        skipped(without_requires, r)
+        for r in ("numpy>=1.0", "numpy<1.0", "no-such-package")
     ] == [
         True,
         False,

@@ -11,7 +11,9 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 @pytest.mark.parametrize("align_corners", [True, False])
 @pytest.mark.parametrize("size", [(9, 11), (3, 4), (5, 7), (1, 13)], ids=str)
-def test_resize_images_is_the_bilinear_interpolation_of_torch(size, align_corners, rng, agree):
+def test_resize_images_is_the_bilinear_interpolation_of_torch(
+    size, align_corners, rng, agree
+):
     agree(
         lambda x: F.resize_images(x, size, align_corners=align_corners),
         lambda x: torch.nn.functional.interpolate(
@@ -65,7 +67,9 @@ def test_pad_surrounds_with_a_constant(rng, agree):
 @pytest.mark.parametrize("length", [None, 6])
 def test_pad_sequence_fills_up_behind_each_sequence(length, rng, agree):
     def oracle(*xs):
-        padded = torch.nn.utils.rnn.pad_sequence(xs, batch_first=True, padding_value=-1.0)
+        padded = torch.nn.utils.rnn.pad_sequence(
+            xs, batch_first=True, padding_value=-1.0
+        )
         return torch.nn.functional.pad(
             padded, (0, 0, 0, (length or 4) - padded.shape[1]), value=-1.0
         )
@@ -89,7 +93,10 @@ FUNCTIONS = {
     "slice": (lambda x: x[1:, ::2, -1], lambda x: x[1:, ::2, -1]),
     "ellipsis": (lambda x: x[..., None, 1:3], lambda x: x[..., None, 1:3]),
     "list_index": (lambda x: x[[0, 2, 0]], lambda x: x[[0, 2, 0]]),
-    "pair_of_lists": (lambda x: x[[0, 2, 0], [1, 1, 1]], lambda x: x[[0, 2, 0], [1, 1, 1]]),
+    "pair_of_lists": (
+        lambda x: x[[0, 2, 0], [1, 1, 1]],
+        lambda x: x[[0, 2, 0], [1, 1, 1]],
+    ),
     "get_item_variable_index": (
         lambda x: x[(np.array([True, False, True]),)],
         lambda x: x[[0, 2]],

@@ -78,5 +78,7 @@ def test_the_weight_of_a_first_deconvolution_gets_its_gradient(batch, rng):
     parameter = chainer.Parameter(weight)
     F.sum(F.deconvolution_2d(x, parameter, stride=2) ** 2).backward()
     tensor = torch.tensor(weight, requires_grad=True)
-    (torch.nn.functional.conv_transpose2d(torch.tensor(x), tensor, stride=2) ** 2).sum().backward()
+    (
+        torch.nn.functional.conv_transpose2d(torch.tensor(x), tensor, stride=2) ** 2
+    ).sum().backward()
     np.testing.assert_allclose(parameter.grad, tensor.grad.numpy(), rtol=1e-10)

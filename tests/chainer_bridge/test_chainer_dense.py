@@ -18,8 +18,14 @@ def test_negative_sampling_pulls_the_label_and_pushes_the_samples(rng, slope):
     def loss(x, weight):
         return F.negative_sampling(x, labels, weight, lambda shape: samples.copy(), 2)
 
-    scores = np.einsum("ij,ikj->ik", x, weight[np.c_[labels, samples[:, 1:]]]) * [-1, 1, 1]
-    np.testing.assert_allclose(loss(x, weight).array, np.log1p(np.exp(scores)).sum(), rtol=1e-12)
+    scores = np.einsum("ij,ikj->ik", x, weight[np.c_[labels, samples[:, 1:]]]) * [
+        -1,
+        1,
+        1,
+    ]
+    np.testing.assert_allclose(
+        loss(x, weight).array, np.log1p(np.exp(scores)).sum(), rtol=1e-12
+    )
     slope(loss, x, weight)
 
 

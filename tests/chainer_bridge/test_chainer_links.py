@@ -30,10 +30,17 @@ def test_hdf5_keeps_none_numbers_and_every_float(tmp_path):
         "double": np.float64([0.1, 2]),
     }
     with h5py.File(tmp_path / "file", "w") as file:
-        writer, reader = serializers.HDF5Serializer(file), serializers.HDF5Deserializer(file)
+        writer, reader = (
+            serializers.HDF5Serializer(file),
+            serializers.HDF5Deserializer(file),
+        )
         for key, value in values.items():
             writer(key, value)
-        assert (reader("none", 1), reader("int", 0), reader("float", 0.0)) == (None, 3, 0.1)
+        assert (reader("none", 1), reader("int", 0), reader("float", 0.0)) == (
+            None,
+            3,
+            0.1,
+        )
         for key in ("half", "double"):
             read = reader(key, np.zeros_like(values[key]))
             assert read.dtype == values[key].dtype and (read == values[key]).all()
@@ -48,9 +55,9 @@ def test_maxout_gives_a_callable_initializer_the_array_in_three_axes(rng):
 
     link = L.Maxout(2, 3, 4, initialW=fill, initial_bias=fill)
     x = rng.normal(size=(5, 2)).astype("float32")
-    pre = np.einsum("bi,opi->bop", x, np.arange(24.0).reshape(3, 4, 2)) + np.arange(12.0).reshape(
-        3, 4
-    )
+    pre = np.einsum("bi,opi->bop", x, np.arange(24.0).reshape(3, 4, 2)) + np.arange(
+        12.0
+    ).reshape(3, 4)
     assert shapes == [(3, 4, 2), (3, 4)]
     np.testing.assert_allclose(link(x).array, pre.max(2), rtol=1e-5)
 
@@ -62,10 +69,17 @@ def test_debug_print_calls_the_device_cpu():
 def test_the_caffe_description_builds_messages_that_can_be_written_and_read():
     caffe_pb2 = pytest.importorskip("chainer.links.caffe.protobuf3.caffe_pb2")
     net = caffe_pb2.NetParameter(name="net")
-    net.layer.add(name="conv", type="Convolution").convolution_param.kernel_size.append(3)
+    net.layer.add(name="conv", type="Convolution").convolution_param.kernel_size.append(
+        3
+    )
     read = caffe_pb2.NetParameter.FromString(net.SerializeToString())
-    assert (read.name, list(read.layer[0].convolution_param.kernel_size)) == ("net", [3])
-    assert caffe_pb2.NetParameter.__module__ == "chainer.links.caffe.protobuf3.caffe_pb2"
+    assert (read.name, list(read.layer[0].convolution_param.kernel_size)) == (
+        "net",
+        [3],
+    )
+    assert (
+        caffe_pb2.NetParameter.__module__ == "chainer.links.caffe.protobuf3.caffe_pb2"
+    )
     assert pickle.loads(pickle.dumps(net)) == net
 
 

@@ -25,7 +25,9 @@ def test_layer_normalization_is_that_of_torch(rng, agree):
 def test_local_response_normalization_sums_where_torch_averages(rng, agree):
     agree(
         lambda x: F.local_response_normalization(x, n=5, k=2, alpha=1e-2, beta=0.75),
-        lambda x: torch.nn.functional.local_response_norm(x, 5, alpha=5e-2, beta=0.75, k=2),
+        lambda x: torch.nn.functional.local_response_norm(
+            x, 5, alpha=5e-2, beta=0.75, k=2
+        ),
         rng.normal(size=(2, 7, 3, 5)),
     )
 
@@ -66,7 +68,9 @@ def test_a_copy_in_another_type_normalizes_in_it_without_gamma_and_beta(rng, tra
     if training:
         mean, variance = x.mean((0, 2)), x.var((0, 2))
     else:
-        mean, variance = (value.astype("float32").astype(float) for value in (mean, variance))
+        mean, variance = (
+            value.astype("float32").astype(float) for value in (mean, variance)
+        )
     expected = (x - mean[:, None]) / np.sqrt(variance[:, None] + 1e-3)
     assert y.dtype == np.float64
     np.testing.assert_allclose(y.array, expected, rtol=1e-12)

@@ -40,7 +40,10 @@ def test_the_iterator_with_processes_gives_each_sample_once(monkeypatch):
         "ignore:This process:DeprecationWarning",
     ]  # of forking, from Python 3.12 on
     run = subprocess.run(
-        [sys.executable, *options, "-c", FORKED], capture_output=True, text=True, timeout=600
+        [sys.executable, *options, "-c", FORKED],
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert run.returncode == 0, run.stderr
     batches, samples, epoch = json.loads(run.stdout)
@@ -52,5 +55,7 @@ def test_the_iterator_with_processes_gives_each_sample_once(monkeypatch):
 def test_examples_are_padded_to_the_largest_of_the_batch():
     batch = [(np.ones((1, 3)), 1), (np.ones((2, 1)), 0)]
     x, labels = chainer.dataset.concat_examples(batch, padding=(-1, None))
-    np.testing.assert_array_equal(x, [[[1, 1, 1], [-1, -1, -1]], [[1, -1, -1], [1, -1, -1]]])
+    np.testing.assert_array_equal(
+        x, [[[1, 1, 1], [-1, -1, -1]], [[1, -1, -1], [1, -1, -1]]]
+    )
     np.testing.assert_array_equal(labels, [1, 0])

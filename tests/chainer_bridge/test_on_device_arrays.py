@@ -62,11 +62,23 @@ def test_every_layer_computes_on_the_device_what_it_computes_on_the_host(cupy):
     assert far(computed(CHAINER, GPU, "float64"), host, 1e-12) == {}
 
 
-TINY = {"vocab_size": 11, "d_model": 8, "nhead": 2, "num_layers": 1, "dim_feedforward": 12}
+TINY = {
+    "vocab_size": 11,
+    "d_model": 8,
+    "nhead": 2,
+    "num_layers": 1,
+    "dim_feedforward": 12,
+}
 NETWORKS = {
     "resnet8": ({"num_classes": 3}, (2, 1, 17, 17)),
     "vit_b_16": (
-        {"image_size": 32, "num_layers": 1, "num_heads": 2, "hidden_dim": 8, "mlp_dim": 12}
+        {
+            "image_size": 32,
+            "num_layers": 1,
+            "num_heads": 2,
+            "hidden_dim": 8,
+            "mlp_dim": 12,
+        }
         | {"num_classes": 3},
         (2, 3, 32, 32),
     ),
@@ -80,7 +92,10 @@ NETWORKS = {
         (2, 3, 32, 32),
     ),
     "squeezenet1_1": ({"num_classes": 3}, (1, 3, 33, 33)),
-    "gpt_mini": ({"vocab_size": 11, "n_positions": 6, "n_embd": 8, "n_layer": 1, "n_head": 2}, 11),
+    "gpt_mini": (
+        {"vocab_size": 11, "n_positions": 6, "n_embd": 8, "n_layer": 1, "n_head": 2},
+        11,
+    ),
     "transformer_classifier": (TINY, 11),
 }
 
@@ -113,17 +128,26 @@ def test_networks_of_the_zoo_train_on_the_device_as_on_the_host(cupy, name):
                 optimizer.update(loss, batch)
         states.append(dict(network.neutral_state()))
     for key, value in states[0].items():
-        np.testing.assert_allclose(states[1][key], value, rtol=1e-9, atol=1e-12, err_msg=key)
+        np.testing.assert_allclose(
+            states[1][key], value, rtol=1e-9, atol=1e-12, err_msg=key
+        )
 
 
 def linear(device, dtype="float32"):
     return zoo.build(
-        "mlp", backend="chainer", device=device, dtype=dtype, in_features=3, out_features=2
+        "mlp",
+        backend="chainer",
+        device=device,
+        dtype=dtype,
+        in_features=3,
+        out_features=2,
     ).train()
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_update_rules_keep_their_state_on_the_device_and_give_the_hosts_numbers(cupy, name):
+def test_update_rules_keep_their_state_on_the_device_and_give_the_hosts_numbers(
+    cupy, name
+):
     batch = RNG.normal(size=(4, 3))
     states = []
     for device in ("@numpy", GPU):
@@ -136,7 +160,9 @@ def test_update_rules_keep_their_state_on_the_device_and_give_the_hosts_numbers(
         restored.update(loss, batch)
         states.append(network.neutral_state() | restored.neutral_state())
     for key, value in states[0].items():
-        np.testing.assert_allclose(states[1][key], value, rtol=1e-9, atol=1e-12, err_msg=key)
+        np.testing.assert_allclose(
+            states[1][key], value, rtol=1e-9, atol=1e-12, err_msg=key
+        )
 
 
 def test_replicas_and_windows_of_batches_train_on_the_device_as_on_the_host(cupy):
@@ -157,12 +183,17 @@ def test_half_precision_with_a_loss_scale_trains_on_the_device(cupy):
     network = linear(GPU)
     optimizer = CHAINER.optimizer(rule("sgd", lr=0.1), network)
     optimizer.compute_in("float16")
-    losses = [float(CHAINER.numpy(optimizer.update(loss, np.ones((4, 3), "f")))) for _ in range(3)]
+    losses = [
+        float(CHAINER.numpy(optimizer.update(loss, np.ones((4, 3), "f"))))
+        for _ in range(3)
+    ]
     assert losses[2] < losses[0]
 
 
 def test_random_layers_continue_on_the_device_from_a_stored_state(cupy):
-    network = zoo.build("transformer_classifier", backend="chainer", device=GPU, **TINY).train()
+    network = zoo.build(
+        "transformer_classifier", backend="chainer", device=GPU, **TINY
+    ).train()
     tokens = RNG.integers(0, 11, (2, 6))
     with CHAINER.undisturbed():
         state = CHAINER.random_state(network)
@@ -193,9 +224,13 @@ def test_a_step_reads_nothing_from_the_device(cupy, monkeypatch, name):
     optimizer = CHAINER.optimizer(rule("sgd", lr=0.1, momentum=0.9), network.train())
     batch = batch_of(name), np.array([0, 2])[: NETWORKS[name][1][0]]
     for name in ("get", "__bool__", "__int__", "__float__"):
-        monkeypatch.setattr(cupy.ndarray, name, lambda *_: pytest.fail("it waits for the device"))
+        monkeypatch.setattr(
+            cupy.ndarray, name, lambda *_: pytest.fail("it waits for the device")
+        )
     for _ in range(2):
-        optimizer.update(lambda network, x, y: network.nn.cross_entropy(network(x), y), *batch)
+        optimizer.update(
+            lambda network, x, y: network.nn.cross_entropy(network(x), y), *batch
+        )
 
 
 def test_a_cupy_without_cudnn_is_no_cause_for_a_warning(monkeypatch):

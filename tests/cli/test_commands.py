@@ -23,9 +23,13 @@ from deliralike.training.experiment import compare
 
 def run(*arguments, code=0, **options):
     """Run a command in this process."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], **options)
+    result = CliRunner().invoke(
+        app, [str(argument) for argument in arguments], **options
+    )
     if result.exit_code != code:
-        raise AssertionError(f"exit code {result.exit_code}: {result.output}") from result.exception
+        raise AssertionError(
+            f"exit code {result.exit_code}: {result.output}"
+        ) from result.exception
     return result
 
 
@@ -38,7 +42,10 @@ def python(*arguments, **options):
 
 
 #: Tests that share a demo, or a trained run, share a process, so that it is made once.
-OF_DEMO, OF_TRAINED = pytest.mark.xdist_group("cli-demo"), pytest.mark.xdist_group("cli-trained")
+OF_DEMO, OF_TRAINED = (
+    pytest.mark.xdist_group("cli-demo"),
+    pytest.mark.xdist_group("cli-trained"),
+)
 
 
 def some_digits():
@@ -101,7 +108,9 @@ def test_the_demo_finds_all_backends_to_agree(demo):
     assert [other["backend"] for other in others] == ["chainer", "jax"]
     for other in others:
         assert other["accuracy"] == reference["accuracy"]
-        differences = {name: part["difference"] for name, part in other["agreement"].items()}
+        differences = {
+            name: part["difference"] for name, part in other["agreement"].items()
+        }
         assert max(differences.values()) < 1e-10
         # Two frameworks do not round alike in each of many gradients; in four losses they may.
         assert differences["gradients"] > 0
@@ -120,10 +129,14 @@ def test_the_parts_of_a_demo_are_runs_that_can_be_listed(demo):
 @pytest.mark.parametrize("name", ["torch", "chainer", "jax"])
 def test_the_weights_of_the_demo_give_the_accuracy_that_it_printed(demo, name):
     _, folder = demo
-    network = zoo.build("resnet8", backend="torch", dtype="float64", in_channels=1, num_classes=10)
+    network = zoo.build(
+        "resnet8", backend="torch", dtype="float64", in_channels=1, num_classes=10
+    )
     weights.load(network, folder / name / "weights.safetensors")
     wanted = next(
-        row for row in json.loads((folder / "summary.json").read_text()) if row["backend"] == name
+        row
+        for row in json.loads((folder / "summary.json").read_text())
+        if row["backend"] == name
     )
     assert evaluate(network, some_digits().held_out)["accuracy"] == wanted["accuracy"]
 
@@ -133,22 +146,37 @@ def test_a_part_of_the_demo_is_a_run_of_its_own(demo):
     _, folder = demo
     assert (
         "of 359 held-out samples are right"
-        in run("predict", folder / "chainer", "--backend", "torch", "--data", "digits").stdout
+        in run(
+            "predict", folder / "chainer", "--backend", "torch", "--data", "digits"
+        ).stdout
     )
 
 
 @OF_DEMO
 def test_the_demo_as_a_whole_is_no_single_run(demo):
     _, folder = demo
-    assert f"name one, for example '{folder / 'chainer'}'" in run("predict", folder, code=2).stderr
+    assert (
+        f"name one, for example '{folder / 'chainer'}'"
+        in run("predict", folder, code=2).stderr
+    )
 
 
 def test_a_missing_backend_is_named_and_the_others_run(tmp_path, monkeypatch):
-    absent = backends.Entry("absent:BACKEND", ("no_such_package",), "pip install something")
+    absent = backends.Entry(
+        "absent:BACKEND", ("no_such_package",), "pip install something"
+    )
     monkeypatch.setitem(backends._OWN, "absent", absent)
     out = tmp_path / "x"
     printed = run(
-        "demo", "--backends", "absent,torch", "--epochs", 1, "--batch-size", 719, "--out", out
+        "demo",
+        "--backends",
+        "absent,torch",
+        "--epochs",
+        1,
+        "--batch-size",
+        719,
+        "--out",
+        out,
     ).stdout
     assert (
         "absent: not available: backend 'absent' needs the package 'no_such_package', not "
@@ -161,8 +189,12 @@ def test_a_missing_backend_is_named_and_the_others_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("words", [["demo"], ["compare", "mlp"]])
-def test_without_any_framework_a_command_says_how_to_install_one(words, tmp_path, monkeypatch):
-    absent = backends.Entry("absent:BACKEND", ("no_such_package",), "pip install something")
+def test_without_any_framework_a_command_says_how_to_install_one(
+    words, tmp_path, monkeypatch
+):
+    absent = backends.Entry(
+        "absent:BACKEND", ("no_such_package",), "pip install something"
+    )
     monkeypatch.setattr(backends, "_OWN", dict.fromkeys(backends._OWN, absent))
     monkeypatch.chdir(tmp_path)
     assert "not installed here: pip install something" in run(*words, code=2).stderr
@@ -170,7 +202,9 @@ def test_without_any_framework_a_command_says_how_to_install_one(words, tmp_path
 
 
 def test_a_broken_backend_shows_its_error_and_hides_no_other(monkeypatch):
-    monkeypatch.setitem(backends._OWN, "broken", backends.Entry("json:no_such_attribute"))
+    monkeypatch.setitem(
+        backends._OWN, "broken", backends.Entry("json:no_such_attribute")
+    )
     printed = run("backends", "all").stdout
     assert "broken" in printed
     assert "no_such_attribute" in " ".join(printed.split())
@@ -198,7 +232,10 @@ def test_a_run_folder_holds_settings_metrics_curves_and_weights(trained):
     chosen = {"in_features": 64, "out_features": 10, "hidden": [16], "dropout": 0.1}
     assert settings["network_settings"] == chosen
     assert settings["optimizer_settings"]["lr"] == 0.1
-    assert load_file(folder / "weights.safetensors")["layers.0.weight"].shape == (16, 64)
+    assert load_file(folder / "weights.safetensors")["layers.0.weight"].shape == (
+        16,
+        64,
+    )
 
 
 @OF_TRAINED
@@ -217,7 +254,10 @@ def test_predictions_are_the_same_on_every_backend(trained):
         == [r[:3] for r in rows["chainer"]]
         == [r[:3] for r in rows["jax"]]
     )
-    scores = {name: np.array([r[3:] for r in table[1:]], float) for name, table in rows.items()}
+    scores = {
+        name: np.array([r[3:] for r in table[1:]], float)
+        for name, table in rows.items()
+    }
     assert np.allclose(scores["torch"], scores["jax"], atol=1e-4)
 
 
@@ -228,7 +268,9 @@ def test_weights_are_converted_and_a_dry_run_writes_nothing(trained, tmp_path):
     assert "4 arrays" in run("convert", source, target, "--dry-run").stdout
     assert not target.exists()
     run("convert", source, target)
-    assert (np.load(target)["layers.1.bias"] == load_file(source)["layers.1.bias"]).all()
+    assert (
+        np.load(target)["layers.1.bias"] == load_file(source)["layers.1.bias"]
+    ).all()
 
 
 @OF_TRAINED
@@ -242,7 +284,9 @@ def test_weights_are_converted_for_an_architecture(trained, tmp_path):
     )
     hidden = f"hidden=({len(state['layers.0.bias'])},)"
     chosen = [part for size in (*sizes, hidden) for part in ("--set", size)]
-    printed = run("convert", source, target, "--model", "mlp", "--to", "chainer", *chosen).stdout
+    printed = run(
+        "convert", source, target, "--model", "mlp", "--to", "chainer", *chosen
+    ).stdout
     assert "written as chainer: 4 renamed" in printed
     assert "not checked" in printed
     assert (np.load(target)["layers/1/W"] == state["layers.1.weight"]).all()
@@ -260,8 +304,16 @@ def test_the_zoo_lists_every_network_with_its_published_count():
 
 
 def test_a_network_is_shown_with_settings_layers_and_source():
-    printed = run("zoo", "resnet18", "--set", "num_classes=7", "--input", "3x64x48").stdout
-    for part in ("num_classes", "layer4.1.conv2", "(1, 512, 2, 2)", "1512.03385", "11,180,103"):
+    printed = run(
+        "zoo", "resnet18", "--set", "num_classes=7", "--input", "3x64x48"
+    ).stdout
+    for part in (
+        "num_classes",
+        "layer4.1.conv2",
+        "(1, 512, 2, 2)",
+        "1512.03385",
+        "11,180,103",
+    ):
         assert part in printed
 
 
@@ -287,9 +339,18 @@ MISTAKES = [
     ("train mlp --set dept=3", "ArgumentError: mlp has no setting 'dept'"),
     ("train mlp --set depth", "SettingError: --set 'depth': wanted key=value"),
     ("train mlp --set in_features=65", "ShapeError:"),
-    ("train mlp --dtype float12", "DtypeError: backend 'torch' cannot compute in 'float12'"),
-    ("train mlp --device cuda:99", "DeviceError: backend 'torch' has no device 'cuda:99'"),
-    ("train mlp --optimizer sdg", "UnknownName: optimizer='sdg' is unknown. Did you mean 'sgd'?"),
+    (
+        "train mlp --dtype float12",
+        "DtypeError: backend 'torch' cannot compute in 'float12'",
+    ),
+    (
+        "train mlp --device cuda:99",
+        "DeviceError: backend 'torch' has no device 'cuda:99'",
+    ),
+    (
+        "train mlp --optimizer sdg",
+        "UnknownName: optimizer='sdg' is unknown. Did you mean 'sgd'?",
+    ),
     (
         "train mlp --optimizer-set mu=1",
         "ArgumentError: optimizer_settings: optimizer 'sgd' has no setting 'mu'",
@@ -306,7 +367,10 @@ MISTAKES = [
     ("predict torn", "does not hold settings"),
     ("convert nothing.pth x.npz", "WeightFileMissing: there is no file 'nothing.pth'"),
     ("convert file x.npz", "is not a weight file: found an empty file"),
-    ("convert file x.npz --model resnet81", "UnknownName: the zoo has no 'resnet81'. Did you mean"),
+    (
+        "convert file x.npz --model resnet81",
+        "UnknownName: the zoo has no 'resnet81'. Did you mean",
+    ),
     (
         "convert file x.npz --check a:b",
         "SettingError: which network the weights belong to is not said",
@@ -333,7 +397,9 @@ def wrongly_refused(mistakes):
     """The commands that do not end with their one message and exit code 2, or that leave something
     behind."""
     return [
-        found for arguments, message in mistakes if (found := _wrongly_refused(arguments, message))
+        found
+        for arguments, message in mistakes
+        if (found := _wrongly_refused(arguments, message))
     ]
 
 
@@ -404,7 +470,9 @@ def test_looking_around_loads_no_framework():
         "file=sys.stderr)"
     )
     result = python("-c", code)
-    assert result.stderr.splitlines() == [f"{' '.join(arguments)} 0 []" for arguments in LOOKING]
+    assert result.stderr.splitlines() == [
+        f"{' '.join(arguments)} 0 []" for arguments in LOOKING
+    ]
     assert "\x1b" not in result.stdout
 
 
@@ -420,7 +488,9 @@ def test_the_version_is_printed():
 
 def test_a_reader_that_stops_early_gets_no_traceback():
     command = f"{sys.executable} -m deliralike zoo resnet152 | head -n 1"
-    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        command, shell=True, capture_output=True, text=True, check=False
+    )
     assert "Traceback" not in result.stderr
     assert result.stdout.startswith("resnet152")
 
@@ -455,7 +525,18 @@ def test_the_score_runs_beside_the_package(monkeypatch, tmp_path):
 
     monkeypatch.setattr(subprocess, "run", started)
     monkeypatch.chdir(tmp_path)
-    words = ["--only", "eps", "--mutants", 9, "--seed", 1, "--workers", 3, "--save", "a.md"]
+    words = [
+        "--only",
+        "eps",
+        "--mutants",
+        9,
+        "--seed",
+        1,
+        "--workers",
+        3,
+        "--save",
+        "a.md",
+    ]
     run("conformance", "--score", *words, code=1)
     ((command, options),) = seen
     assert command[:3] == [sys.executable, "-m", "tests.score"]

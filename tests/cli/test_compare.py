@@ -30,7 +30,9 @@ def run(*arguments, code=0):
     """Run the command in this process, as in a pipe."""
     result = CliRunner().invoke(app, ["compare", *map(str, arguments)])
     if result.exit_code != code:
-        raise AssertionError(f"exit code {result.exit_code}: {result.output}") from result.exception
+        raise AssertionError(
+            f"exit code {result.exit_code}: {result.output}"
+        ) from result.exception
     return result.output
 
 
@@ -54,7 +56,13 @@ def test_a_right_network_is_proved_and_reported_in_every_form(tmp_path):
     assert "on chainer" in printed
     proof = load(tmp_path / "report.json")
     assert proof["verdict"] == "proved"
-    assert [level["name"] for level in proof["levels"]] == ["L0", "L1", "L3", "L4", "L7"]
+    assert [level["name"] for level in proof["levels"]] == [
+        "L0",
+        "L1",
+        "L3",
+        "L4",
+        "L7",
+    ]
     assert proof["batch"]["batch[0]"] == "float64 (4, 5)"
     text = (tmp_path / "report.txt").read_text(encoding="utf-8")
     assert text.startswith(f"{proof['headline']}\n")
@@ -83,7 +91,15 @@ def test_trying_the_network_leaves_its_running_statistics(tmp_path):
 
 
 def test_levels_are_chosen_and_one_backend_is_compared_with_itself(tmp_path):
-    run(*MLP, "--backends", "torch", "--levels", "L0,L1", "--report", tmp_path / "a.json")
+    run(
+        *MLP,
+        "--backends",
+        "torch",
+        "--levels",
+        "L0,L1",
+        "--report",
+        tmp_path / "a.json",
+    )
     proof = load(tmp_path / "a.json")
     assert (proof["reference"], proof["candidate"]) == ("MLP on torch", "MLP on torch")
     assert {level["name"] for level in proof["levels"]} == {"L0", "L1"}
@@ -96,7 +112,13 @@ def test_levels_are_chosen_and_one_backend_is_compared_with_itself(tmp_path):
         ("squeezenet1_1", {"num_classes": 3}, "(5, 3, 64, 64)"),
         (
             "vit_b_16",
-            {"image_size": 80, "num_layers": 1, "hidden_dim": 12, "num_heads": 2, "mlp_dim": 7},
+            {
+                "image_size": 80,
+                "num_layers": 1,
+                "hidden_dim": 12,
+                "num_heads": 2,
+                "mlp_dim": 7,
+            },
             "(5, 3, 80, 80)",
         ),
         ("wavenet", {"layers": 2, "stacks": 1, "width": 4, "skip_width": 8}, "(5, 64)"),
@@ -108,8 +130,19 @@ def test_levels_are_chosen_and_one_backend_is_compared_with_itself(tmp_path):
     ],
 )
 def test_inputs_are_small_where_the_network_takes_them(name, settings, shape, tmp_path):
-    given = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    run(name, *given, "--backends", "torch", "--levels", "L0,L1", "--report", tmp_path / "a.json")
+    given = [
+        part for key, value in settings.items() for part in ("--set", f"{key}={value}")
+    ]
+    run(
+        name,
+        *given,
+        "--backends",
+        "torch",
+        "--levels",
+        "L0,L1",
+        "--report",
+        tmp_path / "a.json",
+    )
     assert load(tmp_path / "a.json")["batch"]["batch[0]"].endswith(f"64 {shape}")
 
 
@@ -125,9 +158,19 @@ class WithAuxiliaryScores(Network):
 
 
 def test_outputs_in_training_decide_whether_there_are_labels(monkeypatch, tmp_path):
-    monkeypatch.setitem(registry._architectures, "auxiliary", None)  # gone after the test
+    monkeypatch.setitem(
+        registry._architectures, "auxiliary", None
+    )  # gone after the test
     zoo.register(WithAuxiliaryScores, name="auxiliary", shape=(5,), dims=(0,))
-    run("auxiliary", "--backends", "torch", "--levels", "L0,L1", "--report", tmp_path / "a.json")
+    run(
+        "auxiliary",
+        "--backends",
+        "torch",
+        "--levels",
+        "L0,L1",
+        "--report",
+        tmp_path / "a.json",
+    )
     proof = load(tmp_path / "a.json")
     assert proof["verdict"] == "proved"
     assert list(proof["batch"]) == ["batch[0]"]  # labels would stand beside the inputs
@@ -146,7 +189,9 @@ def test_a_mistake_diverges(monkeypatch, tmp_path):
         return network
 
     monkeypatch.setattr(zoo, "build", mistaken)
-    printed = run(*MLP, *TWO, "--levels", "L0,L1", "--report", tmp_path / "a.json", code=1)
+    printed = run(
+        *MLP, *TWO, "--levels", "L0,L1", "--report", tmp_path / "a.json", code=1
+    )
     assert "DIVERGES" in printed
     assert load(tmp_path / "a.json")["verdict"] == "diverges"
 
@@ -205,8 +250,13 @@ def port(tmp_path, monkeypatch):
 
 
 def test_a_port_is_compared_with_its_original(port):
-    printed = run(*port, "--levels", "L0,L1", "--set", "num_classes=3", "--set", "width=6")
-    assert "PROVED IN PART: Net on torch and Port on jax agree as far as they were" in printed
+    printed = run(
+        *port, "--levels", "L0,L1", "--set", "num_classes=3", "--set", "width=6"
+    )
+    assert (
+        "PROVED IN PART: Net on torch and Port on jax agree as far as they were"
+        in printed
+    )
     headlines = [line for line in printed.splitlines() if line.startswith("PROVED")]
     assert len(headlines) == 2  # the first line and the last
     assert headlines[0].endswith("Not asked for: L4, L7.")  # a pipe has no width
@@ -214,7 +264,10 @@ def test_a_port_is_compared_with_its_original(port):
     assert "DIVERGES at norm (LayerNorm), forward" in wrong
     assert "Explained by eps=0.001 instead of 1e-5" in wrong
     refused = run(*port, "--set", "depth=3", code=2)
-    assert "reference_net.py:Net and port_net.py:port: there is no setting 'depth'" in refused
+    assert (
+        "reference_net.py:Net and port_net.py:port: there is no setting 'depth'"
+        in refused
+    )
 
 
 #: What is wrong with a command, and what is said of it.
@@ -232,7 +285,11 @@ MISTAKES = [
 
 def test_bad_input_is_refused_with_exit_code_2(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    wrong = [found for arguments, words in MISTAKES if (found := wrongly_refused(arguments, words))]
+    wrong = [
+        found
+        for arguments, words in MISTAKES
+        if (found := wrongly_refused(arguments, words))
+    ]
     assert not wrong, "\n".join(wrong)
 
 
@@ -240,7 +297,9 @@ def wrongly_refused(arguments, words):
     result = CliRunner().invoke(app, ["compare", *arguments], env={"COLUMNS": "200"})
     flat = " ".join(result.output.split())
     refused = (
-        result.exit_code == 2 and all(word in flat for word in words) and "Traceback" not in flat
+        result.exit_code == 2
+        and all(word in flat for word in words)
+        and "Traceback" not in flat
     )
     return "" if refused else f"{arguments}: {result!r} {result.output}"
 

@@ -21,7 +21,16 @@ from deliralike.errors import ProcessError, SettingError
 from deliralike.training.experiment.folder import read_status
 from tests.cli.test_commands import run
 
-TRAIN = ["train", "mlp", "--set", "hidden=[9]", "--batch-size", "200", "--dtype", "float64"]
+TRAIN = [
+    "train",
+    "mlp",
+    "--set",
+    "hidden=[9]",
+    "--batch-size",
+    "200",
+    "--dtype",
+    "float64",
+]
 WAIT = 600  # seconds
 
 
@@ -48,7 +57,16 @@ def free_port():
 def test_two_nodes_train_as_one_process_and_the_first_writes_and_shows(alone, tmp_path):
     """Started in the other order; on one machine, whose second address is the meeting point."""
     several, port = tmp_path / "several", free_port()
-    command = [sys.executable, "-m", "deliralike", "launch", "--processes", "1", "--nodes", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "deliralike",
+        "launch",
+        "--processes",
+        "1",
+        "--nodes",
+        "2",
+    ]
     command += ["--address", f"127.0.0.2:{port}"]
     started = [
         subprocess.Popen(
@@ -66,7 +84,9 @@ def test_two_nodes_train_as_one_process_and_the_first_writes_and_shows(alone, tm
     assert [first.count(words) for words in shown] == [1, 1]
     assert [second.count(words) for words in shown] == [0, 0]
     assert losses(several) == pytest.approx(losses(alone), rel=1e-11)
-    assert sorted(p.name for p in several.iterdir()) == sorted(p.name for p in alone.iterdir())
+    assert sorted(p.name for p in several.iterdir()) == sorted(
+        p.name for p in alone.iterdir()
+    )
 
 
 def said_under_slurm(job, *arguments):
@@ -111,10 +131,15 @@ def test_under_slurm_the_tasks_of_a_step_are_together():
         ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpi"),
         ({"OMPI_COMM_WORLD_SIZE": "1"}, None),
         ({"PMI_SIZE": "4", "PMI_RANK": "1"}, "mpi"),
-        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, "torch"),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
+            "torch",
+        ),
     ],
 )
-def test_the_engine_is_that_of_whatever_started_the_process(variables, engine, monkeypatch):
+def test_the_engine_is_that_of_whatever_started_the_process(
+    variables, engine, monkeypatch
+):
     monkeypatch.setattr(joining.os, "environ", variables)
     assert joining._started_by() == engine
 
@@ -124,7 +149,10 @@ def test_wrong_settings_end_all_processes_with_one_message(tmp_path):
     train = [*TRAIN, "--backend", "chainer", "--out", str(tmp_path / "there")]
     command = [sys.executable, "-m", "deliralike", "launch", "--processes", "2"]
     done = subprocess.run(
-        [*command, "--engine", "mpi", *train], capture_output=True, text=True, timeout=WAIT
+        [*command, "--engine", "mpi", *train],
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
     )
     assert done.returncode != 0
     assert "exists already and is left as it is" in done.stderr
@@ -154,7 +182,16 @@ def test_a_signal_to_launch_ends_all_after_a_step_and_the_rest_is_the_same(
 ):
     several = tmp_path / "several"
     train = [*LONG_RUN, "--backend", engine, "--out", str(several)]
-    command = [sys.executable, "-m", "deliralike", "launch", "--processes", "2", "--engine", engine]
+    command = [
+        sys.executable,
+        "-m",
+        "deliralike",
+        "launch",
+        "--processes",
+        "2",
+        "--engine",
+        engine,
+    ]
     command += train
     with tempfile.TemporaryFile("w+") as output:
         launcher = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -166,7 +203,9 @@ def test_a_signal_to_launch_ends_all_after_a_step_and_the_rest_is_the_same(
         said = output.read()
     assert launcher.returncode == 128 + signal.Signals[name], said
     assert "all end after a step" in said
-    assert said.splitlines()[-1].endswith(f"to go on: deliralike train --resume {several}")
+    assert said.splitlines()[-1].endswith(
+        f"to go on: deliralike train --resume {several}"
+    )
     assert read_status(several).status == "interrupted"
     done = run(*train, "--continue")
     assert f"going on in {several}" in done.stdout, done.stderr
@@ -213,12 +252,15 @@ def test_the_engine_is_that_of_the_backend(arguments, backend, tmp_path):
     (tmp_path / "settings.toml").write_text('network = "mlp"\nbackend = "jax"\n')
     (tmp_path / "broken.toml").write_text("network = ")
     assert (
-        launch._backend_in([argument.format(folder=tmp_path) for argument in arguments]) == backend
+        launch._backend_in([argument.format(folder=tmp_path) for argument in arguments])
+        == backend
     )
 
 
 def test_without_its_package_an_engine_gives_way_to_mpi(monkeypatch):
-    assert [launching.usual_engine(name) for name in ("torch", "chainer", "jax", "stranger")] == [
+    assert [
+        launching.usual_engine(name) for name in ("torch", "chainer", "jax", "stranger")
+    ] == [
         "torch",
         "torch",
         "jax",
@@ -238,15 +280,18 @@ def test_threads_are_shared_out_unless_they_are_set(monkeypatch):
     monkeypatch.setattr(launching.os, "cpu_count", lambda: 9)
     assert launched("torch", 2, ["m"], environment={})[1]["OMP_NUM_THREADS"] == "4"
     assert (
-        launched("torch", 2, ["m"], environment={"OMP_NUM_THREADS": "3"})[1]["OMP_NUM_THREADS"]
+        launched("torch", 2, ["m"], environment={"OMP_NUM_THREADS": "3"})[1][
+            "OMP_NUM_THREADS"
+        ]
         == "3"
     )
 
 
 def test_several_machines_meet_at_an_address():
     command = launched("torch", 4, ["m"], nodes=2, node=1, address="first:29400")[0]
-    assert "--nnodes 2 --node-rank 1 --rdzv-backend static --rdzv-endpoint first:29400" in " ".join(
-        command
+    assert (
+        "--nnodes 2 --node-rank 1 --rdzv-backend static --rdzv-endpoint first:29400"
+        in " ".join(command)
     )
     assert "-n 8" in " ".join(launched("mpi", 4, ["m"], nodes=2)[0])
 
@@ -263,7 +308,8 @@ def test_a_launcher_that_is_missing_is_named(monkeypatch):
 
 def test_joining_without_a_launcher_says_how_to_start():
     with pytest.raises(
-        ProcessError, match="RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT are not set: start"
+        ProcessError,
+        match="RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT are not set: start",
     ):
         join("torch")
     with pytest.raises(SettingError, match="no engine 'mpy'. Did you mean 'mpi'"):

@@ -47,7 +47,9 @@ def place(tmp_path, monkeypatch):
 
 def test_a_class_of_another_framework_is_ported_proved_and_trained(place):
     shown = run(*TRAIN, "--backend", "chainer", "--set", "width=3").stdout
-    assert "models.py:Net: ported into run/network.py\n" in shown and "\nPROVED" in shown
+    assert (
+        "models.py:Net: ported into run/network.py\n" in shown and "\nPROVED" in shown
+    )
     assert (place / "run" / "proof.txt").read_text().startswith("PROVED")
     assert read_settings("run/settings.toml").network == "run/network.py:Net"
     weights = load_file("run/weights.safetensors")
@@ -58,7 +60,9 @@ def test_a_class_of_another_framework_is_ported_proved_and_trained(place):
 
 
 def test_the_lines_that_need_a_hand_are_said_before_a_folder_is_made(place):
-    ended = run(*TRAIN[:1], "models.py:Drawing", *TRAIN[2:], "--backend", "chainer", code=2)
+    ended = run(
+        *TRAIN[:1], "models.py:Drawing", *TRAIN[2:], "--backend", "chainer", code=2
+    )
     assert "models.py:22: randn_like: random numbers belong to layers" in ended.stderr
     assert ended.stderr.count("models.py:22") == 1
     assert not (place / "run").exists()
@@ -81,7 +85,9 @@ def test_a_port_that_differs_is_not_trained_and_leaves_no_folder(place, monkeypa
 
 def test_a_function_of_a_file_is_ported_where_it_is_trained(place):
     network = "models.py:make"
-    shown = run(*TRAIN[:1], network, *TRAIN[2:], "--backend", "chainer", "--set", "width=3").stdout
+    shown = run(
+        *TRAIN[:1], network, *TRAIN[2:], "--backend", "chainer", "--set", "width=3"
+    ).stdout
     assert "models.py:make: ported into run/network.py\n" in shown
     assert read_settings("run/settings.toml").network_settings["width"] == 3
 
@@ -93,27 +99,45 @@ def test_a_class_is_built_on_another_backend_with_its_own_start_values(place):
     own = zoo.build("models.py:Net", backend="torch", **settings).neutral_state()
     for name, value in network.neutral_state().items():
         np.testing.assert_array_equal(value, own[name], err_msg=name)
-    with pytest.raises(AnotherBackend, match=r"on chainer: .* or say input_shape=\(3, 64, 64\)"):
+    with pytest.raises(
+        AnotherBackend, match=r"on chainer: .* or say input_shape=\(3, 64, 64\)"
+    ):
         zoo.build("models.py:Net", backend="chainer")
 
 
 def test_a_class_is_compared_with_its_ports_on_other_backends(place):
-    words = ("compare", "models.py:Net", "--backends", "chainer,torch", "--input", "1x8x8")
+    words = (
+        "compare",
+        "models.py:Net",
+        "--backends",
+        "chainer,torch",
+        "--input",
+        "1x8x8",
+    )
     shown = run(*words, "--quick").stdout
-    assert "Net on torch and Net on chainer agree" in shown  # the class itself is the reference
+    assert (
+        "Net on torch and Net on chainer agree" in shown
+    )  # the class itself is the reference
 
 
 def test_a_run_of_a_class_predicts_on_another_backend(place):
     run(*TRAIN, "--backend", "torch")
     shown = run("predict", "run", "--backend", "chainer").stdout
-    files = [(place / "run" / f"predictions-{name}.csv") for name in ("torch", "chainer")]
+    files = [
+        (place / "run" / f"predictions-{name}.csv") for name in ("torch", "chainer")
+    ]
     run("predict", "run")
     assert "models.py:Net on " in shown
-    labels = [[line.split(",")[:3] for line in file.read_text().splitlines()] for file in files]
+    labels = [
+        [line.split(",")[:3] for line in file.read_text().splitlines()]
+        for file in files
+    ]
     assert labels[0] == labels[1]
 
 
 def test_weights_are_converted_by_the_names_of_a_class(place):
-    torch.save(zoo.build("models.py:Net", backend="torch").native.state_dict(), "net.pth")
+    torch.save(
+        zoo.build("models.py:Net", backend="torch").native.state_dict(), "net.pth"
+    )
     run("convert", "net.pth", "net.npz", "--model", "models.py:Net", "--to", "chainer")
     assert "features/0/W" in np.load("net.npz").files

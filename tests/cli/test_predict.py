@@ -98,11 +98,16 @@ def test_what_can_be_trained_can_be_predicted(place, network, samples, options):
         assert f"{metrics['accuracy']:.2%} of" in shown
         with (place / "run" / "predictions-torch.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
-        assert np.mean([row["label"] == row["predicted"] for row in rows]) == metrics["accuracy"]
+        assert (
+            np.mean([row["label"] == row["predicted"] for row in rows])
+            == metrics["accuracy"]
+        )
     else:
         assert f"dice/mean {metrics['dice/mean']:.4g}" in shown
         predicted = np.load(place / "run" / "predictions-torch.npz")["predicted"]
-        assert predicted.ndim == np.load(samples)["y"].ndim and predicted.dtype.kind == "i"
+        assert (
+            predicted.ndim == np.load(samples)["y"].ndim and predicted.dtype.kind == "i"
+        )
 
 
 def test_held_out_samples_are_transformed_as_in_training(place):
@@ -124,7 +129,9 @@ def scores_by_hand(file, size, weights):
 @pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
 def test_new_pictures_are_scaled_classified_and_named(place, backend):
     train("models.py:Mean", "photos/", "--set", "data.size=8", "--lr", 0.5)
-    shown = run("predict", "run", "photos/dog", "photos/cat/2.png", "--backend", backend).stdout
+    shown = run(
+        "predict", "run", "photos/dog", "photos/cat/2.png", "--backend", backend
+    ).stdout
     weights = load_file("run/weights.safetensors")
     with (place / "run" / f"pictures-{backend}.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -141,12 +148,16 @@ def test_new_pictures_are_scaled_classified_and_named(place, backend):
 def test_masks_of_new_pictures_have_the_pictures_size(place):
     train("models.py:Pixels", "masks.npz")
     weights = load_file("run/weights.safetensors")
-    weights["one.weight"][:] = np.array([[0, 0, 0], [2, 0, 0], [0, 2, 0]])[..., None, None]
+    weights["one.weight"][:] = np.array([[0, 0, 0], [2, 0, 0], [0, 2, 0]])[
+        ..., None, None
+    ]
     weights["one.bias"][:] = 1.5, 0, 0
     save_file(weights, "run/weights.safetensors")
     run("predict", "run", "photos/dog/1.png", "--out", "masks")
     picture = open_picture("photos/dog/1.png")
-    mask, overlaid = (open_picture(f"masks/1-{name}.png") for name in ("mask", "overlay"))
+    mask, overlaid = (
+        open_picture(f"masks/1-{name}.png") for name in ("mask", "overlay")
+    )
     assert mask.size == overlaid.size == picture.size == (13, 12)
     scores = scores_by_hand("photos/dog/1.png", (9, 7), weights)
     by_hand = Image.fromarray(scores.argmax(2).astype(np.uint8))
@@ -166,10 +177,17 @@ def test_what_is_no_picture_is_refused_before_anything_is_written(place):
     train("models.py:Pixels", "masks.npz")
     before = sorted((place / "run").iterdir())
     assert (
-        "no picture or folder 'nothing.png'" in run("predict", "run", "nothing.png", code=2).stderr
+        "no picture or folder 'nothing.png'"
+        in run("predict", "run", "nothing.png", code=2).stderr
     )
-    assert "'models.py' is no picture (.bmp" in run("predict", "run", "models.py", code=2).stderr
-    assert "leave it out" in run("predict", "run", "photos", "--data", "x.npz", code=2).stderr
+    assert (
+        "'models.py' is no picture (.bmp"
+        in run("predict", "run", "models.py", code=2).stderr
+    )
+    assert (
+        "leave it out"
+        in run("predict", "run", "photos", "--data", "x.npz", code=2).stderr
+    )
     (place / "other").mkdir()
     (place / "photos/dog/1.png").rename("other/0.png")
     twins = run("predict", "run", "photos/cat/0.png", "other", code=2).stderr
@@ -179,5 +197,7 @@ def test_what_is_no_picture_is_refused_before_anything_is_written(place):
 
 def test_pictures_are_no_samples_of_a_run_on_volumes(place):
     train("models.py:Pixels", "volumes.npz", "--set", "dims=3")
-    with pytest.raises(SettingError, match=r"\(1, 4, 5, 6\), which a picture file cannot have"):
+    with pytest.raises(
+        SettingError, match=r"\(1, 4, 5, 6\), which a picture file cannot have"
+    ):
         next(predict_pictures("run", ["photos"]))

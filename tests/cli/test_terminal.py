@@ -42,8 +42,12 @@ def test_the_reason_of_a_run_gives_no_orders_to_the_terminal(tmp_path):
 
 
 def test_the_names_in_a_file_give_no_orders_to_the_terminal(tmp_path):
-    safetensors.numpy.save_file({"\x1b[2J": np.ones(3, np.float32)}, tmp_path / "x.safetensors")
-    result = run("convert", tmp_path / "x.safetensors", tmp_path / "y.npz", "--model", "mlp")
+    safetensors.numpy.save_file(
+        {"\x1b[2J": np.ones(3, np.float32)}, tmp_path / "x.safetensors"
+    )
+    result = run(
+        "convert", tmp_path / "x.safetensors", tmp_path / "y.npz", "--model", "mlp"
+    )
     assert "\x1b" not in result.output
 
 
@@ -56,9 +60,15 @@ def test_what_is_printed_in_colour_gives_no_orders_to_the_terminal(kind):
     tree.add(Text(ORDER))
     table = Table("name", title=ORDER)
     table.add_row(ORDER)
-    kinds = {"a line": Text(ORDER, "red"), "a table": table, "a tree within a panel": Panel(tree)}
+    kinds = {
+        "a line": Text(ORDER, "red"),
+        "a table": table,
+        "a tree within a panel": Panel(tree),
+    }
     stream = io.StringIO()
-    terminal.console(file=stream, force_terminal=True, color_system="standard").print(kinds[kind])
+    terminal.console(file=stream, force_terminal=True, color_system="standard").print(
+        kinds[kind]
+    )
     printed = stream.getvalue()
     assert ORDER not in printed
     assert r"\x1b[2J" in printed
@@ -69,7 +79,9 @@ def test_the_name_of_a_metric_gives_no_orders_to_the_terminal(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr("sys.stdout", stream)
     with bars(terminal.console(file=stream, force_terminal=True)) as shown:
-        shown.add_task("label", samples=0, text=f"{ORDER}loss 1", validation="", total=2)
+        shown.add_task(
+            "label", samples=0, text=f"{ORDER}loss 1", validation="", total=2
+        )
         shown.refresh()
     assert r"\x1b[2Jloss" in stream.getvalue()
     assert ORDER not in stream.getvalue()
@@ -77,7 +89,9 @@ def test_the_name_of_a_metric_gives_no_orders_to_the_terminal(monkeypatch):
 
 def test_a_record_of_the_log_gives_no_orders_to_the_terminal():
     run("--version")
-    record = logging.LogRecord("deliralike", logging.WARNING, "", 0, "%s", (ORDER,), None)
+    record = logging.LogRecord(
+        "deliralike", logging.WARNING, "", 0, "%s", (ORDER,), None
+    )
     assert logging.lastResort.format(record) == r"\x1b[2J"
 
 
@@ -110,13 +124,21 @@ def test_names_that_a_load_reports_reach_the_log_as_text(load, tmp_path, caplog)
 
 def test_warnings_are_issued_in_one_place():
     source = Path(terminal.__file__).parent
-    files = [path for path in source.rglob("*.py") if "warnings.warn(" in path.read_text()]
+    files = [
+        path for path in source.rglob("*.py") if "warnings.warn(" in path.read_text()
+    ]
     assert files == [source / "terminal.py"]
 
 
 @pytest.mark.parametrize(
     "status",
-    [{"seconds": None}, {"seconds": "9"}, {"reason": 3}, {"metrics": [1]}, {"started": True}],
+    [
+        {"seconds": None},
+        {"seconds": "9"},
+        {"reason": 3},
+        {"metrics": [1]},
+        {"started": True},
+    ],
     ids=str,
 )
 def test_a_damaged_folder_of_a_run_is_a_line_beside_the_others(tmp_path, status):

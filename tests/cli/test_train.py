@@ -43,11 +43,21 @@ def place(tmp_path, monkeypatch):
 
 def test_settings_are_printed_as_a_file_that_can_be_trained_from(place):
     printed = run(
-        "settings", "mlp", "--set", "optimizer.lr=0.25", "--set", "hidden=(5,)", "--set", "epochs=1"
+        "settings",
+        "mlp",
+        "--set",
+        "optimizer.lr=0.25",
+        "--set",
+        "hidden=(5,)",
+        "--set",
+        "epochs=1",
     ).stdout
     (place / "own.toml").write_text(printed)
     wanted = Settings(
-        network="mlp", network_settings={"hidden": [5]}, optimizer_settings={"lr": 0.25}, epochs=1
+        network="mlp",
+        network_settings={"hidden": [5]},
+        optimizer_settings={"lr": 0.25},
+        epochs=1,
     )
     assert read_settings(place / "own.toml") == wanted
     assert "# Samples in each batch.\nbatch_size = 32\n" in printed
@@ -61,7 +71,9 @@ def test_how_a_table_was_understood_is_said_before_training(place):
         part = "val" if number % 5 == 0 else "train"
         lines.append(f"{number % 3},{number / 30},{(3, 7, 10, '')[number % 4]},{part}")
     (place / "t.csv").write_text("\n".join(lines))
-    printed = run("train", "settings.toml", "--data", "t.csv", "--epochs", 1, "--out", "run").stdout
+    printed = run(
+        "train", "settings.toml", "--data", "t.csv", "--epochs", 1, "--out", "run"
+    ).stdout
     assert " ".join(printed.split()).startswith(
         "data 't.csv', classification, 3 classes '3', '7', '10': 18 samples to train on and 5 held "
         "out, of shape (2,); labels of column 'label'; 7 rows without a label left out; split by "
@@ -112,11 +124,26 @@ def test_options_come_before_the_file(place):
 
 
 def test_ctrl_c_says_how_to_go_on_and_the_rest_is_the_same(place):
-    command = [sys.executable, "-m", "deliralike", "train", "settings.toml", "--out", "run"]
-    command += ["--epochs", "100000"]  # longer than this process may have to wait for its turn
+    command = [
+        sys.executable,
+        "-m",
+        "deliralike",
+        "train",
+        "settings.toml",
+        "--out",
+        "run",
+    ]
+    command += [
+        "--epochs",
+        "100000",
+    ]  # longer than this process may have to wait for its turn
     environment = {**os.environ, "PYTHONPATH": ROOT}
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
     while not (place / "run" / "metrics.jsonl").exists():
         assert process.poll() is None, process.communicate()
@@ -130,11 +157,15 @@ def test_ctrl_c_says_how_to_go_on_and_the_rest_is_the_same(place):
     assert read_status(place / "run").status == "interrupted"
     assert "interrupted" in run("runs", ".").stdout
     epochs = len(read_history(place / "run").epochs) + 2
-    assert "going on in run" in run("train", "--resume", "run", "--epochs", epochs).stdout
+    assert (
+        "going on in run" in run("train", "--resume", "run", "--epochs", epochs).stdout
+    )
     run("train", "settings.toml", "--epochs", epochs, "--out", "whole")
     found, wanted = (load_result(name) for name in ("run", "whole"))
     assert found.history.losses.tolist() == wanted.history.losses.tolist()
-    weights, others = (load_file(place / name / "weights.safetensors") for name in ("run", "whole"))
+    weights, others = (
+        load_file(place / name / "weights.safetensors") for name in ("run", "whole")
+    )
     assert all((weights[name] == others[name]).all() for name in others)
 
 
@@ -159,7 +190,11 @@ def test_a_run_goes_on_with_more_epochs_on_another_backend(place):
 
 def test_folds_end_with_a_table_and_are_not_repeated(place):
     printed = run("train", "settings.toml", "--folds", 3, "--out", "folds").stdout
-    rows = [line.split() for line in printed.splitlines() if line.startswith(" ") and line.strip()]
+    rows = [
+        line.split()
+        for line in printed.splitlines()
+        if line.startswith(" ") and line.strip()
+    ]
     assert [row[0] for row in rows if row[0].isalnum()] == [
         "fold",
         "fold",
@@ -213,7 +248,9 @@ def several(tmp_path_factory):
             folder / name,
         )
     (folder / "killed").mkdir()
-    (folder / "killed" / "settings.toml").write_text((folder / "a" / "settings.toml").read_text())
+    (folder / "killed" / "settings.toml").write_text(
+        (folder / "a" / "settings.toml").read_text()
+    )
     write_status(folder / "killed", Status("running", seconds=7384.0))
     (folder / "torn").mkdir()
     (folder / "torn" / "settings.toml").write_text("=")
@@ -223,7 +260,11 @@ def several(tmp_path_factory):
 @OF_SEVERAL
 def test_runs_are_listed_with_what_tells_them_apart(several):
     lines = [line.split() for line in run("runs", several).stdout.splitlines()]
-    rows = {line[0]: line for line in lines if line and line[0] in ("a", "b", "killed", "torn")}
+    rows = {
+        line[0]: line
+        for line in lines
+        if line and line[0] in ("a", "b", "killed", "torn")
+    }
     best = load_result(several / "b").history.held_out("accuracy").max()
     assert rows["a"][1:6] == ["mlp", "torch", "digits", "1/1", "accuracy"]
     assert f"{best:.4g}" in rows["b"]
@@ -253,7 +294,11 @@ def test_a_narrow_terminal_shows_whole_words_in_fewer_columns(several, width):
     table = [line for line in printed.splitlines() if line.startswith(" ")]
     assert max(map(len, table)) <= width
     head = next(line.split() for line in table if line.split()[:1] == ["run"])
-    left_out = [name for name in ("last", "time", "data", "metric", "network") if name not in head]
+    left_out = [
+        name
+        for name in ("last", "time", "data", "metric", "network")
+        if name not in head
+    ]
     assert left_out == ["last", "time", "data", "metric", "network"][: len(left_out)]
     assert {100: 0, 80: 3, 60: 5}[width] == len(left_out)
     assert sum("finished" in line for line in table) == 2
@@ -265,7 +310,10 @@ def test_a_narrow_terminal_shows_whole_words_in_fewer_columns(several, width):
 
 #: What is wrong with a command, and what is said of it.
 MISTAKES = [
-    ("train", "SettingError: give a file of settings or a network to train, or --resume FOLDER"),
+    (
+        "train",
+        "SettingError: give a file of settings or a network to train, or --resume FOLDER",
+    ),
     (
         "train mlp --resume x",
         "SettingError: give a file of settings or a network to train, or --resume FOLDER",
@@ -282,7 +330,10 @@ MISTAKES = [
         "train nothing.toml",
         "SettingError: there is no file 'nothing.toml': 'deliralike settings' prints one",
     ),
-    ("train bad.toml", "UnknownName: bad.toml: unknown setting 'epoch'. Did you mean 'epochs'?"),
+    (
+        "train bad.toml",
+        "UnknownName: bad.toml: unknown setting 'epoch'. Did you mean 'epochs'?",
+    ),
     (
         "train settings.toml --set epochs=0",
         "SettingError: settings.toml: epochs=0 must be a whole number",
@@ -292,7 +343,10 @@ MISTAKES = [
         "optimizer_settings: optimizer 'sgd' has no setting 'rl'",
     ),
     ("train settings.toml --set depth=1", "ArgumentError: mlp has no setting 'depth'"),
-    ("train settings.toml --fold 2", "SettingError: settings.toml: fold=2 needs folds to be set"),
+    (
+        "train settings.toml --fold 2",
+        "SettingError: settings.toml: fold=2 needs folds to be set",
+    ),
     (
         "train settings.toml --folds 300",
         "SettingError: folds: 300 folds need at least 300 samples of each class",
@@ -301,9 +355,18 @@ MISTAKES = [
         "train settings.toml --backend jaxx",
         "BackendUnavailable: settings.toml: backend: there is no backend 'jaxx'",
     ),
-    ("settings mlpp", "UnknownName: network: the zoo has no 'mlpp'. Did you mean 'mlp'?"),
-    ("runs nowhere", "SettingError: there is no folder 'nowhere': name that of your runs"),
-    ("runs .", "SettingError: there is no run in '.': no folder in it has a settings.toml"),
+    (
+        "settings mlpp",
+        "UnknownName: network: the zoo has no 'mlpp'. Did you mean 'mlp'?",
+    ),
+    (
+        "runs nowhere",
+        "SettingError: there is no folder 'nowhere': name that of your runs",
+    ),
+    (
+        "runs .",
+        "SettingError: there is no run in '.': no folder in it has a settings.toml",
+    ),
 ]
 
 
@@ -319,26 +382,43 @@ def test_a_mistake_is_one_message_and_exit_code_2(place):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("epohcs=3", "mlp has no setting 'epohcs'. Did you mean that of the run, 'epochs'?"),
-        ("lr=0.1", "mlp has no setting 'lr'. Did you mean that of the run, 'optimizer.lr'?"),
+        (
+            "epohcs=3",
+            "mlp has no setting 'epohcs'. Did you mean that of the run, 'epochs'?",
+        ),
+        (
+            "lr=0.1",
+            "mlp has no setting 'lr'. Did you mean that of the run, 'optimizer.lr'?",
+        ),
         ("depth=3", "mlp has no setting 'depth'. Known: activation"),
-        ("num_classes=3", "out_features=3 is less than the 10 classes of dataset 'digits'"),
+        (
+            "num_classes=3",
+            "out_features=3 is less than the 10 classes of dataset 'digits'",
+        ),
     ],
 )
-def test_a_setting_that_does_not_fit_is_refused_before_there_is_a_folder(place, setting, message):
-    assert message in run("train", "mlp", "--set", setting, "--out", "none", code=2).stderr
+def test_a_setting_that_does_not_fit_is_refused_before_there_is_a_folder(
+    place, setting, message
+):
+    assert (
+        message in run("train", "mlp", "--set", setting, "--out", "none", code=2).stderr
+    )
     assert not (place / "none").exists()
 
 
 @OF_SEVERAL
 def test_a_finished_run_is_refused_with_what_to_do(several):
     message = run("train", "--resume", several / "a", code=2).stderr
-    assert "has finished: there is nothing to go on with. For more: --epochs 6" in message
+    assert (
+        "has finished: there is nothing to go on with. For more: --epochs 6" in message
+    )
 
 
 def test_a_setting_is_changed_on_purpose_and_what_is_refused_changes_nothing(place):
     run("train", "settings.toml", "--epochs", 1, "--out", "run")
-    before = {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()}
+    before = {
+        path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()
+    }
     more = ("train", "--resume", "run", "--epochs", 2, "--set", "clip_norm=0.5")
     assert (
         "or take the change on purpose, accept=['clip_norm'] (--accept clip_norm)"
@@ -355,21 +435,29 @@ def test_a_setting_is_changed_on_purpose_and_what_is_refused_changes_nothing(pla
     assert load_result("run").settings.clip_norm == 0.5
     assert (
         "--accept is for one run"
-        in run("train", "settings.toml", "--folds", 2, "--accept", "seed", code=2).stderr
+        in run(
+            "train", "settings.toml", "--folds", 2, "--accept", "seed", code=2
+        ).stderr
     )
 
 
 def test_predictions_of_a_run_on_ones_own_data_want_them_by_name(place):
     held = data.load("digits").held_out
     own = data.Dataset(
-        "digits", held.take(slice(200)), held.take(slice(200, None)), tuple("0123456789")
+        "digits",
+        held.take(slice(200)),
+        held.take(slice(200, None)),
+        tuple("0123456789"),
     )
     Experiment("settings.toml", dataset=own).run("run")
     assert (
         "the run was made on data of its own, called 'digits'"
         in run("predict", "run", code=2).stderr
     )
-    assert "of 359 held-out samples are right" in run("predict", "run", "--data", "digits").stdout
+    assert (
+        "of 359 held-out samples are right"
+        in run("predict", "run", "--data", "digits").stdout
+    )
 
 
 @OF_SEVERAL

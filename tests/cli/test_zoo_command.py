@@ -15,7 +15,9 @@ def printed(*arguments):
     result = CliRunner().invoke(app, ["zoo", *arguments], env={"COLUMNS": "250"})
     assert result.exit_code == 0, result.output
     return [
-        re.split(r"\s{2,}", line.strip()) for line in result.stdout.splitlines() if line.strip()
+        re.split(r"\s{2,}", line.strip())
+        for line in result.stdout.splitlines()
+        if line.strip()
     ]
 
 
@@ -35,12 +37,22 @@ def test_the_list_shows_inputs_of_every_kind():
         "classification",
         "1, 2, 3",
     ]
-    assert rows["gpt2"] == ["gpt2", "124,439,808", "1024 (0 to 50256)", "language modelling", "1"]
+    assert rows["gpt2"] == [
+        "gpt2",
+        "124,439,808",
+        "1024 (0 to 50256)",
+        "language modelling",
+        "1",
+    ]
     assert rows["ddpm_cifar10"][2] == "3x32x32, scalar (0 to 999)"
 
 
 def test_a_pattern_lists_what_it_matches():
-    assert [row[0] for row in printed("gpt2_*")[2:-1]] == ["gpt2_medium", "gpt2_large", "gpt2_xl"]
+    assert [row[0] for row in printed("gpt2_*")[2:-1]] == [
+        "gpt2_medium",
+        "gpt2_large",
+        "gpt2_xl",
+    ]
 
 
 def test_one_network_is_shown_with_its_settings_and_its_outline(monkeypatch):

@@ -33,7 +33,9 @@ def gradient(scalar, tree, name):
         moved = leaves[position].astype(complex)
         moved[index] += 1j * STEP
         found[index] = scalar(
-            nest.unflatten(structure, [moved if i == position else v for i, v in enumerate(leaves)])
+            nest.unflatten(
+                structure, [moved if i == position else v for i, v in enumerate(leaves)]
+            )
         ).imag
     return found / STEP
 
@@ -49,7 +51,9 @@ class _Calling(Network):
         return getattr(self.nn, self.name)(*args, **kwargs)
 
 
-def reference(kind, settings, state, args, training, kwargs=None, cotangent=None, backend="torch"):
+def reference(
+    kind, settings, state, args, training, kwargs=None, cotangent=None, backend="torch"
+):
     """What the layer or function of `nn` gives: outputs, cotangent, and an `Observed`."""
     backend, kwargs = backends.get(backend), kwargs or {}
     is_layer = kind[0].isupper()
@@ -77,16 +81,22 @@ def reference(kind, settings, state, args, training, kwargs=None, cotangent=None
         return total, y
 
     with random.portable(seed=3, step=1):
-        y = backend.to_numpy(outputs(made, *backend.prepare((tuple(args), dict(kwargs)), made)))
+        y = backend.to_numpy(
+            outputs(made, *backend.prepare((tuple(args), dict(kwargs)), made))
+        )
     if cotangent is None:
-        cotangent = nest.map(lambda leaf: None if leaf is None else numbers(*leaf.shape, seed=9), y)
+        cotangent = nest.map(
+            lambda leaf: None if leaf is None else numbers(*leaf.shape, seed=9), y
+        )
     made.load_neutral_state(before)
     with random.portable(seed=3, step=1):
         found = backend.gradients(loss, made, tuple(args), dict(kwargs))
     inputs = dict(nest.leaves_with_paths(found.inputs[0], "args")) | dict(
         nest.leaves_with_paths(found.inputs[1], "kwargs")
     )
-    inputs = {argument(path): value for path, value in inputs.items() if value is not None}
+    inputs = {
+        argument(path): value for path, value in inputs.items() if value is not None
+    }
     return (
         before,
         cotangent,
@@ -129,10 +139,15 @@ def accused(
                 for leaf in nest.leaves(candidate({**before, **tree[0]}, *tree[1]))
                 if leaf is not None
             ]
-            return sum((leaf * c).sum() for leaf, c in zip(outputs, given, strict=True)) + 0j
+            return (
+                sum((leaf * c).sum() for leaf, c in zip(outputs, given, strict=True))
+                + 0j
+            )
 
         tree = (weights, tuple(args))
-        parameters = {name: gradient(scalar, tree, f"args[0]['{name}']") for name in weights}
+        parameters = {
+            name: gradient(scalar, tree, f"args[0]['{name}']") for name in weights
+        }
         inputs = {
             argument(path): gradient(scalar, tree, path.replace("args", "args[1]", 1))
             for path in floating(tuple(args))

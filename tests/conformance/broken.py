@@ -16,7 +16,11 @@ from deliralike.optim import rules
 from tests.conformance import stranger
 from tests.conformance.stranger import BACKEND, optimizer
 
-Functions, Optimizer, Base = type(BACKEND.nn), optimizer.StrangerOptimizer, BACKEND.network_base
+Functions, Optimizer, Base = (
+    type(BACKEND.nn),
+    optimizer.StrangerOptimizer,
+    BACKEND.network_base,
+)
 NN = BACKEND.nn
 
 # By what is wrong: a function that plants it with a monkeypatch, and the names of checks.
@@ -40,7 +44,11 @@ def add(title, name, wrong, *checks):
     BROKEN[title] = function(name, wrong), checks
 
 
-RIGHT = {name: getattr(Functions, name) for name in dir(Functions) if not name.startswith("__")}
+RIGHT = {
+    name: getattr(Functions, name)
+    for name in dir(Functions)
+    if not name.startswith("__")
+}
 SPATIAL = ((0, 0), (0, 0))
 
 add(
@@ -84,7 +92,9 @@ add(
 add(
     "the last of equal elements first",
     "argsort_along",
-    lambda self, x, dim: x.shape[dim] - 1 - np.argsort(np.flip(getval(x), dim), dim, kind="stable"),
+    lambda self, x, dim: (
+        x.shape[dim] - 1 - np.argsort(np.flip(getval(x), dim), dim, kind="stable")
+    ),
     "functions/argsort_along of equal elements",
 )
 add(
@@ -206,7 +216,10 @@ def conv(**changes):
     def wrong(self, *arguments):
         given = dict(zip(names, arguments, strict=True))
         return RIGHT["convolve"](
-            self, *(given | {name: change(given) for name, change in changes.items()}).values()
+            self,
+            *(
+                given | {name: change(given) for name, change in changes.items()}
+            ).values(),
         )
 
     return wrong
@@ -265,7 +278,8 @@ add(
     "a mean over nothing that is not a number",
     "_reduce_labels",
     lambda self, loss, weight, reduction: (
-        self.sum(loss) * (1.0 / getval(self.sum(weight)) if getval(self.sum(weight)) else np.nan)
+        self.sum(loss)
+        * (1.0 / getval(self.sum(weight)) if getval(self.sum(weight)) else np.nan)
         if reduction == "mean"
         else self._reduce(loss, reduction)
     ),
@@ -276,7 +290,9 @@ add(
 add(
     "dropping with the probability of keeping",
     "keep_mask",
-    lambda self, layer, shape, p, like: RIGHT["keep_mask"](self, layer, shape, 1.0 - p, like),
+    lambda self, layer, shape, p, like: RIGHT["keep_mask"](
+        self, layer, shape, 1.0 - p, like
+    ),
     "chance/portable masks",
     "chance/native masks",
 )
@@ -307,7 +323,9 @@ def a_biased_running_variance(patch):
     patch.setattr(
         NN.BatchNorm2d,
         "_update",
-        lambda self, mean, var, count: right(self, mean, var * ((count - 1) / count), count),
+        lambda self, mean, var, count: right(
+            self, mean, var * ((count - 1) / count), count
+        ),
     )
 
 
@@ -340,7 +358,9 @@ def buffers_that_keep_their_graph(patch):
 
 @broken("layers/batch norm in evaluation", "networks/training mode")
 def evaluation_that_does_not_reach_the_layers(patch):
-    patch.setattr(Base, "train", lambda self, mode=True: vars(self).update(top=mode) or self)
+    patch.setattr(
+        Base, "train", lambda self, mode=True: vars(self).update(top=mode) or self
+    )
 
 
 @broken("networks/names order and shapes")
@@ -357,7 +377,9 @@ def a_state_that_is_the_networks_own(patch):
 @broken("networks/reading and loading the state")
 def weights_that_are_kept_without_a_copy(patch):
     patch.setattr(
-        stranger.network.Variable, "write", lambda self, value: setattr(self, "_value", value)
+        stranger.network.Variable,
+        "write",
+        lambda self, value: setattr(self, "_value", value),
     )
 
 
@@ -383,7 +405,9 @@ def arrays_that_share_the_callers_storage(patch):
     patch.setattr(
         type(BACKEND),
         "array",
-        lambda self, value, dtype=None, device=None: np.asarray(getval(value), dtype=dtype),
+        lambda self, value, dtype=None, device=None: np.asarray(
+            getval(value), dtype=dtype
+        ),
     )
 
 
@@ -433,7 +457,8 @@ def zeros_where_there_is_no_gradient(patch):
     def wrong(function, arrays):
         result, found = right(function, arrays)
         return result, [
-            np.zeros_like(array) if g is None else g for array, g in zip(arrays, found, strict=True)
+            np.zeros_like(array) if g is None else g
+            for array, g in zip(arrays, found, strict=True)
         ]
 
     patch.setattr(optimizer, "differentiated", wrong)
@@ -454,7 +479,8 @@ def frozen_parameters_with_gradients(patch):
 
 
 @broken(
-    "second derivatives/gradient within a loss", "second derivatives/gradient through a network"
+    "second derivatives/gradient within a loss",
+    "second derivatives/gradient through a network",
 )
 def gradients_that_are_constants(patch):
     patch.setattr(
@@ -478,7 +504,9 @@ def arithmetic(patch, kind, name, wrong):
         return changed(**vars(rule))
 
     def start(self, network, groups, pattern=None):
-        right(self, network, replace(groups, rules=tuple(map(own, groups.rules))), pattern)
+        right(
+            self, network, replace(groups, rules=tuple(map(own, groups.rules))), pattern
+        )
 
     patch.setattr(Optimizer, "__init__", start)
 
@@ -497,7 +525,10 @@ def the_learning_rate_inside_the_velocity(patch):
 @broken("optimizers/sgd", "optimizers/adam")
 def a_learning_rate_one_update_late(patch):
     def set_late(self, value):
-        self.groups, self._next = self.groups.with_lr(getattr(self, "_next", self.lr)), value
+        self.groups, self._next = (
+            self.groups.with_lr(getattr(self, "_next", self.lr)),
+            value,
+        )
 
     patch.setattr(Optimizer, "lr", property(lambda self: self.groups.lr, set_late))
 
@@ -531,7 +562,9 @@ def hooks_in_reverse_order(patch):
 
 @broken("optimizers/groups and patterns")
 def groups_that_are_ignored(patch):
-    patch.setattr(stranger.Groups, "indices", lambda self, slots: dict.fromkeys(slots, 0))
+    patch.setattr(
+        stranger.Groups, "indices", lambda self, slots: dict.fromkeys(slots, 0)
+    )
 
 
 @broken("optimizers/state of an optimizer")
@@ -579,7 +612,9 @@ def labels_that_become_floating(patch):
         "prepare",
         lambda self, batch, network: stranger.nest.map(
             lambda leaf: (
-                self.array(leaf, network.dtype_name) if isinstance(leaf, np.ndarray) else leaf
+                self.array(leaf, network.dtype_name)
+                if isinstance(leaf, np.ndarray)
+                else leaf
             ),
             batch,
         ),
@@ -593,7 +628,8 @@ def buffers_that_are_not_loaded(patch):
         Base,
         "load_neutral_state",
         lambda self, state, strict=True: right(
-            self, state | {k: v for k, v in self.neutral_state().items() if "running" in k}
+            self,
+            state | {k: v for k, v in self.neutral_state().items() if "running" in k},
         ),
     )
 
@@ -621,7 +657,9 @@ def results_beside_a_loss_that_are_lost(patch):
 @broken("second derivatives/gradient of what does not depend")
 def gradients_of_constants_that_are_not_zero(patch):
     patch.setattr(
-        Functions, "gradient", lambda self, function, x: RIGHT["gradient"](self, function, x) + 1e-3
+        Functions,
+        "gradient",
+        lambda self, function, x: RIGHT["gradient"](self, function, x) + 1e-3,
     )
 
 
@@ -639,7 +677,9 @@ def nothing_that_is_native(patch):
 @broken("networks/calls of blocks are followed")
 def calls_that_pass_by_forward(patch):
     patch.setattr(
-        Base, "__call__", lambda self, *args, **kwargs: type(self).forward(self, *args, **kwargs)
+        Base,
+        "__call__",
+        lambda self, *args, **kwargs: type(self).forward(self, *args, **kwargs),
     )
 
 
@@ -649,7 +689,8 @@ def copies_that_are_thawed(patch):
         stranger.network.Variable,
         "__setstate__",
         lambda self, state: vars(self).update(
-            state | {"trainable": self.is_parameter if vars(self) else state["is_parameter"]}
+            state
+            | {"trainable": self.is_parameter if vars(self) else state["is_parameter"]}
         ),
         raising=False,
     )
@@ -722,7 +763,10 @@ def statistics_that_move_twice(patch):
 @broken("chance/evaluation draws nothing")
 def dropout_in_evaluation(patch):
     patch.setattr(
-        NN.Dropout, "training", property(lambda self: True, lambda self, value: None), raising=False
+        NN.Dropout,
+        "training",
+        property(lambda self: True, lambda self, value: None),
+        raising=False,
     )
 
 
@@ -758,7 +802,9 @@ def learning_rates_that_are_rounded(patch):
         "lr",
         property(
             lambda self: self.groups.lr,
-            lambda self, lr: setattr(self, "groups", self.groups.with_lr(float(np.float32(lr)))),
+            lambda self, lr: setattr(
+                self, "groups", self.groups.with_lr(float(np.float32(lr)))
+            ),
         ),
     )
 
@@ -783,7 +829,11 @@ def slightly(result, how):
         return type(result)(slightly(each, how) for each in result)
     if result is None or result.dtype.kind != "f":
         return result
-    return result * (1.0 + 1e-6) if how == "values" else result + 1e-4 * (result - getval(result))
+    return (
+        result * (1.0 + 1e-6)
+        if how == "values"
+        else result + 1e-4 * (result - getval(result))
+    )
 
 
 SLIGHTLY = {}  # by name of a check: the class that has the function, and the function's name
@@ -795,7 +845,9 @@ def _own_checks():
         answers = getattr(check.function, "answers", None)
         if answers is None or not all(y.dtype.kind == "f" and y.any() for y in answers):
             continue
-        if capability in ("functions", "windows", "losses") and hasattr(Functions, word):
+        if capability in ("functions", "windows", "losses") and hasattr(
+            Functions, word
+        ):
             SLIGHTLY[str(check)] = Functions, word
         elif capability == "layers" and word in LAYERS:
             SLIGHTLY[str(check)] = getattr(NN, word), "forward"
@@ -810,5 +862,9 @@ def plant_slightly(patch, check, how):
     right = vars(kind).get(name) or getattr(kind, name)
     called = right.__get__ if hasattr(right, "__get__") else lambda self, kind: right
     patch.setattr(
-        kind, name, lambda self, *args, **kwargs: slightly(called(self, kind)(*args, **kwargs), how)
+        kind,
+        name,
+        lambda self, *args, **kwargs: slightly(
+            called(self, kind)(*args, **kwargs), how
+        ),
     )

@@ -12,6 +12,10 @@ def assert_said(level, mistake):
     ]
     assert located, level.findings
     causes = [
-        each.explanation.cause for each in located if each.explanation and each.explanation.known
+        each.explanation.cause
+        for each in located
+        if each.explanation and each.explanation.known
     ]
-    assert any(text in cause for text in mistake.cause for cause in causes), level.findings
+    assert any(text in cause for text in mistake.cause for cause in causes), (
+        level.findings
+    )

@@ -36,7 +36,10 @@ class TorchCnn(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv1, self.bn1 = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)
-        self.conv2, self.bn2 = nn.Conv2d(4, 4, 3, stride=2, padding=1), nn.BatchNorm2d(4)
+        self.conv2, self.bn2 = (
+            nn.Conv2d(4, 4, 3, stride=2, padding=1),
+            nn.BatchNorm2d(4),
+        )
         self.drop = nn.Dropout(0.3)
         self.fc = nn.Linear(4 * 4 * 3, 3)
 
@@ -52,7 +55,10 @@ class ChainerCnn(chainer.Chain):
     def __init__(self):
         super().__init__()
         with self.init_scope():
-            self.c1, self.b1 = L.Convolution2D(3, 4, 3, pad=1), L.BatchNormalization(4, eps=1e-5)
+            self.c1, self.b1 = (
+                L.Convolution2D(3, 4, 3, pad=1),
+                L.BatchNormalization(4, eps=1e-5),
+            )
             self.c2, self.b2 = (
                 L.Convolution2D(4, 4, 3, stride=2, pad=1),
                 L.BatchNormalization(4, eps=1e-5),
@@ -78,7 +84,10 @@ class FlaxCnn(nnx.Module):
     """The same with the channels last, flattened so."""
 
     def __init__(self):
-        self.stem, self.norm_a = nnx.Conv(3, 4, (3, 3), padding=SAME, **wide()), flax_norm(4)
+        self.stem, self.norm_a = (
+            nnx.Conv(3, 4, (3, 3), padding=SAME, **wide()),
+            flax_norm(4),
+        )
         self.body, self.norm_b = (
             nnx.Conv(4, 4, (3, 3), strides=2, padding=SAME, **wide()),
             flax_norm(4),
@@ -153,9 +162,16 @@ class FlaxBlock(nnx.Module):
         self.self_attention = nnx.MultiHeadAttention(
             2, 8, decode=False, attention_fn=attend, **wide()
         )
-        self.attention_norm = nnx.LayerNorm(8, epsilon=1e-5, use_fast_variance=False, **wide())
-        self.mlp_norm = nnx.LayerNorm(8, epsilon=1e-5, use_fast_variance=False, **wide())
-        self.dense_in, self.dense_out = nnx.Linear(8, 10, **wide()), nnx.Linear(10, 8, **wide())
+        self.attention_norm = nnx.LayerNorm(
+            8, epsilon=1e-5, use_fast_variance=False, **wide()
+        )
+        self.mlp_norm = nnx.LayerNorm(
+            8, epsilon=1e-5, use_fast_variance=False, **wide()
+        )
+        self.dense_in, self.dense_out = (
+            nnx.Linear(8, 10, **wide()),
+            nnx.Linear(10, 8, **wide()),
+        )
 
     def __call__(self, x):
         x = x + self.self_attention(self.attention_norm(x))
@@ -279,9 +295,13 @@ def filled(network, seed):
     }  # a tied one once
     draw = {name: chance.normal(size=slot.shape) * 0.5 for name, slot in slots.items()}
     positive = {
-        name: np.abs(value) + 0.1 for name, value in draw.items() if name.endswith("running_var")
+        name: np.abs(value) + 0.1
+        for name, value in draw.items()
+        if name.endswith("running_var")
     }
-    counters = {name: np.asarray(3) for name in draw if name.endswith("num_batches_tracked")}
+    counters = {
+        name: np.asarray(3) for name in draw if name.endswith("num_batches_tracked")
+    }
     network.load_neutral_state({**draw, **positive, **counters})
     return network.eval()
 
@@ -289,4 +309,6 @@ def filled(network, seed):
 def outputs(network, inputs):
     """In evaluation mode, as NumPy arrays."""
     with network.training_mode(False), network.backend.evaluating():
-        return network.backend.to_numpy(network(*network.backend.prepare(inputs, network)))
+        return network.backend.to_numpy(
+            network(*network.backend.prepare(inputs, network))
+        )

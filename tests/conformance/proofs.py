@@ -48,10 +48,19 @@ def layers(count=24, wrong_from=None, seed=0):
         noise = 10.0 ** generator.uniform(-16, -14.8, 3) * (index > 4)
         train, evaluated, forced = (float(value) for value in noise)
         if wrong_from is not None and index >= wrong_from:
-            train, evaluated = train + 9e-6 * 1.05 ** (index - wrong_from), evaluated + 4e-6
+            train, evaluated = (
+                train + 9e-6 * 1.05 ** (index - wrong_from),
+                evaluated + 4e-6,
+            )
             forced = 9e-6 if index == wrong_from else forced
         path = f"layer{index // 18 + 1}.{index // 9 % 2}.{name}{index // 3 % 3 + 1}"
-        row = {"path": path, "kind": kind, "train": train, "eval": evaluated, "forced": forced}
+        row = {
+            "path": path,
+            "kind": kind,
+            "train": train,
+            "eval": evaluated,
+            "forced": forced,
+        }
         found.append(row)
     return found
 
@@ -80,7 +89,10 @@ def proved(candidate="ResNet on jax", **changes):
             level(
                 "L1",
                 worst=3.1e-15,
-                figures={"gradients": gradients(drawn), "null": ["fc.0.bias", "conv1.bias"]},
+                figures={
+                    "gradients": gradients(drawn),
+                    "null": ["fc.0.bias", "conv1.bias"],
+                },
             ),
             level("L3", worst=1.2e-15, figures={"by_layer": drawn}),
             level("L4", worst=0.0),
@@ -101,7 +113,9 @@ def proved(candidate="ResNet on jax", **changes):
 
 def diverging(candidate="ResNet on chainer", **changes):
     drawn = layers(wrong_from=13)
-    wrong = [f"{layer['path']}.weight" for layer in drawn[:20] if layer["kind"] != "ReLU"]
+    wrong = [
+        f"{layer['path']}.weight" for layer in drawn[:20] if layer["kind"] != "ReLU"
+    ]
     semantics = Finding("L1", "outputs", "output", 1.1e-5, mode="eval")
     gradient = Finding("L1", wrong[0], "gradient", 1e-5, mode="train")
     made = proved(candidate)
@@ -124,9 +138,12 @@ def diverging(candidate="ResNet on chainer", **changes):
 def undecided(candidate="ResNet on jax"):
     reason = "The candidate has no float64"
     return replace(
-        proved(candidate), levels=(level("L0"), level("L1", NOT_REACHED, notes=(f"{reason}.",)))
+        proved(candidate),
+        levels=(level("L0"), level("L1", NOT_REACHED, notes=(f"{reason}.",))),
     )
 
 
 def several():
-    return Proofs((proved(), diverging(), undecided("ResNet on tpu"), proved("ResNet on torch")))
+    return Proofs(
+        (proved(), diverging(), undecided("ResNet on tpu"), proved("ResNet on torch"))
+    )

@@ -21,7 +21,9 @@ CLASSES = 3
 def batch(samples=5, features=4, seed=3):
     """Vectors and their classes."""
     random = np.random.default_rng(seed)
-    return random.standard_normal((samples, features)), random.integers(0, CLASSES, samples)
+    return random.standard_normal((samples, features)), random.integers(
+        0, CLASSES, samples
+    )
 
 
 def made(kind, backend="torch", *args, seed=1, **settings):
@@ -30,16 +32,22 @@ def made(kind, backend="torch", *args, seed=1, **settings):
     name = backend if isinstance(backend, str) else backend.name
     network = kind.on(name, dtype="float64")(*args, **settings)
     slots = {
-        id(slot.native): (key, slot) for key, slot in reversed(network.neutral_slots().items())
+        id(slot.native): (key, slot)
+        for key, slot in reversed(network.neutral_slots().items())
     }  # a tied one once
-    network.load_neutral_state({key: _drawn(key, slot, seed) for key, slot in slots.values()})
+    network.load_neutral_state(
+        {key: _drawn(key, slot, seed) for key, slot in slots.values()}
+    )
     return network.eval()
 
 
 def _drawn(name, slot, seed):
     if name.endswith("num_batches_tracked"):
         return np.asarray(3)
-    value = np.random.default_rng([seed, zlib.crc32(name.encode())]).normal(size=slot.shape) * 0.5
+    value = (
+        np.random.default_rng([seed, zlib.crc32(name.encode())]).normal(size=slot.shape)
+        * 0.5
+    )
     return np.abs(value) + 0.1 if name.endswith("running_var") else value
 
 
@@ -146,7 +154,10 @@ class ChainerNet(chainer.Chain):
     def __init__(self):
         super().__init__()
         with self.init_scope():
-            self.one, self.two = chainer.links.Linear(4, 4), chainer.links.Linear(4, CLASSES)
+            self.one, self.two = (
+                chainer.links.Linear(4, 4),
+                chainer.links.Linear(4, CLASSES),
+            )
 
     def forward(self, x):
         return self.two(x + chainer.functions.tanh(self.one(x)))
@@ -158,7 +169,10 @@ class ChainerCalled(chainer.Chain):
     def __init__(self):
         super().__init__()
         with self.init_scope():
-            self.one, self.two = chainer.links.Linear(4, 4), chainer.links.Linear(4, CLASSES)
+            self.one, self.two = (
+                chainer.links.Linear(4, 4),
+                chainer.links.Linear(4, CLASSES),
+            )
 
     def __call__(self, x):
         return self.two(x + chainer.functions.tanh(self.one(x)))
@@ -177,7 +191,11 @@ class FlaxNet(nnx.Module):
         return self.two(x + nnx.tanh(self.one(x)))
 
 
-NATIVE = {"torch": (TorchNet,), "chainer": (ChainerNet, ChainerCalled), "jax": (FlaxNet,)}
+NATIVE = {
+    "torch": (TorchNet,),
+    "chainer": (ChainerNet, ChainerCalled),
+    "jax": (FlaxNet,),
+}
 KINDS = [(backend, kind) for backend, kinds in NATIVE.items() for kind in kinds]
 
 

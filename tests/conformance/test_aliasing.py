@@ -64,7 +64,9 @@ CANDIDATES = {
 
 @pytest.mark.parametrize("name", CANDIDATES)
 def test_writing_over_an_input_that_is_read_again_is_named(name):
-    proof = compare(Aliased(), CANDIDATES[name](), batch(), weights="load", levels=LEVELS)
+    proof = compare(
+        Aliased(), CANDIDATES[name](), batch(), weights="load", levels=LEVELS
+    )
     (finding,) = [one for one in proof.findings if one.level == "L3"]
     assert proof.diverges
     assert (finding.place, finding.kind, finding.explained) == ("r.0", "ReLU", True)
@@ -75,13 +77,20 @@ def test_writing_over_an_input_that_is_read_again_is_named(name):
     module = Aliased().double()
     other = Aliased(inplace=False).double()
     other.load_state_dict(module.state_dict())
-    apart = np.linalg.norm((module(x) - other(x)).detach()) / np.linalg.norm(module(x).detach())
+    apart = np.linalg.norm((module(x) - other(x)).detach()) / np.linalg.norm(
+        module(x).detach()
+    )
     assert apart > 1e-3  # that there is something to explain
 
 
 def test_of_a_candidate_it_is_named_as_well():
-    proof = compare(Aliased(inplace=False), Aliased(), batch(), weights="load", levels=LEVELS)
-    assert "Explained by ReLU in place of the candidate: it writes over its input" in proof.headline
+    proof = compare(
+        Aliased(inplace=False), Aliased(), batch(), weights="load", levels=LEVELS
+    )
+    assert (
+        "Explained by ReLU in place of the candidate: it writes over its input"
+        in proof.headline
+    )
 
 
 def test_writing_that_nobody_reads_is_no_cause():

@@ -35,7 +35,11 @@ def proof(reference, candidate, given=None, levels=FEW, **options):
     """A comparison; networks on JAX run op by op."""
     with get("jax").op_by_op():
         return compare(
-            reference, candidate, batch() if given is None else given, levels=levels, **options
+            reference,
+            candidate,
+            batch() if given is None else given,
+            levels=levels,
+            **options,
         )
 
 
@@ -132,7 +136,8 @@ def test_other_weights_diverge_or_are_taken_over(backend):
     assert statuses(found) == {"L0": FAILED, "L1": PASSED, "L3": NOT_NEEDED}
     assert proof(reference, candidate, weights="load").proved
     np.testing.assert_array_equal(
-        candidate.neutral_state()["one.weight"], made(Plain, seed=2).neutral_state()["one.weight"]
+        candidate.neutral_state()["one.weight"],
+        made(Plain, seed=2).neutral_state()["one.weight"],
     )
 
 
@@ -159,13 +164,18 @@ class Tangent(Logarithm):
     function = "tanh"
 
 
-def test_nan_in_activations_decides_nothing_in_the_reference_and_diverges_in_the_candidate(backend):
+def test_nan_in_activations_decides_nothing_in_the_reference_and_diverges_in_the_candidate(
+    backend,
+):
     x, _ = batch()
     state = made(Logarithm).neutral_state()
     negative = int((x @ state["one.weight"].T + state["one.bias"] < 0).sum())
     found = proof(made(Logarithm), made(Logarithm, backend))
     assert (found.verdict, found.exit_code) == ("undecided", 2)
-    assert f"The reference is not finite at the network: {negative} of 15 elements" in notes(found)
+    assert (
+        f"The reference is not finite at the network: {negative} of 15 elements"
+        in notes(found)
+    )
     assert statuses(found)["L1"] == NOT_REACHED
     assert proof(made(Tangent), made(Logarithm, backend)).diverges
 
@@ -182,7 +192,9 @@ class Masked(Network):
     def forward(self, x):
         y = self.one(x) * self.factor
         mask = np.array([0.0, 0.0, -np.inf])
-        return self.nn.softmax(y + self.nn.constant(mask, y), dim=1), y + self.nn.constant(mask, y)
+        return self.nn.softmax(
+            y + self.nn.constant(mask, y), dim=1
+        ), y + self.nn.constant(mask, y)
 
 
 def test_infinities_that_are_meant_hide_no_mistake(backend):
@@ -201,7 +213,11 @@ class Noisy(Network):
 
     def __init__(self, draws=True):
         super().__init__()
-        self.one, self.noise, self.two = self.nn.Linear(4, 4), Noise(draws), self.nn.Linear(4, 3)
+        self.one, self.noise, self.two = (
+            self.nn.Linear(4, 4),
+            Noise(draws),
+            self.nn.Linear(4, 3),
+        )
 
     def forward(self, x):
         return self.two(self.noise(self.one(x)))
@@ -261,7 +277,9 @@ class Cast(torch.nn.Module):
 
 def test_a_network_that_computes_in_float32_is_not_proved():
     assert proof(made(Plain), wrapped(Short)).diverges
-    both = proof(wrapped(Short), wrapped(Short))  # equal bit by bit, and yet not shown in float64
+    both = proof(
+        wrapped(Short), wrapped(Short)
+    )  # equal bit by bit, and yet not shown in float64
     assert both.verdict == "undecided", both
     assert "does not compute in it in train mode: cast gives float32" in notes(both)
 
@@ -270,7 +288,9 @@ def test_a_backend_without_float64_decides_nothing(backend, monkeypatch):
     reference, candidate = made(Plain), Plain.on(backend.name, dtype="float32")()
     candidate.load_neutral_state(reference.neutral_state())
     monkeypatch.setattr(type(backend), "dtypes", ("float32",))
-    found = proof(reference if backend.name != "torch" else made(Plain, "chainer"), candidate)
+    found = proof(
+        reference if backend.name != "torch" else made(Plain, "chainer"), candidate
+    )
     assert (found.verdict, found.exit_code) == ("undecided", 2)
     assert statuses(found) == {"L0": PASSED, "L1": NOT_REACHED, "L3": NOT_REACHED}
     assert "no copy in float64" in notes(found)
@@ -318,9 +338,13 @@ class Named(Plain):
 def test_weights_of_other_shapes_diverge(backend):
     found = proof(made(Plain), made(Wide, backend))
     assert found.diverges
-    assert "two.weight (Linear), shape (5, 4), in the reference (3, 4)" in str(found.findings[0])
+    assert "two.weight (Linear), shape (5, 4), in the reference (3, 4)" in str(
+        found.findings[0]
+    )
     assert statuses(found) == {"L0": FAILED, "L1": NOT_REACHED, "L3": NOT_REACHED}
-    assert proof(made(Plain), made(Wide, backend), levels=("L1",)).verdict == "undecided"
+    assert (
+        proof(made(Plain), made(Wide, backend), levels=("L1",)).verdict == "undecided"
+    )
 
 
 @pytest.mark.parametrize("kind", [Cut, Named])
@@ -358,7 +382,9 @@ def test_a_batch_that_does_not_fit_the_reference_is_refused(given, words):
 
 @pytest.mark.parametrize("given", [(), batch()[:1]])
 def test_a_batch_without_labels_is_refused(given):
-    with pytest.raises(SettingError, match=r"the default loss wants \(inputs, labels\)"):
+    with pytest.raises(
+        SettingError, match=r"the default loss wants \(inputs, labels\)"
+    ):
         proof(made(Plain), made(Plain, "chainer"), given=given)
 
 
@@ -366,7 +392,9 @@ def test_a_batch_without_labels_is_refused(given):
     "given", [(np.zeros((0, 4)), np.zeros(0, int)), (batch()[0], np.zeros(0, int))]
 )
 def test_an_empty_batch_is_refused(given):
-    with pytest.raises(BatchError, match=r"compare: batch\[.\] has the shape .* and holds nothing"):
+    with pytest.raises(
+        BatchError, match=r"compare: batch\[.\] has the shape .* and holds nothing"
+    ):
         proof(made(Plain), made(Plain, "chainer"), given=given)
 
 
@@ -388,11 +416,17 @@ def test_a_network_without_parameters_is_proved_by_its_outputs(backend):
         def forward(self, x):
             return self.nn.tanh(x)
 
-    assert proof(made(Bare), made(Bare, backend), loss=squares, given=batch()[:1]).proved
+    assert proof(
+        made(Bare), made(Bare, backend), loss=squares, given=batch()[:1]
+    ).proved
 
 
 def test_a_loss_that_calls_no_network_proves_nothing():
-    found = proof(made(Plain), made(Plain, "chainer"), loss=lambda network, x, y: network.nn.sum(x))
+    found = proof(
+        made(Plain),
+        made(Plain, "chainer"),
+        loss=lambda network, x, y: network.nn.sum(x),
+    )
     assert not found.proved
 
 
@@ -411,14 +445,20 @@ def test_options_that_make_no_sense_are_refused(options):
 
 
 def test_what_is_no_network_is_refused():
-    with pytest.raises(UnknownName, match="object is a network of no available backend"):
+    with pytest.raises(
+        UnknownName, match="object is a network of no available backend"
+    ):
         proof(object(), made(Plain))
 
 
 def test_structure_alone_proves_nothing_of_the_numbers():
     """Level L1 is always looked at: a proof without it would be none."""
     found = proof(
-        made(Plain), made(Cut, "chainer"), loss=squares, given=batch()[:1], levels=("L0",)
+        made(Plain),
+        made(Cut, "chainer"),
+        loss=squares,
+        given=batch()[:1],
+        levels=("L0",),
     )
     assert found.diverges
 
@@ -427,7 +467,9 @@ def test_each_level_is_announced_when_it_is_begun():
     """In the order of the ladder; what is not looked at is not begun."""
     begun = []
     nets = [
-        zoo.build("mlp", backend="torch", in_features=3, out_features=2, dtype="float64")
+        zoo.build(
+            "mlp", backend="torch", in_features=3, out_features=2, dtype="float64"
+        )
         for _ in range(2)
     ]
     batch = (np.random.default_rng(0).normal(size=(5, 3)), np.array([0, 1, 1, 0, 1]))

@@ -72,7 +72,9 @@ def test_a_layout_in_which_the_loss_agrees_by_chance_is_none():
 def test_a_layout_in_which_all_activations_agree_is_found():
     batch = (drawn(SIDE, SIDE, SIDE, SIDE), np.arange(SIDE))
     sides = [Subject(backends.wrap(one)) for one in (Deep(), Deep(turned=True))]
-    assert fit(*sides, batch, evaluate(sides[0], batch)).layout.inputs == {4: (1, 0, 2, 3)}
+    assert fit(*sides, batch, evaluate(sides[0], batch)).layout.inputs == {
+        4: (1, 0, 2, 3)
+    }
 
 
 def test_activations_of_nearly_the_same_name_keep_their_own():
@@ -85,6 +87,8 @@ def test_activations_of_nearly_the_same_name_keep_their_own():
         def forward(self, x):
             return self.act2(self.fc(self.act(x)) + x)
 
-    sides = [Subject(backends.wrap(Two(act))) for act in (torch.nn.ReLU(), torch.nn.GELU())]
+    sides = [
+        Subject(backends.wrap(Two(act))) for act in (torch.nn.ReLU(), torch.nn.GELU())
+    ]
     match = bring_together(sides, (drawn(5, SIDE), np.arange(5) % SIDE), {}).match
     assert {"act": "act", "act2": "act2"}.items() <= match.blocks.items()

@@ -40,7 +40,9 @@ def column(array):
     return array.reshape(1, -1, 1, 1)
 
 
-def bn(w, x, eps=1e-5, batch=True, ddof=0, outside=False, axes=(0, 2, 3), constant=False):
+def bn(
+    w, x, eps=1e-5, batch=True, ddof=0, outside=False, axes=(0, 2, 3), constant=False
+):
     mean, count = x.mean(axes, keepdims=True), np.prod([x.shape[a] for a in axes])
     var = ((x - mean) ** 2).sum(axes, keepdims=True) / (count - ddof)
     if constant:
@@ -63,7 +65,12 @@ def moved(w, x, momentum=0.1, ddof=1, times=1):
     ("training", "candidate", "buffers", "words"),
     [
         (True, partial(bn, eps=3.7e-4), moved, ["eps=0.00037 instead of 1e-05"]),
-        (True, bn, partial(moved, momentum=0.9), ["momentum=0.9 instead of 0.1", "swapped"]),
+        (
+            True,
+            bn,
+            partial(moved, momentum=0.9),
+            ["momentum=0.9 instead of 0.1", "swapped"],
+        ),
         (True, bn, partial(moved, ddof=0), ["running variance biased"]),
         (True, bn, partial(moved, times=2), ["updated twice"]),
         (True, bn, None, ["never updated"]),
@@ -77,16 +84,36 @@ def moved(w, x, momentum=0.1, ddof=1, times=1):
         ),
         (True, partial(bn, outside=True), moved, ["eps outside of the root"]),
         (True, partial(bn, axes=(2, 3)), moved, ["instance norm"]),
-        (True, partial(bn, constant=True), moved, ["no gradient through the batch statistics"]),
+        (
+            True,
+            partial(bn, constant=True),
+            moved,
+            ["no gradient through the batch statistics"],
+        ),
         (
             True,
             partial(bn, eps=1e-3),
             partial(moved, momentum=0.01),
             ["eps=0.001", "momentum=0.01"],
         ),
-        (True, lambda w, x: bn({**w, "weight": w["weight"] + 1}, x), moved, ["weight plus 1"]),
-        (True, lambda w, x: bn({**w, "bias": w["bias"] * 0}, x), moved, ["bias missing"]),
-        (True, lambda w, x: bn(w, x) * 0.3, moved, ["scale of output 0.3 instead of 1"]),
+        (
+            True,
+            lambda w, x: bn({**w, "weight": w["weight"] + 1}, x),
+            moved,
+            ["weight plus 1"],
+        ),
+        (
+            True,
+            lambda w, x: bn({**w, "bias": w["bias"] * 0}, x),
+            moved,
+            ["bias missing"],
+        ),
+        (
+            True,
+            lambda w, x: bn(w, x) * 0.3,
+            moved,
+            ["scale of output 0.3 instead of 1"],
+        ),
         (
             True,
             lambda w, x: bn(w, x[:, ::-1]),
@@ -138,7 +165,11 @@ def norm(w, x, axes, shape, eps=1e-5, ddof=0, centred=True, outside=False):
     count = np.prod([x.shape[a] for a in axes])
     var = ((x - mean) ** 2).sum(axes, keepdims=True) / (count - ddof)
     y = (x - mean) / (np.sqrt(var) + eps if outside else np.sqrt(var + eps))
-    return y * w["weight"].reshape(shape) + w["bias"].reshape(shape) if "weight" in w else y
+    return (
+        y * w["weight"].reshape(shape) + w["bias"].reshape(shape)
+        if "weight" in w
+        else y
+    )
 
 
 def grouped(w, x, groups, **how):
@@ -166,7 +197,12 @@ LAYER = partial(norm, axes=(2,), shape=(4,))
 )
 def test_layer_norm(how, words):
     settings = {"normalized_shape": 4}
-    known(explained("LayerNorm", settings, (TOKENS,), partial(LAYER, **how), state=AFFINE), words)
+    known(
+        explained(
+            "LayerNorm", settings, (TOKENS,), partial(LAYER, **how), state=AFFINE
+        ),
+        words,
+    )
 
 
 @pytest.mark.parametrize("groups", [4, 1])
@@ -182,7 +218,10 @@ def test_instance_norm():
     def by_batch(w, x):
         return norm({}, x, (0, 2, 3), None)
 
-    known(explained("InstanceNorm2d", {"num_features": 4}, (IMAGES,), by_batch), "batch statistics")
+    known(
+        explained("InstanceNorm2d", {"num_features": 4}, (IMAGES,), by_batch),
+        "batch statistics",
+    )
 
 
 # Convolution
@@ -197,7 +236,10 @@ def windows(x, kernel, stride, dilation=(1, 1)):
     out = np.empty((*x.shape[:2], oh, ow, kh, kw), x.dtype)
     for i, j in product(range(kh), range(kw)):
         out[..., i, j] = x[
-            :, :, i * dh : i * dh + sh * (oh - 1) + 1 : sh, j * dw : j * dw + sw * (ow - 1) + 1 : sw
+            :,
+            :,
+            i * dh : i * dh + sh * (oh - 1) + 1 : sh,
+            j * dw : j * dw + sw * (ow - 1) + 1 : sw,
         ]
     return out
 
@@ -208,7 +250,9 @@ def convolved(x, weight, pads, stride=1, dilation=1, groups=1, mode="constant"):
     each, out = x.shape[1] // groups, weight.shape[0] // groups
     parts = [
         np.einsum(
-            "nchwij,ocij->nohw", seen[:, g * each : (g + 1) * each], weight[g * out : (g + 1) * out]
+            "nchwij,ocij->nohw",
+            seen[:, g * each : (g + 1) * each],
+            weight[g * out : (g + 1) * out],
         )
         for g in range(groups)
     ]
@@ -216,7 +260,9 @@ def convolved(x, weight, pads, stride=1, dilation=1, groups=1, mode="constant"):
 
 
 def conv(w, x, pads=((1, 1), (1, 1)), change=lambda weight: weight, **how):
-    return convolved(x, change(w["weight"]), pads, **how) + w["bias"].reshape(1, -1, 1, 1)
+    return convolved(x, change(w["weight"]), pads, **how) + w["bias"].reshape(
+        1, -1, 1, 1
+    )
 
 
 SMALL = numbers(2, 3, 6, 6, seed=3)
@@ -226,7 +272,11 @@ CONV = {"in_channels": 3, "out_channels": 3, "kernel_size": 3, "padding": 1}
 @pytest.mark.parametrize(
     ("settings", "candidate", "words"),
     [
-        (CONV | {"stride": 2}, partial(conv, pads=((0, 1), (0, 1)), stride=2), ["asymmetric SAME"]),
+        (
+            CONV | {"stride": 2},
+            partial(conv, pads=((0, 1), (0, 1)), stride=2),
+            ["asymmetric SAME"],
+        ),
         (CONV, partial(conv, change=lambda w: w[:, :, ::-1, ::-1]), ["kernel flipped"]),
         (
             CONV,
@@ -234,14 +284,34 @@ CONV = {"in_channels": 3, "out_channels": 3, "kernel_size": 3, "padding": 1}
             ["axes permuted to (1, 0, 2, 3)"],
         ),
         (CONV, partial(conv, mode="reflect"), ["reflect padding"]),
-        (CONV, partial(conv, pads=((2, 2), (2, 2)), dilation=2), ["dilation=2 instead of 1"]),
+        (
+            CONV,
+            partial(conv, pads=((2, 2), (2, 2)), dilation=2),
+            ["dilation=2 instead of 1"],
+        ),
         (CONV, partial(conv, pads=((2, 0), (2, 0))), ["windows shifted"]),
         (CONV, partial(conv, stride=2), ["stride=2 instead of 1"]),
-        (CONV, lambda w, x: conv(w, x) - w["bias"].reshape(1, -1, 1, 1), ["bias missing"]),
-        (CONV, lambda w, x: conv(w, x) + w["bias"].reshape(1, -1, 1, 1), ["bias added twice"]),
+        (
+            CONV,
+            lambda w, x: conv(w, x) - w["bias"].reshape(1, -1, 1, 1),
+            ["bias missing"],
+        ),
+        (
+            CONV,
+            lambda w, x: conv(w, x) + w["bias"].reshape(1, -1, 1, 1),
+            ["bias added twice"],
+        ),
         (CONV, lambda w, x: conv(w, x[:, ::-1]), ["RGB and BGR"]),
-        (CONV, lambda w, x: conv(w, x / 255.0), ["scale of input (or weight) 0.0039", "1/255"]),
-        (CONV, lambda w, x: conv(w, x) * (conv(w, x) > 0), ["output goes through relu"]),
+        (
+            CONV,
+            lambda w, x: conv(w, x / 255.0),
+            ["scale of input (or weight) 0.0039", "1/255"],
+        ),
+        (
+            CONV,
+            lambda w, x: conv(w, x) * (conv(w, x) > 0),
+            ["output goes through relu"],
+        ),
         (CONV, lambda w, x: conv(w, x)[:, [1, 2, 0]], ["in the order [1, 2, 0]"]),
         (CONV, lambda w, x: conv(w, x) + x, ["input added to the output, times 1"]),
     ],
@@ -256,12 +326,17 @@ def transposed(x, weight, stride, padding, extra, flip=False):
     weight = weight[:, :, ::-1, ::-1] if flip else weight
     k = weight.shape[2]
     full = np.zeros(
-        (n, weight.shape[1], (h - 1) * stride + k + extra, (w - 1) * stride + k + extra),
+        (
+            n,
+            weight.shape[1],
+            (h - 1) * stride + k + extra,
+            (w - 1) * stride + k + extra,
+        ),
         np.result_type(x, weight),
     )
     for i, j in product(range(h), range(w)):
-        full[:, :, i * stride : i * stride + k, j * stride : j * stride + k] += np.einsum(
-            "nc,coij->noij", x[:, :, i, j], weight
+        full[:, :, i * stride : i * stride + k, j * stride : j * stride + k] += (
+            np.einsum("nc,coij->noij", x[:, :, i, j], weight)
         )
     return full
 
@@ -284,7 +359,10 @@ def test_transposed_convolution():
         return y + w["bias"].reshape(1, -1, 1, 1)
 
     assert explained("ConvTranspose2d", settings, (x,), cut) is None
-    known(explained("ConvTranspose2d", settings, (x,), partial(cut, flip=True)), "not flipped")
+    known(
+        explained("ConvTranspose2d", settings, (x,), partial(cut, flip=True)),
+        "not flipped",
+    )
 
 
 # Pooling and resizing
@@ -335,7 +413,9 @@ def test_adaptive_pooling(reduce, words):
     def pooled(w, x):
         return reduce(x, axis=(2, 3), keepdims=True)
 
-    known(explained("AdaptiveAvgPool2d", {"output_size": 1}, (NEGATIVE,), pooled), words)
+    known(
+        explained("AdaptiveAvgPool2d", {"output_size": 1}, (NEGATIVE,), pooled), words
+    )
 
 
 def resized(w, x, out, position, nearest=False, antialias=1.0):
@@ -382,8 +462,13 @@ def test_resizing(settings, words):
 
 
 def test_resizing_with_antialiasing():
-    other = partial(resized, position=POSITIONS["align_corners=False"], out=3, antialias=5 / 3)
-    known(explained("Upsample", {"size": 3, "mode": "linear"}, (FIVE,), other), "antialias")
+    other = partial(
+        resized, position=POSITIONS["align_corners=False"], out=3, antialias=5 / 3
+    )
+    known(
+        explained("Upsample", {"size": 3, "mode": "linear"}, (FIVE,), other),
+        "antialias",
+    )
 
 
 # Activations
@@ -416,15 +501,27 @@ FLAT = numbers(4, 5, seed=8) * 5
         ("GELU", gelu_tanh, "gelu (tanh approximation) instead of gelu"),
         ("GELU", lambda x: x * sigmoid(1.702 * x), "1.702"),
         ("GELU", lambda x: x * (x.real > 0), "relu instead of gelu"),
-        ("LeakyReLU", lambda x: np.where(x.real > 0, x, 0.137 * x), "negative_slope=0.137"),
+        (
+            "LeakyReLU",
+            lambda x: np.where(x.real > 0, x, 0.137 * x),
+            "negative_slope=0.137",
+        ),
         ("ELU", lambda x: np.where(x.real > 0, x, 0.7 * (np.exp(x) - 1)), "alpha=0.7"),
         ("SiLU", lambda x: x * sigmoid(1.3 * x), "beta=1.3"),
         ("Hardsigmoid", lambda x: clipped(0.2 * x + 0.5, 0, 1), "0.2"),
-        ("Hardswish", lambda x: x * clipped(0.15 * x + 0.5, 0, 1), "slope=0.15 instead of 0.1666"),
+        (
+            "Hardswish",
+            lambda x: x * clipped(0.15 * x + 0.5, 0, 1),
+            "slope=0.15 instead of 0.1666",
+        ),
         ("ReLU", lambda x: x, "identity"),
         ("Tanh", sigmoid, "sigmoid instead of tanh"),
         ("SiLU", lambda x: x * np.tanh(np.log(1 + np.exp(x))), "mish"),
-        ("leaky_relu", lambda x: np.where(x.real > 0, x, 0.2 * x), "negative_slope=0.2 instead of"),
+        (
+            "leaky_relu",
+            lambda x: np.where(x.real > 0, x, 0.2 * x),
+            "negative_slope=0.2 instead of",
+        ),
         ("Softmax", lambda x: softmax(x, 0), "over axis 0 instead of 1"),
         ("Softmax", lambda x: softmax(x / 1.7, 1), "temperature=1.7"),
         ("Softmax", lambda x: np.log(softmax(x, 1)), "log_softmax instead of softmax"),
@@ -469,7 +566,12 @@ IMAGE, THREE = numbers(2, 3, 2, 2), numbers(2, 3, 5)
             "order of concatenation [2, 0, 1]",
         ),
         ("flatten", (IMAGE,), lambda x: x.transpose(0, 2, 3, 1).reshape(2, -1), "NHWC"),
-        ("flatten", (IMAGE,), lambda x: x.transpose(0, 1, 3, 2).reshape(2, -1), "(1, 3, 2)"),
+        (
+            "flatten",
+            (IMAGE,),
+            lambda x: x.transpose(0, 1, 3, 2).reshape(2, -1),
+            "(1, 3, 2)",
+        ),
         ("mean", (THREE, (1,)), lambda x: x.sum(1), "sum instead of mean"),
         (
             "mean",
@@ -489,7 +591,12 @@ IMAGE, THREE = numbers(2, 3, 2, 2), numbers(2, 3, 5)
             lambda x: np.pad(x, ((0, 0), (0, 0), (1, 2)), mode="edge"),
             "padding mode replicate",
         ),
-        ("permute", (numbers(3, 3, 3), (0, 2, 1)), lambda x: x.transpose(2, 0, 1), "(2, 0, 1)"),
+        (
+            "permute",
+            (numbers(3, 3, 3), (0, 2, 1)),
+            lambda x: x.transpose(2, 0, 1),
+            "(2, 0, 1)",
+        ),
     ],
 )
 def test_shapes(kind, args, function, words):
@@ -507,30 +614,44 @@ def test_linear():
 
     settings = {"in_features": 4, "out_features": 4}
     known(
-        explained("Linear", settings, (FLAT[:, :4],), partial(made, change=np.transpose)),
+        explained(
+            "Linear", settings, (FLAT[:, :4],), partial(made, change=np.transpose)
+        ),
         "transposed",
     )
-    known(explained("Linear", settings, (FLAT[:, :4],), partial(made, bias=0.0)), "bias missing")
     known(
-        explained("Linear", settings, (FLAT[:, :4],), partial(made, bias=2.0)), "bias added twice"
+        explained("Linear", settings, (FLAT[:, :4],), partial(made, bias=0.0)),
+        "bias missing",
+    )
+    known(
+        explained("Linear", settings, (FLAT[:, :4],), partial(made, bias=2.0)),
+        "bias added twice",
     )
     known(
         explained("Linear", settings, (FLAT[:, :4],), lambda w, x: np.tanh(made(w, x))),
         "output goes through tanh",
     )
-    known(explained("Linear", settings, (FLAT[:, :4],), lambda w, x: x + 0.0), "does nothing")
+    known(
+        explained("Linear", settings, (FLAT[:, :4],), lambda w, x: x + 0.0),
+        "does nothing",
+    )
 
 
 INDEX = np.array([[1, 0, 3], [0, 4, 1]])
 
 
 def test_embedding():
-    settings, weight = {"num_embeddings": 5, "embedding_dim": 3, "padding_idx": 0}, numbers(5, 3)
+    settings, weight = (
+        {"num_embeddings": 5, "embedding_dim": 3, "padding_idx": 0},
+        numbers(5, 3),
+    )
 
     def rows(w, index, scale=1.0, padding=None):
         found = w["weight"][index] * scale
         return (
-            found if padding is None else np.where((index == padding)[..., None], found.real, found)
+            found
+            if padding is None
+            else np.where((index == padding)[..., None], found.real, found)
         )
 
     state = {"weight": weight}
@@ -596,7 +717,10 @@ def test_a_random_perturbation_has_no_cause(size):
     )
     noise = size * numbers(*IMAGES.shape, seed=7)
     found = explain(
-        replace(right, candidate=replace(right.candidate, outputs=right.candidate.outputs + noise)),
+        replace(
+            right,
+            candidate=replace(right.candidate, outputs=right.candidate.outputs + noise),
+        ),
         backends.get("torch"),
     )
     assert found is None or not found.known
@@ -604,11 +728,24 @@ def test_a_random_perturbation_has_no_cause(size):
 
 def test_right_ones_have_nothing_to_explain():
     assert (
-        explained("BatchNorm2d", {"num_features": 4}, (IMAGES,), bn, True, BN_STATE, buffers=moved)
+        explained(
+            "BatchNorm2d",
+            {"num_features": 4},
+            (IMAGES,),
+            bn,
+            True,
+            BN_STATE,
+            buffers=moved,
+        )
         is None
     )
     assert explained("Conv2d", CONV, (SMALL,), conv) is None
-    assert explained("MaxPool2d", POOL, (NEGATIVE,), partial(pooled, pads=((1, 1), (1, 1)))) is None
+    assert (
+        explained(
+            "MaxPool2d", POOL, (NEGATIVE,), partial(pooled, pads=((1, 1), (1, 1)))
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -674,7 +811,9 @@ def test_losses_of_the_vocabulary():
         p = softmax(z, 1)
         return -sum(np.log(p[i, label]) for i, label in enumerate(t))
 
-    known(explained("cross_entropy", {}, (logits, labels), summed), "sum instead of mean")
+    known(
+        explained("cross_entropy", {}, (logits, labels), summed), "sum instead of mean"
+    )
 
 
 # Blocks of classes of their own
@@ -684,7 +823,10 @@ def test_losses_of_the_vocabulary():
 def of_own_class(right, wrong, state):
     """A block that no table knows by its name, forward alone."""
     parameters = dict.fromkeys(state)
-    sides = (Observed(right, parameters=parameters), Observed(wrong, parameters=parameters))
+    sides = (
+        Observed(right, parameters=parameters),
+        Observed(wrong, parameters=parameters),
+    )
     block = FailingBlock("norm", "Own", {}, state, (TOKENS,), {}, None, True, *sides)
     return explain(block, backends.get("torch"))
 
@@ -724,7 +866,9 @@ def test_a_norm_over_channels_is_known_by_what_it_gives(how, words):
         for one in ({"eps": 1e-6}, how)
     ]
     sides = [replace(side, parameters=dict.fromkeys(learned)) for side in sides]
-    block = FailingBlock("norm", "own LayerNorm2d", {}, learned, (IMAGES,), {}, None, True, *sides)
+    block = FailingBlock(
+        "norm", "own LayerNorm2d", {}, learned, (IMAGES,), {}, None, True, *sides
+    )
     known(explain(block, backends.get("torch")), words)
 
 
@@ -742,5 +886,7 @@ def test_a_far_guess_is_not_printed_as_a_near_one():
         y = x @ w["weight"].T + w["bias"]
         return np.sqrt(y * y + 0.3) - 0.1 * y * y
 
-    found = explained("Linear", {"in_features": 4, "out_features": 4}, (FLAT[:, :4],), made)
+    found = explained(
+        "Linear", {"in_features": 4, "out_features": 4}, (FLAT[:, :4],), made
+    )
     assert found is None or "nearest" not in str(found)

@@ -31,14 +31,18 @@ def both(loss, x):
     )
 
 
-def entropy(z, labels=LABELS, weight=WEIGHT, divisor="weights", smoothing=0.0, p=probabilities):
+def entropy(
+    z, labels=LABELS, weight=WEIGHT, divisor="weights", smoothing=0.0, p=probabilities
+):
     """Label by label, as it is written in the book."""
     total, weights, count = 0.0, 0.0, 0
     for row, label in zip(p(z), labels, strict=True):
         if label < 0:
             continue
         total = total - (1 - smoothing) * weight[label] * np.log(row[label])
-        total = total - smoothing / 4 * sum(weight[c] * np.log(row[c]) for c in range(4))
+        total = total - smoothing / 4 * sum(
+            weight[c] * np.log(row[c]) for c in range(4)
+        )
         weights, count = weights + weight[label], count + 1
     return (
         total
@@ -52,10 +56,15 @@ def entropy(z, labels=LABELS, weight=WEIGHT, divisor="weights", smoothing=0.0, p
     )
 
 
-def explain_loss(prediction, target, reference, candidate, settings=None, kind="cross_entropy"):
+def explain_loss(
+    prediction, target, reference, candidate, settings=None, kind="cross_entropy"
+):
     """The cause of a loss of one term, by its value and gradient on both sides."""
     given = bound(kind, settings or {}, {}, (prediction, target), {})
-    mine, its = ({"value": np.array(value), "z": slope} for value, slope in (reference, candidate))
+    mine, its = (
+        {"value": np.array(value), "z": slope}
+        for value, slope in (reference, candidate)
+    )
     run = partial(executed, {"": prediction}, {Tap(function=kind): given})
     return losses.explain(losses.Loss(run, {Tap(function=kind): given}, mine, its))
 
@@ -65,7 +74,10 @@ def executed(parts, calls, at, formula):
     leaves = {name: torch.tensor(x, requires_grad=True) for name, x in parts.items()}
     total = 0.0
     for (tap, given), x in zip(calls.items(), leaves.values()):
-        native = {n: torch.tensor(v) if isinstance(v, np.ndarray) else v for n, v in given.items()}
+        native = {
+            n: torch.tensor(v) if isinstance(v, np.ndarray) else v
+            for n, v in given.items()
+        }
         native |= {next(iter(given)): x}
         own = formula if tap == at else losses.formula_of(tap.function)
         total = total + own(TORCH.nn, native)
@@ -98,8 +110,14 @@ def explained(loss, **settings):
             lambda z: entropy(z, labels=np.where(LABELS < 0, LABELS, (LABELS + 1) % 4)),
             ["labels off by one (+1)"],
         ),
-        (lambda z: entropy(z, p=lambda z: probabilities(probabilities(z))), ["softmax twice"]),
-        (lambda z: entropy(z, p=lambda z: 1 / (1 + np.exp(-z))), ["sigmoid instead of softmax"]),
+        (
+            lambda z: entropy(z, p=lambda z: probabilities(probabilities(z))),
+            ["softmax twice"],
+        ),
+        (
+            lambda z: entropy(z, p=lambda z: 1 / (1 + np.exp(-z))),
+            ["sigmoid instead of softmax"],
+        ),
         (lambda z: 3.3 * entropy(z), ["loss times 3.3"]),
         (lambda z: entropy(z) + 0.5, ["loss plus 0.5", "does not depend"]),
     ],
@@ -119,8 +137,12 @@ def test_a_loss_over_the_number_of_labels():
         return entropy(z, flat)
 
     settings = {"weight": WEIGHT}
-    found = explain_loss(z, labels, both(mean, z), both(lambda z: mean(z) / 6, z), settings)
-    assert found is not None and found.known and "the number of labels" in found.cause, str(found)
+    found = explain_loss(
+        z, labels, both(mean, z), both(lambda z: mean(z) / 6, z), settings
+    )
+    assert (
+        found is not None and found.known and "the number of labels" in found.cause
+    ), str(found)
 
 
 def test_label_smoothing_that_is_missing():
@@ -131,9 +153,13 @@ def test_label_smoothing_that_is_missing():
 def test_the_reference_is_that_of_the_vocabulary():
     nn, array = TORCH.nn, TORCH.array
     value = float(
-        nn.cross_entropy(array(LOGITS), array(LABELS), array(WEIGHT), label_smoothing=0.2)
+        nn.cross_entropy(
+            array(LOGITS), array(LABELS), array(WEIGHT), label_smoothing=0.2
+        )
     )
-    assert value == pytest.approx(both(lambda z: entropy(z, smoothing=0.2), LOGITS)[0], rel=1e-12)
+    assert value == pytest.approx(
+        both(lambda z: entropy(z, smoothing=0.2), LOGITS)[0], rel=1e-12
+    )
 
 
 PREDICTION, TRUTH = numbers(5, 3, seed=1), numbers(5, 3, seed=2)
@@ -151,7 +177,9 @@ PREDICTION, TRUTH = numbers(5, 3, seed=1), numbers(5, 3, seed=2)
             ["absolute error instead of squared error"],
         ),
         (
-            lambda d: np.where(np.abs(d) < 0.7, 0.5 * d**2, 0.7 * (np.abs(d) - 0.35)).mean(),
+            lambda d: np.where(
+                np.abs(d) < 0.7, 0.5 * d**2, 0.7 * (np.abs(d) - 0.35)
+            ).mean(),
             lambda d: np.clip(d, -0.7, 0.7) / 15,
             ["Huber loss with delta = 0.7"],
         ),
@@ -165,7 +193,11 @@ PREDICTION, TRUTH = numbers(5, 3, seed=1), numbers(5, 3, seed=2)
             lambda d: 4 * d / 15,
             ["gradient of the loss times 2", "value as it should be"],
         ),
-        (lambda d: (d**2).mean(), lambda d: 0 * d, ["loss without a gradient (detached)"]),
+        (
+            lambda d: (d**2).mean(),
+            lambda d: 0 * d,
+            ["loss without a gradient (detached)"],
+        ),
     ],
 )
 def test_regression(loss, gradient, words):
@@ -221,7 +253,10 @@ def focal(z, alpha=0.25, gamma=2.0):
 
 @pytest.mark.parametrize(
     ("how", "words"),
-    [({"gamma": 1.3}, "gamma=1.3 instead of 2"), ({"alpha": 0.61}, "alpha=0.61 instead of 0.25")],
+    [
+        ({"gamma": 1.3}, "gamma=1.3 instead of 2"),
+        ({"alpha": 0.61}, "alpha=0.61 instead of 0.25"),
+    ],
 )
 def test_focal(how, words):
     sides = both(focal, PREDICTION), both(lambda z: focal(z, **how), PREDICTION)
@@ -239,7 +274,9 @@ def test_a_factor_that_nobody_would_write_is_no_cause():
 
 TWO = {
     Tap(function="mse_loss"): bound("mse_loss", {}, {}, (PREDICTION, TRUTH), {}),
-    Tap(function="bce_with_logits"): bound("bce_with_logits", {}, {}, (LOGITS[:5, :3], BINARY), {}),
+    Tap(function="bce_with_logits"): bound(
+        "bce_with_logits", {}, {}, (LOGITS[:5, :3], BINARY), {}
+    ),
 }
 
 
@@ -265,7 +302,11 @@ def usual_flags(z):
     ("squares", "flags", "words"),
     [
         (usual_squares, lambda z: binary(z).sum(), ["bce_with_logits", "sum instead"]),
-        (lambda x: np.sqrt(usual_squares(x)), usual_flags, ["mse_loss: root of the mean"]),
+        (
+            lambda x: np.sqrt(usual_squares(x)),
+            usual_flags,
+            ["mse_loss: root of the mean"],
+        ),
         (usual_squares, lambda z: 0.0 * z.sum(), ["bce_with_logits", "left out"]),
         (lambda x: 0.37 * usual_squares(x), usual_flags, ["mse_loss", "times=0.37"]),
     ],

@@ -47,7 +47,9 @@ def trace_of(reference, candidate=None, backend="torch", **changes):
         with_optimizers(get(backend), x=candidate or reference),
     )
     forced = stepping.Forced.of(subjects[0].network, 12, 0)
-    sides = [stepping._Side(subject.network, subject.optimizers["x"]) for subject in subjects]
+    sides = [
+        stepping._Side(subject.network, subject.optimizers["x"]) for subject in subjects
+    ]
     return replace(stepping._Run("x", forced, sides, free=False).trace(), **changes)
 
 
@@ -71,7 +73,9 @@ def by_the_rule(rule, trace):
             if trace.present[t, start]:
                 count += 1
                 p, now = trace.parameters[t, part], rule.with_lr(rate)
-                new, state = now.update(p, trace.gradients[t, part], state, now.scalars(count), np)
+                new, state = now.update(
+                    p, trace.gradients[t, part], state, now.scalars(count), np
+                )
                 updates[t, part] = new - p
     return updates
 
@@ -108,9 +112,23 @@ PORTS = {
         "Nesterov in the form of Chainer's NesterovAG",
     ),
     "adam": ("chainer", "adam", {}, "Adam", {"alpha": 0.01}, "epsilon unscaled"),
-    "amsgrad": ("chainer", "amsgrad", {}, "AMSGrad", {"alpha": 0.01}, "epsilon unscaled"),
+    "amsgrad": (
+        "chainer",
+        "amsgrad",
+        {},
+        "AMSGrad",
+        {"alpha": 0.01},
+        "epsilon unscaled",
+    ),
     "adadelta": ("chainer", "adadelta", {}, "AdaDelta", {}, "rho=0.95 instead of 0.9"),
-    "adagrad": ("chainer", "adagrad", {}, "AdaGrad", {"lr": 0.01}, "eps=1e-08 instead of 1e-10"),
+    "adagrad": (
+        "chainer",
+        "adagrad",
+        {},
+        "AdaGrad",
+        {"lr": 0.01},
+        "eps=1e-08 instead of 1e-10",
+    ),
     "rmsprop": (
         "chainer",
         "rmsprop",
@@ -302,14 +320,18 @@ def test_what_nothing_explains_is_said_to_be_unknown():
         random = np.random.default_rng(0)
         optimizer = following("sgd", lr=0.1)(network)
         optimizer.pre_update_hooks.append(
-            lambda _, g: {n: x if x is None else x * random.uniform(0.5, 2) for n, x in g.items()}
+            lambda _, g: {
+                n: x if x is None else x * random.uniform(0.5, 2) for n, x in g.items()
+            }
         )
         return optimizer
 
     found = explained(following("sgd", lr=0.1), drawn)
     assert not found.known
     assert str(found).startswith("Cause unknown: ")
-    assert all(word in found.cause for word in ("at step", "gradient", "update", "instead of"))
+    assert all(
+        word in found.cause for word in ("at step", "gradient", "update", "instead of")
+    )
 
 
 def test_equal_updates_need_no_explanation():
@@ -373,8 +395,12 @@ def test_rates_that_no_schedule_gives_stand_side_by_side():
 def test_a_mean_in_the_place_of_a_velocity_is_named_beside_the_rate_that_it_comes_to():
     reference = of_torch(torch.optim.SGD, lr=0.1, momentum=0.9)
     chain = of_optax(
-        lambda learning_rate: optax.chain(optax.ema(0.9, debias=False), optax.sgd(learning_rate)),
+        lambda learning_rate: optax.chain(
+            optax.ema(0.9, debias=False), optax.sgd(learning_rate)
+        ),
         learning_rate=0.1,
     )
     found = explained(reference, chain, "jax")
-    assert found.known and "dampening" in found.cause and "times 0.1" in found.cause, str(found)
+    assert found.known and "dampening" in found.cause and "times 0.1" in found.cause, (
+        str(found)
+    )

@@ -33,9 +33,13 @@ def lstm(
 ):
     x = x[::-1] if reverse else x
     h = c = np.full((x.shape[1], H), start)
-    wi, wh = split(w, f"weight_ih_l0{suffix}", order), split(w, f"weight_hh_l0{suffix}", order)
+    wi, wh = (
+        split(w, f"weight_ih_l0{suffix}", order),
+        split(w, f"weight_hh_l0{suffix}", order),
+    )
     bias = {
-        gate: sum(split(w, f"bias_{b}_l0{suffix}", order)[gate] for b in biases) for gate in order
+        gate: sum(split(w, f"bias_{b}_l0{suffix}", order)[gate] for b in biases)
+        for gate in order
     }
     ys = []
     for step in x:
@@ -50,12 +54,15 @@ def lstm(
 def gru(w, x, order="rzn", before=False, flipped=False):
     h = np.zeros((x.shape[1], H))
     wi, wh, bi, bh = (
-        split(w, f"{name}_l0", order) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        split(w, f"{name}_l0", order)
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     )
     ys = []
     for step in x:
         r, z = (sigmoid(step @ wi[k].T + bi[k] + h @ wh[k].T + bh[k]) for k in "rz")
-        hidden = (r * h) @ wh["n"].T + bh["n"] if before else r * (h @ wh["n"].T + bh["n"])
+        hidden = (
+            (r * h) @ wh["n"].T + bh["n"] if before else r * (h @ wh["n"].T + bh["n"])
+        )
         n = np.tanh(step @ wi["n"].T + bi["n"] + hidden)
         h = z * n + (1 - z) * h if flipped else (1 - z) * n + z * h
         ys.append(h)
@@ -68,7 +75,11 @@ RNN = {"input_size": 2, "hidden_size": H}
 @pytest.mark.parametrize(
     ("kind", "candidate", "words"),
     [
-        ("LSTM", partial(lstm, order="ifog"), ["gate order i, f, o, g instead of i, f, g, o"]),
+        (
+            "LSTM",
+            partial(lstm, order="ifog"),
+            ["gate order i, f, o, g instead of i, f, g, o"],
+        ),
         ("LSTM", partial(lstm, order="gifo"), ["gate order g, i, f, o instead"]),
         ("LSTM", partial(lstm, order="ofgi"), ["gate order o, f, g, i instead"]),
         ("LSTM", partial(lstm, forget=1.0), ["forget bias plus 1"]),
@@ -98,7 +109,10 @@ def test_two_directions_are_known():
 
 def test_an_unknown_recurrence():
     found = explained(
-        "GRU", RNN, (SERIES,), lambda w, x: tuple(y + 1e-4 * np.cos(100 * y) for y in gru(w, x))
+        "GRU",
+        RNN,
+        (SERIES,),
+        lambda w, x: tuple(y + 1e-4 * np.cos(100 * y) for y in gru(w, x)),
     )
     assert found is None or not found.known
 
@@ -125,7 +139,9 @@ def attention(
 ):
     weights, biases = np.split(w["in_proj_weight"], 3), np.split(w["in_proj_bias"], 3)
     heads = [
-        (x @ weights[i].T + biases[i]).reshape(*x.shape[:2], HEADS, -1).transpose(0, 2, 1, 3)
+        (x @ weights[i].T + biases[i])
+        .reshape(*x.shape[:2], HEADS, -1)
+        .transpose(0, 2, 1, 3)
         for i, x in zip(order, (q, k, v), strict=True)
     ]
     scores = heads[0] @ heads[1].transpose(0, 1, 3, 2) * scale
@@ -133,7 +149,9 @@ def attention(
     share = softmax(scores - scores.real.max(axis, keepdims=True), axis)
     y = share @ heads[2]
     y = (y.transpose(0, 2, 1, 3) if merge == "right" else y).reshape(q.shape)
-    return y @ w["out_proj.weight"].T + w["out_proj.bias"] if projected else y, share.mean(1)
+    return y @ w["out_proj.weight"].T + w[
+        "out_proj.bias"
+    ] if projected else y, share.mean(1)
 
 
 MHA = {"embed_dim": WIDTH, "num_heads": HEADS, "batch_first": True}
@@ -154,14 +172,18 @@ MHA = {"embed_dim": WIDTH, "num_heads": HEADS, "batch_first": True}
 def test_attention(how, words):
     known(
         explained(
-            "MultiheadAttention", MHA, (WORDS, WORDS * 0.5, WORDS + 1), partial(attention, **how)
+            "MultiheadAttention",
+            MHA,
+            (WORDS, WORDS * 0.5, WORDS + 1),
+            partial(attention, **how),
         ),
         *words,
     )
 
 
 @pytest.mark.parametrize(
-    ("mask", "words"), [(None, ["ignored"]), (~FORBIDDEN & ~np.eye(3, dtype=bool), ["inverted"])]
+    ("mask", "words"),
+    [(None, ["ignored"]), (~FORBIDDEN & ~np.eye(3, dtype=bool), ["inverted"])],
 )
 def test_masks(mask, words):
     given = FORBIDDEN if mask is None else FORBIDDEN | np.eye(3, dtype=bool)
@@ -204,13 +226,18 @@ def test_attention_function_with_a_mask_of_its_weights():
         share = softmax(q @ k.transpose(0, 2, 1), -1)
         return (share * mask) @ v, share
 
-    found = explained("attention", {}, (WORDS, WORDS * 0.5, WORDS + 1, None, mask), made)
+    found = explained(
+        "attention", {}, (WORDS, WORDS * 0.5, WORDS + 1, None, mask), made
+    )
     known(found, "no scale")
 
 
 @pytest.mark.parametrize(
     ("order", "words"),
-    [((1, 0, 2), "keys in the place of queries"), ((0, 2, 1), "values in the place of keys")],
+    [
+        ((1, 0, 2), "keys in the place of queries"),
+        ((0, 2, 1), "values in the place of keys"),
+    ],
 )
 def test_attention_function_with_arguments_in_another_order(order, words):
     def made(w, *given):
@@ -218,5 +245,7 @@ def test_attention_function_with_arguments_in_another_order(order, words):
         share = softmax(q @ k.transpose(0, 2, 1) * WIDTH**-0.5, -1)
         return share @ v, share
 
-    found = explained("attention", {}, (WORDS, numbers(2, 3, WIDTH, seed=5), WORDS + 1), made)
+    found = explained(
+        "attention", {}, (WORDS, numbers(2, 3, WIDTH, seed=5), WORDS + 1), made
+    )
     known(found, words)

@@ -67,7 +67,9 @@ class Branch(torch.nn.Module):
 @pytest.mark.parametrize("epsilon", [1e-5, 1e-3])
 def test_a_branch_of_zeros_in_a_port(epsilon):
     torch.manual_seed(3)
-    proof = compare(Branch(), Branch(epsilon), BATCH, weights="load", levels=("L0", "L1", "L3"))
+    proof = compare(
+        Branch(), Branch(epsilon), BATCH, weights="load", levels=("L0", "L1", "L3")
+    )
     assert proof.proved == (epsilon == 1e-5)
     if epsilon != 1e-5:
         assert "1e-3" in str(proof) or "0.001" in str(proof)

@@ -31,7 +31,9 @@ def test_a_cause_that_is_known_comes_before_start_values_that_differ():
     proof = found(Normed.on("torch", seed=1)(eps=1e-3))
     assert proof.headline.startswith("DIVERGES at bn (BatchNorm1d)")
     assert "eps=0.001 instead of 1e-5" in proof.headline
-    assert [finding.level for finding in proof.findings].count("L0") == 2  # fc.weight and fc.bias
+    assert [finding.level for finding in proof.findings].count(
+        "L0"
+    ) == 2  # fc.weight and fc.bias
 
 
 @pytest.mark.parametrize("backend", ["torch", "chainer"])

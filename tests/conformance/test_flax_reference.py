@@ -45,13 +45,17 @@ def sides_of(layout, backend, **settings):
 def test_the_batch_lies_as_either_side_wants_it(layout, backend):
     sides = sides_of(layout, backend)
     np.testing.assert_array_equal(sides.batch[0], BATCHES["last"])
-    looks = [look(side, sides.batch, False) for side in (sides.reference, sides.candidate)]
+    looks = [
+        look(side, sides.batch, False) for side in (sides.reference, sides.candidate)
+    ]
     assert compared(*looks, sides.correspondence).worst < 1e-13
 
 
 def test_a_port_that_differs_is_not_said_to_raise():
     sides = sides_of("first", "torch", stride=1)
-    looks = [look(side, sides.batch, False) for side in (sides.reference, sides.candidate)]
+    looks = [
+        look(side, sides.batch, False) for side in (sides.reference, sides.candidate)
+    ]
     mode = compared(*looks, sides.correspondence)
     assert mode.differences["output"].difference > 1e-3
     assert not mode.candidate.error
@@ -91,7 +95,9 @@ class NormedPort(Network):
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID", 2])
 @pytest.mark.parametrize("stride", [1, 2, (1, 2)])
-@pytest.mark.parametrize(("kernel", "dilation"), [((3, 3), 1), ((3, 2), 1), ((3, 5), (2, 1))])
+@pytest.mark.parametrize(
+    ("kernel", "dilation"), [((3, 3), 1), ((3, 2), 1), ((3, 5), (2, 1))]
+)
 def test_a_convolution_of_flax_is_that_of_pytorch_or_has_no_equivalent(
     padding, stride, kernel, dilation
 ):
@@ -105,7 +111,9 @@ def test_a_convolution_of_flax_is_that_of_pytorch_or_has_no_equivalent(
         return
     name, settings = found
     twin = getattr(torch.nn, name)(2, 4, kernel, **settings)
-    twin.weight.data = torch.tensor(np.asarray(layer.kernel.get_value()).transpose(3, 2, 0, 1))
+    twin.weight.data = torch.tensor(
+        np.asarray(layer.kernel.get_value()).transpose(3, 2, 0, 1)
+    )
     twin.bias.data = torch.tensor(np.asarray(layer.bias.get_value()))
     for size in ((9, 8), (8, 11)):
         x = np.random.default_rng(0).standard_normal((3, 2, *size)).astype(np.float32)

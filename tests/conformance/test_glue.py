@@ -46,7 +46,8 @@ def found(kind, candidate):
 
 @pytest.mark.parametrize(
     ("backend", "change"),
-    [(name, change) for name in ("torch", "chainer") for change in CAUSES] + [("jax", "factor")],
+    [(name, change) for name in ("torch", "chainer") for change in CAUSES]
+    + [("jax", "factor")],
 )
 def test_causes_between_layers_are_named(backend, change):
     class Other(Between):
@@ -65,7 +66,10 @@ def test_what_nothing_explains_is_called_unknown():
     class Odd(Plain):
         def joined(self, x, y):
             return (
-                x + y * self.nn.constant(np.random.default_rng(0).standard_normal((1, 4)), y) ** 3
+                x
+                + y
+                * self.nn.constant(np.random.default_rng(0).standard_normal((1, 4)), y)
+                ** 3
             )
 
     finding = found(Plain, made(Odd, "chainer")).findings[0]
@@ -134,14 +138,30 @@ def why(reference, candidate, sources=KNOWN):
         (X + Y, X + np.maximum(Y, 0), "the output of norm is changed: relu of it"),
         (X + Y, X + Y + Z, "one term more, as of a skip connection"),
         (X, 3 * X, "scaled: times 3"),
-        (np.maximum(X, 0), X, "the input args[0] instead of relu of it (of the input args[0])"),
-        (np.maximum(X, 0), np.tanh(X), "tanh of it (of the input args[0]) instead of relu of it"),
-        (X.reshape(4, -1), X.transpose(0, 2, 3, 1).reshape(4, -1), "axes permuted to (0, 2, 3, 1)"),
+        (
+            np.maximum(X, 0),
+            X,
+            "the input args[0] instead of relu of it (of the input args[0])",
+        ),
+        (
+            np.maximum(X, 0),
+            np.tanh(X),
+            "tanh of it (of the input args[0]) instead of relu of it",
+        ),
+        (
+            X.reshape(4, -1),
+            X.transpose(0, 2, 3, 1).reshape(4, -1),
+            "axes permuted to (0, 2, 3, 1)",
+        ),
         (X * Y, (X * Y)[:, ::-1], "what it should be: reversed along axis 1"),
         (SEEN, np.ones((6, 6), bool), "a mask that is set"),
         (SEEN, np.tri(6, k=1, dtype=bool), "a mask that is causal with the next token"),
         (np.where(SEEN, SCORES, -np.inf), SCORES, "a mask that is left out"),
-        (np.where(SEEN, SCORES, -np.inf), np.where(SEEN, 0.5 * SCORES, -np.inf), "times 0.5"),
+        (
+            np.where(SEEN, SCORES, -np.inf),
+            np.where(SEEN, 0.5 * SCORES, -np.inf),
+            "times 0.5",
+        ),
         (True, False, "the input of head being False instead of True"),
     ],
 )

@@ -61,7 +61,9 @@ def test_arguments_in_another_order_and_number_are_found():
     there = found.there(new, theirs)
     np.testing.assert_array_equal(there[1][1], x + 1)
     np.testing.assert_array_equal(there[0]["state"], h + 1)
-    np.testing.assert_array_equal(there[1][0], theirs[1][0])  # which the reference does not have
+    np.testing.assert_array_equal(
+        there[1][0], theirs[1][0]
+    )  # which the reference does not have
     back = found.back(there, ours)
     np.testing.assert_array_equal(back[0][1][1], h + 1)
     np.testing.assert_array_equal(back[0][2], ~mask)
@@ -89,5 +91,7 @@ def test_the_layout_in_which_a_network_agrees_is_found():
     for name, inputs in (("jax", {4: (0, 2, 3, 1)}), ("chainer", {})):
         candidate = ports.build("cnn", name, 2)
         match = propose(reference.network, candidate)
-        candidate.load_neutral_state(match.to_candidate(reference.network.neutral_state()))
+        candidate.load_neutral_state(
+            match.to_candidate(reference.network.neutral_state())
+        )
         assert fit(reference, Subject(candidate), batch).layout.inputs == inputs

@@ -75,7 +75,9 @@ class ChainerDropped(chainer.Chain):
 class Dilated(nn.Module):
     def __init__(self, padding=2, dilation=2, stride=1):
         super().__init__()
-        self.conv = nn.Conv2d(2, 4, 3, padding=padding, dilation=dilation, stride=stride)
+        self.conv = nn.Conv2d(
+            2, 4, 3, padding=padding, dilation=dilation, stride=stride
+        )
         self.fc = nn.Linear(4, 4)
 
     def forward(self, x):
@@ -112,7 +114,9 @@ class Listed(nn.Module):
 
     def __init__(self, order=(0, 1, 2)):
         super().__init__()
-        self.ws = nn.ParameterList([nn.Parameter(torch.randn(6, 6) / 3) for _ in range(3)])
+        self.ws = nn.ParameterList(
+            [nn.Parameter(torch.randn(6, 6) / 3) for _ in range(3)]
+        )
         self.fc, self.order = nn.Linear(6, 4), order
 
     def forward(self, x):
@@ -146,7 +150,8 @@ class ChainerPadded(chainer.Chain):
 
     def forward(self, x, lengths):
         sequences = [
-            one[: int(n)] if self.right else one for one, n in zip(x, lengths, strict=True)
+            one[: int(n)] if self.right else one
+            for one, n in zip(x, lengths, strict=True)
         ]
         return self.fc(self.rnn(None, None, sequences)[0][-1])
 
@@ -189,10 +194,14 @@ def test_a_network_that_the_default_loss_cannot_call():
     words = r"Named on torch: forward\(\*, x, mask=None\) with 1 inputs.*Subject\(network, loss\)"
     with pytest.raises(SettingError, match=words):
         compare(Named(), FlaxNamed(), (x, y), levels=QUICK)
-    with pytest.raises(SettingError, match=r"FlaxNamed on jax: forward\(\*, x, mask=None\)"):
+    with pytest.raises(
+        SettingError, match=r"FlaxNamed on jax: forward\(\*, x, mask=None\)"
+    ):
         compare(nn.Linear(6, 4), FlaxNamed(), (x, y), levels=QUICK)
     for batch in ({"x": x, "y": y}, ({"x": x, "y": y},)):
-        with pytest.raises(SettingError, match=r"wants \(inputs, labels\).*goes in as \(batch,\)"):
+        with pytest.raises(
+            SettingError, match=r"wants \(inputs, labels\).*goes in as \(batch,\)"
+        ):
             compare(OfDict(), OfDict(), batch, levels=QUICK)
 
 
@@ -201,7 +210,9 @@ def test_a_network_of_named_arguments_in_a_subject():
         return network.nn.cross_entropy(network(x=x), y)
 
     sides = (Subject(one, loss) for one in (Named(), FlaxNamed()))
-    assert compare(*sides, (normal(5, 6), labels(5)), weights="load", levels=QUICK).proved
+    assert compare(
+        *sides, (normal(5, 6), labels(5)), weights="load", levels=QUICK
+    ).proved
 
 
 # Nothing else

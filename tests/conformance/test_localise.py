@@ -31,7 +31,8 @@ NAMES = ("torch", "chainer", "jax")
 def found(reference, candidate, loss=classification_loss, training=True, given=None):
     """The places; networks on JAX run op by op."""
     sides = [
-        one if isinstance(one, Subject) else Subject(one, loss) for one in (reference, candidate)
+        one if isinstance(one, Subject) else Subject(one, loss)
+        for one in (reference, candidate)
     ]
     with get("jax").op_by_op():
         return localise(*sides, batch() if given is None else given, training)
@@ -59,7 +60,9 @@ def times(factor):
 def double_gradient(backend):
     """A function whose value is that of the identity and whose gradient is twice as large."""
     nn = get(backend).nn
-    return lambda right: lambda *args: 2.0 * right(*args) - nn.stop_gradient(right(*args))
+    return lambda right: (
+        lambda *args: 2.0 * right(*args) - nn.stop_gradient(right(*args))
+    )
 
 
 # Networks written once
@@ -94,13 +97,17 @@ def test_right_networks_have_no_places(backend):
 
 def test_two_mistakes_are_both_found_and_nothing_else_is_accused(backend):
     """The first one changes all that follows: what follows is right at the reference's inputs."""
-    candidate = wrong(Deep, backend, {"first.fc": times(1.001), "inner.right.act": times(0.999)})
+    candidate = wrong(
+        Deep, backend, {"first.fc": times(1.001), "inner.right.act": times(0.999)}
+    )
     places = found(made(Deep, "torch"), candidate)
     assert where(places) == [
         ("first.fc", "Linear", "output"),
         ("inner.right.act", "Sigmoid", "output"),
     ]
-    np.testing.assert_allclose([place.difference for place in places], [1e-3, 1e-3], rtol=1e-9)
+    np.testing.assert_allclose(
+        [place.difference for place in places], [1e-3, 1e-3], rtol=1e-9
+    )
 
 
 def test_a_mistake_of_the_gradient_alone_is_found_where_it_is(backend):
@@ -129,7 +136,11 @@ def test_what_a_block_does_between_its_layers_is_the_block_itself(backend):
             self.inner = Odd()
 
     (place,) = found(made(Deep, "torch"), made(OddDeep, backend))
-    assert (place.path, place.kind, str(place.what)) == ("inner.right", "Block", "output")
+    assert (place.path, place.kind, str(place.what)) == (
+        "inner.right",
+        "Block",
+        "output",
+    )
     assert place.difference == pytest.approx(0.1 / 1.5, rel=1e-9)
     assert place.glue is not None
 
@@ -137,7 +148,9 @@ def test_what_a_block_does_between_its_layers_is_the_block_itself(backend):
 @pytest.mark.parametrize(
     ("method", "what"), [("relu", "the input of two"), ("tanh", "the input of tanh()")]
 )
-def test_another_function_or_another_input_of_one_is_seen_by_what_follows(backend, method, what):
+def test_another_function_or_another_input_of_one_is_seen_by_what_follows(
+    backend, method, what
+):
     class Other(Plain):
         def forward(self, x):
             if method == "relu":
@@ -153,7 +166,9 @@ def test_the_loss_is_a_place(backend):
     def doubled(network, x, labels):
         return 2.0 * classification_loss(network, x, labels)
 
-    (place,) = found(Subject(made(Plain, "torch")), Subject(made(Plain, backend), doubled))
+    (place,) = found(
+        Subject(made(Plain, "torch")), Subject(made(Plain, backend), doubled)
+    )
     assert (place.path, str(place.what)) == ("loss", "output")
     assert place.difference == pytest.approx(1.0, rel=1e-9)
 
@@ -167,7 +182,9 @@ def test_a_block_that_raises_at_the_references_inputs_is_a_place():
 
             return forward
 
-        places = found(made(Deep, "torch"), wrong(Deep, name, {"inner.left.act": raising}))
+        places = found(
+            made(Deep, "torch"), wrong(Deep, name, {"inner.left.act": raising})
+        )
         assert where(places) == [("inner.left.act", "Sigmoid", "output")]
         assert places[0].difference == np.inf
         assert places[0].details[0].endswith("inputs: ZeroDivisionError: planted.")
@@ -209,13 +226,17 @@ def test_the_first_difference_is_that_of_values_before_gradients():
     )
     assert first_difference(mine, theirs) == (Quantity("tensor", "running_mean"), 2.0)
     assert first_difference(mine, mine) == (None, 0.0)
-    lacking = Observed(np.ones(3), {argument("args[0]"): np.zeros(3)}, {"weight": np.ones(3)}, {})
+    lacking = Observed(
+        np.ones(3), {argument("args[0]"): np.zeros(3)}, {"weight": np.ones(3)}, {}
+    )
     assert first_difference(mine, lacking) == (argument("args[0]").slope, 1.0)
 
 
 def test_null_tensors_are_no_differences():
     mine = Observed(np.ones(3), {}, {"weight": np.ones(3), "bias": np.full(3, 1e-17)})
-    theirs = Observed(np.ones(3), {}, {"weight": np.ones(3), "bias": np.full(3, -4e-17)})
+    theirs = Observed(
+        np.ones(3), {}, {"weight": np.ones(3), "bias": np.full(3, -4e-17)}
+    )
     assert first_difference(mine, theirs) == (None, 0.0)
 
 

@@ -41,7 +41,10 @@ class OnFlax(nnx.Module):
     def __init__(self, layer=0.1, function=0.3, factor=1.0):
         rngs = nnx.Rngs(0)
         self.conv = nnx.Conv(1, 4, (3, 3), padding=1, rngs=rngs)
-        self.drop, self.other = nnx.Dropout(layer, rngs=rngs), nnx.Dropout(function, rngs=rngs)
+        self.drop, self.other = (
+            nnx.Dropout(layer, rngs=rngs),
+            nnx.Dropout(function, rngs=rngs),
+        )
         self.fc, self.out = nnx.Linear(144, 5, rngs=rngs), nnx.Linear(5, 3, rngs=rngs)
         self.factor = factor
 
@@ -104,7 +107,11 @@ class PathsOnTorch(torch.nn.Module):
 
     def __init__(self, rate=0.3):
         super().__init__()
-        self.fc, self.branch, self.rate = torch.nn.Linear(36, 3), torch.nn.Linear(3, 3), rate
+        self.fc, self.branch, self.rate = (
+            torch.nn.Linear(36, 3),
+            torch.nn.Linear(3, 3),
+            rate,
+        )
 
     def forward(self, x):
         y = self.fc(x.flatten(1))
@@ -178,7 +185,10 @@ class FlattenedFirst(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.conv, self.drop = torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.Dropout(0.3)
+        self.conv, self.drop = (
+            torch.nn.Conv2d(1, 4, 3, padding=1),
+            torch.nn.Dropout(0.3),
+        )
         self.fc, self.out = torch.nn.Linear(144, 144), torch.nn.Linear(144, 3)
 
     def forward(self, x):
@@ -210,7 +220,11 @@ def raising(network, x, labels):
 @pytest.mark.parametrize(
     ("rates", "place", "cause"),
     [
-        ({"layer": 0.3}, "drop (Dropout), forward, train", "dropout p=0.3 instead of 0.1"),
+        (
+            {"layer": 0.3},
+            "drop (Dropout), forward, train",
+            "dropout p=0.3 instead of 0.1",
+        ),
         (
             {"function": 0.7},
             "the network (OnTorch), forward, train",
@@ -234,7 +248,11 @@ def test_a_mistake_beside_dropout_is_found_at_its_place():
     assert (finding.place, finding.what) == ("", "the input of tanh()"), found
     both = proof(OnTorch(), OnTorch(layer=0.3, factor=1.1)).level("L3").findings
     assert ("", "the input of tanh()") in [(one.place, one.what) for one in both]
-    (dropped,) = [one for one in both if one.remarks == ("There is dropout p=0.3 instead of 0.1.",)]
+    (dropped,) = [
+        one
+        for one in both
+        if one.remarks == ("There is dropout p=0.3 instead of 0.1.",)
+    ]
     assert (dropped.place, dropped.explanation) == ("drop", None)
 
 
@@ -242,7 +260,8 @@ def test_a_dropout_that_one_side_alone_has_is_counted():
     found = proof(OnTorch(), OnChainer(extra=True))
     (finding,) = found.level("L3").findings
     assert (
-        finding.explanation.cause == "dropout p=0.5 instead of 0, called 3 times instead of 2 times"
+        finding.explanation.cause
+        == "dropout p=0.5 instead of 0, called 3 times instead of 2 times"
     )
     assert 0.0 < finding.explanation.match < 1e-12
 
@@ -253,9 +272,14 @@ def test_a_dropout_that_one_side_alone_has_is_counted():
 def test_a_dropout_that_is_skipped_is_the_place(kind, settings):
     """Whatever follows has masks of other shapes then."""
     found = proof(OnTorch(), kind(**settings))
-    assert found.headline.startswith("DIVERGES at drop (Dropout), forward, train"), found
+    assert found.headline.startswith("DIVERGES at drop (Dropout), forward, train"), (
+        found
+    )
     (finding,) = found.level("L3").findings
-    assert "p=0 instead of 0.1, called once instead of 2 times" in finding.explanation.cause
+    assert (
+        "p=0 instead of 0.1, called once instead of 2 times"
+        in finding.explanation.cause
+    )
     assert 0.0 < finding.explanation.match < 1e-12
 
 

@@ -34,7 +34,9 @@ def outputs(network, inputs):
 
 def moved(match, reference, candidate, inputs):
     """The difference of the outputs, once the candidate has the reference's weights."""
-    candidate.load_neutral_state(match.to_candidate(reference.neutral_state()), strict=False)
+    candidate.load_neutral_state(
+        match.to_candidate(reference.neutral_state()), strict=False
+    )
     return relative_difference(outputs(reference, inputs), outputs(candidate, inputs))
 
 
@@ -46,12 +48,16 @@ def loss(network, x):
 
 def settled(reference, candidate, batch):
     """The match once what is open was settled by running."""
-    return bring_together([Subject(reference, loss), Subject(candidate, loss)], batch, {}).match
+    return bring_together(
+        [Subject(reference, loss), Subject(candidate, loss)], batch, {}
+    ).match
 
 
 @pytest.mark.parametrize("name", ports.PORTS)
 @pytest.mark.parametrize(("ours", "theirs"), DIRECTIONS)
-def test_a_port_by_hand_computes_the_same_once_its_weights_came_through_the_map(name, ours, theirs):
+def test_a_port_by_hand_computes_the_same_once_its_weights_came_through_the_map(
+    name, ours, theirs
+):
     reference, candidate = ports.build(name, ours, 1), ports.build(name, theirs, 2)
     match = matching.propose(reference, candidate)
     assert moved(match, reference, candidate, ports.batch(name)) < 1e-10
@@ -67,7 +73,9 @@ def test_a_state_comes_back_as_it_went(name, ours, theirs):
     ):  # two biases there are one here: the second is then zero
         state = match.to_candidate(match.to_reference(state))
     back = match.to_candidate(match.to_reference(state))
-    assert set(back) == {key for key in state if not key.endswith("num_batches_tracked")}
+    assert set(back) == {
+        key for key in state if not key.endswith("num_batches_tracked")
+    }
     for key, value in back.items():
         np.testing.assert_array_equal(value, state[key], err_msg=key)
 
@@ -151,8 +159,14 @@ def test_running_both_decides_what_is_ambiguous():
     reference = chain("a", "b", "c")
     candidate = chain("x", "y", "z", seed=2, order=("z", "x", "y"))
     before = candidate.neutral_state()
-    decided = settled(reference, candidate, (np.random.default_rng(0).normal(size=(3, 5)),))
-    assert [partners(decided)[f"{name}.bias"] for name in "abc"] == ["z.bias", "x.bias", "y.bias"]
+    decided = settled(
+        reference, candidate, (np.random.default_rng(0).normal(size=(3, 5)),)
+    )
+    assert [partners(decided)[f"{name}.bias"] for name in "abc"] == [
+        "z.bias",
+        "x.bias",
+        "y.bias",
+    ]
     assert not decided.ambiguous
     assert decided.blocks["a"] == "z"
     for name, value in candidate.neutral_state().items():
@@ -187,10 +201,18 @@ def test_values_that_were_exchanged_in_copying_are_a_difference_where_names_say_
     candidate = chain("layer_conv1", "layer_conv2", "layer_conv3", seed=2)
     state, other = reference.neutral_state(), {"1": "2", "2": "1", "3": "3"}
     candidate.load_neutral_state(
-        {f"layer_conv{other[name[4]]}{name[5:]}": value for name, value in state.items()}
+        {
+            f"layer_conv{other[name[4]]}{name[5:]}": value
+            for name, value in state.items()
+        }
     )
-    assert partners(matching.propose(reference, candidate))["conv1.weight"] == "layer_conv2.weight"
-    decided = settled(reference, candidate, (np.random.default_rng(0).normal(size=(3, 5)),))
+    assert (
+        partners(matching.propose(reference, candidate))["conv1.weight"]
+        == "layer_conv2.weight"
+    )
+    decided = settled(
+        reference, candidate, (np.random.default_rng(0).normal(size=(3, 5)),)
+    )
     assert partners(decided)["conv1.weight"] == "layer_conv1.weight"
     assert not decided.ambiguous
 
@@ -212,7 +234,9 @@ def test_the_order_of_flattened_pixels_is_found_by_running():
         match = matching.propose(reference, candidate)
         assert any(pair.layouts for pair in match.names)
         decided = settled(reference, candidate, batch)
-        last = next(pair for pair in decided.names if pair.reference[0].name == "fc.weight")
+        last = next(
+            pair for pair in decided.names if pair.reference[0].name == "fc.weight"
+        )
         assert last.transform.plain is not flattened
         assert not decided.ambiguous
         assert moved(decided, reference, candidate, batch) < 1e-10
@@ -238,7 +262,10 @@ class Three(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.first, self.second = nn.Linear(5, 5, bias=False), nn.Linear(5, 5, bias=False)
+        self.first, self.second = (
+            nn.Linear(5, 5, bias=False),
+            nn.Linear(5, 5, bias=False),
+        )
         self.last = nn.Linear(5, 7, bias=False)
 
     def forward(self, x):
@@ -298,7 +325,9 @@ def test_one_tensor_is_several_of_the_other_side():
     np.testing.assert_array_equal(given["out.weight"], state["proj.weight"])
     back = matching.propose(apart, fused)
     assert back.names[-1].alternatives == ()
-    np.testing.assert_array_equal(back.to_reference(state)["k.weight"], state["qkv.weight"][8:16])
+    np.testing.assert_array_equal(
+        back.to_reference(state)["k.weight"], state["qkv.weight"][8:16]
+    )
 
 
 def test_parts_of_several_sizes_lie_in_the_order_of_their_values():
@@ -343,11 +372,16 @@ def test_gates_of_chainers_stateless_gru_are_those_of_pytorch():
         for kind in ("weight", "bias"):
             blocks = np.split(state[f"cell.{kind}_{side}"], 3)
             for block, gate in zip(blocks, ("_r", "_z", ""), strict=True):
-                np.testing.assert_array_equal(given[f"cell.{letter}{gate}.{kind}"], block)
+                np.testing.assert_array_equal(
+                    given[f"cell.{letter}{gate}.{kind}"], block
+                )
 
 
 def test_gradients_go_through_the_map_also_where_two_biases_are_one():
-    reference, candidate = ports.build("lstm", "torch", 1), ports.build("lstm", "jax", 2)
+    reference, candidate = (
+        ports.build("lstm", "torch", 1),
+        ports.build("lstm", "jax", 2),
+    )
     match = matching.propose(reference, candidate)
     candidate.load_neutral_state(match.to_candidate(reference.neutral_state()))
 
@@ -385,7 +419,10 @@ class TiedInFlax(nnx.Module):
     """The same without a second name."""
 
     def __init__(self):
-        self.embed, self.fc = nnx.Embed(7, 5, **ports.wide()), nnx.Linear(5, 5, **ports.wide())
+        self.embed, self.fc = (
+            nnx.Embed(7, 5, **ports.wide()),
+            nnx.Linear(5, 5, **ports.wide()),
+        )
 
 
 def test_a_second_name_of_a_tied_parameter_is_not_missing():
@@ -408,8 +445,12 @@ def test_a_second_name_of_a_tied_parameter_is_not_missing():
 
 
 def test_blocks_follow_their_tensors_and_those_without_go_by_name_and_class():
-    cnn = matching.propose(ports.build("cnn", "torch", 1), ports.build("cnn", "jax", 2)).blocks
-    pairs = "conv1 stem, bn1 norm_a, conv2 body, bn2 norm_b, drop dropout, fc classifier"
+    cnn = matching.propose(
+        ports.build("cnn", "torch", 1), ports.build("cnn", "jax", 2)
+    ).blocks
+    pairs = (
+        "conv1 stem, bn1 norm_a, conv2 body, bn2 norm_b, drop dropout, fc classifier"
+    )
     assert cnn == {"": ""} | dict(pair.split() for pair in pairs.split(", "))
     recurrent = matching.propose(
         ports.build("n-step lstm", "torch", 1), ports.build("n-step lstm", "chainer", 2)
@@ -423,7 +464,11 @@ def test_corrections_win():
     assert partners(match)["a.weight"] == "z.weight"
     assert match.names[0].decided == "correction"
     blocks = matching.propose(reference, candidate, {"a": "y", "b": "x"})
-    assert [partners(blocks)[f"{name}.bias"] for name in "abc"] == ["y.bias", "x.bias", "z.bias"]
+    assert [partners(blocks)[f"{name}.bias"] for name in "abc"] == [
+        "y.bias",
+        "x.bias",
+        "z.bias",
+    ]
     assert not blocks.ambiguous
 
 
@@ -433,10 +478,18 @@ def test_corrections_name_parts():
         ports.filled(ports.made(Apart, "torch"), 2),
     )
     state = fused.neutral_state()
-    match = matching.propose(fused, apart, {"qkv.weight": ["v.weight", "q.weight", "k.weight"]})
-    np.testing.assert_array_equal(match.to_candidate(state)["v.weight"], state["qkv.weight"][:8])
-    back = matching.propose(apart, fused, {f"{name}.weight": "qkv.weight" for name in "kqv"})
-    np.testing.assert_array_equal(back.to_reference(state)["q.weight"], state["qkv.weight"][8:16])
+    match = matching.propose(
+        fused, apart, {"qkv.weight": ["v.weight", "q.weight", "k.weight"]}
+    )
+    np.testing.assert_array_equal(
+        match.to_candidate(state)["v.weight"], state["qkv.weight"][:8]
+    )
+    back = matching.propose(
+        apart, fused, {f"{name}.weight": "qkv.weight" for name in "kqv"}
+    )
+    np.testing.assert_array_equal(
+        back.to_reference(state)["q.weight"], state["qkv.weight"][8:16]
+    )
 
 
 @pytest.mark.parametrize(
@@ -462,7 +515,11 @@ def test_corrections_name_parts():
             ShapeError,
             r"3, 3\) and \(4,\).*What fits in the candidate: stem.weight",
         ),
-        ({"conv1": "norm_a"}, ShapeError, "leaves 'conv1.weight' of shape .* without a partner"),
+        (
+            {"conv1": "norm_a"},
+            ShapeError,
+            "leaves 'conv1.weight' of shape .* without a partner",
+        ),
         (
             {"conv1.bias": ["stem.bias", "body.bias"]},
             ShapeError,
@@ -477,7 +534,9 @@ def test_corrections_name_parts():
 )
 def test_wrong_corrections_say_what_is_wrong(corrections, error, message):
     with pytest.raises(error, match=f"(?s){message}"):
-        matching.propose(ports.build("cnn", "torch", 1), ports.build("cnn", "jax", 2), corrections)
+        matching.propose(
+            ports.build("cnn", "torch", 1), ports.build("cnn", "jax", 2), corrections
+        )
 
 
 class WithExtra(ports.TorchCnn):
@@ -496,8 +555,16 @@ def test_what_has_no_partner_is_listed_with_the_nearest():
     assert list(match.unexpected) == ["classifier.weight", "classifier.bias"]
     assert not match.complete
     assert "missing: extra.weight" in str(match)
-    assert "FlaxCnn on jax does not match WithExtra on torch: missing: fc.weight" in match.left_over
+    assert (
+        "FlaxCnn on jax does not match WithExtra on torch: missing: fc.weight"
+        in match.left_over
+    )
     reversed_match = matching.propose(
         ports.build("cnn", "jax", 1), ports.filled(ports.made(WithExtra, "torch"), 2)
     )
-    assert list(reversed_match.unexpected) == ["fc.weight", "fc.bias", "extra.weight", "extra.bias"]
+    assert list(reversed_match.unexpected) == [
+        "fc.weight",
+        "fc.bias",
+        "extra.weight",
+        "extra.bias",
+    ]

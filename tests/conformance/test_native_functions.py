@@ -42,7 +42,10 @@ class TorchAttention(nn.Module):
         self.o = nn.Linear(8, 5)
 
     def forward(self, x):
-        q, k, v = (layer(x).view(3, 6, 2, 4).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        q, k, v = (
+            layer(x).view(3, 6, 2, 4).transpose(1, 2)
+            for layer in (self.q, self.k, self.v)
+        )
         weights = F.softmax(q @ k.transpose(-2, -1) / math.sqrt(4), dim=-1)
         y = (weights @ v).transpose(1, 2).reshape(3, 6, 8)
         return F.gelu(self.o(y))
@@ -101,17 +104,24 @@ class ChainerAttention(chainer.Chain):
 
     def forward(self, x):
         q, k, v = (layer(x, n_batch_axes=2) for layer in (self.q, self.k, self.v))
-        q, k, v = (CF.transpose(CF.reshape(y, (3, 6, 2, 4)), (0, 2, 1, 3)) for y in (q, k, v))
+        q, k, v = (
+            CF.transpose(CF.reshape(y, (3, 6, 2, 4)), (0, 2, 1, 3)) for y in (q, k, v)
+        )
         scores = CF.matmul(q, CF.transpose(k, (0, 1, 3, 2))) / self.scale
         y = CF.matmul(CF.softmax(scores, axis=self.axis), v)
-        return self.o(CF.reshape(CF.transpose(y, (0, 2, 1, 3)), (3, 6, 8)), n_batch_axes=2)
+        return self.o(
+            CF.reshape(CF.transpose(y, (0, 2, 1, 3)), (3, 6, 8)), n_batch_axes=2
+        )
 
 
 class TorchPlain(TorchAttention):
     """Without an activation, which Chainer does not have."""
 
     def forward(self, x):
-        q, k, v = (layer(x).view(3, 6, 2, 4).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        q, k, v = (
+            layer(x).view(3, 6, 2, 4).transpose(1, 2)
+            for layer in (self.q, self.k, self.v)
+        )
         weights = (q @ k.transpose(-2, -1) / 2.0).softmax(-1)
         return self.o((weights @ v).transpose(1, 2).reshape(3, 6, 8))
 
@@ -144,18 +154,25 @@ def no_programs():
     ids=["scale", "axis", "gelu"],
 )
 def test_mistakes_in_attention_that_is_written_out(how, chosen, cause):
-    pairs = {"at the top": (TorchAttention, FlaxAttention), "in a block": (TorchModel, FlaxModel)}
+    pairs = {
+        "at the top": (TorchAttention, FlaxAttention),
+        "in a block": (TorchModel, FlaxModel),
+    }
     reference, port = pairs[how]
     sides = reference(), port(**chosen)
     proof = compare(*sides, TOKENS, loss=mean_square, weights="load", levels=QUICK)
     assert proof.verdict == "diverges"
     assert cause in first(proof)
-    assert first(proof).startswith("the network" if how == "at the top" else "attention ")
+    assert first(proof).startswith(
+        "the network" if how == "at the top" else "attention "
+    )
 
 
 def test_a_right_port_of_attention_is_proved():
     sides = TorchModel(), FlaxModel()
-    assert compare(*sides, TOKENS, loss=mean_square, weights="load", levels=QUICK).proved
+    assert compare(
+        *sides, TOKENS, loss=mean_square, weights="load", levels=QUICK
+    ).proved
 
 
 def test_a_loss_that_is_near_by_chance_turns_no_input():
@@ -206,7 +223,9 @@ def test_a_pool_of_another_size_is_explained():
 
     pictures = GENERATOR.normal(size=(4, 2, 8, 9)), GENERATOR.integers(0, 5, 4)
     proof = compare(Original(), Port(), pictures, weights="load", levels=QUICK)
-    assert "stride=1 instead of 2" in first(proof) or "stride (1, 1)" in first(proof), first(proof)
+    assert "stride=1 instead of 2" in first(proof) or "stride (1, 1)" in first(proof), (
+        first(proof)
+    )
 
 
 # Losses
@@ -284,7 +303,10 @@ LOSSES = [
 
 @pytest.mark.parametrize(("mine", "loss", "theirs", "other", "cause"), LOSSES)
 def test_losses_of_the_frameworks(mine, loss, theirs, other, cause):
-    sides = Subject(backends.wrap(mine()), loss), Subject(backends.wrap(theirs()), other)
+    sides = (
+        Subject(backends.wrap(mine()), loss),
+        Subject(backends.wrap(theirs()), other),
+    )
     proof = compare(*sides, ROWS, weights="load", levels=QUICK)
     if not cause:
         assert proof.proved, proof

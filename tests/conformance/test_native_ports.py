@@ -39,7 +39,9 @@ def found(proof):
 def sole(proof, place, what):
     """The explanation of the one mistake; it is at this place."""
     assert proof.verdict == "diverges"
-    here = [why for where, thing, why in found(proof) if (where, thing) == (place, what)]
+    here = [
+        why for where, thing, why in found(proof) if (where, thing) == (place, what)
+    ]
     assert here, found(proof)
     return here[0]
 
@@ -54,8 +56,14 @@ class Original(chainer.Chain):
     def __init__(self):
         super().__init__()
         with self.init_scope():
-            self.c1, self.b1 = L.Convolution2D(1, 4, 3, pad=1, nobias=True), L.BatchNormalization(4)
-            self.c2, self.b2 = L.Convolution2D(4, 6, 3, pad=1, nobias=True), L.BatchNormalization(6)
+            self.c1, self.b1 = (
+                L.Convolution2D(1, 4, 3, pad=1, nobias=True),
+                L.BatchNormalization(4),
+            )
+            self.c2, self.b2 = (
+                L.Convolution2D(4, 6, 3, pad=1, nobias=True),
+                L.BatchNormalization(6),
+            )
             self.l3, self.l4 = L.Linear(6 * 3 * 3, 8), L.Linear(8, 5)
 
     def forward(self, x):
@@ -103,15 +111,17 @@ def test_a_right_port_of_a_chainer_snapshot_is_proved_on_every_level(snapshot):
         level.name: level.status for level in proof.levels if level.name != "L3"
     } == dict.fromkeys(("L0", "L1", "L4", "L7"), "passed")
     assert "b1.weight" in proof.match and "norm1.weight" in proof.match
-    assert not np.array_equal(port.conv1.weight.detach().numpy(), snapshot.c1.W.array), (
-        "the port itself is left alone"
-    )
+    assert not np.array_equal(
+        port.conv1.weight.detach().numpy(), snapshot.c1.W.array
+    ), "the port itself is left alone"
 
 
 def test_a_slope_that_no_list_names(snapshot):
     proof = compare(snapshot, Port(slope=0.13), PICTURES, weights="load", levels=QUICK)
     why = sole(proof, "the network", "output")
-    assert why.startswith("Explained by negative_slope=0.13 instead of 0.2 (exact match")
+    assert why.startswith(
+        "Explained by negative_slope=0.13 instead of 0.2 (exact match"
+    )
 
 
 # From PyTorch to flax
@@ -123,7 +133,10 @@ class Stage(nn.Module):
 
     def __init__(self, inputs, outputs):
         super().__init__()
-        self.conv, self.norm = nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs)
+        self.conv, self.norm = (
+            nn.Conv2d(inputs, outputs, 3, padding=1),
+            nn.BatchNorm2d(outputs),
+        )
 
     def forward(self, x):
         return torch.relu(self.norm(self.conv(x)))
@@ -140,14 +153,18 @@ class UNet(nn.Module):
             nn.Conv2d(4, 6, 3, stride=2, padding=1),
             Stage(8, 4),
         )
-        self.up = nn.Conv2d(6, 4, 1) if resized else nn.ConvTranspose2d(6, 4, 2, stride=2)
+        self.up = (
+            nn.Conv2d(6, 4, 1) if resized else nn.ConvTranspose2d(6, 4, 2, stride=2)
+        )
         self.head, self.resized, self.aligned = nn.Conv2d(4, 3, 1), resized, aligned
 
     def forward(self, x):
         skip = self.enter(x)
         x = self.up(torch.relu(self.down(skip)))
         if self.resized:
-            x = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=self.aligned)
+            x = F.interpolate(
+                x, scale_factor=2, mode="bilinear", align_corners=self.aligned
+            )
         return self.head(self.leave(torch.cat([skip, x], dim=1)))
 
 
@@ -159,7 +176,9 @@ class TorchNorm(nnx.BatchNorm):
         y = super().__call__(x, **settings)
         if not self.use_running_average:
             count = x.size // x.shape[-1]
-            self.var.set_value(old + (self.var.get_value() - old) * (count / (count - 1)))
+            self.var.set_value(
+                old + (self.var.get_value() - old) * (count / (count - 1))
+            )
         return y
 
 
@@ -193,7 +212,9 @@ class FlaxUNet(nnx.Module):
     def __init__(self, chosen):
         rngs = nnx.Rngs(0)
         self.encoder, self.decoder = FlaxStage(2, 4, chosen), FlaxStage(8, 4, chosen)
-        self.downsample = nnx.Conv(4, 6, (3, 3), strides=2, padding=chosen.padding, rngs=rngs)
+        self.downsample = nnx.Conv(
+            4, 6, (3, 3), strides=2, padding=chosen.padding, rngs=rngs
+        )
         self.upsample = nnx.ConvTranspose(6, 4, (2, 2), strides=2, rngs=rngs)
         self.classifier, self.chosen = nnx.Conv(4, 3, (1, 1), rngs=rngs), chosen
 
@@ -210,7 +231,9 @@ NAMES = {"enter": "encoder", "leave": "decoder"}
 def test_all_mistakes_of_a_flax_port_at_once():
     """Each layer is judged alone, so that no mistake hides another."""
     chosen = Choices(norm=nnx.BatchNorm, momentum=0.1, padding="SAME", skip_first=False)
-    proof = compare(UNet(), FlaxUNet(chosen), SCENES, weights="load", levels=QUICK, names=NAMES)
+    proof = compare(
+        UNet(), FlaxUNet(chosen), SCENES, weights="load", levels=QUICK, names=NAMES
+    )
     for norm in ("enter.norm", "leave.norm"):
         why = sole(proof, norm, "running_mean")
         assert "momentum 0.9 instead of 0.1" in why and "running variance biased" in why
@@ -229,7 +252,9 @@ def test_resizing_that_is_joined_with_a_skip_connection():
     sides = UNet(resized=True), UNet(resized=True, aligned=False)
     proof = compare(*sides, SCENES, weights="load", levels=QUICK)
     why = sole(proof, "the network", "output")
-    assert why.startswith("Explained by resizing linear, align_corners=False instead of linear")
+    assert why.startswith(
+        "Explained by resizing linear, align_corners=False instead of linear"
+    )
     assert len(found(proof)) == 1
 
 
@@ -242,7 +267,9 @@ def test_a_network_that_runs_in_no_layout_shows_how_far_it_came():
     port = FlaxUNet(Choices())
     port.classifier = nnx.Linear(5, 3, rngs=nnx.Rngs(0))  # wants other channels
     found = fit(
-        Subject(backends.get("torch").wrap(UNet())), Subject(backends.get("jax").wrap(port)), SCENES
+        Subject(backends.get("torch").wrap(UNet())),
+        Subject(backends.get("jax").wrap(port)),
+        SCENES,
     )
     assert found.layout.inputs == {4: (0, 2, 3, 1)}
 
@@ -289,10 +316,13 @@ def test_weights_that_are_tied_on_one_side_only_are_loaded():
 
 def test_weights_that_are_equal_and_not_tied_are_another_structure():
     """Their gradients are apart: no layer is accused of it."""
-    proof = compare(Language(is_tied=False), Attending(), WORDS, weights="load", levels=QUICK)
+    proof = compare(
+        Language(is_tied=False), Attending(), WORDS, weights="load", levels=QUICK
+    )
     assert proof.diverges
     assert (
-        "wte.weight (Embedding), tied to head.weight, in the reference by itself" in proof.headline
+        "wte.weight (Embedding), tied to head.weight, in the reference by itself"
+        in proof.headline
     )
     assert {f.what for f in proof.level("L3").findings} == {"gradient of wte.weight"}
 
@@ -354,7 +384,8 @@ def optimized(network, make):
     """A side with a framework's own optimizer."""
     wrapped = backends.of(network).wrap(network)
     return Subject(
-        wrapped, optimizers={"own": lambda one: one.backend.wrap_optimizer(make(one), one)}
+        wrapped,
+        optimizers={"own": lambda one: one.backend.wrap_optimizer(make(one), one)},
     )
 
 
@@ -365,7 +396,9 @@ def test_the_frameworks_own_adam_is_the_same_as_long_as_all_parameters_are_used(
             Normed(nn.LayerNorm(4)),
             lambda net: torch.optim.AdamW(net.parameters(), 1e-3, weight_decay=1e-2),
         ),
-        optimized(FlaxNormed(nnx.LayerNorm), lambda net: optax.adamw(1e-3, weight_decay=1e-2)),
+        optimized(
+            FlaxNormed(nnx.LayerNorm), lambda net: optax.adamw(1e-3, weight_decay=1e-2)
+        ),
     )
     proof = compare(*sides, VECTORS, weights="load", levels=("L0", "L1", "L4"))
     assert proof.proved, proof
@@ -415,8 +448,16 @@ def around(middle):
 @pytest.mark.parametrize(
     ("mine", "theirs", "words"),
     [
-        (nn.Conv2d(4, 4, 3, bias=False), nn.Conv2d(4, 4, 3), "1.bias (Conv2d), in the candidate"),
-        (nn.BatchNorm2d(4), nn.BatchNorm2d(4, affine=False), "1.weight (BatchNorm2d), missing"),
+        (
+            nn.Conv2d(4, 4, 3, bias=False),
+            nn.Conv2d(4, 4, 3),
+            "1.bias (Conv2d), in the candidate",
+        ),
+        (
+            nn.BatchNorm2d(4),
+            nn.BatchNorm2d(4, affine=False),
+            "1.weight (BatchNorm2d), missing",
+        ),
     ],
 )
 def test_a_tensor_that_one_side_alone_has_in_a_layer_is_named(mine, theirs, words):
@@ -432,4 +473,6 @@ def test_a_parameter_of_one_side_alone_is_a_difference_where_all_others_have_one
     """With `"load"` too, though it may be that names mean something else."""
     sides = (around(nn.Conv2d(4, 4, 3, bias=bias)) for bias in (False, True))
     proof = compare(*sides, PICTURES, weights="load", levels=QUICK)
-    assert proof.headline.startswith("DIVERGES at 1.bias (Conv2d), in the candidate only.")
+    assert proof.headline.startswith(
+        "DIVERGES at 1.bias (Conv2d), in the candidate only."
+    )

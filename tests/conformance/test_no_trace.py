@@ -37,7 +37,10 @@ class OnChainer(chainer.Chain):
     def __init__(self):
         super().__init__()
         with self.init_scope():
-            self.norm, self.out = chainer.links.BatchNormalization(4), chainer.links.Linear(4, 3)
+            self.norm, self.out = (
+                chainer.links.BatchNormalization(4),
+                chainer.links.Linear(4, 3),
+            )
 
     def forward(self, x):
         random.random()
@@ -63,7 +66,10 @@ KINDS = {"torch": OnTorch, "chainer": OnChainer, "jax": OnJax}
 
 def of_torch(network):
     """All that a module and its blocks hold."""
-    held = {name: value.detach().numpy().copy() for name, value in network.state_dict().items()}
+    held = {
+        name: value.detach().numpy().copy()
+        for name, value in network.state_dict().items()
+    }
     gradients = {name: str(value.grad) for name, value in network.named_parameters()}
     blocks = {name: {**vars(block)} for name, block in network.named_modules()}
     settings = {}
@@ -91,7 +97,11 @@ def of_jax(network):
     state = nnx.state(network)
     values = [jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
               for x in jax.tree.leaves(state)]  # fmt: skip
-    return [np.asarray(x) for x in values], network.drop.deterministic, sorted(vars(network))
+    return (
+        [np.asarray(x) for x in values],
+        network.drop.deterministic,
+        sorted(vars(network)),
+    )
 
 
 def of_process():
@@ -106,7 +116,10 @@ def of_process():
         "chainer": {**vars(chainer.global_config)},
         "chainer, thread": {**vars(chainer.config._local)},
         "warnings": list(warnings.filters),
-        "calls": [vars(kind).get("__call__") for kind in (OnTorch, OnChainer, OnJax, nnx.Linear)],
+        "calls": [
+            vars(kind).get("__call__")
+            for kind in (OnTorch, OnChainer, OnJax, nnx.Linear)
+        ],
     }
 
 
@@ -120,7 +133,9 @@ def raising(network, x, labels):
 
 
 @pytest.mark.parametrize(
-    ("raises", "is_on"), [(False, False), (True, True)], ids=["float32", "raises in float64"]
+    ("raises", "is_on"),
+    [(False, False), (True, True)],
+    ids=["float32", "raises in float64"],
 )
 def test_a_comparison_leaves_networks_and_process_as_they_were(backend, raises, is_on):
     import sympy.utilities.exceptions  # noqa: F401  PyTorch imports it sooner or later: a filter
@@ -148,7 +163,10 @@ class Scaled(torch.nn.Module):
 
 class FreshPort(nnx.Module):
     def __init__(self):
-        self.scale, self.out = nnx.Param(jnp.zeros(4)), nnx.Linear(4, 3, rngs=nnx.Rngs(0))
+        self.scale, self.out = (
+            nnx.Param(jnp.zeros(4)),
+            nnx.Linear(4, 3, rngs=nnx.Rngs(0)),
+        )
 
     def __call__(self, x):
         return self.out(x * (1 + self.scale))
@@ -158,6 +176,8 @@ def test_the_second_comparison_of_a_fresh_port_is_proved_as_the_first_was():
     """Where 64-bit types are off."""
     with jax.enable_x64(False):
         for _ in range(2):
-            found = compare(Scaled(), FreshPort(), BATCH, weights="load", levels=("L0", "L1"))
+            found = compare(
+                Scaled(), FreshPort(), BATCH, weights="load", levels=("L0", "L1")
+            )
             assert found.proved
         assert not jax.config.jax_enable_x64

@@ -53,7 +53,10 @@ class FlaxFlattened(nnx.Module):
 
     def __init__(self, change):
         rngs = nnx.Rngs(0)
-        self.conv, self.hidden = nnx.Conv(1, 4, (3, 3), rngs=rngs), nnx.Linear(24, 5, rngs=rngs)
+        self.conv, self.hidden = (
+            nnx.Conv(1, 4, (3, 3), rngs=rngs),
+            nnx.Linear(24, 5, rngs=rngs),
+        )
         self.out, self.change = nnx.Linear(5, 4, rngs=rngs), change
 
     def __call__(self, x):
@@ -88,7 +91,10 @@ class Loop(nnx.Module):
 
     def __init__(self, change=lambda x: x):
         rngs = nnx.Rngs(0)
-        self.emb, self.cell = nnx.Embed(11, 6, rngs=rngs), nnx.OptimizedLSTMCell(6, 7, rngs=rngs)
+        self.emb, self.cell = (
+            nnx.Embed(11, 6, rngs=rngs),
+            nnx.OptimizedLSTMCell(6, 7, rngs=rngs),
+        )
         self.head, self.change = nnx.Linear(7, 4, rngs=rngs), change
 
     def __call__(self, x):
@@ -110,7 +116,10 @@ def test_a_loop_over_a_cell_for_a_recurrent_layer():
 class Attending(nn.Module):
     def __init__(self):
         super().__init__()
-        self.attn, self.n = nn.MultiheadAttention(8, 2, batch_first=True), nn.LayerNorm(8)
+        self.attn, self.n = (
+            nn.MultiheadAttention(8, 2, batch_first=True),
+            nn.LayerNorm(8),
+        )
         self.head = nn.Linear(8, 4)
 
     def forward(self, x):
@@ -123,7 +132,10 @@ class Fused(nnx.Module):
 
     def __init__(self, scale=0.5):
         rngs = nnx.Rngs(0)
-        self.n, self.qkv = nnx.LayerNorm(8, epsilon=1e-5, rngs=rngs), nnx.Linear(8, 24, rngs=rngs)
+        self.n, self.qkv = (
+            nnx.LayerNorm(8, epsilon=1e-5, rngs=rngs),
+            nnx.Linear(8, 24, rngs=rngs),
+        )
         self.proj, self.head = nnx.Linear(8, 8, rngs=rngs), nnx.Linear(8, 4, rngs=rngs)
         self.scale = scale
 
@@ -217,7 +229,10 @@ class Scanned(nnx.Module):
     """One parameter for all layers, with square matrices as (in, out)."""
 
     def __init__(self):
-        self.kernel, self.bias = nnx.Param(jnp.zeros((3, 6, 6))), nnx.Param(jnp.zeros((3, 6)))
+        self.kernel, self.bias = (
+            nnx.Param(jnp.zeros((3, 6, 6))),
+            nnx.Param(jnp.zeros((3, 6))),
+        )
         self.c = nnx.Linear(6, 4, rngs=nnx.Rngs(0))
 
     def __call__(self, x):

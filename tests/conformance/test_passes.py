@@ -49,7 +49,10 @@ class OnEmbedding(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.embedding, self.out = torch.nn.Embedding(7, 4, padding_idx=0), torch.nn.Linear(4, 3)
+        self.embedding, self.out = (
+            torch.nn.Embedding(7, 4, padding_idx=0),
+            torch.nn.Linear(4, 3),
+        )
 
     def forward(self, x):
         CALLS["torch"] += 1
@@ -61,7 +64,11 @@ WORDS = np.random.default_rng(0).integers(1, 7, (5, 6)), np.arange(5) % 3
 
 @pytest.mark.parametrize(
     ("sides", "batch"),
-    [((OnTorch, OnTorch), BATCH), ((OnTorch, OnChainer), BATCH), ((OnEmbedding,) * 2, WORDS)],
+    [
+        ((OnTorch, OnTorch), BATCH),
+        ((OnTorch, OnChainer), BATCH),
+        ((OnEmbedding,) * 2, WORDS),
+    ],
     ids=["same", "other names", "words"],
 )
 def test_a_right_pair_is_proved_with_fourteen_passes(sides, batch):
@@ -93,9 +100,13 @@ class WrittenOnce(Network):
 
 
 def test_names_and_values_alone_take_one_pass_in_each_mode(backend):
-    sides = [WrittenOnce.on(name, dtype="float64")() for name in ("torch", backend.name)]
+    sides = [
+        WrittenOnce.on(name, dtype="float64")() for name in ("torch", backend.name)
+    ]
     CALLS.clear()
-    proof = compare(*sides, BATCH, levels=("L0", "L1"), progress=lambda words, done: None)
+    proof = compare(
+        *sides, BATCH, levels=("L0", "L1"), progress=lambda words, done: None
+    )
     assert [(level.name, level.status) for level in proof.levels] == [
         ("L0", "passed"),
         ("L1", "passed"),

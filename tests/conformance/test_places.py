@@ -20,7 +20,9 @@ BATCH = (normal(5, 6), np.random.default_rng(1).integers(0, 4, 5))
 
 
 def proof(reference, candidate, weights="load", batch=BATCH):
-    return compare(reference, candidate, batch, weights=weights, levels=("L0", "L1", "L3"))
+    return compare(
+        reference, candidate, batch, weights=weights, levels=("L0", "L1", "L3")
+    )
 
 
 def made(kind):
@@ -92,7 +94,11 @@ class OneByOne(chainer.Chain):
     ("mistake", "place", "cause"),
     [
         ({"eps": 1e-3}, "stage.1.norm", "eps=0.001 instead of 1e-05"),
-        ({"before": True}, "stage.1", ""),  # what stands between two layers has a place alone
+        (
+            {"before": True},
+            "stage.1",
+            "",
+        ),  # what stands between two layers has a place alone
         ({"act": lambda x: x}, "act", "no GELU: it is left out"),
     ],
 )
@@ -103,7 +109,9 @@ def test_blocks_that_one_side_calls_one_by_one_are_looked_into(mistake, place, c
     if cause:
         assert first.explanation.known
         assert cause in first.explanation.cause
-    assert not any("corresponds" in sentence for sentence in (found.headline, *first.remarks))
+    assert not any(
+        "corresponds" in sentence for sentence in (found.headline, *first.remarks)
+    )
 
 
 def test_blocks_called_one_by_one_are_right():
@@ -128,7 +136,9 @@ def test_effect_of_weights_that_are_not_copied():
     found = proof(reference, candidate, "judge").findings[0]
     assert (found.level, found.place) == ("L0", "head.weight")
     size = np.linalg.norm(wrong - right) / np.linalg.norm(right)
-    assert found.effect == f"Effect on evaluation outputs about {size:.0e}.".replace("e+00", "e+0")
+    assert found.effect == f"Effect on evaluation outputs about {size:.0e}.".replace(
+        "e+00", "e+0"
+    )
 
 
 class Tied(nn.Module):
@@ -139,7 +149,9 @@ class Tied(nn.Module):
         self.fc, self.head = nn.Linear(6, 6), nn.Linear(6, 4)
 
     def forward(self, x):
-        return self.head(torch.tanh(F.linear(torch.tanh(self.fc(x)), self.fc.weight.t())))
+        return self.head(
+            torch.tanh(F.linear(torch.tanh(self.fc(x)), self.fc.weight.t()))
+        )
 
 
 class ChainerTied(chainer.Chain):

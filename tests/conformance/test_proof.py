@@ -9,7 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED, Explanation, Finding
+from deliralike.conformance.findings import (
+    FAILED,
+    NOT_REACHED,
+    PASSED,
+    Explanation,
+    Finding,
+)
 from deliralike.conformance.proof import Proof, Proofs
 from deliralike.errors import DeliralikeError, ProofFailed, SettingError
 
@@ -34,7 +40,12 @@ def proof(*levels):
         ([level("L0", FAILED), level("L1", NOT_REACHED)], "diverges", 1),
         ([level("L1", FAILED, math.nan)], "diverges", 1),
         (
-            [level("L0"), level("L1", worst=1e-15), level("L4", NOT_REACHED), level("L7", FAILED)],
+            [
+                level("L0"),
+                level("L1", worst=1e-15),
+                level("L4", NOT_REACHED),
+                level("L7", FAILED),
+            ],
             "diverges",
             1,
         ),
@@ -46,16 +57,23 @@ def proof(*levels):
         ([], "undecided", 2),
     ],
 )
-def test_only_semantics_that_passed_prove_and_any_failure_diverges(levels, verdict, code):
+def test_only_semantics_that_passed_prove_and_any_failure_diverges(
+    levels, verdict, code
+):
     found = proof(*levels)
     assert (found.verdict, found.exit_code) == (verdict, code)
-    assert (found.proved, found.diverges) == (verdict == "proved", verdict == "diverges")
+    assert (found.proved, found.diverges) == (
+        verdict == "proved",
+        verdict == "diverges",
+    )
 
 
 def test_the_most_telling_findings_come_first():
     def found(name, status=FAILED, places=("a",)):
         return level(
-            name, status, findings=tuple(Finding(name, place, "output", 1.0) for place in places)
+            name,
+            status,
+            findings=tuple(Finding(name, place, "output", 1.0) for place in places),
         )
 
     levels = [
@@ -78,14 +96,18 @@ def test_the_most_telling_findings_come_first():
 
 
 def test_null_gradients_of_all_levels_are_named_once():
-    one, two = level("L1", figures={"null": ["b", "a"]}), level("L4", figures={"null": ["a", "c"]})
+    one, two = (
+        level("L1", figures={"null": ["b", "a"]}),
+        level("L4", figures={"null": ["a", "c"]}),
+    )
     assert proof(one, two).null == ("b", "a", "c")
 
 
 @pytest.mark.parametrize("levels", [[level("L1", "fine")], [level("L1"), level("L1")]])
 def test_levels_that_cannot_be_are_refused(levels):
     with pytest.raises(
-        SettingError, match="status 'fine'; wanted one of 'passed'|each level once, not L1, L1"
+        SettingError,
+        match="status 'fine'; wanted one of 'passed'|each level once, not L1, L1",
     ):
         proof(*levels)
 
@@ -110,7 +132,9 @@ def test_a_check_is_silent_only_when_proved():
         ((), "undecided", 2),
     ],
 )
-def test_several_are_proved_when_all_are_and_diverge_when_one_does(proofs, verdict, code):
+def test_several_are_proved_when_all_are_and_diverge_when_one_does(
+    proofs, verdict, code
+):
     found = Proofs(proofs)
     assert (found.verdict, found.exit_code, tuple(found), len(found)) == (
         verdict,
@@ -153,10 +177,22 @@ def test_the_headline_of_a_proof_says_how_well_they_agree_and_what_was_left_out(
             "reached: L1.$",
         ),
         (proof(level("L1", PASSED, math.nan)), "passed without a finite difference"),
-        (proof(), "^NOT PROVED: A on torch and A on jax. Their semantics .L1. were not compared.$"),
-        (proof(level("L4", FAILED, 2e-3)), "^DIVERGES at L4, one step of the optimizer: 2.0e-03.$"),
-        (proof(level("L4", FAILED)), "^DIVERGES at L4, one step of the optimizer: failed.$"),
-        (several(), "^2 of 4 proved; diverges: ResNet on chainer; undecided: ResNet on tpu.$"),
+        (
+            proof(),
+            "^NOT PROVED: A on torch and A on jax. Their semantics .L1. were not compared.$",
+        ),
+        (
+            proof(level("L4", FAILED, 2e-3)),
+            "^DIVERGES at L4, one step of the optimizer: 2.0e-03.$",
+        ),
+        (
+            proof(level("L4", FAILED)),
+            "^DIVERGES at L4, one step of the optimizer: failed.$",
+        ),
+        (
+            several(),
+            "^2 of 4 proved; diverges: ResNet on chainer; undecided: ResNet on tpu.$",
+        ),
         (Proofs((proved(), proved())), "^2 of 2 proved.$"),
     ],
 )
@@ -172,7 +208,9 @@ def test_headlines_of_other_cases(found, sentence):
             "bn1 (BatchNorm2d), forward, train: float64 9.0e-06 (limit 1e-10).",
         ),
         (
-            Finding("L0", "fc.weight", "shape", math.inf, remarks=("(3, 4) for (4, 3).",)),
+            Finding(
+                "L0", "fc.weight", "shape", math.inf, remarks=("(3, 4) for (4, 3).",)
+            ),
             "fc.weight, shape. (3, 4) for (4, 3).",
         ),
         (Finding("L1", "", "output", math.nan), "the network, output: not comparable."),
@@ -216,7 +254,14 @@ def broken():
         limit=math.inf,
         explanation=Explanation("x", math.inf, math.nan),
     )
-    rows = [{"path": "fc", "train": np.float32(np.inf), "eval": -math.inf, "forced": math.nan}]
+    rows = [
+        {
+            "path": "fc",
+            "train": np.float32(np.inf),
+            "eval": -math.inf,
+            "forced": math.nan,
+        }
+    ]
     figures = {
         "by_layer": rows,
         "array": np.array([[1.0, np.nan]]),
@@ -228,17 +273,28 @@ def broken():
 
 def test_numbers_that_are_not_finite_are_texts_in_json(tmp_path):
     text = broken().save(tmp_path / "report.json").read_text(encoding="utf-8")
-    values = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    values = json.loads(
+        text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON")
+    )
     assert values == broken().to_dict()
     (read,) = values["levels"]
     (finding,) = read["findings"]
-    assert (read["worst"], finding["difference"], finding["limit"]) == ("NaN", "NaN", "Infinity")
+    assert (read["worst"], finding["difference"], finding["limit"]) == (
+        "NaN",
+        "NaN",
+        "Infinity",
+    )
     assert (finding["explanation"]["match"], finding["explanation"]["next_best"]) == (
         "Infinity",
         "NaN",
     )
     row = read["figures"]["by_layer"][0]
-    assert row == {"path": "fc", "train": "Infinity", "eval": "-Infinity", "forced": "NaN"}
+    assert row == {
+        "path": "fc",
+        "train": "Infinity",
+        "eval": "-Infinity",
+        "forced": "NaN",
+    }
     assert read["figures"]["array"] == [[1.0, "NaN"]]
     assert (read["figures"]["count"], read["figures"]["yes"]) == (3, True)
 
@@ -251,7 +307,9 @@ def test_json_tells_programs_the_verdict_and_the_sentences():
         "diverges",
     )
     assert values["headline"] == diverging().headline
-    accused = next(level for level in values["levels"] if level["name"] == "L3")["findings"][0]
+    accused = next(level for level in values["levels"] if level["name"] == "L3")[
+        "findings"
+    ][0]
     assert accused["text"] == str(EPS)
     assert accused["explanation"]["text"] == str(EPS.explanation)
     assert several().to_dict()["schema"] == "deliralike.proofs"
@@ -264,7 +322,12 @@ def test_what_json_cannot_hold_is_refused_by_name():
 
 @pytest.mark.parametrize(
     "suffix, start",
-    [(".txt", "PROVED: "), (".md", "# "), (".json", "{\n"), (".html", "<!DOCTYPE html>")],
+    [
+        (".txt", "PROVED: "),
+        (".md", "# "),
+        (".json", "{\n"),
+        (".html", "<!DOCTYPE html>"),
+    ],
 )
 def test_the_ending_chooses_the_form(suffix, start, tmp_path):
     path = proved().save(str(tmp_path / f"report{suffix}"))

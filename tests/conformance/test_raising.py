@@ -87,8 +87,15 @@ def test_an_error_of_the_candidate_is_the_finding(backend, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_error_of_the_reference_ends_the_comparison(backend, mode):
-    with pytest.raises(ProofFailed, match=f"in {mode} mode.*no_such_function.*in second") as caught:
-        compare(made(raising(mode), backend), made(Outer, "chainer"), batch(), levels=("L0", "L1"))
+    with pytest.raises(
+        ProofFailed, match=f"in {mode} mode.*no_such_function.*in second"
+    ) as caught:
+        compare(
+            made(raising(mode), backend),
+            made(Outer, "chainer"),
+            batch(),
+            levels=("L0", "L1"),
+        )
     assert HERE in str(caught.value)
 
 
@@ -174,9 +181,15 @@ class Link(chainer.Chain):
         return chainer.functions.dropout(self.fc(x))
 
 
-@pytest.mark.parametrize(("candidate", "error"), [(Layer, "RuntimeError"), (Link, "InvalidType")])
-def test_an_error_of_a_framework_names_the_layer_and_the_line_that_called_it(candidate, error):
-    proof = compare(Right(), candidate(), batch(), weights="load", levels=("L0", "L1", "L3"))
+@pytest.mark.parametrize(
+    ("candidate", "error"), [(Layer, "RuntimeError"), (Link, "InvalidType")]
+)
+def test_an_error_of_a_framework_names_the_layer_and_the_line_that_called_it(
+    candidate, error
+):
+    proof = compare(
+        Right(), candidate(), batch(), weights="load", levels=("L0", "L1", "L3")
+    )
     assert proof.headline.startswith(f"DIVERGES at fc (Linear), raises {error}: ")
     line = line_of(candidate.forward, "self.fc(x)")
     assert proof.headline.endswith(f"test_raising.py:{line}, in forward.")
@@ -202,7 +215,9 @@ def test_an_explanation_that_fails_is_a_line_of_the_report(monkeypatch):
 
     monkeypatch.setattr(substitution, "explain", broken)
     other = type("Outer", (Outer,), {"block": Slower})
-    proof = compare(made(Outer), made(other, "chainer"), batch(), levels=("L0", "L1", "L3"))
+    proof = compare(
+        made(Outer), made(other, "chainer"), batch(), levels=("L0", "L1", "L3")
+    )
     assert proof.headline.startswith("DIVERGES at second (")
     assert "raises" not in str(proof)
     assert any(

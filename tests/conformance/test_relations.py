@@ -21,7 +21,10 @@ INPUT = numbers(2, 3, 4, 5, seed=2)
         (X + 0.25, "plus 0.25"),
         (0 * X, "zero"),
         (X.transpose(0, 1, 3, 2), "axes permuted to (0, 1, 3, 2)"),
-        (X.transpose(0, 2, 3, 1).reshape(2, -1), "axes permuted to (0, 2, 3, 1), then reshaped"),
+        (
+            X.transpose(0, 2, 3, 1).reshape(2, -1),
+            "axes permuted to (0, 2, 3, 1), then reshaped",
+        ),
         (X.reshape(2, -1), "reshaped"),
         (X[:, ::-1], "reversed along axis 1"),
         (X[:, [1, 2, 0]], "axis 1 in the order [1, 2, 0]"),
@@ -67,7 +70,9 @@ GATES = numbers(8, 3, seed=6)
     ],
 )
 def test_causes_of_other_weights(reference, candidate, cause):
-    ((name, found),) = explain_weights({"w": reference, "b": X}, {"w": candidate, "b": X})
+    ((name, found),) = explain_weights(
+        {"w": reference, "b": X}, {"w": candidate, "b": X}
+    )
     assert name == "w"
     assert found.known
     assert found.cause.startswith(cause)

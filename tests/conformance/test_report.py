@@ -30,7 +30,9 @@ def page_of(name):
 
 
 def with_layers(rows):
-    return Proof("A", "B", (level("L1", worst=0.0), level("L3", figures={"by_layer": rows})))
+    return Proof(
+        "A", "B", (level("L1", worst=0.0), level("L3", figures={"by_layer": rows}))
+    )
 
 
 def hostile():
@@ -75,7 +77,10 @@ def test_columns_of_text_are_aligned():
         "L4",
         "L7",
     ]
-    cut = [[row[start:].split("  ")[0].rstrip() for start in starts.values()] for row in rows]
+    cut = [
+        [row[start:].split("  ")[0].rstrip() for start in starts.values()]
+        for row in rows
+    ]
     assert cut[1] == ["L1", "semantics in float64", "failed", "1.1e-05", ""]
     assert cut[4] == ["L7", "other sizes of input", "not needed", "", "L1 failed."]
 
@@ -96,7 +101,9 @@ def test_text_of_several_is_a_matrix_of_levels():
 
 
 def test_of_many_findings_the_text_shows_some_and_counts_the_rest():
-    findings = tuple(Finding("L1", f"parameter {index}", "gradient", 1.0) for index in range(50))
+    findings = tuple(
+        Finding("L1", f"parameter {index}", "gradient", 1.0) for index in range(50)
+    )
     text = str(Proof("A", "B", (level("L1", FAILED, 1.0, findings=findings),)))
     assert (
         "DIVERGES at parameter 0," in text
@@ -108,13 +115,21 @@ def test_of_many_findings_the_text_shows_some_and_counts_the_rest():
 
 def test_references_that_differ_are_named_in_the_matrix():
     found = str(Proofs((proved(), proved(reference="MLP on torch"))))
-    assert "ResNet on torch, ResNet on jax" in found and "MLP on torch, ResNet on jax" in found
+    assert (
+        "ResNet on torch, ResNet on jax" in found
+        and "MLP on torch, ResNet on jax" in found
+    )
 
 
 def test_null_gradients_and_reasons_are_told():
     text = str(proved())
-    assert "Gradients that are zero but for rounding, not compared: fc.0.bias, conv1.bias." in text
-    assert text.count("No other size is taken.") == 1  # beside its level, and not again below
+    assert (
+        "Gradients that are zero but for rounding, not compared: fc.0.bias, conv1.bias."
+        in text
+    )
+    assert (
+        text.count("No other size is taken.") == 1
+    )  # beside its level, and not again below
 
 
 def test_details_stand_below_the_headline_and_the_effect_ends_it():
@@ -201,7 +216,9 @@ def test_a_page_is_whole_and_needs_nothing_from_elsewhere(name):
     assert all(value.startswith("#") for value in used)
     assert not set(re.findall(r"url\((?!#)", text)) and "@import" not in text
     assert not [
-        tag for tag, _ in page.elements if tag in ("script", "link", "img", "iframe", "object")
+        tag
+        for tag, _ in page.elements
+        if tag in ("script", "link", "img", "iframe", "object")
     ]
     assert REPORTS[name].headline in "".join(page.texts)
 
@@ -209,7 +226,9 @@ def test_a_page_is_whole_and_needs_nothing_from_elsewhere(name):
 @every_report
 def test_names_within_a_page_are_used_once_and_all_references_lead_somewhere(name):
     text = page_of(name)
-    names = [attributes["id"] for _, attributes in Page(text).elements if "id" in attributes]
+    names = [
+        attributes["id"] for _, attributes in Page(text).elements if "id" in attributes
+    ]
     assert len(set(names)) == len(names)
     assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', text)) <= {
         (name, "") for name in names
@@ -218,7 +237,9 @@ def test_names_within_a_page_are_used_once_and_all_references_lead_somewhere(nam
 
 def test_names_are_shown_as_they_are_in_a_page():
     page = Page(html.page(hostile()))
-    assert "<script>alert(1)</script> & a|b [bold]x[/bold] `c` *d*" in "".join(page.texts)
+    assert "<script>alert(1)</script> & a|b [bold]x[/bold] `c` *d*" in "".join(
+        page.texts
+    )
     assert page.all("script") == []
 
 
@@ -241,8 +262,13 @@ def test_layers_that_l3_accuses_are_accused_in_the_table_of_another_level():
         {"path": "conv1", "kind": "Conv2d", "train": 0.0},
         {"path": "bn1", "kind": "BatchNorm2d", "train": 9e-6},
     ]
-    levels = level("L1", FAILED, 9e-6, figures={"by_layer": rows}), diverging().level("L3")
-    page = html.page(Proof("A", "B", (levels[0], level("L3", FAILED, findings=levels[1].findings))))
+    levels = (
+        level("L1", FAILED, 9e-6, figures={"by_layer": rows}),
+        diverging().level("L3"),
+    )
+    page = html.page(
+        Proof("A", "B", (levels[0], level("L3", FAILED, findings=levels[1].findings)))
+    )
     row = re.search(r"<tr><th>bn1 \(BatchNorm2d\)</th>.*?</tr>", page).group()
     assert row.count('<td class="number">9.0e-06</td>') == 2 and 'class="failed"' in row
     assert "<th>conv1</th>" in page
@@ -250,7 +276,9 @@ def test_layers_that_l3_accuses_are_accused_in_the_table_of_another_level():
 
 def test_a_bar_is_as_long_as_a_difference_has_decades():
     values = [0.0, 1e-9, math.inf]
-    page = html.page(with_layers([{"path": str(value), "train": value} for value in values]))
+    page = html.page(
+        with_layers([{"path": str(value), "train": value} for value in values])
+    )
     found = re.findall(r'class="(\w+)" style="width: ([\d.]+)rem"', page)
     assert found == [("passed", "0.00"), ("failed", "4.00"), ("failed", "8.00")]
 
@@ -271,4 +299,6 @@ def test_each_level_is_explained_and_says_why_it_was_left_out():
     assert "<small>L1 failed.</small>" in page
     assert content.EXPLAINED.keys() == TITLES.keys()
     assert "<title>2 of 4 proved, torch 2.13.0" in page_of("several")
-    assert "<title>PROVED: ResNet on torch and ResNet on jax, torch 2.13.0" in page_of("proved")
+    assert "<title>PROVED: ResNet on torch and ResNet on jax, torch 2.13.0" in page_of(
+        "proved"
+    )

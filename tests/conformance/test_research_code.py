@@ -13,7 +13,10 @@ from deliralike.conformance.subject import Subject
 QUICK = ("L0", "L1", "L3")
 TOKENS = np.array([[3, 1, 4, 1], [5, 2, 0, 0], [6, 5, 3, 0]])
 SEQUENCES = TOKENS, np.array([0, 1, 1])
-ROWS = {"x": np.random.default_rng(0).normal(size=(4, 3)), "label": np.array([0, 1, 1, 0])}
+ROWS = {
+    "x": np.random.default_rng(0).normal(size=(4, 3)),
+    "label": np.array([0, 1, 1, 0]),
+}
 
 
 class Packed(torch.nn.Module):
@@ -23,13 +26,18 @@ class Packed(torch.nn.Module):
         super().__init__()
         self.first, self.scale = first, scale
         self.embedding = torch.nn.Embedding(7, 3)
-        self.add_module(first, torch.nn.LSTM(3, 4, batch_first=True, bidirectional=True))
+        self.add_module(
+            first, torch.nn.LSTM(3, 4, batch_first=True, bidirectional=True)
+        )
         self.out = torch.nn.Linear(8, 2)
 
     def forward(self, tokens):
         lengths = (tokens != 0).sum(1)
         packed = pack_padded_sequence(
-            self.embedding(tokens), lengths.cpu(), batch_first=True, enforce_sorted=False
+            self.embedding(tokens),
+            lengths.cpu(),
+            batch_first=True,
+            enforce_sorted=False,
         )
         _, (hidden, _) = getattr(self, self.first)(packed)
         return self.out(self.scale * torch.cat(list(hidden), 1))
@@ -54,7 +62,9 @@ def loss_of_dict(network, batch):
 def test_packed_sequences_are_compared():
     proof = compare(Packed(), Packed("rnn"), SEQUENCES, weights="load", levels=QUICK)
     assert proof.proved, proof
-    proof = compare(Packed(), Packed("rnn", 1.25), SEQUENCES, weights="load", levels=QUICK)
+    proof = compare(
+        Packed(), Packed("rnn", 1.25), SEQUENCES, weights="load", levels=QUICK
+    )
     (finding,) = proof.level("L3").findings
     assert finding.what == "the input of out"
     assert "1.25" in finding.explanation.cause

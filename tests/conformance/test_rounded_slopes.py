@@ -37,7 +37,12 @@ def test_a_network_with_hardsigmoid_is_proved(backend):
     batch = (np.random.default_rng(0).standard_normal((3, 3, 7, 9)),)
     port = Port.on(backend)()
     proof = compare(
-        Squeezed(), port, batch, loss=distance_loss, weights="load", levels=("L0", "L1", "L3")
+        Squeezed(),
+        port,
+        batch,
+        loss=distance_loss,
+        weights="load",
+        levels=("L0", "L1", "L3"),
     )
     assert proof.headline.startswith("PROVED"), proof.headline
     assert torch.nn.functional.hardsigmoid is own
@@ -68,5 +73,7 @@ def test_masks_are_scaled_in_float64(backend):
     batch = (np.random.default_rng(0).standard_normal((3, 3, 7, 9)),)
     port = Dropping.on(backend)()
     levels = ("L0", "L1", "L3")
-    proof = compare(reference, port, batch, loss=distance_loss, weights="load", levels=levels)
+    proof = compare(
+        reference, port, batch, loss=distance_loss, weights="load", levels=levels
+    )
     assert proof.headline.startswith("PROVED"), proof.headline

@@ -17,7 +17,10 @@ def look(network, training=True, given=None, loss=classification_loss, **options
     """One side; on JAX op by op."""
     with get("jax").op_by_op():
         return semantics.look(
-            Subject(network, loss), batch() if given is None else given, training, **options
+            Subject(network, loss),
+            batch() if given is None else given,
+            training,
+            **options,
         )
 
 
@@ -41,10 +44,14 @@ def test_a_look_is_what_the_backend_computes(backend):
     assert seen.error is None
     assert float(seen.recording.output) == pytest.approx(wanted.loss, rel=1e-14)
     for name, value in wanted.parameters.items():
-        np.testing.assert_allclose(seen.recording.parameters[name], value, rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(
+            seen.recording.parameters[name], value, rtol=1e-12, atol=1e-15
+        )
     for name in ("norm.running_mean", "norm.running_var"):
         np.testing.assert_allclose(seen.recording.state[name], after[name], rtol=1e-14)
-    np.testing.assert_allclose(seen.recording.inputs[0], wanted.inputs[0], rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(
+        seen.recording.inputs[0], wanted.inputs[0], rtol=1e-12, atol=1e-15
+    )
 
 
 class Biased(Deep):
@@ -61,7 +68,9 @@ def test_statistics_differ_in_training_only(backend):
     assert found["eval"].agrees
     level = semantics.level(found)
     assert level.status == FAILED
-    assert [(finding.what, finding.mode) for finding in level.findings] == [("statistics", "train")]
+    assert [(finding.what, finding.mode) for finding in level.findings] == [
+        ("statistics", "train")
+    ]
     assert level.findings[0].place in ("norm.running_mean", "norm.running_var")
 
 
@@ -102,7 +111,11 @@ def call(output):
         ),
         ({"a": np.array([1.0, -np.inf]), "": np.ones(2)}, 1.0, ""),
         ({"a": np.array([1.0, -np.inf]), "": np.ones(2)}, np.inf, "a: 1 of 2 elements"),
-        ({"a": np.ones(2), "": np.array([np.nan])}, 1.0, "the network: 1 of 1 elements"),
+        (
+            {"a": np.ones(2), "": np.array([np.nan])},
+            1.0,
+            "the network: 1 of 1 elements",
+        ),
         ({"a": np.ones(2, int), "": np.ones(1)}, np.nan, "the loss"),
     ],
 )
@@ -133,7 +146,10 @@ def test_the_first_block_that_gives_a_shorter_type(dtype, words):
     if not words:
         outputs.pop("b")
     assert (
-        semantics.short(Recording(1.0, {Tap(name): one for name, one in outputs.items()})) == words
+        semantics.short(
+            Recording(1.0, {Tap(name): one for name, one in outputs.items()})
+        )
+        == words
     )
 
 
@@ -157,7 +173,9 @@ class Halves(Far):
         return (self.fc(2.0 * x) * 0.5 + self.fc(0.0 * x) * 0.5 - 1e7) * self.factor
 
 
-@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "proved"), (1.0 + 1e-6, "diverges")])
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(1.0, "proved"), (1.0 + 1e-6, "diverges")]
+)
 def test_rounding_that_a_network_magnifies_is_no_difference_and_a_factor_is(
     backend, factor, verdict
 ):

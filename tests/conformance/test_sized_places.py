@@ -34,7 +34,10 @@ class Layer(nn.Module):
 
     def __init__(self, groups=1):
         super().__init__()
-        self.norm, self.conv = nn.BatchNorm2d(4), nn.Conv2d(4, 2, 3, padding=1, groups=groups)
+        self.norm, self.conv = (
+            nn.BatchNorm2d(4),
+            nn.Conv2d(4, 2, 3, padding=1, groups=groups),
+        )
 
     def forward(self, x):
         return torch.cat([x, self.conv(torch.relu(self.norm(x)))], 1)
@@ -59,7 +62,10 @@ class Features(chainer.Chain):
     def __init__(self, groups, settings):
         super().__init__()
         with self.init_scope():
-            self.stem, self.pool = L.Convolution2D(2, 4, 3, pad=1, nobias=True), Pool(settings)
+            self.stem, self.pool = (
+                L.Convolution2D(2, 4, 3, pad=1, nobias=True),
+                Pool(settings),
+            )
             self.layer = ChainerLayer(groups)
             self.norm = L.BatchNormalization(6, eps=1e-5, decay=0.9)
 
@@ -95,7 +101,12 @@ def first(reference, candidate, weights="judge"):
     """The first thing that a comparison finds."""
     levels = ("L0", "L1", "L3")
     proof = compare(
-        reference, candidate, PICTURES, loss=distance_loss, weights=weights, levels=levels
+        reference,
+        candidate,
+        PICTURES,
+        loss=distance_loss,
+        weights=weights,
+        levels=levels,
     )
     assert proof.diverges, proof
     return proof.findings[0]
@@ -106,7 +117,9 @@ def like(reference, **settings):
     candidate = Dense(**settings)
     own = candidate.state_dict()
     state = reference.state_dict().items()
-    candidate.load_state_dict({n: v if v.shape == own[n].shape else own[n] for n, v in state})
+    candidate.load_state_dict(
+        {n: v if v.shape == own[n].shape else own[n] for n, v in state}
+    )
     return candidate
 
 
@@ -121,7 +134,11 @@ def test_a_pool_that_gives_another_size_is_the_place():
 
 def test_a_weight_of_another_shape_is_the_place():
     found = first(reference := Dense(), like(reference, groups=2))
-    assert (found.level, found.place, found.kind) == ("L0", "features.layer.conv.weight", "Conv2d")
+    assert (found.level, found.place, found.kind) == (
+        "L0",
+        "features.layer.conv.weight",
+        "Conv2d",
+    )
     assert found.what == "shape (2, 2, 3, 3), in the reference (2, 4, 3, 3)"
     assert found.explanation.cause == "groups=2 instead of 1"
     assert first(reference, OnChainer(2, cover_all=False), "load").place == found.place
@@ -141,6 +158,9 @@ class Once(Network):
 
 def test_groups_are_named_where_weights_cannot_be_loaded_and_a_width_is_none():
     found = first(Once.on("torch")(), Once.on("chainer")(groups=2))
-    assert (found.place, found.explanation.cause) == ("conv.weight", "groups=2 instead of 1")
+    assert (found.place, found.explanation.cause) == (
+        "conv.weight",
+        "groups=2 instead of 1",
+    )
     found = first(Once.on("torch")(), Once.on("chainer")(width=2))
     assert "groups" not in str(found)

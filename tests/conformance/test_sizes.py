@@ -58,14 +58,18 @@ class OnChainer(chainer.Chain):
     def forward(self, x):
         pads = [(1, 1)] * 2
         if self.padding == "SAME":
-            totals = [max((-(-size // 2) - 1) * 2 + 3 - size, 0) for size in x.shape[2:]]
+            totals = [
+                max((-(-size // 2) - 1) * 2 + 3 - size, 0) for size in x.shape[2:]
+            ]
             pads = [(total // 2, total - total // 2) for total in totals]
         x = chainer.functions.pad(x, [(0, 0), (0, 0), *pads], "constant")
         x = chainer.functions.tanh(self.conv(x))
         return self.head(chainer.functions.mean(x, axis=(2, 3)))
 
 
-@pytest.mark.parametrize(("port", "levels"), [(OnFlax, ("L1", "L7")), (OnChainer, LEVELS)])
+@pytest.mark.parametrize(
+    ("port", "levels"), [(OnFlax, ("L1", "L7")), (OnChainer, LEVELS)]
+)
 def test_a_padding_that_is_right_for_odd_sizes_alone_diverges(port, levels):
     proof = compare(Strided(), port("SAME"), pictures(9), weights="load", levels=levels)
     assert proof.level("L1").status == "passed"
@@ -76,25 +80,41 @@ def test_a_padding_that_is_right_for_odd_sizes_alone_diverges(port, levels):
 
 
 def test_what_another_size_shows_is_placed_and_explained_with_that_size():
-    proof = compare(Strided(), OnChainer("SAME"), pictures(9), weights="load", levels=LEVELS)
-    assert proof.headline.startswith("DIVERGES at conv (Conv2d), forward, eval: float64 ")
-    assert "Only with inputs of (3, 2, 8, 8): those of this batch give the same." in proof.headline
-    assert "Explained by padding asymmetric SAME ((0, 1), (0, 1)) instead of" in proof.headline
+    proof = compare(
+        Strided(), OnChainer("SAME"), pictures(9), weights="load", levels=LEVELS
+    )
+    assert proof.headline.startswith(
+        "DIVERGES at conv (Conv2d), forward, eval: float64 "
+    )
+    assert (
+        "Only with inputs of (3, 2, 8, 8): those of this batch give the same."
+        in proof.headline
+    )
+    assert (
+        "Explained by padding asymmetric SAME ((0, 1), (0, 1)) instead of"
+        in proof.headline
+    )
 
 
 @pytest.mark.parametrize(("port", "padding"), [(OnFlax, 1), (OnChainer, 1)])
 def test_a_padding_that_is_right_is_proved_for_another_size_too(port, padding):
-    proof = compare(Strided(), port(padding), pictures(9), weights="load", levels=LEVELS)
+    proof = compare(
+        Strided(), port(padding), pictures(9), weights="load", levels=LEVELS
+    )
     assert proof.proved
     assert proof.level("L7").notes == ("Inputs of (1, 2, 8, 8) give the same, too.",)
 
 
-@pytest.mark.parametrize("port", [Strided, lambda: OnChainer(1)], ids=["torch", "chainer"])
+@pytest.mark.parametrize(
+    "port", [Strided, lambda: OnChainer(1)], ids=["torch", "chainer"]
+)
 def test_a_layer_whose_result_has_another_size_is_the_place(port):
     """What follows takes any size, and the head gets as many numbers as before."""
     wrong = port()
     wrong.conv.stride = (1, 1)
-    proof = compare(Strided(), wrong, pictures(9), weights="load", levels=("L0", "L1", "L3"))
+    proof = compare(
+        Strided(), wrong, pictures(9), weights="load", levels=("L0", "L1", "L3")
+    )
     assert proof.headline.startswith("DIVERGES at conv (Conv2d), forward, train: ")
     assert "Explained by stride=1 instead of 2 (" in proof.headline
 
@@ -142,13 +162,17 @@ def tokens(length=6, samples=3):
 
 def test_a_length_that_is_written_down_diverges_at_another_length():
     proof = compare(Words(), Words(length=6), tokens(), levels=("L0", "L1", "L7"))
-    assert proof.headline.startswith("DIVERGES at inputs of (3, 5), output, eval: float64 2.")
+    assert proof.headline.startswith(
+        "DIVERGES at inputs of (3, 5), output, eval: float64 2."
+    )
     assert compare(Words(), Words(), tokens()).proved
 
 
 def test_a_squeeze_shows_with_a_single_sample():
     proof = compare(Words(), Words(squeezes=True), tokens(), levels=("L0", "L1", "L7"))
-    assert proof.headline == "DIVERGES at inputs of (1, 6), output, eval: not comparable."
+    assert (
+        proof.headline == "DIVERGES at inputs of (1, 6), output, eval: not comparable."
+    )
 
 
 def test_a_candidate_that_cannot_evaluate_a_single_sample_differs():
@@ -173,7 +197,9 @@ def test_a_candidate_of_one_size_alone_is_proved_for_that_size():
     assert proof.proved
     assert "for inputs of this size" in proof.headline
     assert proof.level("L7").worst == 0.0
-    assert "raises ValueError: six tokens are wanted, with inputs of (3, 5)" in str(proof)
+    assert "raises ValueError: six tokens are wanted, with inputs of (3, 5)" in str(
+        proof
+    )
 
 
 def test_an_evaluation_is_one_program_on_jax():

@@ -27,7 +27,9 @@ from tests.conformance.optimizing import (
 
 def sides(first, second, backend="torch"):
     """The reference on PyTorch with one optimizer, the candidate with another."""
-    return with_optimizers(get("torch"), x=first), with_optimizers(get(backend), x=second)
+    return with_optimizers(get("torch"), x=first), with_optimizers(
+        get(backend), x=second
+    )
 
 
 # What is forced
@@ -48,12 +50,16 @@ def test_the_gradient_is_the_forced_one_in_every_layout(backend):
     moved = side.moved(parameters)
     for name in parameters:
         update, wanted = moved[name], -gradients[name]
-        assert abs(update - wanted).max() <= 4 * 2.0**-52 * abs(parameters[name]).max(), name
+        assert (
+            abs(update - wanted).max() <= 4 * 2.0**-52 * abs(parameters[name]).max()
+        ), name
 
 
 def test_forced_numbers_are_portable_varied_and_hold_zeros():
     forced = stepping.Forced.of(right(get("torch")).network, 12, 0)
-    assert forced.gradients(5)["fc.bias"] == pytest.approx([0.38954896, 0.51447046], rel=1e-7)
+    assert forced.gradients(5)["fc.bias"] == pytest.approx(
+        [0.38954896, 0.51447046], rel=1e-7
+    )
     again = stepping.Forced.of(right(get("chainer")).network, 12, 0)
     for step in range(12):
         mine, its = forced.gradients(step), again.gradients(step)
@@ -65,7 +71,9 @@ def test_forced_numbers_are_portable_varied_and_hold_zeros():
     assert (forced.gradients(5)["hidden.weight"] == 0).all()
     assert (forced.gradients(1)["hidden.weight"].ravel()[::3] == 0).all()
     other = stepping.Forced.of(right(get("torch")).network, 12, 1)
-    assert not np.array_equal(other.gradients(0)["fc.bias"], forced.gradients(0)["fc.bias"])
+    assert not np.array_equal(
+        other.gradients(0)["fc.bias"], forced.gradients(0)["fc.bias"]
+    )
 
 
 def test_a_large_parameter_is_judged_as_a_small_one_with_as_many_axes(backend):
@@ -81,7 +89,9 @@ def test_parameters_that_cannot_be_resized_are_judged_as_they_are(monkeypatch):
     slots = right(get("torch"), Large).network.neutral_slots()
     monkeypatch.setattr(type(slots["conv.weight"]), "is_resizable", False)
     monkeypatch.setattr(type(slots["conv.weight"]), "resize", None)
-    subject = right(get("torch"), Large).replace(optimizers={"x": following("sgd", lr=0.1)})
+    subject = right(get("torch"), Large).replace(
+        optimizers={"x": following("sgd", lr=0.1)}
+    )
     assert stepping.level(subject, subject).status == PASSED
 
 
@@ -102,7 +112,9 @@ def test_a_mistake_in_a_large_parameter_alone_is_found(backend):
 
 
 def test_the_subjects_stay_as_they_are():
-    reference, candidate = sides(following("adam", lr=0.1), following("adam", lr=0.1), "chainer")
+    reference, candidate = sides(
+        following("adam", lr=0.1), following("adam", lr=0.1), "chainer"
+    )
     before = candidate.network.neutral_state()
     assert stepping.level(reference, candidate).status == PASSED
     after = candidate.network.neutral_state()
@@ -160,7 +172,9 @@ def test_native_optimizers_that_are_the_same_are_not_accused(case):
 def test_a_finding_names_optimizer_parameter_and_first_step():
     """The forms of momentum part when the learning rate drops, before the seventh step."""
     candidate = of_chainer(chainer.optimizers.MomentumSGD, lr=0.1, momentum=0.9)
-    found = stepping.level(*sides(following("sgd", lr=0.1, momentum=0.9), candidate, "chainer"))
+    found = stepping.level(
+        *sides(following("sgd", lr=0.1, momentum=0.9), candidate, "chainer")
+    )
     (finding,) = found.findings
     assert (found.status, finding.place, finding.what) == (
         FAILED,
@@ -178,7 +192,10 @@ def test_optimizers_on_one_side_only_are_named():
     other = candidate.replace(optimizers={"y": following("sgd", lr=0.1)})
     found = stepping.level(reference, other)
     assert found.status == NOT_REACHED
-    assert found.notes[:2] == ("optimizer x is on one side only", "optimizer y is on one side only")
+    assert found.notes[:2] == (
+        "optimizer x is on one side only",
+        "optimizer y is on one side only",
+    )
     both = candidate.replace(optimizers={**candidate.optimizers, **other.optimizers})
     found = stepping.level(reference, both)
     assert (found.status, found.notes) == (PASSED, ("optimizer y is on one side only",))
@@ -187,7 +204,9 @@ def test_optimizers_on_one_side_only_are_named():
 def test_parameters_go_by_the_candidates_names():
     """Biases that are exchanged get each other's gradients, which their shapes would show; so do
     equal shapes."""
-    subject = with_optimizers(get("torch"), x=following("sgd", lr=0.1, weight_decay=0.1))
+    subject = with_optimizers(
+        get("torch"), x=following("sgd", lr=0.1, weight_decay=0.1)
+    )
     names = {"hidden.weight": "hidden.weight", "hidden.bias": "fc.bias"}
     found = stepping.level(subject, subject, names)
     assert (found.status, found.notes) == (
@@ -254,7 +273,9 @@ def test_a_schedule_on_one_side_is_compared_with_the_others_own_rate():
 def test_a_schedule_inside_an_optimizer_is_seen():
     def make(network):
         optimizer = following("sgd", lr=0.1)(network)
-        optimizer.post_update_hooks.append(lambda each: setattr(each, "lr", each.lr * 0.9))
+        optimizer.post_update_hooks.append(
+            lambda each: setattr(each, "lr", each.lr * 0.9)
+        )
         return optimizer
 
     (finding,) = stepping.level(*sides(following("sgd", lr=0.1), make)).findings
@@ -272,7 +293,9 @@ def test_what_a_candidate_raises_is_a_finding_and_the_others_are_judged(backend,
 
     good = {"sgd": following("sgd", lr=0.1)}
     reference = with_optimizers(get("torch"), odd=good["sgd"], **good)
-    level = stepping.level(reference, with_optimizers(get(backend.name), odd=broken, **good))
+    level = stepping.level(
+        reference, with_optimizers(get(backend.name), odd=broken, **good)
+    )
     (finding,) = level.findings
     wanted = {
         "made": "raises ValueError: no such rule",
@@ -316,7 +339,9 @@ def scheduled_by_hook(timing, rate):
 
 @pytest.mark.parametrize("timing", ["pre", "post"])
 def test_a_rate_may_be_set_before_or_after_the_update(timing):
-    found = stepping.level(*sides(with_lambda, scheduled_by_hook(timing, cosine), "chainer"))
+    found = stepping.level(
+        *sides(with_lambda, scheduled_by_hook(timing, cosine), "chainer")
+    )
     assert (found.status, found.findings) == (PASSED, ()) and found.worst < 1e-12
 
 

@@ -34,7 +34,9 @@ def registered(tmp_path, monkeypatch):
     """The stranger as an installed package would register it."""
     folder = tmp_path / "stranger-1.0.dist-info"
     folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
+    (folder / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n"
+    )
     (folder / "entry_points.txt").write_text(
         "[deliralike.backends]\nstranger = tests.conformance.stranger:BACKEND\n"
     )
@@ -42,7 +44,12 @@ def registered(tmp_path, monkeypatch):
 
 
 # Blocks of blocks, which are checked through their parts.
-CONTAINERS = {"ParameterDict", "ParameterList", "TransformerDecoder", "TransformerEncoder"}
+CONTAINERS = {
+    "ParameterDict",
+    "ParameterList",
+    "TransformerDecoder",
+    "TransformerEncoder",
+}
 
 
 def replaced():
@@ -69,13 +76,17 @@ def noted(names, name, function):
     return call
 
 
-def test_it_passes_what_it_declares_and_every_primitive_is_called(registered, monkeypatch):
+def test_it_passes_what_it_declares_and_every_primitive_is_called(
+    registered, monkeypatch
+):
     """So is whatever a backend replaces. What none replaces stands on those, and is tested in
     `tests/nn`."""
     wanted, called, kinds = replaced(), set(), set()
     assert {"matmul", "convolve", "cross_entropy", "lstm"} <= wanted
     for name in wanted:
-        monkeypatch.setitem(vars(BACKEND.nn), name, noted(called, name, getattr(BACKEND.nn, name)))
+        monkeypatch.setitem(
+            vars(BACKEND.nn), name, noted(called, name, getattr(BACKEND.nn, name))
+        )
     for name in LAYERS:
         kind = getattr(BACKEND.nn, name)
         monkeypatch.setattr(kind, "__init__", noted(kinds, name, kind.__init__))
@@ -85,7 +96,9 @@ def test_it_passes_what_it_declares_and_every_primitive_is_called(registered, mo
     assert set(Primitives.__abstractmethods__) <= called
     assert set(LAYERS) - kinds - CONTAINERS <= {row.name for row in vocabulary.LAYERS}
     assert report.passed, report
-    reasons = [result.message for result in report.results if result.outcome == "not declared"]
+    reasons = [
+        result.message for result in report.results if result.outcome == "not declared"
+    ]
     assert {gap: reasons.count(f"not declared: {gap}") for gap in GAPS} == GAPS and len(
         reasons
     ) == sum(GAPS.values())
@@ -104,7 +117,8 @@ def test_it_is_as_short_as_the_guide_says():
     for file in FOLDER.glob("*.py"):
         with file.open("rb") as lines:
             counted += sum(
-                token.type == tokenize.NEWLINE for token in tokenize.tokenize(lines.readline)
+                token.type == tokenize.NEWLINE
+                for token in tokenize.tokenize(lines.readline)
             )
     limit = int(re.search(r"fewer than (\d+) logical lines", GUIDE).group(1))
     assert limit <= 400 and 300 < counted < limit
@@ -115,9 +129,13 @@ def test_it_uses_nothing_that_the_guide_does_not_name():
     missing = set()
     for file in FOLDER.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("deliralike"):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+                "deliralike"
+            ):
                 missing |= {
-                    name.name for name in node.names if not re.search(rf"\b{name.name}\b", GUIDE)
+                    name.name
+                    for name in node.names
+                    if not re.search(rf"\b{name.name}\b", GUIDE)
                 }
                 missing |= {node.module} if node.module not in GUIDE else set()
     assert not missing
@@ -180,13 +198,17 @@ def test_every_check_fails_on_something():
     } == set()
 
 
-CAPABILITIES = dict.fromkeys(checks[0].partition("/")[0] for _, checks in BROKEN.values())
+CAPABILITIES = dict.fromkeys(
+    checks[0].partition("/")[0] for _, checks in BROKEN.values()
+)
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_a_broken_backend_fails_in_the_checks_that_are_about_it(capability, registered):
     titles = [
-        title for title, (_, checks) in BROKEN.items() if checks[0].startswith(f"{capability}/")
+        title
+        for title, (_, checks) in BROKEN.items()
+        if checks[0].startswith(f"{capability}/")
     ]
     checks = {check for title in titles for check in BROKEN[title][1]}
     assert not failures(checks)
@@ -219,4 +241,6 @@ def test_what_is_slightly_wrong_fails(how):
 def test_gradients_of_autograd_itself_follow_other_conventions():
     """Why the stranger has its own: what a thin backend would have got wrong."""
     assert grad(lambda x: anp.sum(anp.clip(x, 0.0, 1.0)))(np.array([0.0]))[0] == 0.0
-    np.testing.assert_array_equal(grad(lambda x: anp.max(x))(np.array([1.0, 1.0])), [0.5, 0.5])
+    np.testing.assert_array_equal(
+        grad(lambda x: anp.max(x))(np.array([1.0, 1.0])), [0.5, 0.5]
+    )

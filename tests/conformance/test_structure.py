@@ -17,7 +17,13 @@ from tests.conftest import BACKENDS
 def mlp(backend="torch", seed=0, **options):
     """Of three features, a hidden layer of 64 and two classes."""
     return zoo.build(
-        "mlp", backend=backend, in_features=3, out_features=2, seed=seed, dtype="float64", **options
+        "mlp",
+        backend=backend,
+        in_features=3,
+        out_features=2,
+        seed=seed,
+        dtype="float64",
+        **options,
     )
 
 
@@ -52,7 +58,9 @@ def test_right_ports_pass_through_their_match(name, ours, theirs):
     compared = {pair.reference[0].source for pair in match.names}
     assert {finding.place for finding in before.findings} == compared
     assert max(finding.difference for finding in before.findings) == before.worst
-    candidate.load_neutral_state(match.to_candidate(reference.neutral_state()), strict=False)
+    candidate.load_neutral_state(
+        match.to_candidate(reference.neutral_state()), strict=False
+    )
     after = structure.level(Subject(reference), Subject(candidate), match)
     assert (after.status, after.findings, after.worst) == ("passed", (), 0.0)
 
@@ -60,11 +68,16 @@ def test_right_ports_pass_through_their_match(name, ours, theirs):
 def test_start_values_are_judged_or_loaded():
     reference, candidate = mlp(), mlp(seed=1)
     judged = structure.level(Subject(reference), Subject(candidate))
-    assert ("layers.0.weight", "weight of layers.0.weight") in found(reference, candidate)
-    wanted = (
-        reference.neutral_state()["layers.0.weight"] - candidate.neutral_state()["layers.0.weight"]
+    assert ("layers.0.weight", "weight of layers.0.weight") in found(
+        reference, candidate
     )
-    size = np.linalg.norm(wanted) / np.linalg.norm(reference.neutral_state()["layers.0.weight"])
+    wanted = (
+        reference.neutral_state()["layers.0.weight"]
+        - candidate.neutral_state()["layers.0.weight"]
+    )
+    size = np.linalg.norm(wanted) / np.linalg.norm(
+        reference.neutral_state()["layers.0.weight"]
+    )
     assert judged.findings[0].difference == pytest.approx(size, rel=1e-12)
     loaded = structure.level(Subject(reference), Subject(candidate), weights="load")
     assert (loaded.status, loaded.worst) == ("passed", None)
@@ -123,13 +136,20 @@ def parts(seed=1, **options):
 
 def test_names_on_one_side_only():
     reference, candidate = parts(), parts(extra=True)
-    extra = [("extra.weight", "in the candidate only"), ("extra.bias", "in the candidate only")]
-    assert [each for each in found(reference, candidate) if each[0].startswith("extra")] == extra
+    extra = [
+        ("extra.weight", "in the candidate only"),
+        ("extra.bias", "in the candidate only"),
+    ]
+    assert [
+        each for each in found(reference, candidate) if each[0].startswith("extra")
+    ] == extra
     missing = [
         ("extra.weight", "missing in the candidate"),
         ("extra.bias", "missing in the candidate"),
     ]
-    assert [each for each in found(candidate, reference) if each[0].startswith("extra")] == missing
+    assert [
+        each for each in found(candidate, reference) if each[0].startswith("extra")
+    ] == missing
 
 
 def test_shapes_roles_and_frozen_parameters():

@@ -25,7 +25,9 @@ from tests.conftest import BACKENDS
 from tests.nn import vocabulary
 from tests.nn.drawn_calls import TABLE
 
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}  # for a Python of its own
+ENVIRONMENT = os.environ | {
+    "PYTHONPATH": str(Path(__file__).parents[2])
+}  # for a Python of its own
 # What our own backends do not declare: Chainer has no weight files that are read without running
 # code.
 UNDECLARED = {"torch": set(), "chainer": {"files/files of its own"}, "jax": set()}
@@ -76,15 +78,20 @@ def test_checks_are_functions_that_need_no_pytest_and_no_other_framework():
         print([name for name in ("pytest", "torch", "jax", "chainer") if name in sys.modules])
     """
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    run = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    run = subprocess.run(
+        command, capture_output=True, text=True, env=ENVIRONMENT, check=False
+    )
     assert run.stdout.strip() == "[]", run.stderr
 
 
 def test_a_difference_names_its_first_place():
     with pytest.raises(
-        suite.Disagreement, match=r"^y: at \(0, 1\) got .*2\.5.*, wanted .*2\.0.*limit 1e-10"
+        suite.Disagreement,
+        match=r"^y: at \(0, 1\) got .*2\.5.*, wanted .*2\.0.*limit 1e-10",
     ):
-        suite.agree("y", np.array([[1.0, 2.5], [3.0, 4.5]]), np.array([[1.0, 2.0], [3.0, 4.0]]))
+        suite.agree(
+            "y", np.array([[1.0, 2.5], [3.0, 4.5]]), np.array([[1.0, 2.0], [3.0, 4.0]])
+        )
     with pytest.raises(suite.Disagreement, match="y: got shape .2,., wanted .2, 1."):
         suite.agree("y", np.ones(2), np.ones((2, 1)))
     with pytest.raises(suite.Disagreement, match="y: got None, wanted an array"):
@@ -104,14 +111,19 @@ def test_what_is_not_refused_is_an_error():
         refused("it", ValueError),
     ):
         pass
-    with pytest.raises(suite.Disagreement, match="it: raised KeyError"), refused("it", ValueError):
+    with (
+        pytest.raises(suite.Disagreement, match="it: raised KeyError"),
+        refused("it", ValueError),
+    ):
         raise KeyError("x")
 
 
 def test_finite_differences_are_of_fourth_order():
     x = np.array([0.3, -1.2])
     np.testing.assert_allclose(
-        differences(lambda at: float(np.sin(3 * at).sum()), [x], 0), 3 * np.cos(3 * x), rtol=1e-9
+        differences(lambda at: float(np.sin(3 * at).sum()), [x], 0),
+        3 * np.cos(3 * x),
+        rtol=1e-9,
     )
 
 
@@ -157,7 +169,10 @@ def test_what_is_not_declared_is_not_run_and_counted(lacking):
     )
     assert found == {
         "functions/erf": ("not declared", "declared to be lacking: erf"),
-        "functions/gelu": ("not declared", "declared to be lacking: erf"),  # which stands on it
+        "functions/gelu": (
+            "not declared",
+            "declared to be lacking: erf",
+        ),  # which stands on it
         "functions/exp": ("passed", ""),  # in float32
         "layers/LSTM": ("not declared", "declared to be lacking: LSTM"),
         "replicas/outputs": ("not declared", "not declared: replicas"),
@@ -165,7 +180,10 @@ def test_what_is_not_declared_is_not_run_and_counted(lacking):
             "not declared",
             "not declared: double_backward",
         ),
-        "functions/layer_norm of large means": ("not declared", "not declared: float64"),
+        "functions/layer_norm of large means": (
+            "not declared",
+            "not declared: float64",
+        ),
     }
 
 
@@ -173,11 +191,15 @@ def test_a_backend_without_float64_is_checked_in_float32(lacking):
     report = suite.run(lacking, ["functions/*", "losses/*"])
     assert report.passed, report
     assert report.header["checked in"] == "float32 on cpu (limit 0.0001)"
-    assert report.count()["not declared"] > 2 and report.count("functions")["passed"] > 60
+    assert (
+        report.count()["not declared"] > 2 and report.count("functions")["passed"] > 60
+    )
 
 
 def test_what_is_declared_and_raises_fails(monkeypatch):
-    monkeypatch.setattr(type(STRANGER.nn), "erf", lambda self, x: STRANGER.require("erf"))
+    monkeypatch.setattr(
+        type(STRANGER.nn), "erf", lambda self, x: STRANGER.require("erf")
+    )
     outcome, message = outcomes(STRANGER, "functions/erf")["functions/erf"]
     assert outcome == "failed" and message.startswith(
         "CapabilityError: backend 'stranger' does not have 'erf'"
@@ -209,7 +231,8 @@ def test_names_that_are_none():
     with pytest.raises(UnknownName, match="no check matches 'optimisers"):
         suite.run(STRANGER, "optimisers/*")
     with pytest.raises(
-        BackendUnavailable, match="no backend at 'nowhere.backend:BACKEND' .ModuleNotFoundError"
+        BackendUnavailable,
+        match="no backend at 'nowhere.backend:BACKEND' .ModuleNotFoundError",
     ):
         suite.run("nowhere.backend:BACKEND")
     assert suite.resolve("tests.conformance.stranger:BACKEND") is STRANGER
@@ -224,7 +247,9 @@ WRONG = {
     "windows/convolve with a stride": (
         "convolve",
         lambda right: (
-            lambda self, x, w, stride, *rest: right(self, x, w, (1,) * len(stride), *rest)
+            lambda self, x, w, stride, *rest: right(
+                self, x, w, (1,) * len(stride), *rest
+            )
         ),
     ),
 }
@@ -235,7 +260,9 @@ def test_our_own_backends_fail_when_they_are_broken(backend, check, monkeypatch)
     name, wrong = WRONG[check]
     kind = type(backend.nn)
     monkeypatch.setattr(kind, name, wrong(getattr(kind, name)))
-    assert [result.outcome for result in suite.run(backend, check).results] == ["failed"]
+    assert [result.outcome for result in suite.run(backend, check).results] == [
+        "failed"
+    ]
 
 
 def nothing(*args, **kwargs):
@@ -245,7 +272,9 @@ def nothing(*args, **kwargs):
 # What the stranger does not declare, or what shows otherwise there, broken on PyTorch.
 BEYOND = {
     "replicas/outputs": lambda patch, torch: patch.setattr(
-        Replicas, "gather", lambda self, outputs, sizes: torch.concatenate(outputs[::-1], 0)
+        Replicas,
+        "gather",
+        lambda self, outputs, sizes: torch.concatenate(outputs[::-1], 0),
     ),
     "replicas/updates": lambda patch, torch: patch.setattr(
         AccumulateGradients, "__call__", lambda self, optimizer, gradients: gradients
@@ -262,7 +291,9 @@ BEYOND = {
     "files/files of its own": lambda patch, torch: patch.setattr(
         type(torch),
         "read_weights",
-        lambda self, path: {name: value * 0 for name, value in self.read_states(path)[""].items()},
+        lambda self, path: {
+            name: value * 0 for name, value in self.read_states(path)[""].items()
+        },
     ),
 }
 
@@ -295,19 +326,28 @@ def test_the_report_is_a_matrix(monkeypatch):
     }
     text = str(report)
     rows = [
-        line.split("  ") for line in text.splitlines() if line.startswith(("functions", "replicas"))
+        line.split("  ")
+        for line in text.splitlines()
+        if line.startswith(("functions", "replicas"))
     ]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
-    assert cells == [["functions", "1 of 2 !", ".", "1 of 1"], ["replicas", ".", "3-", "."]]
+    assert cells == [
+        ["functions", "1 of 2 !", ".", "1 of 1"],
+        ["replicas", ".", "3-", "."],
+    ]
     assert "FAILED functions/exp (L1): exp: output: at (0, 0) got" in text
     assert text.endswith("6 checks: 2 passed, 1 failed, 3 not declared")
-    assert report.header["backend"] == "stranger" and report.header["framework"].startswith(
-        "autograd 1."
-    )
-    assert report.header["precision"] == {"float64": "on"} and report.header["devices"] == ["cpu"]
+    assert report.header["backend"] == "stranger" and report.header[
+        "framework"
+    ].startswith("autograd 1.")
+    assert report.header["precision"] == {"float64": "on"} and report.header[
+        "devices"
+    ] == ["cpu"]
     plain = json.loads(json.dumps(report.as_json()))
     assert plain["matrix"]["functions"]["L1"] == {"passed": 1, "failed": 1}
-    assert [r["check"] for r in plain["results"] if r["outcome"] == "failed"] == ["functions/exp"]
+    assert [r["check"] for r in plain["results"] if r["outcome"] == "failed"] == [
+        "functions/exp"
+    ]
 
 
 # Under pytest
@@ -322,7 +362,9 @@ def command(**options):
         "expected": None,
     }
     option = SimpleNamespace(help=False, **given | options)
-    return SimpleNamespace(option=option, stash=pytest.Stash(), pluginmanager=Registered())
+    return SimpleNamespace(
+        option=option, stash=pytest.Stash(), pluginmanager=Registered()
+    )
 
 
 class Registered(list):
@@ -345,7 +387,9 @@ def test_expected_failures_that_cannot_be_read_are_refused(text, words, tmp_path
     path = tmp_path / "known.json"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(pytest.UsageError, match=f"--expected .*known.json: .*({words})"):
+    with pytest.raises(
+        pytest.UsageError, match=f"--expected .*known.json: .*({words})"
+    ):
         plugin.pytest_configure(command(expected=str(path)))
 
 
@@ -365,14 +409,26 @@ def test_a_report_holds_the_results_among_what_other_plugins_keep(tmp_path):
     plugin.pytest_terminal_summary(reporter, config)
     written = json.loads((tmp_path / "out.json").read_text())
     assert list(written) == ["stranger"]
-    assert [each["check"] for each in written["stranger"]["results"]] == ["functions/exp"]
+    assert [each["check"] for each in written["stranger"]["results"]] == [
+        "functions/exp"
+    ]
     assert lines[0] == "conformance of stranger" and lines[-1].startswith("report: ")
 
 
 def pytest_run(folder, *arguments):
     """A pytest of its own, from outside of this repository's folders."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=ENVIRONMENT)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        *arguments,
+    ]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, env=ENVIRONMENT
+    )
 
 
 def test_the_command_for_a_backend_elsewhere(tmp_path):
@@ -396,13 +452,25 @@ def test_the_command_for_a_backend_elsewhere(tmp_path):
     )
     assert run.returncode == 1, run.stdout
     reports = json.loads((tmp_path / "out.json").read_text())
-    assert list(reports) == ["stranger", "nowhere"] or list(reports) == ["nowhere", "stranger"]
-    counts = reports["stranger"]["counts"]
-    assert (counts["failed"], counts["not declared"], counts["passed"] > 5) == (1, 3, True)
-    (failed,) = [
-        result for result in reports["stranger"]["results"] if result["outcome"] == "failed"
+    assert list(reports) == ["stranger", "nowhere"] or list(reports) == [
+        "nowhere",
+        "stranger",
     ]
-    assert failed["message"] == "it passes, but is expected to fail (not so): take it off the list"
+    counts = reports["stranger"]["counts"]
+    assert (counts["failed"], counts["not declared"], counts["passed"] > 5) == (
+        1,
+        3,
+        True,
+    )
+    (failed,) = [
+        result
+        for result in reports["stranger"]["results"]
+        if result["outcome"] == "failed"
+    ]
+    assert (
+        failed["message"]
+        == "it passes, but is expected to fail (not so): take it off the list"
+    )
     assert not reports["nowhere"]["passed"] and "there is no backend 'nowhere'" in str(
         reports["nowhere"]["results"]
     )
@@ -444,4 +512,6 @@ def test_two_lines_in_an_authors_own_tests(tmp_path):
         and "not declared: replicas" in run.stdout
     )
     of_arrays = sum(check.capability == "arrays" for check in suite.CHECKS)
-    assert f"{of_arrays} failed" in run.stdout  # a backend that cannot be loaded skips nothing
+    assert (
+        f"{of_arrays} failed" in run.stdout
+    )  # a backend that cannot be loaded skips nothing

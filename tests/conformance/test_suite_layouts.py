@@ -55,7 +55,9 @@ def write_to_the_gradient(g, y, x):
 
 def cos_without_signs(x):
     """The cosine of an array that is read by the absolute values of its strides."""
-    return np.cos(np.flip(x, [axis for axis, stride in enumerate(x.strides) if stride < 0]))
+    return np.cos(
+        np.flip(x, [axis for axis, stride in enumerate(x.strides) if stride < 0])
+    )
 
 
 def sum_of_stored_elements(self, x, dim=None, keepdim=False):
@@ -67,7 +69,12 @@ def sum_of_stored_elements(self, x, dim=None, keepdim=False):
 def statistics_in_the_order_of_memory(self, x):
     values = getval(x)
     y, mean, var = self.nn.batch_norm_train(x, self.weight, self.bias, self.eps)
-    rows = values.ravel(order="K").reshape(values.shape).swapaxes(0, 1).reshape(len(mean), -1)
+    rows = (
+        values.ravel(order="K")
+        .reshape(values.shape)
+        .swapaxes(0, 1)
+        .reshape(len(mean), -1)
+    )
     self._update(rows.mean(1), rows.var(1), rows.shape[1])
     return y
 
@@ -80,12 +87,20 @@ PLANTED = {
         "inputs all axes reversed, gradients all axes reversed: gradient of input 0",
     ),
     "reading in the order of memory": (
-        (FUNCTIONS, "exp", with_gradient(in_the_order_of_memory, lambda g, y, x: g * y)),
+        (
+            FUNCTIONS,
+            "exp",
+            with_gradient(in_the_order_of_memory, lambda g, y, x: g * y),
+        ),
         "functions/exp",
         "inputs all axes reversed, .*: output 0",
     ),
     "writing to an input": (
-        (FUNCTIONS, "tanh", with_gradient(write_to_the_input, lambda g, y, x: g * (1.0 - y * y))),
+        (
+            FUNCTIONS,
+            "tanh",
+            with_gradient(write_to_the_input, lambda g, y, x: g * (1.0 - y * y)),
+        ),
         "functions/tanh",
         ": input afterwards 0: at",
     ),
@@ -129,7 +144,10 @@ def failure(backend, check):
 def test_a_mistake_about_memory_is_found(title, monkeypatch):
     (kind, name, wrong), check, words = PLANTED[title]
     with monkeypatch.context() as patch:
-        patch.setattr("deliralike.conformance.suite.rows.agree_in_every_layout", lambda *args: None)
+        patch.setattr(
+            "deliralike.conformance.suite.rows.agree_in_every_layout",
+            lambda *args: None,
+        )
         patch.setattr(kind, name, wrong)
         assert failure(STRANGER, check) is None  # in C order it is right
     monkeypatch.setattr(kind, name, wrong)
@@ -158,7 +176,9 @@ def test_a_group_norm_that_adds_to_a_reshape_is_found_on_chainer(monkeypatch):
     monkeypatch.setattr(
         kernels.GroupNorm, "derive", add_in_place_to_groups(kernels.GroupNorm.derive)
     )
-    assert "gradient of input 0" in failure(backends.get("chainer"), "functions/group_norm")
+    assert "gradient of input 0" in failure(
+        backends.get("chainer"), "functions/group_norm"
+    )
 
 
 # That the arrays lie as they are said to lie
@@ -173,7 +193,9 @@ def observed(backend, monkeypatch):
 
     def bytes_between(array):
         return (
-            array.strides if isinstance(array, np.ndarray) else tuple(8 * s for s in array.stride())
+            array.strides
+            if isinstance(array, np.ndarray)
+            else tuple(8 * s for s in array.stride())
         )
 
     def watch(self, x, *args):
@@ -193,7 +215,9 @@ def observed(backend, monkeypatch):
     defvjp(note, lambda y, x: noted)
     monkeypatch.setattr(kind, "group_norm", watch)
     if backend.name == "chainer":
-        norm = pytest.importorskip("deliralike.backends.chainer.kernels.norms").GroupNorm
+        norm = pytest.importorskip(
+            "deliralike.backends.chainer.kernels.norms"
+        ).GroupNorm
         derive = norm.derive
 
         def watched(self, arguments, found):
@@ -206,7 +230,11 @@ def observed(backend, monkeypatch):
 
 
 # PyTorch has no negative strides, and autograd adds to zeros what it takes or sums.
-GRADIENTS = {"chainer": LAYOUTS, "torch": (*LAYOUTS[:4], *LAYOUTS[5:]), "stranger": LAYOUTS[:4]}
+GRADIENTS = {
+    "chainer": LAYOUTS,
+    "torch": (*LAYOUTS[:4], *LAYOUTS[5:]),
+    "stranger": LAYOUTS[:4],
+}
 
 
 @pytest.mark.parametrize("name", [*STRIDED, "stranger"])
@@ -225,7 +253,9 @@ def test_layouts_of_the_host_hold_the_values():
         if not layout.name.startswith("one for all"):
             np.testing.assert_array_equal(layout.of(x), x)
     np.testing.assert_array_equal(LAYOUTS[-2].of(x), np.broadcast_to(x[:1], x.shape))
-    np.testing.assert_array_equal(LAYOUTS[-1].of(x), np.broadcast_to(x[..., :1], x.shape))
+    np.testing.assert_array_equal(
+        LAYOUTS[-1].of(x), np.broadcast_to(x[..., :1], x.shape)
+    )
 
 
 def test_a_backend_whose_arrays_have_no_strides_is_left_alone(monkeypatch):

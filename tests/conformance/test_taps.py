@@ -114,7 +114,10 @@ def test_a_block_called_twice_is_two_taps(backend):
     ].T + state["head.bias"]
     of_second = 2 * output @ state["head.weight"]
     close(around[tap("twice#2")].output[0], of_second)
-    close(around[tap("twice")].output[0], of_second @ state["twice.weight"] * (1 - once**2))
+    close(
+        around[tap("twice")].output[0],
+        of_second @ state["twice.weight"] * (1 - once**2),
+    )
 
 
 class Changing(torch.nn.Module):
@@ -252,7 +255,9 @@ def test_state_and_mode_are_left_as_they_were(backend, training):
     after = network.neutral_state()
     for name, value in before.items():
         np.testing.assert_array_equal(after[name], value)
-    moved = not np.array_equal(seen.state["norm.running_mean"], before["norm.running_mean"])
+    moved = not np.array_equal(
+        seen.state["norm.running_mean"], before["norm.running_mean"]
+    )
     assert moved is training
 
 
@@ -279,7 +284,8 @@ def test_each_layer_computes_from_what_it_is_given(name, kind):
             into @ state[f"{call}.weight"].T + state[f"{call}.bias"],
         )
         close(
-            found.observed[tap(call)].inputs[argument("args[0]")], of_out @ state[f"{call}.weight"]
+            found.observed[tap(call)].inputs[argument("args[0]")],
+            of_out @ state[f"{call}.weight"],
         )
         close(found.observed[tap(call)].parameters["weight"], of_out.T @ into)
         close(found.observed[tap(call)].parameters["bias"], of_out.sum(0))

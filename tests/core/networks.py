@@ -6,7 +6,9 @@ from deliralike import Network, start
 class Block(Network):
     def __init__(self, in_channels, channels, stride=1):
         super().__init__()
-        self.conv = self.nn.Conv2d(in_channels, channels, 3, stride=stride, padding=1, bias=False)
+        self.conv = self.nn.Conv2d(
+            in_channels, channels, 3, stride=stride, padding=1, bias=False
+        )
         self.bn = self.nn.BatchNorm2d(channels)
 
     def forward(self, x):

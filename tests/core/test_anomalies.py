@@ -60,13 +60,17 @@ def test_unused_and_zero_parameters_are_named_apart(backend, count, inside):
 
 def test_gradients_that_are_not_finite_are_named(backend):
     found = made(backend).detect_anomalous_params(loss, X, float("nan"))
-    assert "broken.weight" in found.not_finite and Anomalies(not_finite=found.not_finite)
+    assert "broken.weight" in found.not_finite and Anomalies(
+        not_finite=found.not_finite
+    )
     assert set(found.unused) == {"unused.weight", "unused.bias"}
     assert "have a gradient that is not finite: " in str(found)
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_looking_changes_neither_weights_nor_buffers_nor_modes_nor_what_follows(backend, count):
+def test_looking_changes_neither_weights_nor_buffers_nor_modes_nor_what_follows(
+    backend, count
+):
     """Two networks take the same steps, native dropout included; in one of them somebody looks
     before the second."""
 
@@ -76,11 +80,16 @@ def test_looking_changes_neither_weights_nor_buffers_nor_modes_nor_what_follows(
         optimizer = backend.optimizer(rule("adam", lr=0.1), net)
         optimizer.update(loss, X, 1.0)
         net.set_trainable("dead.bias", False)
-        before = net.neutral_state(), [block.training for _, block in net.named_blocks()]
+        before = (
+            net.neutral_state(),
+            [block.training for _, block in net.named_blocks()],
+        )
         if looks:
             net.detect_anomalous_params(loss, X, 1.0)
         for name, value in before[0].items():
-            np.testing.assert_array_equal(net.neutral_state()[name], value, err_msg=name)
+            np.testing.assert_array_equal(
+                net.neutral_state()[name], value, err_msg=name
+            )
         assert [block.training for _, block in net.named_blocks()] == before[1]
         optimizer.update(loss, X, 1.0)
         return net.neutral_state()

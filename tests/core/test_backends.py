@@ -21,7 +21,12 @@ def fresh(code: str, folder: Path = ROOT) -> str:
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -39,7 +44,9 @@ def test_get_gives_the_same_object_each_time(backend):
     assert backends.get(backend.name) is backend
 
 
-def test_our_own_are_found_without_looking_through_the_installed_packages(backend, monkeypatch):
+def test_our_own_are_found_without_looking_through_the_installed_packages(
+    backend, monkeypatch
+):
     monkeypatch.setattr(
         importlib.metadata,
         "entry_points",
@@ -78,7 +85,9 @@ def test_a_missing_package_is_named_with_its_install_command(monkeypatch):
 
 def test_a_broken_framework_disables_only_its_own_backend(tmp_path):
     (tmp_path / "jax").mkdir()
-    (tmp_path / "jax" / "__init__.py").write_text("raise RuntimeError('half an install')")
+    (tmp_path / "jax" / "__init__.py").write_text(
+        "raise RuntimeError('half an install')"
+    )
     out = fresh(f"""
         import sys; sys.path.insert(0, {str(tmp_path)!r})
         from deliralike import backends
@@ -100,8 +109,12 @@ def test_others_register_by_entry_point(tmp_path):
     (tmp_path / "stranger.py").write_text("BACKEND = 'the stranger'")
     info = tmp_path / "stranger-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[deliralike.backends]\nstranger = stranger:BACKEND\n")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n"
+    )
+    (info / "entry_points.txt").write_text(
+        "[deliralike.backends]\nstranger = stranger:BACKEND\n"
+    )
     out = fresh(f"""
         import sys; sys.path.insert(0, {str(tmp_path)!r})
         from deliralike import backends
@@ -120,7 +133,11 @@ def test_an_undeclared_capability_is_an_error_that_names_the_backend(backend):
 FRAMEWORKS = ("torch", "chainer", "cupy", "jax", "flax", "optax")
 
 
-LOOKING_AROUND = ("import deliralike", "deliralike.zoo.list()", "deliralike.backends.available()")
+LOOKING_AROUND = (
+    "import deliralike",
+    "deliralike.zoo.list()",
+    "deliralike.backends.available()",
+)
 
 
 def test_looking_around_imports_no_framework():
@@ -129,7 +146,9 @@ def test_looking_around_imports_no_framework():
     loaded = fresh(
         "\n".join(["import sys", *(f"{code}\n{look}" for code in LOOKING_AROUND)])
     ).splitlines()
-    assert dict(zip(LOOKING_AROUND, loaded, strict=True)) == dict.fromkeys(LOOKING_AROUND, "[]")
+    assert dict(zip(LOOKING_AROUND, loaded, strict=True)) == dict.fromkeys(
+        LOOKING_AROUND, "[]"
+    )
 
 
 def test_importing_changes_no_global_state_and_writes_nothing(tmp_path):
@@ -166,7 +185,9 @@ def test_importing_changes_no_global_state_and_writes_nothing(tmp_path):
     assert out == "[] [] []"
 
 
-def test_loading_a_backend_loads_no_other_framework_no_accelerator_and_keeps_random_state(backend):
+def test_loading_a_backend_loads_no_other_framework_no_accelerator_and_keeps_random_state(
+    backend,
+):
     own = {"torch": {"torch"}, "chainer": {"chainer"}, "jax": {"jax", "flax", "optax"}}[
         backend.name
     ]

@@ -12,7 +12,15 @@ import pytest
 import torch
 from flax import nnx
 
-from deliralike import DataParallel, Network, backends, checkpoint_blocks, random, wrap, zoo
+from deliralike import (
+    DataParallel,
+    Network,
+    backends,
+    checkpoint_blocks,
+    random,
+    wrap,
+    zoo,
+)
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.errors import CapabilityError, UnknownName
 from deliralike.optim.rules import rule
@@ -76,7 +84,9 @@ def trained(network):
             losses.append(float(network.backend.number(optimizer.update(loss, *BATCH))))
     with random.portable(7, 3):
         gradients = network.backend.gradients(loss, network, *BATCH)
-    arrays = dict(enumerate(losses)) | network.neutral_state() | dict(gradients.parameters)
+    arrays = (
+        dict(enumerate(losses)) | network.neutral_state() | dict(gradients.parameters)
+    )
     return arrays | {"input": gradients.inputs[0], "factors": gradients.inputs[1]}
 
 
@@ -103,7 +113,9 @@ CHANGES = {
     "copied": copy.deepcopy,
     "pickled": unpickled,
     "frozen": frozen,
-    "replicated": lambda network: DataParallel(network, [network.device_name] * 2, buffers="root"),
+    "replicated": lambda network: DataParallel(
+        network, [network.device_name] * 2, buffers="root"
+    ),
 }
 
 
@@ -113,18 +125,27 @@ def agree(came, wanted, name=""):
         if value is None:
             assert came[key] is None, key
         else:
-            np.testing.assert_allclose(came[key], value, rtol=1e-12, atol=1e-13, err_msg=str(key))
+            np.testing.assert_allclose(
+                came[key], value, rtol=1e-12, atol=1e-13, err_msg=str(key)
+            )
 
 
 @pytest.mark.parametrize(
     ("name", "change"),
     # A copy and frozen parameters are those of the network, the same on every backend.
-    [*product(("torch", "chainer"), CHANGES), ("jax", "as built"), ("jax", "replicated")],
+    [
+        *product(("torch", "chainer"), CHANGES),
+        ("jax", "as built"),
+        ("jax", "replicated"),
+    ],
 )
 def test_a_checkpointed_network_trains_as_it_does_without(name, change):
     backend = backends.get(name)
     plain = made(backend, CHANGES[change])
-    agree(trained(made(backend, lambda net: CHANGES[change](checkpointed(net)))), trained(plain))
+    agree(
+        trained(made(backend, lambda net: CHANGES[change](checkpointed(net)))),
+        trained(plain),
+    )
 
 
 # On JAX streams of native masks are a network's own, and two networks have different ones.
@@ -140,7 +161,8 @@ def test_native_masks_of_dropout_are_drawn_once(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "precision"), [("torch", "bfloat16"), ("chainer", "float16"), ("jax", "bfloat16")]
+    ("name", "precision"),
+    [("torch", "bfloat16"), ("chainer", "float16"), ("jax", "bfloat16")],
 )
 def test_mixed_precision_is_that_of_the_first_time(name, precision):
     found = []
@@ -156,13 +178,17 @@ def test_mixed_precision_is_that_of_the_first_time(name, precision):
 
 
 def test_patterns_of_no_block_are_refused(backend):
-    with pytest.raises(UnknownName, match=r"no block of Net matches 'frist'. Did you mean 'first'"):
+    with pytest.raises(
+        UnknownName, match=r"no block of Net matches 'frist'. Did you mean 'first'"
+    ):
         checkpoint_blocks(made(backend), "frist")
 
 
 def test_batch_norms_that_are_synchronised_are_refused(backend):
     network = made(backend, checkpointed)
-    with pytest.raises(CapabilityError, match="block 'first' is checkpointed and has batch norms"):
+    with pytest.raises(
+        CapabilityError, match="block 'first' is checkpointed and has batch norms"
+    ):
         DataParallel(network, [network.device_name] * 2, buffers="sync")
     replicated = DataParallel(made(backend), [network.device_name] * 2)
     with pytest.raises(CapabilityError, match="before the network is replicated"):
@@ -180,7 +206,9 @@ def test_second_derivatives_through_a_block_on_chainer_are_refused():
     network = made(backends.get("chainer"), checkpointed)
     x, factors = network.backend.prepare(BATCH[:2], network)
     y = chainer.functions.sum(network(chainer.Variable(x), factors) ** 2)
-    with pytest.raises(CapabilityError, match="no second derivatives through a checkpointed"):
+    with pytest.raises(
+        CapabilityError, match="no second derivatives through a checkpointed"
+    ):
         y.backward(enable_double_backprop=True)
 
 
@@ -243,7 +271,9 @@ def test_native_networks_are_checkpointed_too(backend):
     network = copy.deepcopy(plain)
     assert checkpoint_blocks(network, "body") == ["body"]
     x = PICTURES.astype(np.float32)
-    gradients = [backend.gradients(mean_square, each, x).parameters for each in (plain, network)]
+    gradients = [
+        backend.gradients(mean_square, each, x).parameters for each in (plain, network)
+    ]
     for name, value in gradients[0].items():
         np.testing.assert_allclose(gradients[1][name], value, rtol=2e-4, atol=1e-7)
     before, after = plain.neutral_state(), network.neutral_state()
@@ -292,7 +322,9 @@ class Chain(Network):
         blocks = []
         for _ in range(DEPTH):
             blocks.append(
-                nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Sigmoid(), nn.Tanh())
+                nn.Sequential(
+                    nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Sigmoid(), nn.Tanh()
+                )
             )
         self.blocks = nn.Sequential(*blocks)
 
@@ -349,8 +381,12 @@ def test_a_block_keeps_its_inputs_alone(backend, optimised):
         checkpoint_blocks(network, *patterns)
         kept.append(KEPT[backend.name](network, x, square))
     array = x.nbytes
-    assert kept[0] > (3 * DEPTH - 2) * array  # XLA keeps no argument, nor what comes last
-    assert kept[1] <= (DEPTH + 6) * array  # and what one block needs while it is computed again
+    assert (
+        kept[0] > (3 * DEPTH - 2) * array
+    )  # XLA keeps no argument, nor what comes last
+    assert (
+        kept[1] <= (DEPTH + 6) * array
+    )  # and what one block needs while it is computed again
 
 
 def test_the_zoo_names_the_blocks():

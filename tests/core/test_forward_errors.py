@@ -31,7 +31,9 @@ class ChainerRows(chainer.Chain):
     def __init__(self):
         super().__init__()
         with self.init_scope():
-            self.body = chainer.Sequential(chainer.functions.relu, chainer.links.Linear(10, 2))
+            self.body = chainer.Sequential(
+                chainer.functions.relu, chainer.links.Linear(10, 2)
+            )
 
     def forward(self, x):
         return self.body(x)
@@ -51,7 +53,9 @@ ROW_NETWORKS = {
     "flax": (FlaxRows, "Linear at 'body.layers.1'"),
 }
 USES = {
-    "fit": lambda network: training.Trainer(network, SGD).fit((ROWS, LABELS), batch_size=6),
+    "fit": lambda network: training.Trainer(network, SGD).fit(
+        (ROWS, LABELS), batch_size=6
+    ),
     "evaluate": lambda network: training.evaluate(network, (ROWS, LABELS)),
     "predict": lambda network: list(training.predict(network, ROWS)),
     "predictor_of": lambda network: predictor_of(network)(ROWS),
@@ -62,19 +66,23 @@ USES = {
 @pytest.mark.parametrize("framework", ROW_NETWORKS)
 def test_a_wrong_number_of_features_names_the_layer(framework, use):
     make, layer = ROW_NETWORKS[framework]
-    wanted = (
-        rf"{layer}: got an input of shape \(6, 9\), wanted \(\.\.\., 10\): make the layer for 9"
-    )
+    shapes = r"got an input of shape \(6, 9\), wanted \(\.\.\., 10\)"
+    wanted = f"{layer}: {shapes}: make the layer for 9"
     with pytest.raises(ShapeError, match=wanted) as caught:
         USES[use](make())
     assert caught.value.__cause__ is not None
-    assert caught.value.__notes__[-1] == f"{make.__name__} was called with arrays (6, 9) float32"
+    assert (
+        caught.value.__notes__[-1]
+        == f"{make.__name__} was called with arrays (6, 9) float32"
+    )
 
 
 @pytest.mark.skipif("torch" not in BACKENDS, reason="replicates on PyTorch")
 def test_a_replica_names_the_layer_too():
     trainer = training.Trainer(TorchRows(), SGD, devices=["cpu", "cpu"])
-    with pytest.raises(ShapeError, match=r"Linear at 'body.1': got an input of shape \(3, 9\)"):
+    with pytest.raises(
+        ShapeError, match=r"Linear at 'body.1': got an input of shape \(3, 9\)"
+    ):
         trainer.fit((ROWS, LABELS), batch_size=6)
 
 
@@ -88,13 +96,27 @@ CONVOLUTIONS = {
 @pytest.mark.parametrize(
     ("pictures", "error", "message"),
     [
-        (PICTURES, ShapeError, r"wanted \(batch, 3, height, width\): its channels come last"),
-        (PICTURES[..., 0], ShapeError, r"an axis is lacking, images\[:, np.newaxis\] adds it"),
-        (PICTURES.astype(np.uint8), DtypeError, r"got an input of uint8, .*astype\('float32'\)"),
+        (
+            PICTURES,
+            ShapeError,
+            r"wanted \(batch, 3, height, width\): its channels come last",
+        ),
+        (
+            PICTURES[..., 0],
+            ShapeError,
+            r"an axis is lacking, images\[:, np.newaxis\] adds it",
+        ),
+        (
+            PICTURES.astype(np.uint8),
+            DtypeError,
+            r"got an input of uint8, .*astype\('float32'\)",
+        ),
     ],
     ids=["channels last", "grey", "bytes"],
 )
-def test_pictures_of_another_layout_or_type_say_what_to_do(framework, pictures, error, message):
+def test_pictures_of_another_layout_or_type_say_what_to_do(
+    framework, pictures, error, message
+):
     with pytest.raises(error, match=message):
         list(training.predict(CONVOLUTIONS[framework](), pictures))
 

@@ -35,7 +35,9 @@ def graph(root):
     edges = {}
     for name, file in known.items():
         targets = set(imported_by(file))
-        targets |= {target.rpartition(".")[0] for target in targets if target not in known}
+        targets |= {
+            target.rpartition(".")[0] for target in targets if target not in known
+        }
         edges[name] = targets & known.keys() - {name}
     return edges
 

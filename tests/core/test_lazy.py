@@ -47,7 +47,10 @@ def test_listing_the_zoo_loads_no_family_no_weights_and_no_process_groups_of_das
     )
     assert not families(modules)
     assert not FRAMEWORKS & modules
-    assert not {"deliralike.weights.reading", "deliralike.parallel.averaging.daso"} & modules
+    assert (
+        not {"deliralike.weights.reading", "deliralike.parallel.averaging.daso"}
+        & modules
+    )
 
 
 def test_finding_a_network_loads_its_family_alone():
@@ -81,7 +84,9 @@ def test_a_package_finds_each_name_where_type_checkers_find_it(subtests):
             assert checked
             for attribute, (module, original) in checked.items():
                 found, wanted = getattr(package, attribute), imported(module, original)
-                if attribute == "rules":  # pytest binds the alias when it collects its doctests
+                if (
+                    attribute == "rules"
+                ):  # pytest binds the alias when it collects its doctests
                     found, wanted = found.rule, wanted.rule
                 assert found is wanted
                 assert attribute in dir(package)
@@ -111,5 +116,7 @@ def imported(module, name):
 def test_an_unknown_name_is_an_attribute_error():
     import deliralike
 
-    with pytest.raises(AttributeError, match="module 'deliralike' has no attribute 'Netwrok'"):
+    with pytest.raises(
+        AttributeError, match="module 'deliralike' has no attribute 'Netwrok'"
+    ):
         deliralike.Netwrok

@@ -57,7 +57,10 @@ def jax_network(base):
             if base:
                 super().__init__()
             rngs = nnx.Rngs(0)
-            self.hidden, self.out = nnx.Linear(4, 5, rngs=rngs), nnx.Linear(5, 2, rngs=rngs)
+            self.hidden, self.out = (
+                nnx.Linear(4, 5, rngs=rngs),
+                nnx.Linear(5, 2, rngs=rngs),
+            )
 
         def __call__(self, x):
             return self.out(jax.numpy.tanh(self.hidden(x)))
@@ -69,8 +72,12 @@ def jax_network(base):
 def network(request, backend):
     """A native network: a plain one that is wrapped, or a subclass of the backend's abstract
     network."""
-    make = {"torch": torch_network, "chainer": chainer_network, "jax": jax_network}[backend.name]
-    made = wrap(make(None)) if request.param == "wrapped" else make(backend.network_base)
+    make = {"torch": torch_network, "chainer": chainer_network, "jax": jax_network}[
+        backend.name
+    ]
+    made = (
+        wrap(make(None)) if request.param == "wrapped" else make(backend.network_base)
+    )
     made.load_neutral_state(WEIGHTS)
     return made
 
@@ -87,7 +94,10 @@ def test_its_gradients_have_neutral_names_and_layouts(network):
     hidden = np.tanh(X @ WEIGHTS["hidden.weight"].T + WEIGHTS["hidden.bias"])
     error = hidden @ WEIGHTS["out.weight"].T + WEIGHTS["out.bias"] - Y
     np.testing.assert_allclose(
-        found.parameters["out.weight"], 2 * error.T @ hidden / error.size, rtol=1e-3, atol=1e-5
+        found.parameters["out.weight"],
+        2 * error.T @ hidden / error.size,
+        rtol=1e-3,
+        atol=1e-5,
     )
 
 
@@ -107,7 +117,9 @@ def classifier(base):
 
     class Classification(base):
         def __init__(self, in_channels, n_outputs=2, **kwargs):
-            super().__init__(in_channels=in_channels, n_outputs=n_outputs, depth=len(kwargs))
+            super().__init__(
+                in_channels=in_channels, n_outputs=n_outputs, depth=len(kwargs)
+            )
             self.fc = self.nn.Linear(in_channels, n_outputs)
 
         def forward(self, x):
@@ -118,10 +130,19 @@ def classifier(base):
 
 @pytest.mark.parametrize("is_native", [False, True])
 def test_arguments_of_the_bases_constructor_are_recorded(backend, is_native):
-    kind = classifier(backend.network_base) if is_native else classifier(Network).on(backend)
+    kind = (
+        classifier(backend.network_base)
+        if is_native
+        else classifier(Network).on(backend)
+    )
     one, other = kind(4), kind(3, n_outputs=5, dropout=0.5)
     assert one.init_kwargs == {"in_channels": 4, "n_outputs": 2, "depth": 0}
-    assert other.init_kwargs == {"in_channels": 3, "n_outputs": 5, "dropout": 0.5, "depth": 1}
+    assert other.init_kwargs == {
+        "in_channels": 3,
+        "n_outputs": 5,
+        "dropout": 0.5,
+        "depth": 1,
+    }
     assert list(other.neutral_state()) == ["fc.weight", "fc.bias"]
     assert other.neutral_state()["fc.weight"].shape == (5, 3)
     assert copy.deepcopy(other).init_kwargs == other.init_kwargs

@@ -2,7 +2,15 @@
 
 import dataclasses
 import threading
-from collections import Counter, OrderedDict, UserDict, UserList, defaultdict, deque, namedtuple
+from collections import (
+    Counter,
+    OrderedDict,
+    UserDict,
+    UserList,
+    defaultdict,
+    deque,
+    namedtuple,
+)
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -186,7 +194,12 @@ def test_other_containers_are_rebuilt(value, wanted):
 
 def test_attributes_of_a_subclass_of_list_are_kept():
     new = nest.map(times_ten, listed())
-    assert (type(new), list(new), new.tag, new._Listed__private) == (Listed, [10, 20], "tag", [30])
+    assert (type(new), list(new), new.tag, new._Listed__private) == (
+        Listed,
+        [10, 20],
+        "tag",
+        [30],
+    )
 
 
 def test_a_default_factory_is_kept():
@@ -207,7 +220,10 @@ def test_attributes_that_are_the_items_stay_so():
 
 def test_items_and_fields_stay_in_step():
     new = nest.map(times_ten, Output(loss=1, hidden=(2, 3)))
-    assert (type(new), list(new.items())) == (Output, [("loss", 10), ("hidden", (20, 30))])
+    assert (type(new), list(new.items())) == (
+        Output,
+        [("loss", 10), ("hidden", (20, 30))],
+    )
     assert (new.loss, new.logits, new.hidden is new["hidden"]) == (10, None, True)
 
 
@@ -225,7 +241,10 @@ def test_a_type_registered_with_optree_is_the_users_affair():
     )
     assert nest.map(times_ten, Mine(1, 2)) == Mine(10, 2)
     first, second = Mine(1, 2), Mine(1, 3)
-    assert nest.first_difference(first, second, "x") == "x is built with 2 here and with 3 there."
+    assert (
+        nest.first_difference(first, second, "x")
+        == "x is built with 2 here and with 3 there."
+    )
 
 
 def test_a_network_is_a_leaf_though_it_be_a_dataclass(backend):
@@ -296,21 +315,33 @@ def test_classes_met_by_many_threads_at_once_are_registered_once():
 
 
 def test_is_leaf_stops_at_containers():
-    assert nest.flatten([[1], (2, 3)], is_leaf=lambda value: type(value) is tuple)[0] == [1, (2, 3)]
-    assert nest.map(len, {"a": ["x", "y"]}, is_leaf=lambda value: type(value) is list) == {"a": 2}
+    assert nest.flatten([[1], (2, 3)], is_leaf=lambda value: type(value) is tuple)[
+        0
+    ] == [1, (2, 3)]
+    assert nest.map(
+        len, {"a": ["x", "y"]}, is_leaf=lambda value: type(value) is list
+    ) == {"a": 2}
 
 
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        ({"a": 1}, {"b": 1}, "x is a dict with keys ['a'] here and with keys ['b'] there."),
+        (
+            {"a": 1},
+            {"b": 1},
+            "x is a dict with keys ['a'] here and with keys ['b'] there.",
+        ),
         (
             {"a": 1},
             OrderedDict(a=1),
             "x is a dict with keys ['a'] here and an OrderedDict with keys ['a'] there.",
         ),
         ([[1]], [[1, 2]], "x[0] is a list of length 1 here and of length 2 there."),
-        (Pair(1, [2]), Pair(1, None), "x.second is a list of length 1 here and None there."),
+        (
+            Pair(1, [2]),
+            Pair(1, None),
+            "x.second is a list of length 1 here and None there.",
+        ),
         (
             Point(1, [2]),
             Point(1, ()),
@@ -359,6 +390,6 @@ def test_a_prefix_may_stop_anywhere_and_have_its_keys_in_any_order():
     assert nest.first_difference(prefix, whole, "x", prefix=True) == ""
     grafted = nest.graft(prefix, whole, lambda word, subtree: (word, subtree))
     assert grafted == OrderedDict(b=[("q", 1), (None, 2)], a=("p", Point(3, 4)))
-    assert nest.first_difference({"a": [], "b": "q"}, whole, "x", prefix=True).startswith(
-        "x['a'] is a list of length 0"
-    )
+    assert nest.first_difference(
+        {"a": [], "b": "q"}, whole, "x", prefix=True
+    ).startswith("x['a'] is a list of length 0")

@@ -39,7 +39,9 @@ def test_a_bound_network_is_a_native_class(backend):
         "chainer": "chainer.link.Chain",
         "jax": "flax.nnx.module.Module",
     }
-    ancestors = {f"{c.__module__}.{c.__name__}" for c in Classifier.on(backend.name).__mro__}
+    ancestors = {
+        f"{c.__module__}.{c.__name__}" for c in Classifier.on(backend.name).__mro__
+    }
     assert native[backend.name] in ancestors
     assert issubclass(Classifier.on(backend.name), Classifier)
 
@@ -54,7 +56,9 @@ def test_several_inputs_outputs_and_control_flow(backend, twice):
     a, b = np.ones((2, 4)), np.full((2, 2), -0.5)
     state = network.neutral_state()
     left = (a @ state["left.weight"].T + state["left.bias"]) * (2 if twice else 1)
-    expected = (left + b @ state["right.weight"].T + state["right.bias"]) * state["scale"]
+    expected = (left + b @ state["right.weight"].T + state["right.bias"]) * state[
+        "scale"
+    ]
     outputs = run(network, a, b)
     np.testing.assert_allclose(outputs["left"], left, atol=1e-13)
     np.testing.assert_allclose(outputs["sum"], expected, atol=1e-13)
@@ -77,19 +81,27 @@ def test_init_kwargs_describe_networks_and_hold_none(backend):
     nn = backend.nn
     pair = Pair.on(backend)(nn.Linear(3, 2), [nn.Linear(2, 2, bias=False)])
     assert repr(pair.init_kwargs["first"]) == "Linear(in_features=3, out_features=2)"
-    assert repr(pair.init_kwargs["blocks"]) == "[Linear(in_features=2, out_features=2, bias=False)]"
+    assert (
+        repr(pair.init_kwargs["blocks"])
+        == "[Linear(in_features=2, out_features=2, bias=False)]"
+    )
 
 
 def test_repr_shows_the_blocks(classifier):
     text = repr(classifier)
-    assert all(word in text for word in ("Classifier", "stages", "Conv2d", "BatchNorm2d", "Linear"))
+    assert all(
+        word in text
+        for word in ("Classifier", "stages", "Conv2d", "BatchNorm2d", "Linear")
+    )
 
 
 def test_start_values_that_are_no_distribution_are_refused(backend):
     class Named(Classifier):
         start_values = {"fc.weight": "zeros"}
 
-    with pytest.raises(SettingError, match="start_values of Named: 'fc.weight' is 'zeros', wanted"):
+    with pytest.raises(
+        SettingError, match="start_values of Named: 'fc.weight' is 'zeros', wanted"
+    ):
         Named.on(backend)()
 
 
@@ -128,7 +140,9 @@ def test_frozen_parameters_get_no_gradient(classifier):
 
 
 def test_freezing_nothing_is_an_error(classifier):
-    with pytest.raises(UnknownName, match=r"no parameter of Classifier matches 'stage\.\*'"):
+    with pytest.raises(
+        UnknownName, match=r"no parameter of Classifier matches 'stage\.\*'"
+    ):
         classifier.set_trainable("stage.*", False)
 
 
@@ -154,7 +168,9 @@ def test_an_unknown_argument_suggests_the_nearest(backend):
 
 
 def test_an_unknown_layer_argument_suggests_the_nearest(backend):
-    with pytest.raises(ArgumentError, match="Conv2d: .*'strides'. Did you mean 'stride'?"):
+    with pytest.raises(
+        ArgumentError, match="Conv2d: .*'strides'. Did you mean 'stride'?"
+    ):
         backend.nn.Conv2d(3, 4, 3, strides=2)
 
 
@@ -180,7 +196,8 @@ def test_a_plain_list_of_layers_is_refused(backend):
             self.layers = [self.nn.Linear(2, 2)]
 
     with pytest.raises(
-        ConstructionError, match="attribute 'layers' is a plain list of layers.*use nn.ModuleList"
+        ConstructionError,
+        match="attribute 'layers' is a plain list of layers.*use nn.ModuleList",
     ):
         Listed.on(backend)()
 
@@ -221,7 +238,9 @@ def test_a_network_without_parameters_keeps_the_type_that_it_was_built_with(back
     assert run(layer, X).dtype == np.float64
 
 
-def test_a_block_may_be_called_as_something_that_only_networks_in_parallel_have(backend):
+def test_a_block_may_be_called_as_something_that_only_networks_in_parallel_have(
+    backend,
+):
     class Freely(Network):
         def __init__(self):
             super().__init__()
@@ -251,7 +270,9 @@ class Hiding(Network):
         setattr(self, name, self.nn.Linear(2, 2))
 
 
-@pytest.mark.parametrize("name", ["train", "backend", "nn", "neutral_state", "val_step"])
+@pytest.mark.parametrize(
+    "name", ["train", "backend", "nn", "neutral_state", "val_step"]
+)
 def test_a_block_that_hides_what_every_network_has_is_refused(backend, name):
     with pytest.raises(ConstructionError, match=f"cannot be called '{name}'"):
         Hiding.on(backend)(name)
@@ -259,10 +280,18 @@ def test_a_block_that_hides_what_every_network_has_is_refused(backend, name):
 
 @pytest.mark.parametrize(
     ("framework", "name"),
-    [("torch", "double"), ("torch", "on"), ("chainer", "links"), ("jax", "on"), ("jax", "sow")],
+    [
+        ("torch", "double"),
+        ("torch", "on"),
+        ("chainer", "links"),
+        ("jax", "on"),
+        ("jax", "sow"),
+    ],
 )
 def test_a_block_that_hides_a_method_of_the_framework_is_refused(framework, name):
-    with pytest.raises(ConstructionError, match=f"'{name}'.* (hide or be hidden|every Chainer)"):
+    with pytest.raises(
+        ConstructionError, match=f"'{name}'.* (hide or be hidden|every Chainer)"
+    ):
         Hiding.on(framework)(name)
 
 
@@ -301,7 +330,9 @@ class Outer(Network):
 
 def test_a_block_of_another_backend_is_refused_where_it_is_created(backend):
     other = {"torch": "jax", "chainer": "torch", "jax": "chainer"}[backend.name]
-    wanted = f"of backend {other!r}, created within a network of backend {backend.name!r}"
+    wanted = (
+        f"of backend {other!r}, created within a network of backend {backend.name!r}"
+    )
     with pytest.raises(ConstructionError, match=wanted):
         Outer.on(backend)(other)
 

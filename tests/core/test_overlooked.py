@@ -82,14 +82,22 @@ def test_a_layer_of_another_framework_is_refused_with_its_path(backend, place):
             Trunk.on(backend)(*held_in(place, native_layer(other)))
         said = str(caught.value)
         assert f"'inner.0.{place}'" in said.replace('"', "'")
-        assert f"is a Linear of backend {other!r} in a network of backend {backend.name!r}" in said
-        assert f"use self.nn.Linear, or write the whole network for {other!r} and wrap it" in said
+        assert (
+            f"is a Linear of backend {other!r} in a network of backend {backend.name!r}"
+            in said
+        )
+        assert (
+            f"use self.nn.Linear, or write the whole network for {other!r} and wrap it"
+            in said
+        )
 
 
 def test_parameters_and_networks_of_another_framework_are_refused(backend):
     other = {"torch": "jax", "chainer": "torch", "jax": "chainer"}[backend.name]
     for held in (native_parameter(other), Holder.on(other)("name", "nothing")):
-        with pytest.raises(ConstructionError, match=f"'head' is a .* of backend '{other}'"):
+        with pytest.raises(
+            ConstructionError, match=f"'head' is a .* of backend '{other}'"
+        ):
             Holder.on(backend)("head", held)
 
 
@@ -114,7 +122,9 @@ NESTS = {
 
 
 @pytest.mark.parametrize("kind", NESTS)
-def test_a_layer_of_its_own_framework_in_a_container_within_another_is_refused(backend, kind):
+def test_a_layer_of_its_own_framework_in_a_container_within_another_is_refused(
+    backend, kind
+):
     # flax refuses nested lists and ordered dicts itself, when they are assigned
     with pytest.raises((ConstructionError, ValueError), match=r"'heads.*'|heads"):
         Holder.on(backend)("heads", NESTS[kind](native_layer(backend.name)))
@@ -147,7 +157,9 @@ INDIRECT = {
 
 
 @pytest.mark.parametrize("kind", INDIRECT)
-def test_a_layer_of_another_framework_is_refused_within_objects_and_functions(backend, kind):
+def test_a_layer_of_another_framework_is_refused_within_objects_and_functions(
+    backend, kind
+):
     place, hold = INDIRECT[kind]
     other = {"torch": "jax", "chainer": "torch", "jax": "chainer"}[backend.name]
     with pytest.raises(ConstructionError) as caught:
@@ -155,9 +167,13 @@ def test_a_layer_of_another_framework_is_refused_within_objects_and_functions(ba
     assert f"'inner.0.{place}' is a Linear of backend {other!r}" in str(caught.value)
 
 
-def test_a_layer_of_its_own_framework_in_an_object_is_refused_and_in_a_private_one_not(backend):
+def test_a_layer_of_its_own_framework_in_an_object_is_refused_and_in_a_private_one_not(
+    backend,
+):
     held = Chain(native_layer(backend.name))
-    with pytest.raises(ConstructionError, match=r"'head.layers\[0\]' is a Linear in a plain Chain"):
+    with pytest.raises(
+        ConstructionError, match=r"'head.layers\[0\]' is a Linear in a plain Chain"
+    ):
         Holder.on(backend)("head", held)
     Holder.on(backend)("_head", held)
 
@@ -169,7 +185,9 @@ def test_a_layer_of_another_framework_in_a_sequence_is_refused(backend):
             self.body = self.nn.Sequential(self.nn.Linear(3, 3), layer)
 
     other = {"torch": "jax", "chainer": "torch", "jax": "chainer"}[backend.name]
-    with pytest.raises(ConstructionError, match=f"is a Linear of backend {other!r} in a network"):
+    with pytest.raises(
+        ConstructionError, match=f"is a Linear of backend {other!r} in a network"
+    ):
         Sequence.on(backend)(native_layer(other))
 
 
@@ -181,11 +199,15 @@ def test_a_layer_of_linen_is_refused_with_what_to_do(backend):
         Holder.on(backend)("head", linen.Dense(2))
 
 
-def test_a_layer_of_another_framework_that_comes_later_is_refused_by_an_optimizer(backend):
+def test_a_layer_of_another_framework_that_comes_later_is_refused_by_an_optimizer(
+    backend,
+):
     network = Holder.on(backend)("head", "nothing")
     other = {"torch": "jax", "chainer": "torch", "jax": "chainer"}[backend.name]
     network.tail = native_layer(other)
-    with pytest.raises(ConstructionError, match=f"'tail' is a Linear of backend {other!r}"):
+    with pytest.raises(
+        ConstructionError, match=f"'tail' is a Linear of backend {other!r}"
+    ):
         backend.optimizer(rules.rule("sgd", lr=0.1), network)
 
 

@@ -11,8 +11,14 @@ from deliralike.training import Trainer
 from tests.parallel.networks import devices
 
 RNG = np.random.default_rng(11)
-X, Y = RNG.normal(size=(5, 3)).astype(np.float32), RNG.normal(size=(5, 2)).astype(np.float32)
-WEIGHT, BIAS = RNG.normal(size=(2, 3)).astype(np.float32), RNG.normal(size=2).astype(np.float32)
+X, Y = (
+    RNG.normal(size=(5, 3)).astype(np.float32),
+    RNG.normal(size=(5, 2)).astype(np.float32),
+)
+WEIGHT, BIAS = (
+    RNG.normal(size=(2, 3)).astype(np.float32),
+    RNG.normal(size=2).astype(np.float32),
+)
 RATE, PENALTY = 0.1, 0.25
 CALLS = []  # the samples that each call of the native network's forward had
 
@@ -27,7 +33,11 @@ class Steps:
 
     def train_step(self, data, optim_wrapper):
         images, target = data
-        return {"fit": optim_wrapper["default"].update(in_replicas(self.squares), images, target)}
+        return {
+            "fit": optim_wrapper["default"].update(
+                in_replicas(self.squares), images, target
+            )
+        }
 
     def val_step(self, data):
         images, _ = data
@@ -37,7 +47,9 @@ class Steps:
         return self.val_step(data)[::-1]
 
     @staticmethod
-    def closure(model, data_dict, optimizers, criterions, iter_num=0, fold=0, **options):
+    def closure(
+        model, data_dict, optimizers, criterions, iter_num=0, fold=0, **options
+    ):
         return {"mine": float(fold)}, {"pred": model(data_dict["data"])}
 
     @staticmethod
@@ -114,7 +126,11 @@ def one_step_by_hand():
     """The loss, and the weights after a step, in NumPy."""
     error = X @ WEIGHT.T + BIAS - Y
     slope = PENALTY * 2 * error / error.size
-    return PENALTY * (error**2).mean(), WEIGHT - RATE * slope.T @ X, BIAS - RATE * slope.sum(0)
+    return (
+        PENALTY * (error**2).mean(),
+        WEIGHT - RATE * slope.T @ X,
+        BIAS - RATE * slope.sum(0),
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -124,8 +140,12 @@ def test_a_trainer_makes_the_steps_of_a_native_network(backend, count):
     history = trainer.fit((X, Y), (X, Y), batch_size=5)
     loss, weight, bias = one_step_by_hand()
     assert history.steps[0].losses == {"fit": pytest.approx(loss, rel=1e-5)}
-    np.testing.assert_allclose(net.neutral_state()["body.weight"], weight, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(net.neutral_state()["body.bias"], bias, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        net.neutral_state()["body.weight"], weight, rtol=1e-4, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        net.neutral_state()["body.bias"], bias, rtol=1e-4, atol=1e-6
+    )
     after = (
         (X @ weight.T + bias - Y) ** 2
     ).mean()  # predictions are no losses: these are the default ones
@@ -133,19 +153,25 @@ def test_a_trainer_makes_the_steps_of_a_native_network(backend, count):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_validation_and_test_steps_of_a_native_network_give_what_they_give(backend, count):
+def test_validation_and_test_steps_of_a_native_network_give_what_they_give(
+    backend, count
+):
     net = regressor(backend, count)
     CALLS.clear()
     rows = [backend.numpy(row) for row in net.val_step((X, Y))]
     assert sorted(CALLS) == ([5] if count == 1 else [2, 3])  # threads come in any order
     np.testing.assert_allclose(rows, X @ WEIGHT.T + BIAS, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal([backend.numpy(row) for row in net.test_step((X, Y))], rows[::-1])
+    np.testing.assert_array_equal(
+        [backend.numpy(row) for row in net.test_step((X, Y))], rows[::-1]
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_closure_and_prepare_batch_of_a_native_network_are_its_own(backend, count):
     net, (place, *_) = regressor(backend, count), devices(backend, 1)
-    values, predictions = net.closure(net, {"data": backend.array(X)}, None, {}, 3, fold=2)
+    values, predictions = net.closure(
+        net, {"data": backend.array(X)}, None, {}, 3, fold=2
+    )
     assert values == {"mine": 2.0}
     np.testing.assert_allclose(
         backend.numpy(predictions["pred"]), X @ WEIGHT.T + BIAS, rtol=1e-4, atol=1e-5
@@ -199,7 +225,9 @@ class Watched(Network):
 
     def val_step(self, batch):
         with self.training_mode(False):
-            return {"sum": self.nn.sum(self.outputs(batch[0]))} | super().val_step(batch)
+            return {"sum": self.nn.sum(self.outputs(batch[0]))} | super().val_step(
+                batch
+            )
 
     def closure(self, data_dict, optimizers, losses, iter_num=0, fold=0):
         return self.outputs(data_dict["data"]), isinstance(self, Watched)
@@ -216,7 +244,10 @@ def test_steps_in_replicas_are_those_of_the_network_that_was_written(backend, co
     outputs = 2.0 * (x @ state["fc.weight"].T + state["fc.bias"])
     loss = ((outputs - Y) ** 2).mean()
     net = DataParallel(plain, devices(backend, count)) if count > 1 else plain
-    values = {name: float(backend.number(value)) for name, value in net.val_step((x, Y)).items()}
+    values = {
+        name: float(backend.number(value))
+        for name, value in net.val_step((x, Y)).items()
+    }
     assert values == {
         "sum": pytest.approx(outputs.sum(), rel=1e-6),
         "loss": pytest.approx(loss, rel=1e-6),
@@ -256,4 +287,7 @@ def test_what_no_network_inside_has_is_no_attribute(backend):
 def test_a_class_of_replicated_networks_prepares_batches_without_one(backend):
     kind = type(regressor(backend, 2))
     prepared = kind.prepare_batch({"data": X.astype(np.float64), "label": np.arange(5)})
-    assert [str(backend.numpy(each).dtype) for each in prepared.values()] == ["float32", "int64"]
+    assert [str(backend.numpy(each).dtype) for each in prepared.values()] == [
+        "float32",
+        "int64",
+    ]

@@ -47,8 +47,12 @@ def test_a_batch_comes_in_any_of_the_usual_forms(backend, kind, count):
     }[kind]
     net, optimizer = made(backend, count=count)
     wanted = cross_entropy(net)
-    assert numbers(backend, net.val_step(batch)) == {"loss": pytest.approx(wanted, rel=1e-12)}
-    assert numbers(backend, net.test_step(batch)) == {"loss": pytest.approx(wanted, rel=1e-12)}
+    assert numbers(backend, net.val_step(batch)) == {
+        "loss": pytest.approx(wanted, rel=1e-12)
+    }
+    assert numbers(backend, net.test_step(batch)) == {
+        "loss": pytest.approx(wanted, rel=1e-12)
+    }
     net.eval()
     assert numbers(backend, net.train_step(batch, optimizer)) == {
         "loss": pytest.approx(wanted, rel=1e-12)
@@ -66,7 +70,10 @@ def test_a_batch_comes_in_any_of_the_usual_forms(backend, kind, count):
         (iter([X, Y]), "not a list_iterator"),
         ((X,), "a batch of 1 elements has no target: give"),
         ([], "a batch of 0 elements has no target"),
-        ({"picture": X, "label": Y}, "the batch has no 'data'. It|the batch has no 'data'"),
+        (
+            {"picture": X, "label": Y},
+            "the batch has no 'data'. It|the batch has no 'data'",
+        ),
         ({"data": X, "lable": Y}, "the batch has no 'label'. Did you mean 'lable'"),
     ],
 )
@@ -88,19 +95,28 @@ class Affine(Network):
 
     def __init__(self):
         super().__init__()
-        self.left, self.right = self.nn.Linear(3, 2, bias=False), self.nn.Linear(2, 2, bias=False)
+        self.left, self.right = (
+            self.nn.Linear(3, 2, bias=False),
+            self.nn.Linear(2, 2, bias=False),
+        )
 
     def forward(self, x, z):
         return self.left(x) + self.right(z)
 
 
-def test_several_inputs_come_before_the_target_and_a_floating_target_is_regressed(backend):
+def test_several_inputs_come_before_the_target_and_a_floating_target_is_regressed(
+    backend,
+):
     net, optimizer = made(backend, Affine)
     z, target = X[:, :2] * 2, X[:, 1:] - 1
     state = net.neutral_state()
-    wanted = ((X @ state["left.weight"].T + z @ state["right.weight"].T - target) ** 2).mean()
+    wanted = (
+        (X @ state["left.weight"].T + z @ state["right.weight"].T - target) ** 2
+    ).mean()
     for batch in ((X, z, target), {"data": (X, z), "label": target}):
-        assert numbers(backend, net.val_step(batch)) == {"loss": pytest.approx(wanted, rel=1e-12)}
+        assert numbers(backend, net.val_step(batch)) == {
+            "loss": pytest.approx(wanted, rel=1e-12)
+        }
     assert numbers(backend, net.train_step((X, z, target), optimizer)) == {
         "loss": pytest.approx(wanted, rel=1e-12)
     }
@@ -121,9 +137,17 @@ def test_several_losses_are_added_and_each_comes_back_by_its_name(backend, count
     losses = two_losses(backend)
     net.eval()
     outputs = backend.numpy(net(backend.array(X)))
-    wanted = {"loss": 2.0 + (outputs**2).mean(), "two": 2.0, "spread": (outputs**2).mean()}
-    assert numbers(backend, net.val_step((X, Y), losses)) == pytest.approx(wanted, rel=1e-12)
-    assert numbers(backend, net.test_step((X, Y), losses)) == pytest.approx(wanted, rel=1e-12)
+    wanted = {
+        "loss": 2.0 + (outputs**2).mean(),
+        "two": 2.0,
+        "spread": (outputs**2).mean(),
+    }
+    assert numbers(backend, net.val_step((X, Y), losses)) == pytest.approx(
+        wanted, rel=1e-12
+    )
+    assert numbers(backend, net.test_step((X, Y), losses)) == pytest.approx(
+        wanted, rel=1e-12
+    )
     assert list(net.val_step((X, Y), losses)) == ["loss", "two", "spread"]
     assert numbers(backend, net.train_step((X, Y), optimizer, losses)) == pytest.approx(
         wanted, rel=1e-12
@@ -133,17 +157,22 @@ def test_several_losses_are_added_and_each_comes_back_by_its_name(backend, count
 def test_losses_for_logging_have_no_graph(backend):
     net, optimizer = made(backend)
     losses = two_losses(backend)
-    for values in (net.train_step((X, Y), optimizer, losses), net.val_step((X, Y), losses)):
+    for values in (
+        net.train_step((X, Y), optimizer, losses),
+        net.val_step((X, Y), losses),
+    ):
         for value in values.values():
-            assert not getattr(value, "requires_grad", False) or backend.name == "chainer"
+            assert (
+                not getattr(value, "requires_grad", False) or backend.name == "chainer"
+            )
             assert getattr(value, "creator", None) is None
 
 
 def summed(network, x, y):
     kept = y != 0
-    return network.nn.cross_entropy(network(x), y, reduction="sum", ignore_index=0), network.nn.sum(
-        network.nn.cast(kept, network(x))
-    )
+    return network.nn.cross_entropy(
+        network(x), y, reduction="sum", ignore_index=0
+    ), network.nn.sum(network.nn.cast(kept, network(x)))
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -164,7 +193,10 @@ def test_a_loss_in_replicas_is_taken_as_it_is(backend, count):
 def test_validation_changes_nothing(backend, count):
     net, optimizer = made(backend, count=count)
     net.train_step((X, Y), optimizer)
-    before, modes = net.neutral_state(), [block.training for _, block in net.named_blocks()]
+    before, modes = (
+        net.neutral_state(),
+        [block.training for _, block in net.named_blocks()],
+    )
     net.val_step((X, Y))
     with pytest.raises(ZeroDivisionError):
         net.val_step((X, Y), lambda network, x, y: 1 / 0)
@@ -211,7 +243,8 @@ def own_steps(backend, kind, count, steps=5):
     """The losses of five steps with a batch of seven, those of a validation, and the weights."""
     net, _ = made(backend, kind, count)
     optimizers = {
-        name: backend.optimizer(rule("adam", lr=0.05), net, f"{name}.*") for name in OWN[kind]
+        name: backend.optimizer(rule("adam", lr=0.05), net, f"{name}.*")
+        for name in OWN[kind]
     }
     batch = batch_of_noise(7)
     losses = [numbers(backend, net.train_step(batch, optimizers)) for _ in range(steps)]
@@ -225,7 +258,8 @@ def by_hand(network, losses, steps=5):
     import torch
 
     optimizers = {
-        name: torch.optim.Adam(getattr(network, name).parameters(), lr=0.05) for name in losses
+        name: torch.optim.Adam(getattr(network, name).parameters(), lr=0.05)
+        for name in losses
     }
     found = []
     for _ in range(steps):
@@ -244,11 +278,15 @@ def gan_by_hand():
     from torch.nn.functional import binary_cross_entropy_with_logits as bce
 
     net = Gan.on("torch", dtype="float64")()
-    real, noise = (torch.from_numpy(batch_of_noise(7)[name]) for name in ("data", "noise"))
+    real, noise = (
+        torch.from_numpy(batch_of_noise(7)[name]) for name in ("data", "noise")
+    )
 
     def critic():
         for_real, for_made = net.critic(real), net.critic(net.generator(noise).detach())
-        return bce(for_real, torch.ones_like(for_real)) + bce(for_made, torch.zeros_like(for_made))
+        return bce(for_real, torch.ones_like(for_real)) + bce(
+            for_made, torch.zeros_like(for_made)
+        )
 
     def generator():
         scores = net.critic(net.generator(noise))
@@ -287,9 +325,13 @@ def test_a_network_with_two_optimizers_trains_as_by_hand_on_any_number_of_replic
     for found, want in zip(losses, wanted, strict=True):
         assert found == pytest.approx(want, rel=1e-10)
     for name, value in weights.items():
-        np.testing.assert_allclose(state[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(
+            state[name], value, rtol=1e-10, atol=1e-12, err_msg=name
+        )
 
 
 def test_a_batch_without_a_usual_name_is_told_the_usual_ones():
-    with pytest.raises(BatchError, match=r"no 'data'. Known: cls, feats. Usual names are inputs, "):
+    with pytest.raises(
+        BatchError, match=r"no 'data'. Known: cls, feats. Usual names are inputs, "
+    ):
         inputs_and_target({"feats": X, "cls": Y})

@@ -28,11 +28,15 @@ ADAM = "AdamW(lr=0.5, weight_decay=0.01, betas=(0.9, 0.999), eps=1e-08, amsgrad=
 
 
 def mlp(backend, **settings):
-    return zoo.build("mlp", backend=backend, in_features=3, out_features=2, hidden=(5,), **settings)
+    return zoo.build(
+        "mlp", backend=backend, in_features=3, out_features=2, hidden=(5,), **settings
+    )
 
 
 @pytest.mark.parametrize("backend", ["chainer", "jax"])
-def test_a_network_prints_its_blocks_line_by_line_and_a_replicated_one_its_devices(backend):
+def test_a_network_prints_its_blocks_line_by_line_and_a_replicated_one_its_devices(
+    backend,
+):
     network = mlp(backend)
     assert repr(network) == str(network) == MLP
     devices = [network.device_name] * 2
@@ -64,7 +68,9 @@ def test_an_optimizer_prints_its_rule_and_its_updates(backend):
     )
     kind = type(optimizer).__name__
     assert repr(optimizer) == f"{kind}({ADAM}, parameters='layers.*', steps=0)"
-    trainer = Trainer(network, rules.rule("adamw", lr=0.5), metrics=["accuracy"], schedule="cosine")
+    trainer = Trainer(
+        network, rules.rule("adamw", lr=0.5), metrics=["accuracy"], schedule="cosine"
+    )
     trainer.fit(data.Samples(np.ones((4, 3), np.float32), np.zeros(4, np.int64)))
     lines = repr(trainer).splitlines()
     device = f"{network.device_name}, float32"
@@ -86,17 +92,31 @@ def test_data_print_sizes_instead_of_numbers(tmp_path):
     )
     html = dataset._repr_html_()
     assert "<b>" not in html
-    assert re.findall(r"<td[^>]*>([^<]*)</td>", html) == ["&lt;b&gt;", "4", "2", "dog", "3", "1"]
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", html) == [
+        "&lt;b&gt;",
+        "4",
+        "2",
+        "dog",
+        "3",
+        "1",
+    ]
     loader = data.Loader(samples, 4, shuffle=False)
     assert repr(loader) == (
         "Loader(7 samples, batch_size=4, seed=0, sampler=SequentialSampler(), drop_last=False)"
     )
-    assert repr(data.Loader(data.Stream(lambda: iter(())))).startswith("Loader(a stream, ")
+    assert repr(data.Loader(data.Stream(lambda: iter(())))).startswith(
+        "Loader(a stream, "
+    )
 
 
 def history(epochs=12):
-    steps = [Step(n, n // 2, loss=1.0 / (n + 1), seconds=0.5, samples=3) for n in range(2 * epochs)]
-    return History(steps, [Epoch(n, 2 * n + 2, {"accuracy": n / 100}, 0.25) for n in range(epochs)])
+    steps = [
+        Step(n, n // 2, loss=1.0 / (n + 1), seconds=0.5, samples=3)
+        for n in range(2 * epochs)
+    ]
+    return History(
+        steps, [Epoch(n, 2 * n + 2, {"accuracy": n / 100}, 0.25) for n in range(epochs)]
+    )
 
 
 def test_a_history_prints_its_latest_epochs_in_the_width_of_the_terminal(monkeypatch):
@@ -112,7 +132,9 @@ def test_a_history_prints_its_latest_epochs_in_the_width_of_the_terminal(monkeyp
 def test_a_history_becomes_a_frame_with_a_row_for_each_step_or_epoch(monkeypatch):
     pytest.importorskip("pandas")
     run = history(2)
-    run.steps[0] = Step(0, 0, 1.0, 0.5, 3, {"loss": 1.0, "l1": 0.25}, {"a": 0.5, "b": 0.125})
+    run.steps[0] = Step(
+        0, 0, 1.0, 0.5, 3, {"loss": 1.0, "l1": 0.25}, {"a": 0.5, "b": 0.125}
+    )
     frame = run.to_frame()
     assert frame["loss"].tolist() == [1.0, 1 / 2, 1 / 3, 1 / 4]
     assert frame.loc[0, ["loss/l1", "lr/a", "lr/b"]].tolist() == [0.25, 0.5, 0.125]
@@ -134,7 +156,10 @@ def test_a_history_shows_its_curves_in_a_notebook_and_opens_no_window():
     assert [len(axes.lines) for axes in figure.axes] == [1, 1]
     assert figure.axes[0].lines[0].get_ydata().tolist() == run.losses.tolist()
     html = run._repr_html_()
-    assert 'alt="Curves: training loss, every step, validation: accuracy, every epoch"' in html
+    assert (
+        'alt="Curves: training loss, every step, validation: accuracy, every epoch"'
+        in html
+    )
     assert html.count("<tr>") == 11
     assert "data:image/png;base64,iVBORw0KGgo" in html  # the signature of PNG files
     run.stopped = "<script>"

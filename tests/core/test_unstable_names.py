@@ -8,7 +8,18 @@ import pytest
 import deliralike
 
 PACKAGE = Path(deliralike.__file__).parent
-FRAMEWORKS = {"torch", "jax", "jnp", "flax", "nnx", "optax", "chainer", "chainermn", "cupy", "dist"}
+FRAMEWORKS = {
+    "torch",
+    "jax",
+    "jnp",
+    "flax",
+    "nnx",
+    "optax",
+    "chainer",
+    "chainermn",
+    "cupy",
+    "dist",
+}
 UNSTABLE_MODULES = ("jax.extend", "jax.interpreters", "jax._src")
 # The tables in which modules and links keep what is theirs: see the docstrings of unstable.py.
 TABLES = {"_parameters", "_buffers", "_modules", "_params", "_children", "_persistent"}
@@ -29,7 +40,9 @@ def names_of_our_own():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 found.add(node.name)
-            elif isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Store):
+            elif isinstance(node, ast.Attribute | ast.Name) and isinstance(
+                node.ctx, ast.Store
+            ):
                 found.add(node.attr if isinstance(node, ast.Attribute) else node.id)
             elif isinstance(node, ast.alias):
                 found.add((node.asname or node.name).rpartition(".")[2])
@@ -46,7 +59,10 @@ def unstable_uses(tree, own):
     """Yield the line and the name of each use of what is not public."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            modules = [getattr(node, "module", None) or "", *(each.name for each in node.names)]
+            modules = [
+                getattr(node, "module", None) or "",
+                *(each.name for each in node.names),
+            ]
             for module in modules:
                 parts = module.split(".")
                 is_framework = parts[0] in FRAMEWORKS and any(map(is_private, parts))
@@ -65,7 +81,11 @@ def unstable_uses(tree, own):
 def test_each_backend_has_one_file_for_what_is_not_public(backend):
     tree = ast.parse((PACKAGE / "backends" / backend / "unstable.py").read_text())
     assert list(unstable_uses(tree, names_of_our_own()))
-    assert all(ast.get_docstring(each) for each in tree.body if isinstance(each, ast.FunctionDef))
+    assert all(
+        ast.get_docstring(each)
+        for each in tree.body
+        if isinstance(each, ast.FunctionDef)
+    )
 
 
 def test_nothing_else_uses_what_is_not_public():
@@ -74,7 +94,9 @@ def test_nothing_else_uses_what_is_not_public():
     for path, tree in TREES.items():
         file = path.relative_to(PACKAGE).as_posix()
         if file not in SUBCLASSES:
-            found += [f"{file}:{line} {name}" for line, name in unstable_uses(tree, own)]
+            found += [
+                f"{file}:{line} {name}" for line, name in unstable_uses(tree, own)
+            ]
     assert not found, "\n".join(found)
 
 

@@ -65,7 +65,8 @@ def fail_stubbornly(sample):
 def jittered(sample, generator):
     """A random transform of a dict."""
     return {
-        "x": sample["x"] + generator.standard_normal(sample["x"].shape).astype(np.float32),
+        "x": sample["x"]
+        + generator.standard_normal(sample["x"].shape).astype(np.float32),
         "y": sample["y"],
     }
 

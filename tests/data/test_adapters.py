@@ -12,7 +12,9 @@ from deliralike import data
 from deliralike.data.adapters import seeded_globals
 from deliralike.errors import ArgumentError, BatchError
 
-os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # it asks the network for news when it is imported
+os.environ["NO_ALBUMENTATIONS_UPDATE"] = (
+    "1"  # it asks the network for news when it is imported
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +56,14 @@ class LookAlike:
 
 
 def test_picture_and_mask_go_through_albumentations_together(library):
-    flips = library.Compose([library.HorizontalFlip(p=0.5), library.VerticalFlip(p=0.5)])
+    flips = library.Compose(
+        [library.HorizontalFlip(p=0.5), library.VerticalFlip(p=0.5)]
+    )
     loader = data.Loader(
-        pictures(), 9, transform=data.albumentations(flips, image="x", mask="y"), shuffle=False
+        pictures(),
+        9,
+        transform=data.albumentations(flips, image="x", mask="y"),
+        shuffle=False,
     )
     (batch,) = loader
     assert (batch["x"].shape, batch["x"].dtype, batch["y"].dtype) == (
@@ -82,24 +89,32 @@ def test_picture_and_mask_go_through_albumentations_together(library):
     ids=["plain", "threads", "process"],
 )
 def test_albumentations_draws_the_same_whatever_the_batches_and_workers(library, way):
-    steps = library.Compose([library.Affine(rotate=(-30, 30), p=1), library.GaussNoise(p=0.8)])
+    steps = library.Compose(
+        [library.Affine(rotate=(-30, 30), p=1), library.GaussNoise(p=0.8)]
+    )
     augment = data.albumentations(steps, image="x", mask="y")
     loaders = [
         data.Loader(pictures(), size, transform=augment, seed=4, **options)
         for size, options in ((9, {}), (2, way))
     ]
     together, apart = (list(loader.batches(1)) for loader in loaders)
-    joined = {key: np.concatenate([batch[key] for batch in apart]) for key in ("x", "y")}
+    joined = {
+        key: np.concatenate([batch[key] for batch in apart]) for key in ("x", "y")
+    }
     assert same(together, [joined])
 
 
 @pytest.mark.parametrize("mask", [(7, 5), (1, 7, 5)])
 def test_a_mask_that_would_stay_behind_is_asked_for(mask):
     sample = {"x": np.zeros((3, 7, 5)), "y": np.zeros(mask, np.uint8)}
-    with pytest.raises(ArgumentError, match=r"'y'.* would not move with it: name its place, mask="):
+    with pytest.raises(
+        ArgumentError, match=r"'y'.* would not move with it: name its place, mask="
+    ):
         data.albumentations(LookAlike(), image="x")(sample, np.random.default_rng(0))
     batch = {"x": np.zeros((2, 3, 7, 5)), "y": np.zeros((2, *mask), bool)}
-    with pytest.raises(ArgumentError, match=r"'y'.* would not move with it: name its place, seg="):
+    with pytest.raises(
+        ArgumentError, match=r"'y'.* would not move with it: name its place, seg="
+    ):
         data.batchgenerators(LookAlike(), data="x")(batch, np.random.default_rng(0))
 
 
@@ -107,7 +122,9 @@ def test_volumes_go_through_albumentations(library):
     turn = library.Compose([library.CubicSymmetry(p=1)])
     volume = np.random.default_rng(0).random((1, 6, 6, 6)).astype(np.float32)
     mask = (volume[0] * 200).astype(np.int64)
-    found, moved = data.albumentations(turn, mask=1)((volume, mask), np.random.default_rng(5))
+    found, moved = data.albumentations(turn, mask=1)(
+        (volume, mask), np.random.default_rng(5)
+    )
     assert found.shape == volume.shape
     assert np.array_equal((found[0] * 200).astype(np.int64), moved)
 
@@ -122,7 +139,10 @@ def test_a_transform_without_a_seed_of_its_own_draws_from_seeded_globals():
     loader = data.Loader((pictures()["x"], np.arange(9)), 4, transform=augment)
     first, second = list(loader.batches(0)), list(loader.batches(0))
     assert global_draw() == wanted  # the states are as they were
-    assert all(np.array_equal(one[0], other[0]) for one, other in zip(first, second, strict=True))
+    assert all(
+        np.array_equal(one[0], other[0])
+        for one, other in zip(first, second, strict=True)
+    )
     assert not np.array_equal(first[0][0], next(loader.batches(1))[0])
 
 
@@ -137,7 +157,11 @@ def test_masks_with_channels_are_moved_too():
         (np.zeros((3, 7, 5)), np.zeros((2, 7, 5), bool)), np.random.default_rng(0)
     )
     assert seen == {"image": (7, 5, 3), "mask": (7, 5, 2)}
-    assert (found[0].shape, found[1].shape, found[1].dtype) == ((3, 7, 5), (2, 7, 5), bool)
+    assert (found[0].shape, found[1].shape, found[1].dtype) == (
+        (3, 7, 5),
+        (2, 7, 5),
+        bool,
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,16 +228,22 @@ def test_batchgenerators_draw_the_same_whatever_the_workers(way):
     abstract = pytest.importorskip("batchgenerators.transforms.abstract_transforms")
     noise = pytest.importorskip("batchgenerators.transforms.noise_transforms")
     steps = abstract.Compose(
-        [spatial.MirrorTransform(axes=(0, 1)), noise.GaussianNoiseTransform(p_per_sample=1)]
+        [
+            spatial.MirrorTransform(axes=(0, 1)),
+            noise.GaussianNoiseTransform(p_per_sample=1),
+        ]
     )
     augment = data.batchgenerators(steps, data="x", seg="y")
     plain, other = (
-        data.Loader(pictures(), 4, batch_transform=augment, **options) for options in ({}, way)
+        data.Loader(pictures(), 4, batch_transform=augment, **options)
+        for options in ({}, way)
     )
     assert same(list(plain.batches(1)), list(other.batches(1)))
     batch, raw = next(plain.batches(1)), next(data.Loader(pictures(), 4).batches(1))
     assert (batch["y"].shape, batch["y"].dtype) == ((4, 7, 5), np.int64)
-    assert np.corrcoef(batch["x"][:, 0].ravel(), batch["y"].ravel())[0, 1] > 0.5  # mirrored alike
+    assert (
+        np.corrcoef(batch["x"][:, 0].ravel(), batch["y"].ravel())[0, 1] > 0.5
+    )  # mirrored alike
     assert not np.array_equal(batch["y"], raw["y"])
 
 
@@ -225,7 +255,9 @@ def test_global_states_that_a_thread_seeds_for_a_while_are_not_called_drawn_from
         return batch
 
     arrays = {"x": np.zeros((4, 1)), "y": np.arange(4).reshape(4, 1, 1)}
-    loader = data.Loader(arrays, 1, batch_transform=slow_after_the_first, workers=3, shuffle=False)
+    loader = data.Loader(
+        arrays, 1, batch_transform=slow_after_the_first, workers=3, shuffle=False
+    )
     assert len(list(loader.batches(1))) == 4
 
 
@@ -264,7 +296,9 @@ def test_global_states_are_seeded_with_numbers_of_all_their_bits(monkeypatch):
         with seeded_globals(generator):
             pass
     bits = np.array(keys)[..., None] >> np.arange(32) & 1  # (calls, numbers, bits)
-    assert np.all(abs(bits.mean((0, 1)) - 0.5) < 0.2)  # of 160 draws: five standard deviations
+    assert np.all(
+        abs(bits.mean((0, 1)) - 0.5) < 0.2
+    )  # of 160 draws: five standard deviations
 
 
 def test_global_states_are_put_back_also_after_an_error():
@@ -293,7 +327,8 @@ def test_entries_of_named_tuples_have_positions_and_names(at):
 def test_a_single_transform_of_albumentations_is_accepted(library):
     augment = data.albumentations(library.HorizontalFlip(p=1.0))
     found = augment(
-        (np.arange(35.0, dtype=np.float32).reshape(1, 7, 5), "label"), np.random.default_rng(0)
+        (np.arange(35.0, dtype=np.float32).reshape(1, 7, 5), "label"),
+        np.random.default_rng(0),
     )
     assert (found[0][0, 0].tolist(), found[1]) == ([4, 3, 2, 1, 0], "label")
 
@@ -307,4 +342,6 @@ def test_a_sample_that_is_a_picture_alone_is_transformed():
 
 def test_what_is_no_array_is_refused():
     with pytest.raises(BatchError, match="as 'data', and gave None"):
-        data.batchgenerators(lambda data: None)((np.zeros((2, 1, 3)),), np.random.default_rng(0))
+        data.batchgenerators(lambda data: None)(
+            (np.zeros((2, 1, 3)),), np.random.default_rng(0)
+        )

@@ -19,7 +19,9 @@ def test_no_sample_is_lost_or_doubled(samples, batch_size):
     arrays = {"x": np.arange(samples) * 10.0, "y": np.arange(samples)}
     batches = list(data.batches(arrays, batch_size, seed=3))
     assert sorted(labels_of(batches)) == list(range(samples))
-    assert [len(batch["y"]) for batch in batches[:-1]] == [batch_size] * (len(batches) - 1)
+    assert [len(batch["y"]) for batch in batches[:-1]] == [batch_size] * (
+        len(batches) - 1
+    )
     assert all((batch["x"] == batch["y"] * 10.0).all() for batch in batches)
     assert len(batches) == data.batch_count(samples, batch_size)
 
@@ -30,7 +32,9 @@ def test_a_smaller_last_batch_can_be_dropped():
 
 
 def test_without_shuffling_the_order_is_that_of_the_arrays():
-    assert labels_of(data.batches({"y": np.arange(7)}, 3, shuffle=False)) == list(range(7))
+    assert labels_of(data.batches({"y": np.arange(7)}, 3, shuffle=False)) == list(
+        range(7)
+    )
 
 
 def test_the_order_is_known_in_advance():
@@ -39,11 +43,18 @@ def test_the_order_is_known_in_advance():
     import hashlib
 
     key = np.array(
-        [5, int.from_bytes(hashlib.blake2b(b"data/order", digest_size=8).digest(), "little")],
+        [
+            5,
+            int.from_bytes(
+                hashlib.blake2b(b"data/order", digest_size=8).digest(), "little"
+            ),
+        ],
         np.uint64,
     )
     words = np.random.Philox(key=key, counter=[0, 0, 0, 2]).random_raw(9).tolist()
-    assert data.order(9, seed=5, epoch=2).tolist() == sorted(range(9), key=words.__getitem__)
+    assert data.order(9, seed=5, epoch=2).tolist() == sorted(
+        range(9), key=words.__getitem__
+    )
     assert data.order(6, seed=0, epoch=0).tolist() == KNOWN
 
 
@@ -61,16 +72,23 @@ def test_words_that_are_equal_keep_their_order(monkeypatch):
 
 def test_leaves_that_are_no_arrays_go_into_every_batch():
     batches = list(
-        data.batches({"y": np.arange(3), "name": "train", "none": None}, 2, shuffle=False)
+        data.batches(
+            {"y": np.arange(3), "name": "train", "none": None}, 2, shuffle=False
+        )
     )
-    assert [(batch["name"], batch["none"]) for batch in batches] == [("train", None)] * 2
+    assert [(batch["name"], batch["none"]) for batch in batches] == [
+        ("train", None)
+    ] * 2
 
 
 def test_arrays_of_different_lengths_are_both_named():
     with pytest.raises(
-        BatchError, match=r"along dim 0: batch\['image'\] has 4, batch\['label'\]\[1\] has 3"
+        BatchError,
+        match=r"along dim 0: batch\['image'\] has 4, batch\['label'\]\[1\] has 3",
     ):
-        data.batches({"image": np.zeros((4, 2)), "label": [np.zeros(4), np.zeros(3)]}, 2)
+        data.batches(
+            {"image": np.zeros((4, 2)), "label": [np.zeros(4), np.zeros(3)]}, 2
+        )
 
 
 ROWS = [np.zeros(4), np.ones(4), np.zeros(4)]
@@ -87,13 +105,17 @@ ROWS = [np.zeros(4), np.ones(4), np.zeros(4)]
     ids=["labels", "masks", "array and list", "dict"],
 )
 def test_a_list_of_samples_in_the_place_of_an_array_is_refused(arrays, path):
-    with pytest.raises(ArgumentError, match=rf"^{path} is a list of 3, .* np.asarray\({path}\)"):
+    with pytest.raises(
+        ArgumentError, match=rf"^{path} is a list of 3, .* np.asarray\({path}\)"
+    ):
         data.batches(arrays, 2)
 
 
 def test_a_list_of_arrays_as_long_as_the_labels_is_that_of_several_inputs():
     """As Keras has it."""
-    [(inputs, labels)] = data.batches(([np.zeros((3, 4)), np.ones((3, 2))], np.arange(3)), 3)
+    [(inputs, labels)] = data.batches(
+        ([np.zeros((3, 4)), np.ones((3, 2))], np.arange(3)), 3
+    )
     assert [each.shape for each in inputs] == [(3, 4), (3, 2)]
     assert len(labels) == 3
 
@@ -110,7 +132,9 @@ def test_an_empty_batch_is_refused():
 
 
 def test_a_batch_size_below_one_is_refused():
-    with pytest.raises(SettingError, match="batch_size=0 must be a whole number of at least 1"):
+    with pytest.raises(
+        SettingError, match="batch_size=0 must be a whole number of at least 1"
+    ):
         data.batches(np.zeros((3, 3)), 0)
 
 

@@ -11,7 +11,8 @@ from deliralike.parallel import SingleProcess
 
 def batches(loader, *position):
     return [
-        {name: leaf.tolist() for name, leaf in batch.items()} for batch in loader.batches(*position)
+        {name: leaf.tolist() for name, leaf in batch.items()}
+        for batch in loader.batches(*position)
     ]
 
 
@@ -38,7 +39,9 @@ def test_shares_are_those_of_the_loader():
 
 
 def test_without_a_loader_or_with_a_stream_there_is_an_error():
-    with pytest.raises(SettingError, match="process 0 is the one that reads, and it has no loader"):
+    with pytest.raises(
+        SettingError, match="process 0 is the one that reads, and it has no loader"
+    ):
         FromRoot(None, SingleProcess())
     with pytest.raises(ArgumentError, match="has no length"):
         FromRoot(Loader(Stream(lambda: iter("ab"))), SingleProcess())

@@ -20,7 +20,9 @@ def test_every_digit_of_scikit_learn_is_there_once(digits):
     raw = load_digits()
     wanted = np.concatenate([raw.data / 16, raw.target[:, None]], axis=1)
     parts = [
-        np.concatenate([part.inputs.reshape(len(part.labels), 64), part.labels[:, None]], axis=1)
+        np.concatenate(
+            [part.inputs.reshape(len(part.labels), 64), part.labels[:, None]], axis=1
+        )
         for part in (digits.train, digits.held_out)
     ]
     assert sorted(map(tuple, wanted)) == sorted(map(tuple, np.concatenate(parts)))

@@ -43,7 +43,13 @@ def test_classes_are_folders_and_files_come_by_name(animals):
         [0, 0, 0, 1, 1],
         np.int64,
     )
-    assert [file.name for file in found.files] == ["10.png", "9.bmp", "z.png", "a.PNG", "b.png"]
+    assert [file.name for file in found.files] == [
+        "10.png",
+        "9.bmp",
+        "z.png",
+        "a.PNG",
+        "b.png",
+    ]
 
 
 def test_a_picture_has_the_values_that_were_written(animals):
@@ -54,7 +60,9 @@ def test_a_picture_has_the_values_that_were_written(animals):
         1,
         np.int64,
     )
-    assert np.array_equal(picture, pixels(0, 7, 5, 3).transpose(2, 0, 1) / np.float32(255))
+    assert np.array_equal(
+        picture, pixels(0, 7, 5, 3).transpose(2, 0, 1) / np.float32(255)
+    )
     assert picture.flags.c_contiguous
 
 
@@ -74,7 +82,9 @@ def test_classes_can_be_chosen(animals):
 def test_sixteen_bits_are_not_cut_off(tmp_path):
     raw = np.random.default_rng(0).integers(0, 65536, (7, 5)).astype(np.uint16)
     save(raw, tmp_path / "a/x.png")
-    assert np.allclose(data.image_folder(tmp_path, mode="L")[0].inputs[0], raw / 65535, atol=1e-6)
+    assert np.allclose(
+        data.image_folder(tmp_path, mode="L")[0].inputs[0], raw / 65535, atol=1e-6
+    )
     assert np.allclose(
         data.image_folder(tmp_path)[0].inputs, np.stack([raw / 65535] * 3), atol=1e-6
     )
@@ -101,13 +111,16 @@ def test_a_loader_reads_a_folder(animals, way):
     assert batches[0].inputs.shape == (2, 3, 6, 6)
 
 
-@pytest.mark.parametrize("damage", [b"", b"no picture", None], ids=["empty", "text", "truncated"])
+@pytest.mark.parametrize(
+    "damage", [b"", b"no picture", None], ids=["empty", "text", "truncated"]
+)
 def test_a_damaged_file_is_named(animals, damage):
     file = animals / "cat/b.png"
     file.write_bytes(file.read_bytes()[:90] if damage is None else damage)
     folder = data.image_folder(animals)
     with pytest.raises(
-        BatchError, match=r"picture '.*cat/b.png' cannot be read \(.*\): replace it, or take it out"
+        BatchError,
+        match=r"picture '.*cat/b.png' cannot be read \(.*\): replace it, or take it out",
     ):
         folder[4]
     with pytest.raises(BatchError) as raised:
@@ -129,7 +142,9 @@ READERS = {
 )
 def test_values_without_a_known_scale_are_refused(values, kind, read, tmp_path):
     save(np.full((3, 2), values), tmp_path / "a/x.tif")
-    with pytest.raises(BatchError, match=f"x.tif' holds {kind}, whose scale is unknown"):
+    with pytest.raises(
+        BatchError, match=f"x.tif' holds {kind}, whose scale is unknown"
+    ):
         read(tmp_path / "a/x.tif")
 
 
@@ -149,7 +164,9 @@ def test_a_file_that_would_start_another_program_is_refused(read, tmp_path):
     (tmp_path / "a/x.png").write_bytes(
         b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 7\n%%EndComments\nshowpage\n%%EOF\n"
     )
-    with pytest.raises(BatchError, match="x.png' cannot be read .cannot identify image file"):
+    with pytest.raises(
+        BatchError, match="x.png' cannot be read .cannot identify image file"
+    ):
         read(tmp_path / "a/x.png")
 
 
@@ -159,14 +176,20 @@ def test_a_small_file_of_a_huge_picture_is_not_unpacked(tmp_path):
     body = b"IHDR" + chunk
     header = struct.pack(">I", len(chunk)) + body + struct.pack(">I", zlib.crc32(body))
     (tmp_path / "a").mkdir()
-    (tmp_path / "a/x.png").write_bytes(b"\x89PNG\r\n\x1a\n" + header + b"\0\0\0\4IDAT" + b"\0" * 8)
-    with pytest.raises(BatchError, match="x.png' cannot be read .*claims to hold 768,000,000"):
+    (tmp_path / "a/x.png").write_bytes(
+        b"\x89PNG\r\n\x1a\n" + header + b"\0\0\0\4IDAT" + b"\0" * 8
+    )
+    with pytest.raises(
+        BatchError, match="x.png' cannot be read .*claims to hold 768,000,000"
+    ):
         data.image_folder(tmp_path)[0]
 
 
 @pytest.mark.parametrize("index", [5, -6])
 def test_an_index_past_the_end_is_refused(animals, index):
-    with pytest.raises(IndexError, match=f"there is no sample {index}: this dataset has 5"):
+    with pytest.raises(
+        IndexError, match=f"there is no sample {index}: this dataset has 5"
+    ):
         data.image_folder(animals)[index]
 
 
@@ -179,14 +202,18 @@ def test_folders_that_hold_no_pictures_are_refused(animals):
         with pytest.raises(SettingError, match=message):
             data.image_folder(path)
     (animals / "empty").mkdir()
-    with pytest.raises(SettingError, match=r"folder '.*empty' has no pictures \(.bmp, .gif"):
+    with pytest.raises(
+        SettingError, match=r"folder '.*empty' has no pictures \(.bmp, .gif"
+    ):
         data.image_folder(animals)
 
 
 def test_unknown_classes_modes_and_sizes_are_refused(animals):
     with pytest.raises(SettingError, match="no subfolder 'cats'. Did you mean 'cat'"):
         data.image_folder(animals, classes=["cats"])
-    with pytest.raises(SettingError, match="mode 'RGBA' is unknown. Did you mean 'RGB'"):
+    with pytest.raises(
+        SettingError, match="mode 'RGBA' is unknown. Did you mean 'RGB'"
+    ):
         data.image_folder(animals, mode="RGBA")
     with pytest.raises(SettingError, match="a height and a width above zero, not 0"):
         data.image_folder(animals, size=0)
@@ -207,7 +234,12 @@ def scans(tmp_path):
 def test_pictures_come_with_their_masks(scans):
     pairs = data.paired_folders(scans / "images", scans / "masks")
     picture, mask = pairs[2]
-    assert (len(pairs), picture.shape, mask.shape, mask.dtype) == (3, (3, 7, 5), (7, 5), np.int64)
+    assert (len(pairs), picture.shape, mask.shape, mask.dtype) == (
+        3,
+        (3, 7, 5),
+        (7, 5),
+        np.int64,
+    )
     assert np.array_equal(mask, pixels(2, 7, 5) % 3)
     (batch,) = data.Loader(pairs, 3, shuffle=False)
     assert (batch.inputs.shape, batch.labels.shape) == ((3, 3, 7, 5), (3, 7, 5))
@@ -223,7 +255,9 @@ def test_a_mask_is_turned_with_its_picture(tmp_path):
 
 
 def test_masks_are_scaled_by_the_nearest_value(scans):
-    picture, mask = data.paired_folders(scans / "images", scans / "masks", size=(14, 10))[0]
+    picture, mask = data.paired_folders(
+        scans / "images", scans / "masks", size=(14, 10)
+    )[0]
     assert picture.shape == (3, 14, 10)
     assert np.array_equal(mask, np.kron(pixels(0, 7, 5) % 3, np.ones((2, 2), int)))
 
@@ -233,7 +267,8 @@ def test_values_of_masks_become_classes(scans):
     pairs = data.paired_folders(scans / "images", scans / "masks", values=(0, 255))
     assert np.array_equal(pairs[0].labels, pixels(0, 7, 5) % 2)
     with pytest.raises(
-        BatchError, match=r"mask '.*p1.bmp' has the value [12], which is not among \(0, 255\)"
+        BatchError,
+        match=r"mask '.*p1.bmp' has the value [12], which is not among \(0, 255\)",
     ):
         pairs[1]
 
@@ -245,18 +280,21 @@ def test_colours_of_a_palette_count_as_their_numbers(scans):
     palette.putdata((pixels(0, 7, 5) % 3).ravel().tolist())
     palette.save(scans / "masks/p0.png")
     assert np.array_equal(
-        data.paired_folders(scans / "images", scans / "masks")[0].labels, pixels(0, 7, 5) % 3
+        data.paired_folders(scans / "images", scans / "masks")[0].labels,
+        pixels(0, 7, 5) % 3,
     )
 
 
 def test_a_picture_without_a_mask_is_named_and_the_other_way_round(scans):
     (scans / "masks/p1.bmp").unlink()
     with pytest.raises(
-        SettingError, match="'p1' of folder '.*images' has no partner of that name in '.*masks'"
+        SettingError,
+        match="'p1' of folder '.*images' has no partner of that name in '.*masks'",
     ):
         data.paired_folders(scans / "images", scans / "masks")
     with pytest.raises(
-        SettingError, match="'p1' of folder '.*images' has no partner of that name in '.*masks'"
+        SettingError,
+        match="'p1' of folder '.*images' has no partner of that name in '.*masks'",
     ):
         data.paired_folders(scans / "masks", scans / "images")
 
@@ -270,7 +308,8 @@ def test_a_mask_of_another_size_or_with_colours_is_named(scans):
     ):
         pairs[0]
     with pytest.raises(
-        BatchError, match="mask '.*p1.bmp' has mode 'RGB', not one number for each pixel"
+        BatchError,
+        match="mask '.*p1.bmp' has mode 'RGB', not one number for each pixel",
     ):
         pairs[1]
 
@@ -278,7 +317,8 @@ def test_a_mask_of_another_size_or_with_colours_is_named(scans):
 def test_pictures_of_different_sizes_need_one_for_a_batch(animals):
     save(pixels(0, 9, 5, 3), animals / "ape/a.png")
     with pytest.raises(
-        BatchError, match=r"sample.inputs has shape \(3, 7, 5\) .* and shape \(3, 9, 5\)"
+        BatchError,
+        match=r"sample.inputs has shape \(3, 7, 5\) .* and shape \(3, 9, 5\)",
     ):
         list(data.Loader(data.image_folder(animals), 6, shuffle=False))
 

@@ -33,7 +33,10 @@ def test_folds_are_those_of_scikit_learn(given, splitter, k, shuffle):
     wanted = own.split(np.zeros(73), given.get("labels"), given.get("groups"))
     found = data.folds(73, k, **given, seed=7, shuffle=shuffle)
     for fold, (train, held_out) in zip(found, wanted, strict=True):
-        assert (fold.train.tolist(), fold.held_out.tolist()) == (train.tolist(), held_out.tolist())
+        assert (fold.train.tolist(), fold.held_out.tolist()) == (
+            train.tolist(),
+            held_out.tolist(),
+        )
 
 
 @WAYS
@@ -41,7 +44,9 @@ def test_folds_are_those_of_scikit_learn(given, splitter, k, shuffle):
 def test_folds_are_disjoint_and_cover_everything(given, splitter, seed):
     folds = data.folds(73, 5, **given, seed=seed)
     assert sorted(index for fold in folds for index in fold.held_out) == list(range(73))
-    assert all(sorted([*fold.train, *fold.held_out]) == list(range(73)) for fold in folds)
+    assert all(
+        sorted([*fold.train, *fold.held_out]) == list(range(73)) for fold in folds
+    )
 
 
 def test_no_group_is_on_both_sides():
@@ -84,7 +89,9 @@ def test_a_fold_of_more_samples_is_refused():
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"labels": LABELS}, {"groups": GROUPS}], ids=["plain", "stratified", "grouped"]
+    "given",
+    [{}, {"labels": LABELS}, {"groups": GROUPS}],
+    ids=["plain", "stratified", "grouped"],
 )
 def test_the_inner_split_stays_inside_of_what_the_fold_learns_from(given):
     for fold in data.folds(73, 5, **given, seed=1):
@@ -108,14 +115,21 @@ def test_the_inner_split_keeps_groups_together():
 
 
 def test_indices_can_be_split_as_well():
-    inner = data.train_validation(np.array([3, 70, 5, 9]), 2, labels=["a"] * 6 + ["b"] * 67)
+    inner = data.train_validation(
+        np.array([3, 70, 5, 9]), 2, labels=["a"] * 6 + ["b"] * 67
+    )
     assert sorted([*inner.train, *inner.held_out]) == [3, 5, 9, 70]
 
 
 @pytest.mark.parametrize(
     ("k", "given", "error", "message"),
     [
-        (1, {}, SettingError, "k must be at least 2 and at most the number of samples, 73, not 1"),
+        (
+            1,
+            {},
+            SettingError,
+            "k must be at least 2 and at most the number of samples, 73, not 1",
+        ),
         (
             74,
             {},
@@ -158,7 +172,8 @@ def test_what_cannot_be_split_is_refused(k, given, error, message):
 def test_labels_of_a_part_alone_are_refused_by_the_inner_split():
     fold = data.folds(73, 5, labels=LABELS)[0]
     with pytest.raises(
-        BatchError, match=r"labels must be those of all samples, so more than 71, .* shape \(58,\)"
+        BatchError,
+        match=r"labels must be those of all samples, so more than 71, .* shape \(58,\)",
     ):
         data.train_validation(fold, labels=LABELS[fold.train])
 
@@ -166,6 +181,7 @@ def test_labels_of_a_part_alone_are_refused_by_the_inner_split():
 def test_a_missing_scikit_learn_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.model_selection", None)
     with pytest.raises(
-        DataUnavailable, match=r"needs the package 'scikit-learn'.*pip install 'deliralike\[data\]'"
+        DataUnavailable,
+        match=r"needs the package 'scikit-learn'.*pip install 'deliralike\[data\]'",
     ):
         data.folds(10, 2)

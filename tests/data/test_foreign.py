@@ -55,7 +55,9 @@ class Graphs:
     def __iter__(self):
         for begin in range(0, len(X), 4):
             rows = slice(begin, begin + 4)
-            yield self.Graph(x=torch.tensor(X[rows]), y=torch.tensor(Y[rows]), edges=[[0], [1]])
+            yield self.Graph(
+                x=torch.tensor(X[rows]), y=torch.tensor(Y[rows]), edges=[[0], [1]]
+            )
 
 
 class TfDataset:
@@ -73,7 +75,9 @@ class TfDataset:
     def as_numpy_iterator(self):
         if not self.is_batched:
             return zip(X, Y, strict=True)
-        return iter([(X[begin : begin + 4], Y[begin : begin + 4]) for begin in range(0, 11, 4)])
+        return iter(
+            [(X[begin : begin + 4], Y[begin : begin + 4]) for begin in range(0, 11, 4)]
+        )
 
 
 def pairs():
@@ -116,13 +120,16 @@ def test_each_source_trains_and_evaluates_as_its_arrays_do(backend, kinds, subte
         make = IN_ORDER[kind]
         with subtests.test(kind=kind):
             losses, figures, trainer = run(backend, make(), make())
-            assert losses == wanted[0] and figures[0]["accuracy"] == wanted[1][0]["accuracy"]
+            assert (
+                losses == wanted[0]
+                and figures[0]["accuracy"] == wanted[1][0]["accuracy"]
+            )
             assert figures[0]["loss"] == pytest.approx(wanted[1][0]["loss"], rel=1e-12)
             scores = np.concatenate(list(trainer.predict(make(), batch_size=4)))
             np.testing.assert_allclose(scores, wanted_scores, rtol=1e-12)
-            assert evaluate(trainer.network, make(), metrics=["accuracy"], batch_size=4) == {
-                "accuracy": wanted[1][0]["accuracy"]
-            }
+            assert evaluate(
+                trainer.network, make(), metrics=["accuracy"], batch_size=4
+            ) == {"accuracy": wanted[1][0]["accuracy"]}
 
 
 def test_a_dataset_with_a_length_and_items_is_shuffled_by_the_seed_like_arrays():
@@ -164,17 +171,23 @@ def test_the_random_state_of_torch_and_of_the_loaders_generator_stay():
     loader = torch_loader(shuffle=True, generator=generator)
     states = torch.get_rng_state(), generator.get_state()
     keyed = order(data.loader_of(loader, seed=0), 0)
-    assert order(data.loader_of(loader, seed=5), 0) == keyed  # by the generator's own seed
+    assert (
+        order(data.loader_of(loader, seed=5), 0) == keyed
+    )  # by the generator's own seed
     assert loader.generator is generator and loader.sampler.generator is generator
     assert torch.equal(states[0], torch.get_rng_state())
     assert torch.equal(states[1], generator.get_state())
-    own_sampler = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(tensors()), 4, False)
+    own_sampler = torch.utils.data.BatchSampler(
+        torch.utils.data.RandomSampler(tensors()), 4, False
+    )
     by_batches = DataLoader(tensors(), batch_sampler=own_sampler)
     assert order(data.loader_of(by_batches), 0) == order(data.loader_of(by_batches), 0)
 
 
 def test_a_sampler_is_told_the_epoch():
-    sampler = torch.utils.data.DistributedSampler(tensors(), num_replicas=1, rank=0, seed=5)
+    sampler = torch.utils.data.DistributedSampler(
+        tensors(), num_replicas=1, rank=0, seed=5
+    )
     loader = data.loader_of(torch_loader(sampler=sampler))
     sampler.set_epoch(2)
     wanted = list(sampler)
@@ -207,7 +220,9 @@ def test_a_run_on_a_dataloader_is_resumed_inside_of_an_epoch(tmp_path):
     assert len(whole) == 6 and rest.tolist() == whole[4:].tolist()
 
 
-def test_a_source_that_does_not_repeat_its_order_is_told_of_when_a_run_is_resumed(tmp_path):
+def test_a_source_that_does_not_repeat_its_order_is_told_of_when_a_run_is_resumed(
+    tmp_path,
+):
     generator = np.random.default_rng(0)
 
     class Unkeyed:
@@ -216,7 +231,8 @@ def test_a_source_that_does_not_repeat_its_order_is_told_of_when_a_run_is_resume
                 yield X[rows], Y[rows]
 
     with pytest.warns(
-        UserWarning, match="batch 0 of epoch 1 is not the one .* tests.Unkeyed does not repeat"
+        UserWarning,
+        match="batch 0 of epoch 1 is not the one .* tests.Unkeyed does not repeat",
     ):
         resumed(tmp_path, Unkeyed)
 
@@ -234,7 +250,9 @@ def test_a_generator_is_refused_for_several_epochs_before_the_first_step():
 
     trainer = small_runs.trainer("torch", [Watch()])
     for train, validation in ((pairs(), None), (data.Batches(pairs), pairs())):
-        with pytest.raises(SettingError, match="epochs=2: pairs can be read once.*Batches"):
+        with pytest.raises(
+            SettingError, match="epochs=2: pairs can be read once.*Batches"
+        ):
             trainer.fit(train, validation, epochs=2)
     assert not seen
     assert len(trainer.fit(data.Batches(pairs), epochs=2).losses) == 6
@@ -243,17 +261,25 @@ def test_a_generator_is_refused_for_several_epochs_before_the_first_step():
 def test_what_gives_nothing_is_refused():
     with pytest.raises(BatchError, match="had no batch in epoch 0"):
         list(data.Batches(list).batches())
-    with pytest.raises(SettingError, match="first is 9, and .* ended after 3 batches in epoch 0"):
+    with pytest.raises(
+        SettingError, match="first is 9, and .* ended after 3 batches in epoch 0"
+    ):
         list(data.Batches(pairs).batches(first=9))
-    with pytest.raises(ArgumentError, match="^Batches come from an iterable, .* not from"):
+    with pytest.raises(
+        ArgumentError, match="^Batches come from an iterable, .* not from"
+    ):
         data.Batches(3)
 
 
 def test_batches_have_the_length_of_their_source():
     assert len(data.loader_of(torch_loader())) == 3
-    with pytest.raises(ArgumentError, match="number of batches is unknown: pairs has no length"):
+    with pytest.raises(
+        ArgumentError, match="number of batches is unknown: pairs has no length"
+    ):
         len(data.Batches(pairs))
-    with pytest.raises(SettingError, match="cannot be shared out over processes: give the dataset"):
+    with pytest.raises(
+        SettingError, match="cannot be shared out over processes: give the dataset"
+    ):
         data.Batches(pairs).shared(0, 2)
 
 
@@ -270,11 +296,15 @@ def test_a_dict_has_inputs_and_label_under_usual_names():
 
 def test_datasets_of_hugging_face():
     datasets = pytest.importorskip("datasets")
-    table = datasets.Dataset.from_dict({"x": X.tolist(), "label": Y.tolist(), "text": ["a"] * 11})
+    table = datasets.Dataset.from_dict(
+        {"x": X.tolist(), "label": Y.tolist(), "text": ["a"] * 11}
+    )
     wanted = run("torch", (X, Y))[0]
     assert run("torch", table)[0] == pytest.approx(wanted, rel=1e-6)  # it holds float32
     in_order = run("torch", data.Loader((X, Y), 4, shuffle=False))[0]
-    assert run("torch", table.to_iterable_dataset())[0] == pytest.approx(in_order, rel=1e-6)
+    assert run("torch", table.to_iterable_dataset())[0] == pytest.approx(
+        in_order, rel=1e-6
+    )
 
 
 def test_loaders_of_grain():
@@ -294,7 +324,9 @@ def test_loaders_of_grain():
     assert run("torch", loader)[0] == in_order
 
 
-@pytest.mark.parametrize("source", [zip(X, Y, strict=True), TfDataset(is_batched=False)])
+@pytest.mark.parametrize(
+    "source", [zip(X, Y, strict=True), TfDataset(is_batched=False)]
+)
 def test_single_samples_in_the_place_of_batches_are_refused(source):
     message = r"single samples, wanted batches: dataset.batch\(32\), .*data.Stream\(function\)"
     with pytest.raises(BatchError, match=message):

@@ -47,7 +47,9 @@ def unchanging(backend):
     """A trainer whose weights stay as they are, for all tests that need no other: JAX compiles its
     step once."""
     trainer = made(backend)
-    return trainer, {name: value.copy() for name, value in trainer.network.neutral_state().items()}
+    return trainer, {
+        name: value.copy() for name, value in trainer.network.neutral_state().items()
+    }
 
 
 def fit(trainer, inputs, labels, batch_size=7):
@@ -59,9 +61,14 @@ def fit(trainer, inputs, labels, batch_size=7):
 
 def entropy(weights, inputs, labels):
     """The mean cross-entropy in NumPy; −100 does not count."""
-    scores = inputs.astype(np.float64) @ weights["to_scores.weight"].T + weights["to_scores.bias"]
+    scores = (
+        inputs.astype(np.float64) @ weights["to_scores.weight"].T
+        + weights["to_scores.bias"]
+    )
     log_p = scores - np.log(np.exp(scores).sum(1, keepdims=True))
-    return -np.mean([row[label] for row, label in zip(log_p, labels, strict=True) if label != -100])
+    return -np.mean(
+        [row[label] for row, label in zip(log_p, labels, strict=True) if label != -100]
+    )
 
 
 INPUTS = {
@@ -78,7 +85,19 @@ INPUTS = {
 LABELS = {
     **{
         kind: CLASSES.astype(kind)
-        for kind in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i2", ">i8", ">u4")
+        for kind in (
+            "i1",
+            "u1",
+            "i2",
+            "u2",
+            "i4",
+            "u4",
+            "i8",
+            "u8",
+            ">i2",
+            ">i8",
+            ">u4",
+        )
     },
     "nothing masked": np.ma.masked_array(CLASSES),
     "tensor": torch.tensor(CLASSES),
@@ -97,7 +116,9 @@ def test_inputs_that_are_taken_are_those_numbers(backend, subtests):
 def test_labels_that_are_taken_are_those_classes(backend, subtests):
     for kind, labels in LABELS.items():
         with subtests.test(kind=kind):
-            assert_losses(backend, WHOLE.astype("f4"), labels, WHOLE, np.asarray(labels))
+            assert_losses(
+                backend, WHOLE.astype("f4"), labels, WHOLE, np.asarray(labels)
+            )
 
 
 def assert_losses(backend, inputs, labels, numbers, classes):
@@ -105,14 +126,18 @@ def assert_losses(backend, inputs, labels, numbers, classes):
     trainer, weights = unchanging(backend)
     (loss,), validated = fit(trainer, inputs, labels)
     wanted = entropy(weights, numbers, classes)
-    assert loss == pytest.approx(wanted, rel=1e-5) and validated == pytest.approx(wanted, rel=1e-5)
+    assert loss == pytest.approx(wanted, rel=1e-5) and validated == pytest.approx(
+        wanted, rel=1e-5
+    )
     assert all(
         np.array_equal(value, weights[name])
         for name, value in trainer.network.neutral_state().items()
     )
 
 
-LAYER = r"^Linear at 'to_scores': got an input of {}, wanted floating numbers: convert it"
+LAYER = (
+    r"^Linear at 'to_scores': got an input of {}, wanted floating numbers: convert it"
+)
 REFUSED = {
     **{
         kind: (WHOLE.astype(kind), DtypeError, LAYER.format(kind))
@@ -125,7 +150,11 @@ REFUSED = {
         DtypeError,
         r"^batch\[0\] is an array of object, wanted numbers or truth values",
     ),
-    "text": (WHOLE.astype(str), DtypeError, r"^batch\[0\] is an array of <U21, wanted numbers"),
+    "text": (
+        WHOLE.astype(str),
+        DtypeError,
+        r"^batch\[0\] is an array of <U21, wanted numbers",
+    ),
     "records": (
         np.zeros(7, [("a", "f4")]),
         DtypeError,
@@ -199,9 +228,21 @@ REFUSED_LABELS = {
         ShapeError,
         r"want \(7,\): one-hot rows become class numbers by labels.argmax\(1\)",
     ),
-    "column": (CLASSES[:, None], ShapeError, r"leave out the axis of size 1, labels\[:, 0\]"),
-    "object": (CLASSES.astype(object), DtypeError, r"^batch\[1\] is an array of object"),
-    "masked": (np.ma.masked_equal(CLASSES, 2), DtypeError, r"^batch\[1\] has 1 masked elements"),
+    "column": (
+        CLASSES[:, None],
+        ShapeError,
+        r"leave out the axis of size 1, labels\[:, 0\]",
+    ),
+    "object": (
+        CLASSES.astype(object),
+        DtypeError,
+        r"^batch\[1\] is an array of object",
+    ),
+    "masked": (
+        np.ma.masked_equal(CLASSES, 2),
+        DtypeError,
+        r"^batch\[1\] has 1 masked elements",
+    ),
     "list": (CLASSES.tolist(), ArgumentError, r"^samples.labels is a list of 7"),
 }
 
@@ -232,7 +273,9 @@ def test_measured_targets_that_are_nearly_one_hot_rows_are_taken(backend):
 
 NATIVE_LOSSES = {
     "torch": lambda scores, labels: torch.nn.functional.cross_entropy(scores, labels),
-    "chainer": lambda scores, labels: chainer_functions().softmax_cross_entropy(scores, labels),
+    "chainer": lambda scores, labels: chainer_functions().softmax_cross_entropy(
+        scores, labels
+    ),
     "jax": lambda scores, labels: optax.softmax_cross_entropy_with_integer_labels(
         scores, labels
     ).mean(),
@@ -245,7 +288,9 @@ def chainer_functions():
 
 
 @BACKENDS
-def test_labels_outside_the_classes_are_refused_for_a_loss_of_the_framework_too(backend):
+def test_labels_outside_the_classes_are_refused_for_a_loss_of_the_framework_too(
+    backend,
+):
     """By itself optax goes on with NaN."""
     trainer = made(backend, losses={"entropy": NATIVE_LOSSES[backend]})
     losses, _ = fit(trainer, WHOLE.astype("f4"), CLASSES)
@@ -289,7 +334,9 @@ def test_a_label_is_looked_at_in_every_step(backend, devices, accumulate):
     labels[10] = 3
     with pytest.raises(IndexRangeError, match=OUTSIDE.format(3)):
         trainer = made(backend, accumulate=accumulate, callbacks=[Watch()], **options)
-        trainer.fit(data.Loader(data.Samples(inputs, labels), 3, shuffle=False), epochs=1)
+        trainer.fit(
+            data.Loader(data.Samples(inputs, labels), 3, shuffle=False), epochs=1
+        )
     assert seen.count("on_step") == (3 if accumulate == 1 else 1)
 
 
@@ -318,5 +365,7 @@ def test_predictions_and_dictionaries_take_any_byte_order(backend):
 
 def test_masked_samples_are_not_stacked():
     rows = [np.ma.masked_array([1.0, 2.0], [False, row == 3]) for row in range(5)]
-    with pytest.raises(BatchError, match="a sample has masked elements, which a batch cannot keep"):
+    with pytest.raises(
+        BatchError, match="a sample has masked elements, which a batch cannot keep"
+    ):
         list(data.Loader(rows, 2).batches())

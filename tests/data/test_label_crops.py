@@ -34,7 +34,11 @@ CASES = {
     "2-D, even": ((11, 8), {"spatial_size": (4, 6), "pos": 2, "neg": 1}, {}),
     "3-D": ((7, 9, 5), {"spatial_size": (3, 4, 5), "pos": 1, "neg": 3}, {}),
     "one size": ((9, 9), {"spatial_size": 4, "pos": 1, "neg": 0}, {}),
-    "above a threshold": ((11, 9), {"spatial_size": 3, "neg": 4}, {"image_threshold": 40.0}),
+    "above a threshold": (
+        (11, 9),
+        {"spatial_size": 3, "neg": 4},
+        {"image_threshold": 40.0},
+    ),
     "no foreground": ((9, 7), {"spatial_size": 3, "pos": 5}, {"share": 0.0}),
 }
 
@@ -139,7 +143,9 @@ def test_what_cannot_be_cropped_is_refused():
         crop(0)
     with pytest.raises(BatchError, match=r"of \(8, 8\) does not fit .* \(9, 7\): pad"):
         crop(8)(sample, rng)
-    with pytest.raises(BatchError, match=r"one array of labels, .* of shape \(9, 7\); here are 0"):
+    with pytest.raises(
+        BatchError, match=r"one array of labels, .* of shape \(9, 7\); here are 0"
+    ):
         crop(3)(sample[:1], rng)
     with pytest.raises(BatchError, match="above image_threshold=1000"):
         crop(3, image_threshold=1000)((sample[0], np.zeros((9, 7), int)), rng)

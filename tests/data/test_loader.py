@@ -19,9 +19,13 @@ def same(first, second):
     """Whether two lists of batches agree bit for bit, type for type."""
     assert [sorted(batch) for batch in first] == [sorted(batch) for batch in second]
     pairs = [
-        (one[key], other[key]) for one, other in zip(first, second, strict=True) for key in one
+        (one[key], other[key])
+        for one, other in zip(first, second, strict=True)
+        for key in one
     ]
-    return all(one.dtype == other.dtype and np.array_equal(one, other) for one, other in pairs)
+    return all(
+        one.dtype == other.dtype and np.array_equal(one, other) for one, other in pairs
+    )
 
 
 def labels(batches):
@@ -37,7 +41,8 @@ def test_arrays_give_the_batches_of_a_slicing_loop():
     loader = data.Loader(arrays, 7, seed=3)
     order = data.order(23, seed=3, epoch=2)
     wanted = [
-        {key: value[order[at : at + 7]] for key, value in arrays.items()} for at in range(0, 23, 7)
+        {key: value[order[at : at + 7]] for key, value in arrays.items()}
+        for at in range(0, 23, 7)
     ]
     assert same(list(loader.batches(epoch=2)), wanted)
 
@@ -64,7 +69,12 @@ def test_an_endless_stream_can_be_read():
             number += 1
 
     batches = data.Loader(data.Stream(forever), 3, prefetch=2).batches()
-    assert labels(next(batches) for _ in range(4)) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+    assert labels(next(batches) for _ in range(4)) == [
+        [0, 1, 2],
+        [3, 4, 5],
+        [6, 7, 8],
+        [9, 10, 11],
+    ]
     batches.close()
 
 
@@ -74,20 +84,29 @@ class Pair(NamedTuple):
 
 
 def test_named_tuples_and_nested_dicts_are_kept():
-    arrays = Pair(np.arange(6.0).reshape(3, 2), {"label": [np.arange(3)], "name": "train"})
+    arrays = Pair(
+        np.arange(6.0).reshape(3, 2), {"label": [np.arange(3)], "name": "train"}
+    )
     (batch,) = data.Loader(arrays, 3, shuffle=False)
     assert isinstance(batch, Pair)
     assert (batch.rest["label"][0].tolist(), batch.rest["name"]) == ([0, 1, 2], "train")
 
 
 def test_a_list_is_a_list_of_samples():
-    batches = data.Loader([(np.ones(2), 0), (np.zeros(2), 1), (np.ones(2), 2)], 2, shuffle=False)
-    assert [(x.shape, y.tolist()) for x, y in batches] == [((2, 2), [0, 1]), ((1, 2), [2])]
+    batches = data.Loader(
+        [(np.ones(2), 0), (np.zeros(2), 1), (np.ones(2), 2)], 2, shuffle=False
+    )
+    assert [(x.shape, y.tolist()) for x, y in batches] == [
+        ((2, 2), [0, 1]),
+        ((1, 2), [2]),
+    ]
 
 
 def test_datasets_and_tensors_of_pytorch_are_read():
     torch = pytest.importorskip("torch")
-    dataset = torch.utils.data.TensorDataset(torch.arange(6.0).reshape(3, 2), torch.arange(3))
+    dataset = torch.utils.data.TensorDataset(
+        torch.arange(6.0).reshape(3, 2), torch.arange(3)
+    )
     (batch,) = data.Loader(dataset, 3, shuffle=False)
     assert isinstance(batch[0], np.ndarray)
     assert (batch[0].tolist(), batch[1].tolist()) == (
@@ -113,7 +132,9 @@ def test_what_holds_no_samples_is_refused(source):
 
 
 def test_an_empty_dataset_is_refused():
-    with pytest.raises(BatchError, match="at least one sample, and this Squares has none"):
+    with pytest.raises(
+        BatchError, match="at least one sample, and this Squares has none"
+    ):
         data.Loader(Squares(0))
 
 
@@ -123,7 +144,9 @@ def test_an_empty_stream_is_an_error():
 
 
 def test_a_stream_that_is_no_iterator_is_an_error():
-    with pytest.raises(ArgumentError, match="must give an iterator of samples, and gave 3"):
+    with pytest.raises(
+        ArgumentError, match="must give an iterator of samples, and gave 3"
+    ):
         list(data.Loader(data.Stream(lambda: 3)).batches())
 
 
@@ -149,7 +172,9 @@ def test_every_sample_comes_once(source, batch_size, drop_last):
 
 def test_a_stream_has_no_length():
     loader = data.Loader(data.Stream(lambda: iter([{"y": 1}])))
-    with pytest.raises(ArgumentError, match="has no length: a stream is read until it ends"):
+    with pytest.raises(
+        ArgumentError, match="has no length: a stream is read until it ends"
+    ):
         len(loader)
     assert labels(list(loader)) == [[1]]
 
@@ -184,7 +209,8 @@ def test_a_position_past_the_end_is_refused():
     with pytest.raises(SettingError, match="first is 6, and epoch 1 has 5 batches"):
         data.Loader(Squares(), 5).batches(1, 6)
     with pytest.raises(
-        SettingError, match="first is 3, and the stream ended after 3 samples in epoch 0"
+        SettingError,
+        match="first is 3, and the stream ended after 3 samples in epoch 0",
     ):
         list(data.Loader(data.Stream(lambda: iter([{"y": 1}] * 3)), 2).batches(0, 3))
 
@@ -192,7 +218,10 @@ def test_a_position_past_the_end_is_refused():
 def test_the_random_numbers_of_a_sample_do_not_depend_on_the_size_of_batches():
     of_size = {
         size: np.concatenate(
-            [batch["x"] for batch in data.Loader(Squares(), size, transform=jittered).batches(3)]
+            [
+                batch["x"]
+                for batch in data.Loader(Squares(), size, transform=jittered).batches(3)
+            ]
         )
         for size in (1, 7, 23)
     }
@@ -213,7 +242,9 @@ def test_the_random_numbers_of_a_sample_are_known_in_advance():
         seed=5,
         transform=lambda s, generator: {**s, "u": generator.random()},
     )
-    found = {int(y): u for batch in loader.batches(2) for y, u in zip(batch["y"], batch["u"])}
+    found = {
+        int(y): u for batch in loader.batches(2) for y, u in zip(batch["y"], batch["u"])
+    }
     assert found[11] == generator.random()
     assert len(set(found.values())) == 13
 
@@ -225,7 +256,9 @@ def test_a_sample_that_comes_twice_is_transformed_differently():
         sampler=lambda samples, seed, epoch: [1, 1, 0, 1],
         transform=lambda s, rng: rng.random(),
     )
-    once = data.Loader({"y": np.arange(2)}, 2, shuffle=False, transform=lambda s, rng: rng.random())
+    once = data.Loader(
+        {"y": np.arange(2)}, 2, shuffle=False, transform=lambda s, rng: rng.random()
+    )
     draws = np.concatenate(list(twice.batches()))
     assert len(set(draws)) == 4
     assert [draws[2], draws[0]] == next(once.batches()).tolist()
@@ -255,9 +288,9 @@ def test_a_sample_that_comes_twice_is_transformed_differently():
     ],
 )
 def test_a_transform_gets_a_generator_if_its_signature_asks_for_one(transform):
-    assert labels(data.Loader({"y": np.arange(3)}, 3, shuffle=False, transform=transform)) == [
-        [1, 2, 3]
-    ]
+    assert labels(
+        data.Loader({"y": np.arange(3)}, 3, shuffle=False, transform=transform)
+    ) == [[1, 2, 3]]
 
 
 def test_functions_written_in_c_are_transforms():
@@ -268,7 +301,9 @@ def test_functions_written_in_c_are_transforms():
 
 
 def test_a_transform_of_a_batch_is_keyed_by_its_number_and_the_epoch():
-    loader = data.Loader({"y": np.arange(6)}, 2, batch_transform=lambda batch, rng: rng.random())
+    loader = data.Loader(
+        {"y": np.arange(6)}, 2, batch_transform=lambda batch, rng: rng.random()
+    )
     draws = list(loader.batches(1))
     assert len({*draws, *loader.batches(0)}) == 6
     assert list(loader.batches(1, 2)) == draws[2:]
@@ -281,9 +316,17 @@ def test_a_transform_of_a_batch_is_keyed_by_its_number_and_the_epoch():
 @pytest.mark.parametrize("prefetch", [0, 3])
 @pytest.mark.parametrize("consumed", [0, 2, 5])
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_saved_position_gives_the_rest_of_the_run_bit_for_bit(consumed, prefetch, stream):
-    source = data.Stream(lambda: map(Squares().__getitem__, range(23))) if stream else Squares()
-    loader, again = (data.Loader(source, 5, prefetch=prefetch, **RANDOM) for _ in range(2))
+def test_a_saved_position_gives_the_rest_of_the_run_bit_for_bit(
+    consumed, prefetch, stream
+):
+    source = (
+        data.Stream(lambda: map(Squares().__getitem__, range(23)))
+        if stream
+        else Squares()
+    )
+    loader, again = (
+        data.Loader(source, 5, prefetch=prefetch, **RANDOM) for _ in range(2)
+    )
     list(loader)
     iterator = iter(loader)
     for _ in range(consumed):
@@ -334,10 +377,16 @@ def test_a_foreign_position_is_refused_and_changes_nothing(state, message):
         ({"batch_size": 2.0}, "batch_size=2.0 must be a whole number of at least 1"),
         ({"prefetch": -1}, "prefetch=-1 must be a whole number of at least 0"),
         ({"workers": True}, "workers=True must be a whole number of at least 0"),
-        ({"worker_kind": "proces"}, "worker_kind 'proces' is unknown. Did you mean 'process'"),
+        (
+            {"worker_kind": "proces"},
+            "worker_kind 'proces' is unknown. Did you mean 'process'",
+        ),
         ({"seed": -1}, "seed must be a whole number"),
         ({"sampler": 3}, "sampler must be callable"),
-        ({"sampler": data.SequentialSampler(), "shuffle": True}, "the sampler gives the order"),
+        (
+            {"sampler": data.SequentialSampler(), "shuffle": True},
+            "the sampler gives the order",
+        ),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
@@ -345,7 +394,9 @@ def test_options_that_make_no_sense_are_refused(options, message):
         data.Loader(Squares(), **options)
 
 
-@pytest.mark.parametrize("options", [{"shuffle": True}, {"sampler": data.SequentialSampler()}])
+@pytest.mark.parametrize(
+    "options", [{"shuffle": True}, {"sampler": data.SequentialSampler()}]
+)
 def test_a_stream_cannot_be_shuffled(options):
     with pytest.raises(SettingError, match="read in its own order"):
         data.Loader(data.Stream(list), **options)
@@ -362,7 +413,10 @@ def test_a_transform_must_be_callable(name):
 
 
 def test_samples_of_different_shapes_are_named_with_path_and_shapes():
-    samples = [{"image": [np.zeros((7, 5))], "y": 0}, {"image": [np.zeros((7, 6))], "y": 0}]
+    samples = [
+        {"image": [np.zeros((7, 5))], "y": 0},
+        {"image": [np.zeros((7, 6))], "y": 0},
+    ]
     with pytest.raises(
         BatchError,
         match=r"sample\['image'\]\[0\] has shape \(7, 5\) at .* 0 .* shape \(7, 6\) at place 1",
@@ -385,13 +439,18 @@ def test_scalars_become_arrays_and_other_leaves_stay_if_they_agree():
             {"a": 2, "b": False, "c": None, "name": "yz"},
         ]
     )
-    assert (found["a"].tolist(), found["b"].dtype, found["c"]) == ([1.5, 2.0], np.bool_, None)
+    assert (found["a"].tolist(), found["b"].dtype, found["c"]) == (
+        [1.5, 2.0],
+        np.bool_,
+        None,
+    )
     assert found["name"].tolist() == ["x", "yz"]
 
 
 def test_other_leaves_that_differ_are_refused():
     with pytest.raises(
-        BatchError, match=r"sample\['c'\] has None at place 0 of the batch and 3 at place 1"
+        BatchError,
+        match=r"sample\['c'\] has None at place 0 of the batch and 3 at place 1",
     ):
         data.collate([{"c": None}, {"c": 3}])
 
@@ -413,19 +472,27 @@ def test_a_subset_reads_on_demand_and_checks_its_index():
 def test_a_table_is_refused_in_the_place_of_its_arrays():
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"a": [0.0, 1.0], "label": [0, 1]})
-    with pytest.raises(ArgumentError, match=r"a table, a DataFrame.*table\[name\].to_numpy"):
+    with pytest.raises(
+        ArgumentError, match=r"a table, a DataFrame.*table\[name\].to_numpy"
+    ):
         data.Loader(table)
-    batch = next(data.Loader((table[["a"]], table["label"]), 2, shuffle=False).batches())
+    batch = next(
+        data.Loader((table[["a"]], table["label"]), 2, shuffle=False).batches()
+    )
     assert batch[0].tolist() == [[0.0], [1.0]]
 
 
 def test_a_stream_wants_a_function():
-    with pytest.raises(ArgumentError, match="returns a fresh iterator, not <list_iterator"):
+    with pytest.raises(
+        ArgumentError, match="returns a fresh iterator, not <list_iterator"
+    ):
         data.Stream(iter([1, 2]))
 
 
 def test_the_factory_of_a_stream_may_take_the_epoch():
-    loader = data.Loader(data.Stream(lambda epoch: [{"y": 10 * epoch + i} for i in range(3)]), 2)
+    loader = data.Loader(
+        data.Stream(lambda epoch: [{"y": 10 * epoch + i} for i in range(3)]), 2
+    )
     assert labels(loader.batches(epoch=4)) == [[40, 41], [42]]
 
 

@@ -29,7 +29,9 @@ def test_mixup_is_its_formula(alpha):
     others = generator.permutation(11)
     shares = generator.beta(alpha, alpha, 11)
     for i, (j, s) in enumerate(zip(others, shares, strict=True)):
-        np.testing.assert_allclose(x[i], s * PICTURES[i] + (1 - s) * PICTURES[j], rtol=1e-12)
+        np.testing.assert_allclose(
+            x[i], s * PICTURES[i] + (1 - s) * PICTURES[j], rtol=1e-12
+        )
         wanted = np.zeros(3)
         wanted[LABELS[i]] += s
         wanted[LABELS[j]] += 1 - s
@@ -77,7 +79,9 @@ def test_processes_have_their_shares_of_the_same_batches(mixing):
     for epoch in (0, 1):
         whole = list(loader.batches(epoch))
         for count in (2, 3):
-            shares = [list(loader.shared(rank, count).batches(epoch)) for rank in range(count)]
+            shares = [
+                list(loader.shared(rank, count).batches(epoch)) for rank in range(count)
+            ]
             for number, batch in enumerate(whole):
                 for place, array in enumerate(batch):
                     of_processes = [share[number][place] for share in shares]
@@ -109,10 +113,14 @@ def test_cross_entropy_of_mixed_labels_is_that_of_pytorch(backend):
     network = Scores.on(backend, dtype="float64", seed=1)()
     state = network.neutral_state()
     layer = torch.nn.Linear(70, 3).double()
-    layer.load_state_dict({key[3:]: torch.tensor(value) for key, value in state.items()})
+    layer.load_state_dict(
+        {key[3:]: torch.tensor(value) for key, value in state.items()}
+    )
     target, weight = torch.tensor(y), torch.tensor([1.0, 0.5, 2.0]).double()
     scores = layer(torch.tensor(x).flatten(1))
-    wanted = torch.nn.functional.cross_entropy(scores, target, weight, label_smoothing=0.1)
+    wanted = torch.nn.functional.cross_entropy(
+        scores, target, weight, label_smoothing=0.1
+    )
     wanted.backward()
     found = backend.gradients(soft, network, x, y)
     assert found.loss == pytest.approx(wanted.item(), rel=1e-12)
@@ -131,7 +139,9 @@ def test_the_default_loss_refuses_mixed_labels(backend):
     """It would be the mean squared error."""
     loader = Loader((PICTURES, LABELS), 4, batch_transform=Mixup(3))
     trainer = Trainer(Scores.on(backend)(), rules.rule("sgd", lr=0.1))
-    with pytest.raises(BatchError, match="rows of probabilities, as mixup .* name the loss"):
+    with pytest.raises(
+        BatchError, match="rows of probabilities, as mixup .* name the loss"
+    ):
         trainer.fit(loader)
 
 
@@ -140,7 +150,10 @@ BAD = {
     "masks": ((PICTURES, np.zeros((11, 7, 5), int)), "0 of classes; batch.1. is"),
     "names": ((PICTURES, LABELS, ["a"] * 11), r"batch\[2\]\[0\] is"),
     "no labels": ((PICTURES,), "1 arrays of floats and 0 of classes"),
-    "a large class": ((PICTURES, LABELS + 1), "class 3 is out of range, .* from 0 to 2"),
+    "a large class": (
+        (PICTURES, LABELS + 1),
+        "class 3 is out of range, .* from 0 to 2",
+    ),
 }
 
 
@@ -153,13 +166,23 @@ def test_a_batch_that_cannot_be_mixed_is_an_error(mixing, bad):
 
 
 def test_what_makes_no_sense_is_refused():
-    with pytest.raises(BatchError, match=r"CutMix wants pictures of one size.*\(11, 4\)"):
+    with pytest.raises(
+        BatchError, match=r"CutMix wants pictures of one size.*\(11, 4\)"
+    ):
         CutMix(3)((np.zeros((11, 4)), LABELS), rng())
-    with pytest.raises(SettingError, match="Mixup: num_classes=1 must be a whole number of at"):
+    with pytest.raises(
+        SettingError, match="Mixup: num_classes=1 must be a whole number of at"
+    ):
         Mixup(1)
-    with pytest.raises(SettingError, match="CutMix: alpha=0.0 must be a finite number above 0"):
+    with pytest.raises(
+        SettingError, match="CutMix: alpha=0.0 must be a finite number above 0"
+    ):
         CutMix(3, alpha=0.0)
-    with pytest.raises(SettingError, match="Mixup: alpha=inf must be a finite number above 0"):
+    with pytest.raises(
+        SettingError, match="Mixup: alpha=inf must be a finite number above 0"
+    ):
         Mixup(3, alpha=np.inf)
-    with pytest.raises(SettingError, match="one number from 0 up for each of 2 transforms"):
+    with pytest.raises(
+        SettingError, match="one number from 0 up for each of 2 transforms"
+    ):
         OneOf([np.negative, np.square], [1.0])

@@ -13,10 +13,17 @@ from deliralike.errors import BatchError, DataUnavailable, IndexRangeError, Sett
 
 # Axes to the left, up and to the back, turned a little; voxels of 1.5, 2 and 0.8 mm.
 TURNED = np.array(
-    [[-1.48, 0.2, 0.05, 30.0], [0.1, 0.15, -0.79, 10.0], [0.2, 1.98, 0.1, -7.0], [0, 0, 0, 1.0]]
+    [
+        [-1.48, 0.2, 0.05, 30.0],
+        [0.1, 0.15, -0.79, 10.0],
+        [0.2, 1.98, 0.1, -7.0],
+        [0, 0, 0, 1.0],
+    ]
 )
 
-FLAT = np.array([[1.0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])  # two axes are one
+FLAT = np.array(
+    [[1.0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+)  # two axes are one
 
 
 def millimetres(volume):
@@ -50,18 +57,24 @@ def test_files_hold_what_nibabel_reads_and_come_back(tmp_path):
         assert found.array.dtype == (np.int64 if is_labels else np.float32)
         np.testing.assert_array_equal(found.array, array)
         np.testing.assert_allclose(found.affine, image.affine)
-        np.testing.assert_allclose(found.spacing, image.header.get_zooms()[:3], rtol=1e-6)
+        np.testing.assert_allclose(
+            found.spacing, image.header.get_zooms()[:3], rtol=1e-6
+        )
 
 
 @pytest.mark.parametrize("channels", [(), (2,)])
 def test_the_canonical_orientation_is_that_of_nibabel(channels):
     array = np.random.default_rng(0).normal(size=(*channels, 3, 5, 4))
-    image = nibabel.Nifti1Image(np.moveaxis(array, 0, -1) if channels else array, TURNED)
+    image = nibabel.Nifti1Image(
+        np.moveaxis(array, 0, -1) if channels else array, TURNED
+    )
     canonical = nibabel.as_closest_canonical(image)
     wanted = canonical.get_fdata()
     found = oriented(Volume(array, TURNED))
     assert (Volume(array, TURNED).orientation, found.orientation) == ("LSP", "RAS")
-    np.testing.assert_array_equal(found.array, np.moveaxis(wanted, -1, 0) if channels else wanted)
+    np.testing.assert_array_equal(
+        found.array, np.moveaxis(wanted, -1, 0) if channels else wanted
+    )
     np.testing.assert_allclose(found.affine, canonical.affine)
 
 
@@ -69,7 +82,9 @@ def test_the_canonical_orientation_is_that_of_nibabel(channels):
 def test_a_turned_volume_has_each_value_where_it_was(orientation):
     found = oriented(heights((3, 5, 4), TURNED), orientation)
     assert found.orientation == orientation
-    np.testing.assert_allclose(found.array, heights(found.size, found.affine).array, atol=1e-12)
+    np.testing.assert_allclose(
+        found.array, heights(found.size, found.affine).array, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("spacing", [1.0, (3.0, 1.0, 0.5)])
@@ -77,8 +92,12 @@ def test_a_resampled_volume_has_each_value_where_it_was_and_the_same_centre(spac
     before = heights((9, 8, 13), TURNED)
     after = resampled(before, spacing)
     np.testing.assert_allclose(after.spacing, np.broadcast_to(spacing, 3))
-    assert after.size == tuple(np.rint(np.array(before.size) * before.spacing / spacing))
-    centres = [millimetres(volume).reshape(3, -1).mean(axis=1) for volume in (before, after)]
+    assert after.size == tuple(
+        np.rint(np.array(before.size) * before.spacing / spacing)
+    )
+    centres = [
+        millimetres(volume).reshape(3, -1).mean(axis=1) for volume in (before, after)
+    ]
     np.testing.assert_allclose(*centres, atol=1e-10)
     inside = (slice(2, -2),) * 3  # linear interpolation is exact between voxels
     wanted = heights(after.size, after.affine).array
@@ -92,7 +111,9 @@ def test_labels_are_never_mixed_and_come_back_to_the_voxels_of_the_file():
     common = resampled(oriented(before, "LPS"), 0.5)
     assert set(np.unique(common.array)) == {0, 7}
     np.testing.assert_array_equal(placed_on(common, before).array, labels)
-    beside = Volume(labels, before.affine + np.array([[0, 0, 0, 100.0]] + [[0] * 4] * 3))
+    beside = Volume(
+        labels, before.affine + np.array([[0, 0, 0, 100.0]] + [[0] * 4] * 3)
+    )
     assert placed_on(before, beside).array.max() == 0
 
 
@@ -103,11 +124,14 @@ def files(tmp_path):
     for patient in (0, 1):
         for channel in ("t1", "t2"):
             array = rng.normal(size=(6 + patient, 5, 4)).astype(np.float32)
-            data.write_nifti(tmp_path / f"{patient}-{channel}.nii.gz", Volume(array, TURNED))
+            data.write_nifti(
+                tmp_path / f"{patient}-{channel}.nii.gz", Volume(array, TURNED)
+            )
         labels = rng.integers(0, 3, (6 + patient, 5, 4))
         data.write_nifti(tmp_path / f"{patient}-labels.nii.gz", Volume(labels, TURNED))
     images = [
-        [tmp_path / f"{patient}-{channel}.nii.gz" for channel in ("t1", "t2")] for patient in (0, 1)
+        [tmp_path / f"{patient}-{channel}.nii.gz" for channel in ("t1", "t2")]
+        for patient in (0, 1)
     ]
     return images, [tmp_path / f"{patient}-labels.nii.gz" for patient in (0, 1)]
 
@@ -116,7 +140,11 @@ def test_a_dataset_of_paths_gives_samples_to_a_loader(files):
     images, labels = files
     source = data.nifti_files(images, labels, spacing=1.0)
     picture, mask = source[1]
-    assert (picture.shape[1:], picture.dtype, mask.dtype) == (mask.shape, np.float32, np.int64)
+    assert (picture.shape[1:], picture.dtype, mask.dtype) == (
+        mask.shape,
+        np.float32,
+        np.int64,
+    )
     wanted = data.read_nifti(images[1][1], spacing=1.0)
     np.testing.assert_array_equal(picture[1], wanted.array)
     np.testing.assert_array_equal(source.picture(1).affine, wanted.affine)
@@ -136,7 +164,9 @@ def test_files_that_do_not_fit_are_named(files, tmp_path):
         data.nifti_files(images, labels[::-1])[0]
     with pytest.raises(IndexRangeError, match="no sample 2: this dataset has 2"):
         data.nifti_files(images)[2]
-    with pytest.raises(BatchError, match="0-t1.nii.gz' holds .*, and labels are whole numbers"):
+    with pytest.raises(
+        BatchError, match="0-t1.nii.gz' holds .*, and labels are whole numbers"
+    ):
         data.read_nifti(images[0][0], labels=True)
     broken = tmp_path / "broken.nii"
     broken.write_bytes(b"no volume")
@@ -153,12 +183,18 @@ def test_files_that_do_not_fit_are_named(files, tmp_path):
     [
         (np.zeros((3, 4)), TURNED, r"has the shape \(3, 4\), wanted three axes"),
         (np.zeros((3, 4, 5, 1, 2)), TURNED, r"has the shape \(3, 4, 5, 1, 2\)"),
-        (np.zeros((3, 4, 5), np.complex64), TURNED, "holds complex64, wanted one number a voxel"),
+        (
+            np.zeros((3, 4, 5), np.complex64),
+            TURNED,
+            "holds complex64, wanted one number a voxel",
+        ),
         (np.full((3, 4, 5), np.nan), TURNED, "holds nan, and labels are whole numbers"),
         (np.zeros((3, 4, 5)), FLAT, "does not say where its voxels are"),
     ],
 )
-def test_contents_that_are_no_labels_in_three_axes_are_refused(tmp_path, array, affine, message):
+def test_contents_that_are_no_labels_in_three_axes_are_refused(
+    tmp_path, array, affine, message
+):
     file = tmp_path / "wrong.nii"
     nibabel.Nifti1Image(array, affine).to_filename(file)
     with pytest.raises(BatchError, match=f"volume '.*wrong.nii' {message}"):
@@ -182,13 +218,19 @@ def test_settings_that_make_no_sense_are_refused(monkeypatch, tmp_path):
     with pytest.raises(SettingError, match="a distance above 0 along each axis, not 0"):
         resampled(volume, 0)
     with pytest.raises(IndexRangeError, match="does not fit into a NIfTI file's int32"):
-        data.write_nifti(tmp_path / "large.nii", Volume(np.full((2, 2, 2), 2**40), TURNED))
+        data.write_nifti(
+            tmp_path / "large.nii", Volume(np.full((2, 2, 2), 2**40), TURNED)
+        )
     monkeypatch.setitem(sys.modules, "nibabel.orientations", None)
-    with pytest.raises(DataUnavailable, match=r"needs the package 'nibabel'.*deliralike\[nifti\]"):
+    with pytest.raises(
+        DataUnavailable, match=r"needs the package 'nibabel'.*deliralike\[nifti\]"
+    ):
         oriented(volume)
 
 
-@pytest.mark.parametrize(("unit", "length"), [("mm", 1.5), ("micron", 1500.0), ("meter", 0.0015)])
+@pytest.mark.parametrize(
+    ("unit", "length"), [("mm", 1.5), ("micron", 1500.0), ("meter", 0.0015)]
+)
 def test_the_units_of_a_file_become_millimetres(unit, length, tmp_path):
     array = np.random.default_rng(0).random((3, 5, 4), np.float32)
     affine = np.diag([length, length, 2 * length, 1.0])
@@ -214,7 +256,9 @@ def test_intensities_keep_their_border_on_the_way_back(size, spacing):
             np.arange(size[axis]) < first + spacing * length + 1e-6
         )
         covered &= inside.reshape([-1 if each == axis else 1 for each in range(3)])
-    np.testing.assert_allclose(placed_on(coarse, fine).array, covered, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        placed_on(coarse, fine).array, covered, rtol=0, atol=1e-12
+    )
     assert covered.mean() > 0.4
 
 
@@ -232,8 +276,12 @@ def test_a_larger_grid_is_empty_around_a_volume(dtype):
 def test_labels_with_one_channel_have_the_size_of_their_picture(tmp_path):
     labels = np.arange(60).reshape(3, 5, 4, 1).astype(np.int16)
     nibabel.Nifti1Image(labels, TURNED).to_filename(tmp_path / "labels.nii")
-    nibabel.Nifti1Image(labels[..., 0].astype(np.float32), TURNED).to_filename(tmp_path / "a.nii")
-    files = data.nifti_files([tmp_path / "a.nii"], [tmp_path / "labels.nii"], orientation=None)
+    nibabel.Nifti1Image(labels[..., 0].astype(np.float32), TURNED).to_filename(
+        tmp_path / "a.nii"
+    )
+    files = data.nifti_files(
+        [tmp_path / "a.nii"], [tmp_path / "labels.nii"], orientation=None
+    )
     assert files[0].inputs.shape == (1, 3, 5, 4)
     np.testing.assert_array_equal(files[0].labels, labels[..., 0])
 
@@ -243,7 +291,9 @@ def test_a_small_file_of_a_huge_volume_is_not_unpacked(tmp_path):
     image.header.set_data_shape((1024, 1024, 1024))
     with gzip.open(tmp_path / "a.nii.gz", "wb") as file:
         file.write(image.header.binaryblock)
-    with pytest.raises(BatchError, match="a.nii.gz' cannot be read .*claims to hold 8,589,934,592"):
+    with pytest.raises(
+        BatchError, match="a.nii.gz' cannot be read .*claims to hold 8,589,934,592"
+    ):
         data.read_nifti(tmp_path / "a.nii.gz", labels=True)
 
 

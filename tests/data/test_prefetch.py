@@ -20,14 +20,21 @@ from deliralike import data, nest
 from deliralike.data import shared_memory
 from deliralike.data.pool import packed
 from deliralike.errors import BatchError, SettingError, WorkerTimeout
-from tests.data.sources import Failing, Hanging, Squares, Stubborn, ended, fail_stubbornly, marked
+from tests.data.sources import (
+    Failing,
+    Hanging,
+    Squares,
+    Stubborn,
+    ended,
+    fail_stubbornly,
+    marked,
+)
 from tests.data.test_loader import RANDOM, labels, same
 
 THREADS = {"workers": 3, "prefetch": 4}
 PROCESSES = {"workers": 2, "worker_kind": "process"}
-LIMIT = (
-    600  # seconds after which something hangs; on a busy machine even a start takes many of them
-)
+# Seconds after which something hangs; on a busy machine even a start takes many of them.
+LIMIT = 600
 WAYS = pytest.mark.parametrize(
     "way", [{"prefetch": 1}, THREADS, PROCESSES], ids=["ahead", "threads", "processes"]
 )
@@ -52,7 +59,8 @@ def _nothing_is_left_running():
 def test_workers_change_nothing_about_the_batches(way):
     plain = data.Loader(Squares(), 5, **RANDOM)
     assert same(
-        list(data.Loader(Squares(), 5, **way, **RANDOM).batches(1, 1)), list(plain.batches(1, 1))
+        list(data.Loader(Squares(), 5, **way, **RANDOM).batches(1, 1)),
+        list(plain.batches(1, 1)),
     )
 
 
@@ -65,7 +73,9 @@ def test_arrays_go_through_processes():
 
 def test_threads_and_processes_share_the_work():
     with data.Loader(Squares(), 5, transform=marked, **PROCESSES) as loader:
-        processes = {process for batch in loader for process in batch["process"].tolist()}
+        processes = {
+            process for batch in loader for process in batch["process"].tolist()
+        }
     assert os.getpid() not in processes
     threads = {
         each
@@ -76,9 +86,12 @@ def test_threads_and_processes_share_the_work():
 
 
 def test_processes_are_kept_inside_a_with_block_and_end_with_it():
-    with data.Loader(Squares(), 5, transform=marked, workers=1, worker_kind="process") as loader:
+    with data.Loader(
+        Squares(), 5, transform=marked, workers=1, worker_kind="process"
+    ) as loader:
         first, second = (
-            {each for batch in loader for each in batch["process"].tolist()} for _ in range(2)
+            {each for batch in loader for each in batch["process"].tolist()}
+            for _ in range(2)
         )
     assert len(first) == 1
     assert first == second
@@ -112,15 +125,17 @@ def test_an_error_of_a_stream_comes_in_its_place_and_names_the_sample(way):
 def test_an_error_of_a_transform_names_the_sample_and_the_epoch():
     with pytest.raises(Stubborn, match="one and two") as raised:
         next(
-            data.Loader(Squares(), 5, shuffle=False, transform=fail_stubbornly, prefetch=1).batches(
-                3
-            )
+            data.Loader(
+                Squares(), 5, shuffle=False, transform=fail_stubbornly, prefetch=1
+            ).batches(3)
         )
     assert raised.value.__notes__ == ["while sample 0 was transformed, in epoch 3"]
 
 
 def test_an_error_that_pickle_cannot_carry_is_told_in_words():
-    with pytest.raises(BatchError, match="a worker process raised Stubborn: one and two") as raised:
+    with pytest.raises(
+        BatchError, match="a worker process raised Stubborn: one and two"
+    ) as raised:
         next(
             data.Loader(
                 Squares(), 5, shuffle=False, transform=fail_stubbornly, **PROCESSES
@@ -136,9 +151,14 @@ def test_a_worker_process_that_dies_is_an_error():
 
 def test_what_cannot_be_pickled_is_refused_for_processes():
     with pytest.raises(
-        SettingError, match="worker_kind='process' sends .* with pickle, which fails here: .*lambda"
+        SettingError,
+        match="worker_kind='process' sends .* with pickle, which fails here: .*lambda",
     ):
-        next(data.Loader(Squares(), 5, transform=lambda sample: sample, **PROCESSES).batches())
+        next(
+            data.Loader(
+                Squares(), 5, transform=lambda sample: sample, **PROCESSES
+            ).batches()
+        )
 
 
 SCRIPT = """
@@ -157,12 +177,17 @@ class Local:
 
 @pytest.mark.parametrize(
     ("guard", "wanted"),
-    [("if __name__ == '__main__':", "2"), ("if True:", "put what it does under if __name__")],
+    [
+        ("if __name__ == '__main__':", "2"),
+        ("if True:", "put what it does under if __name__"),
+    ],
 )
 def test_a_script_needs_a_main_guard_and_is_told_so(tmp_path, guard, wanted):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(guard=guard))
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=LIMIT)
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=LIMIT
+    )
     assert wanted in done.stdout
 
 
@@ -180,7 +205,11 @@ STOPS += [
 
 @pytest.mark.parametrize(("way", "stop", "stream"), STOPS)
 def test_stopping_early_leaves_nothing_running(way, stop, stream):
-    source = data.Stream(lambda: map(Squares().__getitem__, range(23))) if stream else Squares()
+    source = (
+        data.Stream(lambda: map(Squares().__getitem__, range(23)))
+        if stream
+        else Squares()
+    )
     iterator = iter(data.Loader(source, 2, **way))
     next(iterator)
     if stop == "close":
@@ -201,7 +230,10 @@ def memory(tmp_path, monkeypatch):
 
 
 def large(count=7):
-    return {"x": np.random.default_rng(0).random((count, 3, 80, 80)), "y": np.arange(count)}
+    return {
+        "x": np.random.default_rng(0).random((count, 3, 80, 80)),
+        "y": np.arange(count),
+    }
 
 
 @pytest.mark.parametrize(
@@ -218,7 +250,11 @@ def test_what_a_process_sends_arrives_as_it_was(value, memory):
         np.array_equal(one, other)
         for one, other in zip(nest.leaves(found), nest.leaves(value), strict=True)
     )
-    assert all(leaf.flags.writeable for leaf in nest.leaves(found) if isinstance(leaf, np.ndarray))
+    assert all(
+        leaf.flags.writeable
+        for leaf in nest.leaves(found)
+        if isinstance(leaf, np.ndarray)
+    )
 
 
 def test_large_arrays_go_through_a_file_and_small_ones_do_not(memory):
@@ -230,7 +266,9 @@ def test_large_arrays_go_through_a_file_and_small_ones_do_not(memory):
         shared_memory.discard(parcel)
 
 
-def test_a_full_or_missing_folder_sends_everything_through_the_pipe(tmp_path, monkeypatch):
+def test_a_full_or_missing_folder_sends_everything_through_the_pipe(
+    tmp_path, monkeypatch
+):
     for folder in ("", str(tmp_path / "missing")):
         parcel = shared_memory.pack(large(), folder)
         assert parcel.file == ""
@@ -241,14 +279,18 @@ def test_a_full_or_missing_folder_sends_everything_through_the_pipe(tmp_path, mo
 
 
 def test_batches_that_nobody_wants_leave_no_file(memory):
-    with data.Loader(large(40), 5, workers=2, prefetch=4, worker_kind="process") as loader:
+    with data.Loader(
+        large(40), 5, workers=2, prefetch=4, worker_kind="process"
+    ) as loader:
         plain = data.Loader(large(40), 5)
         assert same(list(loader.batches(1)), list(plain.batches(1)))
         batches = loader.batches(0)
         next(batches)
         batches.close()
         (folder,) = memory.iterdir()
-        wait_until(lambda: list(loader.batches(2, 8)) == [] and not list(folder.iterdir()))
+        wait_until(
+            lambda: list(loader.batches(2, 8)) == [] and not list(folder.iterdir())
+        )
 
 
 def wait_until(condition):
@@ -296,12 +338,17 @@ if __name__ == "__main__":
 
 def is_running(process):
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return (
+            Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+            != "Z"
+        )
     except OSError:
         return False
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes under /proc")
+@pytest.mark.skipif(
+    not os.path.isdir("/proc/self"), reason="looks for processes under /proc"
+)
 def test_workers_end_when_their_reader_is_killed(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(ORPHANS)
@@ -315,22 +362,31 @@ def test_workers_end_when_their_reader_is_killed(tmp_path):
 
 def test_ctrl_c_is_left_to_the_reader():
     """A terminal sends it to all processes of a program."""
-    with data.Loader(Squares(60), 2, transform=marked, workers=1, worker_kind="process") as loader:
+    with data.Loader(
+        Squares(60), 2, transform=marked, workers=1, worker_kind="process"
+    ) as loader:
         batches = loader.batches()
         os.kill(next(batches)["process"][0], signal.SIGINT)
         assert len(list(batches)) == 29
 
 
 @pytest.mark.parametrize(("how", "kept"), [("sleeps", True), ("stops", False)])
-def test_a_process_that_hangs_is_named_after_the_timeout_and_killed(how, kept, tmp_path, memory):
-    said = tmp_path.parent / f"{tmp_path.name}-said"  # `tmp_path` itself is to be left empty
-    loader = data.Loader(Hanging(how, str(said)), 5, shuffle=False, timeout=4, **PROCESSES)
+def test_a_process_that_hangs_is_named_after_the_timeout_and_killed(
+    how, kept, tmp_path, memory
+):
+    said = (
+        tmp_path.parent / f"{tmp_path.name}-said"
+    )  # `tmp_path` itself is to be left empty
+    loader = data.Loader(
+        Hanging(how, str(said)), 5, shuffle=False, timeout=4, **PROCESSES
+    )
     with loader if kept else nullcontext():
         batches = loader.batches()
         assert len(next(batches)["y"]) == 5
         wait_until(lambda: said.exists() and said.read_text())
         with pytest.raises(
-            WorkerTimeout, match="has come within timeout=4 seconds: process .* is at sample 7. "
+            WorkerTimeout,
+            match="has come within timeout=4 seconds: process .* is at sample 7. ",
         ):
             next(batches)
     assert not is_running(int(said.read_text()))
@@ -347,18 +403,29 @@ def test_a_thread_that_hangs_is_named_after_the_timeout(stream):
                 end.wait()
             return super().__getitem__(index)
 
-    source = data.Stream(lambda: map(Waiting().__getitem__, range(23))) if stream else Waiting()
+    source = (
+        data.Stream(lambda: map(Waiting().__getitem__, range(23)))
+        if stream
+        else Waiting()
+    )
     batches = data.Loader(source, 5, shuffle=False, workers=2, timeout=2).batches()
     assert len(next(batches)["y"]) == 5
     assert reached.wait(LIMIT)
     who = "thread reader" if stream else "thread worker ."
     with pytest.raises(
-        WorkerTimeout, match=f"within timeout=2 seconds: {who} is at sample 7. It hangs there"
+        WorkerTimeout,
+        match=f"within timeout=2 seconds: {who} is at sample 7. It hangs there",
     ):
         next(batches)
     end.set()
     wait_until(
-        lambda: not [each for each in threading.enumerate() if each.name.startswith("deliralike")]
+        lambda: (
+            not [
+                each
+                for each in threading.enumerate()
+                if each.name.startswith("deliralike")
+            ]
+        )
     )
 
 
@@ -367,12 +434,22 @@ def test_a_batch_transform_that_hangs_is_named_by_its_batch():
     with pytest.raises(WorkerTimeout, match="is at batch 1 of epoch 3"):
         list(
             data.Loader(
-                Squares(), 20, batch_transform=lambda batch: end.wait(), workers=1, timeout=2
+                Squares(),
+                20,
+                batch_transform=lambda batch: end.wait(),
+                workers=1,
+                timeout=2,
             ).batches(3, 1)
         )
     end.set()
     wait_until(
-        lambda: not [each for each in threading.enumerate() if each.name.startswith("deliralike")]
+        lambda: (
+            not [
+                each
+                for each in threading.enumerate()
+                if each.name.startswith("deliralike")
+            ]
+        )
     )
 
 
@@ -381,13 +458,19 @@ def test_a_timeout_error_of_the_samples_own_stays_what_it_is():
         raise TimeoutError("the archive does not answer")
 
     with pytest.raises(TimeoutError, match="the archive") as raised:
-        next(data.Loader(Squares(), 5, transform=late, workers=1, timeout=LIMIT).batches())
+        next(
+            data.Loader(
+                Squares(), 5, transform=late, workers=1, timeout=LIMIT
+            ).batches()
+        )
     assert not isinstance(raised.value, WorkerTimeout)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf"), "5"])
 def test_a_timeout_that_makes_no_sense_is_refused(wrong):
-    with pytest.raises(SettingError, match="timeout is a number of seconds above 0, or None"):
+    with pytest.raises(
+        SettingError, match="timeout is a number of seconds above 0, or None"
+    ):
         data.Loader(Squares(), 5, workers=1, timeout=wrong)
 
 
@@ -418,7 +501,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes under /proc")
+@pytest.mark.skipif(
+    not os.path.isdir("/proc/self"), reason="looks for processes under /proc"
+)
 @pytest.mark.parametrize(
     ("how", "kind"),
     [
@@ -427,8 +512,14 @@ if __name__ == "__main__":
         ("sleeps", "thread"),
     ],
 )
-def test_the_second_ctrl_c_ends_a_run_whose_worker_hangs_and_leaves_nothing(how, kind, tmp_path):
-    script, said, memory = tmp_path / "script.py", tmp_path / "said", tmp_path / "memory"
+def test_the_second_ctrl_c_ends_a_run_whose_worker_hangs_and_leaves_nothing(
+    how, kind, tmp_path
+):
+    script, said, memory = (
+        tmp_path / "script.py",
+        tmp_path / "said",
+        tmp_path / "memory",
+    )
     script.write_text(HANGING)
     memory.mkdir()
     with running(script, how, said, kind, memory, stderr=subprocess.PIPE) as reader:
@@ -474,7 +565,11 @@ def test_an_array_in_a_file_is_sent_to_a_process_by_its_name(mode, offset, tmp_p
     rows = np.random.default_rng(0).random((900, 50))
     (tmp_path / "x.dat").write_bytes(b"\0" * offset + rows.tobytes())
     whole = np.memmap(tmp_path / "x.dat", np.float64, mode, offset, (900, 50))
-    for array, wanted in ((whole, rows), (np.asarray(whole[7:]), rows[7:]), (whole[3], rows[3])):
+    for array, wanted in (
+        (whole, rows),
+        (np.asarray(whole[7:]), rows[7:]),
+        (whole[3], rows[3]),
+    ):
         sent = packed(array)
         assert len(sent) < 1000  # bytes; the array has 360,000
         found = pickle.loads(sent)
@@ -512,4 +607,7 @@ def test_samples_that_a_process_cannot_import_are_told_so():
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT
     )
-    assert "a worker process cannot load the samples or transforms (AttributeError" in done.stdout
+    assert (
+        "a worker process cannot load the samples or transforms (AttributeError"
+        in done.stdout
+    )

@@ -16,7 +16,10 @@ def test_weighted_draws_come_with_the_frequencies_of_the_weights():
     found = data.WeightedSampler(weights, samples=20_000)(6, seed=0, epoch=3)
     counts = np.bincount(found, minlength=6)
     assert counts[[0, 5]].tolist() == [0, 0]
-    assert stats.chisquare(counts[1:5], 20_000 * weights[1:5] / weights.sum()).pvalue > 0.01
+    assert (
+        stats.chisquare(counts[1:5], 20_000 * weights[1:5] / weights.sum()).pvalue
+        > 0.01
+    )
 
 
 def test_draws_without_replacement_follow_successive_sampling():
@@ -25,7 +28,8 @@ def test_draws_without_replacement_follow_successive_sampling():
     weights = np.array([1.0, 2.0, 5.0, 0.0])
     share = weights / weights.sum()
     second = [
-        sum(share[j] * share[i] / (1 - share[j]) for j in range(3) if j != i) for i in range(3)
+        sum(share[j] * share[i] / (1 - share[j]) for j in range(3) if j != i)
+        for i in range(3)
     ]
     sampler = data.WeightedSampler(weights, samples=2, replacement=False)
     draws = np.array([sampler(4, seed=0, epoch=epoch) for epoch in range(4000)])
@@ -54,7 +58,9 @@ def test_a_weighted_loader_has_as_many_samples_as_are_drawn():
     "weights", [[], [0, 0], [1, -1], [1, np.nan], [1, np.inf], [[1, 2]]], ids=repr
 )
 def test_weights_that_make_no_sense_are_refused(weights):
-    with pytest.raises(SettingError, match="weights must be a row of numbers from zero up"):
+    with pytest.raises(
+        SettingError, match="weights must be a row of numbers from zero up"
+    ):
         data.WeightedSampler(weights)
 
 
@@ -69,10 +75,14 @@ def test_more_samples_than_there_are_cannot_be_drawn_without_replacement():
 
 
 @pytest.mark.parametrize(
-    "sizes", [(8, 4), (50, 30, 20), (97, 2, 1), (13, 11, 7, 5), (1000, 10), (7,)], ids=str
+    "sizes",
+    [(8, 4), (50, 30, 20), (97, 2, 1), (13, 11, 7, 5), (1000, 10), (7,)],
+    ids=str,
 )
 def test_every_batch_has_the_classes_in_proportion(sizes):
-    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    labels = np.random.default_rng(0).permutation(
+        np.repeat(np.arange(len(sizes)), sizes)
+    )
     for batch_size, epoch in product((1, 5, 10, 32, 5000), (0, 1)):
         order = data.StratifiedSampler(labels)(
             len(labels), seed=1, epoch=epoch, batch_size=batch_size
@@ -83,7 +93,9 @@ def test_every_batch_has_the_classes_in_proportion(sizes):
             batch = labels[order[begin : begin + batch_size]]
             counts = np.bincount(batch, minlength=len(sizes))
             shares = np.array(sizes) * len(batch) / len(labels)
-            assert (np.abs(counts - shares) < 1 + (1 / full if left and full else 0)).all(), (
+            assert (
+                np.abs(counts - shares) < 1 + (1 / full if left and full else 0)
+            ).all(), (
                 batch_size,
                 epoch,
                 begin,
@@ -101,20 +113,27 @@ def test_a_stratified_order_changes_with_epoch_and_mixes_within_batches():
 
 def test_a_loader_tells_the_stratified_sampler_its_batch_size():
     labels = np.array(["a"] * 8 + ["b"] * 4)
-    loader = data.Loader((np.arange(12), labels), 3, sampler=data.StratifiedSampler(labels))
+    loader = data.Loader(
+        (np.arange(12), labels), 3, sampler=data.StratifiedSampler(labels)
+    )
     assert [sorted(batch[1].tolist()) for batch in loader] == [["a", "a", "b"]] * 4
 
 
 @pytest.mark.parametrize("labels", [[], [[1, 2]], 3], ids=repr)
 def test_labels_must_be_one_for_each_sample(labels):
-    with pytest.raises(SettingError, match="labels must hold one class for each sample"):
+    with pytest.raises(
+        SettingError, match="labels must hold one class for each sample"
+    ):
         data.StratifiedSampler(labels)
 
 
-@pytest.mark.parametrize("sampler", [data.StratifiedSampler([0, 1]), data.WeightedSampler([0, 1])])
+@pytest.mark.parametrize(
+    "sampler", [data.StratifiedSampler([0, 1]), data.WeightedSampler([0, 1])]
+)
 def test_a_sampler_of_another_number_of_samples_is_refused(sampler):
     with pytest.raises(
-        SettingError, match="the sampler has 2 (labels|weights), and the source has 7 samples"
+        SettingError,
+        match="the sampler has 2 (labels|weights), and the source has 7 samples",
     ):
         len(data.Loader({"y": np.arange(7)}, sampler=sampler))
 
@@ -141,9 +160,12 @@ def test_a_sampler_must_give_a_row_of_whole_numbers(found):
 @pytest.mark.parametrize("outside", [-1, 7])
 def test_an_index_outside_of_the_source_is_refused(outside):
     with pytest.raises(
-        SettingError, match=f"gave the index {outside}, and the source has the samples 0 to 6"
+        SettingError,
+        match=f"gave the index {outside}, and the source has the samples 0 to 6",
     ):
-        drawn(lambda samples, seed, epoch: [0, outside], 7, seed=0, epoch=0, batch_size=1)
+        drawn(
+            lambda samples, seed, epoch: [0, outside], 7, seed=0, epoch=0, batch_size=1
+        )
 
 
 def test_repeats_count_how_often_an_index_came_before():

@@ -35,7 +35,9 @@ def loads_offline(folder, *names):
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     command = [sys.executable, "-c", OFFLINE, str(folder), *names]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -65,7 +67,9 @@ def read_once():
     kept, read = ours(), template.load_template
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            template, "load_template", lambda size, name: kept if size == 2 else read(size, name)
+            template,
+            "load_template",
+            lambda size, name: kept if size == 2 else read(size, name),
         )
         yield
 
@@ -107,10 +111,14 @@ def numbered(monkeypatch):
     """In the place of the template a ball in which every voxel is its own number; that shape."""
     shape = (40, 44, 46)
     grid = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"))
-    ball = ((grid - np.array([20, 22, 23]).reshape(3, 1, 1, 1)) ** 2).sum(axis=0) < 19**2
+    ball = ((grid - np.array([20, 22, 23]).reshape(3, 1, 1, 1)) ** 2).sum(
+        axis=0
+    ) < 19**2
     image = (np.arange(ball.size, dtype=np.float32) / 2**24).reshape(shape)
     labels = np.where(ball, 1 + image.argsort().argsort() % 2, 0)
-    monkeypatch.setattr(template, "load_template", lambda *_: template.Template(image, labels))
+    monkeypatch.setattr(
+        template, "load_template", lambda *_: template.Template(image, labels)
+    )
     return shape
 
 
@@ -123,7 +131,10 @@ def places(inputs, shape):
 def test_arrays_are_as_a_dataset_promises(slices, patches):
     for dataset, shape in ((slices, (96, 96)), (patches, (16, 16, 16))):
         for inputs, labels in (dataset.train, dataset.held_out):
-            assert (inputs.shape, inputs.dtype) == ((len(labels), 1, *shape), np.float32)
+            assert (inputs.shape, inputs.dtype) == (
+                (len(labels), 1, *shape),
+                np.float32,
+            )
             assert (labels.shape[1:], labels.dtype) == (shape, np.int64)
             assert 0 <= inputs.min() < inputs.max() <= 1
             assert np.unique(labels).tolist() == [0, 1, 2]
@@ -133,9 +144,13 @@ def test_arrays_are_as_a_dataset_promises(slices, patches):
         )
 
 
-def test_a_slice_and_its_labels_come_from_the_same_place_in_the_same_orientation(slices):
+def test_a_slice_and_its_labels_come_from_the_same_place_in_the_same_orientation(
+    slices,
+):
     (image, *_), labels = volumes(), tissue()
-    for plane, label in zip(slices.held_out.inputs[::6, 0], slices.held_out.labels[::6]):
+    for plane, label in zip(
+        slices.held_out.inputs[::6, 0], slices.held_out.labels[::6]
+    ):
         level = int(
             np.abs(np.flip(image, 1)[1:97, 10:106] - plane.T[..., np.newaxis])
             .max(axis=(0, 1))
@@ -148,7 +163,8 @@ def test_a_slice_and_its_labels_come_from_the_same_place_in_the_same_orientation
 def test_the_held_out_slices_lie_together_with_a_margin_in_no_part(numbered):
     dataset = data.load("mri-slices", size=30)
     learn, judge = (
-        places(part.inputs[:, 0], numbered)[..., 2] for part in (dataset.train, dataset.held_out)
+        places(part.inputs[:, 0], numbered)[..., 2]
+        for part in (dataset.train, dataset.held_out)
     )
     assert all(
         (part == part[:, :1, :1]).all() for part in (learn, judge)
@@ -160,29 +176,38 @@ def test_the_held_out_slices_lie_together_with_a_margin_in_no_part(numbered):
     assert len(judge) == round(0.2 * (max(learn) - min(learn) + 1))
 
 
-def test_held_out_cubes_share_no_voxel_with_each_other_or_with_those_to_learn_from(numbered):
+def test_held_out_cubes_share_no_voxel_with_each_other_or_with_those_to_learn_from(
+    numbered,
+):
     dataset = data.load("mri-patches", size=6)
     learn, judge = (
         places(part.inputs[:, 0], numbered).reshape(-1, 3)
         for part in (dataset.train, dataset.held_out)
     )
     assert len(np.unique(judge, axis=0)) == len(judge) > 6**3
-    assert min(abs(a - b) for a in set(learn[:, 2]) for b in set(judge[:, 2])) > template.MARGIN
+    assert (
+        min(abs(a - b) for a in set(learn[:, 2]) for b in set(judge[:, 2]))
+        > template.MARGIN
+    )
     assert learn[:, 2].min() < judge[:, 2].min() < judge[:, 2].max() < learn[:, 2].max()
     assert (
         len(np.unique(learn, axis=0)) < len(learn) / 3
     )  # those overlap, unless the stride says otherwise
-    apart = places(data.load("mri-patches", size=6, stride=6).train.inputs[:, 0], numbered).reshape(
-        -1, 3
-    )
+    apart = places(
+        data.load("mri-patches", size=6, stride=6).train.inputs[:, 0], numbered
+    ).reshape(-1, 3)
     assert len(np.unique(apart, axis=0)) == len(apart)
 
 
-def test_the_labels_of_a_cube_are_those_of_its_place_and_every_cube_has_tissue(numbered):
+def test_the_labels_of_a_cube_are_those_of_its_place_and_every_cube_has_tissue(
+    numbered,
+):
     labels = template.load_template(2, "").labels
     dataset = data.load("mri-patches", size=7)
     for inputs, found in (dataset.train, dataset.held_out):
-        assert (labels[tuple(np.moveaxis(places(inputs[:, 0], numbered), -1, 0))] == found).all()
+        assert (
+            labels[tuple(np.moveaxis(places(inputs[:, 0], numbered), -1, 0))] == found
+        ).all()
         assert (found > 0).mean(axis=(1, 2, 3)).min() >= template.LEAST_TISSUE_OF_PATCH
 
 
@@ -202,7 +227,11 @@ def test_nothing_is_downloaded_or_written(tmp_path):
             {"resolution": 0},
             "resolution of 'mri-slices' is the size of a voxel in millimetres, not 0",
         ),
-        ("mri-slices", {"size": 0}, "size of 'mri-slices' is a whole number at least 1, not 0"),
+        (
+            "mri-slices",
+            {"size": 0},
+            "size of 'mri-slices' is a whole number at least 1, not 0",
+        ),
         (
             "mri-patches",
             {"size": 1.5},
@@ -234,7 +263,8 @@ def test_settings_that_make_no_sense_are_refused(name, options, message):
 
 def test_an_unknown_option_is_answered_with_the_nearest():
     with pytest.raises(
-        ArgumentError, match="'mri-slices' has no option 'resolutoin'. Did you mean 'resolution'?"
+        ArgumentError,
+        match="'mri-slices' has no option 'resolutoin'. Did you mean 'resolution'?",
     ):
         data.load("mri-slices", resolutoin=1)
 
@@ -243,6 +273,7 @@ def test_an_unknown_option_is_answered_with_the_nearest():
 def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch, name):
     monkeypatch.setitem(sys.modules, "nilearn.datasets", None)
     with pytest.raises(
-        DataUnavailable, match=rf"'{name}' needs the package 'nilearn'.*'deliralike\[mri\]'"
+        DataUnavailable,
+        match=rf"'{name}' needs the package 'nilearn'.*'deliralike\[mri\]'",
     ):
         data.load(name)

@@ -35,7 +35,9 @@ def numbered(shape, channels=2):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("transform", [Flip((-1,), 0.5), Crop(3, padding=2)], ids=["flip", "crop"])
+@pytest.mark.parametrize(
+    "transform", [Flip((-1,), 0.5), Crop(3, padding=2)], ids=["flip", "crop"]
+)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_mask_moves_with_its_picture(shape, transform, seed):
     picture, mask = transform(numbered(shape), rng(seed))
@@ -45,12 +47,16 @@ def test_a_mask_moves_with_its_picture(shape, transform, seed):
     assert np.array_equal(picture[1], mask)
 
 
-@pytest.mark.parametrize("transform", [Rotate(40.0), Elastic(1.5, 2.0)], ids=["rotate", "elastic"])
+@pytest.mark.parametrize(
+    "transform", [Rotate(40.0), Elastic(1.5, 2.0)], ids=["rotate", "elastic"]
+)
 @pytest.mark.parametrize("shape", [(31, 27), (9, 31, 27)], ids=str)
 def test_interpolated_pictures_and_masks_agree_inside_of_regions(transform, shape):
     mask = np.zeros(shape, np.int64)
     mask[..., 8:22, 6:20] = 3
-    picture, moved = transform((np.stack([mask, mask]).astype(np.float32), mask), rng(2))
+    picture, moved = transform(
+        (np.stack([mask, mask]).astype(np.float32), mask), rng(2)
+    )
     assert set(np.unique(moved)) == {0, 3}
     assert (
         np.abs(picture - moved) < 1.5 + 1e-6
@@ -58,8 +64,12 @@ def test_interpolated_pictures_and_masks_agree_inside_of_regions(transform, shap
     assert 0.05 < (moved != mask).mean() < 0.3
 
 
-@pytest.mark.parametrize("transform", GEOMETRIC, ids=["flip", "crop", "rotate", "elastic"])
-def test_a_transform_follows_from_the_generator_alone_and_changes_no_argument(transform):
+@pytest.mark.parametrize(
+    "transform", GEOMETRIC, ids=["flip", "crop", "rotate", "elastic"]
+)
+def test_a_transform_follows_from_the_generator_alone_and_changes_no_argument(
+    transform,
+):
     picture, mask = numbered((9, 8))
     before = picture.copy(), mask.copy()
     results = [transform((picture, mask), rng(seed))[0] for seed in (0, 0, 1, 2, 3)]
@@ -72,16 +82,30 @@ def test_a_transform_follows_from_the_generator_alone_and_changes_no_argument(tr
 def test_a_flip_comes_as_often_as_its_probability_and_for_each_axis_by_itself():
     picture = numbered((3, 2), 1)[0]
     firsts = [Flip((-2, -1), 0.3)(picture, rng(seed))[0, 0, 0] for seed in range(2000)]
-    shares = [firsts.count(value) / 2000 for value in (1, 5, 2, 6)]  # neither, rows, columns, both
+    shares = [
+        firsts.count(value) / 2000 for value in (1, 5, 2, 6)
+    ]  # neither, rows, columns, both
     assert shares == pytest.approx([0.49, 0.21, 0.21, 0.09], abs=0.03)
 
 
 def test_crops_reach_every_place_and_padding_is_zero_or_as_the_mode_says():
     picture, mask = numbered((3, 4))
     begins = {
-        Crop((2, 3), padding=1)((picture, mask), rng(seed))[1][0, 0].item() for seed in range(300)
+        Crop((2, 3), padding=1)((picture, mask), rng(seed))[1][0, 0].item()
+        for seed in range(300)
     }
-    assert begins == {0, 1, 2, 3, 5, 6, 7, 9, 10, 11}  # the upper left value of each window
+    assert begins == {
+        0,
+        1,
+        2,
+        3,
+        5,
+        6,
+        7,
+        9,
+        10,
+        11,
+    }  # the upper left value of each window
     for mode in ("constant", "reflect"):
         whole = Crop((5, 6), padding=1, mode=mode)(mask.astype(float)[None], rng())
         assert np.array_equal(whole[0], np.pad(mask, 1, mode=mode))
@@ -91,7 +115,8 @@ def rotated_by_torch(array, degrees, mode):
     """Planes turned about their middle by PyTorch's `grid_sample`, with zeros outside."""
     height, width = array.shape[-2:]
     rows, columns = (
-        np.indices((height, width)) - np.array([height - 1, width - 1])[:, None, None] / 2
+        np.indices((height, width))
+        - np.array([height - 1, width - 1])[:, None, None] / 2
     )
     cosine, sine = np.cos(np.deg2rad(degrees)), np.sin(np.deg2rad(degrees))
     from_columns = (cosine * columns - sine * rows) / (width / 2)
@@ -111,14 +136,18 @@ def test_a_rotation_is_that_of_pytorch_up_to_the_border(size, degrees):
     mask = np.random.default_rng(1).integers(1, 4, size)
     turned = Rotate(degrees)({"x": picture, "y": mask}, rng(2))
     angle = rng(2).uniform(-degrees, degrees)
-    assert np.allclose(turned["x"], rotated_by_torch(picture, angle, "bilinear"), atol=1e-9)
+    assert np.allclose(
+        turned["x"], rotated_by_torch(picture, angle, "bilinear"), atol=1e-9
+    )
     assert np.array_equal(turned["y"], rotated_by_torch(mask, angle, "nearest"))
 
 
 def test_the_pushes_of_an_elastic_deformation_have_the_wanted_strength():
     ramps = np.stack(np.meshgrid(np.arange(64.0), np.arange(64.0), indexing="ij"))
     pushed = Elastic(2.0, 4.0)(ramps, rng(0)) - ramps
-    assert pushed[:, 10:-10, 10:-10].std(axis=(1, 2)) == pytest.approx([2.0, 2.0], rel=0.25)
+    assert pushed[:, 10:-10, 10:-10].std(axis=(1, 2)) == pytest.approx(
+        [2.0, 2.0], rel=0.25
+    )
     assert np.abs(np.diff(pushed[0, 10:-10, 10:-10], axis=0)).max() < 2.0  # smooth
 
 
@@ -157,7 +186,10 @@ def test_a_composition_runs_in_order_with_one_generator_inside_a_loader():
         ),
         (lambda: Flip((-1, -1)), "each named once"),
         (lambda: Flip(()), "axes are counted from the end"),
-        (lambda: Flip(probability=1.5), "probability must lie between 0 and 1, not 1.5"),
+        (
+            lambda: Flip(probability=1.5),
+            "probability must lie between 0 and 1, not 1.5",
+        ),
         (lambda: Crop(0), "a crop needs a size above zero"),
         (lambda: Crop(3, padding=-1), "a crop needs a size above zero"),
         (lambda: Normalise(0.0, 0.0), "std must be above zero, not 0.0"),
@@ -176,8 +208,14 @@ def test_settings_that_make_no_sense_are_refused(make, message):
 @pytest.mark.parametrize(
     ("transform", "message"),
     [
-        (Crop(8), r"a window of \(8, 8\) does not fit into a picture of \(7, 5\) with padding 0"),
-        (Crop((3, 3, 3)), r"a window of \(3, 3, 3\) does not fit into a picture of \(7, 5\)"),
+        (
+            Crop(8),
+            r"a window of \(8, 8\) does not fit into a picture of \(7, 5\) with padding 0",
+        ),
+        (
+            Crop((3, 3, 3)),
+            r"a window of \(3, 3, 3\) does not fit into a picture of \(7, 5\)",
+        ),
         (Flip((-3,)), r"no spatial axis -3 in a picture of \(7, 5\)"),
         (Rotate(1.0, (-3, -1)), r"no spatial axis -3 in a picture of \(7, 5\)"),
     ],

@@ -22,7 +22,9 @@ def saved(folder, **arrays):
 
 
 ARCHIVES = {
-    "keras": dict(x_train=BYTES[:9], y_train=LABELS[:9], x_test=BYTES[9:], y_test=LABELS[9:]),
+    "keras": dict(
+        x_train=BYTES[:9], y_train=LABELS[:9], x_test=BYTES[9:], y_test=LABELS[9:]
+    ),
     "medmnist": dict(
         train_images=BYTES[:9],
         train_labels=LABELS[:9, None],
@@ -52,7 +54,9 @@ def test_an_archive_that_is_whole_is_split(tmp_path):
     assert len(dataset.train.labels) == 9
     assert sorted(dataset.held_out.labels) == [0, 0, 1, 1, 2, 2]
     both = np.concatenate([dataset.train.inputs, dataset.held_out.inputs])
-    assert {row.tobytes() for row in both} == {row.tobytes() for row in inputs.astype(np.float32)}
+    assert {row.tobytes() for row in both} == {
+        row.tobytes() for row in inputs.astype(np.float32)
+    }
 
 
 def test_an_archive_with_a_part_for_training_alone_is_split(tmp_path):
@@ -62,7 +66,9 @@ def test_an_archive_with_a_part_for_training_alone_is_split(tmp_path):
 
 def test_an_archive_of_objects_is_refused_with_the_arrays_name(tmp_path):
     texts = np.array(["ape"] * 15, dtype=object)
-    with pytest.raises(SettingError, match=r"'labels' cannot be read .*np.asarray\(.*dtype=str"):
+    with pytest.raises(
+        SettingError, match=r"'labels' cannot be read .*np.asarray\(.*dtype=str"
+    ):
         data.load(saved(tmp_path, inputs=BYTES, labels=texts))
 
 
@@ -73,11 +79,15 @@ def table_of_numbers(folder, labels, parts=None, index=False):
     """The name of a table whose rows are `NUMBERS` with a label each."""
     path = folder / "numbers.csv"
     rows = [["a", "b", "c", "d", "class"]]
-    rows += [[*map(float, row), label] for row, label in zip(NUMBERS, labels, strict=True)]
+    rows += [
+        [*map(float, row), label] for row, label in zip(NUMBERS, labels, strict=True)
+    ]
     if parts is not None:
         rows = [[*row, part] for row, part in zip(rows, ["split", *parts], strict=True)]
     if index:
-        rows = [[number, *row] for row, number in zip(rows, ["", *range(15)], strict=True)]
+        rows = [
+            [number, *row] for row, number in zip(rows, ["", *range(15)], strict=True)
+        ]
     with path.open("w", newline="") as file:
         csv.writer(file).writerows(rows)
     return str(path)
@@ -101,7 +111,9 @@ def test_a_table_of_numbers_without_parts_is_split(tmp_path):
 
 
 def test_a_table_of_something_else_names_the_column(tmp_path):
-    with pytest.raises(SettingError, match="labels of type float64: wanted are class numbers"):
+    with pytest.raises(
+        SettingError, match="labels of type float64: wanted are class numbers"
+    ):
         data.load(table_of_numbers(tmp_path, LABELS + 0.5))
     table = tmp_path / "texts.csv"
     table.write_text("a,kind,label\n1,x,0\n2,y,1\n")
@@ -110,7 +122,9 @@ def test_a_table_of_something_else_names_the_column(tmp_path):
     ):
         data.load(str(table))
     table.write_text("a,b\n1,2\n")
-    with pytest.raises(SettingError, match=r"columns \['a', 'b'\]: wanted is one of \('label'"):
+    with pytest.raises(
+        SettingError, match=r"columns \['a', 'b'\]: wanted is one of \('label'"
+    ):
         data.load(str(table))
     table.write_text("label\n1\n")
     with pytest.raises(SettingError, match=r"has the column 'label' alone"):
@@ -119,7 +133,9 @@ def test_a_table_of_something_else_names_the_column(tmp_path):
 
 def test_channels_that_come_last_are_moved_and_texts_are_classes():
     colours = GENERATOR.integers(0, 256, (6, 7, 9, 3), dtype=np.uint8)
-    dataset = data.as_dataset((colours, np.array(["dog", "cat"] * 3)), "mine", held_out=0.34)
+    dataset = data.as_dataset(
+        (colours, np.array(["dog", "cat"] * 3)), "mine", held_out=0.34
+    )
     assert dataset.classes == ("cat", "dog")
     assert dataset.train.inputs.shape[1:] == (3, 7, 9)
     parts = (dataset.train, dataset.held_out)
@@ -129,7 +145,10 @@ def test_channels_that_come_last_are_moved_and_texts_are_classes():
         for picture, label in zip(*part, strict=True)
     }
     wanted = {
-        ((picture.transpose(2, 0, 1).astype(np.float32) / np.float32(255)).tobytes(), number)
+        (
+            (picture.transpose(2, 0, 1).astype(np.float32) / np.float32(255)).tobytes(),
+            number,
+        )
         for picture, number in zip(colours, [1, 0] * 3, strict=True)
     }
     assert found == wanted
@@ -157,14 +176,19 @@ def test_a_folder_of_pictures(tmp_path):
     assert dataset.classes == ("ash", "oak")
     assert dataset.train.inputs.shape == (8, 1, 7, 9)
     shades = dataset.train.inputs[:, 0, 0, 0]
-    np.testing.assert_allclose(shades, (40 * dataset.train.labels + 10) / 255, rtol=1e-6)
+    np.testing.assert_allclose(
+        shades, (40 * dataset.train.labels + 10) / 255, rtol=1e-6
+    )
 
 
 def test_a_folder_that_is_split(tmp_path):
     pictures(tmp_path / "train", 6)
     pictures(tmp_path / "val", 4)
     dataset = data.load(str(tmp_path), mode="L", size=5)
-    assert (dataset.train.inputs.shape, len(dataset.held_out.labels)) == ((6, 1, 5, 5), 4)
+    assert (dataset.train.inputs.shape, len(dataset.held_out.labels)) == (
+        (6, 1, 5, 5),
+        4,
+    )
 
 
 @pytest.mark.parametrize("is_split", [False, True], ids=["whole", "split"])
@@ -173,7 +197,9 @@ def test_a_table_of_paths(is_split, tmp_path):
     files = sorted(tmp_path.rglob("*.png"))
     with (tmp_path / "all.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["filename", "label", "split"] if is_split else ["filename", "label"])
+        writer.writerow(
+            ["filename", "label", "split"] if is_split else ["filename", "label"]
+        )
         for place, path in enumerate(files):
             part = ["val" if place % 5 == 0 else "train"] if is_split else []
             writer.writerow([path.relative_to(tmp_path), path.parent.name, *part])
@@ -181,14 +207,18 @@ def test_a_table_of_paths(is_split, tmp_path):
     assert dataset.classes == ("ash", "oak")
     assert (len(dataset.train.labels), len(dataset.held_out.labels)) == (8, 2)
     shades = dataset.held_out.inputs[:, 0, 0, 0]
-    np.testing.assert_allclose(shades, (40 * dataset.held_out.labels + 10) / 255, rtol=1e-6)
+    np.testing.assert_allclose(
+        shades, (40 * dataset.held_out.labels + 10) / 255, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("row", ["b.png,oak", "b.png,oak,val,7"], ids=["short", "long"])
 def test_a_row_without_a_cell_for_each_column_is_named(row, tmp_path):
     table = tmp_path / "all.csv"
     table.write_text(f"path,label,split\na.png,ash,train\n{row}\n")
-    with pytest.raises(SettingError, match=r"row 2 below the header, .*'oak'.*one cell for each"):
+    with pytest.raises(
+        SettingError, match=r"row 2 below the header, .*'oak'.*one cell for each"
+    ):
         data.load(str(table))
 
 
@@ -220,17 +250,31 @@ def test_what_a_function_makes(tmp_path):
     dataset = data.load(f"{code}:parts")
     assert len(dataset.train.labels) == len(dataset.held_out.labels) == 15
     assert data.load(f"{code}:Stranger").train.inputs.shape == (12, 1, 7, 9)
-    with pytest.raises(ArgumentError, match="has no setting 'cuont'. Did you mean 'count'"):
+    with pytest.raises(
+        ArgumentError, match="has no setting 'cuont'. Did you mean 'count'"
+    ):
         data.load(f"{code}:make_pairs", cuont=3)
 
 
 WRONG = {
-    "measured": ((BYTES, LABELS * 0.5), "labels of type float64: wanted are class numbers"),
-    "one-hot": ((BYTES, np.eye(3, dtype=int)[LABELS]), "one-hot labels .15, 3.: wanted are class"),
+    "measured": (
+        (BYTES, LABELS * 0.5),
+        "labels of type float64: wanted are class numbers",
+    ),
+    "one-hot": (
+        (BYTES, np.eye(3, dtype=int)[LABELS]),
+        "one-hot labels .15, 3.: wanted are class",
+    ),
     "negative": ((BYTES, LABELS - 1), "label -1: class numbers begin at 0"),
-    "objects": ((BYTES, np.array([None, "ape", 3] * 5)), "labels of type object: wanted are class"),
+    "objects": (
+        (BYTES, np.array([None, "ape", 3] * 5)),
+        "labels of type object: wanted are class",
+    ),
     "nothing": ((BYTES[:0], LABELS[:0]), "'mine' has no sample"),
-    "too few": ((BYTES, LABELS[:9]), "inputs .15, 7, 9. and labels .9,.: wanted is one label"),
+    "too few": (
+        (BYTES, LABELS[:9]),
+        "inputs .15, 7, 9. and labels .9,.: wanted is one label",
+    ),
     "a dict": ({"x": BYTES}, "'mine' made a dict"),
 }
 
@@ -243,18 +287,24 @@ def test_what_is_no_dataset(wrong):
 
 
 def test_files_that_are_not_there_or_hold_something_else(tmp_path):
-    with pytest.raises(SettingError, match=r"there is no 'nowhere.npz', looked for in "):
+    with pytest.raises(
+        SettingError, match=r"there is no 'nowhere.npz', looked for in "
+    ):
         data.load("nowhere.npz")
     with pytest.raises(
         SettingError, match=r"holds \['weights'\]: wanted are arrays such as inputs"
     ):
         data.load(saved(tmp_path, weights=BYTES))
     (tmp_path / "a.txt").write_text("")
-    with pytest.raises(SettingError, match="data are a folder of pictures, a file .csv or .npz"):
+    with pytest.raises(
+        SettingError, match="data are a folder of pictures, a file .csv or .npz"
+    ):
         data.load(str(tmp_path / "a.txt"))
     pictures(tmp_path / "mixed", 4)
     Image.new("L", (3, 3)).save(tmp_path / "mixed" / "oak" / "small.png")
-    with pytest.raises(DeliralikeError, match=r"samples of 2 shapes, such as .*size=\.\.\."):
+    with pytest.raises(
+        DeliralikeError, match=r"samples of 2 shapes, such as .*size=\.\.\."
+    ):
         data.load(str(tmp_path / "mixed"), mode="L")
 
 
@@ -273,7 +323,9 @@ def paired(dataset):
     """Each label's class name with the input that it came with, sorted by the input."""
     pairs = set()
     for part in (dataset.train, dataset.held_out):
-        for value, label in zip(part.inputs.reshape(len(part.inputs), -1)[:, 0], part.labels):
+        for value, label in zip(
+            part.inputs.reshape(len(part.inputs), -1)[:, 0], part.labels
+        ):
             pairs.add((round(float(value), 3), dataset.classes[label]))
     return sorted(pairs)
 
@@ -292,7 +344,9 @@ def test_class_numbers_of_a_table_are_in_the_order_of_numbers(kind, tmp_path):
 
 
 def test_whole_numbers_of_a_table_that_leave_some_out_are_names(tmp_path):
-    dataset = data.load(table_of(tmp_path, ["a", "label"], [[k, k] for k in (3, 7, 10)] * 5))
+    dataset = data.load(
+        table_of(tmp_path, ["a", "label"], [[k, k] for k in (3, 7, 10)] * 5)
+    )
     assert paired(dataset) == [(3.0, "3"), (7.0, "7"), (10.0, "10")]
     assert "3 classes '3', '7', '10': 12 samples" in dataset.description
 
@@ -309,7 +363,9 @@ def test_the_column_of_the_split_is_found_and_said(header, held_out, tmp_path):
 @pytest.mark.parametrize("other", ["", "1", "holdout"])
 def test_a_split_that_is_in_doubt_is_refused(other, tmp_path):
     rows = [[k, k % 2, "train" if k % 4 else other] for k in range(20)]
-    with pytest.raises(SettingError, match=rf"column 'split' holds .*{other}.*: wanted is one of"):
+    with pytest.raises(
+        SettingError, match=rf"column 'split' holds .*{other}.*: wanted is one of"
+    ):
         data.load(table_of(tmp_path, ["a", "label", "split"], rows))
 
 
@@ -331,7 +387,9 @@ def test_rows_without_a_label_are_left_out_and_counted(missing, tmp_path):
 @pytest.mark.parametrize("cell", ["", "nan", "inf", "1_000", "NA"])
 def test_an_input_that_is_no_finite_number_is_refused(cell, tmp_path):
     rows = [[k, cell if k == 3 else k, k % 2] for k in range(10)]
-    with pytest.raises(SettingError, match=f"'b' holds something else than .*, '{cell}'"):
+    with pytest.raises(
+        SettingError, match=f"'b' holds something else than .*, '{cell}'"
+    ):
         data.load(table_of(tmp_path, ["a", "b", "label"], rows))
 
 
@@ -339,7 +397,10 @@ def test_an_input_that_is_no_finite_number_is_refused(cell, tmp_path):
     ("header", "message"),
     [
         (["a", "a", "label"], "several columns called 'a'"),
-        (["x", "y", "label"], r"\['y', 'label'\], either of which may count: say label="),
+        (
+            ["x", "y", "label"],
+            r"\['y', 'label'\], either of which may count: say label=",
+        ),
     ],
 )
 def test_columns_that_are_in_doubt_are_asked_for(header, message, tmp_path):
@@ -373,7 +434,9 @@ def test_a_measured_whole_number_is_no_class_unless_it_is_said(kind, tmp_path):
             return data.as_dataset((inputs, MEASURED), "mine", held_out=0.5, **options)
         return data.load(name, held_out=0.5, **options)
 
-    with pytest.raises(SettingError, match="has 40 different labels in 40 samples, 3, 10, 17"):
+    with pytest.raises(
+        SettingError, match="has 40 different labels in 40 samples, 3, 10, 17"
+    ):
         loaded()
     with pytest.raises(SettingError, match="40 samples cannot be split by classes"):
         loaded(classes=277)
@@ -381,7 +444,9 @@ def test_a_measured_whole_number_is_no_class_unless_it_is_said(kind, tmp_path):
 
 @pytest.mark.parametrize("labels", [[3, 7, 10] * 5, [0, 255, 255] * 5, [10**9] * 15])
 def test_class_numbers_with_gaps_are_asked_for(labels):
-    with pytest.raises(SettingError, match=r"has the labels .*: number them without gaps"):
+    with pytest.raises(
+        SettingError, match=r"has the labels .*: number them without gaps"
+    ):
         data.as_dataset((BYTES, np.array(labels)), "mine")
 
 
@@ -389,14 +454,18 @@ def test_the_number_of_classes_can_be_said():
     dataset = data.as_dataset((BYTES, np.array([3, 7, 10] * 5)), "mine", classes=11)
     assert len(dataset.classes) == 11
     assert set(dataset.train.labels) == {3, 7, 10}
-    with pytest.raises(SettingError, match="the label '10', which is none of the 9 classes 0, 1"):
+    with pytest.raises(
+        SettingError, match="the label '10', which is none of the 9 classes 0, 1"
+    ):
         data.as_dataset((BYTES, np.array([3, 7, 10] * 5)), "mine", classes=9)
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_a_table_in_another_encoding_is_named(encoding, tmp_path):
     (tmp_path / "t.csv").write_text("a,label\n1,\xe9t\xe9\n", encoding)
-    with pytest.raises(SettingError, match="cannot be read as a table .*save it as CSV in UTF-8"):
+    with pytest.raises(
+        SettingError, match="cannot be read as a table .*save it as CSV in UTF-8"
+    ):
         data.load(str(tmp_path / "t.csv"))
 
 
@@ -415,21 +484,29 @@ def test_an_archive_that_is_none_is_named(kind, tmp_path):
         np.save(tmp_path / "a.npy", BYTES)
         content["npy"] = (tmp_path / "a.npy").read_bytes()
     path.write_bytes(content[kind])
-    with pytest.raises(SettingError, match="cannot be read .*: an archive is written by np.savez"):
+    with pytest.raises(
+        SettingError, match="cannot be read .*: an archive is written by np.savez"
+    ):
         data.load(str(path))
 
 
 def test_a_small_archive_of_huge_arrays_is_not_unpacked(tmp_path, monkeypatch):
     monkeypatch.setattr("deliralike.data.user_data._ALWAYS_ALLOWED", 2**19)
-    np.savez_compressed(tmp_path / "mine.npz", x=np.zeros((2, 2**19), np.uint8), y=[0, 1])
-    with pytest.raises(DeliralikeError, match="claims to hold 1,04.* it is damaged or hostile"):
+    np.savez_compressed(
+        tmp_path / "mine.npz", x=np.zeros((2, 2**19), np.uint8), y=[0, 1]
+    )
+    with pytest.raises(
+        DeliralikeError, match="claims to hold 1,04.* it is damaged or hostile"
+    ):
         data.load(str(tmp_path / "mine.npz"))
 
 
 @pytest.mark.parametrize(("samples", "held_out"), [(12, 2), (4, 1)])
 def test_classes_of_two_samples_are_split_all_the_same(samples, held_out):
     labels = np.arange(samples) // 2
-    train, held = data.stratified_split(data.Samples(np.zeros((samples, 1)), labels), 0.2)
+    train, held = data.stratified_split(
+        data.Samples(np.zeros((samples, 1)), labels), 0.2
+    )
     assert (len(train.labels), len(held.labels)) == (samples - held_out, held_out)
     assert set(train.labels) == set(labels)
 
@@ -444,7 +521,9 @@ def test_rows_with_names():
     rows = [{"image": BYTES[place], "label": LABELS[place]} for place in range(15)]
     dataset = data.as_dataset((rows, rows[:6]), "mine")
     np.testing.assert_array_equal(dataset.train.labels, LABELS)
-    np.testing.assert_array_equal(dataset.held_out.inputs[:, 0], dataset.train.inputs[:6, 0])
+    np.testing.assert_array_equal(
+        dataset.held_out.inputs[:, 0], dataset.train.inputs[:6, 0]
+    )
     with pytest.raises(SettingError, match=r"samples of a row with \['a', 'b'\]"):
         data.as_dataset(([{"a": 1, "b": 2}], rows), "mine")
 
@@ -458,11 +537,15 @@ def test_names_of_a_table_that_are_many_numbers_can_be_said_to_be_classes(tmp_pa
 
 def test_masks_of_two_values_far_apart_are_asked_for():
     masks = GENERATOR.integers(0, 2, (10, 7, 9)) * 255
-    with pytest.raises(SettingError, match="0, 255, which are 2 of the numbers from 0 to 255"):
+    with pytest.raises(
+        SettingError, match="0, 255, which are 2 of the numbers from 0 to 255"
+    ):
         data.as_dataset((BYTES[:10], masks), "mine")
 
 
 def test_a_table_with_a_cell_without_an_end_is_named(tmp_path):
     (tmp_path / "t.csv").write_text('a,label\n"' + "1" * 200_000 + ",0\n")
-    with pytest.raises(SettingError, match="cannot be read as a table .field larger than"):
+    with pytest.raises(
+        SettingError, match="cannot be read as a table .field larger than"
+    ):
         data.load(str(tmp_path / "t.csv"))

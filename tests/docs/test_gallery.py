@@ -34,7 +34,12 @@ EXAMPLES = [
     )
 ]
 #: Whose numbers are computed, too.
-COMPUTED = ("classification.resnet", "segmentation.pspnet", "generative.vae", "sequences.recurrent")
+COMPUTED = (
+    "classification.resnet",
+    "segmentation.pspnet",
+    "generative.vae",
+    "sequences.recurrent",
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +56,13 @@ def test_every_architecture_is_in_one_family(gallery):
 
 
 def test_every_page_of_the_gallery_asks_for_its_task():
-    pages = {task: (DOCS / "gallery" / f"{task}.md").read_text(encoding="utf-8") for task in TASKS}
-    assert [task for task, page in pages.items() if f"```{{gallery}} {task}" not in page] == []
+    pages = {
+        task: (DOCS / "gallery" / f"{task}.md").read_text(encoding="utf-8")
+        for task in TASKS
+    }
+    assert [
+        task for task, page in pages.items() if f"```{{gallery}} {task}" not in page
+    ] == []
 
 
 def test_a_family_says_what_sets_it_apart_from_its_paper():

@@ -84,7 +84,9 @@ def not_parsed(command):
 
 def test_the_blocks_of_the_pages_say_what_language_they_are_in():
     known = {"python", "text", "console", "bash", "toml", "ini"}
-    found = {(name_of(page), block.language) for page in PAGES for block in blocks(page)}
+    found = {
+        (name_of(page), block.language) for page in PAGES for block in blocks(page)
+    }
     assert [
         (page, language)
         for page, language in found
@@ -96,14 +98,20 @@ def test_the_pages_name_no_folder_of_a_machine():
     texts = {name_of(page): page.read_text(encoding="utf-8") for page in PAGES}
     folders = ("/home/", "/Users/", "/tmp/", str(ROOT), os.path.expanduser("~/"))
     assert [
-        (name, folder) for name, text in texts.items() for folder in folders if folder in text
+        (name, folder)
+        for name, text in texts.items()
+        for folder in folders
+        if folder in text
     ] == []
 
 
 def described():
     pages = [ROOT / "docs/reference/layers.md", ROOT / "docs/reference/functions.md"]
     texts = [
-        block.text for page in pages for block in blocks(page) if block.language == "{eval-rst}"
+        block.text
+        for page in pages
+        for block in blocks(page)
+        if block.language == "{eval-rst}"
     ]
     return {word for text in texts for word in text.replace("/", " ").split()}
 
@@ -114,7 +122,9 @@ def test_the_reference_describes_every_layer():
 
 def test_the_reference_describes_every_function():
     names = [name for name in dir(Functions) if callable(getattr(Functions, name))]
-    functions = {re.sub("[123]d$", "", name) for name in names if not name.startswith("_")}
+    functions = {
+        re.sub("[123]d$", "", name) for name in names if not name.startswith("_")
+    }
     assert sorted(functions - described()) == []
 
 
@@ -125,14 +135,20 @@ def test_one_version_stands_everywhere():
         for name in ("README.md", "docs/index.md", "docs/install.md", "CITATION.cff")
     }
     assert [name for name, text in texts.items() if version not in text] == []
-    newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    newest = re.search(
+        r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE
+    )
     assert newest[1] in (version, "Unreleased")
 
 
 def test_the_readme_shows_the_columns_that_the_demo_prints():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     printed = next(
-        block.text for block in blocks(ROOT / "README.md") if "held-out accuracy" in block.text
+        block.text
+        for block in blocks(ROOT / "README.md")
+        if "held-out accuracy" in block.text
     )
-    assert [column for column in demo._COLUMNS if column not in printed.splitlines()[0]] == []
+    assert [
+        column for column in demo._COLUMNS if column not in printed.splitlines()[0]
+    ] == []
     assert "docs/_static/demo.png" in readme

@@ -79,7 +79,12 @@ def main(devices):
         data = network.prepare_batch(batch, devices[0], devices[0])
         history.append(
             network.closure(
-                network, data, {"default": optimizer}, losses=losses, metrics=metrics, fold=0
+                network,
+                data,
+                {"default": optimizer},
+                losses=losses,
+                metrics=metrics,
+                fold=0,
             )
         )
     return network, history

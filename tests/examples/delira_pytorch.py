@@ -47,7 +47,11 @@ class SmallClassifier(AbstractPyTorchNetwork):
             optimizers["default"].zero_grad()
             total_loss.backward()
             optimizers["default"].step()
-        return metric_vals, loss_vals, {key: value.detach() for key, value in preds.items()}
+        return (
+            metric_vals,
+            loss_vals,
+            {key: value.detach() for key, value in preds.items()},
+        )
 
 
 def accuracy(prediction, label):
@@ -69,14 +73,21 @@ def main(devices):
     network = SmallClassifier(in_channels=1, n_outputs=10).double()
     if len(devices) > 1:
         network = DataParallelPyTorchNetwork(network, devices)
-    optimizer = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.Adam, network, lr=0.01)
+    optimizer = DataParallelTorchOptimizer.from_optimizer_class(
+        torch.optim.Adam, network, lr=0.01
+    )
     losses, metrics = {"ce": torch.nn.CrossEntropyLoss()}, {"accuracy": accuracy}
     history = []
     for batch in batches():
         data = network.prepare_batch(batch, devices[0], devices[0])
         history.append(
             network.closure(
-                network, data, {"default": optimizer}, losses=losses, metrics=metrics, fold=0
+                network,
+                data,
+                {"default": optimizer},
+                losses=losses,
+                metrics=metrics,
+                fold=0,
             )
         )
     return network, history

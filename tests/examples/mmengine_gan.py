@@ -22,7 +22,11 @@ class GAN(torch.nn.Module):  # was: BaseModel
             torch.nn.Sigmoid(),
         )
         self.generator = torch.nn.Sequential(*layers)
-        layers = torch.nn.Linear(64, 24), torch.nn.LeakyReLU(0.2), torch.nn.Linear(24, 1)
+        layers = (
+            torch.nn.Linear(64, 24),
+            torch.nn.LeakyReLU(0.2),
+            torch.nn.Linear(24, 1),
+        )
         self.discriminator = torch.nn.Sequential(*layers)
 
     def train_step(self, data, optim_wrapper):
@@ -35,12 +39,16 @@ class GAN(torch.nn.Module):  # was: BaseModel
         return self.generator(data)
 
 
-def disc_loss_of(model, real, noise):  # was: a method, and optim_wrapper.update_params(its loss)
+def disc_loss_of(
+    model, real, noise
+):  # was: a method, and optim_wrapper.update_params(its loss)
     with torch.no_grad():
         fake = model.generator(noise)
     on_real, on_fake = model.discriminator(real), model.discriminator(fake)
     real_loss = F.binary_cross_entropy_with_logits(on_real, torch.ones_like(on_real))
-    return real_loss + F.binary_cross_entropy_with_logits(on_fake, torch.zeros_like(on_fake))
+    return real_loss + F.binary_cross_entropy_with_logits(
+        on_fake, torch.zeros_like(on_fake)
+    )
 
 
 def gen_loss_of(model, noise):
@@ -72,4 +80,9 @@ def main():
 
 
 if __name__ == "__main__":
-    print([{name: round(float(value), 4) for name, value in each.items()} for each in main()[1]])
+    print(
+        [
+            {name: round(float(value), 4) for name, value in each.items()}
+            for each in main()[1]
+        ]
+    )

@@ -30,7 +30,9 @@ class MMClassifier(torch.nn.Module):  # was: BaseModel
             return x, labels
         return x
 
-    def train_step(self, data, optim_wrapper):  # BaseModel's own does the same from mode="loss"
+    def train_step(
+        self, data, optim_wrapper
+    ):  # BaseModel's own does the same from mode="loss"
         return {"loss": optim_wrapper["default"].update(in_replicas(loss_of), *data)}
 
     def val_step(self, data):

@@ -39,7 +39,10 @@ def main(device_ids=None):
     torch.manual_seed(0)
     device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     loader = DataLoader(
-        Digits(100), batch_size=30, shuffle=True, generator=torch.Generator().manual_seed(1)
+        Digits(100),
+        batch_size=30,
+        shuffle=True,
+        generator=torch.Generator().manual_seed(1),
     )
     model = Model(64, 10).double()
     if device_ids is not None:
@@ -59,4 +62,6 @@ def main(device_ids=None):
 
 
 if __name__ == "__main__":
-    main(["cpu", "cpu"])  # on GPUs: None stands for all of them, in PyTorch's class and in this one
+    main(
+        ["cpu", "cpu"]
+    )  # on GPUs: None stands for all of them, in PyTorch's class and in this one

@@ -46,7 +46,8 @@ def cleanup():
 def digits(length=96):
     bunch = load_digits()
     return TensorDataset(
-        torch.from_numpy(bunch.data[:length] / 16), torch.from_numpy(bunch.target[:length])
+        torch.from_numpy(bunch.data[:length] / 16),
+        torch.from_numpy(bunch.target[:length]),
     )
 
 
@@ -78,7 +79,9 @@ def demo(rank, world_size, port, folder):
     if rank == 0:
         torch.save(ddp_model.state_dict(), checkpoint)
     dist.barrier()
-    ddp_model.load_state_dict(torch.load(checkpoint, map_location="cpu", weights_only=True))
+    ddp_model.load_state_dict(
+        torch.load(checkpoint, map_location="cpu", weights_only=True)
+    )
 
     train(ddp_model, loader, optimizer, sampler)
     torch.save(ddp_model.state_dict(), os.path.join(folder, f"rank{rank}.pt"))

@@ -32,7 +32,8 @@ ROOT = Path(__file__).parents[2]
 def same(found, wanted):
     """Of two modules, or states."""
     found, wanted = (
-        each.state_dict() if hasattr(each, "state_dict") else each for each in (found, wanted)
+        each.state_dict() if hasattr(each, "state_dict") else each
+        for each in (found, wanted)
     )
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
@@ -48,23 +49,30 @@ def test_the_page_lists_every_script():
         for path in Path(__file__).parent.glob("*.py")
         if not path.name.startswith(("test_", "__"))
     ]
-    assert scripts and [path.name for path in scripts if f"`{path.name}`" not in page] == []
+    assert (
+        scripts
+        and [path.name for path in scripts if f"`{path.name}`" not in page] == []
+    )
 
 
 # PyTorch
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("count", "shares"), [(2, [15] * 6 + [5] * 2), (3, [10] * 9 + [4, 3, 3])])
+@pytest.mark.parametrize(
+    ("count", "shares"), [(2, [15] * 6 + [5] * 2), (3, [10] * 9 + [4, 3, 3])]
+)
 def test_the_tutorial_of_data_parallelism(count, shares, capsys):
     wanted = pytorch_data_parallel.main()  # without devices it is PyTorch alone
     capsys.readouterr()
     same(pytorch_data_parallel.main(["cpu"] * count), wanted)
     said = capsys.readouterr().out
-    assert sorted(map(int, re.findall(r"in the model: \((\d+), 64\)", said))) == sorted(shares)
-    assert re.findall(r"outside: \((\d+), 64\) to \((\d+), 10\)", said) == [("30", "30")] * 3 + [
-        ("10", "10")
-    ]
+    assert sorted(map(int, re.findall(r"in the model: \((\d+), 64\)", said))) == sorted(
+        shares
+    )
+    assert re.findall(r"outside: \((\d+), 64\) to \((\d+), 10\)", said) == [
+        ("30", "30")
+    ] * 3 + [("10", "10")]
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -90,7 +98,9 @@ def test_the_tutorial_of_several_processes(tmp_path):
     """Groups, samplers, files and barriers are PyTorch's; batch normalisation is that of all
     processes."""
     script = [sys.executable, "-m", "tests.examples.pytorch_ddp", str(tmp_path)]
-    ended = subprocess.run(script, cwd=ROOT, timeout=900, capture_output=True, text=True)
+    ended = subprocess.run(
+        script, cwd=ROOT, timeout=900, capture_output=True, text=True
+    )
     assert ended.returncode == 0, ended.stderr
 
     torch.manual_seed(0)
@@ -98,7 +108,9 @@ def test_the_tutorial_of_several_processes(tmp_path):
     alone = DataLoader(
         Subset(dataset, range(96)), batch_size=32
     )  # the samplers deal out samples in turn
-    pytorch_ddp.train(model, alone, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    pytorch_ddp.train(
+        model, alone, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    )
     for rank in range(2):
         same(torch.load(tmp_path / f"rank{rank}.pt", weights_only=True), model)
 
@@ -112,20 +124,28 @@ def test_deliras_network_on_pytorch(count):
     network, history = delira_pytorch.main(["cpu"] * count)
 
     torch.manual_seed(5)
-    features = torch.nn.Sequential(torch.nn.Conv2d(1, 6, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2))
-    plain = torch.nn.ModuleDict({"features": features, "head": torch.nn.Linear(54, 10)}).double()
+    features = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 6, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2)
+    )
+    plain = torch.nn.ModuleDict(
+        {"features": features, "head": torch.nn.Linear(54, 10)}
+    ).double()
     optimizer = torch.optim.Adam(plain.parameters(), lr=0.01)
     for batch, (metrics, losses, predictions) in zip(
         delira_pytorch.batches(), history, strict=True
     ):
-        scores = plain.head(features(torch.from_numpy(batch["data"]).double()).flatten(1))
+        scores = plain.head(
+            features(torch.from_numpy(batch["data"]).double()).flatten(1)
+        )
         label = torch.from_numpy(batch["label"])
         optimizer.zero_grad()
         (loss := F.cross_entropy(scores, label)).backward()
         optimizer.step()
         assert losses == {"ce": pytest.approx(loss.item(), abs=1e-12)}
         assert metrics == {
-            "accuracy": pytest.approx(np.mean(scores.argmax(1).numpy() == batch["label"]))
+            "accuracy": pytest.approx(
+                np.mean(scores.argmax(1).numpy() == batch["label"])
+            )
         }
         np.testing.assert_allclose(predictions["pred"], scores.detach(), atol=1e-12)
     same(network, plain)
@@ -159,8 +179,12 @@ def test_deliras_network_on_chainer(count):
             (loss := chainer.functions.softmax_cross_entropy(scores, label)).backward()
             optimizer.update()
             assert losses == {"ce": pytest.approx(float(loss.array), abs=1e-12)}
-            assert metrics == {"accuracy": pytest.approx(np.mean(scores.array.argmax(1) == label))}
-            np.testing.assert_allclose(predictions["pred"].array, scores.array, atol=1e-12)
+            assert metrics == {
+                "accuracy": pytest.approx(np.mean(scores.array.argmax(1) == label))
+            }
+            np.testing.assert_allclose(
+                predictions["pred"].array, scores.array, atol=1e-12
+            )
         found = {name: parameter.array for name, parameter in network.namedparams()}
         same(found, {name: parameter.array for name, parameter in plain.namedparams()})
 
@@ -180,9 +204,13 @@ def test_mmengines_first_tutorial(devices):
     for epoch in range(2):
         for pixels, labels in train:  # the next epoch each time
             optimizer.zero_grad()
-            F.cross_entropy(plain(torch.from_numpy(pixels)), torch.from_numpy(labels)).backward()
+            F.cross_entropy(
+                plain(torch.from_numpy(pixels)), torch.from_numpy(labels)
+            ).backward()
             optimizer.step()
-        pixels, labels = (np.concatenate(each) for each in zip(*validation, strict=True))
+        pixels, labels = (
+            np.concatenate(each) for each in zip(*validation, strict=True)
+        )
         right = plain(torch.from_numpy(pixels)).argmax(1).numpy() == labels
         assert history.epochs[epoch].held_out["accuracy"] == pytest.approx(right.mean())
     same(model, plain)

@@ -20,13 +20,22 @@ def main() -> int:
     """The command; 1 when something was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument(
-        "--format", action="append", choices=FORMATS, help="may be given several times; all of them"
+        "--format",
+        action="append",
+        choices=FORMATS,
+        help="may be given several times; all of them",
     )
-    parser.add_argument("--count", type=int, default=300, help="mutations of each format")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", type=Path, help="a folder to write the files of the findings to")
     parser.add_argument(
-        "--json", action="store_true", help="print one object: what was found, by format"
+        "--count", type=int, default=300, help="mutations of each format"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--keep", type=Path, help="a folder to write the files of the findings to"
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one object: what was found, by format",
     )
     parser.add_argument(
         "--crafted",
@@ -41,7 +50,9 @@ def main() -> int:
         found |= {"hostile": _hostile()}
     if arguments.json or arguments.crafted:
         print(json.dumps(found))
-    return int(any(problem != KNOWN for problems in damaged.values() for problem in problems))
+    return int(
+        any(problem != KNOWN for problems in damaged.values() for problem in problems)
+    )
 
 
 def _fuzz(name: str, arguments: argparse.Namespace) -> list[str]:
@@ -57,7 +68,9 @@ def _fuzz(name: str, arguments: argparse.Namespace) -> list[str]:
     found = []
     for number, problem in findings(FORMATS[name], case, arguments.count, len(whole)):
         found.append(
-            problem if problem == KNOWN else f"case {number} of seed {arguments.seed}: {problem}"
+            problem
+            if problem == KNOWN
+            else f"case {number} of seed {arguments.seed}: {problem}"
         )
         if arguments.keep:
             _keep(arguments.keep / f"{name}-{arguments.seed}-{number}", case(number))
@@ -80,7 +93,8 @@ def _hostile() -> dict[str, list[str]]:
             FORMATS[name], refuses=True, seconds=30
         )  # a million nested tuples take two
         found.setdefault(name, []).extend(
-            f"{label}: {problem}" for _, problem in findings(format, lambda _: make(), 1)
+            f"{label}: {problem}"
+            for _, problem in findings(format, lambda _: make(), 1)
         )
     return found
 

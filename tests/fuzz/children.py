@@ -55,7 +55,8 @@ def findings(
     while begin < count:
         stage = OURS
         for number, stage, problem in _child(
-            format, lambda first=begin: _cases(format, cases, range(first, count), whole)
+            format,
+            lambda first=begin: _cases(format, cases, range(first, count), whole),
         ):
             begin = number
             if problem:
@@ -64,7 +65,9 @@ def findings(
             known = format.native and _strict_dies(format, cases(begin))
             yield (
                 begin,
-                KNOWN if known else "the process died while our reader was at it, or took too long",
+                KNOWN
+                if known
+                else "the process died while our reader was at it, or took too long",
             )
         begin += 1
 
@@ -89,7 +92,9 @@ def _child(
     """What a forked process says, until it ends in whatever way."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of JAX, which fears threads: none has been started
+        warnings.simplefilter(
+            "ignore"
+        )  # of JAX, which fears threads: none has been started
         child = os.fork()
     if child == 0:
         os.close(reading)
@@ -110,7 +115,9 @@ def _limit(format: Format) -> None:
     for number in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)  # ends the process, wherever it is
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + format.memory,) * 2)
+    resource.setrlimit(
+        resource.RLIMIT_AS, (pages * resource.getpagesize() + format.memory,) * 2
+    )
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     _start_clocks(format)

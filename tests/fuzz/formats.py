@@ -102,7 +102,10 @@ def _torch_samples(new_format: bool) -> list[Files]:
 
     def write(value: Any) -> Files:
         return _written(
-            "x", lambda path: torch.save(value, path, _use_new_zipfile_serialization=new_format)
+            "x",
+            lambda path: torch.save(
+                value, path, _use_new_zipfile_serialization=new_format
+            ),
         )
 
     return [write(state), write(views), write(beside)]
@@ -120,7 +123,9 @@ def _torch_strict(path: Path) -> Arrays:
     ):
         warnings.simplefilter("ignore")
         loaded = torch.load(file, map_location="cpu", weights_only=True)
-    state = loaded["state_dict"] if isinstance(loaded.get("state_dict"), dict) else loaded
+    state = (
+        loaded["state_dict"] if isinstance(loaded.get("state_dict"), dict) else loaded
+    )
     return {
         name: tensor.detach().float().numpy()
         if tensor.dtype == torch.bfloat16
@@ -162,9 +167,12 @@ def _npz_strict(path: Path) -> Arrays:
 def _safetensors_samples() -> list[Files]:
     return [
         _written(
-            "x.safetensors", lambda path: weights.write(path, _state(), metadata={"epoch": "5"})
+            "x.safetensors",
+            lambda path: weights.write(path, _state(), metadata={"epoch": "5"}),
         ),
-        _written("x.safetensors", lambda path: safetensors.numpy.save_file(_state(), path)),
+        _written(
+            "x.safetensors", lambda path: safetensors.numpy.save_file(_state(), path)
+        ),
     ]
 
 
@@ -180,12 +188,18 @@ def _read_safetensors(path: Path) -> Arrays:
 def _keras_3(path: Path) -> None:
     rng = np.random.default_rng(3)
     with h5py.File(path, "w") as file:
-        for group, shapes in {"conv2d": [(3, 3, 1, 2), (2,)], "dense": [(4, 3), (3,)]}.items():
+        for group, shapes in {
+            "conv2d": [(3, 3, 1, 2), (2,)],
+            "dense": [(4, 3), (3,)],
+        }.items():
             variables = file.create_group(f"layers/{group}/vars")
             variables.attrs["name"] = f"{group}_a"
             for number, shape in enumerate(shapes):
                 variables.create_dataset(
-                    str(number), data=rng.standard_normal(shape), compression="gzip", shuffle=True
+                    str(number),
+                    data=rng.standard_normal(shape),
+                    compression="gzip",
+                    shuffle=True,
                 )
 
 
@@ -195,7 +209,10 @@ def _keras_2(path: Path) -> None:
         file.attrs["layer_names"] = [b"conv", b"dense"]
         for name, shape in {"conv": (3, 3, 1, 2), "dense": (4, 3)}.items():
             group = file.create_group(name)
-            group.attrs["weight_names"] = [f"{name}/kernel:0".encode(), f"{name}/bias:0".encode()]
+            group.attrs["weight_names"] = [
+                f"{name}/kernel:0".encode(),
+                f"{name}/bias:0".encode(),
+            ]
             group[f"{name}/kernel:0"] = rng.standard_normal(shape).astype(np.float32)
             group[f"{name}/bias:0"] = rng.standard_normal(shape[-1])
 
@@ -242,14 +259,23 @@ def _flax_tree() -> Any:
             }
         },
         "batch_stats": {
-            "bn": {"mean": np.zeros(4), "var": np.ones(4, np.float32), "n": np.float32(3)}
+            "bn": {
+                "mean": np.zeros(4),
+                "var": np.ones(4, np.float32),
+                "n": np.float32(3),
+            }
         },
     }
 
 
 def _msgpack_samples() -> list[Files]:
-    plain = {"fc": {"kernel": np.arange(6.0).reshape(2, 3), "bias": np.ones(3, np.int32)}}
-    return [{"x": flax.serialization.msgpack_serialize(tree)} for tree in (_flax_tree(), plain)]
+    plain = {
+        "fc": {"kernel": np.arange(6.0).reshape(2, 3), "bias": np.ones(3, np.int32)}
+    }
+    return [
+        {"x": flax.serialization.msgpack_serialize(tree)}
+        for tree in (_flax_tree(), plain)
+    ]
 
 
 def _msgpack_strict(path: Path) -> Arrays:
@@ -279,9 +305,13 @@ def _orbax_strict(path: Path) -> Arrays:
     ):
         warnings.simplefilter("ignore")
         described = checkpointer.metadata(path).item_metadata.tree
-        arguments = jax.tree.map(lambda _: orbax.RestoreArgs(restore_type=np.ndarray), described)
+        arguments = jax.tree.map(
+            lambda _: orbax.RestoreArgs(restore_type=np.ndarray), described
+        )
         return _leaves(
-            checkpointer.restore(path, args=orbax.args.PyTreeRestore(restore_args=arguments))
+            checkpointer.restore(
+                path, args=orbax.args.PyTreeRestore(restore_args=arguments)
+            )
         )
 
 
@@ -296,7 +326,9 @@ def _checkpoint_samples() -> list[Files]:
         "pair": (1, None, "x"),
         "slots": [np.arange(3), {"$odd": np.ones((2, 2))}],
     }
-    written = _written("x", lambda path: checkpoint.write(path, {"network": _state(), "run": run}))
+    written = _written(
+        "x", lambda path: checkpoint.write(path, {"network": _state(), "run": run})
+    )
     return [{Path(name).name: content for name, content in written.items()}]
 
 
@@ -349,7 +381,9 @@ def _settings() -> Settings:
 
 def _toml_samples() -> list[Files]:
     text = as_toml(_settings())
-    bare = "\n".join(line for line in text.splitlines() if line and not line.startswith("#"))
+    bare = "\n".join(
+        line for line in text.splitlines() if line and not line.startswith("#")
+    )
     return [{"x.toml": bare.encode()}, {"x.toml": text.encode()}]
 
 
@@ -358,8 +392,14 @@ def _yaml_samples() -> list[Files]:
 
 
 def _status_samples() -> list[Files]:
-    status = run_folder.Status("finished", "", 1.7e9, 12.5, {"accuracy": 0.9, "loss": float("nan")})
-    return [_written("status.json", lambda path: run_folder.write_status(path.parent, status))]
+    status = run_folder.Status(
+        "finished", "", 1.7e9, 12.5, {"accuracy": 0.9, "loss": float("nan")}
+    )
+    return [
+        _written(
+            "status.json", lambda path: run_folder.write_status(path.parent, status)
+        )
+    ]
 
 
 def _read_status(path: Path) -> None:
@@ -368,22 +408,48 @@ def _read_status(path: Path) -> None:
 
 FORMATS = {
     "safetensors": Format(
-        _safetensors_samples, "x.safetensors", _read_safetensors, safetensors.numpy.load_file
+        _safetensors_samples,
+        "x.safetensors",
+        _read_safetensors,
+        safetensors.numpy.load_file,
     ),
     "pth": Format(lambda: _torch_samples(True), "x", weights.read, _torch_strict),
-    "pth-legacy": Format(lambda: _torch_samples(False), "x", weights.read, _torch_strict),
+    "pth-legacy": Format(
+        lambda: _torch_samples(False), "x", weights.read, _torch_strict
+    ),
     "npz": Format(_numpy_samples, "x", weights.read, _npz_strict),
-    "npz-chainer": Format(_chainer_samples, "x", weights.read, _npz_strict, by_name=False),
+    "npz-chainer": Format(
+        _chainer_samples, "x", weights.read, _npz_strict, by_name=False
+    ),
     # HDF5 hangs in one file of thirty, and reads the others in a hundredth of a second.
     "hdf5": Format(
-        _hdf5_samples, "x", weights.read, _datasets, by_name=False, native=True, seconds=2
+        _hdf5_samples,
+        "x",
+        weights.read,
+        _datasets,
+        by_name=False,
+        native=True,
+        seconds=2,
     ),
     "keras": Format(
-        _keras_samples, "x", weights.read, _keras_strict, by_name=False, native=True, seconds=2
+        _keras_samples,
+        "x",
+        weights.read,
+        _keras_strict,
+        by_name=False,
+        native=True,
+        seconds=2,
     ),
-    "msgpack": Format(_msgpack_samples, "x", weights.read, _msgpack_strict, by_name=False),
+    "msgpack": Format(
+        _msgpack_samples, "x", weights.read, _msgpack_strict, by_name=False
+    ),
     "orbax": Format(
-        _orbax_samples, "x.orbax", weights.read, _orbax_strict, by_name=False, memory=2**32
+        _orbax_samples,
+        "x.orbax",
+        weights.read,
+        _orbax_strict,
+        by_name=False,
+        memory=2**32,
     ),
     "checkpoint": Format(
         _checkpoint_samples, "", _read_checkpoint, _checkpoint_strict, by_name=False

@@ -43,7 +43,9 @@ def _npz(header: str, data: bytes = b"") -> Files:
 
 
 def _pth(
-    value: bytes, records: dict[str, bytes] | None = None, compression: int = zipfile.ZIP_STORED
+    value: bytes,
+    records: dict[str, bytes] | None = None,
+    compression: int = zipfile.ZIP_STORED,
 ) -> Files:
     return {"x": checkpoint_bytes(value, records, compression)}
 
@@ -82,22 +84,33 @@ def _loop(file: h5py.File) -> None:
     file["a"]["w"] = h5py.SoftLink("/a/w")
 
 
-def _checkpoint(files: dict[str, object], state: object, contents: Files | None = None) -> Files:
-    described = {"format": "deliralike checkpoint", "version": 3, "files": files, "state": state}
+def _checkpoint(
+    files: dict[str, object], state: object, contents: Files | None = None
+) -> Files:
+    described = {
+        "format": "deliralike checkpoint",
+        "version": 3,
+        "files": files,
+        "state": state,
+    }
     return {
-        "state.json": with_sum(json.dumps(described, indent=1).removesuffix("\n}").encode())
+        "state.json": with_sum(
+            json.dumps(described, indent=1).removesuffix("\n}").encode()
+        )
     } | (contents or {})
 
 
 def _deep_checkpoint() -> Files:
-    text = (
-        b'{\n "format": "deliralike checkpoint",\n "version": 3,\n "files": {},\n "state": {"run": '
-    )
+    text = b'{\n "format": "deliralike checkpoint",\n "version": 3,\n "files": {},\n'
+    text += b' "state": {"run": '
     return {"state.json": with_sum(text + b"[" * 100_000 + b"]" * 100_000 + b"}")}
 
 
 def _claimed(content: bytes, **changes: int) -> dict[str, object]:
-    return {"run": {"bytes": len(content), "xxh3_128": xxh3_128_hexdigest(content)} | changes}
+    return {
+        "run": {"bytes": len(content), "xxh3_128": xxh3_128_hexdigest(content)}
+        | changes
+    }
 
 
 _STATE = safetensors.numpy.save({"w": np.ones(3)}, {"deliralike.order": '["w"]'})
@@ -136,10 +149,17 @@ HOSTILE: dict[tuple[str, str], Callable[[], Files]] = {
     ("pth", "a huge place in the memo"): lambda: _pth(b"}r\xff\xff\xff\x7fN"),
     ("pth", "deep tuples as a key"): lambda: _pth(b"})" + b"\x85" * 100_000 + b"Ns"),
     ("pth", "deep tuples"): lambda: _pth(table(w=b")" + b"\x85" * 1_000_000)),
-    ("pth", "tuples of themselves twice"): lambda: _pth(b"})" + b"q\x00h\x00\x86" * 99 + b"Ns"),
+    ("pth", "tuples of themselves twice"): lambda: _pth(
+        b"})" + b"q\x00h\x00\x86" * 99 + b"Ns"
+    ),
     ("pth", "dicts under every name"): lambda: _pth(_branching(30)),
     ("pth", "many tensors of one storage"): lambda: _pth(
-        table(**{f"w{n}": tensor(shape=(2**10, 2**10), strides=(0, 0)) for n in range(300)})
+        table(
+            **{
+                f"w{n}": tensor(shape=(2**10, 2**10), strides=(0, 0))
+                for n in range(300)
+            }
+        )
     ),
     ("pth", "calls in calls"): lambda: _pth(_calls_in_calls(5000)),
     ("pth-legacy", "storages that are missing"): lambda: _legacy(table(w=tensor())),
@@ -164,17 +184,27 @@ HOSTILE: dict[tuple[str, str], Callable[[], Files]] = {
     ("msgpack", "a huge type"): lambda: {"x": _array([1], b"V2147483647", bytes(8))},
     ("msgpack", "chunks of a huge shape"): lambda: {
         "x": msgpack.packb(
-            {"w": {"__msgpack_chunked_array__": True, "shape": {"0": 2**40}, "chunks": {"0": 1.0}}}
+            {
+                "w": {
+                    "__msgpack_chunked_array__": True,
+                    "shape": {"0": 2**40},
+                    "chunks": {"0": 1.0},
+                }
+            }
         )
     },
     ("hdf5", "a link to itself"): lambda: _hdf5(_loop),
-    ("keras", "a zip bomb"): lambda: {"x": _zip({"model.weights.h5": bytes(200 * MEBIBYTE)})},
+    ("keras", "a zip bomb"): lambda: {
+        "x": _zip({"model.weights.h5": bytes(200 * MEBIBYTE)})
+    },
     ("checkpoint", "a deep state"): _deep_checkpoint,
     ("checkpoint", "a part outside of the folder"): lambda: _checkpoint(
         {"../../x": _claimed(_STATE)["run"]}, {"../../x": {"$array": "w"}}
     ),
     ("checkpoint", "a huge file claimed"): lambda: _checkpoint(
-        _claimed(_STATE, bytes=2**50), {"run": {"$array": "w"}}, {"run.safetensors": _STATE}
+        _claimed(_STATE, bytes=2**50),
+        {"run": {"$array": "w"}},
+        {"run.safetensors": _STATE},
     ),
     ("checkpoint", "an array that is not there"): lambda: _checkpoint(
         _claimed(_STATE), {"run": {"$array": "v"}}, {"run.safetensors": _STATE}
@@ -189,7 +219,9 @@ HOSTILE: dict[tuple[str, str], Callable[[], Files]] = {
     },
     ("checkpoints-index", "a deep list"): lambda: {"checkpoints.json": b"[" * 100_000},
     ("status", "a deep list"): lambda: {"status.json": b"[" * 100_000},
-    ("yaml", "a call"): lambda: {"x.yaml": b"network: !!python/object/apply:os.abort []\n"},
+    ("yaml", "a call"): lambda: {
+        "x.yaml": b"network: !!python/object/apply:os.abort []\n"
+    },
     ("yaml", "a laugh that grows"): lambda: {"x.yaml": _laughs()},
     ("yaml", "a long hexadecimal number"): lambda: {
         "x.yaml": b"network: mlp\nseed: 0x" + b"1" * 99_999

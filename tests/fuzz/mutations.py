@@ -87,7 +87,11 @@ def _place(content: bytes, rng: np.random.Generator) -> int:
 
 def _flip(content: bytes, rng: np.random.Generator) -> bytes:
     place = _place(content, rng)
-    return content[:place] + bytes([content[place] ^ 1 << rng.integers(8)]) + content[place + 1 :]
+    return (
+        content[:place]
+        + bytes([content[place] ^ 1 << rng.integers(8)])
+        + content[place + 1 :]
+    )
 
 
 def _replace(content: bytes, rng: np.random.Generator) -> bytes:
@@ -139,12 +143,27 @@ def _repeat(content: bytes, rng: np.random.Generator) -> bytes:
 
 def _swap(content: bytes, rng: np.random.Generator) -> bytes:
     """A piece from somewhere else in the file."""
-    source, place, length = _place(content, rng), _place(content, rng), int(rng.integers(1, 30))
+    source, place, length = (
+        _place(content, rng),
+        _place(content, rng),
+        int(rng.integers(1, 30)),
+    )
     piece = content[source : source + length]
     return content[:place] + piece + content[place + len(piece) :]
 
 
-_CHANGES = [_flip, _replace, _number, _written, _written, _cut, _remove, _insert, _repeat, _swap]
+_CHANGES = [
+    _flip,
+    _replace,
+    _number,
+    _written,
+    _written,
+    _cut,
+    _remove,
+    _insert,
+    _repeat,
+    _swap,
+]
 
 
 def _in_archive(content: bytes, rng: np.random.Generator) -> bytes:
@@ -159,7 +178,10 @@ def _in_archive(content: bytes, rng: np.random.Generator) -> bytes:
         case 1:
             members.append((name, _bytes_changed(inner, rng)))
         case 2:
-            members[place] = (_bytes_changed(name.encode(), rng).decode("latin1"), inner)
+            members[place] = (
+                _bytes_changed(name.encode(), rng).decode("latin1"),
+                inner,
+            )
         case _:
             members[place] = (name, _bytes_changed(inner, rng))
     written = io.BytesIO()
@@ -189,5 +211,7 @@ def _summed(files: Files, rng: np.random.Generator) -> Files:
         return files
     described.pop("crc32", None)
     return files | {
-        "state.json": with_sum(json.dumps(described, indent=1).removesuffix("\n}").encode())
+        "state.json": with_sum(
+            json.dumps(described, indent=1).removesuffix("\n}").encode()
+        )
     }

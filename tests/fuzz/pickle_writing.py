@@ -36,7 +36,9 @@ def called(function, *arguments):
 
 def raw(content):
     """Bytes, as the second protocol has them."""
-    return called(named("_codecs", "encode"), text(content.decode("latin1")), text("latin1"))
+    return called(
+        named("_codecs", "encode"), text(content.decode("latin1")), text("latin1")
+    )
 
 
 def table(**items):
@@ -47,7 +49,14 @@ def table(**items):
 def storage(elements=4, key="0", kind="FloatStorage", *more):
     """A reference to a storage."""
     return (
-        many(text("storage"), named("torch", kind), text(key), text("cpu"), number(elements), *more)
+        many(
+            text("storage"),
+            named("torch", kind),
+            text(key),
+            text("cpu"),
+            number(elements),
+            *more,
+        )
         + b"Q"
     )
 
@@ -70,12 +79,23 @@ def dtype(code, order="<", size=-1, flags=0):
     made = called(named("numpy", "dtype"), text(code), b"\x89", b"\x88")
     return (
         made
-        + many(number(3), text(order), b"N", b"N", b"N", number(size), number(-1), number(flags))
+        + many(
+            number(3),
+            text(order),
+            b"N",
+            b"N",
+            b"N",
+            number(size),
+            number(-1),
+            number(flags),
+        )
         + b"b"
     )
 
 
-def checkpoint_bytes(value, records=None, compression=zipfile.ZIP_STORED, order=b"little"):
+def checkpoint_bytes(
+    value, records=None, compression=zipfile.ZIP_STORED, order=b"little"
+):
     """A zip of PyTorch's with this pickle and these records; one of 16 bytes where none are
     given."""
     written = io.BytesIO()

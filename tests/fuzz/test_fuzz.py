@@ -12,7 +12,10 @@ import pytest
 
 from tests.conftest import BACKENDS
 
-if set(BACKENDS) < {"torch", "chainer", "jax"} or importlib.util.find_spec("h5py") is None:
+if (
+    set(BACKENDS) < {"torch", "chainer", "jax"}
+    or importlib.util.find_spec("h5py") is None
+):
     pytest.skip("reads the files of every framework", allow_module_level=True)
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +30,9 @@ def found():
     """What one run of the command finds: the frameworks take long to load, and one process reads
     all formats."""
     command = [sys.executable, "-m", "tests.fuzz", "--json", *RUN]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3600)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=3600
+    )
     assert done.stdout, done.stderr
     return json.loads(done.stdout)
 

@@ -109,6 +109,8 @@ def test_of_several_outputs_those_with_places_are_turned_back():
 
 def test_the_scores_of_a_signal_as_long_as_its_classes_are_no_places():
     signal = np.random.default_rng(0).normal(size=(2, 1, 3))
-    found = augmented_inference(signal, lambda x: np.cumsum(x[:, 0], axis=1), flips((-1,)))
+    found = augmented_inference(
+        signal, lambda x: np.cumsum(x[:, 0], axis=1), flips((-1,))
+    )
     wanted = (np.cumsum(signal[:, 0], 1) + np.cumsum(signal[:, 0, ::-1], 1)) / 2
     np.testing.assert_allclose(found.mean, wanted, rtol=0, atol=1e-12)

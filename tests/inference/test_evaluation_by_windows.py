@@ -21,7 +21,9 @@ def test_metrics_losses_and_predictions_are_those_of_the_stitched_outputs(backen
         network(backend), rules.rule("sgd", lr=0.1), metrics=["dice"], inferer=inferer
     )
     figures = trainer.evaluate((inputs, labels), batch_size=2)
-    assert figures["dice/mean"] == pytest.approx(Dice()(outputs, labels)["mean"], rel=1e-12)
+    assert figures["dice/mean"] == pytest.approx(
+        Dice()(outputs, labels)["mean"], rel=1e-12
+    )
     shifted = outputs - np.log(np.exp(outputs).sum(axis=1, keepdims=True))
     wanted = -np.take_along_axis(shifted, labels[:, np.newaxis], axis=1).mean()
     assert figures["loss"] == pytest.approx(wanted, rel=1e-12)

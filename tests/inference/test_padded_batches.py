@@ -63,7 +63,9 @@ def by_numpy(network, x):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_predictions_are_those_of_each_sample_alone(backend):
     network = built(backend)
-    batches = list(predict(network, (X, 2 * X), batch_size=3, inferer=PaddedBatchInferer(3)))
+    batches = list(
+        predict(network, (X, 2 * X), batch_size=3, inferer=PaddedBatchInferer(3))
+    )
     assert [len(batch["pred"]) for batch in batches] == [3, 3, 1]
     wanted = by_numpy(network, 3 * X)
     found = np.concatenate([batch["pred"] for batch in batches])
@@ -77,12 +79,17 @@ def test_predictions_are_those_of_each_sample_alone(backend):
 def test_losses_and_metrics_see_the_true_samples_only(backend):
     network = built(backend, Plain)
     trainer = Trainer(
-        network, rules.rule("sgd", lr=0.1), metrics=["accuracy"], inferer=PaddedBatchInferer(4)
+        network,
+        rules.rule("sgd", lr=0.1),
+        metrics=["accuracy"],
+        inferer=PaddedBatchInferer(4),
     )
     figures = trainer.evaluate((X, LABELS), batch_size=4)
     scores = by_numpy(network, X)
     logs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
-    assert figures["loss"] == pytest.approx(-logs[np.arange(7), LABELS].mean(), rel=1e-12)
+    assert figures["loss"] == pytest.approx(
+        -logs[np.arange(7), LABELS].mean(), rel=1e-12
+    )
     assert figures["accuracy"] == np.mean(scores.argmax(1) == LABELS)
 
 
@@ -112,7 +119,9 @@ def test_jax_compiles_nothing_for_a_smaller_last_batch():
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("samples", [4, 3])
-def test_outputs_without_the_batch_first_are_refused_in_full_batches_too(backend, samples):
+def test_outputs_without_the_batch_first_are_refused_in_full_batches_too(
+    backend, samples
+):
     inferer = PaddedBatchInferer(4)
     wanted = (
         r"output\['average'\] is an array of shape \(3,\), and PaddedBatchInferer returns .* the 4 "
@@ -130,9 +139,13 @@ def test_outputs_that_are_no_arrays_are_refused():
 
 
 def test_batches_above_the_size_and_sizes_below_one_are_refused():
-    with pytest.raises(BatchError, match="a batch has 7 samples, .* pads to batch_size=4"):
+    with pytest.raises(
+        BatchError, match="a batch has 7 samples, .* pads to batch_size=4"
+    ):
         PaddedBatchInferer(4)(X, built("torch"))
     with pytest.raises(BatchError, match="at least one sample"):
         PaddedBatchInferer(4)(X[:0], built("torch"))
-    with pytest.raises(SettingError, match="batch_size=0 must be a whole number of at least 1"):
+    with pytest.raises(
+        SettingError, match="batch_size=0 must be a whole number of at least 1"
+    ):
         PaddedBatchInferer(0)

@@ -74,7 +74,10 @@ def test_what_cannot_be_compiled_is_called_as_it_is(kind):
     x = net.backend.array(picture(8, 6))
     with net.training_mode(False):
         for sign in (1, -1):
-            found, wanted = on_host(net, outputs(net, sign * x)), on_host(net, net(sign * x))
+            found, wanted = (
+                on_host(net, outputs(net, sign * x)),
+                on_host(net, net(sign * x)),
+            )
             for one, other in zip(found, wanted, strict=True):
                 np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
             if kind is Remembering:

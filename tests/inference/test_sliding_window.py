@@ -48,23 +48,48 @@ def monais(inputs, predictor, **settings):
     """MONAI's outputs in float64 of the network on PyTorch, in evaluation mode."""
     predictor = predictor.eval()
     with torch.no_grad():
-        return monai_inference(torch.from_numpy(inputs), predictor=predictor, **settings)
+        return monai_inference(
+            torch.from_numpy(inputs), predictor=predictor, **settings
+        )
 
 
 CASES = {
     "quarter": ((19, 13), {"roi_size": (7, 5), "sw_batch_size": 4}),
     "no overlap": ((19, 13), {"roi_size": 7, "sw_batch_size": 3, "overlap": 0.0}),
-    "by axis": ((19, 13), {"roi_size": (8, 5), "sw_batch_size": 1, "overlap": (0.6, 0.0)}),
-    "whole axis": ((9, 13), {"roi_size": (None, 5), "sw_batch_size": 2, "overlap": 0.9}),
-    "gaussian": ((19, 13), {"roi_size": (9, 5), "sw_batch_size": 4, "mode": "gaussian"}),
+    "by axis": (
+        (19, 13),
+        {"roi_size": (8, 5), "sw_batch_size": 1, "overlap": (0.6, 0.0)},
+    ),
+    "whole axis": (
+        (9, 13),
+        {"roi_size": (None, 5), "sw_batch_size": 2, "overlap": 0.9},
+    ),
+    "gaussian": (
+        (19, 13),
+        {"roi_size": (9, 5), "sw_batch_size": 4, "mode": "gaussian"},
+    ),
     "gaussian by axis": (
         (19, 13),
-        {"roi_size": 7, "sw_batch_size": 5, "mode": "gaussian", "sigma_scale": (0.25, 0.125)},
+        {
+            "roi_size": 7,
+            "sw_batch_size": 5,
+            "mode": "gaussian",
+            "sigma_scale": (0.25, 0.125),
+        },
     ),
     "smaller": ((5, 13), {"roi_size": (8, 7), "sw_batch_size": 4, "cval": 1.5}),
-    "reflect": ((6, 13), {"roi_size": (9, 7), "sw_batch_size": 4, "padding_mode": "reflect"}),
-    "replicate": ((3, 4), {"roi_size": 8, "sw_batch_size": 4, "padding_mode": "replicate"}),
-    "circular": ((6, 13), {"roi_size": (9, 16), "sw_batch_size": 1, "padding_mode": "circular"}),
+    "reflect": (
+        (6, 13),
+        {"roi_size": (9, 7), "sw_batch_size": 4, "padding_mode": "reflect"},
+    ),
+    "replicate": (
+        (3, 4),
+        {"roi_size": 8, "sw_batch_size": 4, "padding_mode": "replicate"},
+    ),
+    "circular": (
+        (6, 13),
+        {"roi_size": (9, 16), "sw_batch_size": 1, "padding_mode": "circular"},
+    ),
     "volume": (
         (9, 7, 11),
         {"roi_size": (5, 8, 7), "sw_batch_size": 3, "overlap": 0.5, "mode": "gaussian"},
@@ -78,21 +103,32 @@ def test_outputs_are_those_of_monai(case, backend):
     size, settings = CASES[case]
     inputs = picture(*size)
     wanted = monais(inputs, network("torch", len(size)), **settings)
-    found = sliding_window_inference(inputs, predictor=network(backend, len(size)), **settings)
+    found = sliding_window_inference(
+        inputs, predictor=network(backend, len(size)), **settings
+    )
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, wanted.numpy(), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nests_and_coarser_outputs_come_back_as_the_network_gives_them(backend):
-    inputs, settings = picture(18, 14), {"roi_size": (8, 6), "sw_batch_size": 4, "overlap": 0.5}
+    inputs, settings = (
+        picture(18, 14),
+        {"roi_size": (8, 6), "sw_batch_size": 4, "overlap": 0.5},
+    )
     found = sliding_window_inference(
         inputs, predictor=network(backend, kind=Nested), mode="gaussian", **settings
     )
     reference = network("torch", kind=Nested)
-    for key, pick in (("full", lambda out: out["full"]), ("half", lambda out: out["half"][0])):
+    for key, pick in (
+        ("full", lambda out: out["full"]),
+        ("half", lambda out: out["half"][0]),
+    ):
         wanted = monais(
-            inputs, torch.nn.Sequential(reference, Pick(pick)), mode="gaussian", **settings
+            inputs,
+            torch.nn.Sequential(reference, Pick(pick)),
+            mode="gaussian",
+            **settings,
         )
         np.testing.assert_allclose(pick(found), wanted.numpy(), rtol=0, atol=1e-10)
 
@@ -118,7 +154,9 @@ def test_jax_compiles_one_program_for_all_windows_of_all_pictures():
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_network_is_as_before_and_native_arrays_and_several_inputs_are_taken(backend):
+def test_the_network_is_as_before_and_native_arrays_and_several_inputs_are_taken(
+    backend,
+):
     class Sum(Segmenter):
         def forward(self, x, y):
             return super().forward(x) + y[:, :1]
@@ -131,18 +169,30 @@ def test_the_network_is_as_before_and_native_arrays_and_several_inputs_are_taken
         native[0].requires_grad_()  # which NumPy alone would not read
     found = sliding_window_inference(native, 7, 4, net, overlap=0.0)
     alone = sliding_window_inference(first, 7, 4, network(backend), overlap=0.0)
-    moved = sliding_window_inference(second[:, :1], 7, 4, lambda windows: windows, overlap=0.0)
+    moved = sliding_window_inference(
+        second[:, :1], 7, 4, lambda windows: windows, overlap=0.0
+    )
     assert net.training
-    assert all(np.array_equal(before[name], array) for name, array in net.neutral_state().items())
+    assert all(
+        np.array_equal(before[name], array)
+        for name, array in net.neutral_state().items()
+    )
     assert found.shape == alone.shape
     np.testing.assert_allclose(found[:, :1] - alone[:, :1], moved, atol=1e-12)
 
 
 def test_weights_of_ones_own_blend_the_windows():
-    inputs, weights = picture(9, 9, samples=1), np.random.default_rng(3).random((5, 5)) + 0.1
+    inputs, weights = (
+        picture(9, 9, samples=1),
+        np.random.default_rng(3).random((5, 5)) + 0.1,
+    )
     net = network("torch")
     wanted = monais(
-        inputs, net, roi_size=(5, 5), sw_batch_size=2, roi_weight_map=torch.from_numpy(weights)
+        inputs,
+        net,
+        roi_size=(5, 5),
+        sw_batch_size=2,
+        roi_weight_map=torch.from_numpy(weights),
     )
     found = sliding_window_inference(inputs, (5, 5), 2, net, roi_weight_map=weights)
     np.testing.assert_allclose(found, wanted.numpy(), rtol=0, atol=1e-10)
@@ -151,18 +201,36 @@ def test_weights_of_ones_own_blend_the_windows():
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"roi_size": (4, 4, 4)}, SettingError, r"roi_size=\(4, 4, 4\) has 3 values, .* 2 axes"),
+        (
+            {"roi_size": (4, 4, 4)},
+            SettingError,
+            r"roi_size=\(4, 4, 4\) has 3 values, .* 2 axes",
+        ),
         ({"overlap": 1.0}, SettingError, "from 0 up and below 1, not 1.0"),
-        ({"mode": "gauss"}, SettingError, "mode 'gauss' is unknown. Did you mean 'gaussian'?"),
-        ({"mode": "gaussian", "sigma_scale": 0.0}, SettingError, "a fraction above 0, not 0.0"),
+        (
+            {"mode": "gauss"},
+            SettingError,
+            "mode 'gauss' is unknown. Did you mean 'gaussian'?",
+        ),
+        (
+            {"mode": "gaussian", "sigma_scale": 0.0},
+            SettingError,
+            "a fraction above 0, not 0.0",
+        ),
         ({"padding_mode": "edge"}, SettingError, "padding_mode 'edge' is unknown"),
         ({"sw_batch_size": 0}, SettingError, "at least 1, not 0"),
-        ({"roi_weight_map": np.zeros((4, 4))}, SettingError, "above 0 for each element"),
+        (
+            {"roi_weight_map": np.zeros((4, 4))},
+            SettingError,
+            "above 0 for each element",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, error, message):
     with pytest.raises(error, match=message):
-        SlidingWindowInferer(**{"roi_size": (4, 4), **settings})(picture(9, 9), lambda x: x)
+        SlidingWindowInferer(**{"roi_size": (4, 4), **settings})(
+            picture(9, 9), lambda x: x
+        )
 
 
 def test_pictures_and_outputs_that_do_not_fit_are_refused():
@@ -175,7 +243,9 @@ def test_pictures_and_outputs_that_do_not_fit_are_refused():
         BatchError, match=r"output\['a'\] of a window of \(4, 4\) must be .*\(1, 2\)"
     ):
         infer(picture(9, 9), lambda x: {"a": x.mean(axis=(2, 3))})
-    with pytest.raises(ArgumentError, match="from a network or a function of arrays, not from 3"):
+    with pytest.raises(
+        ArgumentError, match="from a network or a function of arrays, not from 3"
+    ):
         infer(picture(9, 9), 3)
     outputs = iter([{"a": np.zeros((1, 1, 4, 4))}, {"b": np.zeros((1, 1, 4, 4))}])
     with pytest.raises(StructureError, match="outputs of different structures"):

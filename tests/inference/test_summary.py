@@ -74,10 +74,16 @@ def trace(network):
     blocks = dict(wrapped.named_blocks())
     modes = {path: getattr(block, "training", None) for path, block in blocks.items()}
     attributes = {path: sorted(vars(block)) for path, block in blocks.items()}
-    generators = random.getstate(), str(np.random.get_state()), str(torch.get_rng_state().tolist())
+    generators = (
+        random.getstate(),
+        str(np.random.get_state()),
+        str(torch.get_rng_state().tolist()),
+    )
     state = {}
     if not isinstance(network, OnChainer):  # whose head has no shape yet
-        state = {name: value.tolist() for name, value in wrapped.neutral_state().items()}
+        state = {
+            name: value.tolist() for name, value in wrapped.neutral_state().items()
+        }
     return modes, attributes, generators, state
 
 
@@ -92,7 +98,10 @@ def test_a_summary_counts_what_a_torch_module_has_and_leaves_no_trace():
     assert (found.buffers, found.buffer_bytes) == (5 + 5 + 1 + 1, 4 * 11 + 8)
     assert found.ties == (("head.weight", "embedding.weight"),)
     assert found.output == {"logits": (1, 5, 11), "hidden": (1, 5, 6)}
-    rows = {layer.path: (layer.type, layer.output, layer.parameters) for layer in found.layers}
+    rows = {
+        layer.path: (layer.type, layer.output, layer.parameters)
+        for layer in found.layers
+    }
     assert rows == {
         "": ("OnTorch", found.output, 0),
         "embedding": ("Embedding", (1, 5, 6), 66),
@@ -121,7 +130,9 @@ def test_a_summary_counts_what_a_native_network_has_and_leaves_no_trace(kind):
 
 
 @pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
-def test_a_network_written_once_has_the_layers_of_its_outline_alone_and_in_replicas(backend):
+def test_a_network_written_once_has_the_layers_of_its_outline_alone_and_in_replicas(
+    backend,
+):
     outline = zoo.outline("resnet8", (1, 9, 9))
     network = zoo.build("resnet8", backend=backend)
     found = deliralike.summary(network, (1, 9, 9))
@@ -160,7 +171,9 @@ def test_what_cannot_be_summarised_says_what_to_do():
         network.generator = (number for number in range(3))
         deliralike.summary(network, (3,))
     with pytest.raises(RuntimeError) as caught:
-        deliralike.summary(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(3, 2)), (4,))
+        deliralike.summary(
+            torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(3, 2)), (4,)
+        )
     assert caught.value.__notes__ == [
         "summary: the inputs were (1, 4); blocks that ended before: 0"
     ]

@@ -43,8 +43,12 @@ KILLED, SURVIVED, UNREACHED = "killed", "survived", "reached by no test"
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
-    parser.add_argument("--root", type=Path, default=Path.cwd(), help="the folder of the project")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutation", description=__doc__
+    )
+    parser.add_argument(
+        "--root", type=Path, default=Path.cwd(), help="the folder of the project"
+    )
     parser.add_argument("--package", default="deliralike")
     parser.add_argument("--mutants", type=Path, default=FOLDER / "mutants.jsonl")
     parser.add_argument("--records", type=Path, default=FOLDER / "records")
@@ -53,13 +57,24 @@ def main() -> int:
     drawing = commands.add_parser("sample", help="draw mutants")
     drawing.add_argument("--count", type=int, default=300)
     drawing.add_argument("--seed", type=int, default=0)
-    drawing.add_argument("--add", action="store_true", help="to those that were drawn before")
-    drawing.add_argument("--only", default="", help="in files whose path matches this expression")
-    reaching = commands.add_parser("reach", help="run the suite once, which tests reach which")
+    drawing.add_argument(
+        "--add", action="store_true", help="to those that were drawn before"
+    )
+    drawing.add_argument(
+        "--only", default="", help="in files whose path matches this expression"
+    )
+    reaching = commands.add_parser(
+        "reach", help="run the suite once, which tests reach which"
+    )
     reaching.add_argument("arguments", nargs="*", help="for pytest")
-    running = commands.add_parser("run", help="run the tests on each; goes on where it was stopped")
+    running = commands.add_parser(
+        "run", help="run the tests on each; goes on where it was stopped"
+    )
     running.add_argument(
-        "--budget", type=float, default=90.0, help="seconds of the processor for a mutant"
+        "--budget",
+        type=float,
+        default=90.0,
+        help="seconds of the processor for a mutant",
     )
     running.add_argument(
         "--patience", type=float, default=30.0, help="seconds that any test may take"
@@ -76,7 +91,11 @@ def _sample(arguments: argparse.Namespace) -> int:
     from tests.mutation.sampling import sample
 
     drawn = sample(
-        arguments.root, arguments.package, arguments.count, arguments.seed, arguments.only
+        arguments.root,
+        arguments.package,
+        arguments.count,
+        arguments.seed,
+        arguments.only,
     )
     before = _read(arguments.mutants) if arguments.add else []
     drawn = before + [mutant for mutant in drawn if mutant not in before]
@@ -98,7 +117,9 @@ def _reach(arguments: argparse.Namespace) -> int:
         environment = {**os.environ, "PYTHONPATH": str(copy.folder)}
         environment[RECORDS] = str(arguments.records.resolve())
         command = [sys.executable, "-m", "pytest", "-q", "-p", "mutation_costs"]
-        subprocess.run([*command, *arguments.arguments], cwd=copy.folder, env=environment)
+        subprocess.run(
+            [*command, *arguments.arguments], cwd=copy.folder, env=environment
+        )
     return 0
 
 
@@ -132,7 +153,9 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _jobs(todo: list[dict[str, Any]], planner: Any, arguments: argparse.Namespace) -> Iterator[Any]:
+def _jobs(
+    todo: list[dict[str, Any]], planner: Any, arguments: argparse.Namespace
+) -> Iterator[Any]:
     """The mutants as jobs; those that no test reaches are written at once."""
     from tests.mutation.forks import Job
     from tests.mutation.sampling import mutated
@@ -140,18 +163,29 @@ def _jobs(todo: list[dict[str, Any]], planner: Any, arguments: argparse.Namespac
     for row in _controlled(arguments.results):
         if not row["passes"]:
             planner.tests.discard(row["control"])
-    numbers = {_key(mutant): number for number, mutant in enumerate(_read(arguments.mutants))}
+    numbers = {
+        _key(mutant): number for number, mutant in enumerate(_read(arguments.mutants))
+    }
     for mutant in todo:
         tests, reached = planner.plan(numbers[_key(mutant)], mutant["file"])
         tests = [test for test in tests if test.cost <= arguments.budget] or tests[:1]
         if not tests:
             _append(
                 arguments.results,
-                {**mutant, "result": UNREACHED, "reached": 0, "tests": 0, "ran": 0, "cost": 0},
+                {
+                    **mutant,
+                    "result": UNREACHED,
+                    "reached": 0,
+                    "tests": 0,
+                    "ran": 0,
+                    "cost": 0,
+                },
             )
             continue
         code = mutated(
-            (arguments.root / mutant["file"]).read_text(), mutant["operator"], mutant["occurrence"]
+            (arguments.root / mutant["file"]).read_text(),
+            mutant["operator"],
+            mutant["occurrence"],
         )
         forget = (arguments.package, *SHAPED.get(mutant["file"], ()))
         yield Job(
@@ -169,14 +203,21 @@ def _controls(planner: Any, arguments: argparse.Namespace) -> Iterator[Any]:
     from tests.mutation.forks import Job
 
     known = {row["control"] for row in _controlled(arguments.results)}
-    killers = dict.fromkeys(row["test"] for row in _read(arguments.results) if row.get("test"))
+    killers = dict.fromkeys(
+        row["test"] for row in _read(arguments.results) if row.get("test")
+    )
     by_file: dict[str, list[Any]] = {}
     for name in killers:
         if name not in known:
             by_file.setdefault(name.partition("::")[0], []).append(planner.test(name))
     for tests in by_file.values():
         yield Job(
-            None, tests, float("inf"), arguments.patience, stop=False, forget=(arguments.package,)
+            None,
+            tests,
+            float("inf"),
+            arguments.patience,
+            stop=False,
+            forget=(arguments.package,),
         )
 
 
@@ -197,7 +238,9 @@ def _todo(mutants: list[dict[str, Any]], results: Path) -> list[dict[str, Any]]:
 def _results(path: Path) -> list[dict[str, Any]]:
     """The results that stand: not by a test that fails without a change, too."""
     unusable = {row["control"] for row in _controlled(path) if not row["passes"]}
-    return [row for row in _read(path) if "file" in row and row.get("test") not in unusable]
+    return [
+        row for row in _read(path) if "file" in row and row.get("test") not in unusable
+    ]
 
 
 def _controlled(path: Path) -> list[dict[str, Any]]:
@@ -209,7 +252,11 @@ def _key(row: dict[str, Any]) -> tuple:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return (
+        [json.loads(line) for line in path.read_text().splitlines()]
+        if path.exists()
+        else []
+    )
 
 
 def _append(path: Path, row: dict[str, Any]) -> None:
@@ -221,9 +268,14 @@ def _append(path: Path, row: dict[str, Any]) -> None:
 def _say(job: Any) -> None:
     mutant, what = (
         job.about[0],
-        next(iter(job.failed.items()), (SURVIVED, f"{job.ran} of {len(job.tests)} tests")),
+        next(
+            iter(job.failed.items()), (SURVIVED, f"{job.ran} of {len(job.tests)} tests")
+        ),
     )
-    print(f"{mutant['file']}:{mutant['line']} {job.cost:.1f} s: {' '.join(what)}", flush=True)
+    print(
+        f"{mutant['file']}:{mutant['line']} {job.cost:.1f} s: {' '.join(what)}",
+        flush=True,
+    )
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -237,7 +289,9 @@ def _report(arguments: argparse.Namespace) -> int:
     for name, count in sorted(counts.items()):
         numbers = (count["mutants"], count[KILLED], count[SURVIVED], count[UNREACHED])
         print(f"| {name} | {' | '.join(map(str, numbers))} |")
-    unusable = [row["control"] for row in _controlled(arguments.results) if not row["passes"]]
+    unusable = [
+        row["control"] for row in _controlled(arguments.results) if not row["passes"]
+    ]
     minutes = sum(row["cost"] for row in rows) / 60
     print(f"\n{minutes:.1f} minutes of the processor; {len(unusable)} tests unusable")
     for title, kept in (("Survived", SURVIVED), ("Reached by no test", UNREACHED)):
@@ -245,7 +299,9 @@ def _report(arguments: argparse.Namespace) -> int:
         for row in sorted((row for row in rows if row["result"] == kept), key=_key):
             ran = f"{row['ran']} of {row['tests']} tests run within the budget"
             ran += f", {row['reached']} reach it"
-            print(f"- {row['file']}:{row['line']} `{row['before']}` -> `{row['after']}`: {ran}")
+            print(
+                f"- {row['file']}:{row['line']} `{row['before']}` -> `{row['after']}`: {ran}"
+            )
     return 0
 
 

@@ -74,7 +74,11 @@ class Copy:
     """A copy of the project in which a file can be changed."""
 
     def __init__(self, root: Path, folder: Path) -> None:
-        self.root, self.folder, self.temporary = root, folder / "project", folder / "temporary"
+        self.root, self.folder, self.temporary = (
+            root,
+            folder / "project",
+            folder / "temporary",
+        )
         shutil.copytree(root, self.folder, ignore=LEFT, symlinks=True)
         self.changes = 0
 
@@ -101,7 +105,11 @@ class Fork:
     def __init__(self, job: Job, copy: Copy) -> None:
         self.job, self.copy, self.said = job, copy, b""
         self.seconds = {test.name: test.cost for test in job.tests}
-        self.at, self.deadline, self.ended = job.tests[0].name, time.monotonic() + START, False
+        self.at, self.deadline, self.ended = (
+            job.tests[0].name,
+            time.monotonic() + START,
+            False,
+        )
         copy.change(job.change)
         self.reading, writing = os.pipe()
         self.process = _fork(lambda: _work(job, copy, writing))
@@ -119,7 +127,9 @@ class Fork:
             word, name = json.loads(line)
             if word == "begin":
                 self.at, self.job.ran = name, self.job.ran + 1
-                self.deadline = time.monotonic() + self.job.patience + TIMES * self.seconds[name]
+                self.deadline = (
+                    time.monotonic() + self.job.patience + TIMES * self.seconds[name]
+                )
             elif word == "read":
                 self.deadline = time.monotonic() + START
             elif word == "end":
@@ -228,7 +238,11 @@ def _work(job: Job, copy: Copy, writing: int) -> None:
             code = pytest.main(
                 [*options, *dict.fromkeys(test.file for test in stage)], plugins=[run]
             )
-            if not run.read and not run.failed and code != pytest.ExitCode.NO_TESTS_COLLECTED:
+            if (
+                not run.read
+                and not run.failed
+                and code != pytest.ExitCode.NO_TESTS_COLLECTED
+            ):
                 run.fails("import", stage[0].name)  # a conftest.py cannot be imported
             if job.stop and (run.failed or run.spent):
                 break
@@ -262,15 +276,21 @@ def _spent() -> float:
 class _Run:
     """A pytest plugin: runs the tests of a stage in their order, and tells."""
 
-    def __init__(self, stage: Sequence[Test], job: Job, say: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, stage: Sequence[Test], job: Job, say: Callable[[str, str], None]
+    ) -> None:
         self.tests, self.job, self.say = {test.name: test for test in stage}, job, say
         self.failed = self.spent = self.read = False
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
-        self.read, order = True, {name: number for number, name in enumerate(self.tests)}
+        self.read, order = (
+            True,
+            {name: number for number, name in enumerate(self.tests)},
+        )
         items[:] = sorted(
-            (item for item in items if item.nodeid in order), key=lambda item: order[item.nodeid]
+            (item for item in items if item.nodeid in order),
+            key=lambda item: order[item.nodeid],
         )
 
     def pytest_collectreport(self, report):
@@ -279,7 +299,8 @@ class _Run:
             self.fails(
                 "import",
                 next(
-                    (name for name in self.tests if name.startswith(file)), next(iter(self.tests))
+                    (name for name in self.tests if name.startswith(file)),
+                    next(iter(self.tests)),
                 ),
             )
 
@@ -293,7 +314,10 @@ class _Run:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item, nextitem):
         result = yield
-        if _spent() + (self.tests[nextitem.nodeid].cost if nextitem else 0) > self.job.budget:
+        if (
+            _spent() + (self.tests[nextitem.nodeid].cost if nextitem else 0)
+            > self.job.budget
+        ):
             self.spent, item.session.shouldstop = True, "the budget is spent"
         return result
 

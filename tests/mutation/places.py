@@ -34,7 +34,10 @@ def left_out(tree: ast.AST) -> list[tuple[tuple[int, int], tuple[int, int]]]:
             found.append(node)
         elif isinstance(node, ast.Assert):
             found.append(node.msg)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in MESSAGES:
+        elif (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func).rpartition(".")[2] in MESSAGES
+        ):
             found += node.args
         for decorator in getattr(node, "decorator_list", ()):
             if ast.unparse(decorator).partition("(")[0].rpartition(".")[2] in IDLE:
@@ -59,7 +62,9 @@ def marked_statements(tree: ast.Module, line: int) -> list[ast.stmt]:
         if isinstance(node, ast.stmt) and first(node) <= line <= node.end_lineno
     ]
     inside = [
-        node for node in around if isinstance(node, FUNCTIONS) and line >= first(node.body[0])
+        node
+        for node in around
+        if isinstance(node, FUNCTIONS) and line >= first(node.body[0])
     ]
     if inside and not any(
         "cache" in ast.unparse(name) for node in inside for name in node.decorator_list
@@ -67,7 +72,11 @@ def marked_statements(tree: ast.Module, line: int) -> list[ast.stmt]:
         return [min(around, key=_height)]
     owners = [node for node in around if isinstance(node, (*FUNCTIONS, ast.ClassDef))]
     owner = min(owners, key=_height, default=tree)
-    return _first_of_functions(owner) or _first_of_functions(tree) or [min(around, key=_height)]
+    return (
+        _first_of_functions(owner)
+        or _first_of_functions(tree)
+        or [min(around, key=_height)]
+    )
 
 
 def _height(node: ast.stmt) -> int:
@@ -78,12 +87,16 @@ def _first_of_functions(tree: ast.AST) -> list[ast.stmt]:
     """The first statement of each function in there, behind its docstring."""
     functions = [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
     return [
-        node.body[ast.get_docstring(node) is not None and len(node.body) > 1] for node in functions
+        node.body[ast.get_docstring(node) is not None and len(node.body) > 1]
+        for node in functions
     ]
 
 
 def first(node: ast.AST) -> int:
     """Its first line; decorators stand before what is decorated."""
     return min(
-        [node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))]
+        [
+            node.lineno,
+            *(decorator.lineno for decorator in getattr(node, "decorator_list", ())),
+        ]
     )

@@ -55,7 +55,11 @@ def _insert(tree: ast.AST, calls: Mapping[ast.stmt, list[ast.stmt]]) -> None:
     for node in list(ast.walk(tree)):
         for field, value in ast.iter_fields(node):
             if isinstance(value, list) and any(one in calls for one in value):
-                setattr(node, field, [s for one in value for s in (*calls.get(one, ()), one)])
+                setattr(
+                    node,
+                    field,
+                    [s for one in value for s in (*calls.get(one, ()), one)],
+                )
 
 
 def _comes_first(statement: ast.stmt) -> bool:
@@ -117,9 +121,15 @@ class Planner:
         found = {test: early for test, early in reaching.items() if test in self.tests}
         near: set[str] = set()
         if len(found) < FEW or any(found.values()):
-            near = {other for test in found for other in self.of_file[test.partition("::")[0]]}
+            near = {
+                other
+                for test in found
+                for other in self.of_file[test.partition("::")[0]]
+            }
             near = (near & self.tests) - found.keys()
-        ranked = sorted({*found, *near}, key=lambda test: self._rank(test, test in near))
+        ranked = sorted(
+            {*found, *near}, key=lambda test: self._rank(test, test in near)
+        )
         return [self.test(name) for name in ranked], len(found)
 
     def test(self, name: str) -> Test:

@@ -51,10 +51,15 @@ def _of_use(name: str) -> bool:
         return new in ARITHMETIC[old]
     if kind == "ReplaceComparisonOperator":
         return any({old, new} <= kinds for kinds in COMPARISONS)
-    return kind not in ("VariableInserter", "VariableReplacer")  # for variables that are named
+    return kind not in (
+        "VariableInserter",
+        "VariableReplacer",
+    )  # for variables that are named
 
 
-def sample(root: Path, package: str, count: int, seed: int, only: str = "") -> list[dict[str, Any]]:
+def sample(
+    root: Path, package: str, count: int, seed: int, only: str = ""
+) -> list[dict[str, Any]]:
     """That many mutants: a file by the size of its syntax tree, in it a place, and there an
     operator."""
     files = sorted(
@@ -76,7 +81,9 @@ def sample(root: Path, package: str, count: int, seed: int, only: str = "") -> l
         name, occurrence = choices.pop(chance.randrange(len(choices)))
         if not choices:
             del places[path][place]
-        if change := difference(path.read_text(), mutated(path.read_text(), name, occurrence)):
+        if change := difference(
+            path.read_text(), mutated(path.read_text(), name, occurrence)
+        ):
             drawn.append(
                 {
                     "file": path.relative_to(root).as_posix(),
@@ -107,7 +114,9 @@ def _applying(node: Any) -> Iterator[tuple[str, tuple[int, int]]]:
     if node.type in ("name", "string", "newline", "fstring_string"):
         return  # half of all nodes, and none of any operator
     for name, operator in operators().items():
-        with suppress(AttributeError, IndexError):  # `except a.B` is nothing that cosmic-ray knows
+        with suppress(
+            AttributeError, IndexError
+        ):  # `except a.B` is nothing that cosmic-ray knows
             for begin, _ in list(operator.mutation_positions(node)):
                 yield name, begin
 
@@ -116,7 +125,9 @@ def mutated(code: str, name: str, occurrence: int) -> str:
     """The source with that one change, or as it is where cosmic-ray cannot make it."""
     try:
         return mutate_code(code, operators()[name], occurrence) or code
-    except AttributeError:  # one of several exceptions by the name of its module, `(a.B, C)`
+    except (
+        AttributeError
+    ):  # one of several exceptions by the name of its module, `(a.B, C)`
         return code
 
 
@@ -132,7 +143,9 @@ def difference(code: str, other: str) -> tuple[str, str] | None:
             return None
     old, new = code.splitlines(), other.splitlines()
     begin = next(
-        number for number, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]
+        number
+        for number, pair in enumerate(zip(old, new, strict=False))
+        if pair[0] != pair[1]
     )
     while old[begin + 1 :] and new[begin + 1 :] and old[-1] == new[-1]:
         old.pop(), new.pop()

@@ -120,7 +120,13 @@ CASES = {
     "30 + 12": ("child.py", "ReplaceBinaryOperator_Add_Sub", 0, "killed", "failed"),
     "3 + 4": ("__init__.py", "ReplaceBinaryOperator_Add_Sub", 0, "killed", "failed"),
     "7 + 8": ("__init__.py", "ReplaceBinaryOperator_Add_Sub", 0, "killed", "failed"),
-    "5 + 6": ("__init__.py", "ReplaceBinaryOperator_Add_Sub", 0, "reached by no test", None),
+    "5 + 6": (
+        "__init__.py",
+        "ReplaceBinaryOperator_Add_Sub",
+        0,
+        "reached by no test",
+        None,
+    ),
 }
 
 
@@ -154,7 +160,13 @@ def command(root, *arguments):
         root / "results",
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.mutation", *map(str, files), *map(str, arguments)],
+        [
+            sys.executable,
+            "-m",
+            "tests.mutation",
+            *map(str, files),
+            *map(str, arguments),
+        ],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -166,10 +178,16 @@ def command(root, *arguments):
 
 def found(code, text, operator):
     """The numbers of the occurrences of an operator in the line with that text, and the line."""
-    line = next(number for number, said in enumerate(code.splitlines(), 1) if text in said)
+    line = next(
+        number for number, said in enumerate(code.splitlines(), 1) if text in said
+    )
     places = positions(code)
     return line, sorted(
-        n for place in places if place[0] == line for name, n in places[place] if name == operator
+        n
+        for place in places
+        if place[0] == line
+        for name, n in places[place]
+        if name == operator
     )
 
 
@@ -213,7 +231,9 @@ def test_a_test_that_fails_without_a_change_kills_nothing(results):
     name = "tests/test_small.py::test_that_always_fails_elsewhere"
     first, last = [row for row in results[0] if row.get("before") == "5 + 6"]
     assert (first["test"], last["reached"]) == (name, 0)
-    assert {row["control"]: row["passes"] for row in results[0] if "control" in row}[name] is False
+    assert {row["control"]: row["passes"] for row in results[0] if "control" in row}[
+        name
+    ] is False
 
 
 def test_what_was_run_is_not_run_again(results):
@@ -231,7 +251,10 @@ def test_a_sample_depends_on_its_seed_alone(project):
     drawn = sample(project, "small", 20, 0)
     assert drawn == sample(project, "small", 20, 0) != sample(project, "small", 20, 1)
     assert len({json.dumps(mutant) for mutant in drawn}) == len(drawn)
-    assert {mutant["file"] for mutant in drawn} == {"small/__init__.py", "small/child.py"}
+    assert {mutant["file"] for mutant in drawn} == {
+        "small/__init__.py",
+        "small/child.py",
+    }
 
 
 def test_each_of_a_sample_is_another_program(project):
@@ -263,7 +286,9 @@ def test_the_statements_that_are_marked():
         "  if (\n    a):\n    return 4\n\nclass C:\n  B = 5\n"
     )
     of = {line: marked_statements(tree, line) for line in (1, 4, 6, 9, 10, 13)}
-    assert {line: [found.lineno for found in statements] for line, statements in of.items()} == {
+    assert {
+        line: [found.lineno for found in statements] for line, statements in of.items()
+    } == {
         1: [8],
         4: [8],
         6: [8],

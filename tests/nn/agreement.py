@@ -31,7 +31,9 @@ from tests.nn.written_once import WRITTEN_ONCE
 NAMES = ("written once", *BACKENDS)
 COMPILED = ("jax",)
 TOLERANCE = 1e-10
-THOROUGH = os.environ.get("DELIRALIKE_THOROUGH") == "1"  # more and other examples on every run
+THOROUGH = (
+    os.environ.get("DELIRALIKE_THOROUGH") == "1"
+)  # more and other examples on every run
 TOGETHER = 40  # so many comparisons share a program: more of them fill the memory
 
 numbers = st.integers(0, 2**32 - 1)
@@ -128,14 +130,18 @@ class LayerCase:
         )
         oracle = make(*given[0], **given[1]).double().train(self.training)
         state = random_state(oracle, rng)
-        oracle.load_state_dict({key: torch.tensor(value) for key, value in state.items()})
+        oracle.load_state_dict(
+            {key: torch.tensor(value) for key, value in state.items()}
+        )
         expected = by_torch(
             lambda *tensors: self.call(oracle, *tensors),
             dict(oracle.named_parameters()),
             self.inputs,
             rng,
         )
-        after = {key: value.numpy().copy() for key, value in oracle.state_dict().items()}
+        after = {
+            key: value.numpy().copy() for key, value in oracle.state_dict().items()
+        }
         return expected | {"before": state, "after": after}
 
     def run(self, network, path, *inputs):
@@ -146,7 +152,9 @@ def agree_all(name, cases, tolerance=TOLERANCE):
     """Every case agrees, given by their names; what does not is told of all of them."""
     cases, problems = list(cases.items()), []
     for begin in range(0, len(cases), TOGETHER):
-        problems += disagreements(name, dict(cases[begin : begin + TOGETHER]), tolerance)
+        problems += disagreements(
+            name, dict(cases[begin : begin + TOGETHER]), tolerance
+        )
     assert not problems, f"{len(problems)} disagreements:\n" + "\n".join(problems)
 
 
@@ -175,11 +183,16 @@ def deviations(name, cases):
 def comparisons(name, cases):
     """What is compared in all cases: (case, name, the backend's, the oracle's)."""
     paths = {
-        label: "layer" if len(cases) == 1 else f"layer{index}" for index, label in enumerate(cases)
+        label: "layer" if len(cases) == 1 else f"layer{index}"
+        for index, label in enumerate(cases)
     }
     network = shelf(
         name,
-        {paths[label]: (case.layer, case.settings) for label, case in cases.items() if case.layer},
+        {
+            paths[label]: (case.layer, case.settings)
+            for label, case in cases.items()
+            if case.layer
+        },
     )
     load(network, cases, paths)
     found = compute(network, cases, paths)
@@ -196,7 +209,8 @@ def load(network, cases, paths):
         if case.layer:
             getattr(network, paths[label]).train(case.training)
             state |= {
-                f"{paths[label]}.{key}": value for key, value in case.expected["before"].items()
+                f"{paths[label]}.{key}": value
+                for key, value in case.expected["before"].items()
             }
     assert list(network.neutral_state()) == list(state)
     network.load_neutral_state(state)
@@ -272,7 +286,9 @@ def twice(ours, theirs, inputs):
     compared."""
 
     def our_gradient(nn, x, *rest):
-        return ours(nn, x, *rest), nn.gradient(lambda at: nn.sum(ours(nn, at, *rest)), x)
+        return ours(nn, x, *rest), nn.gradient(
+            lambda at: nn.sum(ours(nn, at, *rest)), x
+        )
 
     def their_gradient(x, *rest):
         value = theirs(x, *rest)
@@ -284,7 +300,9 @@ def twice(ours, theirs, inputs):
 def agree_twice(name, cases):
     """Functions agree to 1e-12, with their second derivatives; given by names as (ours, theirs,
     inputs)."""
-    agree_all(name, {label: twice(*case) for label, case in cases.items()}, tolerance=1e-12)
+    agree_all(
+        name, {label: twice(*case) for label, case in cases.items()}, tolerance=1e-12
+    )
 
 
 def values_agree(name, ours, theirs, inputs):
@@ -315,11 +333,15 @@ def property_test(examples, **strategies):
         def run(name, **parameters):
             cases = drawn(examples * (20 if THOROUGH else 1), strategies)
             cases = cases[: max(3, len(cases) // 4)] if name in COMPILED else cases
-            agree_all(name, {str(case): function(**parameters, **case) for case in cases})
+            agree_all(
+                name, {str(case): function(**parameters, **case) for case in cases}
+            )
 
         signature = inspect.signature(function)
         left = [
-            parameter for key, parameter in signature.parameters.items() if key not in strategies
+            parameter
+            for key, parameter in signature.parameters.items()
+            if key not in strategies
         ]
         of_name = inspect.Parameter("name", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         run.__name__, run.__doc__, run.__signature__ = (
@@ -363,7 +385,9 @@ def by_torch(function, parameters, inputs, rng):
         )  # PyTorch's own remarks, for example on even kernels with padding "same"
         outputs = flat(function(*tensors))
     cotangents = [rng.normal(size=tuple(y.shape)) for y in outputs]
-    loss = sum((y * torch.tensor(c)).sum() for y, c in zip(outputs, cotangents, strict=True))
+    loss = sum(
+        (y * torch.tensor(c)).sum() for y, c in zip(outputs, cotangents, strict=True)
+    )
     leaves = [t for t in tensors if t is not None and t.requires_grad]
     leaves_of_all = [*parameters.values(), *leaves]
     gradients = repeat(None)  # where nothing has a derivative
@@ -372,9 +396,13 @@ def by_torch(function, parameters, inputs, rng):
     return {
         "cotangents": cotangents,
         "outputs": [y.detach().numpy() for y in outputs],
-        "parameters": {key: zeros_for_none(next(gradients), p) for key, p in parameters.items()},
+        "parameters": {
+            key: zeros_for_none(next(gradients), p) for key, p in parameters.items()
+        },
         "inputs": [
-            zeros_for_none(next(gradients), t) if t is not None and t.requires_grad else None
+            zeros_for_none(next(gradients), t)
+            if t is not None and t.requires_grad
+            else None
             for t in tensors
         ],
     }

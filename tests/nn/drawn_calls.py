@@ -83,7 +83,9 @@ class Draw:
         if self.chance(0.03):
             return self.shape()
         shape = [1 if self.chance(0.2) else size for size in shape]
-        shape = shape[int(self.rng.integers(len(shape) + 1)) if self.chance(0.3) else 0 :]
+        shape = shape[
+            int(self.rng.integers(len(shape) + 1)) if self.chance(0.3) else 0 :
+        ]
         if self.chance(0.15):
             shape = [self.size() or 2, *shape]
         return tuple(shape)
@@ -157,7 +159,9 @@ class Draw:
 @row(
     "log log2 log10 log1p sqrt rsqrt reciprocal acos arccos asin arcsin atanh arctanh acosh arccosh"
 )
-@row("abs absolute neg negative sign square floor ceil trunc fix frac round relu clone detach")
+@row(
+    "abs absolute neg negative sign square floor ceil trunc fix frac round relu clone detach"
+)
 @row("isnan isinf isfinite logical_not softsign tanhshrink zeros_like ones_like ravel")
 def _(d):
     return (d.anything(),)
@@ -200,7 +204,9 @@ def _(d):
 
 @row("hardtanh")
 def _(d):
-    return d.anything(), *d.pick((-1.0, 1.0), (-1, 2), (0.0, 0.5), (1.0, 1.0), (2.0, -1.0))
+    return d.anything(), *d.pick(
+        (-1.0, 1.0), (-1, 2), (0.0, 0.5), (1.0, 1.0), (2.0, -1.0)
+    )
 
 
 @row("hardshrink softshrink")
@@ -292,7 +298,9 @@ def _(d):
 
 @row("pow")
 def _(d):
-    return d.real(*d.shape(), low=0.0, high=2.0), d.pick(0, 1, 2, 3, -1, 0.5, 1.5, -0.5, 0.0)
+    return d.real(*d.shape(), low=0.0, high=2.0), d.pick(
+        0, 1, 2, 3, -1, 0.5, 1.5, -0.5, 0.0
+    )
 
 
 @row("xlogy")
@@ -349,7 +357,9 @@ def _(d):
 # -----------------------------------------------------------------------------
 
 
-@row("sum mean amax amin count_nonzero nansum nanmean var std var_mean std_mean all any")
+@row(
+    "sum mean amax amin count_nonzero nansum nanmean var std var_mean std_mean all any"
+)
 def _(d):
     x = d.axial()
     return x, *d.pick((), (d.axes(x),), (d.dim(x),))
@@ -413,7 +423,11 @@ def _(d):
 def _(d):
     x = d.axial()
     q = d.pick(0, 1, 0.5, 0.3, 1.5, 0.75)
-    return x, float(q) if d.chance(0.9) else q, *d.pick((), (d.dim(x),), (d.dim(x), True))
+    return (
+        x,
+        float(q) if d.chance(0.9) else q,
+        *d.pick((), (d.dim(x),), (d.dim(x), True)),
+    )
 
 
 @row("median")
@@ -455,7 +469,11 @@ def _(d):
 @row("pairwise_distance")
 def _(d):
     x, y = pair(d, d.real, low=1)
-    return x, y, d.some(p=d.pick(1, 2.0, 3, 0.5, np.inf), eps=d.pick(0.0, 0.1), keepdim=True)
+    return (
+        x,
+        y,
+        d.some(p=d.pick(1, 2.0, 3, 0.5, np.inf), eps=d.pick(0.0, 0.1), keepdim=True),
+    )
 
 
 @row("cdist")
@@ -515,7 +533,9 @@ def _(d):
 def _(d):
     x = d.anything()
     ones = [axis for axis, size in enumerate(x.shape) if size == 1]
-    return x, *d.pick((), (d.pick(*ones, *[axis - x.ndim for axis in ones]),) if ones else ())
+    return x, *d.pick(
+        (), (d.pick(*ones, *[axis - x.ndim for axis in ones]),) if ones else ()
+    )
 
 
 @row("flatten")
@@ -527,13 +547,19 @@ def _(d):
 @row("unflatten")
 def _(d):
     x = d.anything(1)
-    return x, d.dim(x), d.pick((1, -1), (-1,), (2, 2), (2, -1), (3, 1), (-1, 1, 1), (-1, -1))
+    return (
+        x,
+        d.dim(x),
+        d.pick((1, -1), (-1,), (2, 2), (2, -1), (3, 1), (-1, 1, 1), (-1, -1)),
+    )
 
 
 @row("reshape")
 def _(d):
     x = d.anything()
-    return x, d.pick((-1,), (1, -1), (x.size,), (2, -1), x.shape[::-1], (-1, -1), (3, 2), (0, -1))
+    return x, d.pick(
+        (-1,), (1, -1), (x.size,), (2, -1), x.shape[::-1], (-1, -1), (3, 2), (0, -1)
+    )
 
 
 @row("permute")
@@ -641,7 +667,11 @@ def _(d):
 @row("rot90")
 def _(d):
     x = d.anything(d.pick(1, 2, 2))
-    return x, d.pick(0, 1, 2, 3, -1, 5), *d.pick((), ((0, 1),), (d.dims(x),), ((-1, 0),))
+    return (
+        x,
+        d.pick(0, 1, 2, 3, -1, 5),
+        *d.pick((), ((0, 1),), (d.dims(x),), ((-1, 0),)),
+    )
 
 
 @row("roll")
@@ -660,12 +690,16 @@ def _(d):
 @row("diagonal")
 def _(d):
     x = d.anything(d.pick(1, 2, 2))
-    return x, *d.pick((), (d.pick(0, 1, -1, 5, -5),), (d.pick(0, 1), d.dim(x), d.dim(x)))
+    return x, *d.pick(
+        (), (d.pick(0, 1, -1, 5, -5),), (d.pick(0, 1), d.dim(x), d.dim(x))
+    )
 
 
 @row("diag")
 def _(d):
-    return d.anything(d.pick(0, 1, 1, 1), d.pick(2, 2, 3)), *d.pick((), (d.pick(0, 1, -1, 3, -6),))
+    return d.anything(d.pick(0, 1, 1, 1), d.pick(2, 2, 3)), *d.pick(
+        (), (d.pick(0, 1, -1, 3, -6),)
+    )
 
 
 @row("diag_embed")
@@ -690,7 +724,9 @@ def _(d):
 @row("channel_shuffle")
 def _(d):
     groups = d.pick(1, 2, 3)
-    return d.real(d.size(), d.pick(1, 2) * groups + d.chance(0.1), *d.shape(1, 2)), groups
+    return d.real(
+        d.size(), d.pick(1, 2) * groups + d.chance(0.1), *d.shape(1, 2)
+    ), groups
 
 
 @row("full_like")
@@ -731,7 +767,9 @@ def _(d):
     shape = [1 if d.chance(0.2) else n for n in x.shape]
     if -x.ndim <= dim < x.ndim:
         shape[dim] = d.size()
-    return d.pick((x, positions(d, size, *shape), dim), (x, positions(d, x.size, *d.shape(1, 2))))
+    return d.pick(
+        (x, positions(d, size, *shape), dim), (x, positions(d, x.size, *d.shape(1, 2)))
+    )
 
 
 @row("index_select")
@@ -742,7 +780,9 @@ def _(d):
 
 def distinct(d, size, *shape):
     """Different positions along the last axis of a shape."""
-    rows = [d.rng.permutation(size)[: shape[-1]] for _ in range(int(np.prod(shape[:-1])))]
+    rows = [
+        d.rng.permutation(size)[: shape[-1]] for _ in range(int(np.prod(shape[:-1])))
+    ]
     return np.array(rows, np.int64).reshape(*shape[:-1], min(size, shape[-1]))
 
 
@@ -839,7 +879,9 @@ def _(d):
     x = d.real(*d.shape(0, 2), n) if d.chance(0.95) else d.real()
     batch = d.other(x.shape[:-2])
     y = d.real(n) if d.chance(0.3) else d.real(*batch, n + d.chance(0.05), d.size())
-    return d.pick((x, y), (x, y), (x, y), (np.round(x).astype(int), np.round(y).astype(int)))
+    return d.pick(
+        (x, y), (x, y), (x, y), (np.round(x).astype(int), np.round(y).astype(int))
+    )
 
 
 @row("mm addmm")
@@ -851,7 +893,11 @@ def _(d):
 @row("bmm baddbmm")
 def _(d):
     n, a, b, c = d.size(), d.size(), d.size(), d.size()
-    return d.real(n, a, b), d.real(d.pick(n, n, n, n, 1), b, c), d.pick((n, a, c), (c,), (1, a, c))
+    return (
+        d.real(n, a, b),
+        d.real(d.pick(n, n, n, n, 1), b, c),
+        d.pick((n, a, c), (c,), (1, a, c)),
+    )
 
 
 def _with_a_term(make, is_sum):
@@ -859,7 +905,12 @@ def _with_a_term(make, is_sum):
         x, y, shape = make(d)
         if not is_sum:
             return x, y
-        return d.real(*shape), x, y, d.some(beta=d.pick(2, 0.5, 0), alpha=d.pick(3, 0.5, 0))
+        return (
+            d.real(*shape),
+            x,
+            y,
+            d.some(beta=d.pick(2, 0.5, 0), alpha=d.pick(3, 0.5, 0)),
+        )
 
     return drawn
 
@@ -896,7 +947,9 @@ def _(d):
 def _(d):
     a, b = d.size(), d.size()
     x, y = d.real(d.size(), a, b), d.real(a, b, d.size())
-    return d.pick((x, y), (x, y, 2), (x, y, ([1, 2], [0, 1])), (x, y, ([-1], [1])), (x, y, 0))
+    return d.pick(
+        (x, y), (x, y, 2), (x, y, ([1, 2], [0, 1])), (x, y, ([-1], [1])), (x, y, 0)
+    )
 
 
 @row("cross")
@@ -909,7 +962,9 @@ def _(d):
 def _(d):
     a, b, c = d.size(), d.size(), d.size()
     x, y = d.real(a, b, c), d.real(a, c, b)
-    return d.pick(("abc,acb->ab", x, y), ("abc->c", x), ("abc,dcb->ad", x, y), ("abc,acb", x, y))
+    return d.pick(
+        ("abc,acb->ab", x, y), ("abc->c", x), ("abc,dcb->ad", x, y), ("abc,acb", x, y)
+    )
 
 
 @row("linear")
@@ -929,11 +984,26 @@ def _(d):
 
 @row("scaled_dot_product_attention")
 def _(d):
-    batch, n, m, width = d.shape(0, 2), d.pick(1, 2, 3), d.pick(1, 2, 3), d.pick(1, 2, 4)
-    q, k, v = d.real(*batch, n, width), d.real(*batch, m, width), d.real(*batch, m, d.pick(2, 3))
+    batch, n, m, width = (
+        d.shape(0, 2),
+        d.pick(1, 2, 3),
+        d.pick(1, 2, 3),
+        d.pick(1, 2, 4),
+    )
+    q, k, v = (
+        d.real(*batch, n, width),
+        d.real(*batch, m, width),
+        d.real(*batch, m, d.pick(2, 3)),
+    )
     allowed = d.flags(n, m) | (np.arange(m) == 0)
     mask = d.pick(None, None, d.real(n, m), allowed)
-    return q, k, v, mask, d.some(scale=d.pick(0.3, 1), is_causal=d.pick(False, mask is None))
+    return (
+        q,
+        k,
+        v,
+        mask,
+        d.some(scale=d.pick(0.3, 1), is_causal=d.pick(False, mask is None)),
+    )
 
 
 # Arrays from numbers
@@ -975,7 +1045,9 @@ def picture(d, n, low=1):
     """An input with n axes behind batch and channels, mostly."""
     sizes = [int(d.rng.integers(low, 7 - n)) for _ in range(n)]
     batch = d.pick(1, 2, 3, 3, 0)
-    return d.real(*d.pick((batch,), (batch,), (batch,), (batch,), ()), d.pick(1, 2, 4), *sizes)
+    return d.real(
+        *d.pick((batch,), (batch,), (batch,), (batch,), ()), d.pick(1, 2, 4), *sizes
+    )
 
 
 def ranked(names):
@@ -983,7 +1055,9 @@ def ranked(names):
 
     def add(make):
         for n in (1, 2, 3):
-            row(" ".join(f"{name}{n}d" for name in names.split()))(lambda d, n=n: make(d, n))
+            row(" ".join(f"{name}{n}d" for name in names.split()))(
+                lambda d, n=n: make(d, n)
+            )
         return make
 
     return add
@@ -1022,7 +1096,9 @@ def _(d, n):
 
 @ranked("max_pool")
 def _(d, n):
-    more = d.some(ceil_mode=True, return_indices=True, padding=window(d, n, 0, 1), dilation=2)
+    more = d.some(
+        ceil_mode=True, return_indices=True, padding=window(d, n, 0, 1), dilation=2
+    )
     return picture(d, n), window(d, n), d.pick(None, window(d, n)), more
 
 
@@ -1064,7 +1140,9 @@ def _(d, n):
 def _(d, n):
     x = d.real(1, d.pick(1, 2), *[d.pick(1, 2)] * n)
     count = int(np.prod(x.shape[2:])) * 2**n
-    index = np.stack([d.rng.permutation(count)[: x[0, 0].size] for _ in range(x.shape[1])])
+    index = np.stack(
+        [d.rng.permutation(count)[: x[0, 0].size] for _ in range(x.shape[1])]
+    )
     return x, index.reshape(x.shape), d.pick(2, (2,) * n), d.pick(None, 2)
 
 
@@ -1080,7 +1158,9 @@ def _(d):
     stride = d.pick(1, 2)
     size = (d.pick(3, 4), d.pick(2, 4))
     counts = [(s - k) // stride + 1 for s, k in zip(size, kernel, strict=True)]
-    x = d.real(d.pick(1, 2), kernel[0] * kernel[1] * d.pick(1, 2), counts[0] * counts[1])
+    x = d.real(
+        d.pick(1, 2), kernel[0] * kernel[1] * d.pick(1, 2), counts[0] * counts[1]
+    )
     return x, size, kernel, 1, 0, stride
 
 
@@ -1101,7 +1181,11 @@ def _(d):
 @row("interpolate")
 def _(d):
     x = d.real(1, 2, 4, 5)
-    return x, window(d, 2, 2, 6), {"mode": d.pick("bilinear", "bicubic"), "antialias": True}
+    return (
+        x,
+        window(d, 2, 2, 6),
+        {"mode": d.pick("bilinear", "bicubic"), "antialias": True},
+    )
 
 
 @row("affine_grid")
@@ -1116,7 +1200,10 @@ def _(d):
     n = d.pick(2, 2, 3)
     x = d.real(2, d.pick(1, 2), *[int(v) for v in d.rng.integers(1, 4, n)])
     grid = d.rng.uniform(-1.5, 1.5, (2, *[int(v) for v in d.rng.integers(1, 3, n)], n))
-    mode, padding = d.pick("bilinear", "nearest"), d.pick("zeros", "border", "reflection")
+    mode, padding = (
+        d.pick("bilinear", "nearest"),
+        d.pick("zeros", "border", "reflection"),
+    )
     return x, grid, mode, padding, d.pick(True, False)
 
 
@@ -1134,7 +1221,9 @@ def _(d):
     x = picture(d, n)
     widths = tuple(int(v) for v in d.rng.integers(d.pick(0, -1), 3, 2 * n))
     mode = d.pick("reflect", "replicate", "circular")
-    if mode == "circular" and min(widths) < 0:  # PyTorch reads what it has not written yet
+    if (
+        mode == "circular" and min(widths) < 0
+    ):  # PyTorch reads what it has not written yet
         widths = tuple(min(width, 1) for width in widths)
     return x, widths, mode
 
@@ -1145,7 +1234,9 @@ def _(d):
 
 def affine(d, *shape):
     """A weight and a bias, one of them, or none."""
-    return d.pick((), (d.real(*shape),), (d.real(*shape), d.real(*shape)), (None, d.real(*shape)))
+    return d.pick(
+        (), (d.real(*shape),), (d.real(*shape), d.real(*shape)), (None, d.real(*shape))
+    )
 
 
 @row("layer_norm")
@@ -1230,7 +1321,9 @@ def _(d):
 @row("cross_entropy")
 def _(d):
     x, labels = scores_and_labels(d)
-    target = d.pick(labels, d.rng.dirichlet(np.ones(4), x.shape).mean(-1), d.real(*x.shape))
+    target = d.pick(
+        labels, d.rng.dirichlet(np.ones(4), x.shape).mean(-1), d.real(*x.shape)
+    )
     return x, target, d.some(**d.reduction(), label_smoothing=d.pick(0.1, 0, 1.0))
 
 
@@ -1250,7 +1343,11 @@ def _(d):
 @row("mse_loss l1_loss smooth_l1_loss huber_loss poisson_nll_loss")
 def _(d):
     x = d.real(*d.shape())
-    return x, d.pick(d.real(*x.shape), d.real(*x.shape), x + 0.0), d.some(**d.reduction())
+    return (
+        x,
+        d.pick(d.real(*x.shape), d.real(*x.shape), x + 0.0),
+        d.some(**d.reduction()),
+    )
 
 
 @row("soft_margin_loss hinge_embedding_loss")

@@ -23,11 +23,32 @@ INEXACT = {
 }
 
 # What PyTorch takes and these functions do not, beside arrays that are not of floating numbers.
-NARROWER = ("wanted 3 axes", "wanted 4 axes", "wanted 5 axes", "wanted (batch, classes, ...)")
-NARROWER += ("pooling with a reach of", "norm: p='nuc'", "is out of range, wanted whole numbers")
+NARROWER = (
+    "wanted 3 axes",
+    "wanted 4 axes",
+    "wanted 5 axes",
+    "wanted (batch, classes, ...)",
+)
+NARROWER += (
+    "pooling with a reach of",
+    "norm: p='nuc'",
+    "is out of range, wanted whole numbers",
+)
 # Of what these functions take more than PyTorch does.
-FLAGS = ("sub", "subtract", "logaddexp", "atan2", "arctan2", "isclose", "pow")  # truth values too
-PADDED = ("avg_pool3d", "lp_pool1d", "lp_pool3d")  # in ceil mode, windows larger than the input
+FLAGS = (
+    "sub",
+    "subtract",
+    "logaddexp",
+    "atan2",
+    "arctan2",
+    "isclose",
+    "pow",
+)  # truth values too
+PADDED = (
+    "avg_pool3d",
+    "lp_pool1d",
+    "lp_pool3d",
+)  # in ceil mode, windows larger than the input
 # PyTorch has no derivative where these functions have one.
 UNDERIVED = ("group_norm", "instance_norm", "dist", "addcdiv", "bilinear", "scatter")
 WIDER = {*FLAGS, *PADDED, *UNDERIVED}
@@ -96,13 +117,19 @@ def by_chainer(function, args, kwargs):
 
     arrays = leaves((args, kwargs))
     inputs = [
-        chainer.Variable(np.array(x), requires_grad=is_variable(x)) if x.dtype.kind == "f" else x
+        chainer.Variable(np.array(x), requires_grad=is_variable(x))
+        if x.dtype.kind == "f"
+        else x
         for x in arrays
     ]
-    variables = [x for x, array in zip(inputs, arrays, strict=True) if is_variable(array)]
+    variables = [
+        x for x, array in zip(inputs, arrays, strict=True) if is_variable(array)
+    ]
     try:
         outputs = flat(function(*filled((args, kwargs), iter(inputs))))
-        derived = [y for y in outputs if isinstance(y, chainer.Variable) and y.requires_grad]
+        derived = [
+            y for y in outputs if isinstance(y, chainer.Variable) and y.requires_grad
+        ]
         gradients = [None] * len(variables)
         if derived and variables:
             factors = [chainer.Variable(c) for c in cotangents(derived)]
@@ -131,7 +158,9 @@ def by_jax(calls):
     def run(inputs):
         found = {}
         for key, (program, _) in programs.items():
-            (_, outputs), gradients = jax.value_and_grad(program, has_aux=True)(inputs[key])
+            (_, outputs), gradients = jax.value_and_grad(program, has_aux=True)(
+                inputs[key]
+            )
             found[key] = outputs, gradients
         return found
 
@@ -146,15 +175,21 @@ def jax_program(function, args, kwargs):
     from jax import numpy as jnp
 
     constants = [
-        None if is_variable(x) else jnp.asarray(np.array(x)) for x in leaves((args, kwargs))
+        None if is_variable(x) else jnp.asarray(np.array(x))
+        for x in leaves((args, kwargs))
     ]
 
     def program(variables):
         given = iter(variables)
         arrays = [next(given) if x is None else x for x in constants]
-        outputs = [jnp.asarray(y) for y in flat(function(*filled((args, kwargs), iter(arrays))))]
+        outputs = [
+            jnp.asarray(y)
+            for y in flat(function(*filled((args, kwargs), iter(arrays))))
+        ]
         derived = [y for y in outputs if y.dtype.kind == "f"]
-        terms = [jnp.sum(y * c) for y, c in zip(derived, cotangents(derived), strict=True)]
+        terms = [
+            jnp.sum(y * c) for y, c in zip(derived, cotangents(derived), strict=True)
+        ]
         return sum(terms, 0.0), outputs
 
     return program
@@ -238,7 +273,9 @@ def problem(name, args, kwargs, found, wanted):
             return f"{mine.dtype} {mine.shape}, not {other.dtype} {other.shape}"
         if far := deviation(mine, other, tolerance):
             return f"output {far}"
-    for index, (mine, other) in enumerate(zip(found.gradients, wanted.gradients, strict=True)):
+    for index, (mine, other) in enumerate(
+        zip(found.gradients, wanted.gradients, strict=True)
+    ):
         if far := deviation(*comparable(mine, other, wanted.outputs), tolerance):
             return f"gradient {index} {far}"
     return None
@@ -298,7 +335,11 @@ def deviation_of(found, wanted):
 def described(nest):
     """A call's arguments as text: arrays by type and shape, small ones by their elements."""
     if isinstance(nest, np.ndarray):
-        return f"{nest.dtype}{nest.tolist()}" if nest.size < 5 else f"{nest.dtype} {nest.shape}"
+        return (
+            f"{nest.dtype}{nest.tolist()}"
+            if nest.size < 5
+            else f"{nest.dtype} {nest.shape}"
+        )
     if isinstance(nest, list | tuple):
         return f"({', '.join(map(described, nest))})"
     if isinstance(nest, dict):

@@ -29,7 +29,9 @@ def test_the_far_tail_of_the_sigmoid_is_kept_relative_to_its_size(name):
     backend, network = get(name), hold(name)
     (x,) = backend.prepare((np.array([-20.0, -30.0, -600.0]),), network)
     found = backend.numpy(network.nn.sigmoid(x))
-    np.testing.assert_allclose(found, 1.0 / (1.0 + np.exp([20.0, 30.0, 600.0])), rtol=1e-12)
+    np.testing.assert_allclose(
+        found, 1.0 / (1.0 + np.exp([20.0, 30.0, 600.0])), rtol=1e-12
+    )
 
 
 IN_PLACE = {
@@ -64,7 +66,9 @@ class Branches(Network):
 
     def __init__(self):
         super().__init__()
-        self.first = self.nn.Sequential(self.nn.ReLU(inplace=True), self.nn.Linear(4, 3))
+        self.first = self.nn.Sequential(
+            self.nn.ReLU(inplace=True), self.nn.Linear(4, 3)
+        )
         self.second = self.nn.Linear(4, 3)
 
     def forward(self, x):

@@ -17,7 +17,9 @@ def binary(scores, label):
 
 DISCRIMINATOR = {
     "non-saturating": lambda real, fake: binary(real, 1.0) + binary(fake, 0.0),
-    "least-squares": lambda real, fake: 0.5 * ((real - 1.0) ** 2).mean() + 0.5 * (fake**2).mean(),
+    "least-squares": lambda real, fake: (
+        0.5 * ((real - 1.0) ** 2).mean() + 0.5 * (fake**2).mean()
+    ),
     "hinge": lambda real, fake: (
         (1.0 - real).clamp(min=0.0).mean() + (1.0 + fake).clamp(min=0.0).mean()
     ),
@@ -81,9 +83,16 @@ def penalty(target):
         return ((gradient.flatten(1).norm(dim=1) - target) ** 2).mean()
 
     def ours(nn, real, fake, mix, *critic):
-        return nn.gradient_penalty(lambda x: our_critic(nn, x, *critic), real, fake, mix, target)
+        return nn.gradient_penalty(
+            lambda x: our_critic(nn, x, *critic), real, fake, mix, target
+        )
 
-    inputs = [normal(0, 4, 3, 4), normal(1, 4, 3, 4), np.random.default_rng(0).random(4), *CRITIC]
+    inputs = [
+        normal(0, 4, 3, 4),
+        normal(1, 4, 3, 4),
+        np.random.default_rng(0).random(4),
+        *CRITIC,
+    ]
     return ours, theirs, inputs
 
 
@@ -95,7 +104,9 @@ def r1_penalty():
         return 0.5 * (gradient**2).sum((1, 2)).mean()
 
     return (
-        lambda nn, real, *critic: nn.r1_penalty(lambda x: our_critic(nn, x, *critic), real),
+        lambda nn, real, *critic: nn.r1_penalty(
+            lambda x: our_critic(nn, x, *critic), real
+        ),
         theirs,
         [normal(0, 4, 3, 4), *CRITIC],
     )
@@ -104,7 +115,8 @@ def r1_penalty():
 @pytest.mark.parametrize("name", NAMES)
 def test_gradient_penalties_and_r1_penalties_agree(name):
     agree_twice(
-        name, {f"{target=}": penalty(target) for target in (1.0, 0.0)} | {"R1": r1_penalty()}
+        name,
+        {f"{target=}": penalty(target) for target in (1.0, 0.0)} | {"R1": r1_penalty()},
     )
 
 
@@ -113,9 +125,13 @@ def test_a_critic_without_slope_has_a_finite_penalty(name):
     inputs = [normal(0, 4, 3), normal(1, 4, 3), np.full(4, 0.5), normal(2, 3)]
 
     def ours(nn, real, fake, mix, weight):
-        return nn.gradient_penalty(lambda x: nn.sum(x * (weight * 0.0), 1), real, fake, mix)
+        return nn.gradient_penalty(
+            lambda x: nn.sum(x * (weight * 0.0), 1), real, fake, mix
+        )
 
-    agree_function(name, ours, lambda real, fake, mix, weight: 1.0 + 0.0 * weight.sum(), inputs)
+    agree_function(
+        name, ours, lambda real, fake, mix, weight: 1.0 + 0.0 * weight.sum(), inputs
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -124,7 +140,8 @@ def test_bad_input_is_refused(name):
     nn = network.nn
     x, mix = get(name).prepare((normal(0, 2, 3), normal(0, 2, 1)), network)
     with pytest.raises(
-        SettingError, match="discriminator_loss: there is no kind='hinges'. Did you mean 'hinge'"
+        SettingError,
+        match="discriminator_loss: there is no kind='hinges'. Did you mean 'hinge'",
     ):
         nn.discriminator_loss(x, x, "hinges")
     with pytest.raises(SettingError, match="generator_loss: there is no kind='wgan'"):

@@ -31,8 +31,18 @@ SHAPES = {
         (2, 2, 4, 4),
         "wanted (batch, 3, height, width)",
     ),
-    "linear": ("Linear", {"args": (3, 4)}, (3, 5), "got an input of shape (3, 5), wanted (..., 3)"),
-    "batch norm": ("BatchNorm2d", {"args": (3,)}, (2, 4, 3, 3), "wanted (batch, 3, height, width)"),
+    "linear": (
+        "Linear",
+        {"args": (3, 4)},
+        (3, 5),
+        "got an input of shape (3, 5), wanted (..., 3)",
+    ),
+    "batch norm": (
+        "BatchNorm2d",
+        {"args": (3,)},
+        (2, 4, 3, 3),
+        "wanted (batch, 3, height, width)",
+    ),
     "one value": (
         "BatchNorm2d",
         {"args": (3,)},
@@ -55,7 +65,12 @@ SHAPES = {
     "group norm": ("GroupNorm", {"args": (2, 4)}, (2, 3, 3), "wanted (batch, 4, ...)"),
     "layer norm": ("LayerNorm", {"args": ((3, 4),)}, (2, 4, 3), "wanted (..., 3, 4)"),
     "prelu": ("PReLU", {"args": (3,)}, (2, 4), "wanted (batch, 3, ...)"),
-    "max pool": ("MaxPool2d", {"args": (3,)}, (2, 3, 5), "wanted (batch, channels, height, width)"),
+    "max pool": (
+        "MaxPool2d",
+        {"args": (3,)},
+        (2, 3, 5),
+        "wanted (batch, channels, height, width)",
+    ),
     "max pool small": (
         "MaxPool2d",
         {"args": (3,)},
@@ -68,9 +83,19 @@ SHAPES = {
         (2, 3, 5),
         "wanted (batch, channels, height, width)",
     ),
-    "channel dropout": ("Dropout2d", {}, (2, 3, 5), "wanted (batch, channels, height, width)"),
+    "channel dropout": (
+        "Dropout2d",
+        {},
+        (2, 3, 5),
+        "wanted (batch, channels, height, width)",
+    ),
     "recurrence": ("LSTM", {"args": (3, 2)}, (4, 2, 5), "wanted (..., 3)"),
-    "recurrence axes": ("GRU", {"args": (3, 2)}, (4, 3), "wanted three axes: (time, batch, 3)"),
+    "recurrence axes": (
+        "GRU",
+        {"args": (3, 2)},
+        (4, 3),
+        "wanted three axes: (time, batch, 3)",
+    ),
 }
 
 
@@ -79,7 +104,9 @@ def test_a_wrong_shape_is_refused_with_the_path_of_the_layer(name):
     layers = {f"layer{index}": case[:2] for index, case in enumerate(SHAPES.values())}
     network = shelf(name, layers).train()
     refused = {}
-    for path, (label, (layer, _, shape, message)) in zip(layers, SHAPES.items(), strict=True):
+    for path, (label, (layer, _, shape, message)) in zip(
+        layers, SHAPES.items(), strict=True
+    ):
         (x,) = network.backend.prepare((normal(0, *shape),), network)
         refused[label] = refusal(
             lambda: getattr(network, path)(x),
@@ -93,7 +120,9 @@ def test_a_wrong_shape_is_refused_with_the_path_of_the_layer(name):
 def test_one_value_of_an_instance_is_refused_in_evaluation_too(name):
     network = shelf(name, {"norm": SHAPES["one value of an instance"][:2]}).eval()
     (x,) = network.backend.prepare((normal(0, 2, 3, 1),), network)
-    with pytest.raises(ShapeError, match="InstanceNorm1d at 'norm': .*more than one value"):
+    with pytest.raises(
+        ShapeError, match="InstanceNorm1d at 'norm': .*more than one value"
+    ):
         network.norm(x)
 
 
@@ -101,10 +130,18 @@ def refusal(call, error, message):
     """What is wrong with how a call is refused; None if nothing is."""
     try:
         call()
-    except Exception as raised:  # also another error than the wanted one is told with the case
+    except (
+        Exception
+    ) as raised:  # also another error than the wanted one is told with the case
         if not isinstance(raised, error):
-            return f"raised {type(raised).__name__}: {raised}\n    wanted {error.__name__}"
-        return None if re.search(message, str(raised)) else f"{raised}\n    does not say {message}"
+            return (
+                f"raised {type(raised).__name__}: {raised}\n    wanted {error.__name__}"
+            )
+        return (
+            None
+            if re.search(message, str(raised))
+            else f"{raised}\n    does not say {message}"
+        )
     return "was not refused"
 
 
@@ -118,7 +155,11 @@ SETTINGS = {
     "kernel": ("Conv2d", {"args": (3, 4, (3, 3, 3))}, "kernel_size"),
     "padding": ("Conv2d", {"args": (3, 4, 3), "padding": -1}, "padding"),
     "padding name": ("Conv2d", {"args": (3, 4, 3), "padding": "full"}, "padding"),
-    "same with stride": ("Conv2d", {"args": (3, 4, 3), "padding": "same", "stride": 2}, "padding"),
+    "same with stride": (
+        "Conv2d",
+        {"args": (3, 4, 3), "padding": "same", "stride": 2},
+        "padding",
+    ),
     "groups": ("Conv2d", {"args": (3, 4, 3), "groups": 2}, "groups"),
     "output padding": (
         "ConvTranspose2d",
@@ -138,7 +179,9 @@ SETTINGS = {
 @pytest.mark.parametrize("name", NAMES)
 def test_a_setting_that_makes_no_sense_is_refused_and_named(name):
     refused = {
-        label: refusal(partial(hold, name, layer, settings), SettingError, re.escape(message))
+        label: refusal(
+            partial(hold, name, layer, settings), SettingError, re.escape(message)
+        )
         for label, (layer, settings, message) in SETTINGS.items()
     }
     assert not mistakes(refused)
@@ -155,7 +198,9 @@ def test_an_unknown_argument_is_refused_and_the_known_ones_named(name):
         ("Dropout",),
     ]:
         made = partial(hold, name, layer, {"args": tuple(args), "strides": 2})
-        refused[layer] = refusal(made, ArgumentError, f"{layer}: .*strides.* Its arguments are ")
+        refused[layer] = refusal(
+            made, ArgumentError, f"{layer}: .*strides.* Its arguments are "
+        )
     assert not mistakes(refused)
 
 
@@ -201,7 +246,11 @@ CALLS = {
         ShapeError,
         "mse_loss: shapes (3, 4) and (3,) differ; nothing is broadcast",
     ),
-    "bce": (lambda nn, x, i: nn.bce_with_logits(x, x[:1]), ShapeError, "bce_with_logits: shapes"),
+    "bce": (
+        lambda nn, x, i: nn.bce_with_logits(x, x[:1]),
+        ShapeError,
+        "bce_with_logits: shapes",
+    ),
     "split to none": (
         lambda nn, x, i: nn.chunk(x, 0),
         SettingError,
@@ -223,7 +272,11 @@ CALLS = {
         IndexRangeError,
         "take_along: index: 4 is out of range",
     ),
-    "take type": (lambda nn, x, i: nn.take(x, x), SettingError, "take: index: got an array of"),
+    "take type": (
+        lambda nn, x, i: nn.take(x, x),
+        SettingError,
+        "take: index: got an array of",
+    ),
     "embedding": (
         lambda nn, x, i: nn.embedding(i - 1, x),
         IndexRangeError,
@@ -329,12 +382,14 @@ def test_an_index_outside_of_the_table_and_fractions_are_refused(name):
     for index in (5, -1):
         (x,) = network.backend.prepare((np.array([[0, index]]),), network)
         with pytest.raises(
-            IndexRangeError, match=f"{index} is out of range, wanted whole numbers from 0 to 4"
+            IndexRangeError,
+            match=f"{index} is out of range, wanted whole numbers from 0 to 4",
         ):
             network(x)
     (x,) = network.backend.prepare((np.array([[0.0, 1.0]]),), network)
     with pytest.raises(
-        SettingError, match=re.escape("wanted whole numbers (int64): convert it before the call")
+        SettingError,
+        match=re.escape("wanted whole numbers (int64): convert it before the call"),
     ):
         network(x)
 
@@ -365,11 +420,15 @@ def test_masks_and_tokens_of_wrong_shapes_are_refused(name):
         )
         with pytest.raises(
             ShapeError,
-            match=re.escape(f"MultiheadAttention at 'layer': got {mask} of shape {shape}, wanted"),
+            match=re.escape(
+                f"MultiheadAttention at 'layer': got {mask} of shape {shape}, wanted"
+            ),
         ):
             network.layer(q, k, k, **{mask: m})
     for shapes in [((3, 4), (3, 4)), ((2, 3, 4), (1, 3, 4))]:
-        q, k = network.backend.prepare(tuple(normal(0, *shape) for shape in shapes), network)
+        q, k = network.backend.prepare(
+            tuple(normal(0, *shape) for shape in shapes), network
+        )
         with pytest.raises(
             ShapeError, match=re.escape("wanted (batch, tokens, 4) with one batch size")
         ):
@@ -382,7 +441,9 @@ def test_a_state_of_a_wrong_shape_is_refused(name):
     x, h = network.backend.prepare((normal(0, 4, 2, 3), normal(0, 1, 3, 2)), network)
     with pytest.raises(
         ShapeError,
-        match=re.escape("GRU at 'layer': got a state of shape (1, 3, 2), wanted (1, 2, 2)"),
+        match=re.escape(
+            "GRU at 'layer': got a state of shape (1, 3, 2), wanted (1, 2, 2)"
+        ),
     ):
         network.layer(x, h)
 
@@ -396,5 +457,7 @@ def test_the_written_once_vocabulary_is_not_a_backend_that_users_see():
 @pytest.mark.parametrize("lengths", [(3, 4), (4, 3)])
 def test_vectors_of_two_lengths_have_no_product(backend, lengths):
     one, other = (backend.array(np.ones(length), "float64") for length in lengths)
-    with pytest.raises(ShapeError, match="dot: got shapes .* wanted two vectors of one length"):
+    with pytest.raises(
+        ShapeError, match="dot: got shapes .* wanted two vectors of one length"
+    ):
         backend.nn.dot(one, other)

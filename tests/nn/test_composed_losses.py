@@ -29,9 +29,13 @@ def nearest(labels, size):
 
 def supervised(weights):
     def theirs(fine, middle, coarse, labels):
-        losses = [F.cross_entropy(x, nearest(labels, x.shape[2:])) for x in (fine, middle, coarse)]
+        losses = [
+            F.cross_entropy(x, nearest(labels, x.shape[2:]))
+            for x in (fine, middle, coarse)
+        ]
         return sum(
-            w * loss for w, loss in zip(weights or [4 / 7, 2 / 7, 1 / 7], losses, strict=True)
+            w * loss
+            for w, loss in zip(weights or [4 / 7, 2 / 7, 1 / 7], losses, strict=True)
         )
 
     return (
@@ -43,18 +47,26 @@ def supervised(weights):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_labels_are_resized_and_the_levels_are_halved(name):
-    agree_twice(name, {f"{weights=}": supervised(weights) for weights in (None, [0.7, 0.3, 0.0])})
+    agree_twice(
+        name,
+        {f"{weights=}": supervised(weights) for weights in (None, [0.7, 0.3, 0.0])},
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_targets_with_channels_are_resized(name):
     def theirs(fine, middle, target):
         resized = F.interpolate(target, middle.shape[2:], mode="nearest")
-        return 2 / 3 * (fine - target).square().mean() + 1 / 3 * (middle - resized).square().mean()
+        return (
+            2 / 3 * (fine - target).square().mean()
+            + 1 / 3 * (middle - resized).square().mean()
+        )
 
     agree_function(
         name,
-        lambda nn, fine, middle, target: nn.deep_supervision(nn.mse_loss, [fine, middle], target),
+        lambda nn, fine, middle, target: nn.deep_supervision(
+            nn.mse_loss, [fine, middle], target
+        ),
         theirs,
         [*LEVELS[:2], normal(3, 2, 3, 8, 5)],
     )
@@ -65,7 +77,9 @@ def test_a_target_for_each_level_is_taken_as_it_is(name):
     targets = [normal(9 + level, *x.shape) for level, x in enumerate(LEVELS[:2])]
     agree_function(
         name,
-        lambda nn, a, b, c, d: nn.deep_supervision(nn.l1_loss, [a, b], [c, d], [1.0, 0.5]),
+        lambda nn, a, b, c, d: nn.deep_supervision(
+            nn.l1_loss, [a, b], [c, d], [1.0, 0.5]
+        ),
         lambda a, b, c, d: F.l1_loss(a, c) + 0.5 * F.l1_loss(b, d),
         [*LEVELS[:2], *targets],
     )
@@ -81,7 +95,8 @@ def test_levels_that_do_not_fit_are_refused(name):
     with pytest.raises(ArgumentError, match="0 predictions"):
         nn.deep_supervision(nn.cross_entropy, [], labels)
     with pytest.raises(
-        ShapeError, match=r"a target of shape \(1, 8, 5\) does not fit a prediction of shape"
+        ShapeError,
+        match=r"a target of shape \(1, 8, 5\) does not fit a prediction of shape",
     ):
         nn.deep_supervision(nn.cross_entropy, [x, y], labels[:1])
 
@@ -95,30 +110,47 @@ def test_perceptual_losses_agree_with_torchvisions_network(name):
 
     torch.manual_seed(0)
     oracle = (
-        torchvision.models.resnet.ResNet(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1], 2)
+        torchvision.models.resnet.ResNet(
+            torchvision.models.resnet.BasicBlock, [1, 1, 1, 1], 2
+        )
         .double()
         .eval()
     )
     judge = zoo.build("resnet18", backend=name, dtype="float64", **SMALL).train(False)
-    judge.load_neutral_state({key: value.numpy() for key, value in oracle.state_dict().items()})
+    judge.load_neutral_state(
+        {key: value.numpy() for key, value in oracle.state_dict().items()}
+    )
     x, y = normal(0, 2, 3, 17, 16), normal(1, 2, 3, 17, 16)
 
     def stages(pictures):
         stem = oracle.relu(oracle.bn1(oracle.conv1(pictures)))
-        return {"stem": stem, "layer2": oracle.layer2(oracle.layer1(oracle.maxpool(stem)))}
+        return {
+            "stem": stem,
+            "layer2": oracle.layer2(oracle.layer1(oracle.maxpool(stem))),
+        }
 
     def case(weights):
         def theirs(a, b):
-            share = weights if isinstance(weights, dict) else dict.fromkeys(weights, 1.0)
+            share = (
+                weights if isinstance(weights, dict) else dict.fromkeys(weights, 1.0)
+            )
             found, wanted = stages(a), stages(b)
-            return sum(w * F.l1_loss(found[stage], wanted[stage]) for stage, w in share.items())
+            return sum(
+                w * F.l1_loss(found[stage], wanted[stage]) for stage, w in share.items()
+            )
 
         return FunctionCase(
-            lambda nn, a, b: nn.perceptual_loss(judge, a, b, weights, nn.l1_loss), theirs, [x, y]
+            lambda nn, a, b: nn.perceptual_loss(judge, a, b, weights, nn.l1_loss),
+            theirs,
+            [x, y],
         )
 
     agree_all(
-        name, {"weighted": case({"stem": 0.25, "layer2": 2.0}), "plain": case(("stem", "layer2"))}
+        name,
+        {
+            "weighted": case({"stem": 0.25, "layer2": 2.0}),
+            "plain": case(("stem", "layer2")),
+        },
     )
 
 
@@ -127,10 +159,14 @@ def test_a_perceptual_loss_wants_a_frozen_network_and_stages_that_it_has(name):
     judge = zoo.build("resnet18", backend=name, dtype="float64", **SMALL)
     network = hold(name)
     x = get(name).prepare(normal(0, 2, 3, 33, 33), network)
-    with pytest.raises(SettingError, match="perceptual_loss: the network is in training mode"):
+    with pytest.raises(
+        SettingError, match="perceptual_loss: the network is in training mode"
+    ):
         network.nn.perceptual_loss(judge.train(), x, x, ["stem"])
     with pytest.raises(
         SettingError, match="perceptual_loss: no stage 'layer5'. Did you mean 'layer"
     ):
         network.nn.perceptual_loss(judge.train(False), x, x, ["stem", "layer5"])
-    assert float(get(name).numpy(network.nn.perceptual_loss(judge, x, x, ["stem"]))) == 0.0
+    assert (
+        float(get(name).numpy(network.nn.perceptual_loss(judge, x, x, ["stem"]))) == 0.0
+    )

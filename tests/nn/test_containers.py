@@ -12,7 +12,10 @@ def tables():
     """Four affine maps whose order matters."""
     generator = np.random.default_rng(0)
     return [
-        (generator.normal(size=(3, 3)).astype(np.float32), generator.normal(size=3).astype("f"))
+        (
+            generator.normal(size=(3, 3)).astype(np.float32),
+            generator.normal(size=3).astype("f"),
+        )
         for _ in range(4)
     ]
 
@@ -72,12 +75,23 @@ def pop(body, block):
     body.append(block).pop(1)
 
 
-CHANGES = [replace, replace_last, insert, append, add_by_name, delete, delete_several, pop]
+CHANGES = [
+    replace,
+    replace_last,
+    insert,
+    append,
+    add_by_name,
+    delete,
+    delete_several,
+    pop,
+]
 
 
 def numbered(names):
     """One value for each parameter, which depends on its name alone."""
-    return {name: tables()[int(name.split(".")[1])][name.endswith("bias")] for name in names}
+    return {
+        name: tables()[int(name.split(".")[1])][name.endswith("bias")] for name in names
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -88,10 +102,14 @@ def test_a_sequential_is_changed_while_the_network_is_made(name, change):
     assert list(network.neutral_state()) == list(reference.state_dict())
     state = numbered(reference.state_dict())
     network.load_neutral_state(state)
-    reference.load_state_dict({key: torch.from_numpy(value) for key, value in state.items()})
+    reference.load_state_dict(
+        {key: torch.from_numpy(value) for key, value in state.items()}
+    )
     x = np.array([[1.0, 2.0, -1.0]], np.float32)
     came = network.backend.numpy(network(network.backend.prepare(x, network)))
-    np.testing.assert_allclose(came, reference(torch.from_numpy(x)).detach().numpy(), rtol=1e-5)
+    np.testing.assert_allclose(
+        came, reference(torch.from_numpy(x)).detach().numpy(), rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -143,7 +161,9 @@ def test_a_dict_of_blocks_loses_and_gains_members(name):
         def __init__(self):
             super().__init__()
             nn = self.nn
-            self.heads = nn.ModuleDict({"old": nn.Linear(3, 1), "kept": nn.Linear(3, 2)})
+            self.heads = nn.ModuleDict(
+                {"old": nn.Linear(3, 1), "kept": nn.Linear(3, 2)}
+            )
             assert self.heads.pop("old") is not None
             self.heads.update({"new": nn.Linear(3, 4, bias=False)})
 

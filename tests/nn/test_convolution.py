@@ -19,7 +19,10 @@ def test_a_transposed_convolution_reaches_the_size_asked_for(name):
     def to(size):
         x = normal(2, 2, 2, 5, 4)
         return LayerCase(
-            "ConvTranspose2d", settings, [x], call=lambda layer, x: layer(x, output_size=size)
+            "ConvTranspose2d",
+            settings,
+            [x],
+            call=lambda layer, x: layer(x, output_size=size),
         )
 
     agree_all(name, {str(size): to(size) for size in [(9, 7), (10, 8), (10, 7)]})

@@ -14,13 +14,19 @@ from deliralike import Network, backends, build
 from tests.conftest import BACKENDS
 
 RNG = np.random.default_rng(5)
-IMAGES, SIGNALS, VOLUMES = (RNG.normal(size=(2, 4, *size)) for size in ((9, 7), (11,), (5, 7, 6)))
+IMAGES, SIGNALS, VOLUMES = (
+    RNG.normal(size=(2, 4, *size)) for size in ((9, 7), (11,), (5, 7, 6))
+)
 TOKENS = RNG.normal(size=(3, 5, 8))
 LAYERS = {
     "Conv1d": ((4, 6, 3), {"stride": 2, "padding": 1}, SIGNALS),
     "Conv2d": ((4, 6, 3), {"stride": 2, "padding": 1, "groups": 2}, IMAGES),
     "Conv3d": ((4, 6, 3), {"stride": 2, "dilation": 2, "padding": 2}, VOLUMES),
-    "ConvTranspose2d": ((4, 6, 3), {"stride": 2, "padding": 1, "output_padding": 1}, IMAGES),
+    "ConvTranspose2d": (
+        (4, 6, 3),
+        {"stride": 2, "padding": 1, "output_padding": 1},
+        IMAGES,
+    ),
     "BatchNorm2d": ((4,), {}, IMAGES),
     "InstanceNorm2d": ((4,), {"affine": True}, IMAGES),
     "GroupNorm": ((2, 4), {}, IMAGES),
@@ -30,7 +36,11 @@ LAYERS = {
     "LSTM": ((8, 5), {"batch_first": True, "bidirectional": True}, TOKENS),
     "GRU": ((8, 5), {"batch_first": True}, TOKENS),
     "MaxPool2d": ((3,), {"stride": 2, "padding": 1, "ceil_mode": True}, IMAGES),
-    "AvgPool2d": ((3,), {"stride": 2, "padding": 1, "count_include_pad": False}, IMAGES),
+    "AvgPool2d": (
+        (3,),
+        {"stride": 2, "padding": 1, "count_include_pad": False},
+        IMAGES,
+    ),
     "AdaptiveAvgPool2d": (((4, 3),), {}, IMAGES),
     "Upsample": ((), {"size": (5, 11), "mode": "bilinear"}, IMAGES),
     "GELU": ((), {}, IMAGES),
@@ -60,7 +70,8 @@ LIMITS = {"float64": 1e-10, "float32": 2e-5, "TF32": 2e-2}
 
 
 @pytest.fixture(
-    params=[(name, kind) for name in BACKENDS for kind in ("host", "accelerator")], ids="-".join
+    params=[(name, kind) for name in BACKENDS for kind in ("host", "accelerator")],
+    ids="-".join,
 )
 def place(request):
     """A backend and one of its devices."""
@@ -115,11 +126,15 @@ class All(Network):
         )
 
     def forward(self, inputs):
-        return {layer: self.one(layer, x) for layer, x in zip(LAYERS, inputs, strict=True)}
+        return {
+            layer: self.one(layer, x) for layer, x in zip(LAYERS, inputs, strict=True)
+        }
 
     def one(self, layer, x):
         outputs = (
-            self.layers[layer](x, x, x) if layer == "MultiheadAttention" else self.layers[layer](x)
+            self.layers[layer](x, x, x)
+            if layer == "MultiheadAttention"
+            else self.layers[layer](x)
         )
         return outputs[0] if isinstance(outputs, tuple) else outputs
 
@@ -136,18 +151,25 @@ def computed(backend, device, dtype):
     def loss(network, inputs, ramps):
         outputs = network(inputs)
         return sum(
-            network.nn.sum(outputs[layer] * ramp) for layer, ramp in zip(LAYERS, ramps, strict=True)
+            network.nn.sum(outputs[layer] * ramp)
+            for layer, ramp in zip(LAYERS, ramps, strict=True)
         )
 
     inputs, ramps = (
-        [backend.array(x, dtype=dtype, device=device) for x in each] for each in (INPUTS, RAMPS)
+        [backend.array(x, dtype=dtype, device=device) for x in each]
+        for each in (INPUTS, RAMPS)
     )
     found = backend.gradients(loss, network, inputs, ramps)
     named = {}
     for layer, of_input, output in zip(LAYERS, *found.inputs, strict=True):
-        named |= {f"layers.{layer}.the input": of_input, f"layers.{layer}.the output": output}
+        named |= {
+            f"layers.{layer}.the input": of_input,
+            f"layers.{layer}.the output": output,
+        }
     statistics = {
-        name: value for name, value in network.neutral_state().items() if "running" in name
+        name: value
+        for name, value in network.neutral_state().items()
+        if "running" in name
     }
     return named | found.parameters | statistics
 
@@ -170,7 +192,9 @@ def reference():
 
 
 @pytest.mark.gpu
-def test_in_double_precision_every_layer_agrees_with_the_host_on_every_device(place, reference):
+def test_in_double_precision_every_layer_agrees_with_the_host_on_every_device(
+    place, reference
+):
     backend, device = place
     assert far(computed(backend, device, "float64"), reference, LIMITS["float64"]) == {}
 
@@ -187,13 +211,17 @@ def test_in_single_precision_every_layer_is_within_rounding_on_every_device(
 
 
 @pytest.mark.gpu
-def test_batches_that_are_copied_while_the_device_computes_arrive_whole_and_in_order(place):
+def test_batches_that_are_copied_while_the_device_computes_arrive_whole_and_in_order(
+    place,
+):
     backend, device = place
     network = build(backend.nn.Linear, 1 << 10, 1 << 10, device=device)
     arrived, x = [], backend.prepare(np.ones((1 << 10, 1 << 10), np.float32), network)
     for number in range(9):
         x = network(x)  # the device is busy for longer than the copy takes
-        arrived.append(backend.prepare(np.full((512, 513), number, np.float32), network) + 1)
+        arrived.append(
+            backend.prepare(np.full((512, 513), number, np.float32), network) + 1
+        )
     for number, array in enumerate(arrived):
         assert (backend.numpy(array) == number + 1).all()
 

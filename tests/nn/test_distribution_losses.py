@@ -18,7 +18,10 @@ def from_the_standard_normal(reduction):
     def theirs(mu, logvar):
         mine = torch.distributions.Normal(mu, (0.5 * logvar).exp())
         return reduced(
-            torch.distributions.kl_divergence(mine, torch.distributions.Normal(0.0, 1.0)), reduction
+            torch.distributions.kl_divergence(
+                mine, torch.distributions.Normal(0.0, 1.0)
+            ),
+            reduction,
         )
 
     return (
@@ -30,7 +33,10 @@ def from_the_standard_normal(reduction):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_divergences_from_the_standard_normal_agree(name):
-    agree_twice(name, {reduction: from_the_standard_normal(reduction) for reduction in REDUCTIONS})
+    agree_twice(
+        name,
+        {reduction: from_the_standard_normal(reduction) for reduction in REDUCTIONS},
+    )
 
 
 def between_two_normals(reduction):
@@ -48,7 +54,9 @@ def between_two_normals(reduction):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_divergences_between_two_normals_agree(name):
-    agree_twice(name, {reduction: between_two_normals(reduction) for reduction in REDUCTIONS})
+    agree_twice(
+        name, {reduction: between_two_normals(reduction) for reduction in REDUCTIONS}
+    )
 
 
 def of_classes(dim, reduction):
@@ -63,7 +71,9 @@ def of_classes(dim, reduction):
         return reduced(elements.sum(dim), reduction)
 
     def ours(nn, x):
-        return nn.kl_divergence(nn.log_softmax(x, dim), nn.constant(target, like=x), dim, reduction)
+        return nn.kl_divergence(
+            nn.log_softmax(x, dim), nn.constant(target, like=x), dim, reduction
+        )
 
     return ours, theirs, [normal(1, *target.shape)]
 
@@ -83,12 +93,16 @@ def test_divergences_of_classes_agree_also_where_a_probability_is_zero(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_targets_of_a_divergence_have_gradients(name):
     def theirs(t, x):
-        return torch.nn.functional.kl_div(x.log_softmax(1), t.softmax(1), reduction="batchmean")
+        return torch.nn.functional.kl_div(
+            x.log_softmax(1), t.softmax(1), reduction="batchmean"
+        )
 
     def ours(nn, t, x):
         return nn.kl_divergence(nn.log_softmax(x, 1), nn.softmax(t, 1))
 
-    agree_twice(name, {"of softmax": (ours, theirs, [normal(0, 3, 4), normal(1, 3, 4)])})
+    agree_twice(
+        name, {"of softmax": (ours, theirs, [normal(0, 3, 4), normal(1, 3, 4)])}
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

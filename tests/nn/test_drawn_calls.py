@@ -13,7 +13,9 @@ from tests.nn.drawn_runs import SEED, described, drawn, outcomes, problem
 def test_drawn_calls_agree_with_pytorch_or_are_refused_by_our_errors(name):
     hold(name)  # in double precision
     rows = drawn()
-    if name in COMPILED:  # one of each function: the first of one, the second of the next
+    if (
+        name in COMPILED
+    ):  # one of each function: the first of one, the second of the next
         rows = [row for at, row in enumerate(rows) if at // COUNT % COUNT == at % COUNT]
     problems = []
     for row, found in zip(rows, outcomes(name, rows), strict=True):

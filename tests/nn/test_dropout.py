@@ -39,7 +39,9 @@ def test_two_halves_of_a_batch_have_the_masks_of_the_whole(name):
             first = run(name, network, x[:4])
         with random.portable(seed=3, step=2, first_sample=4):
             second = run(name, network, x[4:])
-        np.testing.assert_array_equal(np.concatenate([first, second]), whole, err_msg=layer)
+        np.testing.assert_array_equal(
+            np.concatenate([first, second]), whole, err_msg=layer
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,12 +76,17 @@ def test_probabilities_of_zero_and_one_keep_all_and_nothing(name, portable):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_attention_drops_weights_keyed_by_sample(name):
-    x, settings = normal(0, 4, 3, 6), {"embed_dim": 6, "num_heads": 2, "batch_first": True}
+    x, settings = (
+        normal(0, 4, 3, 6),
+        {"embed_dim": 6, "num_heads": 2, "batch_first": True},
+    )
     once = hold("written once", "MultiheadAttention", settings).eval()
 
     def weights(network, x):
         (x,) = network.backend.prepare((x,), network)
-        return network.backend.numpy(network.layer(x, x, x, average_attn_weights=False)[1])
+        return network.backend.numpy(
+            network.layer(x, x, x, average_attn_weights=False)[1]
+        )
 
     for p in (0.25, 1.0):
         network = hold(name, "MultiheadAttention", settings | {"dropout": p}).train()
@@ -87,7 +94,11 @@ def test_attention_drops_weights_keyed_by_sample(name):
             found = weights(network, x)
             half = weights(network, x[:2])
         mask = random.keep_mask(3, "layer.attention_dropout", 2, 0, (4, 2, 3, 3), p)
-        same(found, weights(once, x) * mask * (1.0 / (1.0 - p) if p < 1 else 0.0), f"weights, {p=}")
+        same(
+            found,
+            weights(once, x) * mask * (1.0 / (1.0 - p) if p < 1 else 0.0),
+            f"weights, {p=}",
+        )
         np.testing.assert_allclose(half, found[:2], rtol=1e-12, err_msg=f"{p=}")
 
 
@@ -103,7 +114,10 @@ def test_recurrences_drop_between_layers_with_a_mask_for_each(name, layer):
             (tokens,) = network.backend.prepare((x,), network)
             outputs.append(network.backend.numpy(network.layer(tokens)[0]))
     same(outputs[1], outputs[0], "output")
-    masks = [random.keep_mask(3, f"layer.between.{i}", 2, 0, (4, 5, 4), 0.5) for i in range(2)]
+    masks = [
+        random.keep_mask(3, f"layer.between.{i}", 2, 0, (4, 5, 4), 0.5)
+        for i in range(2)
+    ]
     assert (masks[0] != masks[1]).any()
     assert {f"layer.between.{i}" for i in range(2)} <= set(dict(network.named_blocks()))
 
@@ -113,7 +127,9 @@ def test_recurrences_that_drop_everything_see_zeros_in_the_second_layer(name):
     settings = {"input_size": 3, "hidden_size": 4, "num_layers": 2, "dropout": 1.0}
     x = normal(0, 5, 2, 3)
     network = hold(name, "GRU", settings).train()
-    np.testing.assert_allclose(outputs_of(network, x), outputs_of(network, x + 1.0), rtol=1e-12)
+    np.testing.assert_allclose(
+        outputs_of(network, x), outputs_of(network, x + 1.0), rtol=1e-12
+    )
 
 
 def outputs_of(network, x):
@@ -124,17 +140,23 @@ def outputs_of(network, x):
 def test_every_sample_is_drawn_alone_and_close_to_the_rate():
     mask = random.keep_mask(7, "a.b", 11, 0, (50, 1000), 0.3)
     assert abs(mask.mean() - 0.7) < 5 * np.sqrt(0.21 / mask.size)
-    np.testing.assert_array_equal(random.keep_mask(7, "a.b", 11, 20, (3, 1000), 0.3), mask[20:23])
+    np.testing.assert_array_equal(
+        random.keep_mask(7, "a.b", 11, 20, (3, 1000), 0.3), mask[20:23]
+    )
     assert len({row.tobytes() for row in mask}) == 50
 
 
 def test_a_mask_is_what_philox_gives_for_its_counter():
     key = random.start.key(7, "a.b")
     words = (
-        np.random.Philox(key=key, counter=[0, 0, 5, 11]).random_raw(2).astype("<u8").view(np.uint16)
+        np.random.Philox(key=key, counter=[0, 0, 5, 11])
+        .random_raw(2)
+        .astype("<u8")
+        .view(np.uint16)
     )
     np.testing.assert_array_equal(
-        random.keep_mask(7, "a.b", 11, 5, (1, 7), 0.3)[0], words[:7] >= round(0.3 * 65536)
+        random.keep_mask(7, "a.b", 11, 5, (1, 7), 0.3)[0],
+        words[:7] >= round(0.3 * 65536),
     )
 
 
@@ -145,7 +167,9 @@ def test_a_number_equal_to_the_threshold_is_kept():
         .view(np.uint16)
     )
     assert random.keep_mask(7, "a.b", 11, 5, (1, 1), int(words[0]) / 65536).all()
-    assert not random.keep_mask(7, "a.b", 11, 5, (1, 1), (int(words[0]) + 1) / 65536).any()
+    assert not random.keep_mask(
+        7, "a.b", 11, 5, (1, 1), (int(words[0]) + 1) / 65536
+    ).any()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,7 +5,15 @@ import pytest
 import torch
 
 from deliralike.errors import IndexRangeError, SettingError, ShapeError
-from tests.nn.agreement import NAMES, FunctionCase, agree_all, agree_twice, get, hold, normal
+from tests.nn.agreement import (
+    NAMES,
+    FunctionCase,
+    agree_all,
+    agree_twice,
+    get,
+    hold,
+    normal,
+)
 
 F = torch.nn.functional
 
@@ -17,13 +25,22 @@ def focal(logits, labels, gamma, weight, ignored, reduction):
     label = torch.where(kept, labels, 0)
     log_p = log_p.gather(1, label[:, None])[:, 0]
     scale = (
-        torch.ones(logits.shape[1], dtype=logits.dtype) if weight is None else torch.tensor(weight)
+        torch.ones(logits.shape[1], dtype=logits.dtype)
+        if weight is None
+        else torch.tensor(weight)
     )[label] * kept
     loss = -((1.0 - log_p.exp()) ** gamma) * log_p * scale
-    return {"mean": loss.sum() / scale.sum(), "sum": loss.sum(), "none": loss}[reduction]
+    return {"mean": loss.sum() / scale.sum(), "sum": loss.sum(), "none": loss}[
+        reduction
+    ]
 
 
-SETTINGS = [(2.0, False, "mean"), (1.5, True, "mean"), (1.0, True, "sum"), (3.0, False, "none")]
+SETTINGS = [
+    (2.0, False, "mean"),
+    (1.5, True, "mean"),
+    (1.0, True, "sum"),
+    (3.0, False, "none"),
+]
 
 
 def of_labels(gamma, weighted, reduction):
@@ -35,7 +52,11 @@ def of_labels(gamma, weighted, reduction):
         given = None if weight is None else nn.constant(weight, like=x)
         return nn.focal_loss(x, y, gamma, given, ignore_index=-1, reduction=reduction)
 
-    return ours, lambda x, y: focal(x, y, gamma, weight, -1, reduction), [logits, labels]
+    return (
+        ours,
+        lambda x, y: focal(x, y, gamma, weight, -1, reduction),
+        [logits, labels],
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -45,7 +66,11 @@ def test_focal_losses_of_labels_agree_with_the_formula(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_without_focus_it_is_the_cross_entropy(name):
-    logits, labels, weight = normal(0, 4, 3), np.array([0, 2, 1, -100]), np.array([0.3, 1.0, 2.0])
+    logits, labels, weight = (
+        normal(0, 4, 3),
+        np.array([0, 2, 1, -100]),
+        np.array([0.3, 1.0, 2.0]),
+    )
     case = (
         lambda nn, x, y: nn.focal_loss(x, y, 0.0, nn.constant(weight, like=x)),
         lambda x, y: F.cross_entropy(x, y, torch.tensor(weight)),
@@ -112,7 +137,9 @@ def test_binary_focal_losses_agree_with_torchvisions(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_bad_input_names_the_function(name):
     backend, network = get(name), hold(name)
-    x, labels, far = backend.prepare((normal(0, 2, 3), np.array([0, 1]), np.array([0, 3])), network)
+    x, labels, far = backend.prepare(
+        (normal(0, 2, 3), np.array([0, 1]), np.array([0, 3])), network
+    )
     with pytest.raises(ShapeError, match="focal_loss: target has shape"):
         network.nn.focal_loss(x, labels[:1])
     with pytest.raises(IndexRangeError, match="focal_loss: target: 3 is out of range"):

@@ -35,13 +35,22 @@ def attended(nn, x):
 
 FUNCTIONS = {
     "power": (lambda nn, x: nn.sum(x**3.0), lambda x: (x**3.0).sum()),
-    "exp": (lambda nn, x: nn.sum(nn.exp(x) * nn.sin(x)), lambda x: (x.exp() * x.sin()).sum()),
-    "logarithm": (lambda nn, x: nn.sum(nn.log(x * x + 1.0)), lambda x: (x * x + 1.0).log().sum()),
+    "exp": (
+        lambda nn, x: nn.sum(nn.exp(x) * nn.sin(x)),
+        lambda x: (x.exp() * x.sin()).sum(),
+    ),
+    "logarithm": (
+        lambda nn, x: nn.sum(nn.log(x * x + 1.0)),
+        lambda x: (x * x + 1.0).log().sum(),
+    ),
     "softmax": (
         lambda nn, x: nn.sum(nn.softmax(x, 1) ** 2.0),
         lambda x: (x.softmax(1) ** 2.0).sum(),
     ),
-    "relu": (lambda nn, x: nn.sum(nn.relu(x) ** 2.0), lambda x: (x.relu() ** 2.0).sum()),
+    "relu": (
+        lambda nn, x: nn.sum(nn.relu(x) ** 2.0),
+        lambda x: (x.relu() ** 2.0).sum(),
+    ),
     "product": (
         lambda nn, x: nn.sum(nn.matmul(x, nn.transpose(x, 0, 1)) ** 2.0),
         lambda x: ((x @ x.T) ** 2.0).sum(),
@@ -50,7 +59,10 @@ FUNCTIONS = {
         lambda nn, x: nn.sum(nn.max(x, 1).values ** 3.0),
         lambda x: (x.max(1).values ** 3.0).sum(),
     ),
-    "sigmoid": (lambda nn, x: nn.sum(nn.sigmoid(x) * x), lambda x: (x.sigmoid() * x).sum()),
+    "sigmoid": (
+        lambda nn, x: nn.sum(nn.sigmoid(x) * x),
+        lambda x: (x.sigmoid() * x).sum(),
+    ),
     "clipped": (
         lambda nn, x: nn.sum(nn.clip(x, -0.5, 0.5) * x * x),
         lambda x: (x.clamp(-0.5, 0.5) * x * x).sum(),
@@ -73,7 +85,11 @@ def second_derivative(ours, theirs):
 @pytest.mark.parametrize("name", NAMES)
 def test_second_derivatives_of_functions_agree(name):
     agree_all(
-        name, {label: second_derivative(*functions) for label, functions in FUNCTIONS.items()}
+        name,
+        {
+            label: second_derivative(*functions)
+            for label, functions in FUNCTIONS.items()
+        },
     )
 
 
@@ -81,7 +97,8 @@ def test_second_derivatives_of_functions_agree(name):
 def test_third_derivatives_agree(name):
     def ours(nn, x):
         return nn.gradient(
-            lambda at: nn.sum(nn.gradient(lambda inner: nn.sum(inner**4.0), at) ** 2.0), x
+            lambda at: nn.sum(nn.gradient(lambda inner: nn.sum(inner**4.0), at) ** 2.0),
+            x,
         )
 
     agree_function(name, ours, lambda x: 96.0 * x**5, [normal(0, 3, 2)])
@@ -166,12 +183,16 @@ def test_the_function_must_give_a_scalar(name):
     else:
         network = hold(name)
         nn, x = network.nn, get(name).prepare(normal(0, 3), network)
-    with pytest.raises(ShapeError, match=r"the function's value has shape \(3,\), wanted a scalar"):
+    with pytest.raises(
+        ShapeError, match=r"the function's value has shape \(3,\), wanted a scalar"
+    ):
         nn.gradient(lambda at: at * 2.0, x)
 
 
 def test_an_outline_knows_the_shape():
-    assert OUTLINE.nn.gradient(lambda at: OUTLINE.nn.sum(at), ShapeArray((2, 3))).shape == (2, 3)
+    assert OUTLINE.nn.gradient(
+        lambda at: OUTLINE.nn.sum(at), ShapeArray((2, 3))
+    ).shape == (2, 3)
 
 
 class Judge(Network):
@@ -180,7 +201,10 @@ class Judge(Network):
     def __init__(self, dropout):
         super().__init__()
         nn = self.nn
-        self.conv, self.norm = nn.Conv2d(2, 2, 3, padding=1, bias=False), nn.BatchNorm2d(2)
+        self.conv, self.norm = (
+            nn.Conv2d(2, 2, 3, padding=1, bias=False),
+            nn.BatchNorm2d(2),
+        )
         self.drop, self.fc = nn.Dropout(dropout), nn.Linear(2 * 4 * 4, 1)
 
     def forward(self, x):
@@ -196,7 +220,9 @@ def penalty(network, x):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_steps_with_a_penalty_and_running_statistics_are_the_same_on_every_backend(name):
+def test_steps_with_a_penalty_and_running_statistics_are_the_same_on_every_backend(
+    name,
+):
     """Dropout with portable masks; the statistics move in each of the four calls of the
     normalisation."""
 
@@ -205,7 +231,10 @@ def test_steps_with_a_penalty_and_running_statistics_are_the_same_on_every_backe
         optimizer = backend.optimizer(rules.rule("adam", lr=1e-2), network)
         with random.portable(3):
             batches = [normal(step, 3, 2, 4, 4) for step in range(3)]
-            losses = [float(backend.numpy(optimizer.update(penalty, batch))) for batch in batches]
+            losses = [
+                float(backend.numpy(optimizer.update(penalty, batch)))
+                for batch in batches
+            ]
         return losses, network.neutral_state()
 
     (losses, state), (wanted_losses, wanted) = (
@@ -215,7 +244,9 @@ def test_steps_with_a_penalty_and_running_statistics_are_the_same_on_every_backe
     np.testing.assert_allclose(losses, wanted_losses, rtol=1e-10)
     assert int(state["norm.num_batches_tracked"]) == 12
     for key, value in wanted.items():
-        np.testing.assert_allclose(state[key], value, rtol=1e-9, atol=1e-12, err_msg=key)
+        np.testing.assert_allclose(
+            state[key], value, rtol=1e-9, atol=1e-12, err_msg=key
+        )
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -224,6 +255,7 @@ def test_native_dropout_draws_within_a_gradient(name):
     network = build(Judge.on(backend), 0.5, dtype="float64").train()
     optimizer = backend.optimizer(rules.rule("sgd", lr=0.0), network)
     losses = {
-        float(backend.numpy(optimizer.update(penalty, normal(0, 3, 2, 4, 4)))) for _ in range(3)
+        float(backend.numpy(optimizer.update(penalty, normal(0, 3, 2, 4, 4))))
+        for _ in range(3)
     }
     assert len(losses) == 3

@@ -40,7 +40,9 @@ WANTED = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 1.0])
 
 def labelled(function, *settings):
     """A loss of scores and the labels above."""
-    return lambda nn, x: getattr(nn, function)(x, nn.constant(LABELS, like=x), *settings)
+    return lambda nn, x: getattr(nn, function)(
+        x, nn.constant(LABELS, like=x), *settings
+    )
 
 
 def weights_without_nan(query, key):
@@ -57,7 +59,9 @@ def focal(x):
 
 CASES = {
     "attention of a query that may attend to nothing": (
-        lambda nn, q, k, v: nn.scaled_dot_product_attention(q, k, v, nn.constant(ALLOWED, like=q)),
+        lambda nn, q, k, v: nn.scaled_dot_product_attention(
+            q, k, v, nn.constant(ALLOWED, like=q)
+        ),
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.tensor(ALLOWED)),
         TOKENS,
     ),
@@ -73,7 +77,10 @@ CASES = {
     ),
     "cross-entropy with weights and minus infinity at an ignored place": (
         lambda nn, x: nn.cross_entropy(
-            x, nn.constant(LABELS, like=x), nn.constant(WEIGHT, like=x), label_smoothing=0.1
+            x,
+            nn.constant(LABELS, like=x),
+            nn.constant(WEIGHT, like=x),
+            label_smoothing=0.1,
         ),
         lambda x: F.cross_entropy(
             x, torch.tensor(LABELS), torch.tensor(WEIGHT), label_smoothing=0.1
@@ -85,7 +92,11 @@ CASES = {
         lambda x: F.nll_loss(x, torch.tensor(LABELS)),
         [LOG_P],
     ),
-    "focal loss with minus infinity at an ignored place": (labelled("focal_loss"), focal, [LOGITS]),
+    "focal loss with minus infinity at an ignored place": (
+        labelled("focal_loss"),
+        focal,
+        [LOGITS],
+    ),
     "maxima of windows of minus infinity": (
         lambda nn, x: nn.max_pool2d(x, 2),
         lambda x: F.max_pool2d(x, 2),
@@ -105,7 +116,9 @@ CASES = {
         [normal(6, 1, 2, 5, 6)],
     ),
     "binary cross-entropy at 0 and 1": (
-        lambda nn, x: nn.binary_cross_entropy(x, nn.constant(WANTED, like=x), None, "none"),
+        lambda nn, x: nn.binary_cross_entropy(
+            x, nn.constant(WANTED, like=x), None, "none"
+        ),
         lambda x: F.binary_cross_entropy(x, torch.tensor(WANTED), reduction="none"),
         [PROBABILITIES],
     ),
@@ -113,7 +126,9 @@ CASES = {
 
 
 def weights_of(y):
-    return np.abs(normal(9, *y.shape))  # of one sign: the sum of infinities is none but infinite
+    return np.abs(
+        normal(9, *y.shape)
+    )  # of one sign: the sum of infinities is none but infinite
 
 
 @cache
@@ -129,7 +144,9 @@ def found(name):
         return total, outputs
 
     network = build(Network.on(backend), dtype="float64")
-    result = backend.gradients(loss, network, {case: row[2] for case, row in CASES.items()})
+    result = backend.gradients(
+        loss, network, {case: row[2] for case, row in CASES.items()}
+    )
     return result.beside[0], result.inputs[0]
 
 

@@ -20,7 +20,9 @@ F = torch.nn.functional
 @pytest.mark.parametrize("name", NAMES)
 def test_cross_entropy_of_large_scores_does_not_overflow(name):
     x, labels = normal(0, 5, 4, scale=1000.0), np.array([0, 1, 2, 3, 0])
-    agree_function(name, lambda nn, x, y: nn.cross_entropy(x, y), F.cross_entropy, [x, labels])
+    agree_function(
+        name, lambda nn, x, y: nn.cross_entropy(x, y), F.cross_entropy, [x, labels]
+    )
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -46,7 +48,9 @@ def test_when_every_label_is_ignored_the_gradient_is_zero(name):
 
 def dice(reduction, background):
     probabilities = np.random.default_rng(0).random((2, 3, 4, 5))
-    target = np.eye(3)[np.random.default_rng(1).integers(0, 3, (2, 4, 5))].transpose(0, 3, 1, 2)
+    target = np.eye(3)[np.random.default_rng(1).integers(0, 3, (2, 4, 5))].transpose(
+        0, 3, 1, 2
+    )
     first = 0 if background else 1
 
     def theirs(p, t):

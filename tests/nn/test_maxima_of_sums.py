@@ -24,10 +24,14 @@ class Largest(Network):
 
 
 def by_pytorch(state, x):
-    state = {name: torch.tensor(value, requires_grad=True) for name, value in state.items()}
+    state = {
+        name: torch.tensor(value, requires_grad=True) for name, value in state.items()
+    }
     x = torch.tensor(x)
     conv = torch.conv2d(x, state["conv.weight"], state["conv.bias"], padding=1)
-    h = torch.group_norm(x + torch.relu(conv), 2, state["norm.weight"], state["norm.bias"])
+    h = torch.group_norm(
+        x + torch.relu(conv), 2, state["norm.weight"], state["norm.bias"]
+    )
     (h * state["scale"]).amax((2, 3)).sum().backward()
     return {name: value.grad.numpy() for name, value in state.items()}
 
@@ -36,8 +40,12 @@ def by_pytorch(state, x):
 def test_the_gradient_is_where_the_maximum_is(name):
     x = np.random.default_rng(0).standard_normal((3, 6, 7, 9))
     network = Largest.on(name, dtype="float64", seed=3)()
-    found = network.backend.gradients(lambda network, x: network.nn.sum(network(x)), network, x)
+    found = network.backend.gradients(
+        lambda network, x: network.nn.sum(network(x)), network, x
+    )
     wanted = by_pytorch(network.neutral_state(), x)
     for parameter, value in found.parameters.items():
         came = network.backend.to_numpy(value)
-        np.testing.assert_allclose(came, wanted[parameter], atol=1e-12, err_msg=parameter)
+        np.testing.assert_allclose(
+            came, wanted[parameter], atol=1e-12, err_msg=parameter
+        )

@@ -33,7 +33,11 @@ def batch_norms(draw):
         "affine": draw(st.booleans()),
         "track_running_stats": draw(st.booleans()),
     }
-    shape = (draw(st.integers(2, 4)), channels, *(draw(st.integers(1, 4)) for _ in range(n)))
+    shape = (
+        draw(st.integers(2, 4)),
+        channels,
+        *(draw(st.integers(1, 4)) for _ in range(n)),
+    )
     return f"BatchNorm{max(n, 1)}d", settings, shape
 
 
@@ -51,7 +55,9 @@ def test_batch_norm_is_exact_where_the_mean_is_far_larger_than_the_deviation(nam
     agree_all(
         name,
         {
-            f"training={training}": LayerCase("BatchNorm2d", {"num_features": 3}, [x], training)
+            f"training={training}": LayerCase(
+                "BatchNorm2d", {"num_features": 3}, [x], training
+            )
             for training in (True, False)
         },
     )
@@ -101,11 +107,17 @@ def test_norms_shift_also_where_they_do_not_scale(name):
 
     def loss(network, x, shift):
         nn = network.nn
-        last = nn.permute(nn.layer_norm(nn.permute(x, (0, 2, 1)), (4,), bias=shift), (0, 2, 1))
-        norms = nn.batch_norm_train(x, bias=shift)[0] + 2 * nn.group_norm(x, 2, bias=shift)
+        last = nn.permute(
+            nn.layer_norm(nn.permute(x, (0, 2, 1)), (4,), bias=shift), (0, 2, 1)
+        )
+        norms = nn.batch_norm_train(x, bias=shift)[0] + 2 * nn.group_norm(
+            x, 2, bias=shift
+        )
         return nn.sum((norms + 3 * last) * backend.array(weight))
 
-    found = backend.gradients(loss, build(Network.on(backend), dtype="float64"), x, shift)
+    found = backend.gradients(
+        loss, build(Network.on(backend), dtype="float64"), x, shift
+    )
     x, shift = (torch.tensor(each, requires_grad=True) for each in (x, shift))
     norms = F.batch_norm(x, None, None, training=True) + 2 * F.group_norm(x, 2)
     norms = norms + 3 * F.layer_norm(x.mT, (4,)).mT + 6 * shift[:, None]
@@ -124,7 +136,9 @@ def placed(values, layout):
 
 @pytest.mark.parametrize("image", ["in C order", "channels last"])
 @pytest.mark.parametrize("gradient", ["in C order", "channels last"])
-def test_batch_norm_of_one_image_in_evaluation_reads_gradients_as_they_lie(image, gradient):
+def test_batch_norm_of_one_image_in_evaluation_reads_gradients_as_they_lie(
+    image, gradient
+):
     layer = build(backends.get("torch").nn.BatchNorm2d, 4, dtype="float64").eval()
     weights = normal(1, 3, 5, 4)
     tensor = placed(normal(0, 3, 5, 4), image).requires_grad_()
@@ -136,15 +150,25 @@ def test_batch_norm_of_one_image_in_evaluation_reads_gradients_as_they_lie(image
 @pytest.mark.parametrize("kind", ["BatchNorm2d", "InstanceNorm2d"])
 @pytest.mark.parametrize("image", ["in C order", "channels last"])
 @pytest.mark.parametrize("gradient", ["in C order", "channels last"])
-def test_norms_of_one_image_on_pytorch_read_gradients_as_they_lie(kind, image, gradient):
+def test_norms_of_one_image_on_pytorch_read_gradients_as_they_lie(
+    kind, image, gradient
+):
     """PyTorch 2.13 itself takes the strides of such a batch for another layout."""
-    layer = build(getattr(backends.get("torch").nn, kind), 4, affine=True, dtype="float64")
+    layer = build(
+        getattr(backends.get("torch").nn, kind), 4, affine=True, dtype="float64"
+    )
     x, weights = normal(0, 3, 5, 4), normal(1, 3, 5, 4)
     tensor = placed(x, image).requires_grad_()
     layer(tensor).backward(placed(weights, gradient))
     centred = x - x.mean((0, 1))
     standard = centred / np.sqrt(x.var((0, 1)) + 1e-5)
-    slopes = weights - weights.mean((0, 1)) - standard * (weights * standard).mean((0, 1))
+    slopes = (
+        weights - weights.mean((0, 1)) - standard * (weights * standard).mean((0, 1))
+    )
     wanted = slopes / np.sqrt(x.var((0, 1)) + 1e-5)
-    np.testing.assert_allclose(tensor.grad[0].permute(1, 2, 0), wanted, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(layer.weight.grad, (weights * standard).sum((0, 1)), atol=1e-12)
+    np.testing.assert_allclose(
+        tensor.grad[0].permute(1, 2, 0), wanted, rtol=0, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        layer.weight.grad, (weights * standard).sum((0, 1)), atol=1e-12
+    )

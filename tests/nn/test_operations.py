@@ -68,27 +68,53 @@ def test_a_native_function_takes_the_place_of_the_composed_one(backend):
 def test_a_backend_without_the_operation_says_which_have_it(backend):
     other = {"torch": "jax", "jax": "chainer", "chainer": "torch"}[backend.name]
     nn.register("scaled", **{other: abs})
-    with pytest.raises(CapabilityError, match=f"no function for backend '{backend.name}', only"):
+    with pytest.raises(
+        CapabilityError, match=f"no function for backend '{backend.name}', only"
+    ):
         run(backend, "scaled", X)
 
 
-def test_an_unknown_name_says_which_network_asks_the_nearest_names_and_how_to_add_one(backend):
+def test_an_unknown_name_says_which_network_asks_the_nearest_names_and_how_to_add_one(
+    backend,
+):
     with pytest.raises(UnknownOperation) as caught:
         run(backend, "reluu", X)
     said = str(caught.value)
-    assert said.startswith("Caller at 'inner': self.nn has no 'reluu'. Did you mean 'relu' or")
+    assert said.startswith(
+        "Caller at 'inner': self.nn has no 'reluu'. Did you mean 'relu' or"
+    )
     assert "deliralike.nn.register('reluu'" in said
     assert isinstance(caught.value, AttributeError)
     assert not hasattr(backend.nn, "reluu")
 
 
 REFUSED = {
-    "taken": ({"name": "relu", "composed": scaled}, SettingError, "nn has 'relu' already"),
-    "a layer": ({"name": "Conv2d", "composed": scaled}, SettingError, "nn has 'Conv2d' already"),
-    "no name": ({"name": "my-op", "composed": scaled}, SettingError, "cannot be called 'my-op'"),
-    "backend": ({"name": "op", "pytorch": abs}, UnknownName, "'pytorch'. Did you mean 'torch'?"),
+    "taken": (
+        {"name": "relu", "composed": scaled},
+        SettingError,
+        "nn has 'relu' already",
+    ),
+    "a layer": (
+        {"name": "Conv2d", "composed": scaled},
+        SettingError,
+        "nn has 'Conv2d' already",
+    ),
+    "no name": (
+        {"name": "my-op", "composed": scaled},
+        SettingError,
+        "cannot be called 'my-op'",
+    ),
+    "backend": (
+        {"name": "op", "pytorch": abs},
+        UnknownName,
+        "'pytorch'. Did you mean 'torch'?",
+    ),
     "nothing": ({"name": "op"}, ArgumentError, "came without a function"),
-    "no function": ({"name": "op", "torch": 3}, ArgumentError, "torch=3 is not a function"),
+    "no function": (
+        {"name": "op", "torch": 3},
+        ArgumentError,
+        "torch=3 is not a function",
+    ),
 }
 
 
@@ -120,20 +146,38 @@ def test_check_operation_takes_nests_whole_numbers_and_results_without_a_gradien
 
 def test_check_operation_takes_a_gradient_that_is_meant_to_be_no_derivative():
     nn.register("through", lambda nn, x: x + nn.stop_gradient(nn.round(x) - x))
-    with pytest.raises(ProofFailed, match="such as straight-through, say which: gradient="):
+    with pytest.raises(
+        ProofFailed, match="such as straight-through, say which: gradient="
+    ):
         check_operation("through", X)
-    check = check_operation("through", X, reference=np.round, gradient=lambda slope, x: slope)
+    check = check_operation(
+        "through", X, reference=np.round, gradient=lambda slope, x: slope
+    )
     assert set(check.gradients) == {"torch", "chainer", "jax"}
-    with pytest.raises(ProofFailed, match="through on torch: gradient.0. .* limit 1e-10"):
+    with pytest.raises(
+        ProofFailed, match="through on torch: gradient.0. .* limit 1e-10"
+    ):
         check_operation("through", X, gradient=lambda slope, x: 2.0 * slope)
 
 
 WRONG = {
-    "values": ({"torch": lambda x: x * 1.001, "jax": lambda x: x * 1.0}, "on jax: result"),
-    "shape": ({"torch": lambda x: x, "jax": lambda x: x[:1]}, "on jax: result of shape"),
+    "values": (
+        {"torch": lambda x: x * 1.001, "jax": lambda x: x * 1.0},
+        "on jax: result",
+    ),
+    "shape": (
+        {"torch": lambda x: x, "jax": lambda x: x[:1]},
+        "on jax: result of shape",
+    ),
     "gradient": ({"torch": lambda x: x.detach() * x}, "on torch: gradient"),
-    "argument": ({"torch": lambda x: x.mul_(2.0)}, "on torch: after the call, argument"),
-    "structure": ({"torch": lambda x: x, "jax": lambda x: (x, x)}, "on jax: result is a tuple"),
+    "argument": (
+        {"torch": lambda x: x.mul_(2.0)},
+        "on torch: after the call, argument",
+    ),
+    "structure": (
+        {"torch": lambda x: x, "jax": lambda x: (x, x)},
+        "on jax: result is a tuple",
+    ),
 }
 
 
@@ -161,5 +205,7 @@ def test_an_operation_may_be_compiled_and_differentiated_by_the_framework():
 @pytest.mark.parametrize("name", ["Sigmoid", "Tanh", "Softplus"])
 def test_a_layer_without_settings_names_itself_in_an_error(backend, name):
     layer = getattr(backend.nn, name)
-    with pytest.raises(ArgumentError, match=f"^{name}: got an unexpected keyword argument 'slope'"):
+    with pytest.raises(
+        ArgumentError, match=f"^{name}: got an unexpected keyword argument 'slope'"
+    ):
         layer(slope=3)

@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from deliralike.errors import ShapeError
-from tests.nn.agreement import NAMES, FunctionCase, agree_all, agree_twice, get, hold, normal
+from tests.nn.agreement import (
+    NAMES,
+    FunctionCase,
+    agree_all,
+    agree_twice,
+    get,
+    hold,
+    normal,
+)
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -16,7 +24,9 @@ def regions(classes=3, size=(4, 5)):
     generator = np.random.default_rng(0)
     labels = generator.integers(0, classes, (2, *size))
     labels[0] %= classes - 1
-    return generator.random((2, classes, *size)), np.moveaxis(np.eye(classes)[labels], -1, 1)
+    return generator.random((2, classes, *size)), np.moveaxis(
+        np.eye(classes)[labels], -1, 1
+    )
 
 
 def reduced(loss, reduction):
@@ -43,7 +53,8 @@ def generalized(reduction, background):
             p, nn.constant(target, like=p), 0.1, background, reduction
         ),
         lambda p: reduced(
-            generalized_dice(p[:, first:], torch.tensor(target)[:, first:], 0.1), reduction
+            generalized_dice(p[:, first:], torch.tensor(target)[:, first:], 0.1),
+            reduction,
         ),
         [probabilities],
     )
@@ -65,7 +76,9 @@ def test_generalized_dice_agrees_with_monais_as_far_as_its_single_precision_goes
     import monai
 
     probabilities, target = map(torch.tensor, regions())
-    wanted = monai.losses.GeneralizedDiceLoss(smooth_nr=0.1, smooth_dr=0.1)(probabilities, target)
+    wanted = monai.losses.GeneralizedDiceLoss(smooth_nr=0.1, smooth_dr=0.1)(
+        probabilities, target
+    )
     found = hold("torch").nn.generalized_dice_loss(probabilities, target, 0.1)
     assert found.item() == pytest.approx(wanted.item(), rel=1e-6)
 
@@ -106,7 +119,9 @@ def focal_tversky(gamma, reduction):
         return reduced((1.0 - index) ** gamma, reduction)
 
     return (
-        lambda nn, p, t: nn.tversky_loss(p, t, 0.3, 0.7, gamma, 0.1, reduction=reduction),
+        lambda nn, p, t: nn.tversky_loss(
+            p, t, 0.3, 0.7, gamma, 0.1, reduction=reduction
+        ),
         theirs,
         [probabilities, target],
     )
@@ -129,8 +144,13 @@ def test_halves_make_dice(name):
     probabilities, target = regions()
     network = hold(name)
     p, t = get(name).prepare((probabilities, target), network)
-    found, dice = network.nn.tversky_loss(p, t, smooth=0.5), network.nn.dice_loss(p, t, smooth=1.0)
-    assert float(get(name).numpy(found)) == pytest.approx(float(get(name).numpy(dice)), rel=1e-14)
+    found, dice = (
+        network.nn.tversky_loss(p, t, smooth=0.5),
+        network.nn.dice_loss(p, t, smooth=1.0),
+    )
+    assert float(get(name).numpy(found)) == pytest.approx(
+        float(get(name).numpy(dice)), rel=1e-14
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -178,7 +198,12 @@ def test_boundary_losses_agree_with_the_formula(name):
 def test_shapes_that_differ_are_refused_by_name(name):
     network = hold(name)
     p, t = get(name).prepare(regions(), network)
-    for function in ("dice_loss", "generalized_dice_loss", "tversky_loss", "boundary_loss"):
+    for function in (
+        "dice_loss",
+        "generalized_dice_loss",
+        "tversky_loss",
+        "boundary_loss",
+    ):
         with pytest.raises(ShapeError, match=f"{function}: shapes"):
             getattr(network.nn, function)(p, t[:1])
 
@@ -190,7 +215,12 @@ def test_without_spatial_axes_each_sample_counts_by_itself(name):
     p, t = get(name).prepare((probabilities, target), network)
     for function in ("dice_loss", "generalized_dice_loss", "tversky_loss"):
         found = getattr(network.nn, function)(p, t, reduction="none")
-        wanted = getattr(network.nn, function)(p[:, :, None], t[:, :, None], reduction="none")
+        wanted = getattr(network.nn, function)(
+            p[:, :, None], t[:, :, None], reduction="none"
+        )
         np.testing.assert_allclose(
-            get(name).numpy(found), get(name).numpy(wanted), rtol=1e-14, err_msg=function
+            get(name).numpy(found),
+            get(name).numpy(wanted),
+            rtol=1e-14,
+            err_msg=function,
         )

@@ -25,7 +25,11 @@ class Scales(Network):
 @pytest.mark.parametrize("name", NAMES)
 def test_parameters_in_containers_belong_to_the_network(name):
     network = Scales.on(get(name))()
-    assert list(network.neutral_state()) == ["factors.first", "factors.second", "shifts.0"]
+    assert list(network.neutral_state()) == [
+        "factors.first",
+        "factors.second",
+        "shifts.0",
+    ]
     assert list(network.factors) == ["first", "second"]
     x = np.array([[1.0, 2.0], [3.0, 5.0]], np.float32)
     found = network.backend.gradients(lambda net, x: net.nn.sum(net(x)), network, x)

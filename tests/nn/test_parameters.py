@@ -23,8 +23,14 @@ class Pair(Network):
 
 # What is made of the two parameters, and of their values by NumPy
 ROWS = {
-    "clamp from below": (lambda nn, p, q: nn.clamp(p, min=0.1), np.maximum(VALUES, 0.1)),
-    "clamp from above": (lambda nn, p, q: nn.clamp(p, max=0.1), np.minimum(VALUES, 0.1)),
+    "clamp from below": (
+        lambda nn, p, q: nn.clamp(p, min=0.1),
+        np.maximum(VALUES, 0.1),
+    ),
+    "clamp from above": (
+        lambda nn, p, q: nn.clamp(p, max=0.1),
+        np.minimum(VALUES, 0.1),
+    ),
     "maximum": (lambda nn, p, q: nn.maximum(p, q), np.maximum(VALUES, OTHER)),
     "minimum": (lambda nn, p, q: nn.minimum(p, 0.0 * q), np.minimum(VALUES, 0.0)),
     "sign": (lambda nn, p, q: nn.sign(p), np.sign(VALUES)),
@@ -33,7 +39,10 @@ ROWS = {
     "nan_to_num": (lambda nn, p, q: nn.nan_to_num(p), VALUES),
     "atan2": (lambda nn, p, q: nn.atan2(p, q), np.arctan2(VALUES, OTHER)),
     "asinh": (lambda nn, p, q: nn.asinh(p), np.arcsinh(VALUES)),
-    "leaky_relu": (lambda nn, p, q: nn.leaky_relu(p), np.maximum(VALUES, 0.01 * VALUES)),
+    "leaky_relu": (
+        lambda nn, p, q: nn.leaky_relu(p),
+        np.maximum(VALUES, 0.01 * VALUES),
+    ),
     "relu6": (lambda nn, p, q: nn.relu6(p), np.clip(VALUES, 0.0, 6.0)),
 }
 for _compare in (
@@ -46,12 +55,18 @@ for _compare in (
 ):
     _name = _compare.__name__
     ROWS |= {
-        f"{_name} of two": (lambda nn, p, q, to=_compare: to(p, q), _compare(VALUES, OTHER)),
+        f"{_name} of two": (
+            lambda nn, p, q, to=_compare: to(p, q),
+            _compare(VALUES, OTHER),
+        ),
         f"{_name} of an array": (
             lambda nn, p, q, to=_compare: to(p * 1.0, q),
             _compare(VALUES, OTHER),
         ),
-        f"{_name} of a number": (lambda nn, p, q, to=_compare: to(p, 0.5), _compare(VALUES, 0.5)),
+        f"{_name} of a number": (
+            lambda nn, p, q, to=_compare: to(p, 0.5),
+            _compare(VALUES, 0.5),
+        ),
     }
 
 

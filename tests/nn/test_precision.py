@@ -12,7 +12,9 @@ ROWS = {row.name: row for row in vocabulary.LAYERS}
 
 def all_layers(name, rows, dtype):
     """Every layer in one network, in the mode of its row."""
-    layers = {f"the_{n}": (n, {"args": row.args, **row.kwargs}) for n, row in rows.items()}
+    layers = {
+        f"the_{n}": (n, {"args": row.args, **row.kwargs}) for n, row in rows.items()
+    }
     network = shelf(name, layers, dtype, seed=1)
     for layer, row in rows.items():
         getattr(network, f"the_{layer}").train(row.training)
@@ -27,7 +29,9 @@ def in_double_precision(rows):
     """PyTorch's outputs in float64, by layer."""
     network, found = all_layers("torch", rows, "float64"), {}
     for layer, row in rows.items():
-        outputs = outputs_of(network, layer, network.backend.prepare(row.inputs, network))
+        outputs = outputs_of(
+            network, layer, network.backend.prepare(row.inputs, network)
+        )
         found[layer] = [network.backend.numpy(y) for y in outputs]
     return found
 
@@ -41,7 +45,11 @@ def test_float32_stays_float32_and_close_to_float64(name):
     """In one program; the gradients of the outputs' products with ones, with respect to these, are
     the outputs. Where programs are compiled a sixth of the layers is computed."""
     rows = dict(list(ROWS.items())[:: 6 if name in COMPILED else 1])
-    network, wanted, types = all_layers(name, rows, "float32"), in_double_precision(rows), {}
+    network, wanted, types = (
+        all_layers(name, rows, "float32"),
+        in_double_precision(rows),
+        {},
+    )
 
     def loss(network, inputs, ones):
         total = 0.0
@@ -50,19 +58,28 @@ def test_float32_stays_float32_and_close_to_float64(name):
                 outputs = outputs_of(network, layer, arrays)
                 types[layer] = {type_name(y) for y in outputs}
                 total = total + sum(
-                    network.nn.sum(y * one) for y, one in zip(outputs, factors, strict=True)
+                    network.nn.sum(y * one)
+                    for y, one in zip(outputs, factors, strict=True)
                 )
         return total
 
     inputs = [row.inputs for row in rows.values()]
-    ones = [[np.ones(y.shape, np.float32) for y in outputs] for outputs in wanted.values()]
+    ones = [
+        [np.ones(y.shape, np.float32) for y in outputs] for outputs in wanted.values()
+    ]
     found = network.backend.gradients(loss, network, inputs, ones)
-    assert {layer: kinds for layer, kinds in types.items() if kinds != {"float32"}} == {}
+    assert {
+        layer: kinds for layer, kinds in types.items() if kinds != {"float32"}
+    } == {}
     kept = {key: str(value.dtype) for key, value in network.neutral_state().items()}
-    assert {key: kind for key, kind in kept.items() if kind not in ("float32", "int64")} == {}
+    assert {
+        key: kind for key, kind in kept.items() if kind not in ("float32", "int64")
+    } == {}
     gradients = found.parameters | dict(enumerate(flat(found.inputs[0])))
     assert {
-        key: str(y.dtype) for key, y in gradients.items() if y is not None and y.dtype != np.float32
+        key: str(y.dtype)
+        for key, y in gradients.items()
+        if y is not None and y.dtype != np.float32
     } == {}
     for (layer, outputs), mine in zip(wanted.items(), found.inputs[1], strict=True):
         for low, high in zip(mine, outputs, strict=True):
@@ -75,18 +92,25 @@ FUNCTIONS = {
     ),
     "bce_with_logits": lambda nn, x: nn.bce_with_logits(x, nn.zeros(x.shape, like=x)),
     "dice_loss": lambda nn, x: nn.dice_loss(
-        nn.softmax(x, 1), nn.one_hot(nn.constant(np.array([1, 0, 2]), like=x), 4, like=x)
+        nn.softmax(x, 1),
+        nn.one_hot(nn.constant(np.array([1, 0, 2]), like=x), 4, like=x),
     ),
-    "focal_loss": lambda nn, x: nn.focal_loss(x, nn.constant(np.array([1, 0, 2]), like=x), 1.5),
+    "focal_loss": lambda nn, x: nn.focal_loss(
+        x, nn.constant(np.array([1, 0, 2]), like=x), 1.5
+    ),
     "binary_focal_loss": lambda nn, x: nn.binary_focal_loss(
         x, nn.zeros(x.shape, like=x), gamma=1.5
     ),
     "generalized_dice_loss": lambda nn, x: nn.generalized_dice_loss(
         nn.softmax(x, 1), nn.softmax(-x, 1)
     ),
-    "tversky_loss": lambda nn, x: nn.tversky_loss(nn.softmax(x, 1), nn.softmax(-x, 1), gamma=0.75),
+    "tversky_loss": lambda nn, x: nn.tversky_loss(
+        nn.softmax(x, 1), nn.softmax(-x, 1), gamma=0.75
+    ),
     "kl_gaussian": lambda nn, x: nn.kl_gaussian(x, x),
-    "kl_divergence": lambda nn, x: nn.kl_divergence(nn.log_softmax(x, 1), nn.softmax(-x, 1)),
+    "kl_divergence": lambda nn, x: nn.kl_divergence(
+        nn.log_softmax(x, 1), nn.softmax(-x, 1)
+    ),
     "discriminator_loss": lambda nn, x: nn.discriminator_loss(x, -x, "hinge"),
     "gradient_penalty": lambda nn, x: nn.gradient_penalty(
         lambda at: nn.sum(at**2.0, 1), x, -x, nn.sigmoid(x[:, 0])
@@ -121,5 +145,7 @@ def test_functions_of_float32_stay_float32(name):
         return total
 
     found = get(name).gradients(loss, hold(name, dtype="float32"), normal(0, 3, 4))
-    assert {label: kinds for label, kinds in types.items() if kinds != {"float32"}} == {}
+    assert {
+        label: kinds for label, kinds in types.items() if kinds != {"float32"}
+    } == {}
     assert found.inputs[0].dtype == np.float32

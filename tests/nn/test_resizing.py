@@ -39,7 +39,11 @@ def nearest(old, new):
 def test_nearest_neighbours_are_exact_where_pytorch_rounds(name):
     agree_all(
         name,
-        {f"{old} to {new}": nearest(old, new) for old in (1, 14, 5) for new in (46, 41, 49, 7)},
+        {
+            f"{old} to {new}": nearest(old, new)
+            for old in (1, 14, 5)
+            for new in (46, 41, 49, 7)
+        },
     )
 
 
@@ -53,14 +57,17 @@ def test_the_nearest_neighbour_is_pytorchs_but_for_its_rounding(dtype):
             i for i in range(new) if i * old % new == 0
         ]  # where a rounding error may change the neighbour
         keep = np.setdiff1d(np.arange(new), rounded)
-        np.testing.assert_array_equal(geometry.nearest_index(old, new, None)[keep], expected[keep])
+        np.testing.assert_array_equal(
+            geometry.nearest_index(old, new, None)[keep], expected[keep]
+        )
 
 
 @pytest.mark.parametrize("scale", [0.1, 0.3, 0.7, 0.9, 1.1, 1.3, 1.7, 2.3, 3.3, 7.1])
 def test_the_nearest_neighbour_of_a_scale_is_pytorchs_but_for_its_rounding(scale):
     for old in range(10, 40):
         expected = resize(
-            torch.arange(float(old), dtype=torch.float64).reshape(1, 1, old), scale_factor=scale
+            torch.arange(float(old), dtype=torch.float64).reshape(1, 1, old),
+            scale_factor=scale,
         ).flatten()
         positions = np.arange(len(expected)) / scale
         keep = np.flatnonzero(np.abs(positions - np.round(positions)) > 1e-5)

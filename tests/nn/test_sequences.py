@@ -31,7 +31,10 @@ def attentions(draw):
         "queries": draw(st.integers(1, 5)),
         "keys": draw(st.integers(2, 5)),
     }
-    call = {"need_weights": draw(st.booleans()), "average_attn_weights": draw(st.booleans())}
+    call = {
+        "need_weights": draw(st.booleans()),
+        "average_attn_weights": draw(st.booleans()),
+    }
     mask = draw(st.sampled_from([None, "bool", "bool for each head", "numbers"]))
     return settings, sizes, call, mask, draw(st.sampled_from([None, "bool", "numbers"]))
 
@@ -42,13 +45,21 @@ def attention_mask(rng, kind, shape):
         return None
     forbidden = rng.random(shape) < 0.3
     forbidden[..., 0] = False
-    return np.where(forbidden, -np.inf, rng.normal(size=shape)) if kind == "numbers" else forbidden
+    return (
+        np.where(forbidden, -np.inf, rng.normal(size=shape))
+        if kind == "numbers"
+        else forbidden
+    )
 
 
 @property_test(10, case=attentions(), seed=numbers)
 def test_attention_of_any_settings_and_masks_agrees(case, seed):
     settings, sizes, call, mask, padding = case
-    rng, width, heads = np.random.default_rng(seed), settings["embed_dim"], settings["num_heads"]
+    rng, width, heads = (
+        np.random.default_rng(seed),
+        settings["embed_dim"],
+        settings["num_heads"],
+    )
     batch, queries, keys = sizes["batch"], sizes["queries"], sizes["keys"]
     tokens = [rng.normal(size=(batch, n, width)) for n in (queries, keys, keys)]
     tokens = (
@@ -56,15 +67,29 @@ def test_attention_of_any_settings_and_masks_agrees(case, seed):
         if settings["batch_first"]
         else [np.ascontiguousarray(x.swapaxes(0, 1)) for x in tokens]
     )
-    shape = (batch * heads, queries, keys) if mask == "bool for each head" else (queries, keys)
-    masks = [attention_mask(rng, mask, shape), attention_mask(rng, padding, (batch, keys))]
+    shape = (
+        (batch * heads, queries, keys)
+        if mask == "bool for each head"
+        else (queries, keys)
+    )
+    masks = [
+        attention_mask(rng, mask, shape),
+        attention_mask(rng, padding, (batch, keys)),
+    ]
 
     def attend(layer, query, key, value, attn_mask, key_padding_mask):
         return layer(
-            query, key, value, key_padding_mask=key_padding_mask, attn_mask=attn_mask, **call
+            query,
+            key,
+            value,
+            key_padding_mask=key_padding_mask,
+            attn_mask=attn_mask,
+            **call,
         )
 
-    return LayerCase("MultiheadAttention", settings, [*tokens, *masks], call=attend, seed=seed)
+    return LayerCase(
+        "MultiheadAttention", settings, [*tokens, *masks], call=attend, seed=seed
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -82,7 +107,9 @@ def test_attention_is_the_same_without_its_weights(name):
         def loss(network, all_arrays):
             total = 0.0
             for arrays, (_, scale) in zip(all_arrays, cases, strict=True):
-                y, weights = nn.attention(*arrays, scale=scale, need_weights=need_weights)
+                y, weights = nn.attention(
+                    *arrays, scale=scale, need_weights=need_weights
+                )
                 assert (weights is None) == (not need_weights)
                 total = total + nn.mean(nn.sin(y))
             return total
@@ -91,13 +118,17 @@ def test_attention_is_the_same_without_its_weights(name):
 
     came, wanted = gradients(False), gradients(True)
     np.testing.assert_allclose(float(came.loss), float(wanted.loss), rtol=1e-12)
-    for (_, scale), mine, theirs in zip(cases, came.inputs[0], wanted.inputs[0], strict=True):
+    for (_, scale), mine, theirs in zip(
+        cases, came.inputs[0], wanted.inputs[0], strict=True
+    ):
         for at, (one, other) in enumerate(zip(mine, theirs, strict=True)):
             what, largest = (
                 f"{len(mine)} arrays, {scale=}: gradient of input {at}",
                 np.abs(other).max(),
             )
-            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12 * largest, err_msg=what)
+            np.testing.assert_allclose(
+                one, other, rtol=1e-12, atol=1e-12 * largest, err_msg=what
+            )
 
 
 @st.composite
@@ -110,7 +141,12 @@ def recurrences(draw):
         "batch_first": draw(st.booleans()),
         "bidirectional": draw(st.booleans()),
     }
-    return settings, draw(st.integers(1, 11)), draw(st.integers(1, 3)), draw(st.booleans())
+    return (
+        settings,
+        draw(st.integers(1, 11)),
+        draw(st.integers(1, 3)),
+        draw(st.booleans()),
+    )
 
 
 @pytest.mark.parametrize("layer", ["LSTM", "GRU"])
@@ -126,7 +162,9 @@ def test_recurrences_of_any_settings_agree(layer, case, seed):
         settings["hidden_size"],
     )
     state = (
-        [rng.normal(size=states) for _ in range(2 if layer == "LSTM" else 1)] if with_state else []
+        [rng.normal(size=states) for _ in range(2 if layer == "LSTM" else 1)]
+        if with_state
+        else []
     )
     join = (lambda given: given) if layer == "LSTM" else (lambda given: given[0])
     return LayerCase(
@@ -157,7 +195,10 @@ def several_lengths(layer, batch_first):
         return pad_packed_sequence(layer(packed)[0], batch_first)[0]
 
     return LayerCase(
-        layer, settings, [normal(0, *((4, 5) if batch_first else (5, 4)), 3)], call=outputs
+        layer,
+        settings,
+        [normal(0, *((4, 5) if batch_first else (5, 4)), 3)],
+        call=outputs,
     )
 
 
@@ -177,11 +218,16 @@ def test_on_torch_weights_for_cudnn_lie_one_after_the_other_and_take_their_gradi
 
     from deliralike.backends.torch.functional import _in_one_piece
 
-    weights = [torch.randn(shape, requires_grad=True) for shape in ((8, 3), (8, 2), (8,), (8,))]
+    weights = [
+        torch.randn(shape, requires_grad=True) for shape in ((8, 3), (8, 2), (8,), (8,))
+    ]
     pieces = _in_one_piece(weights)
     starts = [(piece.data_ptr() - pieces[0].data_ptr()) // 4 for piece in pieces]
     assert starts == [0, 24, 40, 48]
-    assert all(torch.equal(piece, weight) for piece, weight in zip(pieces, weights, strict=True))
+    assert all(
+        torch.equal(piece, weight)
+        for piece, weight in zip(pieces, weights, strict=True)
+    )
     sum((piece**2).sum() for piece in pieces).backward()
     assert all(torch.equal(weight.grad, 2 * weight) for weight in weights)
 
@@ -195,7 +241,9 @@ def test_on_torch_the_forward_pass_of_a_recurrent_layer_keeps_what_cudnns_backwa
 
     seen = []
     compute = torch.lstm
-    monkeypatch.setattr(torch, "lstm", lambda *args: seen.append(args[6]) or compute(*args))
+    monkeypatch.setattr(
+        torch, "lstm", lambda *args: seen.append(args[6]) or compute(*args)
+    )
     layer = build(backends.get("torch").nn.LSTM, 2, 3)
     layer(torch.zeros(4, 1, 2))
     with torch.no_grad():
@@ -209,7 +257,11 @@ def test_a_decoder_without_masks_is_pytorchs():
     nn = backends.get("torch").nn
     layer = build(nn.TransformerDecoderLayer, 6, 2, 7, 0.0, dtype="float64")
     ours = build(nn.TransformerDecoder, layer, 2, dtype="float64")
-    theirs = torch.nn.TransformerDecoder(torch.nn.TransformerDecoderLayer(6, 2, 7, 0.0), 2).double()
+    theirs = torch.nn.TransformerDecoder(
+        torch.nn.TransformerDecoderLayer(6, 2, 7, 0.0), 2
+    ).double()
     theirs.load_state_dict(ours.state_dict())
     words, memory = torch.randn(5, 3, 6).double(), torch.randn(4, 3, 6).double()
-    torch.testing.assert_close(ours(words, memory), theirs(words, memory), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        ours(words, memory), theirs(words, memory), rtol=1e-12, atol=1e-12
+    )

@@ -18,7 +18,9 @@ def test_casts_have_the_type_asked_for(name):
     (x,) = backend.prepare((numbers,), network)
     for dtype in ("float32", "float64", "int64", "bool"):
         found = backend.numpy(network.nn.cast(x, dtype))
-        np.testing.assert_array_equal(found, numbers.astype(dtype), err_msg=dtype, strict=True)
+        np.testing.assert_array_equal(
+            found, numbers.astype(dtype), err_msg=dtype, strict=True
+        )
 
 
 INDICES = [
@@ -38,9 +40,13 @@ def test_elements_are_replaced_in_a_copy_as_numpy_replaces_them(name, index):
     value = generator.normal(size=x[index].shape)
 
     def loss(network, x, value):
-        return network.nn.sum(network.nn.set_at(x, index, value) * backend.array(weight))
+        return network.nn.sum(
+            network.nn.set_at(x, index, value) * backend.array(weight)
+        )
 
-    found = backend.gradients(loss, build(Network.on(backend), dtype="float64"), x, value)
+    found = backend.gradients(
+        loss, build(Network.on(backend), dtype="float64"), x, value
+    )
     wanted, kept = x.copy(), weight.copy()
     wanted[index], kept[index] = value, 0.0
     np.testing.assert_allclose(found.loss, (wanted * weight).sum(), rtol=1e-12)
@@ -64,9 +70,13 @@ def test_one_number_replaces_elements_of_any_type_and_those_of_a_mask(name):
         np.testing.assert_array_equal(backend.numpy(x), numbers)
 
 
-@pytest.mark.parametrize(("index", "value"), [(5, 1.0), ((0, 0, 0), 1.0), (0, np.ones(4))])
+@pytest.mark.parametrize(
+    ("index", "value"), [(5, 1.0), ((0, 0, 0), 1.0), (0, np.ones(4))]
+)
 @pytest.mark.parametrize("name", NAMES)
-def test_elements_that_are_not_there_and_values_that_do_not_fit_are_refused(name, index, value):
+def test_elements_that_are_not_there_and_values_that_do_not_fit_are_refused(
+    name, index, value
+):
     backend, network = get(name), hold(name)
     (x,) = backend.prepare((np.ones((2, 3)),), network)
     value = backend.prepare((value,), network)[0] if np.ndim(value) else value

@@ -20,7 +20,10 @@ FUNCTIONS = [
 def arguments(function):
     """Names, defaults and kinds; a backend may have more of them than the vocabulary, if they are
     optional."""
-    return [(p.name, p.default, p.kind) for p in inspect.signature(function).parameters.values()]
+    return [
+        (p.name, p.default, p.kind)
+        for p in inspect.signature(function).parameters.values()
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -91,7 +94,10 @@ def parameters(function):
 
 
 def test_defaults_are_those_of_pytorch():
-    pairs = {name: (cls.__init__, getattr(torch.nn, name, None)) for name, cls in LAYERS.items()}
+    pairs = {
+        name: (cls.__init__, getattr(torch.nn, name, None))
+        for name, cls in LAYERS.items()
+    }
     for name in FUNCTIONS:
         pairs[name] = getattr(Functions, name), getattr(torch.nn.functional, name, None)
     compared, others = 0, set()

@@ -25,7 +25,12 @@ LAYERS = {
     "LayerNorm": {"normalized_shape": (4, 5)},
     "PReLU": {"num_parameters": 3, "init": 0.125},
     "MultiheadAttention": {"embed_dim": 24, "num_heads": 2},
-    "LSTM": {"input_size": 9, "hidden_size": 16, "num_layers": 2, "bidirectional": True},
+    "LSTM": {
+        "input_size": 9,
+        "hidden_size": 16,
+        "num_layers": 2,
+        "bidirectional": True,
+    },
     "GRU": {"input_size": 9, "hidden_size": 16},
 }
 CONSTANT = {"BatchNorm2d", "InstanceNorm2d", "GroupNorm", "LayerNorm", "PReLU"}
@@ -33,7 +38,11 @@ CONSTANT = {"BatchNorm2d", "InstanceNorm2d", "GroupNorm", "LayerNorm", "PReLU"}
 
 def of(name, layer, seed=0, dtype="float64"):
     state = hold(name, layer, LAYERS[layer], dtype=dtype, seed=seed).neutral_state()
-    return {key.removeprefix("layer."): value for key, value in state.items() if key != "anchor"}
+    return {
+        key.removeprefix("layer."): value
+        for key, value in state.items()
+        if key != "anchor"
+    }
 
 
 def of_all(name, seed, dtype):
@@ -69,7 +78,9 @@ def test_start_values_have_the_spread_of_pytorchs(layer):
         deviation = expected.std()
         error = 5 * deviation * np.sqrt(2.0 / value.size)
         assert abs(value.std() - deviation) <= error, key
-        assert abs(value.mean() - expected.mean()) <= 5 * deviation / np.sqrt(value.size), key
+        assert abs(value.mean() - expected.mean()) <= 5 * deviation / np.sqrt(
+            value.size
+        ), key
         if layer != "Embedding":
             assert np.abs(value).max() <= np.abs(expected).max() * 1.01, key
             assert (
@@ -82,14 +93,18 @@ def test_layers_that_start_constant_start_as_pytorchs_do():
     for layer in sorted(CONSTANT):
         for key, value in of("written once", layer).items():
             wanted = native(layer).double().state_dict()[key].numpy()
-            np.testing.assert_array_equal(value, wanted, err_msg=f"{layer}.{key}", strict=True)
+            np.testing.assert_array_equal(
+                value, wanted, err_msg=f"{layer}.{key}", strict=True
+            )
 
 
 def test_values_are_drawn_from_the_seed_and_a_digest_of_the_path():
     digest = hashlib.blake2b(b"fc.weight", digest_size=8).digest()
     words = np.array([7, int.from_bytes(digest, "little")], np.uint64)
     expected = np.random.Generator(np.random.Philox(key=words)).normal(size=(2, 3))
-    np.testing.assert_array_equal(start.draw(start.Normal(), (2, 3), 7, "fc.weight"), expected)
+    np.testing.assert_array_equal(
+        start.draw(start.Normal(), (2, 3), 7, "fc.weight"), expected
+    )
 
 
 def test_uniform_start_values_reach_one_by_the_root_of_the_fan():

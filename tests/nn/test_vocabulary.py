@@ -13,10 +13,25 @@ from tests.nn.agreement import COMPILED, NAMES, agree_all
 from tests.nn.drawn_calls import TABLE
 
 # Not taken: deprecated ones, and those that name memory, a device or a type.
-LEFT_OUT = {"size_average", "reduce", "inplace", "out", "dtype", "device", "_stacklevel", "_weight"}
+LEFT_OUT = {
+    "size_average",
+    "reduce",
+    "inplace",
+    "out",
+    "dtype",
+    "device",
+    "_stacklevel",
+    "_weight",
+}
 LEFT_OUT |= {"_freeze", "min_value", "max_value"}
 # Arrays are given by position, so that their names may differ; containers have arguments of theirs.
-CONTAINERS = {"Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"}
+CONTAINERS = {
+    "Sequential",
+    "ModuleList",
+    "ModuleDict",
+    "ParameterList",
+    "ParameterDict",
+}
 CONTAINERS |= {"Identity"}
 RECURRENT = {"RNN", "LSTM", "GRU"}  # PyTorch's have no signature
 
@@ -33,7 +48,9 @@ def test_every_name_of_pytorch_has_a_row_or_a_reason():
     layers = {row.name for row in vocabulary.LAYERS} | set(vocabulary.ELSEWHERE)
     functions = set(TABLE)
     assert vocabulary.layers_of_pytorch() - layers == set(vocabulary.ABSENT_LAYERS)
-    assert vocabulary.functions_of_pytorch() - functions == set(vocabulary.ABSENT_FUNCTIONS)
+    assert vocabulary.functions_of_pytorch() - functions == set(
+        vocabulary.ABSENT_FUNCTIONS
+    )
     assert not functions & set(vocabulary.ABSENT_TENSORS)
 
 
@@ -62,7 +79,9 @@ def settings(function):
     return [
         (
             one.name,
-            None if one.default is one.empty else getattr(one.default, "__name__", one.default),
+            None
+            if one.default is one.empty
+            else getattr(one.default, "__name__", one.default),
         )
         for one in parameters
         if one.name not in LEFT_OUT | {"self", "args", "kwargs"}

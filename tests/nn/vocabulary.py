@@ -70,7 +70,9 @@ SPEECH = normal(7, 2, 5)  # (time, batch, classes)
 WEIGHT = _rng.uniform(0.5, 2.0, 5)
 HARD = "PyTorch has its slope of 1/6 rounded to float32, also in float64: 2e-8 apart"
 
-CELU = "PyTorch has the factor of 1/alpha rounded to float32, also in float64: 1e-8 apart"
+CELU = (
+    "PyTorch has the factor of 1/alpha rounded to float32, also in float64: 1e-8 apart"
+)
 
 
 def hardsigmoid(x):
@@ -145,19 +147,25 @@ class LayerRow:
 
 
 def _tensors(nest):
-    arrays = [torch.tensor(np.array(x)) for x in _parts(nest) if isinstance(x, np.ndarray)]
+    arrays = [
+        torch.tensor(np.array(x)) for x in _parts(nest) if isinstance(x, np.ndarray)
+    ]
     return _filled(nest, iter(arrays))
 
 
 def layer(name, *args, on=X, training=True, call=None, note="", oracle=None, **kwargs):
     inputs = on if isinstance(on, list) else [on]
     more = {} if call is None else {"call": call}
-    return LayerRow(name, args, kwargs, inputs, training, note=note, oracle=oracle, **more)
+    return LayerRow(
+        name, args, kwargs, inputs, training, note=note, oracle=oracle, **more
+    )
 
 
 def layers(name, *args, on=(LINE, PIXELS, VOLUME), **kwargs):
     """A layer for inputs of 1 to 3 dimensions."""
-    return [layer(f"{name}{n}d", *args, on=x, **kwargs) for n, x in enumerate(on, start=1)]
+    return [
+        layer(f"{name}{n}d", *args, on=x, **kwargs) for n, x in enumerate(on, start=1)
+    ]
 
 
 def first(layer, *inputs):
@@ -391,15 +399,21 @@ ABSENT_TENSORS = {
 
 def layers_of_pytorch():
     """The names of all layers in `torch.nn`."""
-    classes = {name: value for name, value in vars(torch.nn).items() if isinstance(value, type)}
-    return {name for name, value in classes.items() if issubclass(value, torch.nn.Module)}
+    classes = {
+        name: value for name, value in vars(torch.nn).items() if isinstance(value, type)
+    }
+    return {
+        name for name, value in classes.items() if issubclass(value, torch.nn.Module)
+    }
 
 
 def functions_of_pytorch():
     """The names of all functions in `torch.nn.functional` that return something new."""
     found = set()
     for name in dir(F):
-        is_public = name[0].islower() and callable(getattr(F, name)) and not name.endswith("_")
+        is_public = (
+            name[0].islower() and callable(getattr(F, name)) and not name.endswith("_")
+        )
         is_own = "torch_function" not in name and not name.endswith("_with_indices")
         if is_public and is_own and name not in _INTERNAL:
             found.add(name)
@@ -459,7 +473,10 @@ def entries():
         "Layers": _sorted(layers, ABSENT_LAYERS),
         "Functions": _sorted({**functions, **ABSENT_FUNCTIONS}, ABSENT_FUNCTIONS),
         "Functions of tensors": _sorted(
-            {**{name: tensors[name] for name in tensors.keys() - functions}, **ABSENT_TENSORS},
+            {
+                **{name: tensors[name] for name in tensors.keys() - functions},
+                **ABSENT_TENSORS,
+            },
             ABSENT_TENSORS,
         ),
     }
@@ -476,9 +493,16 @@ def page(measured):
     for key, title in (("layers", "Layers"), ("functions", "Functions")):
         counts[key] = len(sections[title])
         counts[f"have_{key}"] = sum(is_here for _, is_here, _ in sections[title])
-    lines = [_INTRODUCTION.format(version=torch.__version__.partition("+")[0], **counts)]
+    lines = [
+        _INTRODUCTION.format(version=torch.__version__.partition("+")[0], **counts)
+    ]
     for title, rows in sections.items():
-        lines += [f"## {title}", "", "| PyTorch | here | agrees to | |", "|---|---|---|---|"]
+        lines += [
+            f"## {title}",
+            "",
+            "| PyTorch | here | agrees to | |",
+            "|---|---|---|---|",
+        ]
         for name, is_here, remark in rows:
             here = f"`{name}`" if is_here else "–"
             far = _power_of_ten(measured[name]) if name in measured else ""
@@ -503,11 +527,15 @@ def main():
     for backend in backends.known():
         for begin in range(0, len(LAYERS), TOGETHER):
             part = LAYERS[begin : begin + TOGETHER]
-            far = deviations(backend, {str(i): row.case() for i, row in enumerate(part)})
+            far = deviations(
+                backend, {str(i): row.case() for i, row in enumerate(part)}
+            )
             for row, deviation in zip(part, far.values(), strict=True):
                 note(row.name, deviation)
         rows = drawn()[:: 3 if backend == "jax" else 1]
-        for (name, *_, wanted), found in zip(rows, outcomes(backend, rows), strict=True):
+        for (name, *_, wanted), found in zip(
+            rows, outcomes(backend, rows), strict=True
+        ):
             note(name, deviation_of(found, wanted))
     PAGE.write_text(page(measured))
 

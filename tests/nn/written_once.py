@@ -19,7 +19,9 @@ PrimitiveFunctions = type(
     (Functions,),
     {name: vars(TorchFunctions)[name] for name in ("argument_errors", *_PRIMITIVES)},
 )
-PrimitiveNetwork = type(AbstractTorchNetwork)("PrimitiveNetwork", (AbstractTorchNetwork,), {})
+PrimitiveNetwork = type(AbstractTorchNetwork)(
+    "PrimitiveNetwork", (AbstractTorchNetwork,), {}
+)
 
 
 class WrittenOnce(TorchBackend):

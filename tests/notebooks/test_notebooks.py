@@ -28,7 +28,9 @@ def printed(notebook):
     """What each cell of code prints, without pictures and announcements of long compilations."""
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     return [
-        "".join(output.text for output in cell.outputs if output.get("name") == "stdout")
+        "".join(
+            output.text for output in cell.outputs if output.get("name") == "stdout"
+        )
         for cell in cells
     ]
 
@@ -46,7 +48,9 @@ def kernel(tmp_path_factory):
         "IPYTHONDIR": str(tmp_path_factory.mktemp("ipython")),
     }
     # without MPLBACKEND: the kernel has its own, which keeps pictures
-    environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "MPLBACKEND"
+    }
     manager = KernelManager(kernel_name="python3")
     manager.start_kernel(env=environment | changes)
     yield manager
@@ -90,13 +94,19 @@ def kinds(path):
 
 def test_notebooks_tell_nothing_of_the_machine_that_ran_them():
     metadata = {
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "kernelspec": {
+            "display_name": "Python 3",
+            "language": "python",
+            "name": "python3",
+        },
         "language_info": {"name": "python"},
     }
-    found = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in NOTEBOOKS}
-    assert {name: notebook["metadata"] for name, notebook in found.items()} == dict.fromkeys(
-        found, metadata
-    )
+    found = {
+        path.name: json.loads(path.read_text(encoding="utf-8")) for path in NOTEBOOKS
+    }
+    assert {
+        name: notebook["metadata"] for name, notebook in found.items()
+    } == dict.fromkeys(found, metadata)
     assert [
         name
         for name, notebook in found.items()
@@ -108,13 +118,18 @@ def test_notebooks_tell_nothing_of_the_machine_that_ran_them():
     }
     folders = ("/home/", "/Users/", "/tmp/", str(ROOT), str(Path.home()))
     assert [
-        (name, folder) for name, text in outputs.items() for folder in folders if folder in text
+        (name, folder)
+        for name, text in outputs.items()
+        for folder in folders
+        if folder in text
     ] == []
 
 
 def test_notebooks_were_run_from_top_to_bottom():
     counts = {path.name: executed(path) for path in NOTEBOOKS}
-    assert counts == {name: list(range(1, len(count) + 1)) for name, count in counts.items()}
+    assert counts == {
+        name: list(range(1, len(count) + 1)) for name, count in counts.items()
+    }
 
 
 def executed(path):

@@ -83,7 +83,9 @@ def after(backend, loss, labels, cuts, count=1, p=0.0):
 
 def assert_same(found, wanted):
     for name, value in wanted.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(
+            found[name], value, rtol=1e-10, atol=1e-12, err_msg=name
+        )
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,9 @@ def test_replicas_are_brought_together_once_a_window(backend, monkeypatch):
     copies = []
     copy = type(net).copy_parameters
     monkeypatch.setattr(
-        type(net), "copy_parameters", lambda self, *names: (copies.append(1), copy(self, *names))[1]
+        type(net),
+        "copy_parameters",
+        lambda self, *names: (copies.append(1), copy(self, *names))[1],
     )
     optimizer.accumulate = 3
     for cut in CUTS:
@@ -205,7 +209,8 @@ def test_windows_of_two_optimizers_stay_apart(backend):
     net = Pair.on(backend, dtype="float64")()
     start = net.neutral_state()
     generator, critic = (
-        backend.optimizer(rule("sgd", lr=0.1), net, name) for name in ("generator.*", "critic.*")
+        backend.optimizer(rule("sgd", lr=0.1), net, name)
+        for name in ("generator.*", "critic.*")
     )
     generator.accumulate = critic.accumulate = len(CUTS)
     for cut in CUTS:
@@ -215,7 +220,12 @@ def test_windows_of_two_optimizers_stay_apart(backend):
     assert (generator.steps, critic.steps) == (1, 1)
     w, b, v, c = (
         start[name]
-        for name in ("generator.weight", "generator.bias", "critic.weight", "critic.bias")
+        for name in (
+            "generator.weight",
+            "generator.bias",
+            "critic.weight",
+            "critic.bias",
+        )
     )
     by_critic = 2 * (X @ v.T + c)  # (13, 1)
     new_v, new_c = v - 0.1 * by_critic.T @ X / 13, c - 0.1 * by_critic.mean(0)
@@ -228,8 +238,12 @@ def test_windows_of_two_optimizers_stay_apart(backend):
     )  # (13, 3)
     np.testing.assert_allclose(found["critic.weight"], new_v, atol=1e-12)
     np.testing.assert_allclose(found["critic.bias"], new_c, atol=1e-12)
-    np.testing.assert_allclose(found["generator.weight"], w - 0.1 * slopes.T @ X / 13, atol=1e-12)
-    np.testing.assert_allclose(found["generator.bias"], b - 0.1 * slopes.mean(0), atol=1e-12)
+    np.testing.assert_allclose(
+        found["generator.weight"], w - 0.1 * slopes.T @ X / 13, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        found["generator.bias"], b - 0.1 * slopes.mean(0), atol=1e-12
+    )
 
 
 def test_a_parameter_that_only_one_micro_batch_reaches_counts_all_samples(backend):
@@ -252,7 +266,9 @@ def test_a_parameter_that_only_one_micro_batch_reaches_counts_all_samples(backen
     optimizer.update(loss, X[8:], Y[8:], True)
     moved = {name: value - net.neutral_state()[name] for name, value in before.items()}
     np.testing.assert_allclose(moved["always.weight"], [X.mean(0)] * 4, atol=1e-12)
-    np.testing.assert_allclose(moved["sometimes.weight"], [X[8:].sum(0) / 13] * 4, atol=1e-12)
+    np.testing.assert_allclose(
+        moved["sometimes.weight"], [X[8:].sum(0) / 13] * 4, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, None])
@@ -266,7 +282,9 @@ def test_the_size_of_a_window_cannot_change_while_it_is_open(backend):
     _, optimizer = made(backend)
     optimizer.accumulate = 3
     optimizer.update(mean, X[:6], Y[:6])
-    with pytest.raises(SettingError, match="while micro-batches wait for an update: call flush"):
+    with pytest.raises(
+        SettingError, match="while micro-batches wait for an update: call flush"
+    ):
         optimizer.accumulate = 2
     optimizer.flush()
     optimizer.accumulate = 2
@@ -277,9 +295,12 @@ def test_a_batch_without_arrays_is_an_error_where_samples_count(backend):
     _, optimizer = made(backend)
     optimizer.accumulate = 2
     with pytest.raises(
-        BatchError, match="a batch needs an array whose axis 0 counts the samples, and this one has"
+        BatchError,
+        match="a batch needs an array whose axis 0 counts the samples, and this one has",
     ):
-        optimizer.update(lambda network, scale: network.nn.sum(network.fc.weight) * scale, 2.0)
+        optimizer.update(
+            lambda network, scale: network.nn.sum(network.fc.weight) * scale, 2.0
+        )
     assert not optimizer.window_is_open
 
 
@@ -294,8 +315,12 @@ def test_sparse_gradients_are_accumulated():
     optimizer = backend.wrap_optimizer(torch.optim.SGD(table.parameters(), lr=1.0), net)
     optimizer.accumulate = 2
     for rows in ([0, 1, 1], [1, 4]):
-        optimizer.update(lambda network, index: network(index).sum(1).mean(), np.array(rows))
+        optimizer.update(
+            lambda network, index: network(index).sum(1).mean(), np.array(rows)
+        )
     counts = np.array([1, 3, 0, 0, 1])
     np.testing.assert_allclose(
-        before - table.weight.detach().numpy(), np.stack([counts, counts], 1) / 5, atol=1e-14
+        before - table.weight.detach().numpy(),
+        np.stack([counts, counts], 1) / 5,
+        atol=1e-14,
     )

@@ -45,12 +45,16 @@ def assert_moved(net, wanted):
     """Gradient descent with a rate of 1 moves each parameter by its gradient."""
     start = made()[0].neutral_state()
     for name, value in net.neutral_state().items():
-        np.testing.assert_allclose(start[name] - value, wanted[name], atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(
+            start[name] - value, wanted[name], atol=1e-12, err_msg=name
+        )
 
 
 def clear(network):
     """A habit from loops by hand."""
-    getattr(network, {"torch": "zero_grad", "chainer": "cleargrads"}[network.backend.name])()
+    getattr(
+        network, {"torch": "zero_grad", "chainer": "cleargrads"}[network.backend.name]
+    )()
 
 
 def clearing(network, x, y):
@@ -84,10 +88,14 @@ def test_backward_passes_of_a_loss_function_count_as_in_a_single_batch(name):
     update_windows(optimizer, loss)
     at_once.update(loss, X, Y)
     for key, value in single.neutral_state().items():
-        np.testing.assert_allclose(net.neutral_state()[key], value, atol=1e-12, err_msg=key)
+        np.testing.assert_allclose(
+            net.neutral_state()[key], value, atol=1e-12, err_msg=key
+        )
 
 
-@pytest.mark.parametrize(("name", "count"), [("torch", 1), ("torch", 2), ("chainer", 1)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("torch", 1), ("torch", 2), ("chainer", 1)]
+)
 def test_what_others_do_to_gradients_between_micro_batches_does_not_count(name, count):
     """A backward pass, and what is written to them."""
     net, optimizer = made(name, count)
@@ -110,7 +118,9 @@ def fail(*given):
     raise Failed
 
 
-@pytest.mark.parametrize(("name", "count"), [("torch", 1), ("torch", 2), ("chainer", 1)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("torch", 1), ("torch", 2), ("chainer", 1)]
+)
 def test_an_error_in_a_loss_function_leaves_a_window_as_it_was(name, count):
     net, optimizer = made(name, count)
     optimizer.update(in_replicas(mean), X[:6], Y[:6])
@@ -136,14 +146,18 @@ def failing_on_chainer(network, x, y):
     return network.nn.cross_entropy(network.fc(hidden), y)
 
 
-@pytest.mark.parametrize(("name", "count"), [("torch", 1), ("torch", 2), ("chainer", 1)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("torch", 1), ("torch", 2), ("chainer", 1)]
+)
 def test_an_error_in_backward_leaves_no_part_of_its_gradients(name, count):
     """The first layer's gradient comes last, when others have been added."""
     net, optimizer = made(name, count)
     optimizer.update(in_replicas(mean), X[:6], Y[:6])
     handle = next(net.parameters()).register_hook(fail) if name == "torch" else None
     with pytest.raises(Failed):
-        optimizer.update(in_replicas(mean if handle else failing_on_chainer), X[6:], Y[6:])
+        optimizer.update(
+            in_replicas(mean if handle else failing_on_chainer), X[6:], Y[6:]
+        )
     if handle:
         handle.remove()
     assert not optimizer.window_is_open
@@ -190,14 +204,18 @@ def test_a_hook_after_accumulation_sees_the_gradient_of_each_micro_batch():
     net, optimizer = made()
     noted = []
     weight = net.get_parameter("fc.weight")
-    weight.register_post_accumulate_grad_hook(lambda p: noted.append(p.grad.numpy().copy()))
+    weight.register_post_accumulate_grad_hook(
+        lambda p: noted.append(p.grad.numpy().copy())
+    )
     update_windows(optimizer)
     for cut, gradient in zip(CUTS, noted, strict=True):
         np.testing.assert_allclose(gradient, gradients(cut)["fc.weight"], atol=1e-12)
     assert_moved(net, gradients(slice(None)))
 
 
-@pytest.mark.parametrize("kind", ["register_hook", "register_post_accumulate_grad_hook"])
+@pytest.mark.parametrize(
+    "kind", ["register_hook", "register_post_accumulate_grad_hook"]
+)
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_hook_may_be_added_while_a_window_is_open(kind, count):
     """In replicas the parameter gets the gradients of its copies from then on."""
@@ -230,7 +248,9 @@ def test_hooks_of_an_optimizer_get_no_gradients_of_frozen_parameters():
     names = []
     optimizer.pre_update_hooks.append(lambda _, given: names.extend(given) or given)
     update_windows(optimizer)
-    assert names == [name for name, each in net.named_parameters() if each.requires_grad]
+    assert names == [
+        name for name, each in net.named_parameters() if each.requires_grad
+    ]
 
 
 # Chainer

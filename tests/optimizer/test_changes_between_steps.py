@@ -42,7 +42,9 @@ class Training:
     def __init__(self, backend):
         settings = {"in_features": 3, "out_features": 4, "hidden": ()}
         self.network = zoo.build("mlp", backend=backend, **settings)
-        self.optimizer = backends.get(backend).optimizer(rules.rule("sgd", lr=0.25), self.network)
+        self.optimizer = backends.get(backend).optimizer(
+            rules.rule("sgd", lr=0.25), self.network
+        )
         state = self.network.neutral_state()
         self.reference = Reference(state[WEIGHT], state[BIAS])
         self.losses = None
@@ -53,8 +55,12 @@ class Training:
 
     def agrees(self):
         state = self.network.neutral_state()
-        np.testing.assert_allclose(state[WEIGHT], self.reference.weight, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(state[BIAS], self.reference.bias, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            state[WEIGHT], self.reference.weight, rtol=1e-5, atol=1e-6
+        )
+        np.testing.assert_allclose(
+            state[BIAS], self.reference.bias, rtol=1e-5, atol=1e-6
+        )
 
 
 def doubling(optimizer, gradients):
@@ -97,7 +103,9 @@ def remove_a_hook(training):
 
 def take_another_loss(training):
     nn = training.network.nn
-    training.losses = {"tripled": lambda scores, labels: 3.0 * nn.cross_entropy(scores, labels)}
+    training.losses = {
+        "tripled": lambda scores, labels: 3.0 * nn.cross_entropy(scores, labels)
+    }
     training.reference.factor = 3.0
 
 
@@ -115,7 +123,9 @@ def give_labels_of_another_type(training):
 
 def give_a_label_that_is_no_class(training):
     with pytest.raises(IndexRangeError, match="4 is out of range"):
-        training.network.train_step((INPUTS, LABELS + 1), training.optimizer, training.losses)
+        training.network.train_step(
+            (INPUTS, LABELS + 1), training.optimizer, training.losses
+        )
 
 
 CHANGES = (
@@ -157,7 +167,9 @@ def test_a_network_that_became_one_of_double_precision_gets_its_batches_so():
 def test_a_block_that_comes_later_is_among_the_parameters_of_chainer_once():
     network = Training("chainer").network
     before = list(network.params())
-    later = zoo.build("mlp", backend="chainer", in_features=3, out_features=4, hidden=())
+    later = zoo.build(
+        "mlp", backend="chainer", in_features=3, out_features=4, hidden=()
+    )
     network.head, network.tied = later, later
     after = list(network.params())
     assert len(after) == len(set(map(id, after))) == len(before) + 2
@@ -171,6 +183,8 @@ def test_a_network_of_chainer_may_have_parameters_of_its_own_choice():
     network = Training("chainer").network
     before = len(list(network.params()))
     few = Few()
-    few.layer = zoo.build("mlp", backend="chainer", in_features=3, out_features=4, hidden=())
+    few.layer = zoo.build(
+        "mlp", backend="chainer", in_features=3, out_features=4, hidden=()
+    )
     network.few = few
     assert len(list(network.params())) == before

@@ -23,7 +23,9 @@ class TwoVectors(Network):
             setattr(self, name, self.nn.Parameter((size,), np.ones(size)))
 
     def forward(self, of_a, of_b):
-        return self.nn.mean(self.nn.sum(self.a * of_a, 1) + self.nn.sum(self.b * of_b, 1))
+        return self.nn.mean(
+            self.nn.sum(self.a * of_a, 1) + self.nn.sum(self.b * of_b, 1)
+        )
 
 
 def linear(network, of_a, of_b):
@@ -55,11 +57,15 @@ def assert_moved(net, wanted):
 
 
 def by_norm(bound):
-    return {name: gradient * min(1.0, bound / NORM) for name, gradient in GRADIENTS.items()}
+    return {
+        name: gradient * min(1.0, bound / NORM) for name, gradient in GRADIENTS.items()
+    }
 
 
 @pytest.mark.parametrize("share", [0.1, 7.0, 1 - 1e-9, 1 + 1e-9])
-def test_the_joint_norm_is_bounded_and_shorter_gradients_stay_as_they_are(backend, share):
+def test_the_joint_norm_is_bounded_and_shorter_gradients_stay_as_they_are(
+    backend, share
+):
     net, optimizer = made(backend, ClipNorm(share * NORM))
     optimizer.update(linear, OF_A, OF_B)
     assert_moved(net, by_norm(share * NORM))
@@ -89,13 +95,17 @@ def test_every_element_is_bounded_by_value(backend):
     bound = 0.5 * abs(GRADIENTS["b"]).max()
     net, optimizer = made(backend, ClipValue(bound))
     optimizer.update(linear, OF_A, OF_B)
-    wanted = {name: np.clip(gradient, -bound, bound) for name, gradient in GRADIENTS.items()}
+    wanted = {
+        name: np.clip(gradient, -bound, bound) for name, gradient in GRADIENTS.items()
+    }
     assert any((wanted[name] != GRADIENTS[name]).any() for name in wanted)
     assert_moved(net, wanted)
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_the_gradient_of_the_whole_window_is_clipped_not_that_of_micro_batches(backend, count):
+def test_the_gradient_of_the_whole_window_is_clipped_not_that_of_micro_batches(
+    backend, count
+):
     net, optimizer = made(backend, ClipNorm(0.3 * NORM), count)
     optimizer.accumulate = 2
     for cut in (slice(0, 5), slice(5, 7)):
@@ -134,7 +144,9 @@ def test_a_bound_is_above_zero_and_finite(bad):
 def numpys_norm(order):
     """The norm of all elements as one vector."""
     return float(
-        np.linalg.norm(np.concatenate([gradient.ravel() for gradient in GRADIENTS.values()]), order)
+        np.linalg.norm(
+            np.concatenate([gradient.ravel() for gradient in GRADIENTS.values()]), order
+        )
     )
 
 
@@ -158,14 +170,20 @@ def test_no_norm_hides_what_is_not_finite(backend, order):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("1", r"clip_norm='1' must be a number above 0, or both settings: \{'max_norm': 1.0"),
+        (
+            "1",
+            r"clip_norm='1' must be a number above 0, or both settings: \{'max_norm': 1.0",
+        ),
         (True, "clip_norm=True must be a number above 0"),
         (-2, "clip_norm=-2 must be a number above 0"),
         (float("nan"), "clip_norm=nan must be"),
         ([1.0], r"clip_norm=\[1.0\] must be"),
         ({"norm_type": 2}, "clip_norm={'norm_type': 2} must be"),
         ({"max_norm": "x"}, "max_norm='x' must be above 0 and finite"),
-        ({"max_norm": 1, "norm_type": 0}, "norm_type=0 must be a number above 0, such as 2"),
+        (
+            {"max_norm": 1, "norm_type": 0},
+            "norm_type=0 must be a number above 0, such as 2",
+        ),
     ],
 )
 def test_bounds_that_are_refused(given, message):

@@ -18,13 +18,23 @@ def _zeros(*shape, dtype=np.float64):
 
 def _state(**changed):
     """Adam's state of one parameter after three updates, by its formula's arrays."""
-    slots = {"exp_avg": _zeros(5, 3), "exp_avg_sq": _zeros(5, 3), "step": np.array(3.0), **changed}
-    state = {f"{_NAME}/{slot}": value for slot, value in slots.items() if value is not None}
+    slots = {
+        "exp_avg": _zeros(5, 3),
+        "exp_avg_sq": _zeros(5, 3),
+        "step": np.array(3.0),
+        **changed,
+    }
+    state = {
+        f"{_NAME}/{slot}": value for slot, value in slots.items() if value is not None
+    }
     return {"steps": np.array(3), **state}
 
 
 _BROKEN = {
-    "a number": ({"exp_avg": _zeros()}, r"exp_avg' of shape \(\) .* wanted floats of shape \(5, 3"),
+    "a number": (
+        {"exp_avg": _zeros()},
+        r"exp_avg' of shape \(\) .* wanted floats of shape \(5, 3",
+    ),
     "one element": ({"exp_avg": _zeros(1)}, r"of shape \(1,\)"),
     "no elements": ({"exp_avg_sq": _zeros(0)}, r"exp_avg_sq' of shape \(0,\)"),
     "transposed": ({"exp_avg": _zeros(3, 5)}, r"of shape \(3, 5\)"),
@@ -56,7 +66,9 @@ def _native(net):
     name = net.backend.name
     if name == "torch":
         torch = importlib.import_module("torch")
-        return torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), "momentum_buffer"
+        return torch.optim.SGD(
+            net.parameters(), lr=0.1, momentum=0.9
+        ), "momentum_buffer"
     if name == "chainer":
         chainer = importlib.import_module("chainer")
         return chainer.optimizers.MomentumSGD(lr=0.1).setup(net), "v"
@@ -65,12 +77,20 @@ def _native(net):
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5)])
-def test_the_state_of_a_frameworks_own_optimizer_is_compared_with_its_own_arrays(backend, shape):
+def test_the_state_of_a_frameworks_own_optimizer_is_compared_with_its_own_arrays(
+    backend, shape
+):
     net = network(backend.name)
     native, slot = _native(net)
     optimizer = net.backend.wrap_optimizer(native, net)
-    state = {**optimizer.neutral_state(), "steps": np.array(3), f"{_NAME}/{slot}": np.ones((5, 3))}
+    state = {
+        **optimizer.neutral_state(),
+        "steps": np.array(3),
+        f"{_NAME}/{slot}": np.ones((5, 3)),
+    }
     optimizer.load_neutral_state(state)
     with pytest.raises(StateError, match=r"wanted floats of shape \(5, 3\)"):
         optimizer.load_neutral_state({**state, f"{_NAME}/{slot}": np.zeros(shape)})
-    np.testing.assert_array_equal(optimizer.neutral_state()[f"{_NAME}/{slot}"], np.ones((5, 3)))
+    np.testing.assert_array_equal(
+        optimizer.neutral_state()[f"{_NAME}/{slot}"], np.ones((5, 3))
+    )

@@ -42,7 +42,9 @@ def state(network):
 
 def close(found, wanted, tolerance=1e-12):
     for name, value in wanted.items():
-        np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
+        np.testing.assert_allclose(
+            found[name], value, rtol=tolerance, atol=tolerance, err_msg=name
+        )
 
 
 RULES = {
@@ -57,10 +59,14 @@ def test_groups_do_what_two_optimizers_do_through_a_schedule(backend, name):
     """On the first batch's gradients, so that the order of two updates does not matter."""
     grouped, apart = net(backend), net(backend)
     own = {"lr": 0.02, "weight_decay": 0.0}
-    whole = backend.optimizer(rule(name, **RULES[name]), grouped, groups={"encoder.*": own})
+    whole = backend.optimizer(
+        rule(name, **RULES[name]), grouped, groups={"encoder.*": own}
+    )
     parts = [
         backend.optimizer(rule(name, **RULES[name]), apart, parameters="head.*"),
-        backend.optimizer(rule(name, **{**RULES[name], **own}), apart, parameters="encoder.*"),
+        backend.optimizer(
+            rule(name, **{**RULES[name], **own}), apart, parameters="encoder.*"
+        ),
     ]
     for factor in (1.0, 0.5, 0.25, 0.0, 2.0):
         whole.lr, parts[0].lr, parts[1].lr = (
@@ -73,7 +79,9 @@ def test_groups_do_what_two_optimizers_do_through_a_schedule(backend, name):
         for part in parts:
             apart.load_neutral_state(before)
             part.update(squares, BATCH, TARGET)
-            moved.append({key: value for key, value in state(apart).items() if part.owns(key)})
+            moved.append(
+                {key: value for key, value in state(apart).items() if part.owns(key)}
+            )
         apart.load_neutral_state(moved[0] | moved[1])
         whole.update(squares, BATCH, TARGET)
         close(state(grouped), state(apart))
@@ -92,7 +100,9 @@ def test_the_numbers_of_each_group_are_used_and_the_first_match_wins(backend):
         "encoder.*": {"lr": 0.02},
         "*": {"lr": 0.4, "weight_decay": 0.5},
     }
-    optimizer = backend.optimizer(rule("sgd", lr=0.1, weight_decay=0.25), network, groups=groups)
+    optimizer = backend.optimizer(
+        rule("sgd", lr=0.1, weight_decay=0.25), network, groups=groups
+    )
     numbers = {
         "encoder.bias": (0.1, 0.0),
         "head.bias": (0.1, 0.0),
@@ -138,7 +148,9 @@ def test_groups_over_replicas_are_those_of_one_network(backend):
 def test_a_tied_parameter_has_one_group_by_any_of_its_names(backend):
     network = net(backend, tied=True)
     before, g = state(network), gradients(network)
-    optimizer = backend.optimizer(rule("sgd", lr=0.1), network, groups={"again.*": {"lr": 0.3}})
+    optimizer = backend.optimizer(
+        rule("sgd", lr=0.1), network, groups={"again.*": {"lr": 0.3}}
+    )
     optimizer.update(squares, BATCH, TARGET)
     for name in ("encoder.weight", "again.weight"):
         np.testing.assert_allclose(
@@ -152,24 +164,41 @@ def test_groups_divide_the_parameters_of_a_pattern(backend):
     options = {"parameters": "head.*", "groups": {"*.bias": {"lr": 0.2}}}
     optimizer = backend.optimizer(rule("sgd", lr=0.1), network, **options)
     optimizer.update(squares, BATCH, TARGET)
-    rates = {"encoder.weight": 0.0, "encoder.bias": 0.0, "head.weight": 0.1, "head.bias": 0.2}
-    close(state(network), {name: before[name] - lr * g[name] for name, lr in rates.items()})
+    rates = {
+        "encoder.weight": 0.0,
+        "encoder.bias": 0.0,
+        "head.weight": 0.1,
+        "head.bias": 0.2,
+    }
+    close(
+        state(network),
+        {name: before[name] - lr * g[name] for name, lr in rates.items()},
+    )
     with pytest.raises(
-        UnknownName, match=r"groups: no parameter matches 'encoder.\*'. Known: head.bias"
+        UnknownName,
+        match=r"groups: no parameter matches 'encoder.\*'. Known: head.bias",
     ):
         backend.optimizer(
-            rule("sgd", lr=0.1), network, parameters="head.*", groups={"encoder.*": {"lr": 0.2}}
+            rule("sgd", lr=0.1),
+            network,
+            parameters="head.*",
+            groups={"encoder.*": {"lr": 0.2}},
         )
 
 
 def test_a_group_without_a_learning_rate_of_its_own_stays_still(backend):
     network = net(backend)
     before = state(network)
-    optimizer = backend.optimizer(rule("sgd", lr=0.1), network, groups={"encoder.*": {"lr": 0.0}})
+    optimizer = backend.optimizer(
+        rule("sgd", lr=0.1), network, groups={"encoder.*": {"lr": 0.0}}
+    )
     optimizer.update(squares, BATCH, TARGET)
     optimizer.lr = 0.5
     optimizer.update(squares, BATCH, TARGET)
-    close(state(network), {name: before[name] for name in ("encoder.weight", "encoder.bias")})
+    close(
+        state(network),
+        {name: before[name] for name in ("encoder.weight", "encoder.bias")},
+    )
     assert not np.array_equal(state(network)["head.bias"], before["head.bias"])
 
 
@@ -211,17 +240,24 @@ def test_bad_groups_are_refused(backend, bad):
 
 def test_a_ratio_to_a_learning_rate_of_zero_is_refused(backend):
     with pytest.raises(
-        SettingError, match=r"groups\['\*.bias'\] has lr=0.1 while the optimizer's own is 0"
+        SettingError,
+        match=r"groups\['\*.bias'\] has lr=0.1 while the optimizer's own is 0",
     ):
-        backend.optimizer(rule("sgd", lr=0.0), net(backend), groups={"*.bias": {"lr": 0.1}})
+        backend.optimizer(
+            rule("sgd", lr=0.0), net(backend), groups={"*.bias": {"lr": 0.1}}
+        )
 
 
 def test_groups_that_were_refused_leave_the_optimizer_in_use_as_it_is(backend):
     """Chainer's parameters hold their update rules."""
     networks = [net(backend), net(backend)]
-    optimizers = [backend.optimizer(rule("adam", lr=0.1), network) for network in networks]
+    optimizers = [
+        backend.optimizer(rule("adam", lr=0.1), network) for network in networks
+    ]
     with pytest.raises(UnknownName):
-        backend.optimizer(rule("sgd", lr=5.0), networks[0], groups={"nothing": {"lr": 0.1}})
+        backend.optimizer(
+            rule("sgd", lr=5.0), networks[0], groups={"nothing": {"lr": 0.1}}
+        )
     for optimizer in optimizers:
         optimizer.update(squares, BATCH, TARGET)
     close(state(networks[0]), state(networks[1]), 0)
@@ -231,10 +267,18 @@ def test_groups_that_were_refused_leave_the_optimizer_in_use_as_it_is(backend):
 def test_rates_are_exact_for_the_rule_itself_and_where_they_started(lr):
     """No rounding by way of a ratio: a run without groups and the start of one with them are to the
     bit."""
-    groups = Groups.of(rule("sgd", lr=0.1), {"a": {"lr": 0.007}, "b": {"weight_decay": 0.1}})
-    assert [each.lr for each in groups.with_lr(lr).with_lr(0.1).rules] == [0.1, 0.007, 0.1]
+    groups = Groups.of(
+        rule("sgd", lr=0.1), {"a": {"lr": 0.007}, "b": {"weight_decay": 0.1}}
+    )
+    assert [each.lr for each in groups.with_lr(lr).with_lr(0.1).rules] == [
+        0.1,
+        0.007,
+        0.1,
+    ]
     assert [groups.with_lr(lr).rules[place].lr for place in (0, 2)] == [lr, lr]
-    assert groups.with_lr(0.0).with_lr(lr).rules[1].lr == pytest.approx(0.07 * lr, rel=1e-15)
+    assert groups.with_lr(0.0).with_lr(lr).rules[1].lr == pytest.approx(
+        0.07 * lr, rel=1e-15
+    )
 
 
 # PyTorch's own groups
@@ -260,7 +304,11 @@ def native_with_groups(network, lr=0.1):
 def test_groups_are_param_groups_on_pytorch():
     network = torch_net()
     groups = {"encoder.*": {"lr": 0.02, "betas": (0.5, 0.6)}}
-    native = backends.get("torch").optimizer(rule("adam", lr=0.1), network, groups=groups).native
+    native = (
+        backends.get("torch")
+        .optimizer(rule("adam", lr=0.1), network, groups=groups)
+        .native
+    )
     names = {id(slot.native): name for name, slot in network.neutral_slots().items()}
     found = [
         ([names[id(each)] for each in group["params"]], group["lr"], group["betas"])
@@ -290,7 +338,9 @@ def test_groups_that_take_every_parameter_leave_the_rules_own_one_empty():
     )
     optimizer.update(squares, BATCH, TARGET)
     optimizer.lr = 0.05
-    assert [(len(group["params"]), group["lr"]) for group in optimizer.native.param_groups] == [
+    assert [
+        (len(group["params"]), group["lr"]) for group in optimizer.native.param_groups
+    ] == [
         (0, 0.05),
         (4, 0.1),
     ]
@@ -298,7 +348,9 @@ def test_groups_that_take_every_parameter_leave_the_rules_own_one_empty():
 
 def test_a_wrapped_optimizer_of_pytorch_keeps_the_ratios_of_its_groups():
     network = torch_net()
-    optimizer = backends.get("torch").wrap_optimizer(native_with_groups(network), network)
+    optimizer = backends.get("torch").wrap_optimizer(
+        native_with_groups(network), network
+    )
     rates = []
     for lr in (0.1, 0.2, 0.0, 0.4):
         optimizer.lr = lr
@@ -320,9 +372,12 @@ def test_a_group_that_is_added_later_keeps_the_ratio_it_comes_with():
 
 def test_a_wrapped_optimizer_whose_first_rate_is_zero_has_no_ratios():
     network = torch_net()
-    optimizer = backends.get("torch").wrap_optimizer(native_with_groups(network, lr=0.0), network)
+    optimizer = backends.get("torch").wrap_optimizer(
+        native_with_groups(network, lr=0.0), network
+    )
     with pytest.raises(
-        SettingError, match="a group of parameters has lr=0.025 while the optimizer's own is 0"
+        SettingError,
+        match="a group of parameters has lr=0.025 while the optimizer's own is 0",
     ):
         optimizer.lr = 0.1
 
@@ -349,6 +404,8 @@ def test_an_optimizer_of_pytorch_without_a_learning_rate_says_so():
             return None
 
     network = torch_net()
-    optimizer = backends.get("torch").wrap_optimizer(Rateless(network.parameters()), network)
+    optimizer = backends.get("torch").wrap_optimizer(
+        Rateless(network.parameters()), network
+    )
     with pytest.raises(ArgumentError, match="Rateless has no learning rate"):
         optimizer.lr = 0.1

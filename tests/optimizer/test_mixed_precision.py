@@ -17,9 +17,16 @@ from tests.parallel.networks import Small, batch_of, devices
 
 RNG = np.random.default_rng(11)
 IMAGES, LABELS = RNG.normal(size=(7, 3, 9, 7)).astype(np.float32), RNG.integers(0, 4, 7)
-UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # half the distance from 1 to the next number
+UNIT = {
+    "bfloat16": 2.0**-8,
+    "float16": 2.0**-11,
+}  # half the distance from 1 to the next number
 # Chainer adds no arrays of different types, so its products give float32.
-GIVEN = {"torch": {}, "jax": {}, "chainer": {"bfloat16": "float32", "float16": "float32"}}
+GIVEN = {
+    "torch": {},
+    "jax": {},
+    "chainer": {"bfloat16": "float32", "float16": "float32"},
+}
 
 
 @pytest.fixture(params=UNIT)
@@ -53,16 +60,26 @@ class Kinds(Network):
         found["linear"] = y = self.fc(nn.permute(x, (0, 2, 3, 1)))
         found["matmul"] = nn.matmul(y, nn.permute(y, (0, 1, 3, 2)))
         found["einsum"] = nn.einsum("bhwc,bhwc->bhw", y, y)
-        found["sum"], found["mean"], found["exp"] = nn.sum(x), nn.mean(y, (1, 2)), nn.exp(y)
-        found["softmax"], found["log_softmax"] = nn.softmax(y, -1), nn.log_softmax(y, -1)
+        found["sum"], found["mean"], found["exp"] = (
+            nn.sum(x),
+            nn.mean(y, (1, 2)),
+            nn.exp(y),
+        )
+        found["softmax"], found["log_softmax"] = (
+            nn.softmax(y, -1),
+            nn.log_softmax(y, -1),
+        )
         found["mse_loss"] = nn.mse_loss(y, y)
         found["cross_entropy"] = nn.cross_entropy(y[:, 0, 0], labels)
         return found["cross_entropy"], {
-            name: str(value.dtype).removeprefix("torch.") for name, value in found.items()
+            name: str(value.dtype).removeprefix("torch.")
+            for name, value in found.items()
         }
 
 
-def test_products_are_short_and_sums_exponentials_and_losses_are_not(backend, precision):
+def test_products_are_short_and_sums_exponentials_and_losses_are_not(
+    backend, precision
+):
     net = Kinds.on(backend)()
     optimizer = backend.optimizer(rule("sgd", lr=0.1), net)
     optimizer.compute_in(precision)
@@ -72,9 +89,18 @@ def test_products_are_short_and_sums_exponentials_and_losses_are_not(backend, pr
         name: types[name]
         for name in ("conv", "same", "bn", "relu", "up", "linear", "matmul", "einsum")
     } == {
-        name: short for name in ("conv", "same", "bn", "relu", "up", "linear", "matmul", "einsum")
+        name: short
+        for name in ("conv", "same", "bn", "relu", "up", "linear", "matmul", "einsum")
     }
-    exact = ("sum", "mean", "exp", "softmax", "log_softmax", "mse_loss", "cross_entropy")
+    exact = (
+        "sum",
+        "mean",
+        "exp",
+        "softmax",
+        "log_softmax",
+        "mse_loss",
+        "cross_entropy",
+    )
     assert {types[name] for name in exact} == {"float32"}
 
 
@@ -97,17 +123,23 @@ def test_parameters_gradients_and_state_stay_in_float32(backend, precision):
     optimizer.keep_gradients = True
     optimizer.update(cross_entropy, IMAGES, LABELS)
     arrays = [*net.neutral_state().values(), *optimizer.neutral_state().values()]
-    arrays += [backend.numpy(gradient) for gradient in optimizer.latest_gradients.values()]
-    assert {array.dtype.name for array in arrays if array.dtype.kind == "f" and array.ndim} == {
-        "float32"
-    }
+    arrays += [
+        backend.numpy(gradient) for gradient in optimizer.latest_gradients.values()
+    ]
+    assert {
+        array.dtype.name for array in arrays if array.dtype.kind == "f" and array.ndim
+    } == {"float32"}
 
 
 @cache
-def trained(backend, precision, count=1, loss=cross_entropy, accumulate=1, images=False):
+def trained(
+    backend, precision, count=1, loss=cross_entropy, accumulate=1, images=False
+):
     net = Classifier.on(backend)() if images else Small.on(backend)(p=0.0)
     batch = (IMAGES, LABELS) if images else batch_of(7)
-    net = DataParallel(net, devices(backend, count), buffers="sync") if count > 1 else net
+    net = (
+        DataParallel(net, devices(backend, count), buffers="sync") if count > 1 else net
+    )
     optimizer = backend.optimizer(rule("sgd", lr=0.05), net)
     optimizer.compute_in(precision)
     optimizer.accumulate = accumulate
@@ -123,7 +155,10 @@ def bound(precision, losses):
 
 
 def test_twenty_losses_are_near_those_of_float32_and_not_the_same(backend, precision):
-    exact, mixed = trained(backend, None, images=True), trained(backend, precision, images=True)
+    exact, mixed = (
+        trained(backend, None, images=True),
+        trained(backend, precision, images=True),
+    )
     assert mixed[-1] < mixed[0]
     assert 0 < abs(mixed - exact).max() < bound(precision, exact)
 
@@ -163,7 +198,9 @@ def times(network, x, factor):
     return network(x, factor)
 
 
-X = np.array([[1.0, 2.0, -0.5], [0.25, 0.5, 1.0]], np.float32)  # exact in float16; their sums too
+X = np.array(
+    [[1.0, 2.0, -0.5], [0.25, 0.5, 1.0]], np.float32
+)  # exact in float16; their sums too
 
 
 def linear(backend, lr=1.0):
@@ -198,7 +235,11 @@ def test_a_step_that_overflows_is_left_out_and_halves_the_scale(backend):
     optimizer.post_update_hooks.append(lambda optimizer: called.append(optimizer.steps))
     for scale in (2.0**14, 2.0**13, 2.0**12, 2.0**11):
         optimizer.update(times, X, 10.0)
-        assert (optimizer.steps, optimizer.updated, optimizer.loss_scale.value) == (0, (), scale)
+        assert (optimizer.steps, optimizer.updated, optimizer.loss_scale.value) == (
+            0,
+            (),
+            scale,
+        )
         np.testing.assert_array_equal(net.neutral_state()["fc.weight"], before)
     optimizer.update(times, X, 10.0)
     assert (optimizer.steps, optimizer.updated, optimizer.loss_scale.value) == (
@@ -206,7 +247,9 @@ def test_a_step_that_overflows_is_left_out_and_halves_the_scale(backend):
         ("fc.weight",),
         2.0**11,
     )
-    np.testing.assert_allclose(net.neutral_state()["fc.weight"], before - 5.0 * X.sum(0), rtol=1e-5)
+    np.testing.assert_allclose(
+        net.neutral_state()["fc.weight"], before - 5.0 * X.sum(0), rtol=1e-5
+    )
     assert called == [1]
 
 
@@ -230,7 +273,9 @@ def test_an_overflow_in_one_replica_leaves_the_update_of_all_out(backend):
     optimizer.compute_in("float16")
     before = net.neutral_state()["fc.weight"]
     optimizer.update(
-        in_replicas(times, "sum"), np.array([[1.0, 2.0, 1.0], [1.0, 7e4, 1.0]], np.float32), 0.001
+        in_replicas(times, "sum"),
+        np.array([[1.0, 2.0, 1.0], [1.0, 7e4, 1.0]], np.float32),
+        0.001,
     )
     assert optimizer.steps == 0
     assert optimizer.loss_scale.value == 2.0**14
@@ -254,7 +299,10 @@ def test_the_scale_stays_between_one_and_two_to_the_24th():
 
 
 def test_the_state_of_a_scale_goes_on_where_it_was():
-    first, second = LossScale(value=8.0, growth_interval=3), LossScale(growth_interval=3)
+    first, second = (
+        LossScale(value=8.0, growth_interval=3),
+        LossScale(growth_interval=3),
+    )
     for finite in (True, False, True, True):
         first.observe(finite)
     second.load_state(first.state())
@@ -266,7 +314,11 @@ def test_the_state_of_a_scale_goes_on_where_it_was():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_is_found_in_any_array(backend, bad):
-    values = [np.ones((2, 3), np.float32), np.array([1.0, bad, 2.0], np.float32), np.float32(3.0)]
+    values = [
+        np.ones((2, 3), np.float32),
+        np.array([1.0, bad, 2.0], np.float32),
+        np.float32(3.0),
+    ]
     native = [backend.array(value) for value in values]
     assert not backend.all_finite(native)
     assert backend.all_finite([native[0], native[2]])
@@ -277,7 +329,9 @@ def test_what_is_not_finite_is_found_in_a_sparse_gradient():
     import torch
 
     backend = backends.get("torch")
-    sparse = torch.sparse_coo_tensor([[1]], [[np.nan, 1.0]], (3, 2), check_invariants=True)
+    sparse = torch.sparse_coo_tensor(
+        [[1]], [[np.nan, 1.0]], (3, 2), check_invariants=True
+    )
     assert not backend.all_finite([sparse])
     assert backend.all_finite(
         [torch.sparse_coo_tensor([[1]], [[2.0, 1.0]], (3, 2), check_invariants=True)]
@@ -328,7 +382,8 @@ def test_bfloat16_is_an_error_on_chainer_which_has_no_such_type():
     backend = backends.get("chainer")
     optimizer = backend.optimizer(rule("sgd", lr=0.1), Linear.on(backend)())
     with pytest.raises(
-        CapabilityError, match="'chainer' does not have 'mixed bfloat16'; it has .*mixed float16"
+        CapabilityError,
+        match="'chainer' does not have 'mixed bfloat16'; it has .*mixed float16",
     ):
         optimizer.compute_in("bfloat16")
     with pytest.raises(CapabilityError, match="does not have 'mixed bfloat16'"):
@@ -354,7 +409,9 @@ def test_layers_of_the_frameworks_own_are_short_too_or_an_error(backend):
     optimizer = backend.optimizer(rule("sgd", lr=0.1), net)
     if backend.native_layers_mix:
         optimizer.compute_in("float16")
-        _, kind = optimizer.update(lambda net, x: (net.nn.sum(net(x)), str(net(x).dtype)), X)
+        _, kind = optimizer.update(
+            lambda net, x: (net.nn.sum(net(x)), str(net(x).dtype)), X
+        )
         assert kind == "torch.float16"
         return
     with pytest.raises(
@@ -440,7 +497,11 @@ def test_a_number_is_a_scale_that_stays():
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"init_scale": "big"}, SettingError, "init_scale='big' must be a number of at least 1"),
+        (
+            {"init_scale": "big"},
+            SettingError,
+            "init_scale='big' must be a number of at least 1",
+        ),
         (
             {"growth_interval": 2.5},
             SettingError,

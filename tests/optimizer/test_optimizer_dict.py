@@ -19,10 +19,16 @@ RULES = {
 
 def made(backend):
     net = zoo.build(
-        "mlp", backend=backend, in_features=5, hidden=(7,), out_features=3, dtype="float64"
+        "mlp",
+        backend=backend,
+        in_features=5,
+        hidden=(7,),
+        out_features=3,
+        dtype="float64",
     )
     return net, {
-        name: net.backend.optimizer(each, net, pattern) for name, (each, pattern) in RULES.items()
+        name: net.backend.optimizer(each, net, pattern)
+        for name, (each, pattern) in RULES.items()
     }
 
 
@@ -32,7 +38,8 @@ class Both(type(made("torch")[0]).written_once):
     def train_step(self, batch, optimizers):
         *inputs, target = batch
         return {
-            name: optimizers[name].update(entropy, *inputs, target) for name in ("body", "head")
+            name: optimizers[name].update(entropy, *inputs, target)
+            for name in ("body", "head")
         }
 
 
@@ -43,9 +50,12 @@ def entropy(network, x, labels):
 def test_a_trainer_takes_them_like_a_dictionary(backend):
     states = []
     for kind in (dict, OptimWrapperDict):
-        net = Both.on(backend, dtype="float64")(in_features=5, hidden=(7,), out_features=3)
+        net = Both.on(backend, dtype="float64")(
+            in_features=5, hidden=(7,), out_features=3
+        )
         optimizers = {
-            name: backend.optimizer(each, net, pattern) for name, (each, pattern) in RULES.items()
+            name: backend.optimizer(each, net, pattern)
+            for name, (each, pattern) in RULES.items()
         }
         Trainer(net, kind(**optimizers)).fit(SAMPLES, epochs=2, batch_size=4)
         states.append(net.neutral_state())
@@ -71,17 +81,20 @@ def test_what_makes_no_sense_is_refused():
     net, optimizers = made("torch")
     both = OptimWrapperDict(**optimizers)
     with pytest.raises(
-        ArgumentError, match="optimizer 'head' is a SGD: give one from backend.optimizer"
+        ArgumentError,
+        match="optimizer 'head' is a SGD: give one from backend.optimizer",
     ):
         OptimWrapperDict(head=torch.optim.SGD(net.parameters(), lr=0.1))
     with pytest.raises(
-        NotImplementedError, match=r"optimizers\['name'\].update\(loss_function, \*batch\) for each"
+        NotImplementedError,
+        match=r"optimizers\['name'\].update\(loss_function, \*batch\) for each",
     ):
         both.update_params(0.0)
     with pytest.raises(CapabilityError):
         both.update_params(loss=0.0)
     with pytest.raises(
-        UnknownName, match="the state has an optimizer 'haed', which.*Did you mean 'head'"
+        UnknownName,
+        match="the state has an optimizer 'haed', which.*Did you mean 'head'",
     ):
         both.load_state_dict(both.state_dict() | {"haed": {}})
     with pytest.raises(StateError, match="the state lacks the optimizers 'body'"):

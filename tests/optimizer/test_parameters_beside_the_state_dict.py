@@ -32,7 +32,10 @@ class WithoutAdapter(Adapted):
 
 class Cloned(Adapted):
     def state_dict(self, *args, **kwargs):
-        return {name: value.clone() for name, value in super().state_dict(*args, **kwargs).items()}
+        return {
+            name: value.clone()
+            for name, value in super().state_dict(*args, **kwargs).items()
+        }
 
 
 class Plain(Adapted):
@@ -51,12 +54,16 @@ def loss(network, x, y):
 
 @pytest.mark.parametrize("kind", [WithoutAdapter, Cloned, Plain])
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_every_parameter_is_trained_as_by_torch_optim_whatever_state_dict_gives(kind, replicas):
+def test_every_parameter_is_trained_as_by_torch_optim_whatever_state_dict_gives(
+    kind, replicas
+):
     torch.manual_seed(0)
     module = kind()
     by_hand = copy.deepcopy(module)
     native = torch.optim.SGD(by_hand.parameters(), lr=0.5)
-    network = wrap(module) if replicas == 1 else DataParallel(module, ["cpu"] * replicas)
+    network = (
+        wrap(module) if replicas == 1 else DataParallel(module, ["cpu"] * replicas)
+    )
     optimizer = network.backend.optimizer(rules.rule("sgd", lr=0.5), network)
     for _ in range(2):
         native.zero_grad()
@@ -102,5 +109,7 @@ def test_an_extra_state_goes_out_and_in_whatever_the_other_module_has(extra, tmp
 
 
 def test_an_extra_state_that_cannot_be_read_safely_is_refused_by_its_module():
-    with pytest.raises(StateError, match="extra state of Scaled cannot be .* let get_extra_state"):
+    with pytest.raises(
+        StateError, match="extra state of Scaled cannot be .* let get_extra_state"
+    ):
         wrap(Scaled({"object": Scaled(1)})).neutral_state()

@@ -30,7 +30,12 @@ CLIP = 12.0
 CASES = {
     "adadelta": {"lr": 1.0, "weight_decay": 0.02},
     "amsgrad": {"lr": 0.02, "weight_decay": 0.02},
-    "adamw, amsgrad": {"lr": 0.02, "weight_decay": 0.3, "amsgrad": True, "betas": (0.9, 0.8)},
+    "adamw, amsgrad": {
+        "lr": 0.02,
+        "weight_decay": 0.3,
+        "amsgrad": True,
+        "betas": (0.9, 0.8),
+    },
     "lion, decay": {"lr": 0.01, "weight_decay": 0.3, "betas": (0.8, 0.95)},
     "lamb, decay": {"lr": 0.02, "weight_decay": 0.1, "eps": 1e-3, "betas": (0.8, 0.95)},
     "sgd": {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.02},
@@ -49,8 +54,19 @@ CASES = {
         "weight_decay": 0.02,
     },
     "asgd": {"lr": 0.1, "weight_decay": 0.02, "lambd": 0.3, "t0": 10},
-    "sgd, dampening": {"lr": 0.1, "momentum": 0.9, "dampening": 0.4, "weight_decay": 0.02},
-    "rmsprop, centered": {"lr": 0.01, "alpha": 0.9, "momentum": 0.8, "eps": 0.01, "centered": True},
+    "sgd, dampening": {
+        "lr": 0.1,
+        "momentum": 0.9,
+        "dampening": 0.4,
+        "weight_decay": 0.02,
+    },
+    "rmsprop, centered": {
+        "lr": 0.01,
+        "alpha": 0.9,
+        "momentum": 0.8,
+        "eps": 0.01,
+        "centered": True,
+    },
     "adagrad, lr_decay": {"lr": 0.05, "lr_decay": 0.1},
 }
 
@@ -82,7 +98,10 @@ def by_rule(name, p, g, state, t, **settings):
     backend of PyTorch and drawn settings show below."""
     each = rule(name, **settings)
     if not state:
-        state.update((slot, np.zeros(shape)) for slot, shape in each.state_shapes(p.shape).items())
+        state.update(
+            (slot, np.zeros(shape))
+            for slot, shape in each.state_shapes(p.shape).items()
+        )
     p, new = each.update(p, g, dict(state), each.scalars(t), np)
     state.update(new)
     return p
@@ -97,13 +116,26 @@ def step_by_hand(name, p, g, state, t, **settings):
 def oracle(case, clip=CLIP, starts=STARTS):
     """The parameters after each step, in NumPy."""
     name, settings = case.partition(",")[0], dict(CASES[case])
-    lr, values, states, trace = settings.pop("lr"), dict(starts), {name: {} for name in starts}, []
-    for t, (gradients, factor) in enumerate(zip(GRADIENTS, FACTORS, strict=True), start=1):
+    lr, values, states, trace = (
+        settings.pop("lr"),
+        dict(starts),
+        {name: {} for name in starts},
+        [],
+    )
+    for t, (gradients, factor) in enumerate(
+        zip(GRADIENTS, FACTORS, strict=True), start=1
+    ):
         norm = np.sqrt(sum((g**2).sum() for g in gradients.values()))
         scale = min(1.0, clip / norm)
         values = {
             each: step_by_hand(
-                name, p, gradients[each] * scale, states[each], t, lr=lr * factor, **settings
+                name,
+                p,
+                gradients[each] * scale,
+                states[each],
+                t,
+                lr=lr * factor,
+                **settings,
             )
             for each, p in values.items()
         }
@@ -118,14 +150,19 @@ class Parts(Network):
     def __init__(self):
         super().__init__()
         nn = self.nn
-        self.w, self.b = nn.Parameter((7, 5), STARTS["w"]), nn.Parameter((3,), STARTS["b"])
+        self.w, self.b = (
+            nn.Parameter((7, 5), STARTS["w"]),
+            nn.Parameter((3,), STARTS["b"]),
+        )
         self.unused = nn.Parameter((2,), start.Constant(3.0))
         self.frozen = nn.Parameter((4,), start.Constant(2.0))
 
     def forward(self, gradients):
         nn = self.nn
         return (
-            nn.sum(self.w * gradients["w"]) + nn.sum(self.b * gradients["b"]) + nn.sum(self.frozen)
+            nn.sum(self.w * gradients["w"])
+            + nn.sum(self.b * gradients["b"])
+            + nn.sum(self.frozen)
         )
 
 
@@ -140,7 +177,9 @@ def parts(backend):
 
 
 def made(network, case, clip=CLIP):
-    optimizer = network.backend.optimizer(rule(case.partition(",")[0], **CASES[case]), network)
+    optimizer = network.backend.optimizer(
+        rule(case.partition(",")[0], **CASES[case]), network
+    )
     optimizer.pre_update_hooks.append(ClipNorm(clip))
     return optimizer
 
@@ -170,7 +209,11 @@ def test_fifty_steps_with_schedule_decay_and_clipping_are_those_of_numpy(backend
     for step, (found, wanted) in enumerate(zip(trace, expected, strict=True)):
         for name, value in wanted.items():
             np.testing.assert_allclose(
-                found[name], value, rtol=1e-12, atol=1e-12, err_msg=f"{name} at step {step}"
+                found[name],
+                value,
+                rtol=1e-12,
+                atol=1e-12,
+                err_msg=f"{name} at step {step}",
             )
     np.testing.assert_array_equal(trace[-1]["unused"], [3.0] * 2)
     np.testing.assert_array_equal(trace[-1]["frozen"], [2.0] * 4)
@@ -178,9 +221,12 @@ def test_fifty_steps_with_schedule_decay_and_clipping_are_those_of_numpy(backend
 
 def test_parameters_that_take_no_part_have_no_state(backend):
     named = {
-        case: {key.partition("/")[0] for key in fifty_steps(backend, case)[1]} for case in CASES
+        case: {key.partition("/")[0] for key in fifty_steps(backend, case)[1]}
+        for case in CASES
     }
-    assert {case: names for case, names in named.items() if names != {"steps", "w", "b"}} == {}
+    assert {
+        case: names for case, names in named.items() if names != {"steps", "w", "b"}
+    } == {}
 
 
 # Each goes on from another; what they have after three steps is the same on all, so every pair
@@ -197,7 +243,9 @@ def test_a_run_goes_on_alike_on_another_backend(backend, case):
     resumed.load_neutral_state(state)
     found = run(resumed, case, range(3, 8))[-1]
     for name, value in oracle(case)[7].items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-12, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(
+            found[name], value, rtol=1e-12, atol=1e-12, err_msg=name
+        )
 
 
 def test_a_state_that_is_loaded_replaces_all_of_the_old_one(backend):
@@ -210,11 +258,15 @@ def test_a_state_that_is_loaded_replaces_all_of_the_old_one(backend):
 
 
 @pytest.mark.parametrize("name", ["lamb", "lion"])
-def test_nothing_moves_and_nothing_is_nan_where_gradients_and_parameters_are_zero(backend, name):
+def test_nothing_moves_and_nothing_is_nan_where_gradients_and_parameters_are_zero(
+    backend, name
+):
     network = parts(backend)
     zeros = {name: np.zeros_like(value) for name, value in STARTS.items()}
     network.load_neutral_state({**network.neutral_state(), **zeros})
-    backend.optimizer(rule(name, lr=0.1, weight_decay=0.1), network).update(linear_loss, zeros)
+    backend.optimizer(rule(name, lr=0.1, weight_decay=0.1), network).update(
+        linear_loss, zeros
+    )
     np.testing.assert_array_equal(network.neutral_state()["w"], zeros["w"])
 
 
@@ -228,11 +280,25 @@ def test_lamb_starts_from_zero_with_a_ratio_of_one(backend):
 
 
 @pytest.mark.parametrize(
-    "name", ["amsgrad", "lion", "lamb", "adagrad", "adadelta", "nadam", "adamax", "rprop", "asgd"]
+    "name",
+    [
+        "amsgrad",
+        "lion",
+        "lamb",
+        "adagrad",
+        "adadelta",
+        "nadam",
+        "adamax",
+        "rprop",
+        "asgd",
+    ],
 )
 def test_a_gradient_that_is_nan_shows_in_the_parameter(backend, name):
     network = parts(backend)
-    gradients = {"w": np.where(np.arange(35).reshape(7, 5) == 8, np.nan, 1.0), "b": np.ones(3)}
+    gradients = {
+        "w": np.where(np.arange(35).reshape(7, 5) == 8, np.nan, 1.0),
+        "b": np.ones(3),
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         backend.optimizer(rule(name, lr=0.1), network).update(linear_loss, gradients)
@@ -242,7 +308,18 @@ def test_a_gradient_that_is_nan_shows_in_the_parameter(backend, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["amsgrad", "lion", "lamb", "adagrad", "adadelta", "nadam", "adamax", "rprop", "asgd"]
+    "name",
+    [
+        "amsgrad",
+        "lion",
+        "lamb",
+        "adagrad",
+        "adadelta",
+        "nadam",
+        "adamax",
+        "rprop",
+        "asgd",
+    ],
 )
 def test_a_network_in_single_precision_keeps_its_type(backend, name):
     network = Parts.on(backend, dtype="float32")()
@@ -251,27 +328,41 @@ def test_a_network_in_single_precision_keeps_its_type(backend, name):
         optimizer.update(linear_loss, gradients)
     state = optimizer.neutral_state() | network.neutral_state()
     assert {
-        value.dtype.name for key, value in state.items() if not key.endswith(("steps", "/step"))
+        value.dtype.name
+        for key, value in state.items()
+        if not key.endswith(("steps", "/step"))
     } == {"float32"}
     values, s = STARTS["b"], {}
     for t, gradients in enumerate(GRADIENTS[:3], start=1):
-        values = step_by_hand(name, values, gradients["b"], s, t, lr=0.01, weight_decay=0.1)
-    np.testing.assert_allclose(network.neutral_state()["b"], values, rtol=1e-4, atol=1e-6)
+        values = step_by_hand(
+            name, values, gradients["b"], s, t, lr=0.01, weight_decay=0.1
+        )
+    np.testing.assert_allclose(
+        network.neutral_state()["b"], values, rtol=1e-4, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_changes_nothing_in_place_and_keeps_its_slots(name):
     each, p, g = rule(name, lr=0.1), STARTS["w"], GRADIENTS[0]["w"]
-    state = {slot: np.zeros(shape) for slot, shape in each.state_shapes(p.shape).items()}
+    state = {
+        slot: np.zeros(shape) for slot, shape in each.state_shapes(p.shape).items()
+    }
     before = copy.deepcopy((p, g, state))
     _, new = each.update(p, g, state, each.scalars(1), np)
     np.testing.assert_equal((p, g, state), before)
-    assert {slot: value.shape for slot, value in new.items()} == each.state_shapes(p.shape)
+    assert {slot: value.shape for slot, value in new.items()} == each.state_shapes(
+        p.shape
+    )
 
 
 DRAWN = {
     "SGD": lambda draw: {"momentum": draw(0, 1), "dampening": draw(0, 1)},
-    "RMSprop": lambda draw: {"alpha": draw(0.5, 1), "momentum": draw(0, 1), "centered": True},
+    "RMSprop": lambda draw: {
+        "alpha": draw(0.5, 1),
+        "momentum": draw(0, 1),
+        "centered": True,
+    },
     "Adagrad": lambda draw: {"lr_decay": draw(0, 1), "eps": draw(0, 0.1)},
     "NAdam": lambda draw: {
         "betas": (draw(0.3, 1), draw(0.3, 1)),
@@ -298,7 +389,9 @@ def doubled():
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", DRAWN)
-def test_thirty_steps_and_their_state_are_those_of_pytorchs_own_optimizer(doubled, name, seed):
+def test_thirty_steps_and_their_state_are_those_of_pytorchs_own_optimizer(
+    doubled, name, seed
+):
     draw = np.random.default_rng(seed).uniform
     settings = {"lr": draw(0.001, 0.1), **DRAWN[name](draw)}
     if name != "Rprop":  # PyTorch's has no decay
@@ -306,7 +399,9 @@ def test_thirty_steps_and_their_state_are_those_of_pytorchs_own_optimizer(double
     native = doubled.tensor(STARTS["w"])
     native_rule = getattr(doubled.optim, name)([native], **settings)
     ours, p = rule(name.lower(), **settings), STARTS["w"]
-    state = {slot: np.zeros(shape) for slot, shape in ours.state_shapes(p.shape).items()}
+    state = {
+        slot: np.zeros(shape) for slot, shape in ours.state_shapes(p.shape).items()
+    }
     for step in range(30):
         g = GRADIENTS[step]["w"]
         native.grad = doubled.tensor(g)
@@ -315,7 +410,9 @@ def test_thirty_steps_and_their_state_are_those_of_pytorchs_own_optimizer(double
         np.testing.assert_allclose(p, native, rtol=1e-11, atol=1e-13)
     kept = native_rule.state[native]
     for slot, value in state.items():
-        np.testing.assert_allclose(value, kept[slot], rtol=1e-11, atol=1e-13, err_msg=slot)
+        np.testing.assert_allclose(
+            value, kept[slot], rtol=1e-11, atol=1e-13, err_msg=slot
+        )
 
 
 PLAIN = {
@@ -331,13 +428,17 @@ PLAIN = {
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("case", PLAIN)
-def test_pytorchs_optimizers_are_those_without_fused_kernels_also_after_late_gradients(case, dtype):
+def test_pytorchs_optimizers_are_those_without_fused_kernels_also_after_late_gradients(
+    case, dtype
+):
     import torch
 
     class Late(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.w = torch.nn.Parameter(torch.linspace(-1, 1, 37).to(getattr(torch, dtype)))
+            self.w = torch.nn.Parameter(
+                torch.linspace(-1, 1, 37).to(getattr(torch, dtype))
+            )
             self.late = torch.nn.Parameter(self.w.detach()[:5].clone())
 
     def loss(network, g):
@@ -346,9 +447,13 @@ def test_pytorchs_optimizers_are_those_without_fused_kernels_also_after_late_gra
 
     name, settings = PLAIN[case]
     network, plain = Late(), Late()
-    native = getattr(torch.optim, name)(plain.parameters(), 0.1, foreach=False, **settings)
+    native = getattr(torch.optim, name)(
+        plain.parameters(), 0.1, foreach=False, **settings
+    )
     backend = backends.get("torch")
-    optimizer = backend.optimizer(rule(name.lower(), lr=0.1, **settings), backend.wrap(network))
+    optimizer = backend.optimizer(
+        rule(name.lower(), lr=0.1, **settings), backend.wrap(network)
+    )
     for step in range(5):
         network.has_begun = plain.has_begun = step > 1
         g = torch.linspace(-0.3, 1, 37).roll(step).to(network.w.dtype)
@@ -356,7 +461,9 @@ def test_pytorchs_optimizers_are_those_without_fused_kernels_also_after_late_gra
         native.zero_grad()
         loss(plain, g).backward()
         native.step()
-    tolerance = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 0.02, "float16": 0.003}[dtype]
+    tolerance = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 0.02, "float16": 0.003}[
+        dtype
+    ]
     for found, wanted in zip(network.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
 
@@ -371,11 +478,18 @@ def test_pytorchs_side_of_a_neutral_rule_is_an_optimizer_of_its_own(kind):
     def trained(reloaded):
         torch.manual_seed(0)
         layer = torch.nn.Linear(3, 2).double()
-        optimizer = getattr(update_rules, kind)(layer.parameters(), lr=0.1, weight_decay=0.1)
+        optimizer = getattr(update_rules, kind)(
+            layer.parameters(), lr=0.1, weight_decay=0.1
+        )
         for step in range(6):
             optimizer.zero_grad()
             optimizer.step(
-                lambda: layer(torch.arange(6.0).double().reshape(2, 3)).square().sum().backward()
+                lambda: (
+                    layer(torch.arange(6.0).double().reshape(2, 3))
+                    .square()
+                    .sum()
+                    .backward()
+                )
             )
             if step == 2:
                 optimizer, layer = reloaded(optimizer, layer)
@@ -426,7 +540,10 @@ BAD = {
         {"lr": 0.1, "betas": (0.9, 1.0)},
         r"Adam: betas=\(0.9, 1.0\) must be below 1",
     ),
-    "a number for a flag": ({"lr": 0.1, "amsgrad": 1}, r"Adam: amsgrad=1 must be true or false"),
+    "a number for a flag": (
+        {"lr": 0.1, "amsgrad": 1},
+        r"Adam: amsgrad=1 must be true or false",
+    ),
 }
 
 
@@ -441,8 +558,16 @@ def test_a_setting_that_makes_no_sense_is_refused(bad):
     ("name", "settings", "message"),
     [
         ("sgd", {"nesterov": True}, "SGD: nesterov=True needs a momentum above 0"),
-        ("sgd", {"nesterov": True, "momentum": 0.9, "dampening": 0.1}, "and no dampening"),
-        ("rprop", {"etas": (0.5, 0.9)}, r"Rprop: etas=\(0.5, 0.9\) must be below 1 and above 1"),
+        (
+            "sgd",
+            {"nesterov": True, "momentum": 0.9, "dampening": 0.1},
+            "and no dampening",
+        ),
+        (
+            "rprop",
+            {"etas": (0.5, 0.9)},
+            r"Rprop: etas=\(0.5, 0.9\) must be below 1 and above 1",
+        ),
         ("rprop", {"step_sizes": 0.1}, "Rprop: step_sizes=0.1 must be two numbers"),
     ],
 )
@@ -452,7 +577,9 @@ def test_settings_that_do_not_go_together_are_refused(name, settings, message):
 
 
 def test_amsgrad_by_name_cannot_be_without_it():
-    with pytest.raises(SettingError, match="AMSGrad: amsgrad=False is Adam, take 'adam'"):
+    with pytest.raises(
+        SettingError, match="AMSGrad: amsgrad=False is Adam, take 'adam'"
+    ):
         rule("amsgrad", lr=0.1, amsgrad=False)
 
 
@@ -499,7 +626,10 @@ class DecayOfMatrices(SGD):
 @pytest.mark.parametrize(
     "made_rule",
     [rule("lamb", lr=0.02), DecayOfMatrices(lr=0.1, momentum=0.9, weight_decay=0.1)]
-    + [rule(case.partition(",")[0], **CASES[case]) for case in ("sgd", "amsgrad", "lion, decay")],
+    + [
+        rule(case.partition(",")[0], **CASES[case])
+        for case in ("sgd", "amsgrad", "lion, decay")
+    ],
     ids=lambda made_rule: type(made_rule).__name__,
 )
 def test_a_large_parameter_follows_the_rule_over_the_whole_array_on_chainer(made_rule):

@@ -20,11 +20,17 @@ SHAPES = {
     "kernel": (4, 3, 2, 5),
 }
 STARTS = {name: RNG.normal(size=shape) for name, shape in SHAPES.items()}
-GRADIENTS = [{name: RNG.normal(size=shape) for name, shape in SHAPES.items()} for _ in range(20)]
+GRADIENTS = [
+    {name: RNG.normal(size=shape) for name, shape in SHAPES.items()} for _ in range(20)
+]
 RATES = [0.02] * 8 + [0.004] * 12
 CASES = {
     "radam": {"betas": (0.8, 0.9), "weight_decay": 0.1},
-    "radam, decoupled": {"weight_decay": 0.1, "decoupled_weight_decay": True, "eps": 1e-3},
+    "radam, decoupled": {
+        "weight_decay": 0.1,
+        "decoupled_weight_decay": True,
+        "eps": 1e-3,
+    },
     "adafactor": {"weight_decay": 0.1},
     "adafactor, all settings": {"eps": (1e-2, 0.1), "d": 1.5, "beta2_decay": -0.5},
     "muon": {},
@@ -52,7 +58,9 @@ class Shapes(Network):
         self.frozen = self.nn.Parameter((3, 2), start.Constant(2.0))
 
     def forward(self, gradients):
-        products = [self.nn.sum(getattr(self, name) * gradients[name]) for name in STARTS]
+        products = [
+            self.nn.sum(getattr(self, name) * gradients[name]) for name in STARTS
+        ]
         return sum(products) + self.nn.sum(self.frozen)
 
 
@@ -80,7 +88,11 @@ def natives(case, parameters):
     if name != "muon":
         kind = {"radam": torch.optim.RAdam, "adafactor": torch.optim.Adafactor}[name]
         return [kind(parameters.values(), lr=RATES[0], **settings)]
-    own = {key.removeprefix("adamw_"): settings.pop(key) for key in [*settings] if "adamw_" in key}
+    own = {
+        key.removeprefix("adamw_"): settings.pop(key)
+        for key in [*settings]
+        if "adamw_" in key
+    }
     decay = settings.pop("weight_decay", 0.1)
     matrices = [each for each in parameters.values() if each.ndim == 2]
     others = [each for each in parameters.values() if each.ndim != 2]
@@ -97,8 +109,12 @@ def iterations_in_double(monkeypatch):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_twenty_updates_are_those_of_pytorchs_own_optimizers(backend, case, iterations_in_double):
-    parameters = {name: torch.nn.Parameter(torch.tensor(each)) for name, each in STARTS.items()}
+def test_twenty_updates_are_those_of_pytorchs_own_optimizers(
+    backend, case, iterations_in_double
+):
+    parameters = {
+        name: torch.nn.Parameter(torch.tensor(each)) for name, each in STARTS.items()
+    }
     optimizers = natives(case, parameters)
     for rate, gradients in zip(RATES, GRADIENTS, strict=True):
         for name, parameter in parameters.items():
@@ -109,7 +125,9 @@ def test_twenty_updates_are_those_of_pytorchs_own_optimizers(backend, case, iter
     found = run(made(backend, case))
     for name, parameter in parameters.items():
         wanted = parameter.detach().numpy()
-        np.testing.assert_allclose(found[name], wanted, rtol=1e-12, atol=1e-13, err_msg=name)
+        np.testing.assert_allclose(
+            found[name], wanted, rtol=1e-12, atol=1e-13, err_msg=name
+        )
     np.testing.assert_array_equal(found["unused"], np.full((2, 2), 3.0))
     np.testing.assert_array_equal(found["frozen"], np.full((3, 2), 2.0))
 
@@ -120,7 +138,9 @@ def test_a_state_goes_on_alike_on_every_backend(case):
     half = made("torch", case)
     weights, state = run(half, range(6)), half.neutral_state()
     shapes = {
-        key: value.shape for key, value in state.items() if key.startswith(("wide/", "kernel/"))
+        key: value.shape
+        for key, value in state.items()
+        if key.startswith(("wide/", "kernel/"))
     }
     if case == "adafactor":
         assert shapes["kernel/row_var"] == (4, 3, 2, 1)
@@ -134,7 +154,9 @@ def test_a_state_goes_on_alike_on_every_backend(case):
     for end in ends[1:]:
         assert end.keys() == ends[0].keys()
         for key, value in ends[0].items():
-            np.testing.assert_allclose(end[key], value, rtol=1e-12, atol=1e-13, err_msg=key)
+            np.testing.assert_allclose(
+                end[key], value, rtol=1e-12, atol=1e-13, err_msg=key
+            )
 
 
 def flax_network():
@@ -177,7 +199,9 @@ def test_layers_of_flax_are_updated_and_saved_in_pytorchs_layout(case):
     for name, value in plain.items():
         np.testing.assert_allclose(found[f"{name}.weight"], value, rtol=1e-5, atol=1e-6)
         for slot, array in states[name].items():
-            np.testing.assert_allclose(state[f"{name}.weight/{slot}"], array, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(
+                state[f"{name}.weight/{slot}"], array, rtol=1e-5, atol=1e-6
+            )
 
 
 class Regression(Network):
@@ -201,7 +225,8 @@ def test_replicas_make_the_updates_of_one(backend):
     other = Regression.on(backend, dtype="float64", seed=2)()
     replicated = DataParallel(other, devices(backend, 2))
     optimizers = [
-        net.backend.optimizer(rules.rule("muon", lr=0.01), net) for net in (alone, replicated)
+        net.backend.optimizer(rules.rule("muon", lr=0.01), net)
+        for net in (alone, replicated)
     ]
     for _ in range(3):
         x, y = RNG.normal(size=(5, 2, 5)), RNG.normal(size=(5, 3))
@@ -209,7 +234,9 @@ def test_replicas_make_the_updates_of_one(backend):
             optimizer.update(squares, x, y)
     wanted = alone.neutral_state()
     for key, value in replicated.neutral_state().items():
-        np.testing.assert_allclose(value, wanted[key], rtol=1e-12, atol=1e-13, err_msg=key)
+        np.testing.assert_allclose(
+            value, wanted[key], rtol=1e-12, atol=1e-13, err_msg=key
+        )
 
 
 def test_muon_leaves_a_group_to_adamw(backend):
@@ -220,7 +247,9 @@ def test_muon_leaves_a_group_to_adamw(backend):
     adamw = rules.rule("adamw", lr=0.001, weight_decay=0.1)
     zeros = {slot: np.zeros_like(p) for slot in adamw.slots}
     wanted, _ = adamw.update(p, g, zeros, adamw.scalars(1), np)
-    np.testing.assert_allclose(optimizer.network.neutral_state()["wide"], wanted, rtol=1e-12)
+    np.testing.assert_allclose(
+        optimizer.network.neutral_state()["wide"], wanted, rtol=1e-12
+    )
     assert "tall/momentum_buffer" in optimizer.neutral_state()
 
 
@@ -242,18 +271,35 @@ def test_a_network_in_single_precision_keeps_its_type(backend, name):
         optimizer.update(squares, RNG.normal(size=(5, 2, 5)), RNG.normal(size=(5, 3)))
     state = optimizer.neutral_state() | network.neutral_state()
     types = {
-        value.dtype.name for key, value in state.items() if not key.endswith(("steps", "/step"))
+        value.dtype.name
+        for key, value in state.items()
+        if not key.endswith(("steps", "/step"))
     }
     assert types == {"float32"}
 
 
 BAD = {
-    "adafactor, decay": ({"beta2_decay": 0.5}, r"Adafactor: beta2_decay=0.5 must be at most 0"),
-    "adafactor, one eps": ({"eps": 1e-3}, r"Adafactor: eps=0.001 must be two numbers, of which"),
+    "adafactor, decay": (
+        {"beta2_decay": 0.5},
+        r"Adafactor: beta2_decay=0.5 must be at most 0",
+    ),
+    "adafactor, one eps": (
+        {"eps": 1e-3},
+        r"Adafactor: eps=0.001 must be two numbers, of which",
+    ),
     "adafactor, d": ({"d": 0.5}, r"Adafactor: d=0.5 must be at least 1"),
-    "muon, name": ({"adjust_lr_fn": "rms"}, r"adjust_lr_fn='rms' must be 'original' or 'match_"),
-    "muon, steps": ({"ns_steps": 2.5}, r"Muon: ns_steps=2.5 must be a whole number from 1 to 99"),
-    "muon, two": ({"ns_coefficients": (1, 2)}, r"ns_coefficients=\(1, 2\) must be three numbers"),
+    "muon, name": (
+        {"adjust_lr_fn": "rms"},
+        r"adjust_lr_fn='rms' must be 'original' or 'match_",
+    ),
+    "muon, steps": (
+        {"ns_steps": 2.5},
+        r"Muon: ns_steps=2.5 must be a whole number from 1 to 99",
+    ),
+    "muon, two": (
+        {"ns_coefficients": (1, 2)},
+        r"ns_coefficients=\(1, 2\) must be three numbers",
+    ),
     "muon, NaN": (
         {"ns_coefficients": (1, 2, float("nan"))},
         r"Muon: ns_coefficients=nan must be a finite number",

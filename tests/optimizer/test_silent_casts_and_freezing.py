@@ -39,13 +39,17 @@ def test_a_parameter_frozen_within_a_window_is_left_alone(backend):
     assert sorted(optimizer.updated) == ["b.bias", "b.weight"]
     np.testing.assert_array_equal(after["a.weight"], before["a.weight"])
     hidden = X.mean(0) @ before["a.weight"].T + before["a.bias"]
-    np.testing.assert_allclose(after["b.weight"][0], before["b.weight"][0] - 0.5 * hidden)
+    np.testing.assert_allclose(
+        after["b.weight"][0], before["b.weight"][0] - 0.5 * hidden
+    )
 
 
 class Complex(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.w = torch.nn.Parameter(torch.tensor([3 + 1j, -2j, 0.5], dtype=torch.complex128))
+        self.w = torch.nn.Parameter(
+            torch.tensor([3 + 1j, -2j, 0.5], dtype=torch.complex128)
+        )
 
     def forward(self, x):
         return (x.to(self.w.dtype) @ self.w).abs()
@@ -88,7 +92,9 @@ class InSingle(torch.optim.Optimizer):
     def step(self):
         for group in self.param_groups:
             for p in group["params"]:
-                held = self.state[p].setdefault("m", torch.zeros_like(p, dtype=torch.float32))
+                held = self.state[p].setdefault(
+                    "m", torch.zeros_like(p, dtype=torch.float32)
+                )
                 held.add_(p.grad.float(), alpha=1 / 3)
                 p.data.sub_(held.to(p.dtype))
 
@@ -103,12 +109,16 @@ def test_a_state_in_float32_over_shorter_parameters_keeps_all_digits():
     resumed = network.backend.wrap_optimizer(InSingle(other.parameters()), wrap(other))
     resumed.load_neutral_state(state)
     assert resumed.native.state[other.weight]["m"].dtype == torch.float32
-    np.testing.assert_array_equal(resumed.neutral_state()["weight/m"], state["weight/m"])
+    np.testing.assert_array_equal(
+        resumed.neutral_state()["weight/m"], state["weight/m"]
+    )
 
 
 def test_the_vectors_of_a_spectral_norm_are_not_averaged():
     torch.manual_seed(0)
-    layer = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(5, 4)).double()
+    layer = torch.nn.utils.parametrizations.spectral_norm(
+        torch.nn.Linear(5, 4)
+    ).double()
     network = wrap(torch.nn.Sequential(layer, torch.nn.Linear(4, 1).double()))
     optimizer = network.backend.optimizer(rules.rule("adam", lr=0.2), network)
     average = WeightAverage(network, decay=0.9)

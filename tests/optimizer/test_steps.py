@@ -58,18 +58,26 @@ def test_hooks_run_in_order_and_may_change_the_gradients(vector):
         return {name: None if g is None else g * 0.5 for name, g in gradients.items()}
 
     optimizer.pre_update_hooks.append(halve)
-    optimizer.post_update_hooks.append(lambda optimizer: calls.append(f"post {optimizer.steps}"))
+    optimizer.post_update_hooks.append(
+        lambda optimizer: calls.append(f"post {optimizer.steps}")
+    )
     optimizer.update(linear_loss, GRADIENTS[0])
-    np.testing.assert_allclose(vector.neutral_state()["w"], START - 0.5 * GRADIENTS[0], atol=1e-15)
+    np.testing.assert_allclose(
+        vector.neutral_state()["w"], START - 0.5 * GRADIENTS[0], atol=1e-15
+    )
     assert calls[0] == "pre"
     assert calls[-1] == "post 1"
 
 
 def test_update_returns_what_the_loss_function_returned(vector):
     optimizer = vector.backend.optimizer(rule("sgd", lr=0.1), vector)
-    loss, extra = optimizer.update(lambda net, g: (net(g), {"twice": net(g) * 2}), GRADIENTS[0])
+    loss, extra = optimizer.update(
+        lambda net, g: (net(g), {"twice": net(g) * 2}), GRADIENTS[0]
+    )
     assert float(vector.backend.numpy(loss)) == pytest.approx(START @ GRADIENTS[0])
-    assert float(vector.backend.numpy(extra["twice"])) == pytest.approx(2 * START @ GRADIENTS[0])
+    assert float(vector.backend.numpy(extra["twice"])) == pytest.approx(
+        2 * START @ GRADIENTS[0]
+    )
 
 
 def native_optimizer(backend, network):
@@ -88,7 +96,9 @@ def native_optimizer(backend, network):
 
 
 def test_a_native_optimizer_can_be_wrapped(vector):
-    optimizer = vector.backend.wrap_optimizer(native_optimizer(vector.backend, vector), vector)
+    optimizer = vector.backend.wrap_optimizer(
+        native_optimizer(vector.backend, vector), vector
+    )
     p, velocity = START, 0.0
     for gradient in GRADIENTS[:5]:
         optimizer.update(linear_loss, gradient)
@@ -98,13 +108,16 @@ def test_a_native_optimizer_can_be_wrapped(vector):
 
 
 def test_an_unknown_optimizer_suggests_the_nearest():
-    with pytest.raises(UnknownName, match="there is no optimizer 'adm'. Did you mean 'adam'"):
+    with pytest.raises(
+        UnknownName, match="there is no optimizer 'adm'. Did you mean 'adam'"
+    ):
         rule("adm", lr=0.1)
 
 
 def test_an_unknown_setting_suggests_the_nearest():
     with pytest.raises(
-        ArgumentError, match="optimizer 'sgd' has no setting 'momentun'. Did you mean 'momentum'"
+        ArgumentError,
+        match="optimizer 'sgd' has no setting 'momentun'. Did you mean 'momentum'",
     ):
         rule("sgd", lr=0.1, momentun=0.9)
 

@@ -29,7 +29,9 @@ def cross_entropy(network, x, y):
 
 def by_hand(state, owned, bound=None):
     """Return the state after a step of 0.5 by PyTorch alone."""
-    once = {name: torch.tensor(state[name]) for name in ("a.weight", "a.bias", "c.bias")}
+    once = {
+        name: torch.tensor(state[name]) for name in ("a.weight", "a.bias", "c.bias")
+    }
     trained = [once[name].requires_grad_() for name in owned]
     hidden = torch.tanh(torch.tensor(X) @ once["a.weight"].T + once["a.bias"])
     outputs = hidden @ once["a.weight"].T + once["c.bias"]
@@ -48,11 +50,16 @@ def test_a_norm_counts_a_tied_gradient_once_and_a_hook_sees_it_once(backend):
     before = network.neutral_state()
     optimizer = network.backend.optimizer(rules.rule("sgd", lr=0.5), network)
     seen = []
-    optimizer.pre_update_hooks += [ClipNorm(0.3), lambda _, given: seen.append([*given]) or given]
+    optimizer.pre_update_hooks += [
+        ClipNorm(0.3),
+        lambda _, given: seen.append([*given]) or given,
+    ]
     optimizer.update(cross_entropy, X, Y)
     after = network.neutral_state()
     assert sorted(seen[0]) == ["a.bias", "a.weight", "c.bias"]
-    for name, wanted in by_hand(before, ["a.weight", "a.bias", "c.bias"], bound=0.3).items():
+    for name, wanted in by_hand(
+        before, ["a.weight", "a.bias", "c.bias"], bound=0.3
+    ).items():
         np.testing.assert_allclose(after[name], wanted, rtol=1e-5)
 
 
@@ -64,7 +71,9 @@ def test_a_part_tied_to_one_outside_of_it_gets_the_gradients_of_all_replicas(
 ):
     network = DataParallel(Tied.on(backend, dtype="float64")(), DEVICES[backend])
     before = network.neutral_state()
-    optimizer = network.backend.optimizer(rules.rule("sgd", lr=0.5), network, parameters="c.*")
+    optimizer = network.backend.optimizer(
+        rules.rule("sgd", lr=0.5), network, parameters="c.*"
+    )
     optimizer.accumulate = accumulate
     loss = in_replicas(cross_entropy) if inside else cross_entropy
     for rows in [slice(None)] if accumulate == 1 else [slice(3), slice(3, 7)]:

@@ -10,17 +10,25 @@ from deliralike.backends.chainer.arrays import chainer
 from deliralike.errors import ArgumentError, OptimizerError
 from deliralike.optim.rules import rule
 
-CLASSES = {"torch": torch.optim.Adam, "chainer": chainer.optimizers.Adam, "jax": optax.adam}
+CLASSES = {
+    "torch": torch.optim.Adam,
+    "chainer": chainer.optimizers.Adam,
+    "jax": optax.adam,
+}
 
 
 def perceptron(backend):
-    return zoo.build("mlp", backend=backend.name, in_features=3, out_features=2, hidden=(4,))
+    return zoo.build(
+        "mlp", backend=backend.name, in_features=3, out_features=2, hidden=(4,)
+    )
 
 
 def test_a_name_or_a_class_is_no_optimizer(backend):
     network = perceptron(backend)
     for wrong in ("adam", CLASSES[backend.name], None):
-        with pytest.raises(OptimizerError, match=r"wrap_optimizer got .*, wanted .*[aA]dam\("):
+        with pytest.raises(
+            OptimizerError, match=r"wrap_optimizer got .*, wanted .*[aA]dam\("
+        ):
             backend.wrap_optimizer(wrong, network)
 
 

@@ -20,7 +20,9 @@ def _within(function, *args, seconds=SECONDS):
         except BaseException as error:
             outcome["error"] = error
 
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True)
+    thread = threading.Thread(
+        target=contextvars.copy_context().run, args=(run,), daemon=True
+    )
     thread.start()
     thread.join(seconds)
     assert not thread.is_alive(), f"still running after {seconds} s"

@@ -14,14 +14,18 @@ def _torch():
     import torch
 
     norm = torch.nn.BatchNorm1d(CHANNELS, EPS, dtype=torch.float64)
-    norm.load_state_dict({"weight": torch.tensor(SCALE), "bias": torch.tensor(SHIFT)}, strict=False)
+    norm.load_state_dict(
+        {"weight": torch.tensor(SCALE), "bias": torch.tensor(SHIFT)}, strict=False
+    )
     return norm
 
 
 def _chainer():
     import chainer
 
-    norm = chainer.links.BatchNormalization(CHANNELS, eps=EPS, decay=0.9, dtype=np.float64)
+    norm = chainer.links.BatchNormalization(
+        CHANNELS, eps=EPS, decay=0.9, dtype=np.float64
+    )
     norm.gamma.array[...], norm.beta.array[...] = SCALE, SHIFT
     return norm
 
@@ -32,7 +36,12 @@ def _jax():
 
     wide = {"dtype": jnp.float64, "param_dtype": jnp.float64}
     norm = nnx.BatchNorm(CHANNELS, epsilon=EPS, momentum=0.9, rngs=nnx.Rngs(0), **wide)
-    start = {"scale": SCALE, "bias": SHIFT, "mean": np.zeros(CHANNELS), "var": np.ones(CHANNELS)}
+    start = {
+        "scale": SCALE,
+        "bias": SHIFT,
+        "mean": np.zeros(CHANNELS),
+        "var": np.ones(CHANNELS),
+    }
     for name, value in start.items():
         getattr(norm, name).set_value(jnp.asarray(value, jnp.float64))
     return norm
@@ -70,7 +79,10 @@ def _subclass(backend):
     return Native()
 
 
-KINDS = {"portable": lambda backend: Holder.on(backend, dtype="float64")(), "subclass": _subclass}
+KINDS = {
+    "portable": lambda backend: Holder.on(backend, dtype="float64")(),
+    "subclass": _subclass,
+}
 
 
 def cubes(net, rows):

@@ -11,7 +11,9 @@ def devices(backend, count):
     """As many devices: different ones where the backend has them, else the default one again and
     again."""
     present = backend.devices()
-    return [present[index] if index < len(present) else present[0] for index in range(count)]
+    return [
+        present[index] if index < len(present) else present[0] for index in range(count)
+    ]
 
 
 def device_of(backend, array):
@@ -23,7 +25,9 @@ def device_of(backend, array):
     if backend.name == "chainer":
         import chainer
 
-        return str(chainer.backend.get_device_from_array(getattr(array, "array", array)))
+        return str(
+            chainer.backend.get_device_from_array(getattr(array, "array", array))
+        )
     return str(array.device)
 
 
@@ -86,7 +90,9 @@ def built(backend, network=Small, *args, dtype="float64", **kwargs):
     return network.on(backend, seed=3, dtype=dtype)(*args, **kwargs)
 
 
-def replicated(backend, count, *args, settings=None, network=Small, places=None, **kwargs):
+def replicated(
+    backend, count, *args, settings=None, network=Small, places=None, **kwargs
+):
     """The same network as `built`, over so many replicas."""
     return DataParallel(
         built(backend, network, *args, **kwargs),
@@ -150,7 +156,11 @@ def train(network, loss, batches, name="sgd", seed=7, **numbers):
         with random.portable(seed, step):
             result = optimizer.update(loss, *batch)
         losses.append(
-            float(network.backend.numpy(result[0] if isinstance(result, tuple) else result))
+            float(
+                network.backend.numpy(
+                    result[0] if isinstance(result, tuple) else result
+                )
+            )
         )
         states.append(network.neutral_state())
     wait_for_callbacks(network.backend)
@@ -159,10 +169,14 @@ def train(network, loss, batches, name="sgd", seed=7, **numbers):
 
 def same_runs(found, wanted, tolerance=1e-12):
     """Two runs agree in every loss, gradient, parameter and buffer of every step."""
-    np.testing.assert_allclose(found["losses"], wanted["losses"], rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(
+        found["losses"], wanted["losses"], rtol=tolerance, atol=tolerance
+    )
     for what in ("gradients", "states"):
         assert len(found[what]) == len(wanted[what])
-        for step, (mine, other) in enumerate(zip(found[what], wanted[what], strict=True)):
+        for step, (mine, other) in enumerate(
+            zip(found[what], wanted[what], strict=True)
+        ):
             same_named(mine, other, f"{what} of step {step}", tolerance)
 
 
@@ -184,7 +198,9 @@ def same_named(found, wanted, where="", tolerance=1e-12):
 
 def memory(network):
     """Where each parameter and buffer begins in memory, by name."""
-    return {name: _address(slot.native) for name, slot in network.neutral_slots().items()}
+    return {
+        name: _address(slot.native) for name, slot in network.neutral_slots().items()
+    }
 
 
 def _address(native):

@@ -18,7 +18,9 @@ class Norm(Network):
 
     def __init__(self, n=1, momentum=0.1):
         super().__init__()
-        self.bn = (self.nn.BatchNorm1d if n == 1 else self.nn.BatchNorm2d)(3, momentum=momentum)
+        self.bn = (self.nn.BatchNorm1d if n == 1 else self.nn.BatchNorm2d)(
+            3, momentum=momentum
+        )
 
     def forward(self, x):
         return self.bn(x)
@@ -82,7 +84,11 @@ def test_running_statistics_follow_the_policy_in_every_replica(backend, policy):
         outputs = run(network, x)
     wanted = running(batches, (3, 3, 2), policy)
     for replica in network.replicas:
-        found = {name: value for name, value in replica.neutral_state().items() if name in wanted}
+        found = {
+            name: value
+            for name, value in replica.neutral_state().items()
+            if name in wanted
+        }
         same_named(found, wanted)
     shares = np.split(batches[-1], [3, 6])
     local = np.concatenate(
@@ -108,8 +114,12 @@ def test_the_policy_holds_in_updates_too(backend, policy):
             same_named({name: state[name] for name in wanted}, wanted)
 
 
-@pytest.mark.parametrize(("policy", "level"), [("root", [1.0, 2.0]), ("mean", [2.2, 3.2])])
-def test_whole_numbers_are_the_roots_and_floats_follow_the_policy(backend, policy, level):
+@pytest.mark.parametrize(
+    ("policy", "level"), [("root", [1.0, 2.0]), ("mean", [2.2, 3.2])]
+)
+def test_whole_numbers_are_the_roots_and_floats_follow_the_policy(
+    backend, policy, level
+):
     network = replicated(backend, 2, network=Counting, settings={"buffers": policy})
     x = np.array([[1.0, 2.0]] * 3 + [[4.0, 5.0]] * 2)
     run(network, x)
@@ -123,7 +133,9 @@ def test_replicas_that_took_no_part_do_not_count(backend):
     network = replicated(backend, 4, network=Counting, settings={"buffers": "mean"})
     run(network, np.array([[1.0, 2.0], [3.0, 6.0]]))
     for replica in network.replicas:
-        np.testing.assert_allclose(replica.neutral_state()["level"], [2.0, 4.0], rtol=1e-14)
+        np.testing.assert_allclose(
+            replica.neutral_state()["level"], [2.0, 4.0], rtol=1e-14
+        )
 
 
 # Synchronised
@@ -162,7 +174,9 @@ SHARES = [((1, 1, 1, 1), 1), ((4, 4), 2), ((1, 4), 1), ((2, 1, 4), 2)]
 
 
 @pytest.mark.parametrize(("sizes", "n"), SHARES)
-def test_synchronised_statistics_are_those_of_the_whole_batch(backend, monkeypatch, sizes, n):
+def test_synchronised_statistics_are_those_of_the_whole_batch(
+    backend, monkeypatch, sizes, n
+):
     """Output, gradients of input, weight and bias, running statistics: against one network and
     against NumPy."""
     shape = (sum(sizes), 3) if n == 1 else (sum(sizes), 3, 3, 2)
@@ -175,7 +189,9 @@ def test_synchronised_statistics_are_those_of_the_whole_batch(backend, monkeypat
         "bn.num_batches_tracked": np.array(4),
     }
     shares_of(sizes, monkeypatch)
-    network = replicated(backend, len(sizes), n, network=Norm, settings={"buffers": "sync"})
+    network = replicated(
+        backend, len(sizes), n, network=Norm, settings={"buffers": "sync"}
+    )
     of_replicas, of_one = (
         backend.gradients(weighted_sum, loaded(each, state), x, cotangent)
         for each in (network, built(backend, Norm, n))
@@ -190,7 +206,9 @@ def test_synchronised_statistics_are_those_of_the_whole_batch(backend, monkeypat
     mean, var = statistics(rows)
     after = network.neutral_state()
     np.testing.assert_allclose(
-        after["bn.running_mean"], 0.9 * state["bn.running_mean"] + 0.1 * mean, rtol=1e-12
+        after["bn.running_mean"],
+        0.9 * state["bn.running_mean"] + 0.1 * mean,
+        rtol=1e-12,
     )
     np.testing.assert_allclose(
         after["bn.running_var"], 0.9 * state["bn.running_var"] + 0.1 * var, rtol=1e-12

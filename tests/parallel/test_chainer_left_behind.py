@@ -15,7 +15,10 @@ import chainer  # noqa: E402
 import chainer.functions as F  # noqa: E402
 import chainer.links as L  # noqa: E402
 
-from deliralike.backends.chainer import DataParallelChainerNetwork, DataParallelChainerOptimizer  # noqa: E402
+from deliralike.backends.chainer import (  # noqa: E402
+    DataParallelChainerNetwork,
+    DataParallelChainerOptimizer,
+)
 
 MESSAGE = "has changed while gradients of it are left in the replicas"
 
@@ -74,7 +77,9 @@ def test_another_type_of_numbers_reaches_the_replicas():
     CHAINER.set_dtype(network, "float64")
     found = network(x.astype(np.float64)).array
     np.testing.assert_allclose(found, link(x.astype(np.float64)).array, rtol=1e-13)
-    assert {str(p.dtype) for replica in network.replicas for p in replica.params()} == {"float64"}
+    assert {str(p.dtype) for replica in network.replicas for p in replica.params()} == {
+        "float64"
+    }
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -92,16 +97,21 @@ def test_a_copy_that_shares_arrays_shares_those_of_the_replicas(tied):
     np.random.seed(3)
     network, x = over(Same(), 3), np.random.rand(7, 4).astype(np.float32)
     shared = network.copy()
-    optimizer = DataParallelChainerOptimizer(chainer.optimizers.Adam(0.1)).setup(network)
+    optimizer = DataParallelChainerOptimizer(chainer.optimizers.Adam(0.1)).setup(
+        network
+    )
     optimizer.update(lambda: F.sum(network(x) ** 2))
     np.testing.assert_allclose(shared(x).array, network.module(x).array, rtol=1e-5)
-    assert len(list(shared.params())) == len(list(network.params())) == (2 if tied else 4)
+    assert (
+        len(list(shared.params())) == len(list(network.params())) == (2 if tied else 4)
+    )
 
 
 def test_what_is_replicated_already_is_refused():
     network = over(perceptron()[0])
     with pytest.raises(
-        SettingError, match="the network is replicated already: replicate what it was made from"
+        SettingError,
+        match="the network is replicated already: replicate what it was made from",
     ):
         over(network)
     with pytest.raises(

@@ -63,7 +63,11 @@ class Plain(chainer.Chain):
 
     def forward(self, x):
         return self.out(
-            F.tanh(self.norm(self.hidden(x)) if len(list(self.norm.params())) else self.hidden(x))
+            F.tanh(
+                self.norm(self.hidden(x))
+                if len(list(self.norm.params()))
+                else self.hidden(x)
+            )
         )
 
 
@@ -93,7 +97,8 @@ def test_scatter_splits_positional_and_keyword_arguments_alike():
         (x, "name", None), {"y": x[:, 0], "flag": 3}, [HOST, HOST]
     )
     assert [
-        (len(a[0]), a[1:], len(k["y"]), k["flag"]) for a, k in zip(args, kwargs, strict=True)
+        (len(a[0]), a[1:], len(k["y"]), k["flag"])
+        for a, k in zip(args, kwargs, strict=True)
     ] == [
         (3, ("name", None), 3, 3),
         (2, ("name", None), 2, 3),
@@ -116,7 +121,9 @@ def test_scatter_and_gather_take_another_dimension():
 
 
 @pytest.mark.parametrize(
-    "make", [Plain, Classifier, lambda: L.Linear(6, 3)], ids=["chain", "abstract", "link"]
+    "make",
+    [Plain, Classifier, lambda: L.Linear(6, 3)],
+    ids=["chain", "abstract", "link"],
 )
 def test_parameters_names_and_counts_are_the_modules(make):
     module = make()
@@ -124,12 +131,18 @@ def test_parameters_names_and_counts_are_the_modules(make):
     assert dict(network.namedparams()).keys() == dict(module.namedparams()).keys()
     assert {id(p) for p in network.params()} == {id(p) for p in module.params()}
     assert network.count_params() == module.count_params()
-    assert [name for name, _ in network.namedlinks()] == [name for name, _ in module.namedlinks()]
+    assert [name for name, _ in network.namedlinks()] == [
+        name for name, _ in module.namedlinks()
+    ]
     assert len(list(network.links())) == len(list(module.links()))
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["from the wrapper", "from the bare network"])
-@pytest.mark.parametrize("make", [lambda: Plain(norm=True), Classifier], ids=["chain", "abstract"])
+@pytest.mark.parametrize(
+    "first", [True, False], ids=["from the wrapper", "from the bare network"]
+)
+@pytest.mark.parametrize(
+    "make", [lambda: Plain(norm=True), Classifier], ids=["chain", "abstract"]
+)
 def test_a_file_fits_the_wrapper_and_the_bare_network(make, first, tmp_path):
     bare, network = make(), over(make(), 3)
     source, target = (network, bare) if first else (bare, network)
@@ -139,7 +152,9 @@ def test_a_file_fits_the_wrapper_and_the_bare_network(make, first, tmp_path):
     chainer.serializers.load_npz(tmp_path / "weights.npz", target)
     x = RNG.normal(size=(7, 6))
     with chainer.using_config("train", False):
-        wanted, found = (getattr(y, "array", y) for y in (_output(bare, x), _output(network, x)))
+        wanted, found = (
+            getattr(y, "array", y) for y in (_output(bare, x), _output(network, x))
+        )
     np.testing.assert_allclose(found, wanted, rtol=1e-13)
 
 
@@ -164,10 +179,16 @@ def test_its_text_shows_devices_and_tree():
 def test_gradients_are_cleared_in_every_replica(name):
     network = over(Plain(), 3)
     F.sum(network(RNG.normal(size=(5, 6)))).backward()
-    assert all(p.grad.any() for replica in network.replicas for p in replica.native.out.params())
+    assert all(
+        p.grad.any()
+        for replica in network.replicas
+        for p in replica.native.out.params()
+    )
     getattr(network, name)()
     gradients = [p.grad for replica in network.replicas for p in replica.params()]
-    assert all(grad is None if name == "cleargrads" else not grad.any() for grad in gradients)
+    assert all(
+        grad is None if name == "cleargrads" else not grad.any() for grad in gradients
+    )
 
 
 # closure and prepare_batch
@@ -177,7 +198,10 @@ def test_gradients_are_cleared_in_every_replica(name):
 def test_a_closure_trains_and_evaluates():
     module = Classifier().copy("copy")
     network = over(module)
-    batch = {"data": RNG.normal(size=(7, 6)), "label": RNG.integers(0, 3, 7).astype(np.int32)}
+    batch = {
+        "data": RNG.normal(size=(7, 6)),
+        "label": RNG.integers(0, 3, 7).astype(np.int32),
+    }
     losses = {"ce": F.softmax_cross_entropy}
     before, _ = network.closure(network, batch, {}, losses)
     optimizer = DataParallelChainerOptimizer.from_optimizer_class(
@@ -225,10 +249,13 @@ def test_a_class_that_is_none_is_an_error(wrong):
 @pytest.mark.parametrize("wrong", [None, chainer.optimizers.SGD, "SGD"], ids=repr)
 def test_only_an_optimizer_can_be_wrapped(wrong):
     with pytest.raises(
-        RuntimeError, match="wraps an optimizer such as .* from_optimizer_class makes one"
+        RuntimeError,
+        match="wraps an optimizer such as .* from_optimizer_class makes one",
     ) as caught:
         DataParallelChainerOptimizer(wrong)
-    assert isinstance(caught.value, OptimizerError) and isinstance(caught.value, TypeError)
+    assert isinstance(caught.value, OptimizerError) and isinstance(
+        caught.value, TypeError
+    )
 
 
 def test_deliras_names_of_modules_devices_axis_and_optimizer():
@@ -237,7 +264,9 @@ def test_deliras_names_of_modules_devices_axis_and_optimizer():
     link = Plain()
     network = DataParallelChainerNetwork(link, [HOST, HOST, HOST], batch_dim=1)
     assert network.modules[0] is link and len(network.modules[1:]) == 2
-    assert all(type(copied) is Plain and copied is not link for copied in network.modules[1:])
+    assert all(
+        type(copied) is Plain and copied is not link for copied in network.modules[1:]
+    )
     assert (network.devices, network.dim) == ([HOST] * 3, 1)
     assert type(over(Classifier()).modules[1]) is Classifier
     rule = chainer.optimizers.Adam()
@@ -272,11 +301,16 @@ def test_the_class_is_made_with_its_own_arguments():
 def test_every_attribute_is_that_of_the_optimizer_inside(name, value):
     optimizer = wrapped()
     setattr(optimizer, name, value)
-    assert getattr(optimizer.optimizer, name) is value and getattr(optimizer, name) is value
+    assert (
+        getattr(optimizer.optimizer, name) is value
+        and getattr(optimizer, name) is value
+    )
 
 
 def test_an_attribute_that_is_not_there_is_missed():
-    with pytest.raises(AttributeError, match="'Adam' object has no attribute 'learning_rate'"):
+    with pytest.raises(
+        AttributeError, match="'Adam' object has no attribute 'learning_rate'"
+    ):
         wrapped().learning_rate
 
 
@@ -289,7 +323,8 @@ def test_its_state_is_saved_and_loaded_as_the_optimizers_inside(tmp_path):
     chainer.serializers.load_npz(tmp_path / "optimizer.npz", alone)
     assert alone.t == 1
     np.testing.assert_array_equal(
-        alone.target.out.W.update_rule.state["m"], network.module.out.W.update_rule.state["m"]
+        alone.target.out.W.update_rule.state["m"],
+        network.module.out.W.update_rule.state["m"],
     )
 
 
@@ -324,7 +359,10 @@ RULES = {
 def trained(network, optimizer, loss=None, steps=5, samples=7):
     rng = np.random.default_rng(2)
     for _ in range(steps):
-        x, y = rng.normal(size=(samples, 6)), rng.integers(0, 3, samples).astype(np.int32)
+        x, y = (
+            rng.normal(size=(samples, 6)),
+            rng.integers(0, 3, samples).astype(np.int32),
+        )
         if loss is None:
             optimizer.update(lambda x, y: F.softmax_cross_entropy(network(x), y), x, y)
         else:
@@ -335,7 +373,9 @@ def trained(network, optimizer, loss=None, steps=5, samples=7):
 def same(found, wanted, tolerance=1e-12):
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
-        np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
+        np.testing.assert_allclose(
+            found[name], value, rtol=tolerance, atol=tolerance, err_msg=name
+        )
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
@@ -346,7 +386,9 @@ def test_steps_are_those_of_one_device(rule, replicas):
     wanted = trained(alone, RULES[rule]().setup(alone))
     same(trained(network, wrapped(RULES[rule](), network)), wanted)
     for replica in network.replicas:
-        same({name: p.array for name, p in sorted(replica.native.namedparams())}, wanted)
+        same(
+            {name: p.array for name, p in sorted(replica.native.namedparams())}, wanted
+        )
 
 
 def test_hooks_that_the_user_adds_to_a_plain_optimizer_do_the_same():
@@ -368,7 +410,10 @@ HOOKS = [
 def test_the_users_hooks_see_the_accumulated_gradient(hook):
     alone = Plain()
     network = over(alone.copy("copy"), 3)
-    wanted_optimizer, optimizer = RULES["SGD"]().setup(alone), wrapped(RULES["SGD"](), network)
+    wanted_optimizer, optimizer = (
+        RULES["SGD"]().setup(alone),
+        wrapped(RULES["SGD"](), network),
+    )
     for each in (wanted_optimizer, optimizer):
         each.add_hook(hook)
     same(trained(network, optimizer), trained(alone, wanted_optimizer))
@@ -381,7 +426,10 @@ def test_what_a_hook_does_to_the_weights_after_the_update_is_copied():
 
     alone = Plain()
     network = over(alone.copy("copy"), 2)
-    wanted_optimizer, optimizer = RULES["SGD"]().setup(alone), wrapped(RULES["SGD"](), network)
+    wanted_optimizer, optimizer = (
+        RULES["SGD"]().setup(alone),
+        wrapped(RULES["SGD"](), network),
+    )
     for each in (wanted_optimizer, optimizer):
         each.add_hook(clip, "clip", timing="post")
     same(trained(network, optimizer), trained(alone, wanted_optimizer))
@@ -398,7 +446,8 @@ def test_an_update_on_gradients_that_are_there_accumulates_them():
         F.sum(net(x) ** 2).backward()
         optimizer.update()
     same(
-        {n: p.array for n, p in network.namedparams()}, {n: p.array for n, p in alone.namedparams()}
+        {n: p.array for n, p in network.namedparams()},
+        {n: p.array for n, p in alone.namedparams()},
     )
 
 
@@ -406,17 +455,25 @@ def test_a_loss_of_each_replica_that_is_not_made_one_is_an_error():
     model = over(L.Classifier(Plain()), 2)
     optimizer = wrapped(RULES["SGD"](), model)
     x, y = RNG.normal(size=(5, 6)), RNG.integers(0, 3, 5).astype(np.int32)
-    with pytest.raises(ShapeError, match=r"this one has shape \(2,\): .* scalars='mean'"):
+    with pytest.raises(
+        ShapeError, match=r"this one has shape \(2,\): .* scalars='mean'"
+    ):
         optimizer.update(model, x, y)
 
 
 def test_a_gradient_that_is_not_finite_in_one_replica_stops_the_update_under_loss_scaling():
     network = over(Plain(), 2)
-    optimizer, before = wrapped(RULES["SGD"](), network), network.module.out.W.array.copy()
+    optimizer, before = (
+        wrapped(RULES["SGD"](), network),
+        network.module.out.W.array.copy(),
+    )
     optimizer.loss_scaling()
     x = RNG.normal(size=(4, 6))
     x[3] = np.inf
-    with pytest.warns(UserWarning, match="Non finite number"), np.errstate(all="ignore"):
+    with (
+        pytest.warns(UserWarning, match="Non finite number"),
+        np.errstate(all="ignore"),
+    ):
         optimizer.update(lambda x: F.sum(network(x) * 0.0), x)
     np.testing.assert_array_equal(network.module.out.W.array, before)
 
@@ -427,9 +484,19 @@ def test_loss_scaling_gives_the_same_steps(inside):
     network = over(alone.copy("copy"), 2)
     optimizer = wrapped(RULES["SGD"](), network)
     optimizer.loss_scaling(scale=128.0)
-    optimizer.add_hook(lambda optimizer: scales.append(network.module.out.W._loss_scale), "scales")
-    loss = in_replicas(lambda net, x, y: F.softmax_cross_entropy(net(x), y)) if inside else None
-    same(trained(network, optimizer, loss), trained(alone, RULES["SGD"]().setup(alone)), 1e-11)
+    optimizer.add_hook(
+        lambda optimizer: scales.append(network.module.out.W._loss_scale), "scales"
+    )
+    loss = (
+        in_replicas(lambda net, x, y: F.softmax_cross_entropy(net(x), y))
+        if inside
+        else None
+    )
+    same(
+        trained(network, optimizer, loss),
+        trained(alone, RULES["SGD"]().setup(alone)),
+        1e-11,
+    )
     assert scales == [128.0] * 5
 
 
@@ -442,10 +509,16 @@ def test_a_chainer_optimizer_with_hooks_does_not_accumulate_twice_behind_the_neu
 
     wanted = trained(
         CHAINER.wrap(alone),
-        _Neutral(CHAINER.wrap_optimizer(RULES["SGD"]().setup(alone), CHAINER.wrap(alone)), loss),
+        _Neutral(
+            CHAINER.wrap_optimizer(RULES["SGD"]().setup(alone), CHAINER.wrap(alone)),
+            loss,
+        ),
     )
     found = trained(
-        network, _Neutral(CHAINER.wrap_optimizer(wrapped(RULES["SGD"](), network), network), loss)
+        network,
+        _Neutral(
+            CHAINER.wrap_optimizer(wrapped(RULES["SGD"](), network), network), loss
+        ),
     )
     same(found, {name.removeprefix("/native"): value for name, value in wanted.items()})
 
@@ -458,7 +531,10 @@ def test_a_replicated_network_inside_another_is_kept_in_step_by_the_neutral_opti
         optimizer = CHAINER.optimizer(rules.Adam(lr=0.05), net)
         for _ in range(3):
             optimizer.update(lambda net, x, y: net(x, y), x, y)
-    same({n: p.array for n, p in model.namedparams()}, {n: p.array for n, p in alone.namedparams()})
+    same(
+        {n: p.array for n, p in model.namedparams()},
+        {n: p.array for n, p in alone.namedparams()},
+    )
 
 
 class _Neutral:
@@ -484,7 +560,9 @@ def train_with_chainer(model, optimizer, folder, loss_func=None, device=None):
     np.random.seed(5)
     batches = chainer.iterators.SerialIterator(data, 5, shuffle=True)
     validation = chainer.iterators.SerialIterator(data, 7, repeat=False, shuffle=False)
-    updater = training.StandardUpdater(batches, optimizer, device=device, loss_func=loss_func)
+    updater = training.StandardUpdater(
+        batches, optimizer, device=device, loss_func=loss_func
+    )
     trainer = training.Trainer(updater, (2, "epoch"), out=str(folder))
     trainer.extend(extensions.Evaluator(validation, model))
     trainer.extend(extensions.ExponentialShift("lr", 0.5), trigger=(1, "epoch"))
@@ -526,7 +604,10 @@ def test_chainers_trainer_trains_replicas_as_one_device(kind, norm, tmp_path):
             and optimizer.t == trainer.updater.iteration
         )
         logs.append(log)
-    same({n: p.array for n, p in model.namedparams()}, {n: p.array for n, p in alone.namedparams()})
+    same(
+        {n: p.array for n, p in model.namedparams()},
+        {n: p.array for n, p in alone.namedparams()},
+    )
     if norm:
         norms = [
             next(link for link in net.links() if isinstance(link, L.BatchNormalization))

@@ -47,7 +47,9 @@ class Small(chainer.Chain):
 
 
 def images(samples):
-    return RNG.normal(size=(samples, 2, 5, 3)), RNG.integers(0, 4, samples).astype(np.int32)
+    return RNG.normal(size=(samples, 2, 5, 3)), RNG.integers(0, 4, samples).astype(
+        np.int32
+    )
 
 
 def over(module, replicas=2, **settings):
@@ -59,7 +61,8 @@ def gradients_of(network, loss, *batch):
     network.cleargrads()
     loss(network, *batch).backward()
     return {
-        name: None if p.grad is None else p.grad.copy() for name, p in sorted(network.namedparams())
+        name: None if p.grad is None else p.grad.copy()
+        for name, p in sorted(network.namedparams())
     }
 
 
@@ -177,7 +180,9 @@ def test_a_hook_on_a_link_runs_once_in_each_replica(before):
 
 def test_spectral_normalisation_works_in_replicas():
     np.random.seed(2)
-    alone = chainer.Sequential(L.Linear(3, 4).add_hook(chainer.link_hooks.SpectralNormalization()))
+    alone = chainer.Sequential(
+        L.Linear(3, 4).add_hook(chainer.link_hooks.SpectralNormalization())
+    )
     network = over(alone.copy("copy"), 2)
     x = RNG.normal(size=(5, 3))
     for _ in range(3):
@@ -188,7 +193,8 @@ def test_spectral_normalisation_works_in_replicas():
         same({name: p.grad for name, p in network.namedparams()}, wanted)
         np.testing.assert_allclose(network.module[0].W_u, alone[0].W_u, rtol=1e-13)
     hooks = [
-        replica.native[0].local_link_hooks["SpectralNormalization"] for replica in network.replicas
+        replica.native[0].local_link_hooks["SpectralNormalization"]
+        for replica in network.replicas
     ]
     assert hooks[0] is not hooks[1]  # it holds its link's weights while that runs
     assert isinstance(network.replicas[1].native[0].W, chainer.Parameter)
@@ -220,7 +226,12 @@ def seen_in_replicas(look, **settings):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("train", False), ("enable_backprop", False), ("own_entry", "mine"), ("dtype", np.float16)],
+    [
+        ("train", False),
+        ("enable_backprop", False),
+        ("own_entry", "mine"),
+        ("dtype", np.float16),
+    ],
 )
 def test_the_callers_settings_reach_each_thread(name, value):
     with chainer.using_config(name, value):
@@ -259,10 +270,14 @@ class Functions(chainer.FunctionHook):
         self.forward, self.backward = [], []
 
     def forward_postprocess(self, function, in_data):
-        self.forward.append((current_replica() and current_replica().index, function.label))
+        self.forward.append(
+            (current_replica() and current_replica().index, function.label)
+        )
 
     def backward_postprocess(self, function, in_data, out_grad):
-        self.backward.append((current_replica() and current_replica().index, function.label))
+        self.backward.append(
+            (current_replica() and current_replica().index, function.label)
+        )
 
 
 def test_function_hooks_see_each_replica_forward_and_backward():
@@ -304,7 +319,11 @@ class Reporting(chainer.Chain):
 
 
 def test_what_replicas_report_becomes_one_report():
-    network, reporter, x = over(Reporting()), chainer.Reporter(), RNG.normal(size=(5, 3))
+    network, reporter, x = (
+        over(Reporting()),
+        chainer.Reporter(),
+        RNG.normal(size=(5, 3)),
+    )
     reporter.add_observer("main", network)
     reporter.add_observers("main", network.namedlinks(skipself=True))
     with reporter:
@@ -313,7 +332,9 @@ def test_what_replicas_report_becomes_one_report():
     assert found.keys() == {"main/mean", "main/name", "rows", "main/fc/deep"}
     assert found["main/mean"].array == pytest.approx(y.array.mean(), rel=1e-13)
     assert found["main/fc/deep"].array == pytest.approx(y.array.mean(), rel=1e-13)
-    assert found["main/name"] == "of 3" and found["rows"] == pytest.approx((3 * 3 + 2 * 2) / 5)
+    assert found["main/name"] == "of 3" and found["rows"] == pytest.approx(
+        (3 * 3 + 2 * 2) / 5
+    )
 
 
 # Sums over replicas
@@ -336,7 +357,9 @@ def test_the_sum_over_replicas_is_differentiable_twice_in_threads(within):
     values = [RNG.normal(size=(size, 3)) for size in (3, 1)]
 
     def energy(here, x):
-        return F.sum(F.exp(x) * F.broadcast_to(here.all_sum(F.sum(x**2, 0), "energy"), x.shape))
+        return F.sum(
+            F.exp(x) * F.broadcast_to(here.all_sum(F.sum(x**2, 0), "energy"), x.shape)
+        )
 
     def penalty(here, value):
         x = chainer.Variable(value)
@@ -355,7 +378,9 @@ def test_the_sum_over_replicas_is_differentiable_twice_in_threads(within):
     np.testing.assert_allclose(
         np.concatenate([first for first, _ in found]), gradient.array, rtol=1e-12
     )
-    np.testing.assert_allclose(np.concatenate([second for _, second in found]), x.grad, rtol=1e-11)
+    np.testing.assert_allclose(
+        np.concatenate([second for _, second in found]), x.grad, rtol=1e-11
+    )
 
 
 # Chainer's own batch normalisation
@@ -378,7 +403,10 @@ def test_synchronised_native_batch_normalisation_is_that_of_the_whole_batch(
     kind, samples, inside, within
 ):
     alone = chainer.Sequential(NORMS[kind]())
-    x, weights = RNG.normal(1.0, 2.0, size=(samples, 3, 4, 5)), RNG.normal(size=(samples, 3, 4, 5))
+    x, weights = (
+        RNG.normal(1.0, 2.0, size=(samples, 3, 4, 5)),
+        RNG.normal(size=(samples, 3, 4, 5)),
+    )
     alone(x)
     network = over(alone.copy("copy"), 2, buffers="sync")
     if kind != "no scale":
@@ -407,8 +435,12 @@ def test_synchronised_native_batch_normalisation_is_that_of_the_whole_batch(
     same({name: p.grad for name, p in network.namedparams()}, wanted, 1e-10)
     np.testing.assert_allclose(network(x).array, alone(x).array, rtol=1e-11, atol=1e-12)
     for replica in network.replicas:
-        np.testing.assert_allclose(replica.native[0].avg_mean, alone[0].avg_mean, rtol=1e-12)
-        np.testing.assert_allclose(replica.native[0].avg_var, alone[0].avg_var, rtol=1e-12)
+        np.testing.assert_allclose(
+            replica.native[0].avg_mean, alone[0].avg_mean, rtol=1e-12
+        )
+        np.testing.assert_allclose(
+            replica.native[0].avg_var, alone[0].avg_var, rtol=1e-12
+        )
 
 
 # Persistent values
@@ -439,7 +471,9 @@ class Counters(chainer.Link):
 
 
 def persistent(link):
-    return {name: np.asarray(vars(link)[name]).tolist() for name in sorted(link._persistent)}
+    return {
+        name: np.asarray(vars(link)[name]).tolist() for name in sorted(link._persistent)
+    }
 
 
 @pytest.mark.parametrize(
@@ -448,14 +482,22 @@ def persistent(link):
 def test_persistent_values_follow_the_policy_in_every_replica(policy, mean):
     network = over(Counters(), 2, buffers=policy)
     network(np.ones((5, 1)))
-    wanted = {"array": [mean, mean], "number": mean, "whole": 3, "wholes": [3, 3], "word": "of 3"}
+    wanted = {
+        "array": [mean, mean],
+        "number": mean,
+        "whole": 3,
+        "wholes": [3, 3],
+        "word": "of 3",
+    }
     for replica in network.replicas:
         found = persistent(replica.native)
         assert found == {
             name: pytest.approx(value) if name in ("array", "number") else value
             for name, value in wanted.items()
         }
-    assert isinstance(network.module.whole, int) and isinstance(network.module.number, float)
+    assert isinstance(network.module.whole, int) and isinstance(
+        network.module.number, float
+    )
 
 
 def test_averages_that_nobody_moved_are_not_rounded():
@@ -464,7 +506,9 @@ def test_averages_that_nobody_moved_are_not_rounded():
     with chainer.using_config("train", False):
         for _ in range(3):
             network(images(7)[0])
-    assert all((replica.native.bn.avg_mean == before).all() for replica in network.replicas)
+    assert all(
+        (replica.native.bn.avg_mean == before).all() for replica in network.replicas
+    )
 
 
 # Native random layers
@@ -517,7 +561,11 @@ class TwoParts(Network):
     def __init__(self):
         super().__init__()
         nn = self.nn
-        self.generator, self.critic, self.unused = nn.Linear(3, 4), nn.Linear(4, 2), nn.Linear(2, 2)
+        self.generator, self.critic, self.unused = (
+            nn.Linear(3, 4),
+            nn.Linear(4, 2),
+            nn.Linear(2, 2),
+        )
 
     def forward(self, x):
         return self.critic(self.nn.tanh(self.generator(x)))
@@ -538,7 +586,10 @@ class SumOfParameters(chainer.Link):
     def __init__(self):
         super().__init__()
         with self.init_scope():
-            self.p, self.q = chainer.Parameter(np.ones(3)), chainer.Parameter(np.ones(3))
+            self.p, self.q = (
+                chainer.Parameter(np.ones(3)),
+                chainer.Parameter(np.ones(3)),
+            )
 
     def forward(self, x):
         return x * F.broadcast_to(self.p + self.q, x.shape)
@@ -603,8 +654,12 @@ def test_updates_that_chainer_was_told_to_leave_out_are_left_out_by_every_optimi
 def test_a_replicated_network_does_not_move():
     network = over(Small())
     assert network.to_device("@numpy") is network
-    with pytest.raises(DeviceError, match="move the network first, then replicate it anew"):
-        chainer.Chain(inside=network).device_resident_accept(visitor_to_another_device())
+    with pytest.raises(
+        DeviceError, match="move the network first, then replicate it anew"
+    ):
+        chainer.Chain(inside=network).device_resident_accept(
+            visitor_to_another_device()
+        )
 
 
 def visitor_to_another_device():
@@ -640,7 +695,9 @@ def test_a_first_call_with_parameters_without_a_shape_moves_running_statistics_o
     np.random.seed(2)
     network = over(lazy(), 2, buffers="sync")
     network(x)
-    np.testing.assert_allclose(network.module[1].avg_mean, alone[1].avg_mean, rtol=1e-13)
+    np.testing.assert_allclose(
+        network.module[1].avg_mean, alone[1].avg_mean, rtol=1e-13
+    )
     np.testing.assert_allclose(network.module[1].avg_var, alone[1].avg_var, rtol=1e-13)
 
 
@@ -698,7 +755,9 @@ def test_a_persistent_value_added_later_follows_the_policy():
 def test_finetuning_counts_alike_in_all_replicas(within):
     alone = chainer.Sequential(L.BatchNormalization(3))
     network = over(alone.copy("copy"), 2, buffers="sync")
-    x = np.random.default_rng(0).normal(size=(5, 3))  # a mean near zero is not known to 1e-13
+    x = np.random.default_rng(0).normal(
+        size=(5, 3)
+    )  # a mean near zero is not known to 1e-13
     for _ in range(3):
         alone[0](x, finetune=True)
         shares = network.parallelism.scatter(((x,), {}))
@@ -708,5 +767,7 @@ def test_finetuning_counts_alike_in_all_replicas(within):
             shares,
         )
     assert [replica.native[0].N for replica in network.replicas] == [3, 3]
-    np.testing.assert_allclose(network.module[0].avg_mean, alone[0].avg_mean, rtol=1e-13)
+    np.testing.assert_allclose(
+        network.module[0].avg_mean, alone[0].avg_mean, rtol=1e-13
+    )
     np.testing.assert_allclose(network.module[0].avg_var, alone[0].avg_var, rtol=1e-13)

@@ -99,5 +99,7 @@ def test_draws_that_replicas_share_are_refused_in_checkpointed_blocks(backend):
     network = AroundIt.on(backend, dtype="float64")()
     checkpoint_blocks(network, "block")
     network = DataParallel(network, DEVICES[backend])
-    with pytest.raises(CapabilityError, match="cannot be drawn once more in replicas: use"):
+    with pytest.raises(
+        CapabilityError, match="cannot be drawn once more in replicas: use"
+    ):
         network(X if backend == "chainer" else network.backend.prepare(X, network))

@@ -38,7 +38,10 @@ def batch():
 
 def losses_of(backend):
     nn = backend.nn
-    return {"entropy": nn.cross_entropy, "size": lambda scores, labels: nn.mean(scores * scores)}
+    return {
+        "entropy": nn.cross_entropy,
+        "size": lambda scores, labels: nn.mean(scores * scores),
+    }
 
 
 @pytest.fixture
@@ -53,7 +56,11 @@ def by_hand(network, data):
         scores = backend.numpy(network(*backend.prepare((data["data"],), network)))
     shifted = scores - scores.max(1, keepdims=True)
     log_softmax = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
-    return scores, -log_softmax[np.arange(len(scores)), data["label"]].mean(), (scores**2).mean()
+    return (
+        scores,
+        -log_softmax[np.arange(len(scores)), data["label"]].mean(),
+        (scores**2).mean(),
+    )
 
 
 @pytest.mark.parametrize("optimizers", [None, {}])
@@ -70,13 +77,16 @@ def test_evaluation_gives_each_loss_their_sum_and_the_predictions(network, optim
     assert values["entropy"] == pytest.approx(entropy, rel=1e-12)
     assert values["size"] == pytest.approx(size, rel=1e-12)
     assert values["total"] == pytest.approx(entropy + size, rel=1e-12)
-    np.testing.assert_allclose(network.backend.numpy(predictions["pred"]), scores, rtol=1e-12)
+    np.testing.assert_allclose(
+        network.backend.numpy(predictions["pred"]), scores, rtol=1e-12
+    )
 
 
 def has_graph(backend, array):
-    return {"torch": lambda: array.requires_grad, "chainer": lambda: array.creator is not None}[
-        backend.name
-    ]()
+    return {
+        "torch": lambda: array.requires_grad,
+        "chainer": lambda: array.creator is not None,
+    }[backend.name]()
 
 
 def test_evaluation_builds_no_graph_and_training_does(network):
@@ -90,7 +100,10 @@ def test_evaluation_builds_no_graph_and_training_does(network):
         seen_by = lambda array: has_graph(network.backend, array)  # noqa: E731
     seen = []
     loss = {
-        "watched": lambda scores, labels: (seen.append(seen_by(scores)), network.nn.mean(scores))[1]
+        "watched": lambda scores, labels: (
+            seen.append(seen_by(scores)),
+            network.nn.mean(scores),
+        )[1]
     }
     network.closure(network, batch(), {}, loss)
     network.closure(network, batch(), {"default": optimizer_of(network)}, loss)
@@ -101,7 +114,9 @@ def test_evaluation_builds_no_graph_and_training_does(network):
 def test_training_is_one_update_on_the_sum_of_losses(backend):
     network, reference = built(backend, Small, 0.0), built(backend, Small, 0.0)
     data, losses = batch(), losses_of(backend)
-    values, predictions = closure(network, data, {"default": optimizer_of(network)}, losses)
+    values, predictions = closure(
+        network, data, {"default": optimizer_of(network)}, losses
+    )
 
     def total(network, x, labels):
         scores = network(x)
@@ -119,12 +134,17 @@ def test_training_is_one_update_on_the_sum_of_losses(backend):
 @pytest.mark.parametrize("count", [1, 2])
 def test_the_output_called_pred_is_trained_wherever_it_stands(backend, count):
     network = (
-        replicated(backend, count, network=SideFirst) if count > 1 else built(backend, SideFirst)
+        replicated(backend, count, network=SideFirst)
+        if count > 1
+        else built(backend, SideFirst)
     )
     before = network.neutral_state()
     data = {"data": np.ones((4, 3)), "label": np.zeros(4, np.int64)}
     network.closure(
-        network, data, {"default": optimizer_of(network)}, {"entropy": backend.nn.cross_entropy}
+        network,
+        data,
+        {"default": optimizer_of(network)},
+        {"entropy": backend.nn.cross_entropy},
     )
     moved = [
         name
@@ -135,14 +155,19 @@ def test_the_output_called_pred_is_trained_wherever_it_stands(backend, count):
 
 
 def test_a_loss_called_as_their_sum_is_refused(network):
-    named = {"total": lambda scores, labels: network.nn.mean(scores), **losses_of(network.backend)}
+    named = {
+        "total": lambda scores, labels: network.nn.mean(scores),
+        **losses_of(network.backend),
+    }
     with pytest.raises(
         SettingError,
         match="a loss among 'total', 'entropy', 'size' is called 'total', as their sum is",
     ):
         network.closure(network, batch(), None, named)
     values, _ = network.closure(network, batch(), None, {"total": named["total"]})
-    assert values == {"total": pytest.approx(by_hand(network, batch())[0].mean(), rel=1e-12)}
+    assert values == {
+        "total": pytest.approx(by_hand(network, batch())[0].mean(), rel=1e-12)
+    }
     named["loss"] = named.pop("total")
     with pytest.raises(
         SettingError, match="is called 'loss', as their sum is: give it another name"
@@ -151,7 +176,8 @@ def test_a_loss_called_as_their_sum_is_refused(network):
 
 
 @pytest.mark.parametrize(
-    ("key", "near"), [("data", "Did you mean 'dat'"), ("label", "Did you mean 'labels'")]
+    ("key", "near"),
+    [("data", "Did you mean 'dat'"), ("label", "Did you mean 'labels'")],
 )
 def test_a_batch_without_a_key_is_refused(network, key, near):
     data = {
@@ -164,10 +190,14 @@ def test_a_batch_without_a_key_is_refused(network, key, near):
 
 def test_optimizers_without_a_default_are_refused(network):
     with pytest.raises(
-        SettingError, match=r"closure updates by optimizers\['default'\]; there is 'generator'"
+        SettingError,
+        match=r"closure updates by optimizers\['default'\]; there is 'generator'",
     ):
         network.closure(
-            network, batch(), {"generator": optimizer_of(network)}, losses_of(network.backend)
+            network,
+            batch(),
+            {"generator": optimizer_of(network)},
+            losses_of(network.backend),
         )
 
 
@@ -268,7 +298,9 @@ def test_native_arrays_are_prepared_too_and_nests_keep_their_structure(network):
 
 def test_data_goes_to_the_input_device_and_the_rest_to_the_output_device(backend):
     network, (first, second) = built(backend, Dense), devices(backend, 2)
-    prepared = network.prepare_batch({"data": np.ones(2), "label": np.ones(2)}, first, second)
+    prepared = network.prepare_batch(
+        {"data": np.ones(2), "label": np.ones(2)}, first, second
+    )
     if first != second:
         assert prepared["data"].devices() != prepared["label"].devices()
     with pytest.raises(DeviceError, match="has no device 'cpuu'"):
@@ -319,12 +351,17 @@ def test_outputs_in_a_dict_keep_their_names(backend):
     network = built(backend, TwoOutputs)
     data = {"data": np.ones((5, 3)), "label": np.zeros((5, 2))}
     values, predictions = closure(
-        network, data, None, {"mse": lambda scores, label: backend.nn.mean(scores * scores)}
+        network,
+        data,
+        None,
+        {"mse": lambda scores, label: backend.nn.mean(scores * scores)},
     )
     assert list(predictions) == ["scores", "twice"]
     scores = backend.numpy(predictions["scores"])
     assert values["mse"] == pytest.approx((scores**2).mean(), rel=1e-12)
-    np.testing.assert_allclose(backend.numpy(predictions["twice"]), 2 * scores, rtol=1e-12)
+    np.testing.assert_allclose(
+        backend.numpy(predictions["twice"]), 2 * scores, rtol=1e-12
+    )
 
 
 def test_the_batch_given_is_not_changed(network):

@@ -60,7 +60,8 @@ def test_every_sending_is_merged_once_and_in_time_and_nothing_is_left(batches, m
             merges = {each: batch for batch, what, each in events if what == "merge"}
             assert set(merges) == set(sent) and len(events) == 2 * len(sent), pace
             assert all(
-                batch == min(each.batch + pace.wait, batches - 1) for each, batch in merges.items()
+                batch == min(each.batch + pace.wait, batches - 1)
+                for each, batch in merges.items()
             ), pace
             assert after.under_way == () and after.batch == batches
 
@@ -71,8 +72,14 @@ def test_what_has_arrived_is_merged_before_the_next_is_sent(batches):
         for decisions, _ in epochs(pace, batches, 2):
             order = list(done(decisions))
             for batch in range(batches):
-                here = [(what, each.batch == batch) for at, what, each in order if at == batch]
-                assert here == sorted(here, key=lambda event: ("merge", False) != event), pace
+                here = [
+                    (what, each.batch == batch)
+                    for at, what, each in order
+                    if at == batch
+                ]
+                assert here == sorted(
+                    here, key=lambda event: ("merge", False) != event
+                ), pace
 
 
 def test_the_coming_batch_is_known_beforehand():
@@ -109,7 +116,15 @@ BLOCK = (BLOCKING.between, BLOCKING.wait, BLOCKING.local)
     [
         (
             Plan(100, 0, 0, largest=16),
-            [(4, 1, 1), (2, 1, 1), (1, 1, 1), (16, 4, 4), (8, 3, 2), (4, 2, 1), (2, 1, 1)],
+            [
+                (4, 1, 1),
+                (2, 1, 1),
+                (1, 1, 1),
+                (16, 4, 4),
+                (8, 3, 2),
+                (4, 2, 1),
+                (2, 1, 1),
+            ],
         ),
         (Plan(100, 0, 0, largest=2), [(2, 1, 1), (1, 1, 1), (2, 1, 1)]),
         (Plan(100, 0, 0, largest=1), [(1, 1, 1), (1, 1, 1)]),
@@ -143,7 +158,9 @@ def test_what_a_plateau_is(losses, plateau):
 
 def test_warm_up_and_cool_down_may_be_all_of_a_run():
     assert paces(Plan(epochs=5, warmup=3, cooldown=4), [1.0] * 7) == [BLOCK] * 7
-    assert paces(Plan(epochs=2, warmup=0, cooldown=0), [1.0] * 3) == [(4, 1, 1)] * 2 + [BLOCK]
+    assert paces(Plan(epochs=2, warmup=0, cooldown=0), [1.0] * 3) == [(4, 1, 1)] * 2 + [
+        BLOCK
+    ]
 
 
 def test_a_state_survives_a_checkpoint():

@@ -16,13 +16,18 @@ HOSTS = ("cpu", "@numpy")
 
 
 @pytest.fixture(
-    params=[(name, kind) for name in BACKENDS for kind in ("host", "accelerator")], ids="-".join
+    params=[(name, kind) for name in BACKENDS for kind in ("host", "accelerator")],
+    ids="-".join,
 )
 def place(request):
     """A backend and one of its devices."""
     name, kind = request.param
     backend = backends.get(name)
-    found = [device for device in backend.devices() if device.startswith(HOSTS) == (kind == "host")]
+    found = [
+        device
+        for device in backend.devices()
+        if device.startswith(HOSTS) == (kind == "host")
+    ]
     if not found:
         pytest.skip(f"backend {name!r} finds no accelerator on this machine")
     return backend, found[0]
@@ -45,7 +50,9 @@ def trained(backend, device, count, loss, **settings):
 
 def assert_same(found, wanted, tolerance):
     for name, value in wanted.items():
-        np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
+        np.testing.assert_allclose(
+            found[name], value, rtol=tolerance, atol=tolerance, err_msg=name
+        )
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,26 @@ HALF = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 @pytest.mark.parametrize(
     ("given", "own"),
     [
-        ({"sharding_strategy": ShardingStrategy.FULL_SHARD}, {"reshard_after_forward": True}),
+        (
+            {"sharding_strategy": ShardingStrategy.FULL_SHARD},
+            {"reshard_after_forward": True},
+        ),
         ({"sharding_strategy": "SHARD_GRAD_OP"}, {"reshard_after_forward": False}),
         ({"sharding_strategy": None, "mixed_precision": None, "cpu_offload": None}, {}),
         ({"cpu_offload": True}, {"offload_policy": CPUOffloadPolicy()}),
-        ({"cpu_offload": CPUOffload(offload_params=True)}, {"offload_policy": CPUOffloadPolicy()}),
+        (
+            {"cpu_offload": CPUOffload(offload_params=True)},
+            {"offload_policy": CPUOffloadPolicy()},
+        ),
         ({"cpu_offload": CPUOffload(offload_params=False)}, {}),
-        ({"use_orig_params": True, "sync_module_states": True, "limit_all_gathers": True}, {}),
+        (
+            {
+                "use_orig_params": True,
+                "sync_module_states": True,
+                "limit_all_gathers": True,
+            },
+            {},
+        ),
         ({"reshard_after_forward": False}, {"reshard_after_forward": False}),
     ],
 )
@@ -38,13 +51,17 @@ def test_mixed_precision():
         torch.bfloat16, torch.float32, cast_forward_inputs=HALF.cast_forward_inputs
     )
     assert in_own_terms({"mixed_precision": HALF}) == {"mp_policy": wanted}
-    by_name = in_own_terms({"mixed_precision": {"param_dtype": torch.bfloat16}})["mp_policy"]
+    by_name = in_own_terms({"mixed_precision": {"param_dtype": torch.bfloat16}})[
+        "mp_policy"
+    ]
     assert by_name.param_dtype == torch.bfloat16
 
 
 def test_parameters_that_are_ignored():
     layer = torch.nn.Linear(3, 2)
-    assert in_own_terms({"ignored_parameters": [layer.bias]}) == {"ignored_params": {layer.bias}}
+    assert in_own_terms({"ignored_parameters": [layer.bias]}) == {
+        "ignored_params": {layer.bias}
+    }
 
 
 @pytest.mark.parametrize(

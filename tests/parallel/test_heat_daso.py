@@ -6,7 +6,13 @@ import torch
 
 import deliralike.compat.heat as ht
 from deliralike import zoo
-from deliralike.errors import ArgumentError, CapabilityError, ProcessError, SettingError, StateError
+from deliralike.errors import (
+    ArgumentError,
+    CapabilityError,
+    ProcessError,
+    SettingError,
+    StateError,
+)
 from deliralike.parallel import SingleProcess
 
 
@@ -56,9 +62,17 @@ def test_whole_numbers(name):
             ArgumentError,
             "give a scheduler made over the local",
         ),
-        ({"stability_level": -0.5}, SettingError, "stability_level=-0.5 must be at least 0"),
+        (
+            {"stability_level": -0.5},
+            SettingError,
+            "stability_level=-0.5 must be at least 0",
+        ),
         ({"verbose": 1}, ArgumentError, "verbose=1 must be True or False"),
-        ({"use_mpi_groups": "yes"}, ArgumentError, "use_mpi_groups='yes' must be True or False"),
+        (
+            {"use_mpi_groups": "yes"},
+            ArgumentError,
+            "use_mpi_groups='yes' must be True or False",
+        ),
         ({"downcast_type": 5}, ArgumentError, "downcast_type=5 must be torch.bfloat16"),
         (
             {"downcast_type": torch.float64},
@@ -95,10 +109,13 @@ def test_the_communicator_is_heats():
 
 def test_networks_that_are_refused():
     network, _, optimizer = made()
-    with pytest.raises(ArgumentError, match="DataParallelMultiGPU takes a DASO optimizer"):
+    with pytest.raises(
+        ArgumentError, match="DataParallelMultiGPU takes a DASO optimizer"
+    ):
         ht.nn.DataParallelMultiGPU(network, torch.optim.SGD(network.parameters()))
     with pytest.raises(
-        CapabilityError, match="backend 'jax' keeps no gradients beside parameters.*AveragedUpdates"
+        CapabilityError,
+        match="backend 'jax' keeps no gradients beside parameters.*AveragedUpdates",
     ):
         ht.nn.DataParallelMultiGPU(
             zoo.build("mlp", backend="jax", in_features=3, out_features=2), optimizer
@@ -106,7 +123,9 @@ def test_networks_that_are_refused():
     with pytest.raises(SettingError, match="DASO has no network yet"):
         optimizer.step()
     ht.nn.DataParallelMultiGPU(network, optimizer, SingleProcess())
-    with pytest.raises(SettingError, match=r"batches=None: say how many batches an epoch has"):
+    with pytest.raises(
+        SettingError, match=r"batches=None: say how many batches an epoch has"
+    ):
         optimizer.step()
 
 
@@ -158,12 +177,17 @@ def test_phases_are_seen_by_heats_names(capsys):
 
     def end(loss):
         optimizer.epoch_loss_logic(1.0)
-        found.append((optimizer.global_skip, optimizer.local_skip, optimizer.batches_to_wait))
+        found.append(
+            (optimizer.global_skip, optimizer.local_skip, optimizer.batches_to_wait)
+        )
 
     train(model, optimizer, 9, end)
     assert found == [(4, 1, 1)] * 3 + [(2, 1, 1)] * 3 + [(1, 1, 1)] + [(0, 0, 0)] * 2
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == "epoch 1: loss 1.0000, global skips 4, local skips 1, batches to wait 1"
+    assert (
+        said[0]
+        == "epoch 1: loss 1.0000, global skips 4, local skips 1, batches to wait 1"
+    )
     optimizer.reset()
     assert (optimizer.epoch, optimizer.global_skip) == (0, 0)
 
@@ -183,10 +207,12 @@ def test_more_batches_than_were_told_and_states_of_others():
     model = ht.nn.DataParallelMultiGPU(network, optimizer)
     optimizer.last_batch = 2
     with pytest.raises(
-        ProcessError, match="epoch 0, batch 3: the epoch has 2 batches: end it before the next one"
+        ProcessError,
+        match="epoch 0, batch 3: the epoch has 2 batches: end it before the next one",
     ):
         train(model, optimizer, 1, lambda loss: None)
     with pytest.raises(
-        StateError, match="the state is of process 1 of 2 nodes of 2, and this is process 0 of 1"
+        StateError,
+        match="the state is of process 1 of 2 nodes of 2, and this is process 0 of 1",
     ):
         optimizer.load_state_dict(optimizer.state_dict() | {"place": [1, 2, 2]})

@@ -34,8 +34,14 @@ def test_parts_of_a_spread_parameter_stay_where_they_are():
     moments, total = mesh.compile(step)(weight)
     moment, count = moments["fc.weight"]
     assert moment.sharding.is_equivalent_to(rows, 2)
-    for part, wanted in zip(moment.addressable_shards, (weight[:2], weight[2:]), strict=True):
+    for part, wanted in zip(
+        moment.addressable_shards, (weight[:2], weight[2:]), strict=True
+    ):
         np.testing.assert_array_equal(part.data, wanted + 1.0)
-    for whole, value in ((count, 0.0), (moments["fc.bias"], weight[:, 0]), (total, 66.0)):
+    for whole, value in (
+        (count, 0.0),
+        (moments["fc.bias"], weight[:, 0]),
+        (total, 66.0),
+    ):
         assert len(whole.devices()) == 1
         np.testing.assert_array_equal(whole, value)

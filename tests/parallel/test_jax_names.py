@@ -44,10 +44,16 @@ def linear():
 def test_data_parallel_computes_what_the_module_does(devices):
     module, x = linear(), jnp.asarray(rows(5))
     wanted = module(x)
-    np.testing.assert_allclose(names.DataParallel(module, devices)(x), wanted, rtol=1e-6)
-    np.testing.assert_allclose(names.data_parallel(module, x, devices), wanted, rtol=1e-6)
     np.testing.assert_allclose(
-        names.data_parallel(module, (), devices, module_kwargs={"inputs": x}), wanted, rtol=1e-6
+        names.DataParallel(module, devices)(x), wanted, rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        names.data_parallel(module, x, devices), wanted, rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        names.data_parallel(module, (), devices, module_kwargs={"inputs": x}),
+        wanted,
+        rtol=1e-6,
     )
     output = names.DataParallelJaxNetwork(module, TWO, output_device="cpu:1")(x)
     assert output.devices() == {jax.devices()[1]}
@@ -64,11 +70,13 @@ def test_devices_may_be_jaxs_own_objects():
 
 def test_gradients_of_the_functional_form_land_on_the_module():
     module, x = linear(), jnp.asarray(rows(5))
-    found = nnx.grad(lambda module: jnp.sum(names.data_parallel(module, x, ["cpu", "cpu"]) ** 2))(
-        module
-    )
+    found = nnx.grad(
+        lambda module: jnp.sum(names.data_parallel(module, x, ["cpu", "cpu"]) ** 2)
+    )(module)
     wanted = nnx.grad(lambda module: jnp.sum(module(x) ** 2))(module)
-    for mine, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+    for mine, other in zip(
+        jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True
+    ):
         np.testing.assert_allclose(mine, other, rtol=1e-5)
 
 
@@ -86,7 +94,11 @@ def test_scatter_replicate_apply_and_gather_are_data_parallel_by_hand():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: names.DataParallel(linear(), [99]), DeviceError, "has no device number 99 here"),
+        (
+            lambda: names.DataParallel(linear(), [99]),
+            DeviceError,
+            "has no device number 99 here",
+        ),
         (
             lambda: names.DataParallel(linear(), ["cpu:1", "cpu"]),
             DeviceError,
@@ -97,7 +109,11 @@ def test_scatter_replicate_apply_and_gather_are_data_parallel_by_hand():
             DeviceError,
             "the module is on 'cpu', the first device is 'cpu:1'",
         ),
-        (lambda: names.parallel_apply([linear()], []), ArgumentError, "1 modules, 0 inputs"),
+        (
+            lambda: names.parallel_apply([linear()], []),
+            ArgumentError,
+            "1 modules, 0 inputs",
+        ),
         (
             lambda: names.gather([{"a": 1}, {"b": 1}], 0),
             StructureError,
@@ -118,7 +134,9 @@ def test_what_makes_no_sense_is_refused(call, error, message):
 def test_an_optimizer_of_optax_follows_optax(devices):
     network = built(JAX, Dense)
     wanted = built(JAX, Dense)
-    network = network if devices is None else names.DataParallelJaxNetwork(network, devices)
+    network = (
+        network if devices is None else names.DataParallelJaxNetwork(network, devices)
+    )
     optimizer = names.DataParallelJaxOptimizer.from_optimizer_class(
         optax.adam, network, learning_rate=0.1
     )
@@ -132,9 +150,9 @@ def test_an_optimizer_of_optax_follows_optax(devices):
     for step in range(3):
         x = rows(7, seed=step)
         optimizer.update(mean_square, x)
-        gradients = jax.grad(lambda p, x=x: jnp.mean((x @ p["fc.weight"].T + p["fc.bias"]) ** 2))(
-            values
-        )
+        gradients = jax.grad(
+            lambda p, x=x: jnp.mean((x @ p["fc.weight"].T + p["fc.bias"]) ** 2)
+        )(values)
         updates, state = rule.update(gradients, state)
         values = optax.apply_updates(values, updates)
     found = network.neutral_state()
@@ -142,16 +160,21 @@ def test_an_optimizer_of_optax_follows_optax(devices):
         {name: found[name] for name in values},
         {name: np.asarray(value) for name, value in values.items()},
     )
-    assert np.array_equal(found["unused.weight"], wanted.neutral_state()["unused.weight"])
+    assert np.array_equal(
+        found["unused.weight"], wanted.neutral_state()["unused.weight"]
+    )
     assert optimizer.steps == 3
 
 
 @pytest.mark.parametrize(
-    "given", [None, "adam", jnp.ones, optax.adam(0.1)], ids=["None", "name", "function", "made"]
+    "given",
+    [None, "adam", jnp.ones, optax.adam(0.1)],
+    ids=["None", "name", "function", "made"],
 )
 def test_what_gives_no_optimizer_is_refused(given):
     with pytest.raises(
-        RuntimeError, match="from_optimizer_class wants a function such as optax.adam, not "
+        RuntimeError,
+        match="from_optimizer_class wants a function such as optax.adam, not ",
     ) as caught:
         names.DataParallelJaxOptimizer.from_optimizer_class(given, built(JAX, Dense), 3)
     assert isinstance(caught.value, OptimizerError)
@@ -197,19 +220,23 @@ def test_synchronized_batch_norm_sees_all_shares_under_any_policy(samples):
 
 
 @pytest.mark.parametrize(
-    ("n", "shape"), [(1, (4, 3)), (1, (4, 3, 5)), (2, (4, 3, 5, 7)), (3, (4, 3, 5, 7, 2))]
+    ("n", "shape"),
+    [(1, (4, 3)), (1, (4, 3, 5)), (2, (4, 3, 5, 7)), (3, (4, 3, 5, 7, 2))],
 )
 def test_outside_of_replicas_it_is_plain_batch_norm(n, shape):
     layer = getattr(names, f"SynchronizedBatchNorm{n}d")(3)
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     axes = tuple(axis for axis in range(len(shape)) if axis != 1)
-    wanted = (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + 1e-5)
+    wanted = (x - x.mean(axes, keepdims=True)) / np.sqrt(
+        x.var(axes, keepdims=True) + 1e-5
+    )
     np.testing.assert_allclose(layer(jnp.asarray(x)), wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_eager_sums_over_replicas_are_refused():
     network = names.DataParallelJaxNetwork(built(JAX, Dense), TWO)
     with pytest.raises(
-        CapabilityError, match="here over the replicas: backend 'jax' runs them one after the other"
+        CapabilityError,
+        match="here over the replicas: backend 'jax' runs them one after the other",
     ):
         network.parallelism.all_sum(0, None, False)(jnp.ones(3), "here")

@@ -143,7 +143,9 @@ def test_unequal_shares_take_the_branch_of_their_size(programs):
 
 
 def test_replicas_exchange_outputs_and_nothing_else(programs):
-    optimizer_of(DataParallel(built(JAX, Dense), TWO)).update(in_replicas(mean_square), rows(8))
+    optimizer_of(DataParallel(built(JAX, Dense), TWO)).update(
+        in_replicas(mean_square), rows(8)
+    )
     assert len(re.findall(r" all-gather\(", programs[0])) == 1  # the losses
     assert not re.findall(
         r" (?:all-reduce|all-to-all|collective-permute|reduce-scatter)\(", programs[0]
@@ -167,9 +169,15 @@ def test_each_replica_keeps_the_gradient_of_its_own_share():
         in_replicas(mean_square), *JAX.prepare((x,), network)
     )
     found = [of_root, *network.parallelism.replica_gradients()]
-    for gradients, share, index in zip(found, np.split(x, [3, 5]), range(3), strict=True):
-        wanted = JAX.gradients(mean_square, built(JAX, Dense), share).parameters["fc.weight"]
-        np.testing.assert_allclose(gradients["fc.weight"], wanted * len(share) / 7, rtol=1e-12)
+    for gradients, share, index in zip(
+        found, np.split(x, [3, 5]), range(3), strict=True
+    ):
+        wanted = JAX.gradients(mean_square, built(JAX, Dense), share).parameters[
+            "fc.weight"
+        ]
+        np.testing.assert_allclose(
+            gradients["fc.weight"], wanted * len(share) / 7, rtol=1e-12
+        )
         assert {device.id for device in gradients["fc.weight"].devices()} == {index}
         assert gradients["unused.weight"] is None
 
@@ -193,9 +201,9 @@ def test_an_optimizer_of_optax_over_a_part_leaves_the_rest_alone():
 
 
 def whole_gradient(network, x):
-    return nnx.grad(lambda network: jnp.mean(network(x) ** 2), argnums=nnx.DiffState(0, nnx.Param))(
-        network
-    )
+    return nnx.grad(
+        lambda network: jnp.mean(network(x) ** 2), argnums=nnx.DiffState(0, nnx.Param)
+    )(network)
 
 
 def test_the_users_own_gradient_works_where_replicas_share_a_device():
@@ -203,14 +211,17 @@ def test_the_users_own_gradient_works_where_replicas_share_a_device():
     network = DataParallel(built(JAX), ["cpu"] * 3, buffers="sync")
     plain.dropout.p = network.root.dropout.p = 0.0
     found, wanted = (nnx.jit(whole_gradient)(each, x) for each in (network, plain))
-    for mine, other in zip(jax.tree.leaves(found["root"]), jax.tree.leaves(wanted), strict=True):
+    for mine, other in zip(
+        jax.tree.leaves(found["root"]), jax.tree.leaves(wanted), strict=True
+    ):
         np.testing.assert_allclose(mine, other, rtol=1e-12, atol=1e-15)
     same_named(network.neutral_state(), plain.neutral_state())
 
 
 def test_the_users_own_program_over_several_devices_is_refused():
     with pytest.raises(
-        CapabilityError, match="cpu, cpu:1 cannot run inside your jit or grad.*use optimizer.update"
+        CapabilityError,
+        match="cpu, cpu:1 cannot run inside your jit or grad.*use optimizer.update",
     ):
         nnx.jit(lambda network, x: network(x))(
             DataParallel(built(JAX, Dense), TWO), jnp.ones((4, 3))
@@ -219,7 +230,9 @@ def test_the_users_own_program_over_several_devices_is_refused():
 
 def test_nnx_sees_the_root_alone():
     network = DataParallel(built(JAX), TWO)
-    assert len(jax.tree.leaves(nnx.state(network))) == len(jax.tree.leaves(nnx.state(network.root)))
+    assert len(jax.tree.leaves(nnx.state(network))) == len(
+        jax.tree.leaves(nnx.state(network.root))
+    )
 
 
 # Random streams
@@ -296,7 +309,8 @@ def test_flax_batch_norm_sees_the_whole_batch_when_synchronised(loss):
 
 def test_flax_batch_norm_cannot_be_synchronised_over_virtual_shards():
     with pytest.raises(
-        CapabilityError, match="flax's own batch norm .* number of devices: with virtual_shards"
+        CapabilityError,
+        match="flax's own batch norm .* number of devices: with virtual_shards",
     ):
         DataParallel(Flax(), TWO, buffers="sync", virtual_shards=4)
 
@@ -346,7 +360,11 @@ class Unlike(Network):
             ReplicaError,
             "replica 0 waits for the others at .*'second'.* but replica 1 ended without coming",
         ),
-        ("hidden", CapabilityError, "a sum over the replicas cannot be taken inside of remat"),
+        (
+            "hidden",
+            CapabilityError,
+            "a sum over the replicas cannot be taken inside of remat",
+        ),
         (
             "arrays",
             CapabilityError,
@@ -366,7 +384,9 @@ def test_replicas_that_do_not_do_the_same_are_refused(how, error, message):
 
 
 def test_a_virtual_device_that_is_not_there_says_how_to_have_it():
-    with pytest.raises(DeviceError, match="where JAX_NUM_CPU_DEVICES is set before it starts"):
+    with pytest.raises(
+        DeviceError, match="where JAX_NUM_CPU_DEVICES is set before it starts"
+    ):
         backends.get("jax").check_device("cpu:99")
     with pytest.raises(DeviceError, match=r"no device 'tpu:0' here\. [^J]*$"):
         backends.get("jax").check_device("tpu:0")

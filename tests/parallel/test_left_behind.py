@@ -11,7 +11,14 @@ import pytest
 from deliralike import DataParallel, wrap
 from deliralike.errors import StateError
 from deliralike.parallel import in_replicas
-from tests.parallel.networks import Small, batch_of, built, cross_entropy, optimizer_of, replicated
+from tests.parallel.networks import (
+    Small,
+    batch_of,
+    built,
+    cross_entropy,
+    optimizer_of,
+    replicated,
+)
 
 LEFT_OUT = (
     r"parameter '(weight|bias)' has changed while gradients of it are left in the replicas: "
@@ -114,7 +121,9 @@ def test_a_plain_optimizer_steps_as_on_one_device_or_says_what_it_leaves_out(bac
     alone, _ = layer(backend, 1)
     network = DataParallel(native, [backend.devices()[0]] * 3)
     step_of_the_frameworks_own(backend, network, native, x)
-    if backend.name == "chainer":  # whose gradients stay in the replicas that computed them
+    if (
+        backend.name == "chainer"
+    ):  # whose gradients stay in the replicas that computed them
         with pytest.raises(StateError, match=LEFT_OUT):
             network(x)
         return
@@ -150,7 +159,9 @@ def in_threads(call, threads=4, times=15):
             except Exception as error:  # in whatever thread: counted
                 errors.append(error)
 
-    workers = [threading.Thread(target=work, args=[number]) for number in range(threads)]
+    workers = [
+        threading.Thread(target=work, args=[number]) for number in range(threads)
+    ]
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:

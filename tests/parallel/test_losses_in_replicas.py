@@ -30,7 +30,11 @@ def weighted(network, x, labels):
     nn = network.nn
     scores = network(x)
     total = nn.cross_entropy(
-        scores, labels, weight=nn.constant(WEIGHTS, scores), ignore_index=2, reduction="sum"
+        scores,
+        labels,
+        weight=nn.constant(WEIGHTS, scores),
+        ignore_index=2,
+        reduction="sum",
     )
     return total, denominator(nn, scores, labels)
 
@@ -43,7 +47,9 @@ def denominator(nn, scores, labels):
 def mean_weighted(network, x, labels):
     nn = network.nn
     scores = network(x)
-    return nn.cross_entropy(scores, labels, weight=nn.constant(WEIGHTS, scores), ignore_index=2)
+    return nn.cross_entropy(
+        scores, labels, weight=nn.constant(WEIGHTS, scores), ignore_index=2
+    )
 
 
 # Plain networks
@@ -57,7 +63,9 @@ def network(backend):
 
 def value(network, loss, batch):
     result = loss(network, *network.backend.prepare(batch, network))
-    return float(network.backend.numpy(result[0] if isinstance(result, tuple) else result))
+    return float(
+        network.backend.numpy(result[0] if isinstance(result, tuple) else result)
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,7 +86,13 @@ def test_on_a_plain_network_it_is_the_plain_loss(network, loss, plain):
 def test_what_else_the_function_returned_comes_back(network, reduction):
     count = (6,) if reduction == "denominator" else ()
     loss = in_replicas(
-        lambda network, x, labels: (summed(network, x, labels), *count, {"x": x}, "name"), reduction
+        lambda network, x, labels: (
+            summed(network, x, labels),
+            *count,
+            {"x": x},
+            "name",
+        ),
+        reduction,
     )
     x, labels = network.backend.prepare(batch_of(6), network)
     found, extra, name = loss(network, x, labels)
@@ -88,12 +102,15 @@ def test_what_else_the_function_returned_comes_back(network, reduction):
 
 def test_a_batch_in_which_nothing_counts_has_the_loss_zero(network):
     x, _ = batch_of(3)
-    assert value(network, in_replicas(weighted, "denominator"), (x, np.full(3, 2))) == 0.0
+    assert (
+        value(network, in_replicas(weighted, "denominator"), (x, np.full(3, 2))) == 0.0
+    )
 
 
 def test_a_denominator_may_be_a_number(network):
     loss = in_replicas(
-        lambda network, x, labels: (summed(network, x, labels), len(x) * 2), "denominator"
+        lambda network, x, labels: (summed(network, x, labels), len(x) * 2),
+        "denominator",
     )
     assert value(network, loss, batch_of(6)) == pytest.approx(
         value(network, summed, batch_of(6)) / 12, rel=1e-13
@@ -113,7 +130,9 @@ def test_the_denominator_has_no_gradient(backend):
 
 
 def test_an_unknown_reduction_suggests_the_nearest():
-    with pytest.raises(SettingError, match="there is no reduction 'means'. Did you mean 'mean'"):
+    with pytest.raises(
+        SettingError, match="there is no reduction 'means'. Did you mean 'mean'"
+    ):
         in_replicas(cross_entropy, "means")
 
 
@@ -129,12 +148,15 @@ def test_a_denominator_that_was_declared_must_be_given(network, result):
 
 def test_equal_losses_are_equal_so_that_they_share_a_compiled_program():
     assert in_replicas(summed, "sum") == in_replicas(summed, "sum")
-    assert hash(in_replicas(summed, "sum", spec={"x": "keep"})) == hash(in_replicas(summed, "sum"))
+    assert hash(in_replicas(summed, "sum", spec={"x": "keep"})) == hash(
+        in_replicas(summed, "sum")
+    )
     assert in_replicas(summed, "sum", spec={"x": "keep"}) != in_replicas(summed, "sum")
 
 
 @pytest.mark.parametrize(
-    ("sizes", "wanted"), [((3, 2, 2), [3 / 7, 2 / 7, 2 / 7]), ((5,), [1.0]), ((0,), [1.0])]
+    ("sizes", "wanted"),
+    [((3, 2, 2), [3 / 7, 2 / 7, 2 / 7]), ((5,), [1.0]), ((0,), [1.0])],
 )
 def test_a_mean_counts_by_its_share(sizes, wanted):
     assert in_replicas(summed).weights(sizes) == wanted
@@ -156,7 +178,9 @@ def labelled(labels):
 
 
 @pytest.mark.parametrize("reduction", LOSSES)
-def test_losses_and_gradients_of_unequal_shares_are_those_of_one_network(backend, reduction):
+def test_losses_and_gradients_of_unequal_shares_are_those_of_one_network(
+    backend, reduction
+):
     """Shares of 3, 2 and 2 whose labels weigh differently, and one in which every label is
     ignored."""
     network = replicated(backend, 3, 0.0, settings={"buffers": "sync"})
@@ -180,11 +204,15 @@ def test_called_as_a_function_it_has_the_graph_of_all_replicas(backend, reductio
     wanted = backend.gradients(part_of(whole), built(backend, Small, 0.0), x, labels)
     assert found.loss == pytest.approx(wanted.loss, rel=1e-13)
     same_named(found.parameters, wanted.parameters)
-    np.testing.assert_allclose(found.inputs[0], wanted.inputs[0], rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(
+        found.inputs[0], wanted.inputs[0], rtol=1e-12, atol=1e-13
+    )
 
 
 def part_of(loss):
-    return lambda network, x, labels: loss(network, x, labels) * 3.0 + network.nn.sum(x * x)
+    return lambda network, x, labels: (
+        loss(network, x, labels) * 3.0 + network.nn.sum(x * x)
+    )
 
 
 def test_what_else_the_replicas_returned_is_gathered(backend):
@@ -193,7 +221,9 @@ def test_what_else_the_replicas_returned_is_gathered(backend):
     x, labels = batch_of(7)
     value, seen, first, name = optimizer_of(network).update(loss, x, labels)
     np.testing.assert_array_equal(backend.numpy(seen), labels)
-    np.testing.assert_allclose(backend.numpy(first), [x[0, 0], x[3, 0], x[5, 0]], rtol=1e-14)
+    np.testing.assert_allclose(
+        backend.numpy(first), [x[0, 0], x[3, 0], x[5, 0]], rtol=1e-14
+    )
     assert name == "cross-entropy"
     assert tuple(value.shape) == ()
 
@@ -228,7 +258,11 @@ def with_weights(network, x, labels, weights):
 def test_a_settings_spec_speaks_of_calls_and_not_of_losses(backend):
     network = replicated(backend, 2, 0.0, settings={"spec": (("split",), {})})
     assert np.isfinite(
-        float(backend.numpy(optimizer_of(network).update(in_replicas(cross_entropy), *batch_of(5))))
+        float(
+            backend.numpy(
+                optimizer_of(network).update(in_replicas(cross_entropy), *batch_of(5))
+            )
+        )
     )
 
 
@@ -246,4 +280,6 @@ def test_an_array_for_a_loss_is_refused_on_gathered_outputs_too(backend, count):
     with pytest.raises(
         ShapeError, match=r"shape \(5, 4\), wanted a scalar.*deliralike.in_replicas"
     ):
-        optimizer_of(network).update(lambda network, x, labels: network(x), *batch_of(5))
+        optimizer_of(network).update(
+            lambda network, x, labels: network(x), *batch_of(5)
+        )

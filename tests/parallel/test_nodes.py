@@ -40,7 +40,11 @@ class Played(ProcessGroup):
 
     def subgroup(self, ranks):
         self.made.append(tuple(ranks))
-        return Played(tuple(ranks).index(self.rank), len(ranks)) if self.rank in ranks else self
+        return (
+            Played(tuple(ranks).index(self.rank), len(ranks))
+            if self.rank in ranks
+            else self
+        )
 
     def failed(self, why):
         raise AssertionError
@@ -58,7 +62,12 @@ def test_groups_of_two_nodes_of_three():
     nodes = Nodes(processes, members=3)
     assert (nodes.count, nodes.members, nodes.number, nodes.member) == (2, 3, 1, 1)
     assert processes.made == [(0, 1, 2), (3, 4, 5), (0, 3), (1, 4), (2, 5)]
-    assert (nodes.node.rank, nodes.node.count, nodes.peers.rank, nodes.peers.count) == (1, 3, 1, 2)
+    assert (nodes.node.rank, nodes.node.count, nodes.peers.rank, nodes.peers.count) == (
+        1,
+        3,
+        1,
+        2,
+    )
     assert [nodes.rank_of(0, 1), nodes.rank_of(1, 2)] == [1, 5]
     assert str(nodes) == "2 nodes of 3 processes"
 
@@ -94,7 +103,8 @@ def test_the_launcher_says_it(monkeypatch, variables):
 
 def test_what_nodes_cannot_be(monkeypatch):
     with pytest.raises(
-        ProcessError, match="the launcher does not say how many processes a node has: say members="
+        ProcessError,
+        match="the launcher does not say how many processes a node has: say members=",
     ):
         Nodes(Played(0, 4))
     with pytest.raises(
@@ -105,7 +115,9 @@ def test_what_nodes_cannot_be(monkeypatch):
     with pytest.raises(ProcessError, match=r"have \[2, 2, 2, 1\]; or say members="):
         Nodes(Played(0, 4, {3: (1, None)}), members=2)
     monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "2(x1),3")
-    with pytest.raises(ProcessError, match="every node needs the same number of processes"):
+    with pytest.raises(
+        ProcessError, match="every node needs the same number of processes"
+    ):
         Nodes(Played(0, 5))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "0")

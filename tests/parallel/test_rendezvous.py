@@ -29,7 +29,8 @@ def hold(within):
                 rendezvous.leave(index)
 
         threads = [
-            threading.Thread(target=run, args=each, daemon=True) for each in enumerate(visits)
+            threading.Thread(target=run, args=each, daemon=True)
+            for each in enumerate(visits)
         ]
         for thread in threads:
             thread.start()
@@ -53,23 +54,32 @@ def test_rounds_do_not_mix(hold):
         return [exchange(f"round {number}", (index, number)) for number in range(200)]
 
     found = hold(Rendezvous(3), [partial(visit, index) for index in range(3)])
-    assert found == [[[(party, number) for party in range(3)] for number in range(200)]] * 3
+    assert (
+        found
+        == [[[(party, number) for party in range(3)] for number in range(200)]] * 3
+    )
 
 
 def test_old_rounds_are_forgotten(hold):
     rendezvous = Rendezvous(2)
-    hold(rendezvous, [lambda exchange: [exchange("x", object()) for _ in range(50)]] * 2)
+    hold(
+        rendezvous, [lambda exchange: [exchange("x", object()) for _ in range(50)]] * 2
+    )
     assert len(rendezvous._rounds) <= 2
 
 
 def test_one_party_meets_itself():
     rendezvous = Rendezvous(1)
-    assert [rendezvous.exchange(0, "a", 1), rendezvous.exchange(0, "b", 2)] == [[1], [2]]
+    assert [rendezvous.exchange(0, "a", 1), rendezvous.exchange(0, "b", 2)] == [
+        [1],
+        [2],
+    ]
 
 
 def test_different_topics_are_an_error_on_both_sides(hold):
     first, second = hold(
-        Rendezvous(2), [lambda exchange: exchange("bn1", 1), lambda exchange: exchange("bn2", 1)]
+        Rendezvous(2),
+        [lambda exchange: exchange("bn1", 1), lambda exchange: exchange("bn2", 1)],
     )
     assert isinstance(first, ReplicaError)
     assert isinstance(second, ReplicaError)
@@ -99,7 +109,10 @@ def test_a_party_that_ends_while_another_waits_already(hold):
 
 def test_a_party_that_left_after_its_last_round_is_not_missed(hold):
     late = lambda exchange: (exchange("bn1", 1), time.sleep(0.1), "late")[-1]  # noqa: E731
-    assert hold(Rendezvous(2), [lambda exchange: exchange("bn1", 0), late]) == [[0, 1], "late"]
+    assert hold(Rendezvous(2), [lambda exchange: exchange("bn1", 0), late]) == [
+        [0, 1],
+        "late",
+    ]
 
 
 def test_stopping_ends_those_who_wait_and_those_who_come_later(hold):

@@ -74,10 +74,14 @@ def test_gradients_of_the_backend_are_those_of_one_network(backend):
         built(backend, Convolutional, 0.0),
     )
     x, labels = images_of(7)
-    found, wanted = (backend.gradients(cross_entropy, network, x, labels) for network in networks)
+    found, wanted = (
+        backend.gradients(cross_entropy, network, x, labels) for network in networks
+    )
     assert found.loss == pytest.approx(wanted.loss, rel=1e-13)
     same_named(found.parameters, wanted.parameters, "gradients")
-    np.testing.assert_allclose(found.inputs[0], wanted.inputs[0], rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(
+        found.inputs[0], wanted.inputs[0], rtol=1e-12, atol=1e-13
+    )
     assert found.inputs[1] is None
     same_named(networks[0].neutral_state(), networks[1].neutral_state(), "state")
 
@@ -86,16 +90,24 @@ def test_gradients_of_the_backend_are_those_of_one_network(backend):
 @pytest.mark.parametrize(
     ("loss", "buffers"), [(cross_entropy, "mean"), (in_replicas(cross_entropy), "sync")]
 )
-def test_virtual_shards_are_bit_identical_on_any_number_of_devices(backend, loss, buffers):
+def test_virtual_shards_are_bit_identical_on_any_number_of_devices(
+    backend, loss, buffers
+):
     """Ten samples in shards of 3, 3, 2 and 2."""
     states = []
     for count in (1, 2):
-        network = replicated(backend, count, settings={"virtual_shards": 4, "buffers": buffers})
-        run = train(network, loss, [batch_of(10, seed=step) for step in range(3)], "adam")
+        network = replicated(
+            backend, count, settings={"virtual_shards": 4, "buffers": buffers}
+        )
+        run = train(
+            network, loss, [batch_of(10, seed=step) for step in range(3)], "adam"
+        )
         states.append((run["losses"], run["states"][-1]))
     for losses, state in states[1:]:
         assert losses == states[0][0]
-        assert all(np.array_equal(value, states[0][1][name]) for name, value in state.items())
+        assert all(
+            np.array_equal(value, states[0][1][name]) for name, value in state.items()
+        )
 
 
 # Storage and hooks
@@ -148,7 +160,11 @@ def native_random_state(backend):
 def test_wrapping_changes_neither_weights_nor_random_states(backend):
     network = built(backend)
     before = network.neutral_state()
-    seen = python_random.getstate(), str(np.random.get_state()), native_random_state(backend)
+    seen = (
+        python_random.getstate(),
+        str(np.random.get_state()),
+        native_random_state(backend),
+    )
     wrapped = DataParallel(network, devices(backend, 3))
     assert (
         python_random.getstate(),
@@ -188,7 +204,9 @@ def mean_square(network, x):
 def parameters(network):
     """Without the running statistics, which move as far as the network came before an error."""
     return {
-        name: slot.read() for name, slot in network.neutral_slots().items() if slot.is_parameter
+        name: slot.read()
+        for name, slot in network.neutral_slots().items()
+        if slot.is_parameter
     }
 
 
@@ -196,13 +214,18 @@ def parameters(network):
     "loss", [mean_square, in_replicas(mean_square)], ids=["gathered", "in replicas"]
 )
 @pytest.mark.parametrize("where", ["before", "after"])
-def test_an_error_in_a_replica_keeps_its_type_and_says_where_it_was(backend, within, where, loss):
+def test_an_error_in_a_replica_keeps_its_type_and_says_where_it_was(
+    backend, within, where, loss
+):
     network = replicated(backend, 2, where, network=Faulty, settings=SYNC)
     before, begin = parameters(network), time.monotonic()
     with pytest.raises(Torn, match="fc: wanted 3, came 4") as caught:
         within(optimizer_of(network).update, loss, np.ones((7, 3)))
     assert (caught.value.layer, caught.value.wanted, caught.value.came) == ("fc", 3, 4)
-    assert f"raised in replica 1 of 2 on {devices(backend, 2)[1]}" in caught.value.__notes__
+    assert (
+        f"raised in replica 1 of 2 on {devices(backend, 2)[1]}"
+        in caught.value.__notes__
+    )
     assert time.monotonic() - begin < 100
     for replica in network.replicas:
         same_named(parameters(replica), before, tolerance=0)
@@ -249,7 +272,12 @@ def test_arguments_that_disagree_are_refused_by_their_paths(backend):
         ),
         (None, {"scalars": "max"}, SettingError, "scalars='max' is unknown"),
         (None, {"others": "first"}, SettingError, "others='first' is unknown"),
-        (None, {"virtual_shards": 1}, SettingError, "virtual_shards=1 is less than the 2 devices"),
+        (
+            None,
+            {"virtual_shards": 1},
+            SettingError,
+            "virtual_shards=1 is less than the 2 devices",
+        ),
         (
             None,
             {"buffers": "sync", "parallel": False},
@@ -258,9 +286,15 @@ def test_arguments_that_disagree_are_refused_by_their_paths(backend):
         ),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(backend, places, settings, error, message):
+def test_settings_that_make_no_sense_are_refused(
+    backend, places, settings, error, message
+):
     with pytest.raises(error, match=message):
-        DataParallel(built(backend), devices(backend, 2) if places is None else places, **settings)
+        DataParallel(
+            built(backend),
+            devices(backend, 2) if places is None else places,
+            **settings,
+        )
 
 
 def test_one_device_gives_the_plain_network(backend):
@@ -273,7 +307,9 @@ def test_one_device_gives_the_plain_network(backend):
 
 
 @pytest.mark.parametrize("loads", [1, 3])
-def test_a_checkpoint_does_not_tell_how_many_replicas_there_were(backend, tmp_path, loads):
+def test_a_checkpoint_does_not_tell_how_many_replicas_there_were(
+    backend, tmp_path, loads
+):
     saved = replicated(backend, 2, settings=SYNC)
     optimizer = optimizer_of(saved, "adam")
     optimizer.update(cross_entropy, *batch_of(5))
@@ -327,7 +363,9 @@ class Modal(Network):
         self.inner = Flexible()
 
     def forward(self, x):
-        return x * (2.0 if self.training else 1.0) * (10.0 if self.inner.training else 1.0)
+        return (
+            x * (2.0 if self.training else 1.0) * (10.0 if self.inner.training else 1.0)
+        )
 
 
 def both(backend, network, *args, settings=None, count=3, **kwargs):
@@ -338,13 +376,17 @@ def both(backend, network, *args, settings=None, count=3, **kwargs):
         built(backend, network),
     ):
         outputs.append(
-            backend.to_numpy(each(*backend.prepare(args, each), **backend.prepare(kwargs, each)))
+            backend.to_numpy(
+                each(*backend.prepare(args, each), **backend.prepare(kwargs, each))
+            )
         )
     return outputs
 
 
 @pytest.mark.parametrize("samples", [7, 3, 2, 1])
-def test_positional_and_keyword_arguments_flags_and_strings_reach_the_replicas(backend, samples):
+def test_positional_and_keyword_arguments_flags_and_strings_reach_the_replicas(
+    backend, samples
+):
     rng = np.random.default_rng(0)
     x, other = rng.normal(size=(2, samples, 3))
     found, wanted = both(backend, Flexible, x, other=other, twice=True, name="special")
@@ -362,17 +404,21 @@ def test_scalars_are_gathered_as_declared(backend, scalars):
 
 
 def test_samples_may_be_counted_along_another_axis(backend):
-    network = replicated(backend, 3, network=Scalar, settings={"dim": 1, "scalars": "mean"})
-    x = np.random.default_rng(0).normal(size=(2, 7))
-    assert float(backend.numpy(network(*backend.prepare((x,), network)))) == pytest.approx(
-        x.mean(), rel=1e-13
+    network = replicated(
+        backend, 3, network=Scalar, settings={"dim": 1, "scalars": "mean"}
     )
+    x = np.random.default_rng(0).normal(size=(2, 7))
+    assert float(
+        backend.numpy(network(*backend.prepare((x,), network)))
+    ) == pytest.approx(x.mean(), rel=1e-13)
 
 
 def test_a_spec_says_what_is_split(backend):
     """The second argument has as many rows as there are samples, by chance: every replica needs all
     of it."""
-    network = replicated(backend, 2, network=Table, settings={"spec": (("split", "copy"), {})})
+    network = replicated(
+        backend, 2, network=Table, settings={"spec": (("split", "copy"), {})}
+    )
     x, table = np.arange(10.0).reshape(5, 2), np.arange(5.0)
     found = backend.to_numpy(network(*backend.prepare((x, table), network)))
     np.testing.assert_array_equal(found, x + table.sum())
@@ -426,7 +472,8 @@ def test_evaluation_leaves_no_trace(backend):
     before = network.neutral_state()
     with network.training_mode(False):
         outputs = [
-            backend.to_numpy(network(*backend.prepare(batch_of(7)[:1], network))) for _ in range(2)
+            backend.to_numpy(network(*backend.prepare(batch_of(7)[:1], network)))
+            for _ in range(2)
         ]
     np.testing.assert_array_equal(*outputs)
     assert network.training
@@ -497,10 +544,14 @@ def test_what_changes_on_the_root_reaches_the_replicas(backend):
     ):
         change(network.root)
         change(single)
-        found, wanted = (backend.gradients(mean_square, net, x) for net in (network, single))
+        found, wanted = (
+            backend.gradients(mean_square, net, x) for net in (network, single)
+        )
         assert found.loss == pytest.approx(wanted.loss, rel=1e-13)
         same_named(found.parameters, wanted.parameters)
-        trainable = {name: slot.trainable for name, slot in single.neutral_slots().items()}
+        trainable = {
+            name: slot.trainable for name, slot in single.neutral_slots().items()
+        }
         for replica in network.replicas:
             slots = replica.neutral_slots()
             assert {name: slot.trainable for name, slot in slots.items()} == trainable
@@ -508,13 +559,16 @@ def test_what_changes_on_the_root_reaches_the_replicas(backend):
 
 def test_a_text_in_the_place_of_a_list_of_devices_is_an_error(backend):
     device = backend.devices()[0]
-    with pytest.raises(SettingError, match=f"devices='{device}' is a text, wanted a list"):
+    with pytest.raises(
+        SettingError, match=f"devices='{device}' is a text, wanted a list"
+    ):
         DataParallel(built(backend), device)
 
 
 def test_a_replicated_network_is_not_replicated_again(backend):
     with pytest.raises(
-        SettingError, match="the network is replicated already: replicate what .*, network.root"
+        SettingError,
+        match="the network is replicated already: replicate what .*, network.root",
     ):
         DataParallel(replicated(backend, 2), devices(backend, 2))
 
@@ -530,12 +584,15 @@ class Around(Network):
         return self.tail(self.first(x))
 
 
-def test_neither_the_class_of_a_backend_nor_a_network_around_it_replicates_it_again(backend):
+def test_neither_the_class_of_a_backend_nor_a_network_around_it_replicates_it_again(
+    backend,
+):
     """The inner replicas' gradients would be lost."""
     inner, places = replicated(backend, 2, network=Dense), devices(backend, 2)
     outer = Around.on(backend, dtype="float64")(inner)
     with pytest.raises(
-        SettingError, match="the block 'tail' of the network is replicated .*, network.tail.root"
+        SettingError,
+        match="the block 'tail' of the network is replicated .*, network.tail.root",
     ):
         DataParallel(outer, places)
     if backend.name != "chainer":  # whose class has a test of its own

@@ -37,7 +37,9 @@ def test_the_master_hears_first_and_each_copy_its_own_number():
 def test_copies_of_one_block_share_a_context_and_different_blocks_do_not():
     replicas = [[Block("a", []), Block("b", [])] for _ in range(3)]
     call_replication_callbacks(replicas)
-    contexts = [{id(replica[position].context) for replica in replicas} for position in range(2)]
+    contexts = [
+        {id(replica[position].context) for replica in replicas} for position in range(2)
+    ]
     assert [len(each) for each in contexts] == [1, 1]
     assert contexts[0] != contexts[1]
     assert isinstance(replicas[0][0].context, CallbackContext)
@@ -52,16 +54,21 @@ def test_what_one_copy_sets_on_the_context_the_others_find():
 
 def test_blocks_without_a_callback_are_passed_by():
     log = []
-    call_replication_callbacks([[object(), Block("a", log)], [object(), Block("a", log)]])
+    call_replication_callbacks(
+        [[object(), Block("a", log)], [object(), Block("a", log)]]
+    )
     assert log == [("a", 0), ("a", 1)]
 
 
 def test_replicas_with_different_numbers_of_blocks_are_refused():
     log = []
     with pytest.raises(
-        StructureError, match="replica 1 has the blocks Block, the first replica has Block, Block"
+        StructureError,
+        match="replica 1 has the blocks Block, the first replica has Block, Block",
     ):
-        call_replication_callbacks([[Block("a", log), Block("b", log)], [Block("a", log)]])
+        call_replication_callbacks(
+            [[Block("a", log), Block("b", log)], [Block("a", log)]]
+        )
     assert not log
 
 
@@ -115,7 +122,11 @@ def test_a_replica_continues_the_portable_stream_where_the_samples_before_it_end
 
 
 def test_replicas_inside_of_a_replica_continue_its_own_part_of_the_stream():
-    with random.portable(seed=4), entered(replica(1)), entered(replica(1, sizes=(1, 1))):
+    with (
+        random.portable(seed=4),
+        entered(replica(1)),
+        entered(replica(1, sizes=(1, 1))),
+    ):
         assert random.current().first_sample == 3 + 1
 
 

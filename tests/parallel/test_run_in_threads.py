@@ -75,7 +75,9 @@ def run(within):
     """``run(jobs)``: their results side by side, within two minutes."""
 
     def bounded(jobs, way=run_in_threads, rendezvous=None):
-        return within(way, jobs, PLACES[: len(jobs)], rendezvous or Rendezvous(len(jobs)))
+        return within(
+            way, jobs, PLACES[: len(jobs)], rendezvous or Rendezvous(len(jobs))
+        )
 
     return bounded
 
@@ -164,7 +166,9 @@ def test_those_who_wait_are_stopped_when_one_fails(run):
 def test_those_who_compute_are_stopped_when_one_fails(run):
     log, begin = [], time.monotonic()
     with pytest.raises(Torn):
-        run([partial(endless, log), partial(tear_beside, log, 2), partial(endless, log)])
+        run(
+            [partial(endless, log), partial(tear_beside, log, 2), partial(endless, log)]
+        )
     assert time.monotonic() - begin < SOON
     assert log == ["began", "began", "ended", "ended"]
 
@@ -248,7 +252,9 @@ def test_an_interrupt_of_the_caller_stops_the_jobs():
     interrupter.start()
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        run_in_threads([partial(endless, log), partial(endless, log)], PLACES[:2], Rendezvous(2))
+        run_in_threads(
+            [partial(endless, log), partial(endless, log)], PLACES[:2], Rendezvous(2)
+        )
     assert time.monotonic() - begin < SOON
     assert log == ["began", "began", "ended", "ended"]
     interrupter.join()
@@ -263,7 +269,9 @@ def test_context_variables_reach_the_jobs_and_do_not_come_back(run, way):
 
     token = VARIABLE.set("from the caller")
     try:
-        assert run([partial(job, "a"), partial(job, "b")], way) == ["from the caller"] * 2
+        assert (
+            run([partial(job, "a"), partial(job, "b")], way) == ["from the caller"] * 2
+        )
         assert VARIABLE.get() == "from the caller"
     finally:
         VARIABLE.reset(token)
@@ -360,7 +368,9 @@ def test_being_stopped_does_not_reach_the_next_job_of_a_thread(within, hurried):
         with pytest.raises(Torn):
             within(run_in_threads, [ends, fails, ends], range(3), Rendezvous(3))
         assert (
-            within(run_in_threads, [lambda: sum(range(50))] * 3, range(3), Rendezvous(3))
+            within(
+                run_in_threads, [lambda: sum(range(50))] * 3, range(3), Rendezvous(3)
+            )
             == [1225] * 3
         )
 

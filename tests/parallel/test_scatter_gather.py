@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deliralike import backends, nest
-from deliralike.backends.chainer.arrays import chainer  # before any other import of Chainer
+from deliralike.backends.chainer.arrays import (
+    chainer,
+)  # before any other import of Chainer
 from deliralike.errors import BatchError, SettingError, ShapeError, StructureError
 from deliralike.parallel.batches.gather import gather
 from deliralike.parallel.batches.scatter import (
@@ -95,7 +97,9 @@ def children_of(value):
         return {**value, "its own tag": value.tag}
     if isinstance(value, dict):
         factory = (
-            {"its own factory": value.default_factory} if isinstance(value, defaultdict) else {}
+            {"its own factory": value.default_factory}
+            if isinstance(value, defaultdict)
+            else {}
         )
         return dict(value) | factory
     if isinstance(value, deque):
@@ -105,7 +109,10 @@ def children_of(value):
     if isinstance(value, Registered):
         return dict(enumerate(value.children))
     if dataclasses.is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {
+            field.name: getattr(value, field.name)
+            for field in dataclasses.fields(value)
+        }
     return None
 
 
@@ -135,7 +142,9 @@ def arrays(size, dim, backend):
         kind = draw(st.sampled_from(["native", "native", "host", "text", "object"]))
         if kind == "native":
             return backend.array(value)
-        return value if kind == "host" else value.astype(str if kind == "text" else object)
+        return (
+            value if kind == "host" else value.astype(str if kind == "text" else object)
+        )
 
     return draw_one()
 
@@ -143,7 +152,9 @@ def arrays(size, dim, backend):
 def containers(children):
     keys = st.lists(st.sampled_from("dcba"), max_size=3, unique=True)
     dicts = keys.flatmap(
-        lambda names: st.tuples(*[children] * len(names)).map(lambda vs: dict(zip(names, vs)))
+        lambda names: st.tuples(*[children] * len(names)).map(
+            lambda vs: dict(zip(names, vs))
+        )
     )
     lists = st.lists(children, max_size=3)
     return st.one_of(
@@ -209,23 +220,31 @@ def on_host(backend, value):
 @pytest.mark.parametrize("devices", [1, 2, 3, 8])
 def test_shares_are_those_of_numpy(backend, size, devices):
     array = np.arange(size * 6, dtype="float32").reshape(2, size, 3)
-    found = split_batch({"x": backend.array(array)}, many(backend, devices), 1, backend=backend)
+    found = split_batch(
+        {"x": backend.array(array)}, many(backend, devices), 1, backend=backend
+    )
     wanted = [share for share in np.array_split(array, devices, axis=1) if share.size]
     assert found.sizes == tuple(share.shape[1] for share in wanted)
-    assert found.offsets == tuple(int(sum(found.sizes[:index])) for index in range(len(wanted)))
+    assert found.offsets == tuple(
+        int(sum(found.sizes[:index])) for index in range(len(wanted))
+    )
     for share, expected in zip(found.nests, wanted, strict=True):
         np.testing.assert_array_equal(on_host(backend, share["x"]), expected)
 
 
 def test_an_empty_batch_is_one_empty_share(backend):
     shares = split_batch(
-        [backend.array(np.zeros((0, 2), "float32")), "x"], many(backend, 3), backend=backend
+        [backend.array(np.zeros((0, 2), "float32")), "x"],
+        many(backend, 3),
+        backend=backend,
     )
     assert shares.sizes == (0,)
     assert shares.nests[0][0].shape == (0, 2)
 
 
-@pytest.mark.parametrize("batch", [(), {}, {"a": [], "b": {}}, [None, "x", 3]], ids=repr)
+@pytest.mark.parametrize(
+    "batch", [(), {}, {"a": [], "b": {}}, [None, "x", 3]], ids=repr
+)
 def test_a_batch_without_arrays_is_one_share(backend, batch):
     shares = split_batch(batch, many(backend, 3), backend=backend)
     assert shares.nests == [batch]
@@ -235,7 +254,10 @@ def test_a_batch_without_arrays_is_one_share(backend, batch):
 def test_arguments_by_position_and_by_name_share_one_count(backend):
     x = backend.array(np.arange(5, dtype="float32"))
     shares = split_batch(
-        ((x, len), {"y": x, "flag": True}), many(backend, 2), backend=backend, root=ARGUMENTS
+        ((x, len), {"y": x, "flag": True}),
+        many(backend, 2),
+        backend=backend,
+        root=ARGUMENTS,
     )
     (args, kwargs) = shares.nests[1]
     assert [args[0].shape, kwargs["y"].shape] == [(2,), (2,)]
@@ -243,7 +265,10 @@ def test_arguments_by_position_and_by_name_share_one_count(backend):
 
 
 def test_an_array_without_axes_goes_to_each_device_that_takes_part(backend):
-    batch = {"x": backend.array(np.zeros((2, 3), "float32")), "scale": backend.array(np.float32(4))}
+    batch = {
+        "x": backend.array(np.zeros((2, 3), "float32")),
+        "scale": backend.array(np.float32(4)),
+    }
     shares = scatter(batch, many(backend, 5), backend=backend)
     assert [float(on_host(backend, share["scale"])) for share in shares] == [4, 4]
 
@@ -273,7 +298,9 @@ def test_arrays_that_disagree_on_the_batch_size_are_named(backend):
 
 def test_arguments_that_disagree_are_named_as_one_writes_them(backend):
     arguments = ((np.zeros(4),), {"y": np.zeros(3)})
-    with pytest.raises(BatchError, match=re.escape("dim 0: args[0] has 4, kwargs['y'] has 3.")):
+    with pytest.raises(
+        BatchError, match=re.escape("dim 0: args[0] has 4, kwargs['y'] has 3.")
+    ):
         split_batch(arguments, many(backend, 2), backend=backend, root=ARGUMENTS)
 
 
@@ -289,15 +316,20 @@ def test_an_array_with_too_few_axes_is_named(backend, dim):
 
 
 def test_an_array_of_another_framework_is_refused(backend):
-    other = backends.get("jax" if backend.name == "torch" else "torch").array(np.zeros(3))
+    other = backends.get("jax" if backend.name == "torch" else "torch").array(
+        np.zeros(3)
+    )
     with pytest.raises(
-        BatchError, match=re.escape("batch['x'] is a") + ".* no array of NumPy's or of backend"
+        BatchError,
+        match=re.escape("batch['x'] is a") + ".* no array of NumPy's or of backend",
     ):
         scatter({"x": other}, many(backend, 2), backend=backend)
 
 
 @pytest.mark.parametrize("name", [None, "torch", "chainer", "jax"])
-def test_nests_that_change_from_call_to_call_are_split_and_joined_as_if_each_were_the_first(name):
+def test_nests_that_change_from_call_to_call_are_split_and_joined_as_if_each_were_the_first(
+    name,
+):
     backend = backends.get(name) if name else None
     devices = ["@numpy" if name == "chainer" else "cpu"] * 2
 
@@ -329,13 +361,19 @@ def test_nests_that_change_from_call_to_call_are_split_and_joined_as_if_each_wer
                 [*pieces, joined], [leaf[:cut], leaf[cut:], leaf], strict=True
             ):
                 assert type(piece) is type(leaf) and piece.dtype == leaf.dtype
-                np.testing.assert_array_equal(np.ma.getmaskarray(piece), np.ma.getmaskarray(wanted))
-                np.testing.assert_array_equal(np.ma.getdata(piece), np.ma.getdata(wanted))
+                np.testing.assert_array_equal(
+                    np.ma.getmaskarray(piece), np.ma.getmaskarray(wanted)
+                )
+                np.testing.assert_array_equal(
+                    np.ma.getdata(piece), np.ma.getdata(wanted)
+                )
 
 
 def test_without_a_backend_only_numpy_arrays_are_split():
     array = backends.get("torch").array(np.zeros(3))
-    scatter([array], ["cpu", "cpu"], backend=backends.get("torch"))  # which is remembered
+    scatter(
+        [array], ["cpu", "cpu"], backend=backends.get("torch")
+    )  # which is remembered
     with pytest.raises(
         BatchError,
         match=re.escape(
@@ -352,9 +390,13 @@ def test_devices_are_a_list_of_at_least_one(devices):
 
 
 def test_dim_is_a_whole_number():
-    with pytest.raises(SettingError, match=r"scatter: dim='0' is a str, wanted a whole number"):
+    with pytest.raises(
+        SettingError, match=r"scatter: dim='0' is a str, wanted a whole number"
+    ):
         scatter([np.zeros(3)], ["cpu"], "0")
-    with pytest.raises(SettingError, match="gather: dim=None is a NoneType, wanted a whole number"):
+    with pytest.raises(
+        SettingError, match="gather: dim=None is a NoneType, wanted a whole number"
+    ):
         gather([np.zeros(3)], None)
     assert gather([np.zeros((3, 1)), np.ones((3, 1))], np.int64(1)).shape == (3, 2)
 
@@ -389,7 +431,8 @@ def test_a_spec_says_what_is_split_copied_and_kept(backend):
         assert share["weight"] is not batch["weight"]
         assert share["host"] is batch["host"]
         assert (
-            share["settings"] == settings_ and share["settings"]["depth"] is not settings_["depth"]
+            share["settings"] == settings_
+            and share["settings"]["depth"] is not settings_["depth"]
         )
     back = gather(shares, spec=spec, backend=backend)
     assert same_nest(back, batch, backend)
@@ -409,7 +452,11 @@ def test_a_copy_has_storage_of_its_own(name):
     ):
         for copied in share[:3]:
             copied[...] = 7
-    assert [float(on_host(backend, weight).sum()), float(on_host(backend, scalar)), host.sum()] == [
+    assert [
+        float(on_host(backend, weight).sum()),
+        float(on_host(backend, scalar)),
+        host.sum(),
+    ] == [
         0,
         1,
         0,
@@ -420,7 +467,10 @@ def test_a_copy_has_storage_of_its_own(name):
     ("spec", "wanted"),
     [
         (None, [4, 4, None, None]),
-        ({"x": "split", "w": "copy", "name": "keep", "deep": {"y": "copy"}}, [None, None, None, 4]),
+        (
+            {"x": "split", "w": "copy", "name": "keep", "deep": {"y": "copy"}},
+            [None, None, None, 4],
+        ),
     ],
     ids=["without a spec", "with one"],
 )
@@ -432,7 +482,11 @@ def test_samples_are_counted_in_the_leaves_that_are_split(backend, spec, wanted)
         "deep": {"y": backend.array(np.float32(1))},
     }
     counts = samples_of_leaves(batch, spec=spec, backend=backend)
-    leaves = dict(zip((path for path, _ in nest.leaves_with_paths(batch, "")), counts, strict=True))
+    leaves = dict(
+        zip(
+            (path for path, _ in nest.leaves_with_paths(batch, "")), counts, strict=True
+        )
+    )
     assert sorted(leaves.values(), key=str) == sorted(wanted, key=str)
     assert leaves["['x']"] == 4
 
@@ -448,10 +502,14 @@ def test_one_word_may_stand_for_a_whole_batch(backend):
     assert same_nest(gather(shares, spec="split", backend=backend), batch, backend)
 
 
-@pytest.mark.parametrize("value", [3, None, "text", np.float32(1), np.array(1.0)], ids=repr)
+@pytest.mark.parametrize(
+    "value", [3, None, "text", np.float32(1), np.array(1.0)], ids=repr
+)
 def test_what_cannot_be_split_is_an_error_under_an_explicit_split(backend, value):
     with pytest.raises(
-        BatchError, match=re.escape("batch['v'] cannot be split, being ") + ".*say 'copy' or 'keep'"
+        BatchError,
+        match=re.escape("batch['v'] cannot be split, being ")
+        + ".*say 'copy' or 'keep'",
     ):
         scatter(
             {"v": value, "x": np.zeros(3)},
@@ -472,9 +530,13 @@ def test_a_spec_that_does_not_fit_names_the_path(backend):
         scatter(batch, many(backend, 2), spec={"x": "split"}, backend=backend)
     with pytest.raises(
         StructureError,
-        match=re.escape("batch['x'] is a list of length 1 in the spec and of length 2 here."),
+        match=re.escape(
+            "batch['x'] is a list of length 1 in the spec and of length 2 here."
+        ),
     ):
-        scatter(batch, many(backend, 2), spec={"x": ["split"], "y": None}, backend=backend)
+        scatter(
+            batch, many(backend, 2), spec={"x": ["split"], "y": None}, backend=backend
+        )
     with pytest.raises(
         StructureError, match=re.escape("args[0] is a list of length 1 in the spec")
     ):
@@ -489,9 +551,12 @@ def test_a_spec_that_does_not_fit_names_the_path(backend):
 
 def test_an_unknown_word_is_an_error_with_a_suggestion(backend):
     with pytest.raises(
-        SettingError, match=re.escape("the spec says 'spilt' of batch['x']. Did you mean 'split'?")
+        SettingError,
+        match=re.escape("the spec says 'spilt' of batch['x']. Did you mean 'split'?"),
     ):
-        scatter({"x": np.zeros(3)}, many(backend, 2), spec={"x": "spilt"}, backend=backend)
+        scatter(
+            {"x": np.zeros(3)}, many(backend, 2), spec={"x": "spilt"}, backend=backend
+        )
 
 
 # Gather
@@ -521,10 +586,14 @@ def test_scalars_become_a_vector_for_any_dim(backend, dim):
     ],
 )
 def test_scalars_are_reduced_by_a_declared_rule(backend, scalars, sizes, wanted):
-    reduced = gather(scalars_of(backend, 1, 2, 4), scalars=scalars, sizes=sizes, backend=backend)[
-        "loss"
-    ]
-    assert (backend.is_array(reduced), reduced.shape, on_host(backend, reduced).dtype) == (
+    reduced = gather(
+        scalars_of(backend, 1, 2, 4), scalars=scalars, sizes=sizes, backend=backend
+    )["loss"]
+    assert (
+        backend.is_array(reduced),
+        reduced.shape,
+        on_host(backend, reduced).dtype,
+    ) == (
         True,
         (),
         np.float32,
@@ -586,7 +655,11 @@ def test_nan_made_anew_equals_nan(backend):
             {"y": (1, [])},
             "output['y'][1] is a list of length 1 on replica 0 and of length 0 on replica 1.",
         ),
-        ([1, [2]], [1, 3], "output[1] is a list of length 1 on replica 0 and 3 on replica 1."),
+        (
+            [1, [2]],
+            [1, 3],
+            "output[1] is a list of length 1 on replica 0 and 3 on replica 1.",
+        ),
         (
             Frozen([1]),
             Frozen([]),
@@ -600,7 +673,9 @@ def test_nan_made_anew_equals_nan(backend):
     ],
 )
 @pytest.mark.parametrize("others", ["equal", "list"])
-def test_outputs_that_are_built_differently_name_the_path(backend, first, second, message, others):
+def test_outputs_that_are_built_differently_name_the_path(
+    backend, first, second, message, others
+):
     with pytest.raises(StructureError, match=re.escape(message)):
         gather([first, second], others=others, backend=backend)
 
@@ -608,7 +683,9 @@ def test_outputs_that_are_built_differently_name_the_path(backend, first, second
 def test_the_replica_that_differs_is_named(backend):
     with pytest.raises(
         StructureError,
-        match=re.escape("output is a list of length 0 on replica 0 and of length 1 on replica 2"),
+        match=re.escape(
+            "output is a list of length 0 on replica 0 and of length 1 on replica 2"
+        ),
     ):
         gather([[], [], [1]], backend=backend)
 
@@ -616,8 +693,14 @@ def test_the_replica_that_differs_is_named(backend):
 def test_an_array_on_one_replica_and_a_number_on_another(backend):
     array = backend.array(np.zeros(2))
     for pair, message in [
-        ([array, 1], r"output\['y'\] is an? \w+ of shape \(2,\) on replica 0 and 1 on replica 1\."),
-        ([1, array], r"output\['y'\] is 1 on replica 0 and an? \w+ of shape \(2,\) on replica 1\."),
+        (
+            [array, 1],
+            r"output\['y'\] is an? \w+ of shape \(2,\) on replica 0 and 1 on replica 1\.",
+        ),
+        (
+            [1, array],
+            r"output\['y'\] is 1 on replica 0 and an? \w+ of shape \(2,\) on replica 1\.",
+        ),
         (
             [array, [array]],
             r"output\['y'\] is an? \w+ of shape \(2,\) on replica 0 and a list of length 1 on",
@@ -636,7 +719,11 @@ def test_an_array_on_one_replica_and_a_number_on_another(backend):
             "output['y'] has shape (2, 3) on replica 0 and (2, 4) on replica 1: they may differ "
             "along dim 0",
         ),
-        ([(0,), (2, 3)], 0, "output['y'] has shape (0,) on replica 0 and (2, 3) on replica 1"),
+        (
+            [(0,), (2, 3)],
+            0,
+            "output['y'] has shape (0,) on replica 0 and (2, 3) on replica 1",
+        ),
         (
             [(2, 3), (1, 3)],
             -1,
@@ -666,8 +753,16 @@ def test_arrays_that_do_not_fit_name_path_and_shapes(backend, shapes, dim, messa
     ("outputs", "options", "message"),
     [
         ([], {}, "gather: there are no outputs, wanted those of at least one replica"),
-        ([1], {"scalars": "means"}, "gather: scalars='means' is unknown. Did you mean 'mean'?"),
-        ([1], {"others": "lists"}, "gather: others='lists' is unknown. Did you mean 'list'?"),
+        (
+            [1],
+            {"scalars": "means"},
+            "gather: scalars='means' is unknown. Did you mean 'mean'?",
+        ),
+        (
+            [1],
+            {"others": "lists"},
+            "gather: others='lists' is unknown. Did you mean 'list'?",
+        ),
         ([1, 1], {"sizes": (3,)}, "gather: sizes=(3,) are 1, but there are 2 outputs"),
     ],
 )
@@ -691,11 +786,14 @@ def test_gradients_go_through_scatter_and_gather(backend, dim, count):
         batch = {"x": x, "scale": scale}
         shares = scatter(batch, many(backend, count), dim, backend=backend)
         squares = [
-            share["x"] * share["x"] * share["scale"] * (i + 1) for i, share in enumerate(shares)
+            share["x"] * share["x"] * share["scale"] * (i + 1)
+            for i, share in enumerate(shares)
         ]
         sums = [nn.sum(square) for square in squares]
         joined, stacked = gather(list(zip(squares, sums)), dim, backend=backend)
-        mean = gather(sums, scalars="mean", sizes=range(1, len(sums) + 1), backend=backend)
+        mean = gather(
+            sums, scalars="mean", sizes=range(1, len(sums) + 1), backend=backend
+        )
         return nn.sum(joined * weights) + nn.sum(stacked * stacked) + 3.0 * mean
 
     found = backend.gradients(loss, built(backend, Dense), x, scale, weights)
@@ -706,7 +804,9 @@ def test_gradients_go_through_scatter_and_gather(backend, dim, count):
         slope = weight + 2 * scale * square.sum() + factors * i
         of_x.append(2 * share * scale * i * slope)
         of_scale += (square * slope).sum()
-    np.testing.assert_allclose(found.inputs[0], np.concatenate(of_x, axis=dim), rtol=1e-12)
+    np.testing.assert_allclose(
+        found.inputs[0], np.concatenate(of_x, axis=dim), rtol=1e-12
+    )
     np.testing.assert_allclose(found.inputs[1], of_scale, rtol=1e-12)
 
 
@@ -720,7 +820,9 @@ def test_chainer_keeps_arrays_arrays_and_variables_variables():
     shares = scatter(batch, many(backend, 2), backend=backend)
     kinds = [[type(share[key]) for key in batch] for share in shares]
     assert kinds == [[np.ndarray, chainer.Variable, chainer.Variable]] * 2
-    assert [type(value) for value in gather(shares, backend=backend).values()] == kinds[0]
+    assert [type(value) for value in gather(shares, backend=backend).values()] == kinds[
+        0
+    ]
 
 
 @pytest.mark.parametrize("needs_gradient", [False, True])

@@ -69,7 +69,9 @@ def test_parameters_that_take_no_part_are_left_alone(backend, wrap, name):
     same_named(after, single.neutral_state())
 
 
-@pytest.mark.parametrize(("on_root", "wrap"), [(False, lambda loss: loss), (True, in_replicas)])
+@pytest.mark.parametrize(
+    ("on_root", "wrap"), [(False, lambda loss: loss), (True, in_replicas)]
+)
 def test_parameters_frozen_after_wrapping_stay_where_they_are(backend, on_root, wrap):
     network, single = pair(backend, Small, 0.0)
     optimizers = [
@@ -110,7 +112,9 @@ class Branching(Network):
 
 
 @WAYS
-def test_a_parameter_that_takes_part_in_some_replicas_gets_their_gradients(backend, wrap):
+def test_a_parameter_that_takes_part_in_some_replicas_gets_their_gradients(
+    backend, wrap
+):
     """Shares of 3, 2 and 2; the oracle runs them one by one."""
     x = rows()
     network = replicated(backend, 3, network=Branching)
@@ -123,7 +127,9 @@ def test_a_parameter_that_takes_part_in_some_replicas_gets_their_gradients(backe
         for share in shares
     ]
     for name in ("weight", "bias"):
-        np.testing.assert_allclose(seen[0][f"fc.{name}"], each[0][f"fc.{name}"] * 3 / 7, rtol=1e-12)
+        np.testing.assert_allclose(
+            seen[0][f"fc.{name}"], each[0][f"fc.{name}"] * 3 / 7, rtol=1e-12
+        )
         of_two = (each[1][f"extra.{name}"] + each[2][f"extra.{name}"]) * 2 / 7
         np.testing.assert_allclose(seen[0][f"extra.{name}"], of_two, rtol=1e-12)
     replicas_are_equal(network)
@@ -136,7 +142,9 @@ def test_a_parameter_that_takes_part_in_some_replicas_gets_their_gradients(backe
 def clip(optimizer, gradients):
     """Scale to a norm of 0.01; any array that knows arithmetic."""
     norm = sum((g * g).sum() for g in gradients.values() if g is not None) ** 0.5
-    return {name: None if g is None else g * (0.01 / norm) for name, g in gradients.items()}
+    return {
+        name: None if g is None else g * (0.01 / norm) for name, g in gradients.items()
+    }
 
 
 # Several optimizers
@@ -165,7 +173,9 @@ def fooling(network, noise):
 
 def telling_apart(network, noise, real):
     made, true = network(noise, real)
-    return network.nn.mean(network.nn.softplus(made)) + network.nn.mean(network.nn.softplus(-true))
+    return network.nn.mean(network.nn.softplus(made)) + network.nn.mean(
+        network.nn.softplus(-true)
+    )
 
 
 def test_two_optimizers_train_two_parts_in_turn(backend):
@@ -185,7 +195,9 @@ def test_two_optimizers_train_two_parts_in_turn(backend):
             after = each.neutral_state()
         assert moved(before, between) == {"discriminator"}
         assert moved(between, after) == {"generator"}
-        assert {name.partition(".")[0] for name in of_generator.updated} == {"generator"}
+        assert {name.partition(".")[0] for name in of_generator.updated} == {
+            "generator"
+        }
         assert {name.partition(".")[0] for name in of_discriminator.neutral_state()} - {
             "steps"
         } == {"discriminator"}
@@ -203,7 +215,9 @@ def moved(before, after):
     """Which parts' parameters have changed."""
     names = [name for name in before if name.endswith(("weight", "bias"))]
     return {
-        name.partition(".")[0] for name in names if not np.array_equal(before[name], after[name])
+        name.partition(".")[0]
+        for name in names
+        if not np.array_equal(before[name], after[name])
     }
 
 
@@ -290,7 +304,10 @@ def test_a_gradient_penalty_in_the_replicas_is_that_of_one_network(backend):
     """Without batch normalisation: with it, the gradient inside of a replica would be that of all
     replicas' outputs."""
     network, single = pair(backend, Plain, count=2)
-    for each, loss in ((network, in_replicas(gradient_penalty)), (single, gradient_penalty)):
+    for each, loss in (
+        (network, in_replicas(gradient_penalty)),
+        (single, gradient_penalty),
+    ):
         optimizer = optimizer_of(each)
         for step in range(3):
             optimizer.update(loss, rows(7, seed=step))

@@ -11,7 +11,11 @@ from torch import nn
 
 import deliralike
 from deliralike.backends import torch as names
-from deliralike.backends.torch import BACKEND, DataParallelTorchNetwork, DataParallelTorchOptimizer
+from deliralike.backends.torch import (
+    BACKEND,
+    DataParallelTorchNetwork,
+    DataParallelTorchOptimizer,
+)
 from deliralike.errors import (
     ArgumentError,
     BatchError,
@@ -56,14 +60,24 @@ def gradients(module):
 
 @pytest.mark.parametrize(
     "name",
-    ["scatter", "scatter_kwargs", "gather", "replicate", "parallel_apply", "data_parallel"]
+    [
+        "scatter",
+        "scatter_kwargs",
+        "gather",
+        "replicate",
+        "parallel_apply",
+        "data_parallel",
+    ]
     + ["DataParallel", *(f"SynchronizedBatchNorm{n}d" for n in (1, 2, 3))],
 )
 def test_names_take_the_arguments_of_pytorchs(name):
-    originals = vars(torch.nn.parallel) | vars(torch.nn.parallel.scatter_gather) | vars(nn)
+    originals = (
+        vars(torch.nn.parallel) | vars(torch.nn.parallel.scatter_gather) | vars(nn)
+    )
     original = originals[name.removeprefix("Synchronized")]
     ours, theirs = (
-        inspect.signature(function).parameters for function in (getattr(names, name), original)
+        inspect.signature(function).parameters
+        for function in (getattr(names, name), original)
     )
     assert [(p.name, p.default) for p in ours.values()] == [
         (p.name, p.default) for p in theirs.values()
@@ -74,7 +88,10 @@ def test_scatter_kwargs_shares_both_by_one_count():
     inputs, kwargs = names.scatter_kwargs(
         (torch.arange(5), "name"), {"mask": torch.arange(5)}, ["cpu"] * 2
     )
-    assert [(x.tolist(), name) for x, name in inputs] == [([0, 1, 2], "name"), ([3, 4], "name")]
+    assert [(x.tolist(), name) for x, name in inputs] == [
+        ([0, 1, 2], "name"),
+        ([3, 4], "name"),
+    ]
     assert [share["mask"].tolist() for share in kwargs] == [[0, 1, 2], [3, 4]]
     assert names.scatter_kwargs((torch.arange(2),), None, ["cpu"] * 2)[1] == ({}, {})
     with pytest.raises(BatchError, match=r"args\[0\] has 5, kwargs\['mask'\] has 4"):
@@ -87,7 +104,8 @@ def test_gradients_of_every_replica_land_on_the_module_that_was_replicated():
     assert replicas[0] is module
     assert [len(list(replica.parameters())) for replica in replicas] == [6] * 3
     pointers = [
-        {tensor.data_ptr() for tensor in replica.state_dict().values()} for replica in replicas
+        {tensor.data_ptr() for tensor in replica.state_dict().values()}
+        for replica in replicas
     ]
     assert len(set.union(*pointers)) == sum(map(len, pointers))
     for replica in replicas:
@@ -109,7 +127,12 @@ class Leaves(nn.Module):
         self.fixed = torch.ones(3)
 
     def forward(self, rows):
-        return (rows * self.factor + self.offset) * self.kept[0] * self.kept[1] * self.fixed
+        return (
+            (rows * self.factor + self.offset)
+            * self.kept[0]
+            * self.kept[1]
+            * self.fixed
+        )
 
     def leaves(self):
         return {
@@ -138,7 +161,12 @@ def test_leaves_that_are_buffers_or_attributes_get_the_whole_gradient(wrap):
         parallel(rows).sum().backward()
     total = 2 * rows.sum(0)
     kept = 2 * total + 14
-    wanted = {"offset": torch.full((3,), 14.0), "factor": total, "kept.0": kept, "kept.1": kept}
+    wanted = {
+        "offset": torch.full((3,), 14.0),
+        "factor": total,
+        "kept.0": kept,
+        "kept.1": kept,
+    }
     same({name: leaf.grad for name, leaf in module.leaves().items()}, wanted)
 
 
@@ -147,9 +175,13 @@ def test_detached_replicas_send_no_gradients():
     replicas = names.replicate(module, ["cpu"] * 2, detach=True)
     assert replicas[0] is not module
     assert not any(
-        parameter.requires_grad for replica in replicas for parameter in replica.parameters()
+        parameter.requires_grad
+        for replica in replicas
+        for parameter in replica.parameters()
     )
-    assert torch.equal(replicas[1](torch.ones(1, 3).double()), module(torch.ones(1, 3).double()))
+    assert torch.equal(
+        replicas[1](torch.ones(1, 3).double()), module(torch.ones(1, 3).double())
+    )
 
 
 def test_parallel_apply_calls_each_module_on_its_own_arguments():
@@ -158,7 +190,11 @@ def test_parallel_apply_calls_each_module_on_its_own_arguments():
 
     inputs = [torch.ones(2), (torch.ones(1),), [torch.ones(3), 5.0]]
     outputs = names.parallel_apply([scaled] * 3, inputs, [{}, {"by": 3.0}, {}])
-    assert [output.tolist() for output in outputs] == [[1.0, 1.0], [3.0], [5.0, 5.0, 5.0]]
+    assert [output.tolist() for output in outputs] == [
+        [1.0, 1.0],
+        [3.0],
+        [5.0, 5.0, 5.0],
+    ]
 
 
 def test_parallel_apply_carries_modes_and_errors():
@@ -168,7 +204,9 @@ def test_parallel_apply_carries_modes_and_errors():
         return torch.is_grad_enabled()
 
     with torch.no_grad():
-        assert names.parallel_apply([grad_enabled] * 2, [torch.ones(2), torch.ones(2)]) == [
+        assert names.parallel_apply(
+            [grad_enabled] * 2, [torch.ones(2), torch.ones(2)]
+        ) == [
             False,
             False,
         ]
@@ -179,7 +217,8 @@ def test_parallel_apply_carries_modes_and_errors():
 
 def test_parallel_apply_wants_as_many_of_everything():
     with pytest.raises(
-        ArgumentError, match="2 modules, 1 inputs, 2 kwargs and 1 devices: wanted as many of each"
+        ArgumentError,
+        match="2 modules, 1 inputs, 2 kwargs and 1 devices: wanted as many of each",
     ):
         names.parallel_apply([abs, abs], [torch.ones(1)])
 
@@ -218,11 +257,15 @@ def test_it_is_one_of_pytorchs_with_its_names():
 def test_without_devices_it_is_the_module():
     module, x = network(), batch()
     parallel = names.DataParallel(module)
-    assert parallel.device_ids == ([] if not torch.cuda.is_available() else parallel.device_ids)
+    assert parallel.device_ids == (
+        [] if not torch.cuda.is_available() else parallel.device_ids
+    )
     if not torch.cuda.is_available():
         assert torch.equal(parallel(x), module(x))
     assert torch.equal(names.DataParallel(module, ["cpu"])(x), module(x))
-    with pytest.raises(DeviceError, match="device_ids is empty; None stands for all GPUs"):
+    with pytest.raises(
+        DeviceError, match="device_ids is empty; None stands for all GPUs"
+    ):
         names.DataParallel(module, [])
 
 
@@ -281,7 +324,9 @@ def test_every_step_may_be_overridden():
     module, x = network(), batch(2)
     mine = Mine(module, ["cpu"] * 3, "cpu")
     assert torch.equal(
-        mine(x), module(x[:1]).new_tensor(torch.cat([module(x[:1]), module(x[1:])]).tolist()) + 1
+        mine(x),
+        module(x[:1]).new_tensor(torch.cat([module(x[:1]), module(x[1:])]).tolist())
+        + 1,
     )
     assert mine.called == [
         ("scatter", 3),
@@ -294,7 +339,10 @@ def test_every_step_may_be_overridden():
 def test_parameters_without_a_shape_are_made_once_on_the_module():
     """With the start values, and then the gradients, of one device."""
     both, x = (
-        [nn.Sequential(nn.LazyLinear(4), nn.Tanh(), nn.LazyLinear(2)) for _ in range(2)],
+        [
+            nn.Sequential(nn.LazyLinear(4), nn.Tanh(), nn.LazyLinear(2))
+            for _ in range(2)
+        ],
         batch().float(),
     )
     plain, parallel = both[0], names.DataParallel(both[1], ["cpu"] * 3)
@@ -305,12 +353,15 @@ def test_parameters_without_a_shape_are_made_once_on_the_module():
         torch.testing.assert_close(gradients(parallel.module)[name], gradient)
     assert names.data_parallel(nn.LazyLinear(2), x, ["cpu"] * 3).shape == (7, 2)
     with pytest.raises(
-        StateError, match="replicate: a parameter of the module has no shape yet: call the module"
+        StateError,
+        match="replicate: a parameter of the module has no shape yet: call the module",
     ):
         names.replicate(nn.LazyLinear(2), ["cpu"] * 2)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
+)
 def test_a_replica_that_is_asked_to_clear_gradients_warns_as_pytorchs_do():
     module = network()
     first, second = names.replicate(module, ["cpu"] * 2)
@@ -336,7 +387,9 @@ def test_a_module_with_lasting_replicas_is_not_replicated_again(around):
 SHAPES = {1: (7, 4, 5), 2: (7, 4, 3, 5), 3: (7, 4, 3, 1, 5)}
 WRAPPERS = {
     "DataParallel": lambda module: names.DataParallel(module, ["cpu"] * 3),
-    "DataParallelTorchNetwork": lambda module: DataParallelTorchNetwork(module, ["cpu"] * 3),
+    "DataParallelTorchNetwork": lambda module: DataParallelTorchNetwork(
+        module, ["cpu"] * 3
+    ),
 }
 
 
@@ -353,7 +406,9 @@ def test_synchronised_batch_norm_is_that_of_the_whole_batch(wrap, momentum, samp
     for step in range(2):
         x = torch.randn(samples, *SHAPES[n][1:], dtype=torch.float64) * 3 + step
         inputs = [x.clone().requires_grad_(), x.clone().requires_grad_()]
-        outputs = [net(given) for net, given in zip((parallel, plain), inputs, strict=True)]
+        outputs = [
+            net(given) for net, given in zip((parallel, plain), inputs, strict=True)
+        ]
         torch.testing.assert_close(*outputs, rtol=1e-12, atol=1e-12)
         for output in outputs:
             (output**3).sum().backward()
@@ -412,13 +467,15 @@ def test_the_small_number_may_be_the_least_variance():
     try:
         names.set_sbn_eps_mode("clamp")
         torch.testing.assert_close(
-            parallel(x), centred / torch.stack([torch.tensor(0.5).double(), var[1]]).sqrt()
+            parallel(x),
+            centred / torch.stack([torch.tensor(0.5).double(), var[1]]).sqrt(),
         )
     finally:
         names.set_sbn_eps_mode("plus")
     torch.testing.assert_close(parallel(x), centred / (var + 0.5).sqrt())
     with pytest.raises(
-        SettingError, match="set_sbn_eps_mode: mode='clmp' is unknown. Did you mean 'clamp'"
+        SettingError,
+        match="set_sbn_eps_mode: mode='clmp' is unknown. Did you mean 'clamp'",
     ):
         names.set_sbn_eps_mode("clmp")
 
@@ -484,9 +541,13 @@ OPTIMIZERS = {
 @pytest.mark.parametrize(("optimizer", "options"), OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_an_ordinary_loop_trains_as_on_one_device(optimizer, options):
     plain, parallel = replicated()
-    ours = DataParallelTorchOptimizer.from_optimizer_class(optimizer, parallel, **options)
+    ours = DataParallelTorchOptimizer.from_optimizer_class(
+        optimizer, parallel, **options
+    )
     theirs = optimizer(plain.parameters(), **options)
-    schedules = [torch.optim.lr_scheduler.StepLR(each, 2, 0.5) for each in (ours, theirs)]
+    schedules = [
+        torch.optim.lr_scheduler.StepLR(each, 2, 0.5) for each in (ours, theirs)
+    ]
     for _ in range(5):
         x = batch()
         for net, each in ((parallel, ours), (plain, theirs)):
@@ -496,7 +557,11 @@ def test_an_ordinary_loop_trains_as_on_one_device(optimizer, options):
         for schedule in schedules:
             schedule.step()
     same(parallel.state_dict(), plain.state_dict())
-    assert ours.param_groups[0]["lr"] == theirs.param_groups[0]["lr"] < options.get("lr", 0.01)
+    assert (
+        ours.param_groups[0]["lr"]
+        == theirs.param_groups[0]["lr"]
+        < options.get("lr", 0.01)
+    )
     for replica in parallel.replicas[1:]:
         same(replica.native.state_dict(), dict(parallel.state_dict()))
 
@@ -518,10 +583,14 @@ def test_it_is_an_optimizer_of_pytorchs_whose_attributes_can_be_read_and_set():
 def test_hooks_registered_later_see_the_accumulated_gradients():
     plain, parallel = replicated()
     optimizer, seen = (
-        DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1),
+        DataParallelTorchOptimizer.from_optimizer_class(
+            torch.optim.SGD, parallel, lr=0.1
+        ),
         [],
     )
-    optimizer.register_step_pre_hook(lambda *_: seen.append(parallel.module[0].weight.grad.clone()))
+    optimizer.register_step_pre_hook(
+        lambda *_: seen.append(parallel.module[0].weight.grad.clone())
+    )
     optimizer.register_step_post_hook(lambda *_: seen.append("after"))
     x = batch()
     squared(parallel, x).backward()
@@ -534,7 +603,9 @@ def test_hooks_registered_later_see_the_accumulated_gradients():
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_zero_grad_reaches_every_replica(set_to_none):
     plain, parallel = replicated()
-    ours = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1)
+    ours = DataParallelTorchOptimizer.from_optimizer_class(
+        torch.optim.SGD, parallel, lr=0.1
+    )
     theirs = torch.optim.SGD(plain.parameters(), lr=0.1)
     for net, each in ((parallel, ours), (plain, theirs)):
         squared(net, torch.ones(5, 3).double()).backward()
@@ -551,7 +622,9 @@ def test_a_closure_is_accumulated_each_time_that_it_is_called():
         options = {"max_iter": 5, "line_search_fn": "strong_wolfe"}
         optimizer = torch.optim.LBFGS(net.parameters(), **options)
         optimizer = (
-            DataParallelTorchOptimizer(optimizer, parallel) if net is parallel else optimizer
+            DataParallelTorchOptimizer(optimizer, parallel)
+            if net is parallel
+            else optimizer
         )
 
         def closure(net=net, optimizer=optimizer):
@@ -564,7 +637,9 @@ def test_a_closure_is_accumulated_each_time_that_it_is_called():
     assert losses[0] == pytest.approx(losses[1], rel=1e-8)
     assert losses[0][-1] < losses[0][0] / 10
     for name, value in plain.state_dict().items():
-        torch.testing.assert_close(parallel.state_dict()[name], value, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(
+            parallel.state_dict()[name], value, rtol=1e-6, atol=1e-8
+        )
 
 
 def test_over_a_part_of_a_network_it_leaves_the_rest_alone():
@@ -586,7 +661,9 @@ def test_over_a_part_of_a_network_it_leaves_the_rest_alone():
 
 def test_behind_the_neutral_interface_nothing_is_accumulated_twice():
     plain, parallel = replicated()
-    inner = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1)
+    inner = DataParallelTorchOptimizer.from_optimizer_class(
+        torch.optim.SGD, parallel, lr=0.1
+    )
     ours = BACKEND.wrap_optimizer(inner, parallel)
     theirs, x = BACKEND.optimizer(SGD(lr=0.1), BACKEND.wrap(plain)), batch()
     for _ in range(3):
@@ -603,7 +680,9 @@ def test_what_is_no_optimizer_is_refused():
         DataParallelTorchOptimizer(torch.optim.SGD, parallel)
     with pytest.raises(ArgumentError, match="wants a class of torch.optim, not None"):
         DataParallelTorchOptimizer.from_optimizer_class(None, parallel)
-    with pytest.raises(RuntimeError, match="wants an optimizer, not None"):  # as delira has it
+    with pytest.raises(
+        RuntimeError, match="wants an optimizer, not None"
+    ):  # as delira has it
         DataParallelTorchOptimizer(None, parallel)
 
 
@@ -628,7 +707,8 @@ def test_a_replicated_block_inside_a_larger_network_is_refused_by_an_optimizer_o
     )
     network = deliralike.wrap(whole)
     with pytest.raises(
-        CapabilityError, match="the block '0' of WrappedTorchNetwork is replicated by itself"
+        CapabilityError,
+        match="the block '0' of WrappedTorchNetwork is replicated by itself",
     ):
         network.backend.optimizer(rule("sgd", lr=0.1), network)
 
@@ -639,4 +719,6 @@ def test_sparse_gradients_reach_the_module():
     tokens = torch.tensor([1, 4, 2, 4, 3, 4, 2, 4, 3, 3])
     names.DataParallel(table, ["cpu"] * 3)(tokens).sum().backward()
     assert table.weight.grad.is_sparse
-    assert torch.equal(table.weight.grad.to_dense(), torch.arange(5.0)[:, None].expand(5, 3))
+    assert torch.equal(
+        table.weight.grad.to_dense(), torch.arange(5.0)[:, None].expand(5, 3)
+    )

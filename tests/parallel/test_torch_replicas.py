@@ -59,11 +59,15 @@ def trained(network, loss, x, steps=3, **rule):
     return network.neutral_state()
 
 
-def same_training(module, x, loss, count=3, steps=3, tolerance=1e-12, rule=None, **settings):
+def same_training(
+    module, x, loss, count=3, steps=3, tolerance=1e-12, rule=None, **settings
+):
     """Replicas train a module to the same state as one device."""
     network = over(copy.deepcopy(module), count, **settings)
     wanted = trained(module, squared, x, steps, **rule or {})
-    same_named(trained(network, loss, x, steps, **rule or {}), wanted, tolerance=tolerance)
+    same_named(
+        trained(network, loss, x, steps, **rule or {}), wanted, tolerance=tolerance
+    )
     return network
 
 
@@ -88,12 +92,17 @@ def test_it_is_a_module_with_the_names_of_the_one_given():
     module = layers(nn.Linear(3, 4), nn.BatchNorm1d(4))
     network = over(module)
     assert list(network.state_dict()) == list(module.state_dict())
-    assert dict(network.named_parameters()).keys() == dict(module.named_parameters()).keys()
+    assert (
+        dict(network.named_parameters()).keys()
+        == dict(module.named_parameters()).keys()
+    )
     assert dict(network.named_buffers()).keys() == dict(module.named_buffers()).keys()
     assert list(network.modules()) == list(module.modules())
     assert list(network.children()) == list(module.children())
     assert network.get_submodule("1") is module[1]
-    assert repr(network).startswith("DataParallelTorchNetwork(\n  devices=['cpu', 'cpu', 'cpu']")
+    assert repr(network).startswith(
+        "DataParallelTorchNetwork(\n  devices=['cpu', 'cpu', 'cpu']"
+    )
 
 
 def test_as_a_part_of_a_larger_module_it_is_saved_and_loaded_with_it():
@@ -110,7 +119,9 @@ def test_as_a_part_of_a_larger_module_it_is_saved_and_loaded_with_it():
 
 def test_hooks_on_the_wrapper_run_once_for_the_whole_batch():
     network, seen = over(layers(nn.Linear(3, 2))), []
-    network.register_forward_hook(lambda module, args, output: seen.append((module, len(output))))
+    network.register_forward_hook(
+        lambda module, args, output: seen.append((module, len(output)))
+    )
     network(batch(7))
     assert seen == [(network, 7)]
 
@@ -127,7 +138,8 @@ def test_changing_the_type_reaches_every_replica():
 def test_moving_it_to_another_device_is_refused():
     network = over(layers(nn.Linear(3, 2)))
     with pytest.raises(
-        DeviceError, match=r"stay on their devices, \['cpu', 'cpu', 'cpu'\]; to use 'meta' move the"
+        DeviceError,
+        match=r"stay on their devices, \['cpu', 'cpu', 'cpu'\]; to use 'meta' move the",
     ):
         network.to("meta")
     assert network.module[0].weight.device.type == "cpu"
@@ -201,7 +213,9 @@ GRADIENT_HOOKS = {
     "register_post_accumulate_grad_hook": (_halved, 10.5),
 }
 LOOPS = {
-    "gathered": lambda network, x: BACKEND.optimizer(SGD(lr=1.0), network).update(summed, x),
+    "gathered": lambda network, x: BACKEND.optimizer(SGD(lr=1.0), network).update(
+        summed, x
+    ),
     "in replicas": lambda network, x: BACKEND.optimizer(SGD(lr=1.0), network).update(
         in_replicas(summed, "sum"), x
     ),
@@ -214,17 +228,25 @@ def summed(network, x):
 
 
 def stepped(network, x):
-    optimizer = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, network, lr=1.0)
+    optimizer = DataParallelTorchOptimizer.from_optimizer_class(
+        torch.optim.SGD, network, lr=1.0
+    )
     network(x).sum().backward()
     optimizer.step()
 
 
 @pytest.mark.parametrize("run", LOOPS.values(), ids=LOOPS)
 @pytest.mark.parametrize(("hook", "step"), GRADIENT_HOOKS.values(), ids=GRADIENT_HOOKS)
-def test_hooks_of_parameters_act_once_on_the_gradient_of_the_whole_batch(hook, step, run):
+def test_hooks_of_parameters_act_once_on_the_gradient_of_the_whole_batch(
+    hook, step, run
+):
     """Rows 0 to 6 in shares of 3, 2 and 2: the whole gradient is 21, of which a hook leaves 1, or
     half."""
-    module, seen, x = nn.Linear(1, 1, bias=False).double(), [], torch.arange(7.0).double()[:, None]
+    module, seen, x = (
+        nn.Linear(1, 1, bias=False).double(),
+        [],
+        torch.arange(7.0).double()[:, None],
+    )
     network = over(module)
     handle, before = hook(module.weight, seen), module.weight.item()
     for number in (1, 2):
@@ -242,12 +264,17 @@ def test_hooks_of_parameters_act_once_on_the_gradient_of_the_whole_batch(hook, s
 
 
 def test_gradients_from_before_a_hook_are_kept_and_untouched_by_it():
-    module, x = nn.Linear(1, 1, bias=False).double(), torch.arange(7.0).double()[:, None]
+    module, x = (
+        nn.Linear(1, 1, bias=False).double(),
+        torch.arange(7.0).double()[:, None],
+    )
     network = over(module)
     network(x).sum().backward()
     module.weight.register_hook(lambda gradient: gradient.clamp(-1, 1))
     network(x).sum().backward()
-    DataParallelTorchOptimizer(torch.optim.SGD(network.parameters()), network).accumulate()
+    DataParallelTorchOptimizer(
+        torch.optim.SGD(network.parameters()), network
+    ).accumulate()
     assert module.weight.grad.item() == 21.0 + 1.0
 
 
@@ -279,7 +306,11 @@ def test_making_lazy_parameters_leaves_other_buffers_alone():
 
 MODES = {
     "no_grad": (torch.no_grad, lambda _: torch.is_grad_enabled(), False),
-    "inference": (torch.inference_mode, lambda _: torch.is_inference_mode_enabled(), True),
+    "inference": (
+        torch.inference_mode,
+        lambda _: torch.is_inference_mode_enabled(),
+        True,
+    ),
     "autocast": (
         lambda: torch.autocast("cpu", dtype=torch.bfloat16),
         lambda _: torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"),
@@ -291,11 +322,17 @@ MODES = {
         False,
     ),
     "autocast on GPUs": (
-        lambda: torch.autocast("cuda", dtype=torch.float16, enabled=torch.cuda.is_available()),
+        lambda: torch.autocast(
+            "cuda", dtype=torch.float16, enabled=torch.cuda.is_available()
+        ),
         lambda _: torch.is_autocast_enabled("cuda"),
         torch.cuda.is_available(),
     ),
-    "default device": (lambda: torch.device("meta"), lambda _: torch.empty(1).device.type, "meta"),
+    "default device": (
+        lambda: torch.device("meta"),
+        lambda _: torch.empty(1).device.type,
+        "meta",
+    ),
     "anomaly": (
         lambda: torch.autograd.set_detect_anomaly(True),
         lambda _: torch.is_anomaly_enabled(),
@@ -440,11 +477,16 @@ def test_buffers_follow_the_declared_policy(policy):
     assert len({replica.native.renewed.data_ptr() for replica in network.replicas}) == 3
     y.sum().backward()  # settling has not touched what the graph holds
     wanted = x.sum(0).expand(2, 3)
-    torch.testing.assert_close(network.module.fc.weight.grad, wanted, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        network.module.fc.weight.grad, wanted, rtol=1e-12, atol=1e-12
+    )
 
 
 def test_two_forwards_before_one_backward_are_possible():
-    network, plain = over(layers(nn.Linear(3, 4), nn.BatchNorm1d(4)), buffers="sync"), None
+    network, plain = (
+        over(layers(nn.Linear(3, 4), nn.BatchNorm1d(4)), buffers="sync"),
+        None,
+    )
     plain = copy.deepcopy(network.module)
     first, second = batch(), batch()
     (network(first) * network(second)).sum().backward()
@@ -517,7 +559,11 @@ def test_sparse_and_dense_gradients_add_up():
     wanted = [1.0, 3.0, 1.0]
     assert BACKEND.add(sparse, dense, "cpu").tolist() == wanted
     assert BACKEND.add(dense, sparse, "cpu").tolist() == wanted
-    assert BACKEND.add(sparse, sparse.clone(), "cpu").to_dense().tolist() == [0.0, 4.0, 0.0]
+    assert BACKEND.add(sparse, sparse.clone(), "cpu").to_dense().tolist() == [
+        0.0,
+        4.0,
+        0.0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -527,14 +573,18 @@ def test_backward_runs_once_for_all_where_a_device_has_one_thread_for_it(
     monkeypatch, devices, at_once
 ):
     network, called = over(layers(nn.Linear(3, 2)), 2), []
-    monkeypatch.setattr(network, "settings", dataclasses.replace(network.settings, devices=devices))
+    monkeypatch.setattr(
+        network, "settings", dataclasses.replace(network.settings, devices=devices)
+    )
     kind = type(network.parallelism)
     monkeypatch.setattr(
         kind, "forward_backward_at_once", lambda _, *arguments: called.append(arguments)
     )
     monkeypatch.setattr(kind, "scatter", lambda *_: Shares([], ()))
     monkeypatch.setattr(kind, "run", lambda *_, **__: [LossResult(torch.zeros(()))])
-    network.parallelism.forward_backward(in_replicas(squared), torch.Tensor.backward, batch())
+    network.parallelism.forward_backward(
+        in_replicas(squared), torch.Tensor.backward, batch()
+    )
     assert bool(called) == at_once
 
 
@@ -595,7 +645,10 @@ def test_a_compiled_network_can_be_replicated(loss):
     network = over(torch.compile(copy.deepcopy(plain), backend="eager"))
     found = trained(network, loss, x)
     wanted = trained(plain, squared, x)
-    same_named({name.removeprefix("_orig_mod."): value for name, value in found.items()}, wanted)
+    same_named(
+        {name.removeprefix("_orig_mod."): value for name, value in found.items()},
+        wanted,
+    )
 
 
 def test_a_network_that_was_compiled_in_place_is_refused():
@@ -612,7 +665,9 @@ def test_a_network_that_was_compiled_in_place_is_refused():
 
 def test_synchronised_layers_need_two_values(within):
     network = over(layers(SynchronizedBatchNorm1d(2, track_running_stats=False)), 2)
-    with pytest.raises(ShapeError, match="the batch over all replicas has 0: use a larger batch"):
+    with pytest.raises(
+        ShapeError, match="the batch over all replicas has 0: use a larger batch"
+    ):
         within(network, torch.zeros(2, 2, 0, dtype=torch.float64))
 
 
@@ -623,13 +678,17 @@ def test_memory_that_is_made_anew_is_copied_to_the_replicas():
         torch.testing.assert_close(other, root, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before wrapping", "after wrapping"])
+@pytest.mark.parametrize(
+    "before", [True, False], ids=["before wrapping", "after wrapping"]
+)
 @both_losses
 def test_hooks_run_once_in_each_replica(before, loss):
     module, seen = layers(nn.Linear(3, 2), nn.ReLU()), []
     network = None if before else over(module)
     module.register_forward_pre_hook(lambda m, args: seen.append(("pre", len(args[0]))))
-    module[0].register_forward_hook(lambda m, args, output: seen.append(("forward", len(output))))
+    module[0].register_forward_hook(
+        lambda m, args, output: seen.append(("forward", len(output)))
+    )
     module[1].register_full_backward_hook(
         lambda m, into, out: seen.append(("backward", len(out[0])))
     )

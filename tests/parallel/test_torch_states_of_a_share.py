@@ -12,5 +12,7 @@ from deliralike.errors import CapabilityError
 def test_embeddings_that_look_at_the_whole_batch_are_refused(kind, setting):
     module = torch.nn.Sequential(kind(5, 2, **setting), torch.nn.Linear(2, 2))
     (name,) = setting
-    with pytest.raises(CapabilityError, match=f"block '0' is an {kind.__name__} with {name}, "):
+    with pytest.raises(
+        CapabilityError, match=f"block '0' is an {kind.__name__} with {name}, "
+    ):
         DataParallel(module, ["cpu", "cpu"])

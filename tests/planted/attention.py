@@ -22,7 +22,15 @@ def _attention(
 ) -> Plant:
     """Plant attention with another core or mask."""
 
-    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None):
+    def forward(
+        self,
+        query,
+        key,
+        value,
+        key_padding_mask=None,
+        need_weights=True,
+        attn_mask=None,
+    ):
         nn = self.nn
         q, k, v = self._project_packed(query)
         bias = self._bias(q, k.shape[2], attn_mask, padding(key_padding_mask))

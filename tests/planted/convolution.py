@@ -11,7 +11,9 @@ from tests.planted.planting import Plant, with_methods, with_settings
 
 def _same_padding(self, x):
     padded = self.nn.pad(x, [(0, 1), (0, 1)])
-    return self.nn.conv(padded, self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
+    return self.nn.conv(
+        padded, self.weight, self.bias, self.stride, 0, self.dilation, self.groups
+    )
 
 
 def _conv(name: str, plant: Plant, *cause: str) -> Mistake:
@@ -33,7 +35,11 @@ _CONVOLUTION = [
 
 
 def _pool(
-    name: str, plant: Plant, *cause: str, place: str = "pool", fixture: str = "convolutional"
+    name: str,
+    plant: Plant,
+    *cause: str,
+    place: str = "pool",
+    fixture: str = "convolutional",
 ) -> Mistake:
     return Mistake(f"pooling: {name}", "pooling", plant, (place,), cause, fixture)
 

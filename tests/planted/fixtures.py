@@ -54,7 +54,9 @@ def _set_telling_weights(network: Any, random: np.random.Generator) -> None:
     """Set weights other than 0, 1 and any value that hides a mistake, and used statistics."""
     slots, state = network.neutral_slots(), network.neutral_state()
     first = {
-        id(slot.native): name for name, slot in reversed(slots.items()) if slot.is_parameter
+        id(slot.native): name
+        for name, slot in reversed(slots.items())
+        if slot.is_parameter
     }  # of tied ones
     drawn = {
         name: np.asarray(_telling(name, value, random), value.dtype)
@@ -95,7 +97,9 @@ class Convolutional(Network):
         self.fc = nn.Linear(6 * 3 * 2, CLASSES)
 
     def forward(self, x):
-        return self.fc(self.flat(self.grouped(self.act(self.pool(self.norm(self.conv(x)))))))
+        return self.fc(
+            self.flat(self.grouped(self.act(self.pool(self.norm(self.conv(x))))))
+        )
 
     def flat(self, x):
         return self.nn.flatten(x)
@@ -153,7 +157,12 @@ class Attention(Network):
     def forward(self, tokens):
         x, padding = self.norm(self.embedded(tokens)), self.padding(tokens)
         y, _ = self.attention(
-            x, x, x, key_padding_mask=padding, attn_mask=self.mask(tokens, x), need_weights=False
+            x,
+            x,
+            x,
+            key_padding_mask=padding,
+            attn_mask=self.mask(tokens, x),
+            need_weights=False,
         )
         return self.fc(self.pooled(x + y, padding))
 
@@ -213,7 +222,9 @@ class Residual(Network):
 
     def normalised(self, x):
         nn = self.nn
-        mean, std = (nn.constant(v.reshape(1, 3, 1, 1), like=x) for v in (PIXEL_MEAN, PIXEL_STD))
+        mean, std = (
+            nn.constant(v.reshape(1, 3, 1, 1), like=x) for v in (PIXEL_MEAN, PIXEL_STD)
+        )
         return (x - mean) / std
 
     def pooled(self, x):
@@ -274,7 +285,9 @@ def _pictures(*shape: int) -> Callable[[np.random.Generator], Batch]:
     return batch
 
 
-def _tokens(words: int, batch: int, length: int) -> Callable[[np.random.Generator], Batch]:
+def _tokens(
+    words: int, batch: int, length: int
+) -> Callable[[np.random.Generator], Batch]:
     """Sequences with one label each; every second one ends in padding."""
 
     def make(random: np.random.Generator) -> Batch:

@@ -23,7 +23,9 @@ def _weighted(reduce: Callable[..., Any]) -> Loss:
         label = nn.where(target != IGNORED, target, target * 0)
         kept = nn.cast(target != IGNORED, logits)
         weights = nn.select(nn.constant(CLASS_WEIGHTS, like=logits), label, 0)
-        found = nn.select_along(nn.log_softmax(logits, 1), nn.expand_dims(label, 1), 1)[:, 0]
+        found = nn.select_along(nn.log_softmax(logits, 1), nn.expand_dims(label, 1), 1)[
+            :, 0
+        ]
         return reduce(nn, -found, weights, kept)
 
     return loss
@@ -49,12 +51,18 @@ def _options(**options: Any) -> Loss:
 
 def _entropy(name: str, loss: Loss, *cause: str) -> Mistake:
     place = ("loss", "cross_entropy")
-    return Mistake(f"cross-entropy: {name}", "loss", with_loss(loss), place, cause, "pooling")
+    return Mistake(
+        f"cross-entropy: {name}", "loss", with_loss(loss), place, cause, "pooling"
+    )
 
 
 MISTAKES = [
     _entropy(
-        "ignored labels in the denominator", _weighted(_by_batch), "ignored", "batch", "denominator"
+        "ignored labels in the denominator",
+        _weighted(_by_batch),
+        "ignored",
+        "batch",
+        "denominator",
     ),
     _entropy("smoothing 0.1", _options(label_smoothing=0.1), "smoothing"),
 ]

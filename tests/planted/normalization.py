@@ -56,7 +56,9 @@ def _batch_norm(
     """
 
     def forward(self, x):
-        y = _normalised(self, x, *(in_training if self.training else in_evaluation)(self, x))
+        y = _normalised(
+            self, x, *(in_training if self.training else in_evaluation)(self, x)
+        )
         if self.training:
             move(self, *_own(self, x), _count(x))
         return y
@@ -74,9 +76,22 @@ def _batch(name: str, plant: Plant, *cause: str) -> Mistake:
 
 
 MISTAKES = [
-    _batch("eps 3.7e-4, which no framework has", with_settings("norm", eps=3.7e-4), "eps"),
-    _batch("momentum of the old value", with_settings("norm", momentum=0.9), "momentum"),
-    _batch("frozen in training", _batch_norm(_running, move=_left), "frozen", "running statistics"),
-    _batch("batch statistics in evaluation", _batch_norm(in_evaluation=_own), "batch statistics"),
+    _batch(
+        "eps 3.7e-4, which no framework has", with_settings("norm", eps=3.7e-4), "eps"
+    ),
+    _batch(
+        "momentum of the old value", with_settings("norm", momentum=0.9), "momentum"
+    ),
+    _batch(
+        "frozen in training",
+        _batch_norm(_running, move=_left),
+        "frozen",
+        "running statistics",
+    ),
+    _batch(
+        "batch statistics in evaluation",
+        _batch_norm(in_evaluation=_own),
+        "batch statistics",
+    ),
     _batch("no gradient through the statistics", _batch_norm(_cut), "gradient"),
 ]

@@ -99,10 +99,14 @@ class OnHost(AbstractOptimizer):
             if gradient is not None:
                 value = backend.numpy(slots[name].value)
                 new = self._moved(name, value, backend.numpy(gradient))
-                slots[name].value = backend.array(new, str(value.dtype), self.network.device_name)
+                slots[name].value = backend.array(
+                    new, str(value.dtype), self.network.device_name
+                )
 
     def _moved(self, name: str, p: np.ndarray, g: np.ndarray) -> np.ndarray:
-        state = self.state.get(name) or {slot: np.zeros_like(p) for slot in self.rule.slots}
+        state = self.state.get(name) or {
+            slot: np.zeros_like(p) for slot in self.rule.slots
+        }
         self.counts[name] = self.counts.get(name, 0) + 1
         scalars = self.rule.scalars(self.counts[name])
         new, self.state[name] = self.rule.update(p, g, state, scalars, np)
@@ -126,7 +130,9 @@ class OnHost(AbstractOptimizer):
         self.steps, self.state, self.counts = int(state["steps"]), {}, {}
 
 
-def changed(name: str, change: Callable[[AbstractOptimizer, Rule], AbstractOptimizer]) -> Plant:
+def changed(
+    name: str, change: Callable[[AbstractOptimizer, Rule], AbstractOptimizer]
+) -> Plant:
     """The optimizer of a name replaced by what `change` makes of it and of its rule."""
 
     def plant(subject: Subject) -> Subject:
@@ -139,10 +145,15 @@ def changed(name: str, change: Callable[[AbstractOptimizer, Rule], AbstractOptim
     return plant
 
 
-def on_host(name: str, kind: type[Rule] | None = None, host: type = OnHost, **more: Any) -> Plant:
+def on_host(
+    name: str, kind: type[Rule] | None = None, host: type = OnHost, **more: Any
+) -> Plant:
     """Another kind of rule with the same settings except these, or another host."""
     return changed(
-        name, lambda right, rule: host(right, (kind or type(rule))(**{**asdict(rule), **more}))
+        name,
+        lambda right, rule: host(
+            right, (kind or type(rule))(**{**asdict(rule), **more})
+        ),
     )
 
 
@@ -150,8 +161,12 @@ def with_hook(name: str, *hooks: Any, **settings: Any) -> Plant:
     """The optimizer of a name with these hooks in the place of its clipping, and other settings."""
 
     def change(right: AbstractOptimizer, rule: Rule) -> AbstractOptimizer:
-        other = right.network.backend.optimizer(replace(rule, **settings), right.network)
-        others = [hook for hook in right.pre_update_hooks if not isinstance(hook, ClipNorm)]
+        other = right.network.backend.optimizer(
+            replace(rule, **settings), right.network
+        )
+        others = [
+            hook for hook in right.pre_update_hooks if not isinstance(hook, ClipNorm)
+        ]
         other.pre_update_hooks = [*others, *hooks]
         return other
 
@@ -160,7 +175,9 @@ def with_hook(name: str, *hooks: Any, **settings: Any) -> Plant:
 
 def with_settings(name: str, **settings: Any) -> Plant:
     """The optimizer of a name, native as it is, with other settings."""
-    return with_hook(name, *([ClipNorm(BOUND)] if name == "clipped" else []), **settings)
+    return with_hook(
+        name, *([ClipNorm(BOUND)] if name == "clipped" else []), **settings
+    )
 
 
 def _formula(name: str, update: Callable[..., Any]) -> Plant:
@@ -198,7 +215,9 @@ def _adam(divide: Callable[..., Any], offset: int = 0) -> Callable[..., Any]:
         first, second = rule.betas
         m = first * state["exp_avg"] + (1 - first) * g
         v = second * state["exp_avg_sq"] + (1 - second) * g * g
-        step = divide(m, v, 1 - first ** (t + offset), 1 - second ** (t + offset), rule.eps)
+        step = divide(
+            m, v, 1 - first ** (t + offset), 1 - second ** (t + offset), rule.eps
+        )
         if isinstance(rule, rules.AdamW):  # whose decay is not times the learning rate
             p = p * (1 - rule.weight_decay)
         return p - rule.lr * step, {"exp_avg": m, "exp_avg_sq": v}
@@ -228,7 +247,9 @@ class NeverCleared(OnHost):
         for name, gradient in gradients.items():
             if gradient is not None:
                 sums[name] = gradient + sums.get(name, 0.0)
-        super().apply({name: sums.get(name) for name in gradients if gradients[name] is not None})
+        super().apply(
+            {name: sums.get(name) for name in gradients if gradients[name] is not None}
+        )
 
 
 def _hook(change: Callable[..., Gradients]) -> Any:
@@ -237,13 +258,17 @@ def _hook(change: Callable[..., Gradients]) -> Any:
     def hook(optimizer: AbstractOptimizer, gradients: Gradients) -> Gradients:
         slots = optimizer.network.neutral_slots()
         present = {name: each for name, each in gradients.items() if each is not None}
-        return gradients | change(present, {name: slots[name].value for name in gradients})
+        return gradients | change(
+            present, {name: slots[name].value for name in gradients}
+        )
 
     return hook
 
 
 def _times(factor: float) -> Any:
-    return _hook(lambda found, parameters: {name: g * factor for name, g in found.items()})
+    return _hook(
+        lambda found, parameters: {name: g * factor for name, g in found.items()}
+    )
 
 
 def _clip_each(found, parameters):
@@ -289,9 +314,21 @@ _FORMULAS = [
 ]
 _OTHERS = [
     ("amsgrad: lost", on_host("amsgrad", rules.Adam, amsgrad=False), "no amsgrad"),
-    ("adam: gradients never cleared", on_host("adam", host=NeverCleared), "never cleared"),
-    ("adam: built with lr 0.02", with_settings("adam", lr=0.02), "lr=0.02 instead of 0.01"),
-    ("adam: unused parameters updated", with_hook("adam", _unused), "unused parameters updated"),
+    (
+        "adam: gradients never cleared",
+        on_host("adam", host=NeverCleared),
+        "never cleared",
+    ),
+    (
+        "adam: built with lr 0.02",
+        with_settings("adam", lr=0.02),
+        "lr=0.02 instead of 0.01",
+    ),
+    (
+        "adam: unused parameters updated",
+        with_hook("adam", _unused),
+        "unused parameters updated",
+    ),
     ("sgd: gradients times four", with_hook("sgd", _times(4.0)), "gradients times 4"),
     ("sgd: ascent", with_hook("sgd", _times(-1.0)), "gradient ascent"),
     (
@@ -299,7 +336,11 @@ _OTHERS = [
         with_hook("clipped", _decay, ClipNorm(BOUND), weight_decay=0.0),
         "decay before clipping",
     ),
-    ("clipped: tensor by tensor", with_hook("clipped", _hook(_clip_each)), "clipping per tensor"),
+    (
+        "clipped: tensor by tensor",
+        with_hook("clipped", _hook(_clip_each)),
+        "clipping per tensor",
+    ),
     (
         "clipped: 1e-6 added to the norm",
         with_hook("clipped", _hook(_clip_with_epsilon)),
@@ -319,12 +360,27 @@ def _scheduled(wrong: Callable[[int], float]) -> Plant:
 
 
 def _mistakes() -> list[Mistake]:
-    found = [(name, with_settings(_of(name), **more), cause) for name, more, cause in _SETTINGS]
-    found += [(name, _formula(_of(name), update), cause) for name, update, cause in _FORMULAS]
+    found = [
+        (name, with_settings(_of(name), **more), cause)
+        for name, more, cause in _SETTINGS
+    ]
+    found += [
+        (name, _formula(_of(name), update), cause) for name, update, cause in _FORMULAS
+    ]
     found += _OTHERS
-    found += [(f"schedule: {name}", _scheduled(wrong), cause) for name, wrong, cause in _SCHEDULES]
+    found += [
+        (f"schedule: {name}", _scheduled(wrong), cause)
+        for name, wrong, cause in _SCHEDULES
+    ]
     return [
-        Mistake(name, "optimizer", plant, (_PLACES.get(name, _of(name)),), (cause,), "optimizers")
+        Mistake(
+            name,
+            "optimizer",
+            plant,
+            (_PLACES.get(name, _of(name)),),
+            (cause,),
+            "optimizers",
+        )
         for name, plant, cause in found
     ]
 

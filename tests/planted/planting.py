@@ -55,7 +55,9 @@ def with_weights(change: Callable[[State], State]) -> Plant:
 
     Names and shapes stay.
     """
-    return on_copy(lambda network: network.load_neutral_state(change(network.neutral_state())))
+    return on_copy(
+        lambda network: network.load_neutral_state(change(network.neutral_state()))
+    )
 
 
 def with_loss(loss: LossFunction) -> Plant:
@@ -85,5 +87,9 @@ def on_copy(change: Callable[[AbstractNetwork], Any]) -> Plant:
 @cache
 def _subclass(written_once: Any, methods: tuple[tuple[str, Any], ...]) -> Any:
     """A class written once, of the same name, with other methods."""
-    attributes = {"__module__": __name__, "__doc__": written_once.__doc__, **dict(methods)}
+    attributes = {
+        "__module__": __name__,
+        "__doc__": written_once.__doc__,
+        **dict(methods),
+    }
     return type(written_once)(written_once.__name__, (written_once,), attributes)

@@ -32,7 +32,9 @@ def _forget_plus_one(self, x, hidden, cell, w_ih, w_hh, b_ih, b_hh):
 
 
 def _with_layer(path: str, run: Callable[..., Any]) -> Plant:
-    return with_methods(path, layer=property(lambda self: lambda *args: run(self, *args)))
+    return with_methods(
+        path, layer=property(lambda self: lambda *args: run(self, *args))
+    )
 
 
 def _mistake(name: str, path: str, plant: Plant, *cause: str) -> Mistake:
@@ -48,6 +50,10 @@ MISTAKES = [
         "gradient",
     ),
     _mistake(
-        "LSTM: forget bias + 1", "lstm", _with_layer("lstm", _forget_plus_one), "forget", "bias"
+        "LSTM: forget bias + 1",
+        "lstm",
+        _with_layer("lstm", _forget_plus_one),
+        "forget",
+        "bias",
     ),
 ]

@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent
-PLANTING = [path.name for path in sorted(FOLDER.glob("*.py")) if not path.name.startswith("test_")]
+PLANTING = [
+    path.name
+    for path in sorted(FOLDER.glob("*.py"))
+    if not path.name.startswith("test_")
+]
 
 
 @pytest.mark.parametrize("name", PLANTING)
@@ -17,5 +21,7 @@ def test_planting_knows_nothing_of_the_proof_but_what_it_compares(name):
             imported.add(node.module)
         if isinstance(node, ast.Import):
             imported |= {alias.name for alias in node.names}
-    of_proof = {module for module in imported if module.startswith("deliralike.conformance")}
+    of_proof = {
+        module for module in imported if module.startswith("deliralike.conformance")
+    }
     assert of_proof <= {"deliralike.conformance.subject"}

@@ -31,7 +31,10 @@ MODULES = (
 MISTAKES = [mistake for module in MODULES for mistake in module.MISTAKES]
 # A mistake is written once, and looked for on PyTorch; what depends on how a backend rounds or ties
 # on Chainer as well. JAX compiles two programs for each, and is in the tests of each cause.
-ON_CHAINER = {"tied network: ties take one gradient", "attention: padding mask inverted"}
+ON_CHAINER = {
+    "tied network: ties take one gradient",
+    "attention: padding mask inverted",
+}
 LEVELS = ("L0", "L1", "L3")
 
 
@@ -43,10 +46,14 @@ def cases():
 
 @pytest.mark.parametrize(("mistake", "name"), list(cases()))
 def test_a_mistake_is_found_where_it_is_and_nowhere_else(mistake, name):
-    (reference, batch), (right, _) = (fixture(mistake.fixture, one) for one in ("torch", name))
+    (reference, batch), (right, _) = (
+        fixture(mistake.fixture, one) for one in ("torch", name)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a mistaken network may divide by zero
-        findings = compare(reference, mistake.plant(right), batch, levels=LEVELS).findings
+        findings = compare(
+            reference, mistake.plant(right), batch, levels=LEVELS
+        ).findings
     located = [finding for finding in findings if finding.level in ("L0", "L3")]
     assert located
     for finding in located:
@@ -54,13 +61,17 @@ def test_a_mistake_is_found_where_it_is_and_nowhere_else(mistake, name):
         assert any(text in place for text in mistake.place), finding
         explanation = finding.explanation
         assert explanation is None or explanation.known, finding
-        cause = finding.what if explanation is None else explanation.cause  # of names and shapes
+        cause = (
+            finding.what if explanation is None else explanation.cause
+        )  # of names and shapes
         assert any(text in cause for text in mistake.cause), finding
 
 
 @pytest.mark.parametrize("name", FIXTURES)
 def test_right_subjects_are_proved(name):
-    (reference, batch), (candidate, _) = (fixture(name, one) for one in ("torch", "chainer"))
+    (reference, batch), (candidate, _) = (
+        fixture(name, one) for one in ("torch", "chainer")
+    )
     assert compare(reference, candidate, batch, levels=LEVELS).proved
 
 

@@ -43,7 +43,9 @@ def test_a_planted_mistake_is_seen_located_and_explained(name, mistake):
     places = [f"{finding.place}, {finding.what}" for finding in found.findings]
     assert any(mistake.place[0] in place for place in places), places
     causes = [one.explanation.cause for one in found.findings if one.explained]
-    assert any(mistake.cause[0] in cause for cause in causes), list(map(str, found.findings))
+    assert any(mistake.cause[0] in cause for cause in causes), list(
+        map(str, found.findings)
+    )
 
 
 def test_the_list_is_long_and_has_a_mistake_of_every_optimizer():
@@ -63,7 +65,10 @@ def test_right_optimizers_are_not_accused(name, seed):
 def test_right_optimizers_are_not_accused_on_jax():
     names = ("clipped", "lamb")
     sides = [right(get(name)) for name in ("torch", "jax")]
-    sides = [each.replace(optimizers={n: each.optimizers[n] for n in names}) for each in sides]
+    sides = [
+        each.replace(optimizers={n: each.optimizers[n] for n in names})
+        for each in sides
+    ]
     found = stepping.level(*sides)
     assert (found.status, found.findings, found.notes) == (PASSED, (), ())
     assert found.worst < np.float64(1e-13)

@@ -16,12 +16,16 @@ Change = Callable[[np.ndarray], np.ndarray]
 
 def _changed(name: str, change: Change) -> Plant:
     """One tensor is changed."""
-    return with_weights(lambda state: state | {name: np.ascontiguousarray(change(state[name]))})
+    return with_weights(
+        lambda state: state | {name: np.ascontiguousarray(change(state[name]))}
+    )
 
 
 def _blocks(*order: int) -> Change:
     """Blocks of rows in another order."""
-    return lambda value: np.concatenate([np.split(value, len(order))[block] for block in order])
+    return lambda value: np.concatenate(
+        [np.split(value, len(order))[block] for block in order]
+    )
 
 
 def _untied(network: Any) -> None:
@@ -30,16 +34,30 @@ def _untied(network: Any) -> None:
 
 
 def _weight(
-    name: str, parameter: str, plant: Plant, *cause: str, fixture: str, place: Sequence[str] = ()
+    name: str,
+    parameter: str,
+    plant: Plant,
+    *cause: str,
+    fixture: str,
+    place: Sequence[str] = (),
 ) -> Mistake:
     block = parameter.rpartition(".")[0]
     return Mistake(
-        f"{parameter}: {name}", "weights", plant, (parameter, block, *place), cause, fixture
+        f"{parameter}: {name}",
+        "weights",
+        plant,
+        (parameter, block, *place),
+        cause,
+        fixture,
     )
 
 
-def _one(name: str, parameter: str, change: Change, *cause: str, fixture: str) -> Mistake:
-    return _weight(name, parameter, _changed(parameter, change), *cause, fixture=fixture)
+def _one(
+    name: str, parameter: str, change: Change, *cause: str, fixture: str
+) -> Mistake:
+    return _weight(
+        name, parameter, _changed(parameter, change), *cause, fixture=fixture
+    )
 
 
 MISTAKES = [

@@ -27,7 +27,9 @@ def _block(join: Callable[[Any, Any, Any], Any]) -> Plant:
 
 
 def _flat(order: Sequence[int]) -> Plant:
-    return with_methods("", flat=lambda self, x: self.nn.flatten(self.nn.permute(x, order)))
+    return with_methods(
+        "", flat=lambda self, x: self.nn.flatten(self.nn.permute(x, order))
+    )
 
 
 # Tied
@@ -40,7 +42,9 @@ def _one_gradient(self, tokens):
     return nn.permute(nn.linear(x, nn.stop_gradient(self.head.weight * 1.0)), (0, 2, 1))
 
 
-def _mistake(name: str, plant: Plant, place: Sequence[str], fixture: str, *cause: str) -> Mistake:
+def _mistake(
+    name: str, plant: Plant, place: Sequence[str], fixture: str, *cause: str
+) -> Mistake:
     return Mistake(name, "wiring", plant, tuple(place), (*cause, "input"), fixture)
 
 

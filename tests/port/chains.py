@@ -70,7 +70,9 @@ class Generator(chainer.Chain):
 
         with self.init_scope():
             w = chainer.initializers.Normal(wscale)
-            self.l0 = L.Linear(self.n_hidden, bottom_width * bottom_width * ch, initialW=w)
+            self.l0 = L.Linear(
+                self.n_hidden, bottom_width * bottom_width * ch, initialW=w
+            )
             self.dc1 = L.Deconvolution2D(ch, ch // 2, 4, 2, 1, initialW=w)
             self.dc2 = L.Deconvolution2D(ch // 2, 3, 3, 1, 1, initialW=w)
             self.bn0 = L.BatchNormalization(bottom_width * bottom_width * ch)
@@ -78,7 +80,8 @@ class Generator(chainer.Chain):
 
     def forward(self, z):
         h = F.reshape(
-            F.relu(self.bn0(self.l0(z))), (len(z), self.ch, self.bottom_width, self.bottom_width)
+            F.relu(self.bn0(self.l0(z))),
+            (len(z), self.ch, self.bottom_width, self.bottom_width),
         )
         h = F.relu(self.bn1(self.dc1(h)))
         return F.sigmoid(self.dc2(h))
@@ -105,7 +108,9 @@ class Mixed(chainer.Chain):
         with self.init_scope():
             self.stem = L.DilatedConvolution2D(3, width, 3, pad=2, dilate=2)
             self.rest = Residuals(2, width)
-            self.scale = chainer.Parameter(chainer.initializers.Constant(0.5), (width, 1, 1))
+            self.scale = chainer.Parameter(
+                chainer.initializers.Constant(0.5), (width, 1, 1)
+            )
             self.norm = L.LayerNormalization(2 * width)
             self.out = L.Linear(2 * width, 5)
         self.add_persistent("mean", np.arange(3, dtype=np.float32).reshape(3, 1, 1))
@@ -157,7 +162,9 @@ class Normed(chainer.Chain):
     def __init__(self, in_channels, out_channels, bn_kwargs={}):
         super().__init__()
         with self.init_scope():
-            self.conv = L.Convolution2D(in_channels, out_channels, 3, pad=1, nobias=True)
+            self.conv = L.Convolution2D(
+                in_channels, out_channels, 3, pad=1, nobias=True
+            )
             self.bn = L.BatchNormalization(out_channels, **bn_kwargs)
 
     def forward(self, x):
@@ -182,7 +189,9 @@ class Stages(chainer.Chain):
         for at in range(self.count):
             x = self[f"stage{at}"](x)
         small = F.clip(F.average_pooling_2d(x, 2), x_max=1.5, x_min=0.25)
-        x = F.unpooling_2d(small, 2, cover_all=False) + F.unpooling_2d(small, 2, outsize=size)
+        x = F.unpooling_2d(small, 2, cover_all=False) + F.unpooling_2d(
+            small, 2, outsize=size
+        )
         x = self.out(x)[:, :, 1:, 1:] + F.unpooling_2d(self.out(small), 2)
         if t is None:
             return F.softmax(x)

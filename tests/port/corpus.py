@@ -195,11 +195,15 @@ def look(name, arguments, inputs, backends):
     allow_torchvision()
     rng = np.random.default_rng(0)
     arrays = [
-        rng.standard_normal((2, *map(int, size.split("x")))).astype("float32") for size in inputs
+        rng.standard_normal((2, *map(int, size.split("x")))).astype("float32")
+        for size in inputs
     ]
     begin = time.process_time()
     found = port(pkgutil.resolve_name(name), arrays, **eval(f"dict({arguments})"))
-    told = {"port": time.process_time() - begin, "hands": [str(one) for one in found.hands]}
+    told = {
+        "port": time.process_time() - begin,
+        "hands": [str(one) for one in found.hands],
+    }
     told["lines"] = sum(lines for _, lines, _ in found.changes)
     told["changed"] = sum(changed for _, _, changed in found.changes)
     for backend in backends:
@@ -209,7 +213,9 @@ def look(name, arguments, inputs, backends):
         except Exception as error:
             headline = f"{type(error).__name__}: {error}"
         told[backend] = (headline, time.process_time() - begin)
-        print(json.dumps(told), flush=True)  # what is known so far, in the case of a time limit
+        print(
+            json.dumps(told), flush=True
+        )  # what is known so far, in the case of a time limit
     return told
 
 
@@ -231,7 +237,9 @@ def _in_process(entry, backends):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.port.corpus", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.port.corpus", description=__doc__
+    )
     parser.add_argument("--backends", default="jax,chainer")
     parser.add_argument("--only", default="", help="labels that match this expression")
     parser.add_argument("--results", type=Path, default=Path("build/corpus.jsonl"))
@@ -245,14 +253,26 @@ def main():
         return
     given.results.parent.mkdir(exist_ok=True)
     given.results.touch()
-    done = {json.loads(line)["label"] for line in given.results.read_text().splitlines()}
+    done = {
+        json.loads(line)["label"] for line in given.results.read_text().splitlines()
+    }
     for entry in entries():
         if re.search(given.only, entry[0]) and entry[0] not in done:
             told = _in_process(entry, backends)
             with given.results.open("a") as file:
                 file.write(json.dumps(told) + "\n")
-            short = {key: value for key, value in told.items() if key not in ("label", "hands")}
-            print(told["label"], len(told.get("hands", ())), "hands", str(short)[:300], flush=True)
+            short = {
+                key: value
+                for key, value in told.items()
+                if key not in ("label", "hands")
+            }
+            print(
+                told["label"],
+                len(told.get("hands", ())),
+                "hands",
+                str(short)[:300],
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

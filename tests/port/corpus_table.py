@@ -68,10 +68,14 @@ def table(rows):
     yield "|---" * (3 + len(BACKENDS)) + "|"
     packages = list(dict.fromkeys(row["label"].partition(" ")[0] for row in rows))
     for package in [*packages, "all"]:
-        some = [row for row in rows if package in ("all", row["label"].partition(" ")[0])]
+        some = [
+            row for row in rows if package in ("all", row["label"].partition(" ")[0])
+        ]
         untouched = sum("error" not in row and not row["hands"] for row in some)
         counts = [sum(is_proved(row, backend) for row in some) for backend in BACKENDS]
-        figures = [f"{count} ({count / len(some):.0%})" for count in [untouched, *counts]]
+        figures = [
+            f"{count} ({count / len(some):.0%})" for count in [untouched, *counts]
+        ]
         yield f"| {package} | {len(some)} | " + " | ".join(figures) + " |"
     yield ""
     titles = " | ".join(BACKENDS.values())
@@ -84,9 +88,13 @@ def table(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.port.corpus_table", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.port.corpus_table", description=__doc__
+    )
     parser.add_argument("results", nargs="+", type=Path)
-    parser.add_argument("--page", type=Path, default=Path("docs/reference/ported_classes.md"))
+    parser.add_argument(
+        "--page", type=Path, default=Path("docs/reference/ported_classes.md")
+    )
     given = parser.parse_args()
     rows = {}
     for path in given.results:

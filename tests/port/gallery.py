@@ -49,8 +49,10 @@ def formatted(source):
     """A source as the project's formatter has it, with its imports in order."""
     ruff = [sys.executable, "-m", "ruff"]
     for words in (["check", "--select", "I", "--fix-only", "-q"], ["format", "-q"]):
-        command = [*ruff, *words, "--isolated", "--line-length", "100", "-"]
-        source = subprocess.run(command, input=source, capture_output=True, text=True).stdout
+        command = [*ruff, *words, "--isolated", "--line-length", "88", "-"]
+        source = subprocess.run(
+            command, input=source, capture_output=True, text=True
+        ).stdout
     return source
 
 

@@ -17,7 +17,9 @@ WIDTHS = {"small": 8, "large": 12}
 
 def conv3x3(inputs, outputs, stride=1):
     """A convolution that keeps the size, or halves it."""
-    return nn.Conv2d(inputs, outputs, kernel_size=3, stride=stride, padding=1, bias=False)
+    return nn.Conv2d(
+        inputs, outputs, kernel_size=3, stride=stride, padding=1, bias=False
+    )
 
 
 def drop_nothing(x):
@@ -56,7 +58,9 @@ class Block(nn.Module):
 class Residual(nn.Module):
     """A small residual network."""
 
-    def __init__(self, classes=10, size="small", norm_layer=partial(nn.BatchNorm2d, eps=1e-3)):
+    def __init__(
+        self, classes=10, size="small", norm_layer=partial(nn.BatchNorm2d, eps=1e-3)
+    ):
         super(Residual, self).__init__()
         width = WIDTHS[size]
         self.stem = conv3x3(3, width)
@@ -98,7 +102,11 @@ class Attention(Module):
 
     def forward(self, x):
         b, n, c = x.shape
-        qkv = self.qkv(x).reshape(b, n, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
+        qkv = (
+            self.qkv(x)
+            .reshape(b, n, 3, self.heads, c // self.heads)
+            .permute(2, 0, 3, 1, 4)
+        )
         q, k, v = qkv.unbind(0)
         attn = (q @ k.transpose(-2, -1)) * self.scale
         attn = attn.masked_fill(self.mask[:, :, :n, :n] == 0, float("-inf"))
@@ -163,7 +171,9 @@ class Started(nn.Module):
         self.filled = nn.Parameter(torch.Tensor(width).fill_(0.25))
         self.small = nn.Parameter(torch.empty(1, width).uniform_(-1e-7, 1e-7))
         grid = torch.arange(12.0).view(3, 4).transpose(0, 1)
-        grid = 2 * torch.from_numpy(grid.numpy() - 1) + torch.from_numpy(grid.numpy() + 1).sum(0)
+        grid = 2 * torch.from_numpy(grid.numpy() - 1) + torch.from_numpy(
+            grid.numpy() + 1
+        ).sum(0)
         self.register_buffer("grid", 0.1 * grid)
         self.register_buffer("nothing", None if width else grid)
 
@@ -219,7 +229,9 @@ class Dense(nn.Module):
         layers = OrderedDict([("conv0", nn.Conv2d(3, 4, 3, 2, 1))])
         self.features = nn.Sequential(layers)
         for number in range(depth):
-            self.features.add_module(f"dense{number}", DenseLayer(4 + number * growth, growth))
+            self.features.add_module(
+                f"dense{number}", DenseLayer(4 + number * growth, growth)
+            )
         self.heads = nn.ModuleDict({"a": nn.Linear(4 + depth * growth, 2)})
         for number in range(2):
             setattr(self, f"side{number}", nn.Linear(4 + depth * growth, 3))
@@ -227,7 +239,10 @@ class Dense(nn.Module):
     def forward(self, x: Tensor):
         features = self.features(x).mean([2, 3])
         sides = [getattr(self, f"side{number}")(features) for number in range(2)]
-        return {"a": self.heads["a"](features), "sides": torch.stack(sides, dim=0).sum(0)}
+        return {
+            "a": self.heads["a"](features),
+            "sides": torch.stack(sides, dim=0).sum(0),
+        }
 
 
 class Shifted(nn.Module):
@@ -243,7 +258,9 @@ class Shifted(nn.Module):
         relative[:, :, 1] += window - 1
         relative[:, :, 0] *= 2 * window - 1
         self.register_buffer("index", relative.sum(-1))
-        self.bias = nn.Parameter(torch.empty((2 * window - 1) ** 2, 2).normal_(std=0.02))
+        self.bias = nn.Parameter(
+            torch.empty((2 * window - 1) ** 2, 2).normal_(std=0.02)
+        )
 
     @staticmethod
     def windows(x, size):
@@ -324,7 +341,9 @@ class Sloped(nn.Module):
         super().__init__()
         slopes = torch.tensor([2 ** (-8 * (i + 1) / heads) for i in range(heads)])
         self.register_buffer("slopes", slopes, persistent=False)
-        self.register_buffer("order", torch.tensor([2**i for i in range(heads)]), persistent=False)
+        self.register_buffer(
+            "order", torch.tensor([2**i for i in range(heads)]), persistent=False
+        )
         self.linear = nn.Linear(5, heads)
 
     def forward(self, x):
@@ -347,10 +366,15 @@ class Patches(nn.Module):
     def forward(self, img):
         x = self.embed(img)
         x = torch.cat((repeat(self.cls, "1 1 d -> b 1 d", b=img.shape[0]), x), dim=1)
-        q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=2) for t in self.qkv(x).chunk(3, dim=-1))
+        q, k, v = (
+            rearrange(t, "b n (h d) -> b h n d", h=2)
+            for t in self.qkv(x).chunk(3, dim=-1)
+        )
         attn = einsum(q, k, "b h i d, b h j d -> b h i j").softmax(dim=-1)
         x = rearrange(torch.einsum("bhij,bhjd->bhid", attn, v), "b h n d -> b n (h d)")
-        return self.pool(x) + reduce(x, "b n d -> b d", "mean") * reduce(x, "b n d -> b 1", "sum")
+        return self.pool(x) + reduce(x, "b n d -> b d", "mean") * reduce(
+            x, "b n d -> b 1", "sum"
+        )
 
 
 if hasattr(nnf, "mish"):
@@ -399,7 +423,9 @@ def drop_path(x, drop_prob: float = 0.0, training: bool = False):
     if drop_prob == 0.0 or not training:
         return x
     keep_prob = 1 - drop_prob
-    random_tensor = keep_prob + torch.rand((x.shape[0],) + (1,) * (x.ndim - 1), device=x.device)
+    random_tensor = keep_prob + torch.rand(
+        (x.shape[0],) + (1,) * (x.ndim - 1), device=x.device
+    )
     return x.div(keep_prob) * random_tensor.floor_()
 
 
@@ -445,12 +471,16 @@ class States(nn.Module):
         super().__init__()
         self.hidden = hidden
         self.embed = nn.Sequential(nn.Embedding(words, 4))
-        self.lstm = nn.LSTM(4, hidden, num_layers=2, batch_first=True, bidirectional=True)
+        self.lstm = nn.LSTM(
+            4, hidden, num_layers=2, batch_first=True, bidirectional=True
+        )
         self.gru, self.cell = nn.GRU(2 * hidden, hidden), nn.LSTMCell(hidden, 2)
 
     def init_hidden(self, count):
         weight = next(self.parameters())
-        return weight.new_zeros(4, count, self.hidden), weight.new_zeros(4, count, self.hidden)
+        return weight.new_zeros(4, count, self.hidden), weight.new_zeros(
+            4, count, self.hidden
+        )
 
     def forward(self, tokens):
         self.lstm.flatten_parameters()
@@ -484,19 +514,26 @@ class Tables(nn.Module):
         mask = torch.zeros(1, 6, 1)
         mask[:, window:] = 1
         self.register_buffer("mask", split_in_windows(mask, window).squeeze(2))
-        self.register_buffer("slow", torch.arange(0, dim, 2).float() / dim, persistent=False)
+        self.register_buffer(
+            "slow", torch.arange(0, dim, 2).float() / dim, persistent=False
+        )
         self.fused = hasattr(torch.nn.functional, "scaled_dot_product_attention")
         self.proj = nn.Linear(dim, dim)
 
     def forward(self, x):
         b, n, d = x.shape
-        x = self.proj(x + sincos(n, d).to(x.device, dtype=x.dtype)) * torch.cos(self.slow).sum()
+        x = (
+            self.proj(x + sincos(n, d).to(x.device, dtype=x.dtype))
+            * torch.cos(self.slow).sum()
+        )
         parts = split_in_windows(x, self.window)
         dots = parts @ parts.transpose(1, 2)
         apart = self.mask.repeat(b, 1).unsqueeze(1) > 0
         dots = dots.masked_fill(~apart, -torch.finfo(dots.dtype).max)
         index = torch.arange(0, n, dtype=torch.long, device=x.device)
-        dots = dots / apart.cumsum(1, dtype=torch.float32).sum(-1, keepdim=True).clamp(min=1.0)
+        dots = dots / apart.cumsum(1, dtype=torch.float32).sum(-1, keepdim=True).clamp(
+            min=1.0
+        )
         return dots.softmax(dim=-1) @ parts if self.fused else index
 
 
@@ -519,18 +556,26 @@ class Recursive(nn.Module):
         super().__init__()
         for level in range(depth):
             self.add_module("level" + str(level), ConvAct(3, 3))
-        self.mask = nn.Parameter(torch.Tensor([[[1.0]], [[0.0]], [[2.0]]]), requires_grad=False)
+        self.mask = nn.Parameter(
+            torch.Tensor([[[1.0]], [[0.0]], [[2.0]]]), requires_grad=False
+        )
         self.register_buffer("shift", torch.ones(3, 1, 1) if shifted else None)
 
     @torch.no_grad()
     def scale(self, x):
         return (
-            torch.autograd.Variable(x.float()).mean(dim=(2, 3), keepdim=True) if x.is_cuda else 2.0
+            torch.autograd.Variable(x.float()).mean(dim=(2, 3), keepdim=True)
+            if x.is_cuda
+            else 2.0
         )
 
     def level(self, x, number):
         x = self._modules["level" + str(number)](x) * self.mask
-        return self.level(self.__getattr__(f"level{number - 1}")(x), number - 1) if number else x
+        return (
+            self.level(self.__getattr__(f"level{number - 1}")(x), number - 1)
+            if number
+            else x
+        )
 
     def forward(self, x):
         x = self.level(x, 1) * self.scale(x)

@@ -21,7 +21,9 @@ class Shapes(nn.Module):
         h = h.reshape(b, 3, -1) + x.new_full((1, 3, 1), 0.5)
         first, second = h.chunk(2, dim=2)
         h = torch.cat([first.expand(b, -1, -1), second.flip(2)], 1)
-        h = h.view(b, 2, 3, -1)[:, :, :, :3] * self.table.unsqueeze(0).expand(b, -1, -1, -1)
+        h = h.view(b, 2, 3, -1)[:, :, :, :3] * self.table.unsqueeze(0).expand(
+            b, -1, -1, -1
+        )
         return h.transpose(1, 2).squeeze(0).roll(1, 2).repeat(1, 1, 1, 2)
 
 
@@ -42,9 +44,18 @@ class Numbers(nn.Module):
             + x.std(1, unbiased=False, keepdim=True)
             + torch.var(x, 1, True)[:, None]
         )
-        h = h.clamp(min=0.1, max=0.9) + x.mean(1, keepdim=True) + x.sum(dim=1, keepdim=True) + low
+        h = (
+            h.clamp(min=0.1, max=0.9)
+            + x.mean(1, keepdim=True)
+            + x.sum(dim=1, keepdim=True)
+            + low
+        )
         h = h + x.masked_fill(x > 0, -1.0) + torch.where(x > 0.5, x, 0.5 * x).cumsum(1)
-        h = h + torch.linalg.norm(x, dim=1, keepdim=True) + x.norm(p=2, dim=-1, keepdim=True)
+        h = (
+            h
+            + torch.linalg.norm(x, dim=1, keepdim=True)
+            + x.norm(p=2, dim=-1, keepdim=True)
+        )
         return h + torch.arange(5, device=x.device) * x.max(dim=1)[0].unsqueeze(-1)
 
 
@@ -64,6 +75,8 @@ class Pictures(nn.Module):
         h = h.clone()
         h[:, 0] = 0.5
         small = nnf.avg_pool2d(nnf.pad(h, (1, 0, 0, 1)), 2, stride=2)
-        h = h + nnf.interpolate(small, size=h.shape[2:], mode="bilinear", align_corners=False)
+        h = h + nnf.interpolate(
+            small, size=h.shape[2:], mode="bilinear", align_corners=False
+        )
         h = h.view(h.shape[0], 2, 2, *h.shape[2:]).transpose(1, 2).flatten(1, 2)
         return nnf.normalize(h, dim=1).mT.amax(dim=3).sum(2)

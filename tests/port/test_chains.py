@@ -56,7 +56,9 @@ def test_instances_of_a_class_are_told_the_sizes_that_they_found_out():
     source = ported("blocks").source
     assert "def __init__(self, out_channels, ksize, pad=1, *, in_channels):" in source
     assert "self.block1_2 = Block(6, 3, in_channels=6)" in source
-    assert "momentum=0.2" in source and "eps=2e-5" in source and "ceil_mode=True" in source
+    assert (
+        "momentum=0.2" in source and "eps=2e-5" in source and "ceil_mode=True" in source
+    )
 
 
 def test_what_needs_a_hand_is_named_by_its_line():

@@ -10,7 +10,9 @@ from tests.port.corpus import entries, look
 
 pytest.importorskip("libcst")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # their own
-KNOWN = {label: (name, arguments, inputs) for label, name, arguments, inputs in entries()}
+KNOWN = {
+    label: (name, arguments, inputs) for label, name, arguments, inputs in entries()
+}
 
 
 @pytest.mark.parametrize("label", ["monai UNet", "timm convnext_atto"])

@@ -22,10 +22,20 @@ TABLES = [
     *(pytorch.NUMPY_FUNCTIONS, pytorch.NUMPY_METHODS),
     {name: vars(pytorch)[name] for name in FUNCTIONS},
 ]
-SIBLINGS = [("sum", "mean"), ("amax", "amin"), ("zeros", "ones"), ("std", "var"), ("cat", "stack")]
+SIBLINGS = [
+    ("sum", "mean"),
+    ("amax", "amin"),
+    ("zeros", "ones"),
+    ("std", "var"),
+    ("cat", "stack"),
+]
 RENAMED = dict(SIBLINGS) | {two: one for one, two in SIBLINGS}
 SHAPES = {"Shapes": (1, 4, 6), "Numbers": (3, 5), "Pictures": (3, 2, 5, 6)}
-COUNTS = {"Shapes": 14, "Numbers": 13, "Pictures": 14}  # of mutations that change the result
+COUNTS = {
+    "Shapes": 14,
+    "Numbers": 13,
+    "Pictures": 14,
+}  # of mutations that change the result
 
 
 def changes_of(node):
@@ -73,7 +83,11 @@ def written(name, monkeypatch):
             for entry, write in table.items():
 
                 def noting(*given, entry=entry, write=write):
-                    text = write(*given) if callable(write) else pytorch.written(write, *given)
+                    text = (
+                        write(*given)
+                        if callable(write)
+                        else pytorch.written(write, *given)
+                    )
                     texts[text] = entry
                     return text
 
@@ -86,7 +100,9 @@ def mistaken(found, text, mutant):
     for owner in ("nn.", "self.nn."):
         before, after = (one.replace(f"{NN}.", owner) for one in (text, mutant))
         if before in found.source:
-            return replace(found, source=found.source.replace(before, after), _module=None)
+            return replace(
+                found, source=found.source.replace(before, after), _module=None
+            )
     return None
 
 
@@ -99,7 +115,9 @@ def is_changed(found):
     except Exception:
         return False  # a port that does not run is none
     wanted = original(x)
-    return wanted.shape != came.shape or not torch.allclose(wanted, came, rtol=1e-9, atol=1e-9)
+    return wanted.shape != came.shape or not torch.allclose(
+        wanted, came, rtol=1e-9, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("name", SHAPES)

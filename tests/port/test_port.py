@@ -98,7 +98,10 @@ def test_running_statistics_are_those_of_a_new_network():
 def test_arrays_of_numbers_are_compared_in_float64(backend):
     """``torch.tensor`` takes Python's floats in float32, outside of a proof."""
     found = port(networks.Sloped, image(2, 5))
-    assert "np.asarray([2 ** (-8 * (i + 1) / heads) for i in range(heads)])" in found.source
+    assert (
+        "np.asarray([2 ** (-8 * (i + 1) / heads) for i in range(heads)])"
+        in found.source
+    )
     assert "np.asarray([2**i for i in range(heads)])" in found.source
     proof = found.prove(backend)
     assert proof.headline.startswith("PROVED"), proof.headline
@@ -130,14 +133,21 @@ def test_definitions_stand_in_the_order_of_the_original():
 
 def test_what_a_network_was_created_with_can_be_said():
     network = networks.Chosen("gelu", width=5)
-    assert port(network, image(3, 4), "gelu", 5).arguments[1] == {"activation": "gelu", "width": 5}
-    with pytest.raises(SettingError, match=r"with these arguments is not the one .*'fc.weight'"):
+    assert port(network, image(3, 4), "gelu", 5).arguments[1] == {
+        "activation": "gelu",
+        "width": 5,
+    }
+    with pytest.raises(
+        SettingError, match=r"with these arguments is not the one .*'fc.weight'"
+    ):
         port(network, image(3, 4), "gelu")
 
 
 def test_what_a_network_was_created_with_is_asked_for_where_nothing_tells():
     network = networks.Residual(classes=5, size="large")
-    with pytest.raises(SettingError, match=r"say it, port\(network, inputs, classes=..., size"):
+    with pytest.raises(
+        SettingError, match=r"say it, port\(network, inputs, classes=..., size"
+    ):
         port(network, image(3, 3, 9, 9))
 
 
@@ -170,7 +180,10 @@ def test_the_source_is_what_a_person_would_have_written():
 def test_elements_that_are_written_to_are_replaced_in_a_copy():
     source = ported("shifted").source
     assert "mask = nn.set_at(mask, slice(None, size - 1), 1)" in source
-    assert "mask = nn.set_at(mask, (slice(size - 1, None), slice(-size, None)), 2)" in source
+    assert (
+        "mask = nn.set_at(mask, (slice(size - 1, None), slice(-size, None)), 2)"
+        in source
+    )
 
 
 def test_what_needs_a_hand_is_named_by_its_line():
@@ -178,7 +191,11 @@ def test_what_needs_a_hand_is_named_by_its_line():
     lines = (networks.__file__, *[str(remark) for remark in found.hands])
     text = "\n".join(lines)
     source = Path(networks.__file__).read_text().splitlines()
-    for words in ("x.sum().item()", "torch.randn_like(x)", "nnf.dropout(self.fc(x), 0.5)"):
+    for words in (
+        "x.sum().item()",
+        "torch.randn_like(x)",
+        "nnf.dropout(self.fc(x), 0.5)",
+    ):
         number = next(at for at, line in enumerate(source, 1) if words in line)
         assert f"networks.py:{number}: " in text
 
@@ -193,7 +210,10 @@ def test_start_values_are_those_of_the_original():
 def test_what_a_proof_would_not_see_needs_a_hand():
     found = port(networks.Frozen, image(3, 4))
     said = " ".join(map(str, found.hands))
-    assert "self.scale = nn.Buffer(np.ones((4,)))" in found.source and "not saved" not in said
+    assert (
+        "self.scale = nn.Buffer(np.ones((4,)))" in found.source
+        and "not saved" not in said
+    )
     assert "uniform_: give a distribution" in said
 
 
@@ -201,13 +221,24 @@ def test_a_name_without_a_counterpart_is_named_by_its_line():
     found = port(networks.Unknown, image(3, 4))
     source = Path(networks.__file__).read_text().splitlines()
     number = next(at for at, line in enumerate(source, 1) if "torch.float16" in line)
-    assert any(f"networks.py:{number}: " in str(remark) for remark in found.hands), found.hands
+    assert any(f"networks.py:{number}: " in str(remark) for remark in found.hands), (
+        found.hands
+    )
 
 
 def test_the_command_writes_proves_and_says_what_it_did(tmp_path):
     out = tmp_path / "residual.py"
-    words = ["port", f"{networks.__file__}:Residual", "--input", "3x9x9", "--set", "classes=5"]
-    ended = CliRunner().invoke(app, [*words, "--backends", "chainer", "--out", str(out)])
+    words = [
+        "port",
+        f"{networks.__file__}:Residual",
+        "--input",
+        "3x9x9",
+        "--set",
+        "classes=5",
+    ]
+    ended = CliRunner().invoke(
+        app, [*words, "--backends", "chainer", "--out", str(out)]
+    )
     assert ended.exit_code == 0, ended.output
     assert "chainer: PROVED" in ended.output and "conv3x3" in ended.output
     assert "class Residual(Network):" in out.read_text()
@@ -223,10 +254,19 @@ def test_the_command_ends_with_2_where_something_needs_a_hand(tmp_path, monkeypa
 
 def test_the_command_takes_inputs_by_name(tmp_path):
     out = tmp_path / "masked.py"
-    words = ["port", f"{networks.__file__}:Masked", "--backends", "torch", "--out", str(out)]
+    words = [
+        "port",
+        f"{networks.__file__}:Masked",
+        "--backends",
+        "torch",
+        "--out",
+        str(out),
+    ]
     ended = CliRunner().invoke(app, [*words, "--input", "x=7x5", "--input", "mask=7"])
     assert ended.exit_code == 0, ended.output
-    assert "torch: PROVED" in ended.output and "nn.unsqueeze(mask, -1)" in out.read_text()
+    assert (
+        "torch: PROVED" in ended.output and "nn.unsqueeze(mask, -1)" in out.read_text()
+    )
     ended = CliRunner().invoke(app, [*words, "--input", "7x5", "--input", "mask=7"])
     assert "name all of them, or none" in ended.stderr
 

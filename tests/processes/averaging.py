@@ -46,7 +46,9 @@ def train(processes, backend, plan, updates, sizes_of, loss, in_backward=None):
         network, processes, averaging=_plan(plan), in_backward=in_backward
     )
     steps.KEPT.append(network)
-    optimizer = network.backend.optimizer(rule("sgd", lr=RATE, momentum=MOMENTUM), network)
+    optimizer = network.backend.optimizer(
+        rule("sgd", lr=RATE, momentum=MOMENTUM), network
+    )
     found = []
     with network.training_mode(True):
         for step in range(updates):
@@ -59,7 +61,10 @@ def train(processes, backend, plan, updates, sizes_of, loss, in_backward=None):
                     optimizer.update(LOSSES[loss], *share)
             sent = processes.collectives - before
             found.append(
-                {"own": _own(network.root), "sent": [sent["all_gather"], sent["all_reduce"]]}
+                {
+                    "own": _own(network.root),
+                    "sent": [sent["all_gather"], sent["all_reduce"]],
+                }
             )
     found.append({"own": _own(network), "sent": []})  # read as a whole: all are equal
     return found
@@ -80,10 +85,16 @@ def by_numpy(plan, updates, sizes_of, loss, count):
     """The parameters of each process after each update, and averaged in the end, by the formulas
     alone."""
     plan = dict(plan)
-    levels = dict(plan["every"]) if isinstance(plan["every"], list) else {plan["every"]: count}
+    levels = (
+        dict(plan["every"])
+        if isinstance(plan["every"], list)
+        else {plan["every"]: count}
+    )
     warmup, together = plan.get("warmup", 0), plan.get("together", 1)
     start = steps.Line.on("torch", seed=4, dtype="float64")().neutral_state()
-    own = [np.hstack([start["fc.weight"], start["fc.bias"][:, None]]) for _ in range(count)]
+    own = [
+        np.hstack([start["fc.weight"], start["fc.bias"][:, None]]) for _ in range(count)
+    ]
     velocity = [np.zeros((2, 4)) for _ in range(count)]
     seen = {size: np.zeros(count) for size in levels.values()}
     found = []
@@ -100,7 +111,12 @@ def by_numpy(plan, updates, sizes_of, loss, count):
             rows = owner // group == rank // group
             if not rows.any():
                 continue
-            error = 2 * (x[rows] @ own[rank].T - y[rows]) * counts[rows, None] / counts[rows].sum()
+            error = (
+                2
+                * (x[rows] @ own[rank].T - y[rows])
+                * counts[rows, None]
+                / counts[rows].sum()
+            )
             velocity[rank] = MOMENTUM * velocity[rank] + error.T @ x[rows]
             if step >= warmup:
                 for level in seen.values():
@@ -126,7 +142,10 @@ def _averaged(own, seen, size, count):
         ranks, weights = range(begin, begin + size), seen[size][begin : begin + size]
         if weights.sum():
             mean = (
-                sum(weight * own[rank] for rank, weight in zip(ranks, weights, strict=True))
+                sum(
+                    weight * own[rank]
+                    for rank, weight in zip(ranks, weights, strict=True)
+                )
                 / weights.sum()
             )
             for rank in ranks:
@@ -144,7 +163,9 @@ def largest_difference(wanted, came):
         for rank, matrix in enumerate(of_ranks):
             own = came[rank][step]["own"]
             found = np.hstack([own["fc.weight"], np.array(own["fc.bias"])[:, None]])
-            worst = max(worst, float(np.abs(found - matrix).max() / np.abs(matrix).max()))
+            worst = max(
+                worst, float(np.abs(found - matrix).max() / np.abs(matrix).max())
+            )
     return worst
 
 
@@ -169,7 +190,9 @@ def fitted(processes, backend, folder):
         network, processes, averaging=LocalSGD(every=4, warmup=1)
     )
     steps.KEPT.append(network)
-    trainer = Trainer(network, rule("sgd", lr=0.1), callbacks=[Checkpoint(folder)], seed=5)
+    trainer = Trainer(
+        network, rule("sgd", lr=0.1), callbacks=[Checkpoint(folder)], seed=5
+    )
     pictures = training.pictures()
     history = trainer.fit(Loader(pictures, training.BATCH, seed=5), pictures, epochs=2)
     apart = network.root.neutral_state()
@@ -198,7 +221,9 @@ def normalised(processes):
     optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
     sizes = [4, 3]
     with network.training_mode(True):
-        optimizer.update(subject.loss, *steps.share_of(steps.batch(7), sizes, processes.rank))
+        optimizer.update(
+            subject.loss, *steps.share_of(steps.batch(7), sizes, processes.rank)
+        )
     before, weight = network.root.neutral_state(), network.averaging.weights[2]
     network.eval()
     after = network.root.neutral_state()

@@ -34,7 +34,9 @@ class Seen(Callback):
 
 def samples(count=64):
     """Their first number is their place."""
-    return np.stack([np.arange(count), np.zeros(count)], 1).astype(np.float32), np.arange(count) % 3
+    return np.stack([np.arange(count), np.zeros(count)], 1).astype(
+        np.float32
+    ), np.arange(count) % 3
 
 
 def drawn_anew(samples, seed, epoch):
@@ -80,5 +82,7 @@ def begin(processes, names):
             error = ""
         except ProcessError as refused:
             error = str(refused)
-        found.append([error, seen.numbers, processes.collectives["all_gather"] - before])
+        found.append(
+            [error, seen.numbers, processes.collectives["all_gather"] - before]
+        )
     return found

@@ -24,10 +24,12 @@ from deliralike.backends.processes.launch import launched
 from tests.processes.running import ends, skip_without_mpi
 
 ROOT = Path(__file__).parents[2]
-SIZES = {"torch": 4, "mpi": 4}  # the others cannot leave a process out of what they connect
-AT_MOST = (
-    3  # crews at the same time; each process that has loaded all frameworks takes some hundred MB
-)
+SIZES = {
+    "torch": 4,
+    "mpi": 4,
+}  # the others cannot leave a process out of what they connect
+# Crews at the same time; each process that has loaded all frameworks takes some hundred MB.
+AT_MOST = 3
 START = END = (
     600.0  # seconds: a busy machine takes minutes for what a quiet one does in two seconds
 )
@@ -45,7 +47,10 @@ class Crew:
             Any
         ] = []  # a connection to each process, and a file with what it answers
         self.said = tempfile.TemporaryFile("w+")
-        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            socket.socket(socket.AF_UNIX) as server,
+        ):
             server.bind(f"{folder}/jobs")
             server.listen(size)
             command, environment = launched(
@@ -92,7 +97,9 @@ class Crew:
             for rank in waiting:
                 connection, file = self.members[rank]
                 if connection in ready:
-                    answers[rank] = file.readline() or self._fail("a process has left its crew")
+                    answers[rank] = file.readline() or self._fail(
+                        "a process has left its crew"
+                    )
         results = []
         for rank, answer in enumerate(answers):
             results.append(json.loads(answer))
@@ -100,7 +107,9 @@ class Crew:
 
     def _await(self, files: list[Any], end: float) -> list[Any]:
         """Those from which something can be read, as soon as there are any."""
-        ready = select.select([*files, self.ended], [], [], max(end - time.monotonic(), 0.0))[0]
+        ready = select.select(
+            [*files, self.ended], [], [], max(end - time.monotonic(), 0.0)
+        )[0]
         if not ready:
             self._fail("no answer in time")
         if ready == [self.ended]:
@@ -150,7 +159,9 @@ def call(
     """
     skip_without_mpi(engine)
     size = SIZES.get(engine, count)
-    crew = next((crew for crew in crews if (crew.engine, crew.size) == (engine, size)), None)
+    crew = next(
+        (crew for crew in crews if (crew.engine, crew.size) == (engine, size)), None
+    )
     if crew is None:
         if len(crews) == AT_MOST:
             crews[0].end()

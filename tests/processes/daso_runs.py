@@ -57,7 +57,9 @@ def squares(network, x, y):
 
 
 def numbers(network):
-    return np.concatenate([value.ravel() for value in network.neutral_state().values()]).tolist()
+    return np.concatenate(
+        [value.ravel() for value in network.neutral_state().values()]
+    ).tolist()
 
 
 # By heat's names
@@ -69,7 +71,9 @@ def native_optimizer(network):
     if network.backend.name == "torch":
         return torch.optim.SGD(network.parameters(), lr=RATE, momentum=MOMENTUM)
     return (
-        backends.get("chainer").optimizer(rule("sgd", lr=RATE, momentum=MOMENTUM), network).native
+        backends.get("chainer")
+        .optimizer(rule("sgd", lr=RATE, momentum=MOMENTUM), network)
+        .native
     )
 
 
@@ -101,7 +105,9 @@ def step(model, optimizer, x, y):
 def by_heats_names(processes, backend, largest, local_factor):
     """The numbers of the network after each batch; every process starts with other ones."""
     network = Small.on(backend, seed=processes.rank, dtype="float64")()
-    model, optimizer = heat(processes, network, largest, local_factor, sending_chunk_size=5)
+    model, optimizer = heat(
+        processes, network, largest, local_factor, sending_chunk_size=5
+    )
     found = []
     for epoch in range(EPOCHS):
         for batch in range(BATCHES):
@@ -120,7 +126,9 @@ def by_updates(processes, backend, largest, local_factor):
     nodes = Nodes(processes, MEMBERS)
     network = Small.on(backend, seed=processes.rank, dtype="float64")()
     network = DistributedDataParallel(network, nodes.node)
-    optimizer = network.backend.optimizer(rule("sgd", lr=RATE, momentum=MOMENTUM), network)
+    optimizer = network.backend.optimizer(
+        rule("sgd", lr=RATE, momentum=MOMENTUM), network
+    )
     plan = Plan(EPOCHS, WARMUP, COOLDOWN, largest, local_factor=local_factor)
     averages = AveragedUpdates(optimizer, nodes, plan, BATCHES)
     found = []
@@ -154,7 +162,8 @@ def in_numpy(paces):
             slopes = [_slope(own[rank], *share(rank, epoch, batch)) for rank in ranks]
             if last or sent or batch % between == 0 or batch % local == 0:
                 slopes = [
-                    sum(slopes[rank // MEMBERS * MEMBERS :][:MEMBERS]) / MEMBERS for rank in ranks
+                    sum(slopes[rank // MEMBERS * MEMBERS :][:MEMBERS]) / MEMBERS
+                    for rank in ranks
                 ]
             for rank in ranks:
                 speed[rank] = MOMENTUM * speed[rank] + slopes[rank]
@@ -237,7 +246,12 @@ def statistics(processes):
     for epoch in range(3):
         for batch in range(BATCHES):
             step(model, optimizer, *share(processes.rank, epoch, batch))
-            found.append({name: value.tolist() for name, value in network.neutral_state().items()})
+            found.append(
+                {
+                    name: value.tolist()
+                    for name, value in network.neutral_state().items()
+                }
+            )
         optimizer.epoch_loss_logic(1.0)
     return found
 
@@ -248,7 +262,10 @@ def on_the_wire(processes, wire):
     model, optimizer = heat(processes, network, downcast_type=wire)
     before = []
     send = optimizer.averages._send
-    optimizer.averages._send = lambda sent: (before.extend(numbers(network)), send(sent))
+    optimizer.averages._send = lambda sent: (
+        before.extend(numbers(network)),
+        send(sent),
+    )
     step(model, optimizer, *share(processes.rank, 0, 0))
     return [before, numbers(network)]
 
@@ -298,7 +315,11 @@ def clipped(processes):
     model, optimizer = heat(processes, network)
     own = []
     squares(model, *map(torch.from_numpy, share(processes.rank, 0, 0))).backward()
-    for average in (lambda: None, optimizer.average_gradients, optimizer.average_gradients):
+    for average in (
+        lambda: None,
+        optimizer.average_gradients,
+        optimizer.average_gradients,
+    ):
         average()
         own.append(network.first.bias.grad.tolist())
     return own
@@ -310,7 +331,9 @@ def scaled(processes):
     model, optimizer = heat(processes, network)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** (8 + processes.rank))
     optimizer.add_scaler(scaler)
-    scaler.scale(squares(model, *map(torch.from_numpy, share(processes.rank, 0, 0)))).backward()
+    scaler.scale(
+        squares(model, *map(torch.from_numpy, share(processes.rank, 0, 0)))
+    ).backward()
     optimizer.step()
     return numbers(network)
 

@@ -36,7 +36,9 @@ def in_its_loss(processes, backend, in_backward):
     """An error in the second process between forward and backward, while the first one's loss is
     under way."""
     subject = subjects.subject(backend)
-    network = backends.DistributedDataParallel(subject.network, processes, in_backward=in_backward)
+    network = backends.DistributedDataParallel(
+        subject.network, processes, in_backward=in_backward
+    )
 
     def loss(network, *batch):
         found = subject.loss.function(network, *batch)
@@ -72,7 +74,10 @@ def asked_to_end(processes, backend, folder, name, rank):
     """A run in which a signal comes to one process; what it ends by, and when."""
     made = training.trainer(backend, processes, folder, every_steps=None)
     made.callbacks.insert(
-        0, Fault(lambda: processes.rank != rank or signal.raise_signal(getattr(signal, name)))
+        0,
+        Fault(
+            lambda: processes.rank != rank or signal.raise_signal(getattr(signal, name))
+        ),
     )
     try:
         made.fit(training.data(), training.pictures(), epochs=training.EPOCHS)
@@ -112,5 +117,7 @@ def one_has_nan(processes, backend):
     trainer.callbacks += [StopOnNaN()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        history = trainer.fit(Loader((x, labels), training.BATCH, shuffle=False), epochs=1)
+        history = trainer.fit(
+            Loader((x, labels), training.BATCH, shuffle=False), epochs=1
+        )
     return [history.stopped, len(history.steps)]

@@ -76,20 +76,28 @@ def main(processes, blocking):
     device = torch.device("cpu")
 
     train_set, test_set = digits()
-    train_loader = DataLoader(share(train_set, ht.MPI_WORLD), batch_size=32 // ht.MPI_WORLD.size)
+    train_loader = DataLoader(
+        share(train_set, ht.MPI_WORLD), batch_size=32 // ht.MPI_WORLD.size
+    )
     test_loader = DataLoader(test_set, batch_size=256)
     model = Net().double().to(device)
     optimizer = optim.Adadelta(model.parameters(), lr=args.lr)
     dp_optim = ht.optim.DataParallelOptimizer(optimizer, blocking=blocking)
     scheduler = StepLR(optimizer, step_size=1, gamma=args.gamma)
     dp_model = ht.nn.DataParallel(
-        model, comm=ht.MPI_WORLD, optimizer=dp_optim, blocking_parameter_updates=blocking
+        model,
+        comm=ht.MPI_WORLD,
+        optimizer=dp_optim,
+        blocking_parameter_updates=blocking,
     )
     for epoch in range(1, args.epochs + 1):
         train(args, dp_model, device, train_loader, dp_optim, epoch)
         accuracy = test(dp_model, device, test_loader)
         scheduler.step()
-    return [accuracy, {name: value.tolist() for name, value in dp_model.state_dict().items()}]
+    return [
+        accuracy,
+        {name: value.tolist() for name, value in dp_model.state_dict().items()},
+    ]
 
 
 def alone():
@@ -100,7 +108,12 @@ def alone():
     optimizer = optim.Adadelta(model.parameters(), lr=1.0)
     scheduler = StepLR(optimizer, step_size=1, gamma=0.9)
     for epoch in range(2):
-        train(None, model, "cpu", DataLoader(train_set, batch_size=32), optimizer, epoch)
+        train(
+            None, model, "cpu", DataLoader(train_set, batch_size=32), optimizer, epoch
+        )
         accuracy = test(model, "cpu", DataLoader(test_set, batch_size=256))
         scheduler.step()
-    return [accuracy, {name: value.tolist() for name, value in model.state_dict().items()}]
+    return [
+        accuracy,
+        {name: value.tolist() for name, value in model.state_dict().items()},
+    ]

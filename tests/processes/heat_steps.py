@@ -16,7 +16,10 @@ KEPT = []  # networks that live until the process ends, as those of a script do
 
 def batches():
     rng = np.random.default_rng(5)
-    return [(rng.normal(size=(SAMPLES, 5)), rng.normal(size=(SAMPLES, 3))) for _ in range(STEPS)]
+    return [
+        (rng.normal(size=(SAMPLES, 5)), rng.normal(size=(SAMPLES, 3)))
+        for _ in range(STEPS)
+    ]
 
 
 def share(array, processes):
@@ -81,7 +84,9 @@ def torch_states(processes, kind, blocking, clears="first", bucket_bytes=300):
     """The weights after some steps."""
     inside = tied(processes.rank if processes else 0)
     native = grouped(inside, kind)
-    network, optimizer = over(processes, inside, native, blocking, bucket_bytes=bucket_bytes)
+    network, optimizer = over(
+        processes, inside, native, blocking, bucket_bytes=bucket_bytes
+    )
     schedule = torch.optim.lr_scheduler.StepLR(native, 2, 0.5)
     for x, y in batches():
         if clears == "first":
@@ -209,7 +214,9 @@ def flaws(processes):
     found["two paths"] = [two_paths(processes, blocking) for blocking in (True, False)]
     found["messages"] = messages(processes)
     found["short"] = [short(processes, blocking) for blocking in (True, False)]
-    found["two backward passes"] = [two_backward(processes, blocking) for blocking in (True, False)]
+    found["two backward passes"] = [
+        two_backward(processes, blocking) for blocking in (True, False)
+    ]
     return found
 
 
@@ -226,7 +233,9 @@ def starts(processes):
     """The weights and the next random number in each process."""
     torch.manual_seed(processes.rank)
     network = Bare(processes.rank + 7)
-    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(network.parameters(), lr=0.1))
+    optimizer = ht.optim.DataParallelOptimizer(
+        torch.optim.SGD(network.parameters(), lr=0.1)
+    )
     network = ht.nn.DataParallel(network, processes, optimizer)
     return [listed(network.state_dict()), float(torch.rand(()))]
 
@@ -267,7 +276,9 @@ def two_paths(processes, blocking):
     network = ht.nn.DataParallel(inside, processes, optimizer, blocking, bucket_bytes=1)
     KEPT.append(network)
     before = listed(network.state_dict())
-    network(torch.full((1, 3), 2.0 + processes.rank).double(), processes.rank).sum().backward()
+    network(
+        torch.full((1, 3), 2.0 + processes.rank).double(), processes.rank
+    ).sum().backward()
     optimizer.step()
     return [before, listed(network.state_dict())]
 
@@ -296,15 +307,21 @@ def short(processes, blocking):
     """Gradients of float32 on the wire as bfloat16."""
     torch.manual_seed(0)
     inside = torch.nn.Linear(5, 40)
-    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(inside.parameters(), lr=1.0))
-    network = ht.nn.DataParallel(inside, processes, optimizer, blocking, wire="bfloat16")
+    optimizer = ht.optim.DataParallelOptimizer(
+        torch.optim.SGD(inside.parameters(), lr=1.0)
+    )
+    network = ht.nn.DataParallel(
+        inside, processes, optimizer, blocking, wire="bfloat16"
+    )
     before = {name: p.clone() for name, p in network.state_dict().items()}
     torch.manual_seed(processes.rank)
     factors = torch.randn(40)
     (network(torch.ones(1, 5)) * factors).sum().backward()
     own = {"weight": factors[:, None].expand(40, 5), "bias": factors}
     optimizer.step()
-    moved = {name: (before[name] - p).detach() for name, p in network.named_parameters()}
+    moved = {
+        name: (before[name] - p).detach() for name, p in network.named_parameters()
+    }
     return [listed(moved), listed(own)]
 
 
@@ -316,7 +333,8 @@ def two_backward(processes, blocking):
         for number in range(2):
             backward(network, processes, number)
         outputs = [
-            network(torch.from_numpy(share(batches()[number][0], processes))) for number in (2, 3)
+            network(torch.from_numpy(share(batches()[number][0], processes)))
+            for number in (2, 3)
         ]
         for output in outputs:  # without a forward pass between them
             (output**2).mean().backward()
@@ -328,6 +346,8 @@ def other_layer_frozen(processes):
     """Processes that train different layers of one shape."""
     inside = TwoPaths()
     (inside.first if processes.rank else inside.second).requires_grad_(False)
-    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(inside.parameters(), lr=1.0))
+    optimizer = ht.optim.DataParallelOptimizer(
+        torch.optim.SGD(inside.parameters(), lr=1.0)
+    )
     network = ht.nn.DataParallel(inside, processes, optimizer, True, bucket_bytes=1)
     network(torch.ones(1, 3).double(), processes.rank).sum().backward()

@@ -31,7 +31,10 @@ def everything(subject, network, share, rank=0, sizes=(7,)):
     states."""
     found = {
         "updates": steps.updates(
-            network, {"clipped": subjects.clipped_sgd, "adam": adam}, subject.loss, share
+            network,
+            {"clipped": subjects.clipped_sgd, "adam": adam},
+            subject.loss,
+            share,
         )
     }
     optimizer = adam(network)
@@ -43,10 +46,13 @@ def everything(subject, network, share, rank=0, sizes=(7,)):
     begin = sum(sizes[:rank])
     with network.training_mode(False):
         judged = (
-            [] if rank else [np.asarray(network(subjects.batch()[0][begin : begin + 2])).tolist()]
+            []
+            if rank
+            else [np.asarray(network(subjects.batch()[0][begin : begin + 2])).tolist()]
         )
     gradients = {
-        name: network.backend.numpy(each) for name, each in optimizer.latest_gradients.items()
+        name: network.backend.numpy(each)
+        for name, each in optimizer.latest_gradients.items()
     }
     state, weights = optimizer.neutral_state(), network.neutral_state()
     other = adam(network)
@@ -61,7 +67,8 @@ def everything(subject, network, share, rank=0, sizes=(7,)):
         "after": network.neutral_state(),
     }
     lists = {
-        kind: {name: value.tolist() for name, value in each.items()} for kind, each in named.items()
+        kind: {name: value.tolist() for name, value in each.items()}
+        for kind, each in named.items()
     }
     return (
         found
@@ -125,7 +132,9 @@ class Flaxen(nnx.Module):
         self.last = nnx.Linear(6, 4, rngs=nnx.Rngs(seed))
 
     def __call__(self, x):
-        return self.last(self.drop(nnx.relu(self.norm(self.first(x.reshape(len(x), -1))))))
+        return self.last(
+            self.drop(nnx.relu(self.norm(self.first(x.reshape(len(x), -1)))))
+        )
 
 
 def flaxen_loss(network, x, labels):
@@ -146,11 +155,20 @@ def flaxen(seed, share, processes=None):
         for name, value in network.neutral_state().items()
     }
     network.load_neutral_state(
-        {name: np.abs(value) if "var" in name else value for name, value in start.items()}
+        {
+            name: np.abs(value) if "var" in name else value
+            for name, value in start.items()
+        }
     )
-    network = network if processes is None else backends.DistributedDataParallel(network, processes)
+    network = (
+        network
+        if processes is None
+        else backends.DistributedDataParallel(network, processes)
+    )
     with network.backend.compiling_quickly():
-        return steps.updates(network, {"clipped": subjects.clipped_sgd}, flaxen_loss, share)
+        return steps.updates(
+            network, {"clipped": subjects.clipped_sgd}, flaxen_loss, share
+        )
 
 
 def a_share(processes, sizes):

@@ -28,7 +28,9 @@ def main(engine: str, address: str) -> None:
             number, count, function, arguments = json.loads(job)
             with processes_of_job(engine, world, rank, count, number) as processes:
                 module, name = function.split(":")
-                result = getattr(importlib.import_module(module), name)(processes, *arguments)
+                result = getattr(importlib.import_module(module), name)(
+                    processes, *arguments
+                )
                 answer = json.dumps(result)
             print(answer, file=jobs, flush=True)
     if world is not None:
@@ -36,7 +38,9 @@ def main(engine: str, address: str) -> None:
 
 
 @contextmanager
-def processes_of_job(engine: str, world: Any, rank: int, count: int, number: int) -> Iterator[Any]:
+def processes_of_job(
+    engine: str, world: Any, rank: int, count: int, number: int
+) -> Iterator[Any]:
     """The first so many processes; the errors of each job are told as those of a program that was
     started for it."""
     hook = sys.excepthook
@@ -63,7 +67,9 @@ def fresh_connection(count: int, number: int) -> Iterator[Any]:
     yield processes
     processes.close()
     threads = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
-    assert not any("gloo" in name for name in threads), f"threads of the engine are left: {threads}"
+    assert not any("gloo" in name for name in threads), (
+        f"threads of the engine are left: {threads}"
+    )
 
 
 def part_of_mpi(world: Any, count: int) -> Any:

@@ -10,7 +10,11 @@ from deliralike.training import Trainer
 from deliralike.training.metrics import Accuracy
 
 L = chainer.links
-SAMPLES, BATCH, EPOCHS = 29, 7, 2  # the last batch has one sample: fewer than there are processes
+SAMPLES, BATCH, EPOCHS = (
+    29,
+    7,
+    2,
+)  # the last batch has one sample: fewer than there are processes
 chainer.disable_experimental_feature_warning = True
 
 
@@ -40,7 +44,9 @@ class Net(chainer.Chain):
 
 
 def optimizer():
-    return chainer.optimizers.MomentumSGD(lr=0.1)  # Adam would divide rounding by rounding
+    return chainer.optimizers.MomentumSGD(
+        lr=0.1
+    )  # Adam would divide rounding by rounding
 
 
 def hook():
@@ -61,7 +67,10 @@ def trained(network, native, train, callbacks=()):
         "losses": [float(loss) for loss in history.losses],
         "samples": [step.samples for step in history.steps],
         "metrics": [epoch.held_out for epoch in history.epochs],
-        "state": {name: value.tolist() for name, value in trainer.network.neutral_state().items()},
+        "state": {
+            name: value.tolist()
+            for name, value in trainer.network.neutral_state().items()
+        },
     }
 
 
@@ -85,7 +94,9 @@ def program(processes, data):
 
 def _data(kind, comm):
     if kind == "synchronized":
-        return chainermn.iterators.create_synchronized_iterator(_iterator(dataset()), comm)
+        return chainermn.iterators.create_synchronized_iterator(
+            _iterator(dataset()), comm
+        )
     return chainermn.iterators.create_multi_node_iterator(
         None if comm.rank else _iterator(dataset()), comm
     )
@@ -99,7 +110,13 @@ def several(processes):
     """What two processes can tell in one start: each function's answer by its name."""
     return {
         function.__name__: function(processes)
-        for function in (micro_batches, first_batch, refused, mean_of_gradients, batch_norm)
+        for function in (
+            micro_batches,
+            first_batch,
+            refused,
+            mean_of_gradients,
+            batch_norm,
+        )
     }
 
 
@@ -126,16 +143,24 @@ def first_batch(processes):
     for here in (False, True):
         model, (x, y) = Net(0), samples(4)
         native = chainermn.create_multi_node_optimizer(optimizer(), comm).setup(model)
-        before = {name: parameter.array.copy() for name, parameter in model.namedparams()}
+        before = {
+            name: parameter.array.copy() for name, parameter in model.namedparams()
+        }
         if here:
             network = backends.DistributedDataParallel(model, processes)
             with network.training_mode(True):
-                network.backend.wrap_optimizer(native, network).update(cross_entropy, x, y)
+                network.backend.wrap_optimizer(native, network).update(
+                    cross_entropy, x, y
+                )
         else:
-            native.update(lambda model=model, x=x, y=y: F.softmax_cross_entropy(model(x), y))
+            native.update(
+                lambda model=model, x=x, y=y: F.softmax_cross_entropy(model(x), y)
+            )
         moved.append(
             sorted(
-                n for n, parameter in model.namedparams() if (parameter.array != before[n]).any()
+                n
+                for n, parameter in model.namedparams()
+                if (parameter.array != before[n]).any()
             )
         )
     return moved

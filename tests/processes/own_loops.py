@@ -23,7 +23,11 @@ L, F_ = chainer.links, chainer.functions
 def shares(processes, *arrays):
     """This process's rows; all of them for one that is alone."""
     begin = sum(SIZES[: processes.rank])
-    rows = slice(begin, begin + SIZES[processes.rank]) if processes.count > 1 else slice(None)
+    rows = (
+        slice(begin, begin + SIZES[processes.rank])
+        if processes.count > 1
+        else slice(None)
+    )
     return [array[rows] for array in arrays]
 
 
@@ -61,14 +65,22 @@ def over(processes, wrapper, module):
 
 
 def weights(module):
-    state = module.neutral_state() if hasattr(module, "neutral_state") else module.state_dict()
-    return {name: np.asarray(value, np.float64).tolist() for name, value in state.items()}
+    state = (
+        module.neutral_state()
+        if hasattr(module, "neutral_state")
+        else module.state_dict()
+    )
+    return {
+        name: np.asarray(value, np.float64).tolist() for name, value in state.items()
+    }
 
 
 def tutorial(processes, wrapper):
     """PyTorch's first tutorial, with clipping and a term of the weights."""
     net = over(processes, wrapper, perceptron())
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.9, weight_decay=0.1)
+    optimizer = torch.optim.SGD(
+        net.parameters(), lr=0.5, momentum=0.9, weight_decay=0.1
+    )
     x, y = of_torch(processes)
     for _ in range(3):
         optimizer.zero_grad()
@@ -111,7 +123,8 @@ def adversaries(processes, wrapper):
     for _ in range(2):
         for_critic.zero_grad()
         (
-            F.softplus(-critic(real)).mean() + F.softplus(critic(generator(noise).detach())).mean()
+            F.softplus(-critic(real)).mean()
+            + F.softplus(critic(generator(noise).detach())).mean()
         ).backward()
         for_critic.step()
         for_generator.zero_grad()
@@ -127,7 +140,9 @@ def by_denominator(processes, wrapper):
     importance = torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64)
 
     def summed(net, x, y):
-        return F.cross_entropy(net(x), y, importance, reduction="sum"), importance[y].sum()
+        return F.cross_entropy(net(x), y, importance, reduction="sum"), importance[
+            y
+        ].sum()
 
     def mean(net, x, y):
         return F.cross_entropy(net(x), y, importance)
@@ -176,7 +191,9 @@ def on_torch(processes, wrappers):
 
 
 def _loops(processes, wrapper):
-    names = [name for name in LOOPS if wrapper != "sharded" or name not in REFUSED_BY_SHARDED]
+    names = [
+        name for name in LOOPS if wrapper != "sharded" or name not in REFUSED_BY_SHARDED
+    ]
     return {name: LOOPS[name](processes, wrapper) for name in names}
 
 
@@ -186,7 +203,9 @@ def alone(wrapper):
 
 def refused_on_torch(processes):
     """What is said of loops that would give processes different weights."""
-    averaged = kept(DistributedDataParallel(perceptron(), processes, averaging=LocalSGD(every=2)))
+    averaged = kept(
+        DistributedDataParallel(perceptron(), processes, averaging=LocalSGD(every=2))
+    )
     plain = kept(DistributedDataParallel(perceptron(), processes))
     x, y = of_torch(processes)
     said = [_said(lambda: F.cross_entropy(averaged(x), y).backward())]
@@ -217,7 +236,11 @@ def perceptron_of_chainer(seed=3, into=3):
 
 
 def over_in_chainer(processes, module):
-    return module if processes.count == 1 else kept(DistributedDataParallel(module, processes))
+    return (
+        module
+        if processes.count == 1
+        else kept(DistributedDataParallel(module, processes))
+    )
 
 
 def updater_of_chainer(processes):
@@ -256,18 +279,27 @@ def loop_of_chainer(processes):
 
 
 def weights_of_chainer(link):
-    return {name: parameter.array.tolist() for name, parameter in sorted(link.namedparams())}
+    return {
+        name: parameter.array.tolist() for name, parameter in sorted(link.namedparams())
+    }
 
 
 def on_chainer(processes):
-    return {"updater": updater_of_chainer(processes), "loop": loop_of_chainer(processes)}
+    return {
+        "updater": updater_of_chainer(processes),
+        "loop": loop_of_chainer(processes),
+    }
 
 
 def refused_on_chainer(processes):
     averaged = kept(
-        DistributedDataParallel(perceptron_of_chainer(), processes, averaging=LocalSGD(every=2))
+        DistributedDataParallel(
+            perceptron_of_chainer(), processes, averaging=LocalSGD(every=2)
+        )
     )
-    whole = kept(DistributedDataParallel(perceptron_of_chainer(), processes, takes_whole=True))
+    whole = kept(
+        DistributedDataParallel(perceptron_of_chainer(), processes, takes_whole=True)
+    )
     x, y = images()
     labels = y.astype(np.int32)
     variable = chainer.Variable(x)
@@ -275,15 +307,23 @@ def refused_on_chainer(processes):
     return [
         _said(lambda: F_.softmax_cross_entropy(averaged(x), labels).backward()),
         _said(lambda: F_.softmax_cross_entropy(whole(x), labels).backward()),
-        _said(lambda: chainer.grad([plain(variable)], [variable], enable_double_backprop=True)),
+        _said(
+            lambda: chainer.grad(
+                [plain(variable)], [variable], enable_double_backprop=True
+            )
+        ),
         _heats_inner_step(processes, x, labels),
     ]
 
 
 def _heats_inner_step(processes, x, labels):
     link = perceptron_of_chainer()
-    optimizer = ht.optim.DataParallelOptimizer(chainer.optimizers.SGD(lr=0.3).setup(link))
-    network = kept(ht.nn.DataParallel(link, processes, optimizer, blocking_parameter_updates=True))
+    optimizer = ht.optim.DataParallelOptimizer(
+        chainer.optimizers.SGD(lr=0.3).setup(link)
+    )
+    network = kept(
+        ht.nn.DataParallel(link, processes, optimizer, blocking_parameter_updates=True)
+    )
     for step in (optimizer.step, optimizer.torch_optimizer.update):
         link.cleargrads()
         F_.softmax_cross_entropy(network(x), labels).backward()
@@ -304,7 +344,11 @@ def refused_on_jax(processes, spread):
 
 
 def _over_in_flax(processes, kind, training):
-    layers = nnx.Linear(5, 6, rngs=nnx.Rngs(0)), nnx.tanh, nnx.Linear(6, 4, rngs=nnx.Rngs(1))
+    layers = (
+        nnx.Linear(5, 6, rngs=nnx.Rngs(0)),
+        nnx.tanh,
+        nnx.Linear(6, 4, rngs=nnx.Rngs(1)),
+    )
     sharded = kind == "spread"
     wrapper = FullyShardedDataParallel if sharded else DistributedDataParallel
     settings = {} if sharded else {"buffers": "root"}
@@ -315,7 +359,9 @@ def _flax_step(network, x):
     optimizer = nnx.Optimizer(network, optax.sgd(0.1), wrt=nnx.Param)
 
     def step():
-        _, gradients = nnx.value_and_grad(lambda network: (network(x) ** 2).mean())(network)
+        _, gradients = nnx.value_and_grad(lambda network: (network(x) ** 2).mean())(
+            network
+        )
         optimizer.update(network, gradients)
 
     return _said(step)
@@ -328,6 +374,7 @@ def evaluated_on_jax(processes):
     x = images()[0].astype(np.float32)
     return float(
         abs(
-            nnx.jit(lambda network, x: network(x))(network, x) - network(jax.numpy.asarray(x))
+            nnx.jit(lambda network, x: network(x))(network, x)
+            - network(jax.numpy.asarray(x))
         ).max()
     )

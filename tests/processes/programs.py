@@ -84,7 +84,9 @@ def messages(processes):
     """Sums in several types, the lengths of long messages, and what a group of two says and
     adds."""
     dtypes = ("float64", "float32", "float16", "int64", "int8")
-    sums = processes.all_reduce("numbers", [np.array([1, 2, 3], dtype) for dtype in dtypes])
+    sums = processes.all_reduce(
+        "numbers", [np.array([1, 2, 3], dtype) for dtype in dtypes]
+    )
     came = processes.all_gather_object("long ones", b"x" * (20_000 + processes.rank))
     group = processes.subgroup([0, 2])
     of_group = [None, None]

@@ -39,7 +39,9 @@ class Outcome:
         return [self.results[rank] for rank in sorted(self.results)]
 
 
-def run(*args: Any, timeout: float = 600.0, check: bool = True, **options: Any) -> Outcome:
+def run(
+    *args: Any, timeout: float = 600.0, check: bool = True, **options: Any
+) -> Outcome:
     """`Run` a function in every process, to their end.
 
     Args:
@@ -77,7 +79,10 @@ class Run:
         launcher: str = "",
     ) -> None:
         self.count, launcher = count, launcher or engine
-        self.folder, self.said = tempfile.TemporaryDirectory(), tempfile.TemporaryFile("w+")
+        self.folder, self.said = (
+            tempfile.TemporaryDirectory(),
+            tempfile.TemporaryFile("w+"),
+        )
         worker = [
             "tests.processes.worker",
             engine,
@@ -119,7 +124,8 @@ class Run:
             text = said.read()
             assert ended, f"not ended after {timeout} s\n{text}"
             results = {
-                int(path.stem): json.loads(path.read_text()) for path in Path(folder).glob("*.json")
+                int(path.stem): json.loads(path.read_text())
+                for path in Path(folder).glob("*.json")
             }
         code = self.process.returncode
         assert not check or (code == 0 and len(results) == self.count), text

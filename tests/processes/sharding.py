@@ -40,7 +40,9 @@ def _made(kind):
     return make
 
 
-OPTIMIZERS = {"clipped sgd": subjects.clipped_sgd} | {kind: _made(kind) for kind in RULES}
+OPTIMIZERS = {"clipped sgd": subjects.clipped_sgd} | {
+    kind: _made(kind) for kind in RULES
+}
 
 
 def train(processes, sizes, keywords):
@@ -55,7 +57,9 @@ def train(processes, sizes, keywords):
 
 def alone(samples):
     subject = subjects.subject("torch")
-    return steps.updates(subject.network, OPTIMIZERS, subject.loss, steps.batch(samples))
+    return steps.updates(
+        subject.network, OPTIMIZERS, subject.loss, steps.batch(samples)
+    )
 
 
 def by_keywords(processes):
@@ -65,23 +69,34 @@ def by_keywords(processes):
         "none": {},
         "mp_policy": {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16)},
         "offload_policy": {"offload_policy": OffloadPolicy()},
-        "shard_placement_fn": {"shard_placement_fn": lambda parameter: Shard(parameter.ndim - 1)},
+        "shard_placement_fn": {
+            "shard_placement_fn": lambda parameter: Shard(parameter.ndim - 1)
+        },
     }
-    return {name: _in_float32(processes, keywords) for name, keywords in settings.items()}
+    return {
+        name: _in_float32(processes, keywords) for name, keywords in settings.items()
+    }
 
 
 def _in_float32(processes, keywords):
-    network = zoo.build("mlp", backend="torch", in_features=14, hidden=[10], out_features=4, seed=1)
+    network = zoo.build(
+        "mlp", backend="torch", in_features=14, hidden=[10], out_features=4, seed=1
+    )
     if processes.count > 1:
         network = FullyShardedDataParallel(network, processes, **keywords)
     steps.KEPT.append(network)
     generator = np.random.default_rng(3)
     samples = generator.normal(size=(7, 14)), generator.integers(0, 4, 7)
-    share = samples if processes.count == 1 else steps.share_of(samples, [4, 3], processes.rank)
+    share = (
+        samples
+        if processes.count == 1
+        else steps.share_of(samples, [4, 3], processes.rank)
+    )
     optimizer = network.backend.optimizer(rule("sgd", lr=0.5), network)
     with network.training_mode(True):
         losses = [
-            network.backend.number(optimizer.update(steps.mean_loss, *share)) for _ in range(3)
+            network.backend.number(optimizer.update(steps.mean_loss, *share))
+            for _ in range(3)
         ]
     parts = [
         [str(p.dtype), list(p.to_local().shape)]
@@ -120,7 +135,9 @@ def held(processes, limit):
     gc.collect()
     with network.training_mode(True):
         for _ in range(2):
-            optimizer.update(lambda net, x, labels: net.nn.cross_entropy(net(x), labels), x, labels)
+            optimizer.update(
+                lambda net, x, labels: net.nn.cross_entropy(net(x), labels), x, labels
+            )
     network.zero_grad()
     network.eval()(network.backend.array(x))
     # first of all: reading the network would give away what it has gathered
@@ -129,9 +146,14 @@ def held(processes, limit):
     while alive > limit and time.monotonic() < end:
         time.sleep(0.1)
         alive = _alive() - before
-    parts = {name: slot.native.to_local() for name, slot in network.neutral_slots().items()}
+    parts = {
+        name: slot.native.to_local() for name, slot in network.neutral_slots().items()
+    }
     states = [
-        value for held in optimizer.native.state.values() for value in held.values() if value.dim()
+        value
+        for held in optimizer.native.state.values()
+        for value in held.values()
+        if value.dim()
     ]
     state_bytes = sum(value.to_local().nbytes for value in states)
     return {
@@ -184,7 +206,9 @@ def _penalty(network, x):
 
 def refused(processes):
     """What the errors say of what cannot work."""
-    network = FullyShardedDataParallel(Penalised.on("torch", dtype="float64")(), processes)
+    network = FullyShardedDataParallel(
+        Penalised.on("torch", dtype="float64")(), processes
+    )
     steps.KEPT.append(network)
     optimizer = network.backend.optimizer(rule("sgd", lr=1.0), network)
     x = np.ones((2, 3))
@@ -230,7 +254,8 @@ def mixed_up(processes):
     optimizer = network.backend.optimizer(rule("sgd", lr=1.0), network)
     with network.training_mode(True):
         optimizer.update(
-            lambda net, x: net.nn.sum(net(x)), np.full((2, 3), 1.0 if processes.rank else -1.0)
+            lambda net, x: net.nn.sum(net(x)),
+            np.full((2, 3), 1.0 if processes.rank else -1.0),
         )
 
 
@@ -242,18 +267,27 @@ def fitted(processes, folder=None, epochs=training.EPOCHS, resume=None):
     """The run of `training.fitted`, spread over processes."""
     made = trainer(processes, folder)
     steps.KEPT.append(made)
-    loader = Loader(training.pictures(), training.BATCH, seed=5, transform=training.noisy)
+    loader = Loader(
+        training.pictures(), training.BATCH, seed=5, transform=training.noisy
+    )
     history = made.fit(loader, training.pictures(), epochs=epochs, resume=resume)
     return {
         "losses": [float(loss) for loss in history.losses],
         "metrics": [epoch.held_out for epoch in history.epochs],
-        "state": {name: value.tolist() for name, value in made.network.neutral_state().items()},
+        "state": {
+            name: value.tolist() for name, value in made.network.neutral_state().items()
+        },
     }
 
 
 def trainer(processes, folder):
     network = zoo.build(
-        "resnet8", backend="torch", in_channels=1, num_classes=4, seed=1, dtype="float64"
+        "resnet8",
+        backend="torch",
+        in_channels=1,
+        num_classes=4,
+        seed=1,
+        dtype="float64",
     )
     network = FullyShardedDataParallel(network, processes, smallest=2000)
     callbacks = [] if folder is None else [Checkpoint(folder, every_steps=1, keep=None)]

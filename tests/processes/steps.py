@@ -35,7 +35,9 @@ def updates(network, optimizers, loss, share, sits_out=None):
                     with network.empty_share():
                         result = optimizer.update(loss, *share)
             losses.append(
-                network.backend.number(result[0] if isinstance(result, tuple) else result)
+                network.backend.number(
+                    result[0] if isinstance(result, tuple) else result
+                )
             )
         found[name] = {
             "losses": losses,
@@ -54,13 +56,17 @@ def share_of(given, sizes, rank):
 def train(processes, backend, sizes, in_backward=None):
     """The updates of one of several processes."""
     subject = subjects.subject(backend)
-    network = backends.DistributedDataParallel(subject.network, processes, in_backward=in_backward)
+    network = backends.DistributedDataParallel(
+        subject.network, processes, in_backward=in_backward
+    )
     KEPT.append(network)
     share = share_of(batch(sum(sizes)), sizes, processes.rank)
     sits_out = None if sizes[processes.rank] else True
     found = updates(network, subject.optimizers, subject.loss, share, sits_out)
     return (
-        found | {"sums": processes.collectives["all_reduce"]} if in_backward is not None else found
+        found | {"sums": processes.collectives["all_reduce"]}
+        if in_backward is not None
+        else found
     )
 
 
@@ -75,11 +81,14 @@ def largest_difference(one, other):
     worst = 0.0
     for name, found in one.items():
         pairs = [(found["losses"], other[name]["losses"])]
-        pairs += [(value, other[name]["state"][key]) for key, value in found["state"].items()]
+        pairs += [
+            (value, other[name]["state"][key]) for key, value in found["state"].items()
+        ]
         for first, second in pairs:
             first, second = np.array(first), np.array(second)
             worst = max(
-                worst, float(np.abs(first - second).max() / max(np.abs(first).max(), 1e-300))
+                worst,
+                float(np.abs(first - second).max() / max(np.abs(first).max(), 1e-300)),
             )
     return worst
 
@@ -99,14 +108,17 @@ def unused(processes, backend, in_backward=None):
     """Which parameters one update moves, and those that nobody has used."""
     network = TwoPaths.on(backend, dtype="float64")()
     return moved(
-        processes, backends.DistributedDataParallel(network, processes, in_backward=in_backward)
+        processes,
+        backends.DistributedDataParallel(network, processes, in_backward=in_backward),
     )
 
 
 def moved(processes, network):
     """Which parameters of `TwoPaths` one update moves, where the second process takes the second
     path."""
-    optimizer = network.backend.optimizer(rule("sgd", lr=1.0, weight_decay=0.5), network)
+    optimizer = network.backend.optimizer(
+        rule("sgd", lr=1.0, weight_decay=0.5), network
+    )
     before = network.neutral_state()
     x = np.full((2, 3), 1.0 if processes.rank == 1 else -1.0)
     with network.training_mode(True):
@@ -123,7 +135,9 @@ def moved(processes, network):
 def collectives(processes, accumulate, in_backward=None):
     """How often gradients were sent in six micro-batches."""
     subject = subjects.subject("torch")
-    network = backends.DistributedDataParallel(subject.network, processes, in_backward=in_backward)
+    network = backends.DistributedDataParallel(
+        subject.network, processes, in_backward=in_backward
+    )
     optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
     optimizer.accumulate = accumulate
     share = share_of(batch(7), [4, 3], processes.rank)
@@ -202,9 +216,13 @@ def quiet_training(processes, transform):
         def on_step(self, run, step):
             counts.append(processes.collectives["all_gather"])
 
-    trainer = Trainer(network, rule("sgd", lr=0.1), callbacks=[Counting()], processes=processes)
+    trainer = Trainer(
+        network, rule("sgd", lr=0.1), callbacks=[Counting()], processes=processes
+    )
     twice = (
-        (lambda batch: nest.map(lambda leaf: np.repeat(leaf, 2, 0), batch)) if transform else None
+        (lambda batch: nest.map(lambda leaf: np.repeat(leaf, 2, 0), batch))
+        if transform
+        else None
     )
     trainer.fit(Loader(rows_of_numbers(7), 3, batch_transform=twice), epochs=1)
     return np.diff(counts).tolist()
@@ -231,7 +249,9 @@ def messages(processes, backend, buffers, in_backward=None, dtype="float64"):
         optimizer.update(mean_loss, *share_of(batch(7), [4, 3], processes.rank))
     sent = processes.collectives - before
     state = {
-        name: value.tolist() for name, value in network.neutral_state().items() if "running" in name
+        name: value.tolist()
+        for name, value in network.neutral_state().items()
+        if "running" in name
     }
     return {"state": state, "sent": dict(sent), "order": order}
 
@@ -293,7 +313,11 @@ def train_random(processes, backend, sizes, loss):
     share = share_of((x, np.abs(labels) % 4), sizes, processes.rank)
     optimizers = {"clipped sgd": subjects.clipped_sgd}
     return updates(
-        network, optimizers, losses[loss], share, None if sizes[processes.rank] else True
+        network,
+        optimizers,
+        losses[loss],
+        share,
+        None if sizes[processes.rank] else True,
     )
 
 
@@ -302,13 +326,18 @@ def alone_random(backend, samples, loss):
     network, losses = _random(backend)
     x, labels = batch(samples)
     return updates(
-        network, {"clipped sgd": subjects.clipped_sgd}, losses[loss], (x, np.abs(labels) % 4)
+        network,
+        {"clipped sgd": subjects.clipped_sgd},
+        losses[loss],
+        (x, np.abs(labels) % 4),
     )
 
 
 def synchronised(processes):
     """A batch norm on JAX over processes."""
-    network = backends.DistributedDataParallel(subjects.subject("jax").network, processes)
+    network = backends.DistributedDataParallel(
+        subjects.subject("jax").network, processes
+    )
     optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
     with network.training_mode(True):
         optimizer.update(subjects.subject("jax").loss, *subjects.batch(3))
@@ -347,9 +376,13 @@ def pending(processes, mixed):
             for name, k in (("layers.0", 5), ("layers.1", 5))
         }
         order = list(layers)[::-1] if mixed and processes.rank == 1 else list(layers)
-        under_way = {name: processes.begin_all_reduce(name, layers[name]) for name in order}
+        under_way = {
+            name: processes.begin_all_reduce(name, layers[name]) for name in order
+        }
         sums = [each.wait() for each in (under_way["layers.1"], under_way["layers.0"])]
-        found[dtype] = [[str(array.dtype), array.tolist()] for pair in sums for array in pair]
+        found[dtype] = [
+            [str(array.dtype), array.tolist()] for pair in sums for array in pair
+        ]
     return found
 
 
@@ -370,7 +403,9 @@ def compilations_of_epochs(processes):
 
     jax.monitoring.register_event_duration_secs_listener(note)
     network = (Random).on("jax", seed=4)()
-    trainer = Trainer(network, rule("sgd", lr=0.1), callbacks=[Count()], processes=processes)
+    trainer = Trainer(
+        network, rule("sgd", lr=0.1), callbacks=[Count()], processes=processes
+    )
     inputs = np.ones((19, 70), np.float32)
     labels = np.arange(19) % 4
     trainer.fit((inputs, labels), (inputs[:9], labels[:9]), epochs=3, batch_size=8)

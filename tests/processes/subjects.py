@@ -28,7 +28,9 @@ def subject(backend: str | Backend, loss: LossFunction | None = None) -> Subject
     """
     network = Convolutional.on(backend, seed=3, dtype="float64")()
     return Subject(
-        network, loss or in_replicas(sum_and_weight, "denominator"), {"clipped sgd": clipped_sgd}
+        network,
+        loss or in_replicas(sum_and_weight, "denominator"),
+        {"clipped sgd": clipped_sgd},
     )
 
 
@@ -43,7 +45,11 @@ def sum_and_weight(network: Any, x: Any, labels: Any) -> tuple[Any, Any]:
     """Return the sum of a cross-entropy with class weights and ignored labels, and its divisor."""
     nn, scores = network.nn, network(x)
     total = nn.cross_entropy(
-        scores, labels, nn.constant(CLASS_WEIGHTS, scores), ignore_index=IGNORED, reduction="sum"
+        scores,
+        labels,
+        nn.constant(CLASS_WEIGHTS, scores),
+        ignore_index=IGNORED,
+        reduction="sum",
     )
     counted = nn.constant(CLASS_WEIGHTS * (np.arange(4) != IGNORED), scores)
     return total, nn.sum(nn.one_hot(labels, 4, scores) * counted)

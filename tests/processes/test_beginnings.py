@@ -27,8 +27,12 @@ WANTED = {
 
 
 def test_what_differs_at_the_beginning_is_refused_in_all_processes_and_named():
-    first, second = call("torch", 2, "tests.processes.beginnings:begin", [*WANTED, "nothing"])
-    for (name, message), *of_processes in zip(WANTED.items(), first, second, strict=False):
+    first, second = call(
+        "torch", 2, "tests.processes.beginnings:begin", [*WANTED, "nothing"]
+    )
+    for (name, message), *of_processes in zip(
+        WANTED.items(), first, second, strict=False
+    ):
         for rank, (error, used, messages) in enumerate(of_processes):
             assert error.startswith(f"process {rank} of 2 ("), name
             assert re.search(f"and these differ: .*{message}", error), (name, error)

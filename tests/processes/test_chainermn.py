@@ -36,10 +36,17 @@ def test_over_mpi_a_parameter_that_one_process_uses_counts_as_zero_in_the_others
     third one stays."""
     came = call("chainermn", 2, "tests.processes.steps:unused", "chainer", {})
     assert came[0] == came[1]
-    assert came[0]["moved"] == ["first.bias", "first.weight", "second.bias", "second.weight"]
+    assert came[0]["moved"] == [
+        "first.bias",
+        "first.weight",
+        "second.bias",
+        "second.weight",
+    ]
     before = steps.TwoPaths.on("chainer", dtype="float64")().neutral_state()
     for name, sign in (("first", -1.0), ("second", 1.0)):
-        np.testing.assert_allclose(came[0][name], before[f"{name}.weight"] * 0.5 - sign, rtol=1e-13)
+        np.testing.assert_allclose(
+            came[0][name], before[f"{name}.weight"] * 0.5 - sign, rtol=1e-13
+        )
 
 
 @pytest.mark.parametrize("data", ["synchronized", "multi-node"])
@@ -50,7 +57,9 @@ def test_a_chainermn_program_over_mpi_trains_as_one_process(data):
     came = call("chainermn", 2, PROGRAM, data)
     assert len(came) == 2
     for each in came:
-        assert each["samples"] == wanted["samples"] == [7, 7, 7, 7, 1] * multi_node.EPOCHS
+        assert (
+            each["samples"] == wanted["samples"] == [7, 7, 7, 7, 1] * multi_node.EPOCHS
+        )
         assert training.largest_difference(wanted, each) < 1e-12
 
 

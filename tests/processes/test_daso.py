@@ -45,7 +45,9 @@ def test_runs_are_those_of_numpy(engine):
         assert np.abs(found - daso_runs.in_numpy(CYCLES[cycle])).max() < 1e-12
         at_ends = found[:, BATCHES - 1 :: BATCHES]
         assert (at_ends == at_ends[0]).all()
-        assert (found[0] != found[2]).any(axis=1).sum() > EPOCHS  # in between nodes are apart
+        assert (found[0] != found[2]).any(
+            axis=1
+        ).sum() > EPOCHS  # in between nodes are apart
 
 
 @cache
@@ -71,11 +73,15 @@ def test_running_statistics_travel_and_counts_stay():
     assert before[0] != before[2]
 
 
-@pytest.mark.parametrize(("wire", "dtype"), [("halves", torch.half), ("bfloat16", torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("wire", "dtype"), [("halves", torch.half), ("bfloat16", torch.bfloat16)]
+)
 def test_messages_of_another_type(wire, dtype):
     """The members that send are the first of each node: processes 0 and 2."""
     came = [each[wire] for each in various()]
-    first, second = (torch.tensor(came[rank][0], dtype=torch.float64).to(dtype) for rank in (0, 2))
+    first, second = (
+        torch.tensor(came[rank][0], dtype=torch.float64).to(dtype) for rank in (0, 2)
+    )
     wanted = (first + second).double() / 2
     assert all(after == wanted.tolist() for _, after in came)
 
@@ -84,7 +90,10 @@ def test_what_is_not_finite_ends_all_together():
     """Process 3 spoils its node, whose turn to send is process 2's; the others hear of it with the
     merge."""
     at_once = ["what was sent after batch 4 of epoch 0: not finite in process 2", 4]
-    later = ["what was sent after batch 4 of epoch 1: not finite in process 2", BATCHES + 5]
+    later = [
+        "what was sent after batch 4 of epoch 1: not finite in process 2",
+        BATCHES + 5,
+    ]
     assert [each["not finite"] for each in various()] == [[at_once, later]] * 4
 
 
@@ -115,7 +124,10 @@ def test_a_number_of_batches_other_than_was_told_is_refused():
     fewer = ["tests.processes.daso_runs:epochs", [5] * 4, [4] * 4]
     more = ["tests.processes.daso_runs:updates", [BATCHES + 1] * 4]
     for few, many in call("mpi", 4, "tests.processes.refusals:said", fewer, more):
-        assert "epoch 0, batch 4: the epoch ends after 4 batches, and 5 were told" in few
         assert (
-            "all batches of the epoch were made: call end_epoch(loss) before the next one" in many
+            "epoch 0, batch 4: the epoch ends after 4 batches, and 5 were told" in few
+        )
+        assert (
+            "all batches of the epoch were made: call end_epoch(loss) before the next one"
+            in many
         )

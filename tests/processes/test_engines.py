@@ -45,7 +45,9 @@ def pigeons(tmp_path, monkeypatch):
     (tmp_path / "pigeons.py").write_text(MODULE)
     info = tmp_path / "pigeons-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pigeons\nVersion: 1.0\n")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: pigeons\nVersion: 1.0\n"
+    )
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
     monkeypatch.syspath_prepend(tmp_path)
     yield
@@ -53,7 +55,9 @@ def pigeons(tmp_path, monkeypatch):
 
 
 def test_an_engine_of_another_package_is_launched_and_joined(pigeons):
-    command, variables = launched("pigeons", 3, ["program", "x"], nodes=2, address="here:1")
+    command, variables = launched(
+        "pigeons", 3, ["program", "x"], nodes=2, address="here:1"
+    )
     assert command == ["fly", "6", "program", "x"]
     assert variables["PIGEONS"] == "2" and variables["DELIRALIKE_ENGINE"] == "pigeons"
     assert join("pigeons", timeout=7.0).patience == 7.0
@@ -75,7 +79,9 @@ def test_an_unknown_engine_is_refused_with_the_nearest(pigeons):
         join("pigeon")
 
 
-def test_an_engine_of_another_package_is_found_by_what_its_launcher_sets(pigeons, monkeypatch):
+def test_an_engine_of_another_package_is_found_by_what_its_launcher_sets(
+    pigeons, monkeypatch
+):
     monkeypatch.setenv("PIGEON_FROM", "the tower")
     assert join(timeout=3.0).patience == 3.0
 
@@ -83,6 +89,7 @@ def test_an_engine_of_another_package_is_found_by_what_its_launcher_sets(pigeons
 def test_a_broken_package_disables_only_its_own_engine(pigeons):
     assert join().count == 1
     with pytest.raises(
-        ProcessError, match="'broken' cannot be loaded.*no_such_package.*repair or remove"
+        ProcessError,
+        match="'broken' cannot be loaded.*no_such_package.*repair or remove",
     ):
         join("broken")

@@ -79,7 +79,8 @@ def test_a_process_that_never_starts_is_given_up_by_the_others():
         "jax": "process 0 of 2 (JAX): within 5 s not all of the others have come",
     }
     started = {
-        engine: Run(engine, 2, f"{PROGRAMS}:here", patience=5, late=600) for engine in wanted
+        engine: Run(engine, 2, f"{PROGRAMS}:here", patience=5, late=600)
+        for engine in wanted
     }
     ended = {engine: run.outcome(check=False) for engine, run in started.items()}
     for engine, words in wanted.items():
@@ -109,7 +110,10 @@ def the_rest_is_the_same(checkpoint):
     wanted, found = uninterrupted(), training.alone("chainer", resume=checkpoint)
     made = len(found["losses"])
     last = wanted | {"losses": wanted["losses"][-made:]}
-    return 0 < made < len(wanted["losses"]) and training.largest_difference(last, found) < 1e-11
+    return (
+        0 < made < len(wanted["losses"])
+        and training.largest_difference(last, found) < 1e-11
+    )
 
 
 @cache
@@ -117,9 +121,13 @@ def uninterrupted():
     return training.alone("chainer")
 
 
-def test_a_signal_to_one_process_ends_all_after_the_same_step_with_a_checkpoint(tmp_path):
+def test_a_signal_to_one_process_ends_all_after_the_same_step_with_a_checkpoint(
+    tmp_path,
+):
     """It comes when the messages of step 4 have been sent: so all know after the next one."""
-    ended = run("mpi", 2, f"{FAULTS}:asked_to_end", "chainer", str(tmp_path), "SIGINT", 1)
+    ended = run(
+        "mpi", 2, f"{FAULTS}:asked_to_end", "chainer", str(tmp_path), "SIGINT", 1
+    )
     assert ended.of_ranks() == [["Ctrl-C", signal.SIGINT, STEP + 1]] * 2
     assert (
         "process 1 of 2 (" in ended.said
@@ -147,7 +155,9 @@ def test_torchrun_starts_all_again_after_a_process_was_killed():
     """Of two restarts the first one will do."""
     ended = run("torch", 2, f"{PROGRAMS}:killed_at_first", restarts=2)
     assert ended.of_ranks() == [[1, 2]] * 2
-    assert "exitcode: -9" in ended.said  # as torchrun tells at once; more follows if it waits
+    assert (
+        "exitcode: -9" in ended.said
+    )  # as torchrun tells at once; more follows if it waits
 
 
 @together
@@ -184,7 +194,9 @@ def test_a_process_at_its_end_is_told_from_one_that_goes_on():
         ("jax", "jax"),
     ],
 )
-def test_a_number_that_is_not_finite_stops_all_together_and_its_process_is_named(engine, backend):
+def test_a_number_that_is_not_finite_stops_all_together_and_its_process_is_named(
+    engine, backend
+):
     """Sample 11 is the last but two of the second batch, whose shares are of 4 and 3 samples: that
     of process 1."""
     came = call(engine, 2, f"{FAULTS}:one_has_nan", backend)
@@ -197,7 +209,9 @@ def test_a_number_that_is_not_finite_stops_all_together_and_its_process_is_named
 def test_a_process_that_has_finished_is_told_as_such_at_once(engine):
     """By the end of its program, without a word; their own time limit is far longer than the
     test's."""
-    ended = run(engine, 2, f"{PROGRAMS}:ends_early", check=False, patience=1000, timeout=600)
+    ended = run(
+        engine, 2, f"{PROGRAMS}:ends_early", check=False, patience=1000, timeout=600
+    )
     assert ended.code != 0 and not ended.results
     assert re.search(
         r"process 0 of . \(.*\) is at a step of my own, and process 1 has finished: every",
@@ -208,19 +222,31 @@ def test_a_process_that_has_finished_is_told_as_such_at_once(engine):
 @pytest.mark.parametrize(
     ("engine", "launcher", "words"),
     [
-        ("torch", "torch", "1 of 2 (torch.distributed) failed: KeyError: 'the colour of the"),
+        (
+            "torch",
+            "torch",
+            "1 of 2 (torch.distributed) failed: KeyError: 'the colour of the",
+        ),
         ("mpi", "mpi", "KeyError: 'the colour of the bikeshed'"),
-        ("jax", "mpi", "process 1 of 2 (JAX) failed: KeyError: 'the colour of the bikeshed'"),
+        (
+            "jax",
+            "mpi",
+            "process 1 of 2 (JAX) failed: KeyError: 'the colour of the bikeshed'",
+        ),
     ],
 )
 def test_an_error_in_a_loop_of_ones_own_is_told_to_the_others_by_one_that_started_late(
     engine, launcher, words
 ):
     program = f"{PROGRAMS}:fails_in_its_own_loop"
-    ended = run(engine, 2, program, check=False, patience=1000, late=3, launcher=launcher)
+    ended = run(
+        engine, 2, program, check=False, patience=1000, late=3, launcher=launcher
+    )
     assert ended.code != 0 and not ended.results
     assert words in ended.said
 
 
 def test_communicators_by_heats_names_follow_the_time_limit():
-    assert run("mpi", 2, f"{PROGRAMS}:heats_time_limits").of_ranks() == [[17.0, 17.0]] * 2
+    assert (
+        run("mpi", 2, f"{PROGRAMS}:heats_time_limits").of_ranks() == [[17.0, 17.0]] * 2
+    )

@@ -24,7 +24,9 @@ MODULE = "tests.processes.heat_steps"
 
 def largest_difference(one, other):
     assert one.keys() == other.keys()
-    return max(float(np.abs(np.array(one[name]) - np.array(other[name])).max()) for name in one)
+    return max(
+        float(np.abs(np.array(one[name]) - np.array(other[name])).max()) for name in one
+    )
 
 
 # The updates of one process
@@ -35,7 +37,9 @@ def largest_difference(one, other):
 def test_updates_are_those_of_one_process(engine, count):
     """With groups, momentum, a schedule and tied parameters."""
     for each in call(engine, count, f"{MODULE}:torch_ways"):
-        for (kind, clears), (blocking, waiting) in zip(heat_steps.WAYS, each, strict=True):
+        for (kind, clears), (blocking, waiting) in zip(
+            heat_steps.WAYS, each, strict=True
+        ):
             wanted = heat_steps.torch_states(None, kind, True, clears)
             assert largest_difference(blocking, wanted) < 1e-12
             assert largest_difference(waiting, blocking) < 1e-15
@@ -44,7 +48,9 @@ def test_updates_are_those_of_one_process(engine, count):
 @pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
 def test_networks_that_are_written_once(backend):
     (wanted, *_), _ = heat_steps.written_once(None, backend)
-    for (blocking, steps), (waiting, _) in call("mpi", 2, f"{MODULE}:written_once", backend):
+    for (blocking, steps), (waiting, _) in call(
+        "mpi", 2, f"{MODULE}:written_once", backend
+    ):
         assert steps == heat_steps.STEPS
         assert largest_difference(blocking, wanted) < 1e-12
         assert largest_difference(waiting, blocking) < 1e-15
@@ -71,7 +77,9 @@ def flaws():
 def alone(**action):
     """The weights after two steps of PyTorch alone."""
     _, _, module = heat_steps.two_steps(None, True, **action)
-    return heat_steps.listed({name: p.detach() for name, p in module.state_dict().items()})
+    return heat_steps.listed(
+        {name: p.detach() for name, p in module.state_dict().items()}
+    )
 
 
 @pytest.mark.parametrize("name", heat_steps.ACTIONS)
@@ -86,9 +94,12 @@ def test_what_is_done_between_two_steps_counts_when_it_is_done(name):
 
 def test_all_start_with_the_weights_of_the_root_and_no_random_state_changes():
     """Parameters and buffers of any module; weights that were there stay."""
-    assert [each["starts"][0] for each in flaws()] == [{"weight": [7.0] * 3, "seen": 7.0}] * 2
+    assert [each["starts"][0] for each in flaws()] == [
+        {"weight": [7.0] * 3, "seen": 7.0}
+    ] * 2
     numbers = [
-        float(torch.rand((), generator=torch.Generator().manual_seed(rank))) for rank in range(2)
+        float(torch.rand((), generator=torch.Generator().manual_seed(rank)))
+        for rank in range(2)
     ]
     assert [each["starts"][1] for each in flaws()] == numbers
 
@@ -104,14 +115,19 @@ def test_layers_of_equal_shape_are_not_mixed_up():
     alone."""
     for each in flaws():
         for before, after in each["two paths"]:
-            for name, gradient in (("first.weight", 2.0 / 2), ("second.weight", 3.0 / 2)):
+            for name, gradient in (
+                ("first.weight", 2.0 / 2),
+                ("second.weight", 3.0 / 2),
+            ):
                 wanted = np.array(before[name]) * 0.5 - gradient
                 np.testing.assert_allclose(after[name], wanted, rtol=1e-14)
             assert after["third.weight"] == before["third.weight"]
 
 
 def test_processes_that_train_different_layers_are_told_so():
-    said = call("mpi", 2, "tests.processes.refusals:said", [f"{MODULE}:other_layer_frozen"])
+    said = call(
+        "mpi", 2, "tests.processes.refusals:said", [f"{MODULE}:other_layer_frozen"]
+    )
     for (each,), own in zip(said, ("first", "second"), strict=True):
         assert (
             f"the gradients of {own}.weight: another process has sent something else at this point"
@@ -159,24 +175,36 @@ def test_gradients_add_up_over_several_passes():
 
 def test_errors():
     linear = torch.nn.Linear(3, 2)
-    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(linear.parameters(), lr=0.1))
+    optimizer = ht.optim.DataParallelOptimizer(
+        torch.optim.SGD(linear.parameters(), lr=0.1)
+    )
     with pytest.raises(SettingError, match="the optimizer has no network yet"):
         optimizer.step()
     with pytest.raises(ArgumentError, match=r"wanted ht.optim.DataParallelOptimizer"):
         ht.nn.DataParallel(linear, SingleProcess(), optimizer.torch_optimizer)
-    daso = ht.optim.DASO(optimizer.torch_optimizer, total_epochs=1, comm=SingleProcess())
-    with pytest.raises(TypeError, match=r"DASO came, which goes with ht.nn.DataParallelMultiGPU"):
+    daso = ht.optim.DASO(
+        optimizer.torch_optimizer, total_epochs=1, comm=SingleProcess()
+    )
+    with pytest.raises(
+        TypeError, match=r"DASO came, which goes with ht.nn.DataParallelMultiGPU"
+    ):
         ht.nn.DataParallel(linear, SingleProcess(), daso)
     with pytest.raises(ArgumentError, match="'all' is no communicator"):
         ht.nn.DataParallel(linear, "all", optimizer)
-    with pytest.raises(ArgumentError, match="blocking=1 is a int, wanted True or False"):
+    with pytest.raises(
+        ArgumentError, match="blocking=1 is a int, wanted True or False"
+    ):
         ht.optim.DataParallelOptimizer(optimizer.torch_optimizer, blocking=1)
     with pytest.raises(SettingError, match="wire='half' is unknown"):
         ht.nn.DataParallel(linear, SingleProcess(), optimizer, wire="half")
     other = backends.wrap(torch.nn.Linear(3, 2))
-    inside = other.backend.wrap_optimizer(torch.optim.SGD(other.parameters(), lr=0.1), other)
+    inside = other.backend.wrap_optimizer(
+        torch.optim.SGD(other.parameters(), lr=0.1), other
+    )
     with pytest.raises(SettingError, match="the optimizer is over another network"):
-        ht.nn.DataParallel(linear, SingleProcess(), ht.optim.DataParallelOptimizer(inside))
+        ht.nn.DataParallel(
+            linear, SingleProcess(), ht.optim.DataParallelOptimizer(inside)
+        )
 
 
 def test_names_of_heat():
@@ -186,15 +214,23 @@ def test_names_of_heat():
     schedulers = importlib.import_module("deliralike.compat.heat.optim.lr_scheduler")
     assert functional.nll_loss is torch.nn.functional.nll_loss
     assert schedulers.StepLR is torch.optim.lr_scheduler.StepLR
-    with pytest.raises(AttributeError, match="compat.heat.nn' has no attribute 'Linnear'"):
+    with pytest.raises(
+        AttributeError, match="compat.heat.nn' has no attribute 'Linnear'"
+    ):
         _ = ht.nn.Linnear
     ht.use_comm(SingleProcess())
-    assert (ht.get_comm().size, ht.get_comm().rank, ht.get_comm().is_distributed()) == (1, 0, False)
+    assert (ht.get_comm().size, ht.get_comm().rank, ht.get_comm().is_distributed()) == (
+        1,
+        0,
+        False,
+    )
 
 
 def test_other_names_are_heats_own_where_it_is_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "heat", None)
-    with pytest.raises(AttributeError, match="'array' would be heat's own.*pip install heat"):
+    with pytest.raises(
+        AttributeError, match="'array' would be heat's own.*pip install heat"
+    ):
         _ = ht.array
     monkeypatch.setitem(sys.modules, "heat", types.SimpleNamespace(array=np.array))
     assert ht.array is np.array
@@ -215,13 +251,17 @@ class Scaled(ht.nn.DataParallel):
 
 def linear_and_optimizer():
     linear = torch.nn.Linear(3, 2)
-    return linear, ht.optim.DataParallelOptimizer(torch.optim.SGD(linear.parameters(), lr=0.5))
+    return linear, ht.optim.DataParallelOptimizer(
+        torch.optim.SGD(linear.parameters(), lr=0.5)
+    )
 
 
 def test_networks_are_modules_of_heats_classes():
     linear, optimizer = linear_and_optimizer()
     network = Scaled(linear, SingleProcess(), optimizer)
-    assert isinstance(network, ht.nn.DataParallel) and isinstance(network, torch.nn.Module)
+    assert isinstance(network, ht.nn.DataParallel) and isinstance(
+        network, torch.nn.Module
+    )
     assert (network.comm.size, network.blocking_parameter_updates) == (1, False)
     whole = torch.nn.Sequential(network, torch.nn.ReLU()).to(torch.float64)
     assert linear.weight.dtype == torch.float64
@@ -240,7 +280,9 @@ def test_networks_are_modules_of_heats_classes():
 def test_checkpoints_of_heat_can_be_loaded():
     """Whose names have a prefix."""
     linear = torch.nn.Linear(3, 2)
-    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(linear.parameters(), lr=0.1))
+    optimizer = ht.optim.DataParallelOptimizer(
+        torch.optim.SGD(linear.parameters(), lr=0.1)
+    )
     network = ht.nn.DataParallel(linear, SingleProcess(), optimizer)
     network.load_state_dict(
         {"module.weight": torch.full((2, 3), 5.0), "module.bias": torch.zeros(2)}
@@ -269,7 +311,9 @@ class Recording(SingleProcess):
 def test_sums_begin_within_backward_and_are_waited_for_at_its_end():
     processes = Recording()
     inside, _, network = heat_steps.made(processes, False)
-    inside[1].register_full_backward_hook(lambda *_: processes.events.append(("back", 1)))
+    inside[1].register_full_backward_hook(
+        lambda *_: processes.events.append(("back", 1))
+    )
     heat_steps.backward(network, processes, 0)
     begun = [("begin", number) for number in range(4)]
     waited = [("wait", number) for number in range(4)]
@@ -297,7 +341,9 @@ def test_a_backward_pass_that_broke_off_leaves_no_sums_behind():
     assert (
         largest_difference(
             heat_steps.listed(network.state_dict()),
-            heat_steps.listed({name: p.detach() for name, p in wanted.state_dict().items()}),
+            heat_steps.listed(
+                {name: p.detach() for name, p in wanted.state_dict().items()}
+            ),
         )
         < 1e-12
     )

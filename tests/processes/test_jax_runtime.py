@@ -25,10 +25,15 @@ def largest_difference(wanted, came):
     """Relative to the largest number of each array; the same names and shapes on both sides."""
     if isinstance(wanted, dict):
         assert wanted.keys() == came.keys()
-        return max((largest_difference(wanted[name], came[name]) for name in wanted), default=0.0)
+        return max(
+            (largest_difference(wanted[name], came[name]) for name in wanted),
+            default=0.0,
+        )
     first, second = np.array(wanted, float), np.array(came, float)
     assert first.shape == second.shape
-    return float(np.abs(first - second).max(initial=0.0) / np.abs(first).max(initial=1e-300))
+    return float(
+        np.abs(first - second).max(initial=0.0) / np.abs(first).max(initial=1e-300)
+    )
 
 
 def of_all(came, sizes):
@@ -45,7 +50,9 @@ def test_processes_that_compute_together_are_one_process(wanted, sharded):
     differ."""
     sizes = [4, 3]
     came = call("jax", 2, TOGETHER, sizes, sharded)
-    assert [each.pop("held") for each in came] == [_bytes_of_one(2 if sharded else 1)] * 2
+    assert [each.pop("held") for each in came] == [
+        _bytes_of_one(2 if sharded else 1)
+    ] * 2
     for each in of_all(came, sizes):
         assert largest_difference(wanted, each) < 1e-12
 
@@ -111,7 +118,8 @@ def test_sums_and_long_messages_of_groups_keep_their_type():
     came = run("jax", 3, "tests.processes.programs:messages").of_ranks()
     for rank, (sums, lengths, of_group) in enumerate(came):
         assert sums == [
-            [dtype, [3, 6, 9]] for dtype in ("float64", "float32", "float16", "int64", "int8")
+            [dtype, [3, 6, 9]]
+            for dtype in ("float64", "float32", "float16", "int64", "int8")
         ]
         assert lengths == [20_000, 20_001, 20_002]
         assert of_group == ([None, None] if rank == 1 else [["here", 0, 2], [2.0, 4.0]])
@@ -122,6 +130,8 @@ def test_sums_and_long_messages_of_groups_keep_their_type():
 
 
 def test_a_process_that_is_killed_ends_all_and_is_told():
-    ended = run("jax", 2, "tests.processes.programs:killed_at_first", check=False, patience=1000)
+    ended = run(
+        "jax", 2, "tests.processes.programs:killed_at_first", check=False, patience=1000
+    )
     assert ended.code != 0
     assert "process 1 of 2 ended by signal 9" in ended.said

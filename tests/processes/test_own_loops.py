@@ -26,7 +26,9 @@ def test_loops_with_pytorchs_own_optimizers_are_those_of_one_process():
     for found in call("torch", 2, "tests.processes.own_loops:on_torch", wrappers):
         for wrapper in wrappers:
             wanted = own_loops.alone(wrapper)
-            differences = {name: worst(each, wanted[name]) for name, each in found[wrapper].items()}
+            differences = {
+                name: worst(each, wanted[name]) for name, each in found[wrapper].items()
+            }
             assert max(differences.values()) < 1e-13, (wrapper, differences)
 
 
@@ -40,7 +42,9 @@ def test_a_loop_that_would_leave_other_weights_in_each_process_is_an_error_at_th
             "network.backend.wrap_optimizer(optimizer, network).update(loss_function, *batch)"
             in said
         )
-    assert first[1].startswith("a backward pass of your own, and process 1 has no samples in it")
+    assert first[1].startswith(
+        "a backward pass of your own, and process 1 has no samples in it"
+    )
     assert second[1] is None
 
 
@@ -74,7 +78,8 @@ def test_a_step_by_flaxs_own_optimizer_is_an_error(engine, spread):
         for said in of_rank:
             assert (
                 said
-                and "those of one process: make the update by an optimizer over the network" in said
+                and "those of one process: make the update by an optimizer over the network"
+                in said
             )
 
 

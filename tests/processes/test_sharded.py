@@ -31,7 +31,9 @@ def test_updates_are_those_of_one_process(shares, keywords):
     """Class weights, ignored labels, batch norm, dropout, clipping, decay by groups; shares that
     differ, one empty."""
     wanted = sharding.alone(7)
-    came = call("torch", len(shares), "tests.processes.sharding:train", shares, keywords)
+    came = call(
+        "torch", len(shares), "tests.processes.sharding:train", shares, keywords
+    )
     assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
 
 
@@ -51,9 +53,13 @@ def test_keywords_of_pytorchs_go_through():
 def test_each_process_holds_its_part():
     """Rows are shared out in equal parts rounded up; nothing else is alive after updates and an
     evaluation."""
-    shapes = {name: value.shape for name, value in sharding.wide().neutral_state().items()}
+    shapes = {
+        name: value.shape for name, value in sharding.wide().neutral_state().items()
+    }
     rows = {name: -(-shape[0] // 3) for name, shape in shapes.items()}
-    padded = 8 * sum(rows[name] * math.prod(shape[1:]) for name, shape in shapes.items())
+    padded = 8 * sum(
+        rows[name] * math.prod(shape[1:]) for name, shape in shapes.items()
+    )
     limit = 3 * padded + 2000  # counters and scalars
     came = call("torch", 3, "tests.processes.sharding:held", limit)
     for rank, each in enumerate(came):
@@ -62,7 +68,9 @@ def test_each_process_holds_its_part():
             for name, shape in shapes.items()
         }
         assert each["parts"] == wanted
-        assert each["parameters"] == 8 * sum(math.prod(shape) for shape in wanted.values())
+        assert each["parameters"] == 8 * sum(
+            math.prod(shape) for shape in wanted.values()
+        )
         assert each["states"] == 2 * each["parameters"]  # Adam's two moments
         assert each["parameters"] + each["states"] <= each["alive"] <= limit
     whole = 8 * sum(math.prod(shape) for shape in shapes.values())
@@ -84,13 +92,22 @@ def test_what_cannot_work_is_an_error():
             "a parameter of a fully sharded network is whole only while its block is called"
             in each["inside"]
         )
-        assert "the gradients of a fully sharded network are taken by an optimizer" in each["graph"]
-        assert "gradients of a fully sharded network are taken by an optimizer" in each["gradients"]
+        assert (
+            "the gradients of a fully sharded network are taken by an optimizer"
+            in each["graph"]
+        )
+        assert (
+            "gradients of a fully sharded network are taken by an optimizer"
+            in each["gradients"]
+        )
 
 
 def test_other_blocks_in_each_process_are_an_error():
     for (said,) in call(
-        "torch", 2, "tests.processes.refusals:said", ["tests.processes.sharding:mixed_up"]
+        "torch",
+        2,
+        "tests.processes.refusals:said",
+        ["tests.processes.sharding:mixed_up"],
     ):
         assert "have called other blocks of a fully sharded network" in said
 
@@ -101,7 +118,9 @@ def test_a_run_is_that_of_one_process_and_so_are_its_checkpoints(tmp_path):
     of_three, of_one = tmp_path / "three", tmp_path / "one"
     wanted = sharding.fitted(SingleProcess(), str(of_one))
     three = call("torch", 3, FITTED, str(of_three))
-    alone = sharding.fitted(SingleProcess(), None, training.EPOCHS, str(of_three / "step-00000004"))
+    alone = sharding.fitted(
+        SingleProcess(), None, training.EPOCHS, str(of_three / "step-00000004")
+    )
     two = call("torch", 2, FITTED, None, training.EPOCHS, str(of_one / "step-00000004"))
     for each in three:
         assert training.largest_difference(wanted, each) < 1e-11
@@ -143,9 +162,13 @@ def test_blocks_that_are_gathered_by_themselves():
     assert chosen(1) == ["blocks.0.0", "blocks.1.0", "attention"]
     assert chosen(73) == ["attention"]  # 8 * 8 + 8 parameters in each linear layer
     assert chosen(4 * 72 + 1) == []  # 3 * 72 and 72 in the attention
-    named = [paths[id(block)] for block in blocks_named(["blocks.*.0", "attention"], network)]
+    named = [
+        paths[id(block)] for block in blocks_named(["blocks.*.0", "attention"], network)
+    ]
     assert named == ["attention", "blocks.1.0", "blocks.0.0"]
-    with pytest.raises(CapabilityError, match="block 'head' shares its parameter 'weight' with"):
+    with pytest.raises(
+        CapabilityError, match="block 'head' shares its parameter 'weight' with"
+    ):
         blocks_named(["head"], network)
     with pytest.raises(UnknownName, match=r"no block matches 'block\.\*'"):
         blocks_named(["block.*"], network)

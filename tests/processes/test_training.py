@@ -38,15 +38,22 @@ def test_a_checkpoint_is_that_of_one_process(tmp_path):
     assert middle in map(str, Checkpoints.all(of_three))
     alone = training.alone("torch", resume=middle)
     training.alone("torch", folder=of_one, epochs=2)
-    two = call("mpi", 2, FITTED, "torch", None, training.EPOCHS, str(of_one / "step-00000004"))
+    two = call(
+        "mpi", 2, FITTED, "torch", None, training.EPOCHS, str(of_one / "step-00000004")
+    )
     for each in (alone, *two):
         each = each | {"losses": each["losses"][-5:], "metrics": each["metrics"][-2:]}
-        last = wanted | {"losses": wanted["losses"][-5:], "metrics": wanted["metrics"][-2:]}
+        last = wanted | {
+            "losses": wanted["losses"][-5:],
+            "metrics": wanted["metrics"][-2:],
+        }
         assert training.largest_difference(last, each) < 1e-11
 
 
 @pytest.mark.parametrize("backend", ["torch", "jax"])
-def test_a_run_of_a_network_that_is_spread_over_processes_is_that_of_one_process(backend):
+def test_a_run_of_a_network_that_is_spread_over_processes_is_that_of_one_process(
+    backend,
+):
     """Evaluation has more batches in one process than in the other."""
     wanted = training.spread_out(SingleProcess(), backend)
     came = call(backend, 2, "tests.processes.training:spread_out", backend)

@@ -57,13 +57,20 @@ def test_epochs_compile_once_for_each_size_of_batch(engine, update, by_validatio
     """The third batch is smaller, and after it comes validation, whose first batch every process
     also evaluates before the first step."""
     outputs = "jit(outputs_of_Random)"
-    for rank, by_step in enumerate(call(engine, 2, "tests.processes.steps:compilations_of_epochs")):
+    for rank, by_step in enumerate(
+        call(engine, 2, "tests.processes.steps:compilations_of_epochs")
+    ):
         again = rank in by_validation
         assert len(by_step) == 9
         compiled = [step for step, programs in enumerate(by_step) if programs]
         assert compiled == ([0, 2, 3] if again else [0, 2])
         assert [programs.count(update) for programs in by_step[:4]] == [1, 0, 1, 0]
-        assert [programs.count(outputs) for programs in by_step[:4]] == [1, 0, 0, int(again)]
+        assert [programs.count(outputs) for programs in by_step[:4]] == [
+            1,
+            0,
+            0,
+            int(again),
+        ]
         assert not any("jit(tanh)" in programs for programs in by_step)
 
 
@@ -79,9 +86,9 @@ def test_a_frameworks_own_batch_norm_is_synchronised_over_processes_or_refused()
                     np.testing.assert_allclose(
                         found[backend][kind][name], value, rtol=1e-10, err_msg=where
                     )
-        for (
-            kind
-        ) in native_norms.KINDS:  # flax's layer asks nobody whether one share's statistics will do
+        for kind in (
+            native_norms.KINDS
+        ):  # flax's layer asks nobody whether one share's statistics will do
             assert found["jax"][kind].startswith(
                 "CapabilityError: standardise (flax.nnx.BatchNorm): "
             ), kind
@@ -92,7 +99,9 @@ def statistics_of(samples):
     with the weights."""
     network = Convolutional.on("torch", seed=3, dtype="float64")()
     x = np.pad(steps.batch(7)[0][samples], [(0, 0), (0, 0), (1, 1), (1, 1)])
-    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))[
+        :, :, ::2, ::2
+    ]
     outputs = np.einsum(
         "nchwij,ocij->onhw", windows, network.neutral_state()["conv.weight"]
     ).reshape(3, -1)
@@ -119,19 +128,29 @@ def test_buffers_by_policy_are_numpys_and_take_few_messages(
     with what tells that buffers differ, and the buffers."""
     of_shares = [statistics_of(slice(0, 4)), statistics_of(slice(4, 7))]
     weights = [1, 0] if policy == "root" else [4 / 7, 3 / 7]
-    came = call(engine, 2, "tests.processes.steps:messages", backend, policy, in_backward, dtype)
+    came = call(
+        engine, 2, "tests.processes.steps:messages", backend, policy, in_backward, dtype
+    )
     for each in came:
         for name, value in each["state"].items():
             wanted = sum(
-                weight * share[name] for weight, share in zip(weights, of_shares, strict=True)
+                weight * share[name]
+                for weight, share in zip(weights, of_shares, strict=True)
             )
             np.testing.assert_allclose(
                 value, wanted, rtol=0, atol=1e-14 if dtype == "float64" else 1e-6
             )
         described = ["gradients, their types and shapes"] if in_backward is None else []
         first, second, *rest = [topic for topic in each["order"] if topic != "backward"]
-        assert (first, second) == ("a batch, the samples of each share", "the loss's denominator")
-        assert rest == ["the loss", *(["buffers"] if policy == "mean" else []), *described]
+        assert (first, second) == (
+            "a batch, the samples of each share",
+            "the loss's denominator",
+        )
+        assert rest == [
+            "the loss",
+            *(["buffers"] if policy == "mean" else []),
+            *described,
+        ]
         assert each["sent"].get("broadcast", 0) == (policy == "root")
         if backend == "torch":  # the loss is under way while backward goes on
             assert each["order"].index("the loss") < each["order"].index("backward")
@@ -143,7 +162,8 @@ def test_all_start_with_the_weights_of_the_root_and_no_random_state_changes():
     own = Convolutional.on("torch", seed=0, dtype="float64")().neutral_state()
     assert all(np.array_equal(own[name], came[0][0][name]) for name in own)
     numbers = [
-        float(torch.rand((), generator=torch.Generator().manual_seed(rank))) for rank in range(2)
+        float(torch.rand((), generator=torch.Generator().manual_seed(rank)))
+        for rank in range(2)
     ]
     assert [each[1] for each in came] == numbers
 
@@ -152,7 +172,14 @@ def test_all_start_with_the_weights_of_the_root_and_no_random_state_changes():
 def test_a_mean_counts_by_the_labels_and_class_weights_of_each_share(backend):
     """The loss declares nothing, and a share has other labels that count than the next."""
     wanted = steps.alone_random(backend, 7, "weighted mean")
-    came = call("torch", 2, "tests.processes.steps:train_random", backend, [4, 3], "weighted mean")
+    came = call(
+        "torch",
+        2,
+        "tests.processes.steps:train_random",
+        backend,
+        [4, 3],
+        "weighted mean",
+    )
     assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
 
 
@@ -178,7 +205,9 @@ def test_gradients_that_are_added_during_backward_are_the_same(shares, sums):
     """Several buckets; where one process has no sample, they are added after backward."""
     wanted = steps.alone("torch", 7)
     keywords = {"bucket_cap_mb": 1e-4, "gradient_as_bucket_view": True}
-    came = call("torch", len(shares), "tests.processes.steps:train", "torch", shares, keywords)
+    came = call(
+        "torch", len(shares), "tests.processes.steps:train", "torch", shares, keywords
+    )
     assert [each.pop("sums") for each in came] == [sums] * len(shares)
     assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
 
@@ -194,19 +223,30 @@ def test_steps_whose_shares_are_known_send_nothing_but_gradients():
         losses.append((off**2).mean())
         weight = weight - 0.1 * 2 * off.T @ x / off.size
         bias = bias - 0.1 * 2 * off.sum(0) / off.size
-    for rank, found in enumerate(call("torch", 2, "tests.processes.steps:quiet", sizes)):
+    for rank, found in enumerate(
+        call("torch", 2, "tests.processes.steps:quiet", sizes)
+    ):
         np.testing.assert_allclose(found["losses"], losses, rtol=1e-14)
-        assert found["names"] == ["fc.bias", "fc.weight"]  # the network gets no parameter of ours
+        assert found["names"] == [
+            "fc.bias",
+            "fc.weight",
+        ]  # the network gets no parameter of ours
         assert found["sent"] == {}
         np.testing.assert_array_equal(found["rows"], x[:, 0])
-        assert (found["agreed"], found["agreed again"], found["nan"]) == ("to end", "", "nan")
+        assert (found["agreed"], found["agreed again"], found["nan"]) == (
+            "to end",
+            "",
+            "nan",
+        )
         other, few, none = found["errors"]
         assert other == (
             f"BatchError: process {rank} has {sizes[rank]} samples in a block of "
             f"share_sizes((3, 4)), wanted {sizes[1 - rank]}: every process must say what each of "
             "them has"
         )
-        wanted = "wanted the number of samples in each of 2 processes, at least one in all"
+        wanted = (
+            "wanted the number of samples in each of 2 processes, at least one in all"
+        )
         assert few == f"SettingError: share_sizes=(4,): {wanted}"
         assert none == f"SettingError: share_sizes=(0, 0): {wanted}"
 
@@ -217,7 +257,9 @@ def test_steps_whose_shares_are_known_send_nothing_but_gradients():
     # shapes of gradients, which are added after backward.
     [(False, [0, 2]), (True, [1, 3])],
 )
-def test_a_trainer_knows_the_shares_unless_a_transform_may_change_them(transform, messages):
+def test_a_trainer_knows_the_shares_unless_a_transform_may_change_them(
+    transform, messages
+):
     came = call("torch", 2, "tests.processes.steps:quiet_training", transform)
     assert came == [messages] * 2
 
@@ -231,14 +273,24 @@ def test_unused_parameters_during_backward():
 
 def test_micro_batches_are_sent_together_after_the_last_one_or_with_each():
     keywords = {"bucket_cap_mb": 1.0}
-    assert call("torch", 2, "tests.processes.steps:collectives", 3, keywords) == [[2, 2]] * 2
-    assert call("torch", 2, "tests.processes.steps:collectives", 1, keywords) == [[0, 6]] * 2
+    assert (
+        call("torch", 2, "tests.processes.steps:collectives", 3, keywords)
+        == [[2, 2]] * 2
+    )
+    assert (
+        call("torch", 2, "tests.processes.steps:collectives", 1, keywords)
+        == [[0, 6]] * 2
+    )
 
 
 @pytest.mark.parametrize(
     ("engine", "backend", "words"),
     [
-        ("mpi", "torch", "PyTorch adds gradients during backward over torch.distributed alone"),
+        (
+            "mpi",
+            "torch",
+            "PyTorch adds gradients during backward over torch.distributed alone",
+        ),
         (
             "torch",
             "chainer",
@@ -246,8 +298,12 @@ def test_micro_batches_are_sent_together_after_the_last_one_or_with_each():
         ),
     ],
 )
-def test_where_gradients_are_not_added_during_backward_the_error_says_so(engine, backend, words):
-    for (said,) in call(engine, 2, REFUSALS, ["tests.processes.steps:train", backend, [4, 3], {}]):
+def test_where_gradients_are_not_added_during_backward_the_error_says_so(
+    engine, backend, words
+):
+    for (said,) in call(
+        engine, 2, REFUSALS, ["tests.processes.steps:train", backend, [4, 3], {}]
+    ):
         assert words in said
 
 
@@ -265,6 +321,8 @@ def test_sums_under_way_are_those_of_numpy(engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_layers_of_equal_shape_that_are_sent_in_different_orders_are_not_mixed_up(engine):
+def test_layers_of_equal_shape_that_are_sent_in_different_orders_are_not_mixed_up(
+    engine,
+):
     for (said,) in call(engine, 2, REFUSALS, ["tests.processes.steps:pending", True]):
         assert "layers.1: another process has sent something else at this point" in said

@@ -43,21 +43,30 @@ ONE_FOR_ALL = {"find_unused_parameters": True}
     [
         (
             2,
-            [(NAMED, 1), ({"parts": ["generator"]}, 1), (ONE_FOR_ALL, 1), ({"parts": True}, 2)],
+            [
+                (NAMED, 1),
+                ({"parts": ["generator"]}, 1),
+                (ONE_FOR_ALL, 1),
+                ({"parts": True}, 2),
+            ],
             [0, 4, 0, 4],
         ),
         (4, [({"parts": True}, 1), (ONE_FOR_ALL, 1)], [4, 4]),
     ],
 )
 @pytest.mark.filterwarnings("ignore:accumulate=2 with batch normalisation")
-def test_a_network_of_several_parts_makes_the_updates_of_one_process(count, settings, sums):
+def test_a_network_of_several_parts_makes_the_updates_of_one_process(
+    count, settings, sums
+):
     """DCGAN with synchronised batch norm: a wrapper for each part; for one part; one for all; with
     micro-batches.
 
     Of four processes one has no sample in the last batch of each epoch, whose gradients are added
     after backward.
     """
-    wanted = {accumulate: wrapping.adversaries_alone(accumulate) for _, accumulate in settings}
+    wanted = {
+        accumulate: wrapping.adversaries_alone(accumulate) for _, accumulate in settings
+    }
     runs = call("torch", count, f"{HERE}:several_adversaries", settings)
     for of_rank in runs:
         assert [each["sums"] for each in of_rank] == sums
@@ -70,7 +79,8 @@ def largest_difference(one, other):
     pairs = [(one["losses"], other["losses"])]
     pairs += [(value, other["state"][name]) for name, value in one["state"].items()]
     return max(
-        float(np.abs(np.subtract(a, b)).max() / max(np.abs(a).max(), 1e-3)) for a, b in pairs
+        float(np.abs(np.subtract(a, b)).max() / max(np.abs(a).max(), 1e-3))
+        for a, b in pairs
     )
 
 
@@ -83,7 +93,9 @@ def test_parts_that_are_frozen_and_thawed_are_followed():
     wanted = wrapping.thawed(SingleProcess())
     for came in call("torch", 2, f"{HERE}:thawed"):
         for name, value in wanted.items():
-            np.testing.assert_allclose(came[name], value, rtol=1e-12, atol=1e-15, err_msg=name)
+            np.testing.assert_allclose(
+                came[name], value, rtol=1e-12, atol=1e-15, err_msg=name
+            )
 
 
 def test_keywords_that_make_no_sense_are_errors():
@@ -96,7 +108,10 @@ def test_keywords_that_make_no_sense_are_errors():
             {"bucket_cap": 3},
             "in_backward has no setting 'bucket_cap'. Did you mean 'bucket_cap_mb'",
         ),
-        ({"comm_hook": "bfloat"}, "there is no comm_hook 'bfloat'. Did you mean 'bfloat16'"),
+        (
+            {"comm_hook": "bfloat"},
+            "there is no comm_hook 'bfloat'. Did you mean 'bfloat16'",
+        ),
         (
             {"comm_hook": "powersgd", "comm_state": {"rank": 2}},
             "PowerSGDState has no setting 'rank'",
@@ -110,9 +125,8 @@ def test_keywords_that_make_no_sense_are_errors():
 
 def test_a_part_that_takes_no_part_in_a_loss_is_an_error():
     """Which would leave the gradients of others in their bucket for ever."""
-    words = (
-        "the network: a parameter took no part in the loss, so that gradients that share a bucket"
-    )
+    words = "the network: a parameter took no part in the loss, "
+    words += "so that gradients that share a bucket"
     ended = run("torch", 2, f"{HERE}:adversaries", {}, check=False)
     assert ended.code != 0 and words in ended.said
 
@@ -152,11 +166,19 @@ def rounded(values, dtype):
     if dtype == "float16":
         return np.asarray(values, np.float16)
     bits = np.asarray(values, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    return (
+        ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000)
+        .astype(np.uint32)
+        .view(np.float32)
+    )
 
 
 SMALL = {"bucket_cap_mb": 2e-3}
-FULL = {"matrix_approximation_rank": 12, "start_powerSGD_iter": 2, "min_compression_rate": 1e-9}
+FULL = {
+    "matrix_approximation_rank": 12,
+    "start_powerSGD_iter": 2,
+    "min_compression_rate": 1e-9,
+}
 
 
 def test_gradients_are_sent_as_the_hooks_say():
@@ -178,14 +200,23 @@ def test_gradients_are_sent_as_the_hooks_say():
                 rounded(np.multiply(rank[1][1][name], share / 7), dtype)
                 for rank, share in zip(ranks, (4, 3))
             ]
-            np.testing.assert_array_equal(value, rounded(own[0] + own[1], dtype), err_msg=name)
+            np.testing.assert_array_equal(
+                value, rounded(own[0] + own[1], dtype), err_msg=name
+            )
     for name, value in plain[0].items():
         for update in full[0]:
             np.testing.assert_allclose(
-                update[name], value, rtol=0, atol=1e-12 * np.abs(value).max(), err_msg=name
+                update[name],
+                value,
+                rtol=0,
+                atol=1e-12 * np.abs(value).max(),
+                err_msg=name,
             )
     weight = np.array(plain[0]["layers.2.weight"])
-    assert np.abs(weight - one[0][-1]["layers.2.weight"]).max() > 1e-3 * np.abs(weight).max()
+    assert (
+        np.abs(weight - one[0][-1]["layers.2.weight"]).max()
+        > 1e-3 * np.abs(weight).max()
+    )
 
 
 # Anomalies
@@ -200,7 +231,9 @@ def test_gradients_are_sent_as_the_hooks_say():
         ("torch", "jax", None),
     ],
 )
-def test_anomalies_are_told_with_the_processes_that_have_them(engine, backend, in_backward):
+def test_anomalies_are_told_with_the_processes_that_have_them(
+    engine, backend, in_backward
+):
     """Three processes, of which one has no sample; the network stays as it is."""
     ranks = call(engine, 3, f"{HERE}:anomalies", backend, in_backward)
     assert ranks[0] == ranks[1] == ranks[2]
@@ -216,16 +249,32 @@ def test_anomalies_are_told_with_the_processes_that_have_them(engine, backend, i
         "second.weight": [0],
         "second.bias": [0],
     }
-    assert "took no part in the loss in process 1: first.weight, first.bias\n" in found["text"]
-    assert "have a gradient that is not finite in process 1: broken.weight" in found["text"]
-    assert found["any"] and found["same"] and found["processes"] == [0, 1] and not found["left"]
+    assert (
+        "took no part in the loss in process 1: first.weight, first.bias\n"
+        in found["text"]
+    )
+    assert (
+        "have a gradient that is not finite in process 1: broken.weight"
+        in found["text"]
+    )
+    assert (
+        found["any"]
+        and found["same"]
+        and found["processes"] == [0, 1]
+        and not found["left"]
+    )
 
 
 def test_anomalies_of_shares_are_those_of_the_batch():
-    shares = {0: Anomalies(("a", "b"), ("c", "d")), 2: Anomalies(("b", "c"), ("d",), ("e",))}
+    shares = {
+        0: Anomalies(("a", "b"), ("c", "d")),
+        2: Anomalies(("b", "c"), ("d",), ("e",)),
+    }
     found = Anomalies.of_shares(shares)
     assert (found.unused, found.zero, found.not_finite) == (("b",), ("c", "d"), ("e",))
-    assert found.unused_in == {"a": (0,), "c": (2,)} and found.not_finite_in == {"e": (2,)}
+    assert found.unused_in == {"a": (0,), "c": (2,)} and found.not_finite_in == {
+        "e": (2,)
+    }
     assert not Anomalies.of_shares({0: Anomalies(), 1: Anomalies()})
 
 
@@ -234,7 +283,10 @@ def test_anomalies_of_shares_are_those_of_the_batch():
 
 
 def test_pytorchs_own_wrappers_are_wrappers():
-    assert call("torch", 2, f"{HERE}:wrappers_of_torch") == [[*[True] * 4, False, False]] * 2
+    assert (
+        call("torch", 2, f"{HERE}:wrappers_of_torch")
+        == [[*[True] * 4, False, False]] * 2
+    )
 
 
 class Pair(Network):
@@ -274,8 +326,13 @@ def test_a_class_of_the_users_is_a_wrapper_once_it_is_registered():
     inside = backends.wrap(torch.nn.Sequential(Logged(), torch.nn.ReLU()))
     each = Logged(), inside, Remote()
     assert [is_model_wrapper(one) for one in each] == [False] * 3
-    assert register_model_wrapper(Logged) is Logged and register_model_wrapper(Remote) is Remote
+    assert (
+        register_model_wrapper(Logged) is Logged
+        and register_model_wrapper(Remote) is Remote
+    )
     assert [is_model_wrapper(one) for one in each] == [True] * 3
     assert not is_model_wrapper(3)
-    with pytest.raises(ArgumentError, match="register_model_wrapper wants a class, not 'Logged'"):
+    with pytest.raises(
+        ArgumentError, match="register_model_wrapper wants a class, not 'Logged'"
+    ):
         register_model_wrapper("Logged")

@@ -26,9 +26,18 @@ def data():
 
 def trainer(backend, processes, folder=None, every_steps=1):
     network = zoo.build(
-        "resnet8", backend=backend, in_channels=1, num_classes=4, seed=1, dtype="float64"
+        "resnet8",
+        backend=backend,
+        in_channels=1,
+        num_classes=4,
+        seed=1,
+        dtype="float64",
     )
-    callbacks = [] if folder is None else [Checkpoint(folder, every_steps=every_steps, keep=None)]
+    callbacks = (
+        []
+        if folder is None
+        else [Checkpoint(folder, every_steps=every_steps, keep=None)]
+    )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "accumulate=2 with batch normalisation")
         return Trainer(
@@ -51,7 +60,9 @@ def fitted(processes, backend, folder=None, epochs=EPOCHS, resume=None):
         "losses": [float(loss) for loss in history.losses],
         "samples": [step.samples for step in history.steps],
         "metrics": [epoch.held_out for epoch in history.epochs],
-        "state": {name: value.tolist() for name, value in made.network.neutral_state().items()},
+        "state": {
+            name: value.tolist() for name, value in made.network.neutral_state().items()
+        },
         "main": made.is_main,
     }
 
@@ -106,5 +117,6 @@ def largest_difference(one, other):
     ]
     pairs += [(value, other["state"][name]) for name, value in one["state"].items()]
     return max(
-        float(np.abs(np.subtract(a, b)).max() / max(np.abs(a).max(), 1e-3)) for a, b in pairs
+        float(np.abs(np.subtract(a, b)).max() / max(np.abs(a).max(), 1e-3))
+        for a, b in pairs
     )

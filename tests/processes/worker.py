@@ -21,12 +21,16 @@ _PLACES = (
 def main(engine: str, folder: str, function: str, arguments: str) -> None:
     if late := float(os.environ.get("LATE", 0)):
         rank, count = next(
-            (int(os.environ[a]), int(os.environ[b])) for a, b in _PLACES if a in os.environ
+            (int(os.environ[a]), int(os.environ[b]))
+            for a, b in _PLACES
+            if a in os.environ
         )
         time.sleep(late if rank == count - 1 else 0)
     processes = join(engine, timeout=float(os.environ["PATIENCE"]))
     module, name = function.split(":")
-    result = getattr(importlib.import_module(module), name)(processes, *json.loads(arguments))
+    result = getattr(importlib.import_module(module), name)(
+        processes, *json.loads(arguments)
+    )
     (Path(folder) / f"{processes.rank}.json").write_text(json.dumps(result))
     processes.close()
     threads = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]

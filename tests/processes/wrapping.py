@@ -28,7 +28,9 @@ class Adversaries(Network):
 
     def __init__(self):
         super().__init__()
-        self.generator = Generator(latent_size=3, width=2, out_channels=1, image_size=16)
+        self.generator = Generator(
+            latent_size=3, width=2, out_channels=1, image_size=16
+        )
         self.discriminator = Discriminator(in_channels=1, width=2, image_size=16)
         self.contrast = self.nn.Linear(1, 1)
 
@@ -38,7 +40,10 @@ class Adversaries(Network):
     def train_step(self, batch, optimizers):
         real, noise = batch["data"], batch["noise"]
         told = optimizers["discriminator"].update(TELL_APART, real, noise)
-        return {"discriminator": told, "generator": optimizers["generator"].update(FOOL, noise)}
+        return {
+            "discriminator": told,
+            "generator": optimizers["generator"].update(FOOL, noise),
+        }
 
 
 def _scores(network, pictures, real):
@@ -57,7 +62,10 @@ def fool(network, noise):
 
 
 TELL_APART, FOOL = map(in_replicas, (tell_apart, fool))
-SAMPLES, BATCH = 7, 4  # the last batch has three samples, so one of four processes has none
+SAMPLES, BATCH = (
+    7,
+    4,
+)  # the last batch has three samples, so one of four processes has none
 
 
 def pictures():
@@ -69,20 +77,27 @@ def pictures():
 def made(processes, in_backward=None):
     network = Adversaries.on("torch", seed=1, dtype="float64")()
     network.set_trainable("contrast.*", False)
-    return network, kept(DistributedDataParallel(network, processes, in_backward=in_backward))
+    return network, kept(
+        DistributedDataParallel(network, processes, in_backward=in_backward)
+    )
 
 
 def adversaries(processes, in_backward=None, accumulate=1):
     """Losses and weights of a run with two optimizers, and how many sums were made after
     backward."""
-    before, (network, over) = processes.collectives["all_reduce"], made(processes, in_backward)
+    before, (network, over) = (
+        processes.collectives["all_reduce"],
+        made(processes, in_backward),
+    )
     rules = {name: rule("adam", lr=0.01) for name in ("discriminator", "generator")}
     history = Trainer(over, rules, accumulate=accumulate, seed=4).fit(
         pictures(), epochs=2, batch_size=BATCH
     )
     return {
         "losses": [list(step.losses.values()) for step in history.steps],
-        "state": {name: value.tolist() for name, value in network.neutral_state().items()},
+        "state": {
+            name: value.tolist() for name, value in network.neutral_state().items()
+        },
         "sums": processes.collectives["all_reduce"] - before,
     }
 
@@ -113,13 +128,19 @@ def sent(processes):
         name: over.backend.optimizer(rule("sgd", lr=0.1), over, f"{name}.*")
         for name in ("discriminator", "generator")
     }
-    batch = {name: np.stack([each[name] for each in pictures()[:2]]) for name in ("data", "noise")}
+    batch = {
+        name: np.stack([each[name] for each in pictures()[:2]])
+        for name in ("data", "noise")
+    }
     with over.training_mode(True):
         for _ in range(3):
             over.train_step(batch, optimizers)
     return [
         sizes,
-        [getattr(network, name).count_parameters() for name in ("discriminator", "generator")],
+        [
+            getattr(network, name).count_parameters()
+            for name in ("discriminator", "generator")
+        ],
     ]
 
 
@@ -127,9 +148,15 @@ def thawed(processes):
     """The weights after steps with a part frozen, with all thawed, and after a step with one added
     by hand."""
     network = Adversaries.on("torch", seed=1, dtype="float64")()
-    over = kept(DistributedDataParallel(network, processes, in_backward={"parts": True}))
+    over = kept(
+        DistributedDataParallel(network, processes, in_backward={"parts": True})
+    )
     optimizer = over.backend.optimizer(rule("sgd", lr=0.1), over)
-    rows = slice(2 * processes.rank, 2 * processes.rank + 2) if processes.count > 1 else slice(0, 4)
+    rows = (
+        slice(2 * processes.rank, 2 * processes.rank + 2)
+        if processes.count > 1
+        else slice(0, 4)
+    )
     noise = np.stack([each["noise"] for each in pictures()])[rows]
     with over.training_mode(True):
         for pattern, trainable in (("discriminator.*", False), ("*", True)):
@@ -155,12 +182,18 @@ def keyworded(processes, sizes, cases):
                 keywords["delay_all_reduce_named_params"],
                 keywords["param_to_hook_all_reduce"],
             )
-            torch.set_default_dtype(torch.float64)  # which PyTorch makes its own buffer of
+            torch.set_default_dtype(
+                torch.float64
+            )  # which PyTorch makes its own buffer of
             keywords = {
-                "delay_all_reduce_named_params": [(name, parameters[name]) for name in names],
+                "delay_all_reduce_named_params": [
+                    (name, parameters[name]) for name in names
+                ],
                 "param_to_hook_all_reduce": parameters[last],
             }
-        network = kept(DistributedDataParallel(subject.network, processes, in_backward=keywords))
+        network = kept(
+            DistributedDataParallel(subject.network, processes, in_backward=keywords)
+        )
         torch.set_default_dtype(torch.float32)
         share = steps.share_of(steps.batch(sum(sizes)), sizes, processes.rank)
         found.append(steps.updates(network, subject.optimizers, subject.loss, share))
@@ -186,7 +219,9 @@ def squares(network, x):
 def hooked(processes, cases):
     """The gradients of some updates with each hook (those of a plain sum first), and each process's
     own first ones."""
-    x = np.random.default_rng(5).normal(size=(2, 7, 12))[processes.rank][: 4 - processes.rank]
+    x = np.random.default_rng(5).normal(size=(2, 7, 12))[processes.rank][
+        : 4 - processes.rank
+    ]
     return [_with_hook(processes, keywords, x) for keywords in [None, *cases]]
 
 
@@ -214,8 +249,14 @@ class Branches(Network):
     def __init__(self, norm):
         super().__init__()
         nn = self.nn
-        self.first, self.second, self.never = nn.Linear(3, 2), nn.Linear(3, 2), nn.Linear(3, 2)
-        self.dead, self.half_dead, self.broken = (nn.Linear(3, 2, bias=False) for _ in range(3))
+        self.first, self.second, self.never = (
+            nn.Linear(3, 2),
+            nn.Linear(3, 2),
+            nn.Linear(3, 2),
+        )
+        self.dead, self.half_dead, self.broken = (
+            nn.Linear(3, 2, bias=False) for _ in range(3)
+        )
         self.bn = nn.BatchNorm1d(2) if norm else nn.Identity()
 
     def forward(self, x):
@@ -230,7 +271,10 @@ def anomalies(processes, backend, in_backward=None):
     rank, before = processes.rank, network.neutral_state()
 
     def loss(network, x):
-        y = network.bn((network.first if rank == 0 else network.second)(x)) + network.dead(x) * 0.0
+        y = (
+            network.bn((network.first if rank == 0 else network.second)(x))
+            + network.dead(x) * 0.0
+        )
         y = y + network.half_dead(x) * float(rank)
         bad = network.nn.mean(network.broken(x) * (float("nan") if rank == 1 else 1.0))
         return network.nn.mean(y * y) + bad

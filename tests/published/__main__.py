@@ -18,7 +18,9 @@ def text(source: str, records: list[dict[str, Any]]) -> str:
     """Return a file of the registry: one entry a line."""
     distribution = _DISTRIBUTIONS.get(source, source)
     version = importlib.metadata.version(distribution)
-    rows = [json.dumps(dict(tables.lines(record)), ensure_ascii=False) for record in records]
+    rows = [
+        json.dumps(dict(tables.lines(record)), ensure_ascii=False) for record in records
+    ]
     head = f'{{"source": "{source}", "version": "{version}", "weights": [\n'
     return head + ",\n".join(rows) + "\n]}\n"
 
@@ -30,7 +32,9 @@ def main() -> None:
         path = FOLDER / f"{source}.json"
         path.write_text(text(source, found), encoding="utf-8")
         architectures = {record["architecture"] for record in found}
-        print(f"{path.name}: {len(found)} weights of {len(architectures)} architectures")
+        print(
+            f"{path.name}: {len(found)} weights of {len(architectures)} architectures"
+        )
     labels = json.dumps(tables.labels(), ensure_ascii=False, indent=0)
     (FOLDER / "labels.json").write_text(f"{labels}\n", encoding="utf-8")
 

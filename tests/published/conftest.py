@@ -21,6 +21,8 @@ def host(tmp_path, monkeypatch):
         template = host.url + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(constants, "ENDPOINT", host.url)
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setenv("DELIRALIKE_MIRRORS", f"https://download.pytorch.org={host.url}")
+        monkeypatch.setenv(
+            "DELIRALIKE_MIRRORS", f"https://download.pytorch.org={host.url}"
+        )
         yield host
     _http.close_session()

@@ -44,7 +44,9 @@ class Host:
         self.server.server_close()
 
     def gets(self):
-        return [(path, ranges) for method, path, ranges in self.requests if method == "GET"]
+        return [
+            (path, ranges) for method, path, ranges in self.requests if method == "GET"
+        ]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -66,7 +68,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def note(self):
         self.host.tokens.append(self.headers.get("Authorization", ""))
-        self.host.requests.append((self.command, self.path, self.headers.get("Range", "")))
+        self.host.requests.append(
+            (self.command, self.path, self.headers.get("Range", ""))
+        )
 
     def answer(self, path, is_head):
         self.note()
@@ -83,7 +87,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.send_response(206 if ranges else 200)
         if ranges:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            self.send_header(
+                "Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}"
+            )
         self.send_header("Content-Length", str(len(content) - start))
         etag = self.host.etags.get(path, hashlib.sha256(content).hexdigest())
         self.send_header("ETag", f'"{etag}"')

@@ -41,9 +41,13 @@ def torchvision_records() -> list[Record]:
                 continue  # VGG's features, in whose file the classifier is not a number
             size = weights.transforms.keywords.get("crop_size")
             settings = _torchvision_settings(name, weights, size)
-            theirs = functools.partial(models.get_model, name, **_theirs(name, settings))
+            theirs = functools.partial(
+                models.get_model, name, **_theirs(name, settings)
+            )
             if _fits(name, settings, theirs):
-                records.append(_torchvision_record(name, weights, settings, weights is default))
+                records.append(
+                    _torchvision_record(name, weights, settings, weights is default)
+                )
     return records
 
 
@@ -67,7 +71,9 @@ def _theirs(name: str, settings: Record) -> Record:
     return theirs
 
 
-def _torchvision_record(name: str, weights: Any, settings: Record, default: bool) -> Record:
+def _torchvision_record(
+    name: str, weights: Any, settings: Record, default: bool
+) -> Record:
     keywords = weights.transforms.keywords
     interpolation = keywords.get("interpolation")
     is_segmentation = weights.transforms.func.__name__ == "SemanticSegmentation"
@@ -166,7 +172,11 @@ _TIMM_ALIASES: tuple[tuple[str, str, Record], ...] = (
     (r"mobilenetv2_100", "mobilenet_v2", {}),
     (r"mobilenetv2_140", "mobilenet_v2", {"width_mult": 1.4}),
     (r"mobilenetv2_050", "mobilenet_v2", {"width_mult": 0.5}),
-    (r"mobilenetv3_(large|small)_100", r"mobilenet_v3_\1", {"eps": 1e-5, **_AS_PYTORCH}),
+    (
+        r"mobilenetv3_(large|small)_100",
+        r"mobilenet_v3_\1",
+        {"eps": 1e-5, **_AS_PYTORCH},
+    ),
     (
         r"tf_mobilenetv3_(large|small)_100",
         r"mobilenet_v3_\1",
@@ -179,8 +189,15 @@ _TIMM_ALIASES: tuple[tuple[str, str, Record], ...] = (
     (r"regnety_080", "regnet_y_8gf", {"widths": [168, 448, 896, 2016]}),
     (r"regnetx_004", "regnet_x_400mf", {"widths": [32, 64, 160, 384]}),
     (r"regnety_008", "regnet_y_800mf", {"widths": [64, 128, 320, 768]}),
-    *((rf"regnet([xy])_{theirs}", rf"regnet_\1_{ours}", {}) for theirs, ours in _REGNETS.items()),
-    (r"tf_efficientnetv2_([sml])", r"efficientnet_v2_\1", {"same_padding": True, "eps": 1e-3}),
+    *(
+        (rf"regnet([xy])_{theirs}", rf"regnet_\1_{ours}", {})
+        for theirs, ours in _REGNETS.items()
+    ),
+    (
+        r"tf_efficientnetv2_([sml])",
+        r"efficientnet_v2_\1",
+        {"same_padding": True, "eps": 1e-3},
+    ),
 )
 
 # Of the same name in both, but not the same function, or files of which the table does not say
@@ -206,7 +223,9 @@ def timm_records() -> list[Record]:
             continue
         name, settings = ours
         settings = _changed(name, settings | _timm_settings(theirs, config))
-        create = functools.partial(timm.create_model, theirs, num_classes=config.num_classes)
+        create = functools.partial(
+            timm.create_model, theirs, num_classes=config.num_classes
+        )
         if _fits(name, settings, create):
             records.append(_timm_record(name, full_name, config, settings))
     return records
@@ -237,7 +256,9 @@ def _timm_settings(theirs: str, config: Any) -> Record:
 def _changed(name: str, settings: Record) -> Record:
     """Return the settings that the architecture has, and by default otherwise."""
     known = zoo.find(name).settings
-    return {key: value for key, value in settings.items() if known.get(key, value) != value}
+    return {
+        key: value for key, value in settings.items() if known.get(key, value) != value
+    }
 
 
 def _timm_record(name: str, full_name: str, config: Any, settings: Record) -> Record:
@@ -271,10 +292,22 @@ def _timm_record(name: str, full_name: str, config: Any, settings: Record) -> Re
 
 # repository of a checkpoint: the module of transformers that names it, the zoo's name and settings
 _TRANSFORMERS: dict[str, tuple[str, str, Record]] = {
-    "google/vit-base-patch16-224": ("models.vit.configuration_vit", "vit_b_16", {"eps": 1e-12}),
-    "google-bert/bert-base-uncased": ("models.bert.configuration_bert", "bert_base_uncased", {}),
+    "google/vit-base-patch16-224": (
+        "models.vit.configuration_vit",
+        "vit_b_16",
+        {"eps": 1e-12},
+    ),
+    "google-bert/bert-base-uncased": (
+        "models.bert.configuration_bert",
+        "bert_base_uncased",
+        {},
+    ),
     "openai-community/gpt2": ("models.gpt2.configuration_gpt2", "gpt2", {}),
-    "openai/clip-vit-base-patch32": ("models.clip.configuration_clip", "clip_vit_b_32", {}),
+    "openai/clip-vit-base-patch32": (
+        "models.clip.configuration_clip",
+        "clip_vit_b_32",
+        {},
+    ),
     "meta-llama/Llama-3.2-1B": ("modeling_utils", "llama_3_2_1b", {}),
     "Qwen/Qwen2.5-0.5B-Instruct": ("generation.logits_process", "qwen2_5_0_5b", {}),
     "google-t5/t5-small": ("models.t5.configuration_t5", "t5_small", {}),
@@ -335,7 +368,9 @@ def _image_processor(module: str) -> Record:
     size = processor.size
     is_fixed = "height" in size
     return {
-        "resize": [size["height"], size["width"]] if is_fixed else size["shortest_edge"],
+        "resize": [size["height"], size["width"]]
+        if is_fixed
+        else size["shortest_edge"],
         "crop": None if is_fixed else processor.crop_size["height"],
         "interpolation": processor.resample.name.lower(),
         "mean": list(processor.image_mean),
@@ -394,7 +429,11 @@ def _smp_alias(encoder: str) -> tuple[str, Record]:
     name = f"efficientnet_b{number}"
     if match[1]:
         return name, {"eps": 1e-5, **_AS_PYTORCH}
-    settings: Record = {"same_padding": _SMP_SIDES[number], "eps": 1e-3, "momentum": 0.01}
+    settings: Record = {
+        "same_padding": _SMP_SIDES[number],
+        "eps": 1e-3,
+        "momentum": 0.01,
+    }
     if number == 0:
         settings |= _SMP_B0
     return name, settings
@@ -449,7 +488,9 @@ def _medicalnet_records(resnet: Any) -> list[Record]:
             files = {f"{of_monai}_23datasets": f"{file}{_23_DATASETS}", **files}
         for full_name, filename in files.items():
             place = {"repository": repository, "filename": filename}
-            records.append({"architecture": name, "name": full_name, **place, "settings": settings})
+            records.append(
+                {"architecture": name, "name": full_name, **place, "settings": settings}
+            )
     return records
 
 

@@ -108,7 +108,9 @@ NETWORKS = {
         "smp/resnet18.imagenet",
         "resnet18",
         RESNET,
-        lambda: Encoder(out_channels=[3, 64], block=BasicBlock.found(), layers=[1, 1, 1, 1]),
+        lambda: Encoder(
+            out_channels=[3, 64], block=BasicBlock.found(), layers=[1, 1, 1, 1]
+        ),
     ),
     "MedicalNet": (
         "monai/MedicalNet-Resnet18_23datasets",
@@ -132,11 +134,15 @@ def theirs(which):
     """The library's small network in double precision, with a state away from its start."""
     torch.manual_seed(0)
     module = NETWORKS[which][3]().double().eval()
-    state = scrambled({key: value.numpy() for key, value in module.state_dict().items()})
+    state = scrambled(
+        {key: value.numpy() for key, value in module.state_dict().items()}
+    )
     for key in state:
         if key == "lm_head.weight":
             state[key] = state["transformer.wte.weight"]
-    module.load_state_dict({key: torch.from_numpy(np.asarray(v)) for key, v in state.items()})
+    module.load_state_dict(
+        {key: torch.from_numpy(np.asarray(v)) for key, v in state.items()}
+    )
     return module
 
 
@@ -200,7 +206,11 @@ def ours(backend, which="torchvision's ResNet", **settings):
 
 def outputs(network, x):
     backend = network.backend
-    array = backend.array(x, "float64") if x.dtype.kind == "f" else backend.array(x, "int64")
+    array = (
+        backend.array(x, "float64")
+        if x.dtype.kind == "f"
+        else backend.array(x, "int64")
+    )
     with network.training_mode(False), backend.evaluating():
         return backend.numpy(network(array))
 
@@ -248,7 +258,9 @@ def test_an_encoder_takes_the_file_of_its_classifier(publish):
     report = zoo.load(network.encoder, zoo.weights("resnet18").find(name).fetch())
     assert report.complete
     wanted = theirs("smp's encoder").state_dict()["conv1.weight"].numpy()
-    np.testing.assert_allclose(network.neutral_state()["encoder.conv1.weight"], wanted, rtol=1e-6)
+    np.testing.assert_allclose(
+        network.neutral_state()["encoder.conv1.weight"], wanted, rtol=1e-6
+    )
 
 
 def test_pretrained_is_the_sources_default(publish):
@@ -262,7 +274,10 @@ def test_another_head_takes_the_labels_away_and_keeps_the_preprocessing(publish)
     network = ours("jax", "torchvision")
     other = zoo.reset_head(network, 3)
     assert zoo.preprocessing(other) == zoo.preprocessing(network)
-    assert (other.published_weights.label_names(), other.published_weights.classes) == ((), None)
+    assert (other.published_weights.label_names(), other.published_weights.classes) == (
+        (),
+        None,
+    )
 
 
 def test_the_settings_of_the_weights_are_taken_unless_others_are_given(publish):
@@ -284,7 +299,9 @@ def test_labels_and_probabilities_are_those_of_the_librarys_outputs(publish):
     wanted = torch.topk(scores, 3)
     found = zoo.classify(network, data.astronaut(), top=3)
     assert [one.index for one in found] == wanted.indices.tolist()
-    np.testing.assert_allclose([one.probability for one in found], wanted.values, rtol=1e-6)
+    np.testing.assert_allclose(
+        [one.probability for one in found], wanted.values, rtol=1e-6
+    )
     assert found[0].label == weights.meta["categories"][found[0].index]
     both = zoo.classify(network, [data.astronaut(), data.camera()], top=3)
     assert [len(one) for one in both] == [3, 3]
@@ -306,7 +323,10 @@ TIMM_CONFIG = {
         "label_names": list("abcdef"),
     },
 }
-HF_CONFIG = {"id2label": {str(i): f"kind {i}" for i in range(12)}, "layer_norm_eps": 1e-12}
+HF_CONFIG = {
+    "id2label": {str(i): f"kind {i}" for i in range(12)},
+    "layer_norm_eps": 1e-12,
+}
 HF_PROCESSOR = {
     "do_resize": True,
     "size": {"height": 15, "width": 15},
@@ -321,7 +341,9 @@ def test_a_repository_of_timms_describes_itself(host, tmp_path):
     folder = "/me/net/resolve/v1"
     host.files[f"{folder}/model.safetensors"] = safetensors(module, tmp_path)
     host.files[f"{folder}/config.json"] = json.dumps(TIMM_CONFIG).encode()
-    network = zoo.build("resnet18", backend="torch", weights="hf-hub:me/net@v1", **RESNET)
+    network = zoo.build(
+        "resnet18", backend="torch", weights="hf-hub:me/net@v1", **RESNET
+    )
     assert network.fc.bias.shape == (6,)
     assert zoo.preprocessing(network) == zoo.Preprocessing(
         (44, 44), 40, "bicubic", (0.5, 0.5, 0.5), (0.25, 0.5, 0.5)
@@ -349,7 +371,9 @@ def test_a_bundle_of_monai_gives_the_networks_outputs(host):
     module = MonaiUNet(3, 1, 2, norm="batch", **small).double().eval()
     host.files["/MONAI/net/resolve/0.5.3/models/model.pt"] = saved(module)
     weights = "hf-hub:MONAI/net@0.5.3"
-    network = zoo.build("residual_unet", backend="jax", dtype="float64", weights=weights, **small)
+    network = zoo.build(
+        "residual_unet", backend="jax", dtype="float64", weights=weights, **small
+    )
     x = np.random.default_rng(0).standard_normal((1, 1, 6, 4, 8))
     with torch.no_grad():
         wanted = module(torch.from_numpy(x))
@@ -390,7 +414,11 @@ BUILD = partial(zoo.build, "resnet18", backend="torch")
             UnknownName,
             "nobody is known to have published weights of 'lenet'",
         ),
-        (lambda: zoo.preprocessing(BUILD()), ArgumentError, "not built with published weights"),
+        (
+            lambda: zoo.preprocessing(BUILD()),
+            ArgumentError,
+            "not built with published weights",
+        ),
         (
             lambda: zoo.preprocessing(zoo.weights("gpt2")[0]),
             NotImplementedError,
@@ -401,7 +429,11 @@ BUILD = partial(zoo.build, "resnet18", backend="torch")
             UnknownName,
             "the table has no weights 'timm/resnet18.a9_in1k'. Did you mean",
         ),
-        (lambda: zoo.Preprocessing()(np.ones((3, 4))), ShapeError, "wanted uint8 from 0 to 255"),
+        (
+            lambda: zoo.Preprocessing()(np.ones((3, 4))),
+            ShapeError,
+            "wanted uint8 from 0 to 255",
+        ),
         (
             lambda: zoo.Preprocessing()([data.camera(), data.coins()]),
             ShapeError,

@@ -30,7 +30,9 @@ def content(tmp_path_factory):
     """The file of a whole network, whose class 3 is the answer to everything."""
     path = tmp_path_factory.mktemp("weights") / "x.safetensors"
     state = zoo.build("squeezenet1_1", backend="torch").neutral_state()
-    state["classifier.1.bias"] = np.where(np.arange(1000) == 3, 50, 0).astype(np.float32)
+    state["classifier.1.bias"] = np.where(np.arange(1000) == 3, 50, 0).astype(
+        np.float32
+    )
     weight_files.write(path, state)
     return path.read_bytes()
 
@@ -49,7 +51,9 @@ def entry(host, content, monkeypatch):
 
 
 def test_weights_are_pulled_listed_and_removed(entry):
-    assert "no published weights in the cache" in printed("weights", "list", "squeezenet*")
+    assert "no published weights in the cache" in printed(
+        "weights", "list", "squeezenet*"
+    )
     size = f"{entry.megabytes:.1f} MiB"
     assert f"squeezenet1_1, {NAME}: {entry.file.place} ({size})" in printed(
         "weights", "pull", "squeezenet1_1"
@@ -67,7 +71,9 @@ def test_the_zoo_lists_the_weights_of_one_or_all():
     assert "The star marks weights='pretrained'" in one
     assert "timm/resnet50.a1_in1k" in printed("zoo", "--weights")
     assert "published weights: 1, see deliralike zoo" in printed("zoo", "squeezenet1_1")
-    assert "nobody is known to have published weights" in printed("zoo", "lenet", "--weights")
+    assert "nobody is known to have published weights" in printed(
+        "zoo", "lenet", "--weights"
+    )
     assert "Did you mean" in printed("zoo", "squeezenet1_9", "--weights", code=2)
 
 
@@ -78,7 +84,9 @@ def test_a_check_with_a_download_reads_hash_and_keys(entry):
     assert checking.check(without_hash).hash == "not stated"
 
 
-@pytest.mark.parametrize(("right", "words"), [(2, "agrees"), (0, "differs: 0.00% of 3 pictures")])
+@pytest.mark.parametrize(
+    ("right", "words"), [(2, "agrees"), (0, "differs: 0.00% of 3 pictures")]
+)
 def test_a_check_with_pictures_measures_the_accuracy(right, words, entry, tmp_path):
     labels = entry.label_names()
     folder = tmp_path / "pictures"
@@ -94,9 +102,17 @@ def test_a_check_with_pictures_measures_the_accuracy(right, words, entry, tmp_pa
     ("change", "column", "words"),
     [
         ({"megabytes": 9.9}, "size", "differs: .* MiB, the registry has 9.9"),
-        ({"settings": (("num_classes", 5), ("in_channels", 1), ("width", 3))}, "keys", "differs: "),
+        (
+            {"settings": (("num_classes", 5), ("in_channels", 1), ("width", 3))},
+            "keys",
+            "differs: ",
+        ),
         ({"sha256": "00000000"}, "hash", "differs: .* is not what was published"),
-        ({"url": "https://download.pytorch.org/gone.pth"}, "address", "differs: .* answered 404"),
+        (
+            {"url": "https://download.pytorch.org/gone.pth"},
+            "address",
+            "differs: .* answered 404",
+        ),
         ({"url": "http://127.0.0.1:1/gone.pth"}, "address", "no answer: "),
     ],
 )

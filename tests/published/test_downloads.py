@@ -51,7 +51,9 @@ def test_a_file_arrives_whole_from_a_host_that(manners, ranges, host, file):
     assert [asked for _, asked in host.gets()] == ranges
     assert file.fetch() == path
     assert len(host.gets()) == len(ranges)  # the second time it came from the cache
-    assert [entry.name for entry in path.parent.iterdir() if entry.suffix == ".part"] == []
+    assert [
+        entry.name for entry in path.parent.iterdir() if entry.suffix == ".part"
+    ] == []
 
 
 def test_a_file_of_the_hub_comes_by_the_same_way(host, of_hub):
@@ -65,11 +67,15 @@ def test_a_file_of_the_hub_comes_by_the_same_way(host, of_hub):
 
 def test_packed_bytes_of_the_hub_are_not_unpacked(host, of_hub):
     host.manners[of_hub[1]] = ["packed"]
-    with pytest.raises(DownloadError, match="sent it packed as 'gzip', which was not asked for"):
+    with pytest.raises(
+        DownloadError, match="sent it packed as 'gzip', which was not asked for"
+    ):
         of_hub[0].fetch()
 
 
-def test_the_token_goes_to_the_hub_and_to_no_other_host(host, of_hub, file, monkeypatch):
+def test_the_token_goes_to_the_hub_and_to_no_other_host(
+    host, of_hub, file, monkeypatch
+):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     of_hub[0].fetch()
     assert {*host.tokens} == {"Bearer hf_secret"}
@@ -86,7 +92,9 @@ def test_a_transfer_that_was_broken_off_is_resumed_by_the_next_process(host, fil
     assert host.gets() == [(PATH, "bytes=500-")]
 
 
-@pytest.mark.parametrize("left", [b"other" * 40, CONTENT + b"more"], ids=["other", "longer"])
+@pytest.mark.parametrize(
+    "left", [b"other" * 40, CONTENT + b"more"], ids=["other", "longer"]
+)
 def test_a_rest_of_another_file_is_not_resumed_twice(left, host, file):
     part = file.place.with_name(f"{file.place.name}.part")
     part.parent.mkdir(parents=True)
@@ -128,7 +136,9 @@ def test_a_host_that_refuses_is_quoted(path, manners, words, host, file):
     assert not file.place.exists()
 
 
-def test_a_host_that_sends_hardly_anything_is_given_up_and_goes_on_there(host, file, monkeypatch):
+def test_a_host_that_sends_hardly_anything_is_given_up_and_goes_on_there(
+    host, file, monkeypatch
+):
     monkeypatch.setattr(downloads, "_PATIENCE", 0.2)
     host.manners[PATH] = ["trickle"]
     with pytest.raises(DownloadError, match=r"the server sent \d+ bytes in 0 seconds"):
@@ -141,7 +151,9 @@ def test_a_host_that_sends_hardly_anything_is_given_up_and_goes_on_there(host, f
 
 def test_packed_bytes_are_not_unpacked(host, file):
     host.manners[PATH] = ["packed"]
-    with pytest.raises(DownloadError, match="sent it packed as 'gzip', which was not asked for"):
+    with pytest.raises(
+        DownloadError, match="sent it packed as 'gzip', which was not asked for"
+    ):
         file.fetch()
     assert file.place.with_name(f"{file.place.name}.part").stat().st_size == 0
 
@@ -149,7 +161,9 @@ def test_packed_bytes_are_not_unpacked(host, file):
 def test_a_cache_that_cannot_be_written_is_one_error(host, file, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("DELIRALIKE_HOME", str(tmp_path / "file"))
-    with pytest.raises(DownloadError, match="cannot be downloaded: .*Not a directory: '[^']*'$"):
+    with pytest.raises(
+        DownloadError, match="cannot be downloaded: .*Not a directory: '[^']*'$"
+    ):
         file.fetch()
 
 
@@ -157,17 +171,28 @@ def test_a_full_disk_is_one_error(host, file):
     part = file.place.with_name(f"{file.place.name}.part")
     part.parent.mkdir(parents=True)
     part.symlink_to("/dev/full")
-    with pytest.raises(DownloadError, match="cannot be downloaded: .*No space left on device"):
+    with pytest.raises(
+        DownloadError, match="cannot be downloaded: .*No space left on device"
+    ):
         file.fetch()
 
 
 @pytest.mark.parametrize(
     "url",
-    ["http://[x/net.pth", "http://h:99999/net.pth", "https://h/", "https://h/..", "net", "https:/n"]
+    [
+        "http://[x/net.pth",
+        "http://h:99999/net.pth",
+        "https://h/",
+        "https://h/..",
+        "net",
+        "https:/n",
+    ]
     + ["https://h/a\x1b.pth"],
 )
 def test_an_address_without_the_name_of_a_file_is_refused(url):
-    with pytest.raises(SettingError, match="is no address of a file, wanted https://host/path/"):
+    with pytest.raises(
+        SettingError, match="is no address of a file, wanted https://host/path/"
+    ):
         WebFile(url)
 
 
@@ -195,7 +220,9 @@ def test_offline_takes_what_is_there_and_refuses_the_rest(host, file, monkeypatc
     assert file.fetch() == path
     with pytest.raises(DownloadError, match="HF_HUB_OFFLINE=1 forbids the network"):
         other.fetch()
-    with pytest.raises(DownloadError, match=re.escape("'hf download me/net --revision main'")):
+    with pytest.raises(
+        DownloadError, match=re.escape("'hf download me/net --revision main'")
+    ):
         HubFile("me/net").fetch()
     assert len(host.gets()) == 1
 
@@ -205,7 +232,9 @@ def test_a_proxy_of_the_environment_is_used(host, monkeypatch):
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.setenv(name, "")
     host.files["http://weights.invalid/net.bin"] = CONTENT
-    assert WebFile("http://weights.invalid/net.bin", SHA).fetch().read_bytes() == CONTENT
+    assert (
+        WebFile("http://weights.invalid/net.bin", SHA).fetch().read_bytes() == CONTENT
+    )
 
 
 def test_folders_of_the_environment_are_used(monkeypatch, tmp_path):
@@ -259,15 +288,26 @@ def test_a_file_of_a_repository_that_was_changed_in_the_cache_is_refused(host):
     host.files[f"{REPOSITORY}/model.safetensors"] = CONTENT
     path = HubFile("owner/net").fetch()
     path.resolve().write_bytes(CONTENT[:-1] + b"?")
-    with pytest.raises(WeightFileError, match="is not what was published as owner/net@main"):
+    with pytest.raises(
+        WeightFileError, match="is not what was published as owner/net@main"
+    ):
         HubFile("owner/net").fetch()
 
 
-_PATHS = ["../../../../../../written", "/tmp/written", "", "\x1b[2J", "d" * 5000, "main"]
+_PATHS = [
+    "../../../../../../written",
+    "/tmp/written",
+    "",
+    "\x1b[2J",
+    "d" * 5000,
+    "main",
+]
 
 
 @pytest.mark.parametrize("name", _PATHS)
-def test_a_hash_that_is_a_path_is_refused_before_anything_is_written(name, host, tmp_path):
+def test_a_hash_that_is_a_path_is_refused_before_anything_is_written(
+    name, host, tmp_path
+):
     host.files[f"{REPOSITORY}/model.safetensors"] = CONTENT
     host.etags[f"{REPOSITORY}/model.safetensors"] = name
     with pytest.raises(DownloadError, match="the server gave an ETag that is no hash"):
@@ -284,11 +324,17 @@ def test_a_commit_that_is_a_path_is_refused(name, host):
     assert host.gets() == []
 
 
-@pytest.mark.parametrize("revision", ["../../x", "/x", "a//b", "a/../../b", "", "\x1b[2J"])
+@pytest.mark.parametrize(
+    "revision", ["../../x", "/x", "a//b", "a/../../b", "", "\x1b[2J"]
+)
 def test_a_revision_or_name_that_is_a_path_is_refused(revision):
-    with pytest.raises(SettingError, match="is no revision or file of 'owner/net', wanted"):
+    with pytest.raises(
+        SettingError, match="is no revision or file of 'owner/net', wanted"
+    ):
         HubFile("owner/net", revision)
-    with pytest.raises(SettingError, match="is no revision or file of 'owner/net', wanted"):
+    with pytest.raises(
+        SettingError, match="is no revision or file of 'owner/net', wanted"
+    ):
         HubFile("owner/net", filenames=(revision,))
 
 
@@ -305,16 +351,22 @@ def test_a_small_file_is_held_against_its_hash_of_git(host):
 
 
 def test_a_repository_without_weights_is_an_error(host):
-    with pytest.raises(DownloadError, match=re.escape("owner/none@main on the Hugging Face Hub")):
+    with pytest.raises(
+        DownloadError, match=re.escape("owner/none@main on the Hugging Face Hub")
+    ):
         HubFile("owner/none").fetch()
 
 
 def test_a_repository_without_a_proper_name_is_refused(host):
-    with pytest.raises(SettingError, match="'no such/thing/at all' is no repository of the Hub"):
+    with pytest.raises(
+        SettingError, match="'no such/thing/at all' is no repository of the Hub"
+    ):
         HubFile("no such/thing/at all").fetch()
 
 
 def test_without_the_library_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub.constants", None)
-    with pytest.raises(ImportError, match=re.escape("pip install 'deliralike[weights]'")):
+    with pytest.raises(
+        ImportError, match=re.escape("pip install 'deliralike[weights]'")
+    ):
         WebFile("https://download.pytorch.org/x.pth").size()

@@ -23,9 +23,14 @@ def cases():
     of their own are proved at a smaller size in `tests.zoo`.
     """
     smallest = {}
-    for record in json.loads((FOLDER / "timm.json").read_text(encoding="utf-8"))["weights"]:
+    for record in json.loads((FOLDER / "timm.json").read_text(encoding="utf-8"))[
+        "weights"
+    ]:
         theirs = record["name"].partition("/")[2].partition(".")[0]
-        architecture, settings = zoo.find(record["architecture"]), record.get("settings")
+        architecture, settings = (
+            zoo.find(record["architecture"]),
+            record.get("settings"),
+        )
         if settings and record.get("classes") == 1000:
             side = record["preprocessing"]["crop"]
             row = (architecture.parameters, theirs, architecture.name, settings, side)
@@ -54,10 +59,14 @@ def scrambled(module):
 def compare(module, name, settings, side):
     """Compares outputs in double precision, since the deepest networks amplify rounding."""
     weights = dict(module.double().state_dict())
-    network = zoo.build(name, backend="torch", weights=weights, dtype="float64", **settings)
+    network = zoo.build(
+        name, backend="torch", weights=weights, dtype="float64", **settings
+    )
     network.eval()
     dims = settings.get("dims", 2)
-    if "image_size" not in zoo.find(name).settings and not name.startswith(("swin", "inception")):
+    if "image_size" not in zoo.find(name).settings and not name.startswith(
+        ("swin", "inception")
+    ):
         side = 97 if dims == 2 else 35  # as good as any other, and cheaper
     shape = (1, settings.get("in_channels", 3), *(side,) * dims)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(2)).double()
@@ -71,7 +80,12 @@ def compare(module, name, settings, side):
 def test_timms_network_and_ours_give_the_same_numbers(theirs):
     name, settings, side = cases()[theirs]
     torch.manual_seed(0)
-    compare(scrambled(tables._timm().create_model(theirs, num_classes=1000)), name, settings, side)
+    compare(
+        scrambled(tables._timm().create_model(theirs, num_classes=1000)),
+        name,
+        settings,
+        side,
+    )
 
 
 def test_torchvisions_network_that_changes_its_input_and_ours_give_the_same_numbers():
@@ -88,7 +102,9 @@ def test_torchvisions_network_that_changes_its_input_and_ours_give_the_same_numb
 def test_monais_network_and_ours_give_the_same_numbers(name):
     entry = next(one for one in zoo.weights(name) if one.name.startswith("monai/"))
     if name.startswith("resnet"):
-        module = Later("monai.networks.nets.resnet.ResNetFeatures")(name, pretrained=False)
+        module = Later("monai.networks.nets.resnet.ResNetFeatures")(
+            name, pretrained=False
+        )
         with_pooled = Later("monai.networks.nets.resnet.ResNet").forward
         module.forward = partial(with_pooled, module)
     else:

@@ -27,7 +27,9 @@ def distinct(source):
 
 def torchvisions(entry):
     models = _torchvision().models
-    return models.get_model_weights(entry.architecture)[entry.name.partition("/")[2]].transforms()
+    return models.get_model_weights(entry.architecture)[
+        entry.name.partition("/")[2]
+    ].transforms()
 
 
 def timms(entry):
@@ -73,7 +75,9 @@ def test_a_description_is_one_line():
     assert str(zoo.Preprocessing(256, 224)) == (
         "shorter side to 256 (bilinear), crop 224, mean and std of ImageNet"
     )
-    other = zoo.Preprocessing((20, 30), None, "bicubic", (0.5, 0.5, 0.5), (0.25, 0.25, 1 / 3))
+    other = zoo.Preprocessing(
+        (20, 30), None, "bicubic", (0.5, 0.5, 0.5), (0.25, 0.25, 1 / 3)
+    )
     assert str(other) == (
         "resize to 20 x 30 (bicubic), mean (0.5, 0.5, 0.5), std (0.25, 0.25, 0.3333)"
     )
@@ -82,6 +86,9 @@ def test_a_description_is_one_line():
 def test_a_picture_smaller_than_the_crop_is_padded_as_torchvision_pads():
     picture = PICTURES["wide"]()[:30, :36]
     crop = _torchvision().transforms.functional.center_crop
-    wanted = np.asarray(crop(Image.fromarray(picture), 35), np.float32).transpose(2, 0, 1) / 255
+    wanted = (
+        np.asarray(crop(Image.fromarray(picture), 35), np.float32).transpose(2, 0, 1)
+        / 255
+    )
     prepare = zoo.Preprocessing(crop=35, mean=(0, 0, 0), std=(1, 1, 1))
     np.testing.assert_allclose(prepare(picture), wanted, rtol=0, atol=1e-6)

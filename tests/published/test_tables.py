@@ -19,7 +19,9 @@ from tests.published.__main__ import FOLDER
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_entry_is_what_the_library_says(source, monkeypatch):
     """Whether the arrays fit is asked of the first network of each class and settings."""
-    stored = json.loads((FOLDER / f"{source}.json").read_text(encoding="utf-8"))["weights"]
+    stored = json.loads((FOLDER / f"{source}.json").read_text(encoding="utf-8"))[
+        "weights"
+    ]
     present = {(record["architecture"], record["name"]) for record in stored}
     fitting, asked = tables._fits, set()
 
@@ -48,7 +50,9 @@ def normalizations(modules):
     for module in modules:
         kinds = {kind.__name__ for kind in type(module).__mro__}
         if any(kind.startswith("BatchNorm") or kind == "_BatchNorm" for kind in kinds):
-            found["batch", module.num_features, module.eps, round(module.momentum, 8)] += 1
+            found[
+                "batch", module.num_features, module.eps, round(module.momentum, 8)
+            ] += 1
         elif "LayerNorm" in kinds:
             found["layer", tuple(module.normalized_shape), module.eps] += 1
         elif "GroupNorm" in kinds:
@@ -61,7 +65,11 @@ def chances(modules, *names):
     found = set()
     for module in modules:
         if type(module).__name__ in names:
-            found.add(round(getattr(module, "drop_prob", None) or getattr(module, "p", 0.0), 6))
+            found.add(
+                round(
+                    getattr(module, "drop_prob", None) or getattr(module, "p", 0.0), 6
+                )
+            )
     return found - {0.0}
 
 
@@ -88,7 +96,9 @@ def smallest_of_each_kind(source, monkeypatch):
 
 
 @pytest.mark.parametrize("source", ["torchvision", "timm", "smp", "monai"])
-def test_networks_train_with_the_settings_of_the_publishers_own_modules(source, monkeypatch):
+def test_networks_train_with_the_settings_of_the_publishers_own_modules(
+    source, monkeypatch
+):
     for row, settings, create in smallest_of_each_kind(source, monkeypatch):
         with warnings.catch_warnings(), torch.device("meta"):
             warnings.simplefilter("ignore")
@@ -96,16 +106,24 @@ def test_networks_train_with_the_settings_of_the_publishers_own_modules(source, 
         ours = [block for _, block in row.on(OUTLINE)(**settings).named_blocks()]
         if row.name != OF_ANOTHER_EPS:
             assert normalizations(ours) == normalizations(theirs), (row.name, settings)
-        if source in ("torchvision", "timm"):  # the others drop by functions, and have no head
+        if source in (
+            "torchvision",
+            "timm",
+        ):  # the others drop by functions, and have no head
             paths = chances(theirs, "StochasticDepth", "DropPath")
             # torchvision counts blocks without a shortcut, where there is nothing to drop
             assert chances(ours, "DropPath") <= paths, (row.name, settings)
             assert bool(chances(ours, "DropPath")) == bool(paths), (row.name, settings)
-            assert chances(ours, "Dropout") == chances(theirs, "Dropout"), (row.name, settings)
+            assert chances(ours, "Dropout") == chances(theirs, "Dropout"), (
+                row.name,
+                settings,
+            )
 
 
 def test_labels_are_those_of_the_library():
-    assert label_sets() == {name: tuple(labels) for name, labels in tables.labels().items()}
+    assert label_sets() == {
+        name: tuple(labels) for name, labels in tables.labels().items()
+    }
 
 
 def test_every_entry_has_an_architecture_its_labels_and_one_default():
@@ -115,7 +133,9 @@ def test_every_entry_has_an_architecture_its_labels_and_one_default():
         assert set(dict(entry.settings)) <= set(known), entry
         assert len(entry.label_names()) in (0, entry.classes), entry
     architectures = {entry.architecture for entry in table}
-    assert sorted(architectures) == sorted(one.architecture for one in table if one.default)
+    assert sorted(architectures) == sorted(
+        one.architecture for one in table if one.default
+    )
     assert len({(entry.architecture, entry.name) for entry in table}) == len(table)
 
 
@@ -140,5 +160,9 @@ def test_the_table_loads_no_framework_and_nothing_of_the_network():
         "import sys; from deliralike import zoo; print(len(zoo.weights('resnet*'))); "
         "print({'torch', 'jax', 'chainer', 'PIL', 'huggingface_hub', 'httpx2'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.split() == [str(len(zoo.weights("resnet*"))), "set()"], done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True
+    )
+    assert done.stdout.split() == [str(len(zoo.weights("resnet*"))), "set()"], (
+        done.stderr
+    )

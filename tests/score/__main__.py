@@ -21,7 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from deliralike.cli.console import say, show_table
 from tests.score.mutants import Mutation, as_they_are, draw
@@ -59,7 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--workers", type=int, default=2, help="processes at once")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds a case")
-    parser.add_argument("--save", type=Path, action="append", default=[], help=".json or .md")
+    parser.add_argument(
+        "--save", type=Path, action="append", default=[], help=".json or .md"
+    )
     return parser
 
 
@@ -71,7 +79,10 @@ def _by_hand(port: str, only: str) -> Iterator[Task]:
     """
     for name in port.split(",") if port else BACKENDS:
         if name not in BACKENDS:
-            print(f"score: no ports to {name!r}; there are {', '.join(BACKENDS)}", file=sys.stderr)
+            print(
+                f"score: no ports to {name!r}; there are {', '.join(BACKENDS)}",
+                file=sys.stderr,
+            )
             raise SystemExit(2)
         yield from (task for task in tasks(name) if only.lower() in task.name.lower())
 
@@ -88,13 +99,17 @@ def _results(chosen: Sequence[Any], workers: int, limit: float) -> Iterator[Resu
     text, count = TextColumn("{task.description}"), MofNCompleteColumn()
     left = TimeRemainingColumn()
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    with Progress(BarColumn(), count, left, text, console=console, transient=True) as progress:
+    with Progress(
+        BarColumn(), count, left, text, console=console, transient=True
+    ) as progress:
         bar = progress.add_task("score", total=len(chosen))
         for task, case, found in run_all(chosen, workers, limit):
             one = result(task, case, found)
             yield one
             if one.misses:
-                console.print(f"{task.name}: {', '.join(one.misses)} ({found.seconds:.0f} s)")
+                console.print(
+                    f"{task.name}: {', '.join(one.misses)} ({found.seconds:.0f} s)"
+                )
             progress.update(bar, advance=1, description=task.name[:60])
 
 

@@ -45,7 +45,9 @@ def _arrays(*shape: int) -> tuple[Any, ...]:
     return (np.random.RandomState(3).randn(*shape).astype("float32"),)
 
 
-def _images(size: int = 33, channels: int = 3, count: int = 4) -> Callable[[], tuple[Any, ...]]:
+def _images(
+    size: int = 33, channels: int = 3, count: int = 4
+) -> Callable[[], tuple[Any, ...]]:
     return partial(_arrays, count, channels, size, size + 2 * (size % 2))
 
 
@@ -75,7 +77,9 @@ def _timm(name: str, build: Build, batch: Any = None) -> Subclass:
 
 def _monai(name: str, build: Build, batch: Any = None) -> Subclass:
     module = f"monai.networks.{name}"
-    return Subclass(f"monai {name.split('.')[-1]}", module, build, batch or _images(24, 1))
+    return Subclass(
+        f"monai {name.split('.')[-1]}", module, build, batch or _images(24, 1)
+    )
 
 
 def _smp(name: str, build: Build) -> Subclass:
@@ -83,7 +87,9 @@ def _smp(name: str, build: Build) -> Subclass:
     return Subclass(f"smp {name}", module, build, _pyramid)
 
 
-def _transformers(name: str, model: str, config: str, settings: dict[str, Any]) -> Subclass:
+def _transformers(
+    name: str, model: str, config: str, settings: dict[str, Any]
+) -> Subclass:
     def build(module: ModuleType) -> Any:
         given = getattr(module, config)(**settings)
         given._attn_implementation = "eager"
@@ -110,7 +116,9 @@ def _optimizer(module: str, name: str, **settings: Any) -> Subclass:
     return Subclass(f"optimizer {name}", module, build, _rows, OPTIMIZER)
 
 
-def _loss(module: str, name: str, change: Any = lambda y: y, **settings: Any) -> Subclass:
+def _loss(
+    module: str, name: str, change: Any = lambda y: y, **settings: Any
+) -> Subclass:
     def build(found: ModuleType) -> Any:
         function = getattr(found, name)(**settings)
         return lambda outputs, target: function(outputs, change(target))
@@ -121,7 +129,11 @@ def _loss(module: str, name: str, change: Any = lambda y: y, **settings: Any) ->
 def _one_hot(target: Any) -> Any:
     import torch
 
-    return torch.nn.functional.one_hot(target.long(), 4).to(torch.get_default_dtype()).double()
+    return (
+        torch.nn.functional.one_hot(target.long(), 4)
+        .to(torch.get_default_dtype())
+        .double()
+    )
 
 
 def _short_resnet(module: ModuleType) -> Any:

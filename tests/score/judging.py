@@ -93,7 +93,9 @@ def _judged_mistake(case: Mistake, found: Said) -> Judged:
     detected = found.verdict == DIVERGES
     placed = detected and _is_placed(case.places, found.places)
     is_cause = detected and names_cause(case.cause, found.cause)
-    effect_right = detected and case.effect is not None and bool(found.effect) == case.effect
+    effect_right = (
+        detected and case.effect is not None and bool(found.effect) == case.effect
+    )
     right = placed and is_cause
     return Judged(
         detected=detected,

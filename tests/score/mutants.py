@@ -90,7 +90,9 @@ def source(module: str) -> str:
     text = Path(importlib.util.find_spec(module).origin).read_text()
     lines = text.splitlines(keepends=True)
     for node in _registrations(ast.parse(text)):
-        lines[node.lineno - 1 : node.end_lineno] = ["\n"] * (node.end_lineno - node.lineno + 1)
+        lines[node.lineno - 1 : node.end_lineno] = ["\n"] * (
+            node.end_lineno - node.lineno + 1
+        )
     return "".join(lines)
 
 
@@ -102,7 +104,9 @@ def _registrations(tree: ast.Module) -> Iterator[ast.AST]:
                 # The sign before it is on the line, too.
                 yield decorator
     for node in tree.body:
-        if isinstance(node, ast.Expr | ast.For) and _REGISTERS.search(ast.unparse(node)):
+        if isinstance(node, ast.Expr | ast.For) and _REGISTERS.search(
+            ast.unparse(node)
+        ):
             yield node
 
 
@@ -131,7 +135,9 @@ def as_module(module: str, text: str, folder: Path) -> ModuleType:
 # -----------------------------------------------------------------------------
 
 
-def draw(count: int, seed: int, port: str = "torch", of: str = "") -> Iterator[Mutation]:
+def draw(
+    count: int, seed: int, port: str = "torch", of: str = ""
+) -> Iterator[Mutation]:
     """So many mutations, evenly from all rules that apply, and from all classes.
 
     Args:
@@ -145,7 +151,9 @@ def draw(count: int, seed: int, port: str = "torch", of: str = "") -> Iterator[M
             for index, change in enumerate(changes_of(each.module)):
                 if change.owner in owners:
                     row = waiting[change.rule].setdefault(each.name, [])
-                    row.append(Mutation(each.name, port, index, change.rule, change.line))
+                    row.append(
+                        Mutation(each.name, port, index, change.rule, change.line)
+                    )
     while any(waiting.values()):
         for rule in [name for name, left in waiting.items() if left]:
             name = generator.choice(sorted(waiting[rule]))
@@ -183,7 +191,9 @@ def _owners(name: str) -> set[str]:
         kinds = {one for each in built.modules() for one in type(each).__mro__}
         used |= {each.__name__ for each in kinds if each.__module__ == kind.module}
         used |= {part for each in kinds for part in each.__qualname__.split(".")}
-        classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)} - used
+        classes = {
+            node.name for node in tree.body if isinstance(node, ast.ClassDef)
+        } - used
     else:
         used, classes = {name.split()[-1]}, set()
     reached: set[str] = set()
@@ -214,7 +224,9 @@ def varied(network: Any) -> Any:
 def with_weights(network: Any, reference: Any) -> Any:
     """A network with the weights of another one, as far as there are the same ones."""
     own, given = network.state_dict(), reference.state_dict()
-    same = [name for name in own if name in given and own[name].shape == given[name].shape]
+    same = [
+        name for name in own if name in given and own[name].shape == given[name].shape
+    ]
     network.load_state_dict({name: given[name] for name in same}, strict=False)
     return network
 
@@ -223,7 +235,12 @@ def small_network() -> Any:
     """What losses and optimizers are tried with."""
     import torch
 
-    layers = (torch.nn.Linear(5, 8), torch.nn.LayerNorm(8), torch.nn.Tanh(), torch.nn.Linear(8, 4))
+    layers = (
+        torch.nn.Linear(5, 8),
+        torch.nn.LayerNorm(8),
+        torch.nn.Tanh(),
+        torch.nn.Linear(8, 4),
+    )
     return torch.nn.Sequential(*layers)
 
 
@@ -240,11 +257,19 @@ def observed(network: Any, batch: tuple[Any, ...], mode: str) -> dict[str, Any]:
     given = tree_map(_tensor, batch)
     torch.manual_seed(0)
     outputs = [each for each in tree_leaves(network(*given)) if torch.is_tensor(each)]
-    loss = sum(((each - _wanted(each)) ** 2).mean() for each in outputs if each.requires_grad)
+    loss = sum(
+        ((each - _wanted(each)) ** 2).mean() for each in outputs if each.requires_grad
+    )
     loss.backward()
     found = {f"output {i}": each for i, each in enumerate(outputs)}
-    found |= {f"gradient of the input {i}": each.grad for i, each in enumerate(tree_leaves(given))}
-    found |= {name: each.grad for name, each in network.named_parameters(remove_duplicate=False)}
+    found |= {
+        f"gradient of the input {i}": each.grad
+        for i, each in enumerate(tree_leaves(given))
+    }
+    found |= {
+        name: each.grad
+        for name, each in network.named_parameters(remove_duplicate=False)
+    }
     return found | dict(network.named_buffers())
 
 
@@ -345,5 +370,8 @@ def _classes_of(change: Change, text: str) -> set[str]:
     return {
         node.name
         for node in classes
-        if any(isinstance(each, ast.Name) and each.id == change.owner for each in ast.walk(node))
+        if any(
+            isinstance(each, ast.Name) and each.id == change.owner
+            for each in ast.walk(node)
+        )
     }

@@ -90,7 +90,9 @@ def _run(task: Any, connection: Connection) -> None:
     connection.close()
 
 
-def _ended(running: dict[Connection, _Running], limit: float) -> Iterator[tuple[Any, Any, Said]]:
+def _ended(
+    running: dict[Connection, _Running], limit: float
+) -> Iterator[tuple[Any, Any, Said]]:
     ready = set(wait(list(running), _PATIENCE))
     for connection in list(running):
         one = running[connection]
@@ -117,4 +119,6 @@ def _answer(connection: Connection, one: _Running, seconds: float) -> tuple[Any,
     except EOFError:
         one.process.join()
         code = one.process.exitcode
-        return one.task.case, Said(RAISED, f"its process ended with code {code}", seconds=seconds)
+        return one.task.case, Said(
+            RAISED, f"its process ended with code {code}", seconds=seconds
+        )

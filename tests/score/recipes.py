@@ -24,11 +24,15 @@ class Distance(nn.Module):
 
 
 def adam(parameters):
-    return torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.98), eps=1e-7, weight_decay=0.05)
+    return torch.optim.AdamW(
+        parameters, lr=1e-3, betas=(0.9, 0.98), eps=1e-7, weight_decay=0.05
+    )
 
 
 def sgd(parameters):
-    return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, nesterov=True, weight_decay=0.05)
+    return torch.optim.SGD(
+        parameters, lr=1e-3, momentum=0.9, nesterov=True, weight_decay=0.05
+    )
 
 
 def rmsprop(parameters):

@@ -50,7 +50,9 @@ class Result:
             return ["raised"] if judged.raised else []
         if is_mistake and not judged.detected:
             return ["not detected"]
-        wrong_effect = is_mistake and self.case.effect is not None and not judged.effect_right
+        wrong_effect = (
+            is_mistake and self.case.effect is not None and not judged.effect_right
+        )
         words = {
             "wrong place": is_mistake and not judged.placed,
             "not explained": is_mistake and not judged.explained,
@@ -74,10 +76,14 @@ def result(task: Any, case: Mistake | Right, found: Said) -> Result:
 
 def count(results: Sequence[Result]) -> Counter[str]:
     """How many cases are what, of some results."""
-    counts = Counter(name for one in results for name, value in vars(one.judged).items() if value)
+    counts = Counter(
+        name for one in results for name, value in vars(one.judged).items() if value
+    )
     counts["mistakes"] = sum(isinstance(one.case, Mistake) for one in results)
     counts["right"] = len(results) - counts["mistakes"]
-    counts["effects"] = sum(getattr(one.case, "effect", None) is not None for one in results)
+    counts["effects"] = sum(
+        getattr(one.case, "effect", None) is not None for one in results
+    )
     return counts
 
 
@@ -94,17 +100,23 @@ class Score:
     def rows(self) -> list[list[str]]:
         """A row of texts for each kind, and one for all; see `COLUMNS`."""
         groups = sorted({one.task.group for one in self.results})
-        parts = {name: [one for one in self.results if one.task.group == name] for name in groups}
+        parts = {
+            name: [one for one in self.results if one.task.group == name]
+            for name in groups
+        }
         parts["all"] = self.results
         return [
-            [name, *(str(count(found)[each]) for each in COUNTED)] for name, found in parts.items()
+            [name, *(str(count(found)[each]) for each in COUNTED)]
+            for name, found in parts.items()
         ]
 
     def levels(self) -> list[list[str]]:
         """How many mistakes each level finds that none before it finds."""
         first = Counter(one.said.failed[0] for one in self.results if one.said.failed)
         whole = sum(first.values())
-        return [[name, str(first[name]), _percent(first[name], whole)] for name in LADDER]
+        return [
+            [name, str(first[name]), _percent(first[name], whole)] for name in LADDER
+        ]
 
     def shares(self) -> list[tuple[str, int, int]]:
         """What is counted of how many: recall of mistakes, and precision of what was said."""
@@ -118,13 +130,19 @@ class Score:
             ("right ports proved", n["proved"], n["right"]),
             ("accusations that are right", n["detected"], accusations),
             ("accused places that are right", n["placed"], accusations),
-            ("exact causes that are right", n["claimed"] - n["false_exact"], n["claimed"]),
+            (
+                "exact causes that are right",
+                n["claimed"] - n["false_exact"],
+                n["claimed"],
+            ),
         ]
 
     @property
     def passed(self) -> bool:
         """Whether the goals are reached, and nothing raised an error."""
-        reached = [part >= GOALS.get(name, 0) * whole for name, part, whole in self.shares()]
+        reached = [
+            part >= GOALS.get(name, 0) * whole for name, part, whole in self.shares()
+        ]
         n = self.counts
         return all(reached) and not (n["accused"] or n["false_exact"] or n["raised"])
 

@@ -78,7 +78,9 @@ def changed(node: ast.AST, **fields: Any) -> Any:
 def is_own_call(node: ast.AST) -> bool:
     """Whether it calls an attribute of the network with one argument: ``self.conv(x)``."""
     match node:
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="self")), args=[_], keywords=[]):
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="self")), args=[_], keywords=[]
+        ):
             return True
     return False
 
@@ -109,7 +111,13 @@ OPTIMIZER = r"SGD|Adam|AdamW|RMSprop|Adagrad|NAdam|RAdam|Adadelta|Adamax"
 POSITIONS = {
     CONV: ("", "", "kernel_size", "stride", "padding", "dilation", "groups", "bias"),
     r"MaxPool\dd": ("kernel_size", "stride", "padding", "dilation"),
-    r"AvgPool\dd": ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"),
+    r"AvgPool\dd": (
+        "kernel_size",
+        "stride",
+        "padding",
+        "ceil_mode",
+        "count_include_pad",
+    ),
     r"max_pool\dd|avg_pool\dd": ("", "kernel_size", "stride", "padding"),
     r"(Batch|Instance)Norm\dd": ("", "eps", "momentum", "affine"),
     r"LayerNorm|RMSNorm": ("", "eps"),
@@ -175,13 +183,18 @@ SETTINGS: tuple[tuple[str, str, str, Any, Any, str], ...] = (
 )  # fmt: skip
 
 
-def _setting_rule(wanted: tuple[str, str, str, Any, Any, str]) -> Callable[[Any], Changed]:
+def _setting_rule(
+    wanted: tuple[str, str, str, Any, Any, str],
+) -> Callable[[Any], Changed]:
     _, layers, name, wrong, otherwise, words = wanted
 
     def apply(node: Any) -> Changed:
         if not isinstance(node, ast.Call) or not re.fullmatch(layers, tail(node)):
             return
-        if isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "self":
+        if (
+            isinstance(node.func, ast.Attribute)
+            and ast.unparse(node.func.value) == "self"
+        ):
             return  # a layer of the network, which is called
         found = argument(node, name)
         value = DEFAULTS.get(name) if found is None else literal(found)
@@ -190,7 +203,9 @@ def _setting_rule(wanted: tuple[str, str, str, Any, Any, str]) -> Callable[[Any]
             new = ast.Constant(not value) if isinstance(value, bool) else None
             new = new or ast.UnaryOp(ast.Not(), found)
         else:
-            new = ast.parse(repr(otherwise if value == wrong else wrong), mode="eval").body
+            new = ast.parse(
+                repr(otherwise if value == wrong else wrong), mode="eval"
+            ).body
         value = literal(new)
         is_number = isinstance(value, float) or (isinstance(value, int) and value > 1)
         said = (number(value),) if is_number and not isinstance(value, bool) else ()
@@ -225,7 +240,10 @@ def with_argument(call: ast.Call, name: str, value: ast.expr) -> ast.Call:
     if old is None:
         return changed(call, keywords=[*call.keywords, ast.keyword(name, value)])
     args = [value if each is old else each for each in call.args]
-    keywords = [changed(each, value=value) if each.value is old else each for each in call.keywords]
+    keywords = [
+        changed(each, value=value) if each.value is old else each
+        for each in call.keywords
+    ]
     return changed(call, args=args, keywords=keywords)
 
 
@@ -233,7 +251,9 @@ def _add_settings() -> None:
     """One rule for each name; some names have two rows."""
     for name in dict.fromkeys(row[0] for row in SETTINGS):
         rows = [_setting_rule(row) for row in SETTINGS if row[0] == name]
-        RULES[name] = lambda node, rows=rows: (each for row in rows for each in row(node))
+        RULES[name] = lambda node, rows=rows: (
+            each for row in rows for each in row(node)
+        )
 
 
 _add_settings()
@@ -245,7 +265,10 @@ def default_changed(node: Any) -> Changed:
     if not isinstance(node, ast.arguments):
         return
     given = node.args[len(node.args) - len(node.defaults) :]
-    for one, default in (*zip(given, node.defaults), *zip(node.kwonlyargs, node.kw_defaults)):
+    for one, default in (
+        *zip(given, node.defaults),
+        *zip(node.kwonlyargs, node.kw_defaults),
+    ):
         value = literal(default)
         if not isinstance(value, float) or not value:
             continue
@@ -273,12 +296,16 @@ def flag_flipped(node: Any) -> Changed:
 @rule
 def arguments_exchanged(node: Any) -> Changed:
     match node:
-        case ast.Call(func=ast.Attribute(), args=[ast.Name() as a, ast.Name() as b, *rest]):
+        case ast.Call(
+            func=ast.Attribute(), args=[ast.Name() as a, ast.Name() as b, *rest]
+        ):
             yield changed(node, args=[b, a, *rest]), (_swapped(),)
 
 
 def _swapped(*words: str) -> str:
-    return "|".join(("swap", "exchang", "instead of", "order", "before", "revers", *words))
+    return "|".join(
+        ("swap", "exchang", "instead of", "order", "before", "revers", *words)
+    )
 
 
 # Names: activations, reductions, poolings
@@ -297,7 +324,11 @@ POOLINGS = {
     "adaptive_avg_pool2d": "adaptive_max_pool2d", "avg_pool2d": "max_pool2d",
     "max_pool2d": "avg_pool2d",
 }  # fmt: skip
-NORMS = {"LayerNorm": "RMSNorm", "BatchNorm2d": "InstanceNorm2d", "BatchNorm1d": "InstanceNorm1d"}
+NORMS = {
+    "LayerNorm": "RMSNorm",
+    "BatchNorm2d": "InstanceNorm2d",
+    "BatchNorm1d": "InstanceNorm1d",
+}
 
 
 def _renamed(node: Any, names: dict[str, str]) -> Iterator[tuple[ast.AST, str]]:
@@ -333,7 +364,9 @@ def other_norm(node: Any) -> Changed:
         yield new, ("instance|sample" if name[0] == "I" else "rms|mean|root|cent|bias",)
 
 
-ACTIVATED = re.compile(r"(re|ge|si|e)lu\d?|\w*act\w*|\w*nonlin\w*|sigmoid|tanh", re.IGNORECASE)
+ACTIVATED = re.compile(
+    r"(re|ge|si|e)lu\d?|\w*act\w*|\w*nonlin\w*|sigmoid|tanh", re.IGNORECASE
+)
 LOST = "without|no |lost|left out|missing|not called|skip|identity|nothing|lack|leaves|instead of"
 
 
@@ -361,8 +394,13 @@ def layer_twice(node: Any) -> Changed:
 def layer_replaced_by_identity(node: Any) -> Changed:
     match node:
         case ast.Call(func=ast.Attribute(attr=name) as function):
-            if re.fullmatch(r"Dropout\w*|ReLU6?|GELU|SiLU|Tanh|Hardswish|MaxPool2d", name):
-                yield changed(node, func=changed(function, attr="Identity")), (f"{LOST}|dropout",)
+            if re.fullmatch(
+                r"Dropout\w*|ReLU6?|GELU|SiLU|Tanh|Hardswish|MaxPool2d", name
+            ):
+                yield (
+                    changed(node, func=changed(function, attr="Identity")),
+                    (f"{LOST}|dropout",),
+                )
 
 
 # Order
@@ -373,8 +411,13 @@ def layer_replaced_by_identity(node: Any) -> Changed:
 def order_of_two_calls(node: Any) -> Changed:
     match node:
         case ast.Call(args=[ast.Call(args=[x], keywords=[]) as inner], keywords=[]):
-            if isinstance(node.func, ast.Attribute) and isinstance(inner.func, ast.Attribute):
-                yield changed(inner, args=[changed(node, args=[x])]), (_swapped("after"),)
+            if isinstance(node.func, ast.Attribute) and isinstance(
+                inner.func, ast.Attribute
+            ):
+                yield (
+                    changed(inner, args=[changed(node, args=[x])]),
+                    (_swapped("after"),),
+                )
 
 
 @rule
@@ -388,7 +431,9 @@ def order_of_two_statements(node: Any) -> Changed:
 
 def _is_own_step(node: ast.stmt) -> bool:
     match node:
-        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=[ast.Name(id=x), *_])):
+        case ast.Assign(
+            targets=[ast.Name(id=name)], value=ast.Call(args=[ast.Name(id=x), *_])
+        ):
             return name == x and isinstance(node.value.func, ast.Attribute)
     return False
 
@@ -396,9 +441,14 @@ def _is_own_step(node: ast.stmt) -> bool:
 @rule
 def order_of_concatenation(node: Any) -> Changed:
     match node:
-        case ast.Call(args=[(ast.List() | ast.Tuple()) as row, *rest]) if len(row.elts) > 1:
+        case ast.Call(args=[(ast.List() | ast.Tuple()) as row, *rest]) if (
+            len(row.elts) > 1
+        ):
             if re.fullmatch("cat|concat|concatenate|stack", tail(node)):
-                yield changed(node, args=[changed(row, elts=row.elts[::-1]), *rest]), (_swapped(),)
+                yield (
+                    changed(node, args=[changed(row, elts=row.elts[::-1]), *rest]),
+                    (_swapped(),),
+                )
 
 
 @rule
@@ -432,18 +482,26 @@ def last_block_skipped(node: Any) -> Changed:
 @rule
 def lost_addition(node: Any) -> Changed:
     match node:
-        case ast.BinOp(left=a, op=ast.Add(), right=b) if not literal(a) and not literal(b):
+        case ast.BinOp(left=a, op=ast.Add(), right=b) if not literal(a) and not literal(
+            b
+        ):
             yield a, (f"{LOST}|shortcut|residual|added",)
             yield b, (f"{LOST}|shortcut|residual|added",)
         case ast.AugAssign(target=a, op=ast.Add()):
-            yield f"{ast.unparse(a)} = {ast.unparse(a)}", (f"{LOST}|shortcut|residual|added",)
+            yield (
+                f"{ast.unparse(a)} = {ast.unparse(a)}",
+                (f"{LOST}|shortcut|residual|added",),
+            )
 
 
 @rule
 def difference_for_sum(node: Any) -> Changed:
     match node:
         case ast.BinOp(op=ast.Add()) | ast.AugAssign(op=ast.Add()):
-            yield changed(node, op=ast.Sub()), (r"sign|negat|minus|subtract|-1|-2 times|− | - ",)
+            yield (
+                changed(node, op=ast.Sub()),
+                (r"sign|negat|minus|subtract|-1|-2 times|− | - ",),
+            )
         case ast.BinOp(op=ast.Sub()):
             yield changed(node, op=ast.Add()), (r"sign|negat|plus|add|\+",)
 
@@ -525,13 +583,22 @@ def transposition_lost(node: Any) -> Changed:
 def heads_and_tokens_mixed(node: Any) -> Changed:
     """A reshape to the transposed shape in the place of a transposition."""
     match node:
-        case ast.Call(func=ast.Attribute(value=ast.Call() as inner, attr="transpose"), args=[a, b]):
+        case ast.Call(
+            func=ast.Attribute(value=ast.Call() as inner, attr="transpose"), args=[a, b]
+        ):
             i, j = literal(a), literal(b)
-            if tail(inner) in ("view", "reshape") and isinstance(i, int) and isinstance(j, int):
+            if (
+                tail(inner) in ("view", "reshape")
+                and isinstance(i, int)
+                and isinstance(j, int)
+            ):
                 args = list(inner.args)
                 if max(i, j) < len(args):
                     args[i], args[j] = args[j], args[i]
-                    yield changed(inner, args=args), ("transpos|axes|permut|order|reshap|head",)
+                    yield (
+                        changed(inner, args=args),
+                        ("transpos|axes|permut|order|reshap|head",),
+                    )
 
 
 @rule
@@ -544,9 +611,14 @@ def axes_permuted(node: Any) -> Changed:
 @rule
 def flattened_in_another_order(node: Any) -> Changed:
     match node:
-        case ast.Call(func=ast.Attribute(attr="flatten"), args=[x, ast.Constant(value=1)]):
+        case ast.Call(
+            func=ast.Attribute(attr="flatten"), args=[x, ast.Constant(value=1)]
+        ):
             turned = ast.parse(f"{ast.unparse(x)}.transpose(1, -1)", mode="eval").body
-            yield changed(node, args=[turned, node.args[1]]), ("flatten|order|permut|transpos",)
+            yield (
+                changed(node, args=[turned, node.args[1]]),
+                ("flatten|order|permut|transpos",),
+            )
 
 
 # Conditions
@@ -563,7 +635,9 @@ def condition_negated(node: Any) -> Changed:
 @rule
 def weight_untied(node: Any) -> Changed:
     match node:
-        case ast.Assign(targets=[ast.Attribute(attr="weight")], value=ast.Attribute(attr="weight")):
+        case ast.Assign(
+            targets=[ast.Attribute(attr="weight")], value=ast.Attribute(attr="weight")
+        ):
             yield "pass", ("tied|shared|shares|same|weight",)
 
 
@@ -601,18 +675,24 @@ def changes(source: str) -> list[Change]:
 def _builders(tree: ast.Module) -> dict[str, dict[str, None]]:
     """Functions that build parts of networks, with the attributes for which they are called."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    names = {function.name for function in functions if not function.name.startswith("__")}
+    names = {
+        function.name for function in functions if not function.name.startswith("__")
+    }
     found: dict[str, dict[str, None]] = {}
     for _ in range(3):  # they call each other
         for function in functions:
             given = found.get(function.name, {})
             if function.name == "__init__" or given:
                 for statement in ast.walk(function):
-                    if isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr | ast.Return):
+                    if isinstance(
+                        statement, ast.Assign | ast.AnnAssign | ast.Expr | ast.Return
+                    ):
                         called = {tail(each) for each in ast.walk(statement)} & names
                         stored = _attributes(statement, _Scope("", builds=True))
                         for name in called - {"forward"}:
-                            found.setdefault(name, {}).update(given or dict.fromkeys(stored))
+                            found.setdefault(name, {}).update(
+                                given or dict.fromkeys(stored)
+                            )
     return found
 
 

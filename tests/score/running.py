@@ -36,7 +36,10 @@ def run(task: Task | Mutation) -> tuple[Case, Said]:
     """A case with all that is to be known of it, and what the proof says of it."""
     start = time.perf_counter()
     run_one = _run_mutation if isinstance(task, Mutation) else _run_port
-    with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="deliralike-score-") as name:
+    with (
+        warnings.catch_warnings(),
+        tempfile.TemporaryDirectory(prefix="deliralike-score-") as name,
+    ):
         warnings.simplefilter("ignore")  # mistaken networks divide by zero
         case, found = run_one(task, Path(name))
     return case, replace(found, seconds=time.perf_counter() - start)
@@ -64,7 +67,9 @@ def _run_port(task: Task, folder: Path) -> tuple[Case, Said]:
         Subject(backends.of(network).wrap(network), loss)
         for network, loss in zip((reference, candidate), losses)
     ]
-    return task.case, heard(*sides, wanted.batch, weights="judge" if is_copied else "load")
+    return task.case, heard(
+        *sides, wanted.batch, weights="judge" if is_copied else "load"
+    )
 
 
 def _seed() -> None:
@@ -107,11 +112,17 @@ def _on(kind: Subclass, module: ModuleType, port: str) -> Any:
 
 def _reference(kind: Subclass, original: ModuleType) -> Any:
     _seed()
-    made = _on(kind, original, "torch") if kind.part == NETWORK else mutants.small_network()
+    made = (
+        _on(kind, original, "torch")
+        if kind.part == NETWORK
+        else mutants.small_network()
+    )
     return mutants.varied(made)
 
 
-def _effect_of_class(kind: Subclass, original: ModuleType, module: ModuleType) -> bool | None:
+def _effect_of_class(
+    kind: Subclass, original: ModuleType, module: ModuleType
+) -> bool | None:
     """Whether outputs in evaluation change; None where nothing does."""
     reference = _reference(kind, original)
     candidate = mutants.with_weights(_on(kind, module, "torch"), reference)
@@ -119,29 +130,41 @@ def _effect_of_class(kind: Subclass, original: ModuleType, module: ModuleType) -
     found = {}
     for mode in ("eval", "train"):
         pair = [mutants.observed(each, batch, mode) for each in (reference, candidate)]
-        outputs = [{k: v for k, v in each.items() if k.startswith("output")} for each in pair]
+        outputs = [
+            {k: v for k, v in each.items() if k.startswith("output")} for each in pair
+        ]
         found[mode] = mutants.differ(*pair)
         found.setdefault("effect", mutants.differ(*outputs))
     return found["effect"] if found["eval"] or found["train"] else None
 
 
-def _effect_of_training(kind: Subclass, original: ModuleType, module: ModuleType) -> bool | None:
+def _effect_of_training(
+    kind: Subclass, original: ModuleType, module: ModuleType
+) -> bool | None:
     observe = mutants.observed_loss if kind.part == LOSS else mutants.observed_updates
     network, batch = _reference(kind, original), kind.batch()
     pair = [observe(kind.build(each), network, batch) for each in (original, module)]
     return False if mutants.differ(*pair) else None
 
 
-_EFFECTS = {NETWORK: _effect_of_class, LOSS: _effect_of_training, OPTIMIZER: _effect_of_training}
+_EFFECTS = {
+    NETWORK: _effect_of_class,
+    LOSS: _effect_of_training,
+    OPTIMIZER: _effect_of_training,
+}
 
 
-def _places(kind: Subclass, change: Change, text: str, original: ModuleType) -> tuple[str, ...]:
+def _places(
+    kind: Subclass, change: Change, text: str, original: ModuleType
+) -> tuple[str, ...]:
     if kind.part == NETWORK:
         return mutants.places(change, text, kind.module, _reference(kind, original))
     return (f"optimizer {NAME}",) if kind.part == OPTIMIZER else ("loss",)
 
 
-def _compared_class(kind: Subclass, original: ModuleType, module: ModuleType, port: str) -> Said:
+def _compared_class(
+    kind: Subclass, original: ModuleType, module: ModuleType, port: str
+) -> Said:
     reference = _reference(kind, original)
     candidate = _on(kind, module, port)
     if port == "torch":
@@ -155,7 +178,9 @@ def _wrapped(make: Any, network: Any) -> Any:
     return network.backend.wrap_optimizer(make(network.native), network)
 
 
-def _compared_training(kind: Subclass, original: ModuleType, module: ModuleType) -> Said:
+def _compared_training(
+    kind: Subclass, original: ModuleType, module: ModuleType
+) -> Said:
     sides = []
     for each in (original, module):
         network, made = _reference(kind, original), kind.build(each)

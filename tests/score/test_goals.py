@@ -9,7 +9,9 @@ from tests.score.report import result
 from tests.score.running import run
 
 PORTS = (
-    Task("pair, texts first", Right("as it is", "jax")),  # others to JAX take twice as long
+    Task(
+        "pair, texts first", Right("as it is", "jax")
+    ),  # others to JAX take twice as long
     Task("pair, texts first", Right("as it is", "chainer")),
     Task("sentences, as pictures", Right("as it is", "chainer")),
     Mutation("ours LeNet", "chainer"),

@@ -17,11 +17,21 @@ from tests.score.ports import BACKENDS, EditError, Task, edited, tasks
 from tests.score.report import COLUMNS, Score, result
 
 MISTAKE = Mistake(
-    "epsilon", "jax", (("1e-5", "1e-6"),), ("bn1", "the input of fc"), ("eps", r"1e-0?6"), True
+    "epsilon",
+    "jax",
+    (("1e-5", "1e-6"),),
+    ("bn1", "the input of fc"),
+    ("eps", r"1e-0?6"),
+    True,
 )
 RIGHT = Right("scanned", "jax")
 FOUND = Said(
-    "diverges", "DIVERGES at bn1", ("bn1",), "Explained by eps=1e-6 instead of 1e-5", True, True
+    "diverges",
+    "DIVERGES at bn1",
+    ("bn1",),
+    "Explained by eps=1e-6 instead of 1e-5",
+    True,
+    True,
 )
 WHOLE = {"detected", "placed", "explained", "claimed", "effect_right"}
 
@@ -62,7 +72,9 @@ def test_a_mistake_is_judged_by_verdict_place_cause_and_effect(changes, true):
         (("block", "the input of fc"), ("block", "the input of block.fc"), True),
     ],
 )
-def test_between_layers_the_input_that_is_named_has_to_be_the_right_one(wanted, found, placed):
+def test_between_layers_the_input_that_is_named_has_to_be_the_right_one(
+    wanted, found, placed
+):
     assert ("placed" in judged(replace(MISTAKE, places=wanted), places=found)) == placed
 
 
@@ -89,7 +101,13 @@ def proof(*findings):
     return Proof("A", "B", (Level("L3", "place", FAILED, findings=findings),))
 
 
-def finding(place="bn1", what="output", cause="eps=1e-06 instead of 1e-05", match=3e-15, **others):
+def finding(
+    place="bn1",
+    what="output",
+    cause="eps=1e-06 instead of 1e-05",
+    match=3e-15,
+    **others,
+):
     explanation = None if cause is None else Explanation(cause, match)
     return Finding("L3", place, what, 1e-5, explanation=explanation, **others)
 
@@ -107,8 +125,13 @@ def test_the_input_of_a_layer_is_a_place():
 
 def test_what_structure_shows_is_a_cause_that_nobody_has_to_claim():
     shape = Finding("L0", "fc.weight", "shape (3, 4) instead of (4, 3)", 1.0)
-    found = said(Proof("A", "B", (Level("L0", "structure", FAILED, findings=(shape,)),)))
-    assert (found.cause, found.claims) == ("fc.weight: shape (3, 4) instead of (4, 3)", False)
+    found = said(
+        Proof("A", "B", (Level("L0", "structure", FAILED, findings=(shape,)),))
+    )
+    assert (found.cause, found.claims) == (
+        "fc.weight: shape (3, 4) instead of (4, 3)",
+        False,
+    )
     assert found.places == ("fc.weight", "fc")
 
 
@@ -119,7 +142,9 @@ def test_what_structure_shows_is_a_cause_that_nobody_has_to_claim():
 @pytest.mark.parametrize(("old", "count"), [("epsilon=2e-5", 0), ("nnx.GroupNorm", 2)])
 def test_an_edit_has_to_fit_once(old, count):
     wrong = Task("u-net", replace(MISTAKE, edits=((old, "x"),)))
-    with pytest.raises(EditError, match=f"jax/u-net: epsilon: wanted once, found {count} times"):
+    with pytest.raises(
+        EditError, match=f"jax/u-net: epsilon: wanted once, found {count} times"
+    ):
         edited(wrong)
 
 
@@ -141,11 +166,17 @@ def test_every_mistake_by_hand_fits_its_port_and_gives_another_source(backend):
 
 
 def test_a_case_that_takes_too_long_is_stopped(monkeypatch):
-    monkeypatch.setattr(pool, "_PATIENCE", 0.0)  # no case ends before it is first looked at
+    monkeypatch.setattr(
+        pool, "_PATIENCE", 0.0
+    )  # no case ends before it is first looked at
     monkeypatch.setattr(pool, "_PRELOADED", ())
     task = SimpleNamespace(case=RIGHT, module="json")
     ((_, case, found),) = run_all([task], workers=1, limit=0.0)
-    assert (case, found.verdict, found.headline) == (task.case, RAISED, "stopped after 0 s")
+    assert (case, found.verdict, found.headline) == (
+        task.case,
+        RAISED,
+        "stopped after 0 s",
+    )
 
 
 def case(port, given, found):
@@ -153,7 +184,10 @@ def case(port, given, found):
     return result(Task("net", given), given, found)
 
 
-GOOD = (case("a", MISTAKE, replace(FOUND, failed=("L1", "L3"))), case("a", RIGHT, Said("proved")))
+GOOD = (
+    case("a", MISTAKE, replace(FOUND, failed=("L1", "L3"))),
+    case("a", RIGHT, Said("proved")),
+)
 
 
 def score():
@@ -190,7 +224,10 @@ def test_a_score_passes_where_its_goals_are_reached(times, given, found, passed)
 
 def test_a_report_lists_every_miss_with_what_was_printed():
     text = score().markdown()
-    assert "- b/net: epsilon: wrong place, not explained, wrong effect. `DIVERGES at conv1`" in text
+    assert (
+        "- b/net: epsilon: wrong place, not explained, wrong effect. `DIVERGES at conv1`"
+        in text
+    )
     assert "- b/net: scanned: FALSE EXACT, ACCUSED. `DIVERGES at bn1 | or so`" in text
     assert "- b/net: fused: raised. `ValueError: no`" in text
     assert "1 mutants change nothing" in text

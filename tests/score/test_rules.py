@@ -26,7 +26,11 @@ def mutated(rule, statement, method="forward"):
     [
         ("epsilon", "nn.BatchNorm2d(4)", ["nn.BatchNorm2d(4, eps=0.001)"]),
         ("epsilon", "nn.LayerNorm(4, eps=1e-3)", ["nn.LayerNorm(4, eps=1e-05)"]),
-        ("momentum", "nn.BatchNorm2d(4, 1e-5, 0.1)", ["nn.BatchNorm2d(4, 1e-05, 0.01)"]),
+        (
+            "momentum",
+            "nn.BatchNorm2d(4, 1e-5, 0.1)",
+            ["nn.BatchNorm2d(4, 1e-05, 0.01)"],
+        ),
         ("stride", "nn.Conv2d(3, 4, 3, 2)", ["nn.Conv2d(3, 4, 3, 1)"]),
         ("stride", "nn.Conv2d(3, 4, 3)", ["nn.Conv2d(3, 4, 3, stride=2)"]),
         ("bias", "nn.Linear(3, 4)", ["nn.Linear(3, 4, bias=False)"]),
@@ -50,7 +54,11 @@ def mutated(rule, statement, method="forward"):
         ("slice off by one", "x[:, 1:]", ["x[:, :-1]"]),
         ("slice off by one", "x[:, 0]", ["x[:, 1]"]),
         ("transposition lost", "x.transpose(1, 2)", ["x"]),
-        ("heads and tokens mixed", "x.view(a, b, c).transpose(1, 2)", ["x.view(a, c, b)"]),
+        (
+            "heads and tokens mixed",
+            "x.view(a, b, c).transpose(1, 2)",
+            ["x.view(a, c, b)"],
+        ),
         ("no gradient", "return self.f(x) + x", ["return (self.f(x) + x.detach())"]),
         ("weight untied", "self.out.weight = self.embed.weight", ["pass"]),
         ("betas", "Adam(p, betas=(0.9, 0.98))", ["Adam(p, betas=(0.999, 0.9))"]),
@@ -63,10 +71,17 @@ def test_a_rule_writes_the_mistake(rule, statement, wrong):
 def test_two_steps_change_places_and_blocks_are_left_out_or_reversed():
     steps = "x = self.a(x)\n        x = self.b(x)"
     (text,) = mutated("order of two statements", steps)
-    assert [line.strip() for line in text.splitlines()] == ["x = self.b(x)", "x = self.a(x)"]
+    assert [line.strip() for line in text.splitlines()] == [
+        "x = self.b(x)",
+        "x = self.a(x)",
+    ]
     loop = "for block in self.blocks:\n            x = block(x)"
-    assert mutated("blocks reversed", loop)[0].startswith("for block in list(self.blocks)[::-1]:")
-    assert mutated("last block skipped", loop)[0].startswith("for block in list(self.blocks)[:-1]:")
+    assert mutated("blocks reversed", loop)[0].startswith(
+        "for block in list(self.blocks)[::-1]:"
+    )
+    assert mutated("last block skipped", loop)[0].startswith(
+        "for block in list(self.blocks)[:-1]:"
+    )
 
 
 def test_there_are_forty_rules_and_each_change_is_source():
@@ -99,7 +114,11 @@ def test_a_setting_is_placed_at_its_layer_and_a_step_at_its_block():
     network = kind.build(__import__(kind.module, fromlist=["LeNet"]))("torch")
     text = mutants.source(kind.module)
     change = changes_of(kind.module)[index_of(name, "stride", attributes=("conv2",))]
-    assert places(change, text, kind.module, network) == ("conv2", "conv2.weight", "conv2.bias")
+    assert places(change, text, kind.module, network) == (
+        "conv2",
+        "conv2.weight",
+        "conv2.bias",
+    )
     change = changes_of(kind.module)[index_of(name, "order of two calls")]
     assert "" in places(change, text, kind.module, network)
 
@@ -107,10 +126,15 @@ def test_a_setting_is_placed_at_its_layer_and_a_step_at_its_block():
 def test_what_changes_nothing_or_does_not_run_is_left_out():
     name = "ours LeNet"
     for rule, wanted in (("ceiling of sizes", EQUAL), ("padding", BROKEN)):
-        assert run(Mutation(name, "torch", index_of(name, rule), rule))[1].verdict == wanted
+        assert (
+            run(Mutation(name, "torch", index_of(name, rule), rule))[1].verdict
+            == wanted
+        )
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("[a-z]*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted(FOLDER.glob("[a-z]*.py")), ids=lambda path: path.name
+)
 def test_what_makes_mistakes_knows_of_the_proof_only_what_compares_and_reports(path):
     imported = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -118,7 +142,9 @@ def test_what_makes_mistakes_knows_of_the_proof_only_what_compares_and_reports(p
             imported.add(node.module)
         if isinstance(node, ast.Import):
             imported |= {alias.name for alias in node.names}
-    of_proof = {module for module in imported if module.startswith("deliralike.conformance")}
+    of_proof = {
+        module for module in imported if module.startswith("deliralike.conformance")
+    }
     allowed = {"deliralike.conformance"}
     if path.name == "test_judging.py":
         allowed |= {"deliralike.conformance.findings", "deliralike.conformance.proof"}

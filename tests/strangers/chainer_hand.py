@@ -36,17 +36,23 @@ class Hand:
         return losses
 
     def go_on(self, network):
-        return self._epoch(network, chainer.optimizers.MomentumSGD(0.1, 0.9).setup(network))
+        return self._epoch(
+            network, chainer.optimizers.MomentumSGD(0.1, 0.9).setup(network)
+        )
 
     def outputs(self, network):
         """The predictions of each batch in evaluation mode."""
         with chainer.using_config("train", False), chainer.no_backprop_mode():
-            found = [self.case.call(network, batch[0]) for batch in halves(self.case.batch)]
+            found = [
+                self.case.call(network, batch[0]) for batch in halves(self.case.batch)
+            ]
         return nest.map(lambda leaf: np.asarray(getattr(leaf, "array", leaf)), found)
 
     def evaluated(self, network):
         with chainer.using_config("train", False), chainer.no_backprop_mode():
-            losses = [self.case.loss(network, *batch) for batch in halves(self.case.batch)]
+            losses = [
+                self.case.loss(network, *batch) for batch in halves(self.case.batch)
+            ]
         return sum(float(loss.array) for loss in losses) / 2
 
     def other_with_its_weights(self):

@@ -102,7 +102,9 @@ class Sequences(chainer.ChainList):
 
     def forward(self, x):
         lengths = [3 + int(each[0] > 0) for each in chainer.backend.from_chx(_array(x))]
-        sequences = [x[i, :length].reshape(length, 1) for i, length in enumerate(lengths)]
+        sequences = [
+            x[i, :length].reshape(length, 1) for i, length in enumerate(lengths)
+        ]
         hidden, _, _ = self[0](None, None, sequences)
         return self[1](hidden[-1])
 
@@ -144,7 +146,9 @@ NETWORKS = {
     "a link under two names": case(Twice, refused=dict.fromkeys(TRAINED, ONCE)),
     "NumPy on the inputs": case(OfNumpy),
     "a dict of inputs": case(OfDict, in_dict, ({"a": X, "b": 2 * X}, Y)),
-    "the loss within forward": case(OwnLoss, lambda network, x, y: network(x, y), refused=OWN_LOSS),
+    "the loss within forward": case(
+        OwnLoss, lambda network, x, y: network(x, y), refused=OWN_LOSS
+    ),
     "a persistent number": case(Counting),
     "sequences of NStepLSTM": case(Sequences),
     "closures of the link": case(Closure, refused={"pickle": NO_FUNCTIONS}),

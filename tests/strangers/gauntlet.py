@@ -16,7 +16,9 @@ RULE = rules.rule("sgd", lr=0.1, momentum=0.9)
 
 def halves(batch):
     """Two batches of four samples, in order."""
-    return [nest.map(lambda leaf: leaf[part], batch) for part in (slice(0, 4), slice(4, 8))]
+    return [
+        nest.map(lambda leaf: leaf[part], batch) for part in (slice(0, 4), slice(4, 8))
+    ]
 
 
 class InOrder:
@@ -103,7 +105,9 @@ def evaluate_and_predict(case, hand):
 
 def compare(case, hand):
     network = case.make()
-    proof = deliralike.compare(network, case.make(), case.batch, loss=case.loss, levels=hand.levels)
+    proof = deliralike.compare(
+        network, case.make(), case.batch, loss=case.loss, levels=hand.levels
+    )
     assert proof.headline.startswith("PROVED"), proof.headline
 
 

@@ -31,7 +31,9 @@ class Hand:
     def _train(self, evaluates):
         one = Hand(self.case)
         one.network, one.losses = self.case.make(), []
-        optimizer = nnx.Optimizer(one.network, optax.sgd(0.1, momentum=0.9), wrt=nnx.Param)
+        optimizer = nnx.Optimizer(
+            one.network, optax.sgd(0.1, momentum=0.9), wrt=nnx.Param
+        )
         for _ in range(EPOCHS):
             one.losses += one._epoch(one.network, optimizer)
             if evaluates:
@@ -42,7 +44,9 @@ class Hand:
         losses = []
         for batch in halves(self.case.batch):
             network.train()
-            loss, gradients = nnx.value_and_grad(self.case.loss)(network, *arrays(batch))
+            loss, gradients = nnx.value_and_grad(self.case.loss)(
+                network, *arrays(batch)
+            )
             optimizer.update(network, gradients)
             losses.append(float(loss))
         return losses
@@ -59,7 +63,9 @@ class Hand:
 
     def evaluated(self, network):
         network.eval()
-        losses = [float(self.case.loss(network, *arrays(b))) for b in halves(self.case.batch)]
+        losses = [
+            float(self.case.loss(network, *arrays(b))) for b in halves(self.case.batch)
+        ]
         return sum(losses) / 2
 
     def other_with_its_weights(self):
@@ -73,8 +79,12 @@ class Hand:
         network.train()
         found = {}
         for path, module in nnx.iter_modules(network):
-            values = {name: v for name, v in vars(module).items() if "pytree" not in name}
+            values = {
+                name: v for name, v in vars(module).items() if "pytree" not in name
+            }
             found[path] = {name: type(value).__name__ for name, value in values.items()}
             plain = (bool, int, float, str)
-            found[(*path, ":")] = {n: v for n, v in values.items() if isinstance(v, plain)}
+            found[(*path, ":")] = {
+                n: v for n, v in values.items() if isinstance(v, plain)
+            }
         return found

@@ -97,7 +97,9 @@ class Cached(Linear):
 
 class Spectral(nnx.Module):
     def __init__(self):
-        self.norm = nnx.SpectralNorm(linear(4, 5), param_dtype=jnp.float64, rngs=nnx.Rngs(1))
+        self.norm = nnx.SpectralNorm(
+            linear(4, 5), param_dtype=jnp.float64, rngs=nnx.Rngs(1)
+        )
         self.out = linear(5, 2)
 
     def __call__(self, x):

@@ -53,7 +53,9 @@ def headline(backend, forward, again=copy.deepcopy):
     backends.get(backend)  # Chainer is imported by us
     network = make(forward)
     levels = ("L0", "L1")
-    return deliralike.compare(network, again(network), (X, Y), loss=mse, levels=levels).headline
+    return deliralike.compare(
+        network, again(network), (X, Y), loss=mse, levels=levels
+    ).headline
 
 
 OWN_CODE = {
@@ -93,7 +95,9 @@ def test_a_copy_of_ours_computes_with_its_own_layers(backend):
     backends.get(backend)
     network = deliralike.wrap(make(lambda self, x: self.head(x)))
     twin = copy.deepcopy(network)
-    twin.load_neutral_state({name: 0 * value for name, value in network.neutral_state().items()})
+    twin.load_neutral_state(
+        {name: 0 * value for name, value in network.neutral_state().items()}
+    )
     (x,) = network.backend.prepare((X,), network)
     assert np.all(network.backend.numpy(twin(x)) == 0)
     assert np.any(network.backend.numpy(network(x)) != 0)

@@ -18,7 +18,9 @@ for _backend in BACKENDS:
     "ignore:.torch.jit.*is deprecated",
     "ignore:The .grad attribute of a Tensor",
 )
-@pytest.mark.parametrize(("backend", "name", "case"), ROWS, ids=[f"{r[0]}-{r[1]}" for r in ROWS])
+@pytest.mark.parametrize(
+    ("backend", "name", "case"), ROWS, ids=[f"{r[0]}-{r[1]}" for r in ROWS]
+)
 def test_a_network_of_a_stranger_does_what_its_framework_does(backend, name, case):
     hand = importlib.import_module(f"tests.strangers.{backend}_hand").Hand(case)
     for step, run in STEPS.items():

@@ -19,7 +19,9 @@ Y = np.random.default_rng(3).normal(size=(6, 2)).astype(np.float32)
 def in_torch():
     import torch
 
-    return torch.nn.Sequential(torch.nn.Embedding(5, 4).bfloat16(), torch.nn.Linear(4, 2))
+    return torch.nn.Sequential(
+        torch.nn.Embedding(5, 4).bfloat16(), torch.nn.Linear(4, 2)
+    )
 
 
 def in_chainer():
@@ -106,11 +108,18 @@ def test_the_first_look_at_validation_leaves_attributes_and_buffers():
     network = Seen()
     trainer = Trainer(network, rules.rule("sgd", lr=0.1))
     trainer.fit((X, Y), (X, Y), epochs=1, batch_size=3)
-    assert (network.calls, float(network.count)) == (3, 3.0)  # two steps, one validation
+    assert (network.calls, float(network.count)) == (
+        3,
+        3.0,
+    )  # two steps, one validation
 
 
 def test_the_command_prepares_files_that_import_chainer(monkeypatch):
-    others = [finder for finder in sys.meta_path if type(finder).__name__ != "CorrectingFinder"]
+    others = [
+        finder
+        for finder in sys.meta_path
+        if type(finder).__name__ != "CorrectingFinder"
+    ]
     monkeypatch.setattr(sys, "meta_path", others)
     CliRunner().invoke(app, ["zoo", "list"])
     assert type(sys.meta_path[0]).__name__ == "CorrectingFinder"
@@ -123,5 +132,7 @@ def test_an_attribute_of_our_own_base_is_not_called_as_ours(backend):
             self.fc = self.nn.Linear(4, 2)
             self.backend = "gloo"
 
-    with pytest.raises(ConstructionError, match="an attribute at 'backend' cannot be called"):
+    with pytest.raises(
+        ConstructionError, match="an attribute at 'backend' cannot be called"
+    ):
         Net.on(backend)()

@@ -51,12 +51,17 @@ class Hand:
         network.eval()
         inputs = [tensors(batch)[0] for batch in halves(self.case.batch)]
         with torch.no_grad():
-            return [nest.map(torch.Tensor.numpy, self.case.call(network, x)) for x in inputs]
+            return [
+                nest.map(torch.Tensor.numpy, self.case.call(network, x)) for x in inputs
+            ]
 
     def evaluated(self, network):
         network.eval()
         with torch.no_grad():
-            losses = [self.case.loss(network, *tensors(b)).item() for b in halves(self.case.batch)]
+            losses = [
+                self.case.loss(network, *tensors(b)).item()
+                for b in halves(self.case.batch)
+            ]
         return sum(losses) / 2
 
     def other_with_its_weights(self):
@@ -71,7 +76,11 @@ class Hand:
         found = {}
         for path, module in network.named_modules():
             names = {n: type(v).__name__ for n, v in vars(module).items()}
-            found[path] = names, len(module._forward_hooks), len(module._forward_pre_hooks)
+            found[path] = (
+                names,
+                len(module._forward_hooks),
+                len(module._forward_pre_hooks),
+            )
         for name, parameter in network.named_parameters():
             found[f"{name}:"] = parameter.requires_grad, parameter.is_leaf
         return found

@@ -40,7 +40,9 @@ class Table(Linear):
     def forward(self, x):
         if self.table is None:
             self.table = torch.linspace(0.5, 1.0, 4, dtype=x.dtype)
-        return self.layer(self.layer.weight.new_ones(1) * x * self.table) * self.table[:2]
+        return (
+            self.layer(self.layer.weight.new_ones(1) * x * self.table) * self.table[:2]
+        )
 
 
 class Recurrent(nn.Module):
@@ -64,7 +66,9 @@ class Counting(Linear):
     def __init__(self):
         super().__init__()
         self.register_buffer("mean", torch.zeros(4))
-        self.register_buffer("calls", torch.zeros((), dtype=torch.int64), persistent=False)
+        self.register_buffer(
+            "calls", torch.zeros((), dtype=torch.int64), persistent=False
+        )
 
     def forward(self, x):
         if self.training:
@@ -294,7 +298,9 @@ class Lazy(nn.LazyLinear):
     def reset_parameters(self):
         if self.bias is not None and not self.has_uninitialized_params():
             with torch.no_grad():
-                self.weight.copy_(torch.linspace(-1, 1, self.weight.numel()).view_as(self.weight))
+                self.weight.copy_(
+                    torch.linspace(-1, 1, self.weight.numel()).view_as(self.weight)
+                )
                 self.bias.zero_()
 
 
@@ -327,16 +333,22 @@ NETWORKS = {
     "an attribute backend": case(with_attributes(backend="gloo", start_values=None)),
     "an attribute root": case(with_attributes(root="here", native=1, device_name=None)),
     "`__getattr__` that answers None": case(AnswersAll),
-    "`__data_parallel_replicate__ = None`": case(with_attributes(__data_parallel_replicate__=None)),
+    "`__data_parallel_replicate__ = None`": case(
+        with_attributes(__data_parallel_replicate__=None)
+    ),
     "keyword-only inputs": case(
         Keyword, by_keyword, ({"values": X}, Y), call=lambda network, x: network(**x)
     ),
     "a dict of inputs": case(OfDict, in_dict, ({"a": X, "b": 2 * X}, Y)),
     "extra state": case(Extra),
-    "in place first": case(lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 2))),
+    "in place first": case(
+        lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 2))
+    ),
     "padded texts": case(Texts, batch=(TEXTS, Y)),
     "batch norm without momentum": case(
-        lambda: nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, momentum=None), nn.Linear(5, 2))
+        lambda: nn.Sequential(
+            nn.Linear(4, 5), nn.BatchNorm1d(5, momentum=None), nn.Linear(5, 2)
+        )
     ),
     "closures of the module": case(Closure, refused={"pickle": NO_FUNCTIONS}),
     "explicit float32": case(
@@ -346,10 +358,15 @@ NETWORKS = {
     ),
     "complex parameters": case(
         Complex,
-        refused={"resume": (NO_COMPLEX, "lack"), "weights out and in": (NO_COMPLEX, "complex128")},
+        refused={
+            "resume": (NO_COMPLEX, "lack"),
+            "weights out and in": (NO_COMPLEX, "complex128"),
+        },
     ),
     "tied and shared": case(Tied),
-    "the loss within forward": case(OwnLoss, lambda network, x, y: network(x, y), refused=OWN_LOSS),
+    "the loss within forward": case(
+        OwnLoss, lambda network, x, y: network(x, y), refused=OWN_LOSS
+    ),
     "branches and an unused part": case(Branching),
     "packed sequences": case(Packed),
     "a sparse embedding": case(Sparse, batch=(TEXTS, Y)),

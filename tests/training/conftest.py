@@ -13,5 +13,7 @@ def drawn(monkeypatch):
     Runs in fixtures with the scope of a module come before this and are drawn.
     """
     files = []
-    monkeypatch.setattr(run, "draw_curves", lambda histories, file, title: files.append(file))
+    monkeypatch.setattr(
+        run, "draw_curves", lambda histories, file, title: files.append(file)
+    )
     return files

@@ -47,9 +47,13 @@ def train(backend, folder, ready=lambda: None):
     network = Tiny.on(backend, dtype="float64")()
     watch = Checkpoint(folder, every_steps=1, keep=2, monitor="loss")
     rule = rules.rule("adam", lr=0.01)
-    trainer = Trainer(network, rule, callbacks=[watch], accumulate=2, average=0.9, rng="native")
+    trainer = Trainer(
+        network, rule, callbacks=[watch], accumulate=2, average=0.9, rng="native"
+    )
     ready()
-    trainer.fit(samples, samples, epochs=EPOCHS, batch_size=4, resume=Checkpoints.latest(folder))
+    trainer.fit(
+        samples, samples, epochs=EPOCHS, batch_size=4, resume=Checkpoints.latest(folder)
+    )
     state = {
         f"state/{name}": value
         for name, value in trainer.optimizers["default"].neutral_state().items()
@@ -140,11 +144,15 @@ def main(backend, base, way, count):
         )
         assert code in (0, int(KILLED), INTERRUPTED), code
         stops += code != 0
-        torn += folder.exists() and any(name.startswith(".") for name in os.listdir(folder))
+        torn += folder.exists() and any(
+            name.startswith(".") for name in os.listdir(folder)
+        )
         if code == 0:
             found = weights.read(result(folder))
             different |= {
-                name for name in wanted | found if found[name].tobytes() != wanted[name].tobytes()
+                name
+                for name in wanted | found
+                if found[name].tobytes() != wanted[name].tobytes()
             }
             chains += 1
             left = sorted(name for name in os.listdir(folder) if name.startswith("."))

@@ -9,7 +9,10 @@ from deliralike import Network, in_replicas
 def batch_of_noise(samples, seed=7):
     """Vectors of three numbers, and two normal numbers for each of them."""
     rng = np.random.default_rng(seed)
-    return {"data": rng.normal(size=(samples, 3)), "noise": rng.normal(size=(samples, 2))}
+    return {
+        "data": rng.normal(size=(samples, 3)),
+        "noise": rng.normal(size=(samples, 2)),
+    }
 
 
 def _values(network, batch, losses):
@@ -28,8 +31,12 @@ class Gan(Network):
     def __init__(self, width=5):
         super().__init__()
         nn = self.nn
-        self.generator = nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 3))
-        self.critic = nn.Sequential(nn.Linear(3, width), nn.LeakyReLU(0.2), nn.Linear(width, 1))
+        self.generator = nn.Sequential(
+            nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 3)
+        )
+        self.critic = nn.Sequential(
+            nn.Linear(3, width), nn.LeakyReLU(0.2), nn.Linear(width, 1)
+        )
 
     def forward(self, noise):
         return self.generator(noise)
@@ -37,7 +44,10 @@ class Gan(Network):
     def train_step(self, batch, optimizers):
         real, noise = batch["data"], batch["noise"]
         critic = optimizers["critic"].update(CRITIC, real, noise)
-        return {"critic": critic, "generator": optimizers["generator"].update(GENERATOR, noise)}
+        return {
+            "critic": critic,
+            "generator": optimizers["generator"].update(GENERATOR, noise),
+        }
 
     def val_step(self, batch):
         return _values(
@@ -82,16 +92,23 @@ class Vae(Network):
     def train_step(self, batch, optimizers):
         arrays = batch["data"], batch["noise"]
         first = optimizers["encoder"].update(ELBO, *arrays)
-        return {"encoder": first, "decoder": optimizers["decoder"].update(ELBO, *arrays)}
+        return {
+            "encoder": first,
+            "decoder": optimizers["decoder"].update(ELBO, *arrays),
+        }
 
     def val_step(self, batch):
-        return _values(self, batch, lambda batch: {"elbo": (ELBO, (batch["data"], batch["noise"]))})
+        return _values(
+            self, batch, lambda batch: {"elbo": (ELBO, (batch["data"], batch["noise"]))}
+        )
 
 
 def negative_elbo(network, x, noise):
     nn = network.nn
     made, mean, log_var = network(x, noise)
-    divergence = -0.5 * nn.mean(nn.sum(1.0 + log_var - mean * mean - nn.exp(log_var), 1))
+    divergence = -0.5 * nn.mean(
+        nn.sum(1.0 + log_var - mean * mean - nn.exp(log_var), 1)
+    )
     return nn.mse_loss(made, x) + divergence
 
 

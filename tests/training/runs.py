@@ -20,7 +20,9 @@ class Small(Network):
         self.fc = self.nn.Linear(3 * 35, 3)
 
     def forward(self, x):
-        return self.fc(self.dropout(self.nn.flatten(self.nn.relu(self.bn(self.conv(x))))))
+        return self.fc(
+            self.dropout(self.nn.flatten(self.nn.relu(self.bn(self.conv(x)))))
+        )
 
 
 class Pair(Network):
@@ -31,7 +33,9 @@ class Pair(Network):
         self.maker = self.nn.Sequential(
             self.nn.Linear(4, 5), self.nn.Dropout(0.2), self.nn.Linear(5, 6)
         )
-        self.judge = self.nn.Sequential(self.nn.Linear(6, 5), self.nn.ReLU(), self.nn.Linear(5, 1))
+        self.judge = self.nn.Sequential(
+            self.nn.Linear(6, 5), self.nn.ReLU(), self.nn.Linear(5, 1)
+        )
 
     def forward(self, x):
         return self.judge(self.maker(x))
@@ -57,7 +61,8 @@ def maker_loss(network, noise):
 def samples(count=26, dtype="float64"):
     generator = np.random.default_rng(3)
     return data.Samples(
-        generator.normal(size=(count, 1, 7, 5)).astype(dtype), generator.integers(0, 3, count)
+        generator.normal(size=(count, 1, 7, 5)).astype(dtype),
+        generator.integers(0, 3, count),
     )
 
 
@@ -65,7 +70,9 @@ def noisy(sample, generator):
     """A transform that draws from its own generator and from the global ones, as foreign transforms
     do."""
     image, label = sample
-    return image + 0.1 * generator.normal(size=image.shape) + 1e-3 * np.random.normal(), label
+    return image + 0.1 * generator.normal(
+        size=image.shape
+    ) + 1e-3 * np.random.normal(), label
 
 
 def loader(source=None, seed=5):
@@ -91,21 +98,32 @@ def trainer(backend, *callbacks, seed=1, dtype="float64", rule=None, **options):
 
 def pair_trainer(backend, *callbacks, seed=1, dtype="float32", **options):
     network = Pair.on(backend, seed=seed, dtype=dtype)()
-    both = {"maker": rules.rule("adam", lr=0.01), "judge": rules.rule("sgd", lr=0.02, momentum=0.9)}
-    return Trainer(network, both, callbacks=callbacks, **({"seed": 7, "rng": "native"} | options))
+    both = {
+        "maker": rules.rule("adam", lr=0.01),
+        "judge": rules.rule("sgd", lr=0.02, momentum=0.9),
+    }
+    return Trainer(
+        network, both, callbacks=callbacks, **({"seed": 7, "rng": "native"} | options)
+    )
 
 
 def pair_loader():
     generator = np.random.default_rng(4)
-    return data.Loader((generator.normal(size=(20, 4)), generator.normal(size=(20, 6))), 6, seed=5)
+    return data.Loader(
+        (generator.normal(size=(20, 4)), generator.normal(size=(20, 6))), 6, seed=5
+    )
 
 
 def outcome(trained):
     """Weights, buffers, averages and optimizer states by name."""
-    found = {f"network/{name}": value for name, value in trained.network.neutral_state().items()}
+    found = {
+        f"network/{name}": value
+        for name, value in trained.network.neutral_state().items()
+    }
     for optimizer_name, optimizer in trained.optimizers.items():
         found |= {
-            f"{optimizer_name}/{name}": value for name, value in optimizer.neutral_state().items()
+            f"{optimizer_name}/{name}": value
+            for name, value in optimizer.neutral_state().items()
         }
     average = {} if trained.average is None else trained.average.neutral_state()
     return found | {f"average/{name}": value for name, value in average.items()}

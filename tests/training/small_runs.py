@@ -23,7 +23,9 @@ class Tiny(Network):
 
 def samples(count=7):
     generator = np.random.default_rng(0)
-    return data.Samples(generator.normal(size=(count, 3)), generator.integers(0, 2, count))
+    return data.Samples(
+        generator.normal(size=(count, 3)), generator.integers(0, 2, count)
+    )
 
 
 def network(backend, kind=Tiny):
@@ -33,7 +35,10 @@ def network(backend, kind=Tiny):
 def trainer(backend, callbacks=(), kind=Tiny, **options):
     """A trainer of a small network in float64."""
     return Trainer(
-        network(backend, kind), rules.rule("sgd", lr=0.1), callbacks=callbacks, **options
+        network(backend, kind),
+        rules.rule("sgd", lr=0.1),
+        callbacks=callbacks,
+        **options,
     )
 
 

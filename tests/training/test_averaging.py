@@ -21,7 +21,9 @@ def loss(network, x, y):
 
 def made(backend, count=1, dtype="float64"):
     net = Small.on(backend, dtype=dtype)(p=0.0)
-    net = DataParallel(net, devices(backend, count), buffers="sync") if count > 1 else net
+    net = (
+        DataParallel(net, devices(backend, count), buffers="sync") if count > 1 else net
+    )
     return net, backend.optimizer(rule("sgd", lr=0.3), net)
 
 
@@ -51,7 +53,9 @@ def assert_average(average, states, of):
     for name, value in found.items():
         if value.dtype.kind == "f":
             wanted = of([state[name] for state in states])
-            np.testing.assert_allclose(value, wanted, rtol=1e-12, atol=1e-14, err_msg=name)
+            np.testing.assert_allclose(
+                value, wanted, rtol=1e-12, atol=1e-14, err_msg=name
+            )
             continue
         assert (
             value == average.start + average.averaged * average.every
@@ -73,7 +77,10 @@ def exponential(decays, begin=0):
 
 CASES = {
     "decay": (lambda net: WeightAverage(net, 0.6), exponential([0.6] * 7)),
-    "later": (lambda net: WeightAverage(net, 0.6, start=3), exponential([0.6] * 4, begin=3)),
+    "later": (
+        lambda net: WeightAverage(net, 0.6, start=3),
+        exponential([0.6] * 4, begin=3),
+    ),
     "every second": (
         lambda net: WeightAverage(net, 0.6, every=2),
         exponential([None, 0.6] * 3 + [None]),
@@ -82,7 +89,10 @@ CASES = {
         lambda net: WeightAverage(net, 0.35, warmup=True),
         exponential([2 / 11, 3 / 12, 4 / 13, 0.35, 0.35, 0.35, 0.35]),
     ),
-    "mean": (lambda net: WeightAverage(net, None), lambda values: np.mean(values[1:], axis=0)),
+    "mean": (
+        lambda net: WeightAverage(net, None),
+        lambda values: np.mean(values[1:], axis=0),
+    ),
     "mean, later": (
         lambda net: WeightAverage(net, None, start=2),
         lambda values: np.mean(values[3:], axis=0),
@@ -105,14 +115,18 @@ def test_seven_steps_give_the_average_of_the_formula(backend, case):
 def test_before_it_begins_an_average_is_the_weights_themselves(backend, settings):
     net, _ = made(backend)
     average = WeightAverage(net, **settings)
-    net.load_neutral_state({name: value + 1 for name, value in net.neutral_state().items()})
+    net.load_neutral_state(
+        {name: value + 1 for name, value in net.neutral_state().items()}
+    )
     for name, value in net.neutral_state().items():
         np.testing.assert_array_equal(average.neutral_state()[name], value)
     assert average.state()["weights"] == {}
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_inside_applied_the_network_and_its_replicas_compute_with_the_average(backend, count):
+def test_inside_applied_the_network_and_its_replicas_compute_with_the_average(
+    backend, count
+):
     states, average = with_decay(backend, count)
     net = average.network
     plain, _ = made(backend)
@@ -127,7 +141,9 @@ def test_inside_applied_the_network_and_its_replicas_compute_with_the_average(ba
     assert abs(own - outputs["averaged"]).max() > 1e-3
     plain.load_neutral_state(states[-1])
     with plain.training_mode(False):
-        np.testing.assert_allclose(own, backend.numpy(plain(backend.array(X))), rtol=1e-12)
+        np.testing.assert_allclose(
+            own, backend.numpy(plain(backend.array(X))), rtol=1e-12
+        )
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -136,7 +152,9 @@ def test_after_applied_the_network_has_its_own_weights_bit_for_bit_also_when_it_
 ):
     states, average = with_decay(backend, count)
     with pytest.raises(ZeroDivisionError), average.swap_in() as net:
-        assert not np.array_equal(net.neutral_state()["fc.weight"], states[-1]["fc.weight"])
+        assert not np.array_equal(
+            net.neutral_state()["fc.weight"], states[-1]["fc.weight"]
+        )
         raise ZeroDivisionError
     for name, value in average.network.neutral_state().items():
         np.testing.assert_array_equal(value, states[-1][name], err_msg=name)
@@ -153,7 +171,9 @@ def test_what_a_batch_changes_inside_applied_is_forgotten(backend):
         np.testing.assert_array_equal(
             average.network.neutral_state()[name], states[-1][name], err_msg=name
         )
-        np.testing.assert_array_equal(average.neutral_state()[name], before[name], err_msg=name)
+        np.testing.assert_array_equal(
+            average.neutral_state()[name], before[name], err_msg=name
+        )
 
 
 def test_applied_may_be_entered_twice(backend):
@@ -163,13 +183,17 @@ def test_applied_may_be_entered_twice(backend):
         with average.swap_in():
             pass
         np.testing.assert_array_equal(net.neutral_state()["fc.weight"], wanted)
-    np.testing.assert_array_equal(net.neutral_state()["fc.weight"], states[-1]["fc.weight"])
+    np.testing.assert_array_equal(
+        net.neutral_state()["fc.weight"], states[-1]["fc.weight"]
+    )
 
 
 def test_training_on_averaged_weights_is_an_error(backend):
     _, average = with_decay(backend, steps=4)
     with (
-        pytest.raises(StateError, match=r"holds its averaged weights: leave applied\(\)"),
+        pytest.raises(
+            StateError, match=r"holds its averaged weights: leave applied\(\)"
+        ),
         average.swap_in(),
     ):
         average.update()
@@ -201,7 +225,9 @@ def test_loading_a_state_leaves_the_networks_own_weights(backend):
     other.load_state(average.state())
     for name, value in before.items():
         np.testing.assert_array_equal(net.neutral_state()[name], value)
-        np.testing.assert_array_equal(other.neutral_state()[name], average.neutral_state()[name])
+        np.testing.assert_array_equal(
+            other.neutral_state()[name], average.neutral_state()[name]
+        )
 
 
 def test_the_state_of_another_network_is_refused_and_changes_nothing(backend):
@@ -209,7 +235,8 @@ def test_the_state_of_another_network_is_refused_and_changes_nothing(backend):
     state, before = average.state(), average.neutral_state()
     state["weights"] = {**state["weights"], "fc.bias": np.zeros(9)}
     with pytest.raises(
-        StateError, match="the average is that of another network than Small: .*fc.bias has shape"
+        StateError,
+        match="the average is that of another network than Small: .*fc.bias has shape",
     ):
         average.load_state(state)
     for name, value in before.items():
@@ -221,7 +248,10 @@ class Tied(Network):
 
     def __init__(self):
         super().__init__()
-        self.first, self.second = self.nn.Linear(3, 3, bias=False), self.nn.Linear(3, 3, bias=False)
+        self.first, self.second = (
+            self.nn.Linear(3, 3, bias=False),
+            self.nn.Linear(3, 3, bias=False),
+        )
         self.second.weight = self.first.weight
 
     def forward(self, x):
@@ -284,7 +314,8 @@ def test_a_trainer_judges_and_predicts_with_the_average_and_trains_without_it(ba
 def test_the_average_of_another_network_is_refused():
     average = WeightAverage(Small.on("torch")())
     with pytest.raises(
-        ArgumentError, match="average is that of another network than the one that is trained"
+        ArgumentError,
+        match="average is that of another network than the one that is trained",
     ):
         Trainer(Small.on("torch")(), rule("sgd", lr=0.3), average=average)
     trainer = Trainer(average.network, rule("sgd", lr=0.3), average=average)

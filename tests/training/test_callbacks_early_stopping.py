@@ -14,7 +14,13 @@ NAN, INF = math.nan, math.inf
 TABLE = [
     ("falling", [3, 2, 1, 0.5], {"patience": 1}, None, 3),
     ("rising is worse in min", [1, 2, 3, 4], {"patience": 2}, 2, 0),
-    ("patience 0 ends at the first that is not better", [3, 2, 2.5, 1], {"patience": 0}, 2, 1),
+    (
+        "patience 0 ends at the first that is not better",
+        [3, 2, 2.5, 1],
+        {"patience": 0},
+        2,
+        1,
+    ),
     ("a better one resets the count", [3, 4, 4, 2, 3, 3, 3], {"patience": 3}, 6, 3),
     ("a plateau is not better", [2, 2, 2, 2], {"patience": 3}, 3, 0),
     ("ties keep the first as best", [2, 1, 1, 1.5], {"patience": 3}, None, 1),
@@ -52,13 +58,24 @@ TABLE = [
         0,
     ),
     ("min_epochs puts it off", [1, 2, 3, 4, 5], {"patience": 1, "min_epochs": 4}, 3, 0),
-    ("min_epochs, better again by then", [1, 2, 0.5, 2], {"patience": 1, "min_epochs": 3}, 3, 2),
+    (
+        "min_epochs, better again by then",
+        [1, 2, 0.5, 2],
+        {"patience": 1, "min_epochs": 3},
+        3,
+        2,
+    ),
 ]
 
 
 def ends_after(stopping, values, first=0):
     return next(
-        (epoch for epoch, value in enumerate(values, first) if stopping.observe(epoch, value)), None
+        (
+            epoch
+            for epoch, value in enumerate(values, first)
+            if stopping.observe(epoch, value)
+        ),
+        None,
     )
 
 
@@ -74,10 +91,15 @@ def test_the_end_and_the_best_epoch_are_those_of_the_table():
 def test_a_run_that_is_resumed_ends_at_the_same_epoch(cut):
     found = {}
     for name, values, options, _, _ in TABLE:
-        before, after = EarlyStopping("score", **options), EarlyStopping("score", **options)
+        before, after = (
+            EarlyStopping("score", **options),
+            EarlyStopping("score", **options),
+        )
         early = ends_after(before, values[:cut])
         after.load_state(before.state())
-        late = early if early is not None else ends_after(after, values[cut:], first=cut)
+        late = (
+            early if early is not None else ends_after(after, values[cut:], first=cut)
+        )
         found[name] = (late, after.best_epoch)
     assert found == {name: (end, best) for name, _, _, end, best in TABLE}
 
@@ -99,7 +121,10 @@ def test_a_run_ends_after_the_epoch_and_says_why(backend):
 
 
 def test_a_run_of_nan_says_so():
-    assert fitted("torch", [NAN, NAN], patience=1)[2].stopped == "score has been NaN for 1 epoch"
+    assert (
+        fitted("torch", [NAN, NAN], patience=1)[2].stopped
+        == "score has been NaN for 1 epoch"
+    )
 
 
 def test_a_run_that_goes_on_to_its_end_was_not_stopped():
@@ -120,7 +145,11 @@ def test_a_run_resumed_after_its_last_epoch_trains_no_further(tmp_path):
         metrics={"score": scripted(*values)},
     )
     history = again.fit(
-        samples(), samples(3), epochs=5, batch_size=4, resume=Checkpoints.latest(tmp_path / "saved")
+        samples(),
+        samples(3),
+        epochs=5,
+        batch_size=4,
+        resume=Checkpoints.latest(tmp_path / "saved"),
     )
     assert (len(history.steps), len(history.epochs)) == (0, 4)
     assert history.stopped == "score has not been better than 2 for 2 epochs"
@@ -168,11 +197,15 @@ def test_the_best_weights_come_back_when_all_epochs_are_over_too():
     )
 
 
-@pytest.mark.parametrize("error", [fail, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)])
+@pytest.mark.parametrize(
+    "error", [fail, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)]
+)
 def test_weights_stay_for_a_resume_when_an_error_or_ctrl_c_ends_the_run(error):
     stopping, weights = EarlyStopping("score", restore_best=True), Weights()
     stop = Do("on_epoch", lambda run, epoch: error() if epoch.epoch == 1 else None)
-    each = trainer("torch", [weights, stopping, stop], metrics={"score": scripted(1.0, 2.0, 3.0)})
+    each = trainer(
+        "torch", [weights, stopping, stop], metrics={"score": scripted(1.0, 2.0, 3.0)}
+    )
     with pytest.raises((RuntimeError, KeyboardInterrupt)):
         each.fit(samples(), samples(3), epochs=3)
     assert all(
@@ -188,7 +221,8 @@ def test_the_best_weights_are_in_the_state_that_a_checkpoint_keeps():
     other = EarlyStopping("score", patience=3, restore_best=True)
     other.load_state(state)
     assert all(
-        (other.state()["weights"][name] == value).all() for name, value in state["weights"].items()
+        (other.state()["weights"][name] == value).all()
+        for name, value in state["weights"].items()
     )
 
 
@@ -203,7 +237,8 @@ def test_a_metric_that_is_not_there_is_an_error_with_those_that_are():
 
 def test_a_run_without_validation_data_is_told_what_it_lacks():
     with pytest.raises(
-        UnknownName, match="no metric 'loss': nothing was validated. Give fit.. validation data"
+        UnknownName,
+        match="no metric 'loss': nothing was validated. Give fit.. validation data",
     ):
         trainer("torch", [EarlyStopping()]).fit(samples())
 

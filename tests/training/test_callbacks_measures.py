@@ -39,7 +39,10 @@ def test_the_phases_of_a_run_are_those_that_a_clock_was_moved_in(tmp_path, monke
     loader = data.Loader(samples(8), 4, batch_transform=make)
     each.fit(loader, samples(3), epochs=2)
     found = json.loads((tmp_path / "profile" / "profile.json").read_text())
-    seconds = {name: (phase["count"], phase["seconds"]) for name, phase in found["phases"].items()}
+    seconds = {
+        name: (phase["count"], phase["seconds"])
+        for name, phase in found["phases"].items()
+    }
     assert seconds == {
         "data": (4, 8.0),
         "first step": (1, 3.0),
@@ -50,7 +53,9 @@ def test_the_phases_of_a_run_are_those_that_a_clock_was_moved_in(tmp_path, monke
     assert found["seconds"] == 34.0
     assert found["samples_per_second"] == 16 / 34
     assert "evaluation" in (tmp_path / "profile" / "profile.txt").read_text()
-    assert sum(phase["share"] for phase in found["phases"].values()) == pytest.approx(1.0)
+    assert sum(phase["share"] for phase in found["phases"].values()) == pytest.approx(
+        1.0
+    )
 
 
 def test_the_peak_of_memory_is_at_least_what_was_just_taken():
@@ -86,7 +91,9 @@ def test_statistics_are_those_of_the_gradients_by_numpy(backend, tmp_path):
         assert float(row["norm"]) == pytest.approx(
             np.sqrt((gradient**2).sum()), rel=1e-9, abs=1e-15
         )
-        assert float(row["largest"]) == pytest.approx(np.abs(gradient).max(), rel=1e-9, abs=1e-15)
+        assert float(row["largest"]) == pytest.approx(
+            np.abs(gradient).max(), rel=1e-9, abs=1e-15
+        )
 
 
 def test_zeros_are_counted_and_norms_neither_overflow_nor_hide_nan():
@@ -107,8 +114,12 @@ def test_rows_come_every_few_steps_and_the_optimizer_is_as_before(tmp_path):
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_two_callbacks_that_look_at_gradients_leave_the_optimizer_as_it_was(tmp_path, kept):
-    each = trainer("torch", [StopOnNaN(), GradientStatistics(tmp_path / "g.csv"), StopOnNaN()])
+def test_two_callbacks_that_look_at_gradients_leave_the_optimizer_as_it_was(
+    tmp_path, kept
+):
+    each = trainer(
+        "torch", [StopOnNaN(), GradientStatistics(tmp_path / "g.csv"), StopOnNaN()]
+    )
     each.optimizers["default"].keep_gradients = kept
     each.fit(samples(8))
     assert each.optimizers["default"].keep_gradients is kept
@@ -119,14 +130,18 @@ def test_a_parameter_that_takes_no_part_has_empty_cells(tmp_path):
     def loss(network, inputs, target):
         return network.nn.mean(network.first(inputs) ** 2)
 
-    trainer("torch", [GradientStatistics(tmp_path / "g.csv")], losses=loss).fit(samples())
+    trainer("torch", [GradientStatistics(tmp_path / "g.csv")], losses=loss).fit(
+        samples()
+    )
     found = {row["parameter"]: row["norm"] for row in rows(tmp_path / "g.csv")}
     assert found["last.weight"] == ""
     assert float(found["first.weight"]) == pytest.approx(float(found["(all)"]), rel=0.5)
 
 
 def test_clipped_gradients_are_recorded_as_they_were_used(tmp_path):
-    trainer("torch", [GradientStatistics(tmp_path / "g.csv")], clip_norm=0.01).fit(samples())
+    trainer("torch", [GradientStatistics(tmp_path / "g.csv")], clip_norm=0.01).fit(
+        samples()
+    )
     assert float(rows(tmp_path / "g.csv")[-1]["norm"]) == pytest.approx(0.01, rel=1e-9)
 
 
@@ -134,13 +149,19 @@ def test_the_table_is_cut_back_when_the_run_is_resumed(tmp_path):
     first = GradientStatistics(tmp_path / "g.csv")
     trainer("torch", [first]).fit(samples(8), batch_size=4)
     state, content = first.state(), (tmp_path / "g.csv").read_bytes()
-    trainer("torch", [GradientStatistics(tmp_path / "g.csv")]).fit(samples(8), batch_size=4)
+    trainer("torch", [GradientStatistics(tmp_path / "g.csv")]).fit(
+        samples(8), batch_size=4
+    )
     again = GradientStatistics(tmp_path / "g.csv")
     again.load_state(state)
-    trainer("torch", [again, Do("on_start", lambda run: run.stop("enough"))]).fit(samples(8))
+    trainer("torch", [again, Do("on_start", lambda run: run.stop("enough"))]).fit(
+        samples(8)
+    )
     assert (tmp_path / "g.csv").read_bytes() == content
 
 
 def test_every_must_make_sense(tmp_path):
-    with pytest.raises(SettingError, match="every=0 must be a whole number of at least 1"):
+    with pytest.raises(
+        SettingError, match="every=0 must be a whole number of at least 1"
+    ):
         GradientStatistics(tmp_path / "g.csv", every=0)

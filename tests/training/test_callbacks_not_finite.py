@@ -34,7 +34,8 @@ class Root(Network):
 def stopped(each, message, train=None, **options):
     with pytest.warns(RuntimeWarning, match=message) as caught:
         history = each.fit(
-            samples() if train is None else train, **({"epochs": 3, "batch_size": 4} | options)
+            samples() if train is None else train,
+            **({"epochs": 3, "batch_size": 4} | options),
         )
     assert history.stopped in [str(warning.message) for warning in caught]
     return history
@@ -76,9 +77,15 @@ def test_a_bad_sample_of_a_dict_in_an_earlier_micro_batch_is_named():
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("first.weight", "parameter"), ("last.bias", "parameter"), ("norm.running_var", "buffer")],
+    [
+        ("first.weight", "parameter"),
+        ("last.bias", "parameter"),
+        ("norm.running_var", "buffer"),
+    ],
 )
-def test_what_another_callback_spoils_is_found_before_the_next_step(backend, name, kind):
+def test_what_another_callback_spoils_is_found_before_the_next_step(
+    backend, name, kind
+):
     each = trainer(backend.name, [StopOnNaN(), spoil(name)])
     history = stopped(each, f"^not finite in step 1 of epoch 0: the {kind} '{name}'$")
     assert np.isfinite(history.losses).all()
@@ -86,7 +93,8 @@ def test_what_another_callback_spoils_is_found_before_the_next_step(backend, nam
 
 def test_infinity_counts_as_well():
     stopped(
-        trainer("torch", [StopOnNaN(), spoil("last.bias", -np.inf)]), "the parameter 'last.bias'"
+        trainer("torch", [StopOnNaN(), spoil("last.bias", -np.inf)]),
+        "the parameter 'last.bias'",
     )
 
 
@@ -116,12 +124,15 @@ def test_a_loss_that_overflows_is_named_with_the_first_buffer_and_gradient():
 
     each = trainer("torch", [StopOnNaN()], losses=huge)
     stopped(
-        each, r"in step 0 of epoch 0: the loss 'loss' is -?inf; then the gradient of 'first.weight'"
+        each,
+        r"in step 0 of epoch 0: the loss 'loss' is -?inf; then the gradient of 'first.weight'",
     )
 
 
 def test_replicas_are_looked_at_too(backend):
-    devices = backend.devices()[:2] if backend.name == "jax" else backend.devices()[:1] * 2
+    devices = (
+        backend.devices()[:2] if backend.name == "jax" else backend.devices()[:1] * 2
+    )
     stopped(
         trainer(backend.name, [StopOnNaN()], kind=Root, devices=devices),
         "the gradient of 'first.weight'",
@@ -131,21 +142,32 @@ def test_replicas_are_looked_at_too(backend):
 def test_between_two_looks_only_losses_count():
     each = trainer("torch", [StopOnNaN(every=3), spoil("first.bias")])
     assert (
-        len(stopped(each, "in step 2 of epoch 0: the loss 'loss' is nan", samples(16)).steps) == 3
+        len(
+            stopped(
+                each, "in step 2 of epoch 0: the loss 'loss' is nan", samples(16)
+            ).steps
+        )
+        == 3
     )
 
 
-def test_a_healthy_run_goes_on_with_the_same_numbers_and_the_optimizer_is_as_before(backend):
+def test_a_healthy_run_goes_on_with_the_same_numbers_and_the_optimizer_is_as_before(
+    backend,
+):
     each = trainer(backend.name, [StopOnNaN()])
     history = each.fit(samples(), samples(3), epochs=2, batch_size=4)
     unwatched = trainer(backend.name).fit(samples(), epochs=2, batch_size=4)
-    assert history.losses.tolist() == pytest.approx(unwatched.losses.tolist(), rel=1e-12)
+    assert history.losses.tolist() == pytest.approx(
+        unwatched.losses.tolist(), rel=1e-12
+    )
     assert (len(history.steps), history.stopped) == (4, "")
     assert not each.optimizers["default"].keep_gradients
 
 
 def test_every_must_make_sense():
-    with pytest.raises(SettingError, match="every=0 must be a whole number of at least 1"):
+    with pytest.raises(
+        SettingError, match="every=0 must be a whole number of at least 1"
+    ):
         StopOnNaN(every=0)
 
 
@@ -167,7 +189,9 @@ def warnings_of(function):
 def test_a_run_warns_once_of_a_loss_that_is_not_finite(backend):
     fit = trainer(backend.name).fit
     (text,) = warnings_of(lambda: fit(with_nan(), epochs=2))
-    assert text.startswith("the loss is nan in step 1 of epoch 0, and training goes on: look for")
+    assert text.startswith(
+        "the loss is nan in step 1 of epoch 0, and training goes on: look for"
+    )
     assert "StopOnNaN" in text
 
 

@@ -33,7 +33,9 @@ def drawn(monkeypatch):
     figures = []
     save = Figure.savefig
     monkeypatch.setattr(
-        Figure, "savefig", lambda figure, path: (figures.append(figure), save(figure, path))[1]
+        Figure,
+        "savefig",
+        lambda figure, path: (figures.append(figure), save(figure, path))[1],
     )
     return figures
 
@@ -43,7 +45,9 @@ def titles(figure):
 
 
 def history(**metrics):
-    steps = [Step(i, i // 2, 1.0 / (i + 1), 0.1, 4, {}, 0.1 / (i + 1)) for i in range(4)]
+    steps = [
+        Step(i, i // 2, 1.0 / (i + 1), 0.1, 4, {}, 0.1 / (i + 1)) for i in range(4)
+    ]
     return History(
         steps,
         [
@@ -58,7 +62,9 @@ def history(**metrics):
 
 
 def test_every_metric_and_the_learning_rate_have_a_panel(tmp_path, drawn):
-    draw_curves({"run": history(accuracy=[0.5, 0.75], loss=[1.0, 0.5])}, tmp_path / "c.png")
+    draw_curves(
+        {"run": history(accuracy=[0.5, 0.75], loss=[1.0, 0.5])}, tmp_path / "c.png"
+    )
     assert titles(drawn[0]) == [
         "training loss, every step",
         "validation: accuracy, every epoch",
@@ -92,24 +98,33 @@ def test_differences_to_the_first_run_are_drawn_unless_they_are_left_out(differe
     runs = {name: history(accuracy=[0.5, 0.75]) for name in ("first", "second")}
     figure = figure_of(runs, with_differences=differences)
     titles = [axes.get_title(loc="left") for axes in figure.axes]
-    assert any(title.startswith("relative difference") for title in titles) is differences
+    assert (
+        any(title.startswith("relative difference") for title in titles) is differences
+    )
 
 
 def test_runs_lie_over_one_another_with_their_differences(tmp_path, drawn):
     first, second = history(accuracy=[0.5, 0.75]), history(accuracy=[0.25, 0.5])
-    draw_curves({"torch": first, "jax": second}, tmp_path / "c.png", metrics=["accuracy"])
+    draw_curves(
+        {"torch": first, "jax": second}, tmp_path / "c.png", metrics=["accuracy"]
+    )
     assert titles(drawn[0])[-1].startswith("relative difference of the loss to torch")
     assert [line.get_label() for line in drawn[0].axes[1].lines] == ["torch", "jax"]
 
 
 def test_nothing_of_matplotlib_that_others_share_changes(tmp_path):
-    before, interface = dict(matplotlib.rcParams), matplotlib.get_backend(auto_select=False)
+    before, interface = (
+        dict(matplotlib.rcParams),
+        matplotlib.get_backend(auto_select=False),
+    )
     draw_curves({"run": history(accuracy=[0.5, 0.75])}, tmp_path / "c.png")
     assert dict(matplotlib.rcParams) == before
     assert matplotlib.get_backend(auto_select=False) == interface
 
 
-@pytest.mark.parametrize("losses", [[1.0, float("nan")], [float("inf")], [-1.0, 2.0], [0.0], []])
+@pytest.mark.parametrize(
+    "losses", [[1.0, float("nan")], [float("inf")], [-1.0, 2.0], [0.0], []]
+)
 def test_losses_of_any_kind_can_be_drawn(tmp_path, losses):
     run = History([Step(i, 0, loss, 0.1, 1) for i, loss in enumerate(losses)])
     draw_curves({"run": run}, tmp_path / "c.png")
@@ -149,7 +164,9 @@ def drawn_of(inputs, targets, outputs):
 
 
 def test_labels_stand_above_images_and_wrong_ones_say_what_is_right():
-    figure = drawn_of(np.zeros((3, 1, 7, 5)), [1, 0, 2], [[0, 1, 0], [0, 0, 1], [0, 0, 1]])
+    figure = drawn_of(
+        np.zeros((3, 1, 7, 5)), [1, 0, 2], [[0, 1, 0], [0, 0, 1], [0, 0, 1]]
+    )
     assert titles(figure) == ["1", "2 (is 0)", "2"]
 
 
@@ -161,7 +178,10 @@ def test_regions_are_outlined_along_the_edges_of_their_pixels():
     for axis in figure.axes[1:]:
         edges = np.concatenate([lines.get_segments() for lines in axis.collections])
         assert len(edges) == 10
-        assert (edges.min((0, 1)).tolist(), edges.max((0, 1)).tolist()) == ([0.5, 1.5], [3.5, 3.5])
+        assert (edges.min((0, 1)).tolist(), edges.max((0, 1)).tolist()) == (
+            [0.5, 1.5],
+            [3.5, 3.5],
+        )
 
 
 def test_one_channel_of_scores_is_a_region_above_zero():
@@ -182,7 +202,8 @@ def test_volumes_show_their_middle_slices():
 
 def test_what_is_no_image_is_an_error():
     with pytest.raises(
-        BatchError, match=r"not of shape \(4,\): give Images a draw function of your own"
+        BatchError,
+        match=r"not of shape \(4,\): give Images a draw function of your own",
     ):
         drawn_of(np.zeros((3, 4)), [0, 1, 0], np.zeros((3, 2)))
 
@@ -193,11 +214,15 @@ def test_a_run_leaves_a_picture_every_few_epochs_and_the_network_as_it_is(
 ):
     shape = (4, 5, 7, 3)[: spatial + 1]
     generator = np.random.default_rng(0)
-    batch = data.Samples(generator.normal(size=(4, 1, *shape[1:])), generator.integers(0, 3, shape))
+    batch = data.Samples(
+        generator.normal(size=(4, 1, *shape[1:])), generator.integers(0, 3, shape)
+    )
     ends = []
     for callbacks in ([], [Images(tmp_path / "images", batch, 2)]):
         net = Pixels.on(backend, dtype="float64")(spatial)
-        Trainer(net, rules.rule("sgd", lr=0.1), callbacks=callbacks).fit(batch, epochs=4)
+        Trainer(net, rules.rule("sgd", lr=0.1), callbacks=callbacks).fit(
+            batch, epochs=4
+        )
         ends.append(net.neutral_state())
     assert sorted(path.name for path in (tmp_path / "images").iterdir()) == [
         "epoch-0002.png",
@@ -208,7 +233,9 @@ def test_a_run_leaves_a_picture_every_few_epochs_and_the_network_as_it_is(
 
 def test_a_drawing_of_ones_own_gets_what_the_network_gives(tmp_path):
     seen = []
-    images = Images(tmp_path, samples(), draw=lambda figure, *arrays: seen.append(arrays))
+    images = Images(
+        tmp_path, samples(), draw=lambda figure, *arrays: seen.append(arrays)
+    )
     each = trainer("torch", [images])
     each.fit(samples())
     inputs, targets, outputs = seen[0]
@@ -227,11 +254,20 @@ def test_a_drawing_of_ones_own_gets_what_the_network_gives(tmp_path):
             lambda: Images("folder", samples(), 0),
             "every_epochs=0 must be a whole number of at least 1",
         ),
-        (lambda: Images("folder", samples(), draw="nice"), "draw must be a function .* not 'nice'"),
+        (
+            lambda: Images("folder", samples(), draw="nice"),
+            "draw must be a function .* not 'nice'",
+        ),
         (lambda: Images("folder", 3), "a batch is a dict, tuple or list, not a int"),
         (lambda: Images("folder", (np.zeros((3, 2)), np.zeros(4))), "must agree"),
     ],
-    ids=["no epochs", "no epochs of images", "no function", "no batch", "other lengths"],
+    ids=[
+        "no epochs",
+        "no epochs of images",
+        "no function",
+        "no batch",
+        "other lengths",
+    ],
 )
 def test_options_that_make_no_sense_are_refused(make, message):
     with pytest.raises((SettingError, BatchError), match=message):

@@ -35,10 +35,14 @@ def shown(run, width=140):
 
 def test_the_bar_ends_with_steps_rate_loss_and_metrics():
     def run(progress):
-        metrics = {"first": scripted(0.1, 0.25), "second": scripted(1, 2), "third": scripted(1, 2)}
-        trainer("torch", [ProgressBar("torch", progress=progress)], metrics=metrics).fit(
-            samples(), samples(3), epochs=2, batch_size=4
-        )
+        metrics = {
+            "first": scripted(0.1, 0.25),
+            "second": scripted(1, 2),
+            "third": scripted(1, 2),
+        }
+        trainer(
+            "torch", [ProgressBar("torch", progress=progress)], metrics=metrics
+        ).fit(samples(), samples(3), epochs=2, batch_size=4)
 
     last = shown(run)[-1]
     assert re.match(
@@ -57,7 +61,10 @@ def test_several_bars_stand_below_one_another():
 
 def test_a_run_that_ends_early_says_why_and_its_bar_is_full():
     def run(progress):
-        callbacks = [EarlyStopping("score", patience=1), ProgressBar("run", progress=progress)]
+        callbacks = [
+            EarlyStopping("score", patience=1),
+            ProgressBar("run", progress=progress),
+        ]
         trainer("torch", callbacks, metrics={"score": scripted(1.0, 2.0)}).fit(
             samples(), samples(3), epochs=9
         )
@@ -68,7 +75,10 @@ def test_a_run_that_ends_early_says_why_and_its_bar_is_full():
 
 
 def test_a_stream_has_a_rate_and_no_total():
-    each = [(row, label) for row, label in zip(samples(8).inputs, samples(8).labels, strict=True)]
+    each = [
+        (row, label)
+        for row, label in zip(samples(8).inputs, samples(8).labels, strict=True)
+    ]
 
     def run(progress):
         loader = data.Loader(data.Stream(lambda: iter(each)), 4)
@@ -80,12 +90,23 @@ def test_a_stream_has_a_rate_and_no_total():
 @pytest.mark.parametrize("moment", ["on_start", "on_step"])
 def test_the_terminal_is_given_back_when_the_run_fails(moment, monkeypatch):
     console = screen()
-    monkeypatch.setattr("deliralike.training.callbacks.progress.Console", lambda **_: console)
-    for callbacks in ([ProgressBar(), Do(moment, fail)], [Do(moment, fail), ProgressBar()]):
+    monkeypatch.setattr(
+        "deliralike.training.callbacks.progress.Console", lambda **_: console
+    )
+    for callbacks in (
+        [ProgressBar(), Do(moment, fail)],
+        [Do(moment, fail), ProgressBar()],
+    ):
         with pytest.raises(Broken):
             trainer("torch", callbacks).fit(samples())
-    assert console._live_stack == [] if hasattr(console, "_live_stack") else console._live is None
-    assert console.file.getvalue().count("\x1b[?25l") == console.file.getvalue().count("\x1b[?25h")
+    assert (
+        console._live_stack == []
+        if hasattr(console, "_live_stack")
+        else console._live is None
+    )
+    assert console.file.getvalue().count("\x1b[?25l") == console.file.getvalue().count(
+        "\x1b[?25h"
+    )
 
 
 LONG = "mean_average_precision_at_intersection_over_union_of_one_half"
@@ -110,7 +131,11 @@ def test_each_epoch_is_a_line_where_there_is_no_terminal(capsys, monkeypatch, as
     """As in a job's log, where a service may ask for colours: no bar, and no line that wraps."""
     monkeypatch.setenv("FORCE_COLOR", asked)
     monkeypatch.setenv("COLUMNS", "40")
-    metrics = {LONG: scripted(0.25, 0.5), "second": scripted(1, 2), "third": scripted(3, 4)}
+    metrics = {
+        LONG: scripted(0.25, 0.5),
+        "second": scripted(1, 2),
+        "third": scripted(3, 4),
+    }
     callbacks = [ProgressBar("run"), EarlyStopping("second", patience=1)]
     history = trainer("torch", callbacks, metrics=metrics).fit(
         samples(), samples(3), epochs=9, batch_size=4

@@ -17,7 +17,16 @@ from deliralike.training import Epoch, History, JsonLines, Run, Step, TensorBoar
 from tests.training.small_runs import Do, fail, samples, trainer
 
 STEPS = [
-    Step(i, i // 2, 1.0 / (i + 3), 0.5, 4, {"loss": 1.0 / (i + 3), "kl": 0.1 * i}, 0.1, 0.25)
+    Step(
+        i,
+        i // 2,
+        1.0 / (i + 3),
+        0.5,
+        4,
+        {"loss": 1.0 / (i + 3), "kl": 0.1 * i},
+        0.1,
+        0.25,
+    )
     for i in range(6)
 ]
 EPOCHS = [
@@ -112,7 +121,10 @@ def test_a_resumed_run_whose_files_are_gone_begins_new_ones(tmp_path):
     again.load_state(first.state())
     again.on_start(a_run())
     record(again, 2, 4)
-    assert all(content.count(b"\n") >= 1 for content in written(tmp_path / "elsewhere").values())
+    assert all(
+        content.count(b"\n") >= 1
+        for content in written(tmp_path / "elsewhere").values()
+    )
 
 
 def test_another_file_of_json_lines_is_left_as_it_is(tmp_path):
@@ -120,7 +132,8 @@ def test_another_file_of_json_lines_is_left_as_it_is(tmp_path):
     log.path.write_text('{"another": "file"}\n')
     log.load_state({"bytes": 5})
     with pytest.raises(
-        StateError, match="has no line that ends after 5 bytes.*it is another file. Move it away"
+        StateError,
+        match="has no line that ends after 5 bytes.*it is another file. Move it away",
     ):
         log.on_start(a_run())
     assert log.path.read_text() == '{"another": "file"}\n'
@@ -129,7 +142,8 @@ def test_another_file_of_json_lines_is_left_as_it_is(tmp_path):
 def test_a_checkpoint_that_is_made_by_a_later_callback_has_the_step_in_it(tmp_path):
     log, states = JsonLines(tmp_path / "run.jsonl"), []
     trainer(
-        "torch", [log, Do("on_step", lambda run, step: states.append(log.state()["bytes"]))]
+        "torch",
+        [log, Do("on_step", lambda run, step: states.append(log.state()["bytes"]))],
     ).fit(samples(9), batch_size=3)
     lines = log.path.read_bytes().splitlines(keepends=True)
     assert states == np.cumsum([len(line) for line in lines])[:3].tolist()
@@ -154,7 +168,11 @@ def test_tables_read_back_equal_and_later_columns_are_empty_before(tmp_path):
         "data_seconds",
         "loss/kl",
     ]
-    assert list(epochs)[4:] == ["held_out/accuracy", "held_out/dice/mean", "held_out/iou"]
+    assert list(epochs)[4:] == [
+        "held_out/accuracy",
+        "held_out/dice/mean",
+        "held_out/iou",
+    ]
     assert epochs["held_out/dice/mean"] == ["", "0.3", ""]
     assert epochs["held_out/iou"] == ["", "", "0.7"]
 
@@ -168,7 +186,9 @@ def test_names_with_commas_quotes_and_line_ends_survive(tmp_path):
 
 @pytest.mark.parametrize("text", ["=1+1", "+1+1", "-1+1", "@A1", "\t=1", "\r=1"])
 def test_no_cell_is_a_formula_for_a_spreadsheet(text, tmp_path):
-    write_csv(tmp_path / "x.csv", [{text: text, "b": "-1.5"}, {text: text, "b": -math.inf}])
+    write_csv(
+        tmp_path / "x.csv", [{text: text, "b": "-1.5"}, {text: text, "b": -math.inf}]
+    )
     with (tmp_path / "x.csv").open(newline="") as file:
         rows = list(csv.reader(file))
     assert rows == [[f"'{text}", "b"], [f"'{text}", "-1.5"], [f"'{text}", "-inf"]]
@@ -176,7 +196,9 @@ def test_no_cell_is_a_formula_for_a_spreadsheet(text, tmp_path):
 
 def test_the_names_of_classes_are_no_formulas_in_predictions(tmp_path):
     scores = np.log([[0.75, 0.25], [0.25, 0.75]])
-    write_csv(tmp_path / "x.csv", predict._rows(np.array([0, 0]), scores, ("=1+1", "b")))
+    write_csv(
+        tmp_path / "x.csv", predict._rows(np.array([0, 0]), scores, ("=1+1", "b"))
+    )
     assert (tmp_path / "x.csv").read_text().splitlines() == [
         "sample,label,predicted,probability =1+1,probability b",
         "0,'=1+1,'=1+1,0.75,0.25",
@@ -187,11 +209,15 @@ def test_the_names_of_classes_are_no_formulas_in_predictions(tmp_path):
 def test_nan_and_infinity_stand_in_a_table(tmp_path):
     step = Step(0, 0, math.nan, 1.0, 1, {"loss": math.nan, "b": math.inf}, None)
     History([step]).write_csv(tmp_path)
-    assert (tmp_path / "steps.csv").read_text().splitlines()[1] == "0,0,nan,,1,1.0,0.0,inf"
+    assert (tmp_path / "steps.csv").read_text().splitlines()[
+        1
+    ] == "0,0,nan,,1,1.0,0.0,inf"
 
 
 def test_several_learning_rates_have_a_column_each(tmp_path):
-    History([Step(0, 0, 1.0, 1.0, 1, {}, {"generator": 0.1, "critic": 0.2})]).write_csv(tmp_path)
+    History([Step(0, 0, 1.0, 1.0, 1, {}, {"generator": 0.1, "critic": 0.2})]).write_csv(
+        tmp_path
+    )
     found = columns(tmp_path / "steps.csv")
     assert (found["lr/generator"], found["lr/critic"]) == (["0.1"], ["0.2"])
 
@@ -235,7 +261,9 @@ def test_tensorboard_finds_losses_rates_and_metrics(tmp_path, backend):
         assert at_last_steps == pytest.approx(history.held_out(name).tolist(), rel=1e-6)
     steps = {"train/loss", "train/lr", "train/samples_per_second"}
     assert "accuracy" in metrics
-    assert {tag for tag, _ in found} == steps | {f"validation/{name}" for name in metrics}
+    assert {tag for tag, _ in found} == steps | {
+        f"validation/{name}" for name in metrics
+    }
 
 
 def test_tensorboard_hides_what_came_after_the_checkpoint(tmp_path):

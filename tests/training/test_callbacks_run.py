@@ -63,12 +63,17 @@ def test_an_error_at_the_end_does_not_hide_the_one_that_ended_the_run():
 
 def test_the_end_comes_in_the_same_order_as_the_other_moments():
     order = []
-    each = [Do("on_end", lambda run, number=number: order.append(number)) for number in range(3)]
+    each = [
+        Do("on_end", lambda run, number=number: order.append(number))
+        for number in range(3)
+    ]
     trainer("torch", each).fit(samples())
     assert order == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("main", "told"), [(True, ["start", "step", "epoch", "end"]), (False, [])])
+@pytest.mark.parametrize(
+    ("main", "told"), [(True, ["start", "step", "epoch", "end"]), (False, [])]
+)
 def test_a_writer_is_told_in_the_main_process_only(main, told):
     everywhere, once = Note(), NoteOnce()
     each = trainer("torch", [everywhere, once])

@@ -35,9 +35,14 @@ def rates_of_torch():
 
 
 def trace(backend, **options):
-    each = trainer(backend, metrics={"score": scripted(*VALUES)}, schedule=plateau(), **options)
+    each = trainer(
+        backend, metrics={"score": scripted(*VALUES)}, schedule=plateau(), **options
+    )
     return [
-        step.lr for step in each.fit(samples(8), samples(3), epochs=len(VALUES), batch_size=4).steps
+        step.lr
+        for step in each.fit(
+            samples(8), samples(3), epochs=len(VALUES), batch_size=4
+        ).steps
     ]
 
 
@@ -55,8 +60,12 @@ def test_accumulated_batches_have_the_same_rates_epoch_by_epoch():
 def test_a_plateau_of_two_optimizers_sees_each_value_once():
     net = network("torch")
     both = {
-        "default": net.backend.optimizer(rules.rule("sgd", lr=0.1), net, parameters="first.*"),
-        "last": net.backend.optimizer(rules.rule("sgd", lr=0.1), net, parameters="last.*"),
+        "default": net.backend.optimizer(
+            rules.rule("sgd", lr=0.1), net, parameters="first.*"
+        ),
+        "last": net.backend.optimizer(
+            rules.rule("sgd", lr=0.1), net, parameters="last.*"
+        ),
     }
     each = Trainer(net, both, metrics={"score": scripted(*VALUES)}, schedule=plateau())
     steps = each.fit(samples(8), samples(3), epochs=len(VALUES), batch_size=4).steps
@@ -75,17 +84,24 @@ def test_a_resumed_plateau_goes_on_with_the_same_rates(tmp_path):
         schedule=plateau(),
     )
     before = first.fit(samples(8), samples(3), epochs=4, batch_size=4)
-    second = trainer("torch", metrics={"score": scripted(*VALUES[4:])}, schedule=plateau())
+    second = trainer(
+        "torch", metrics={"score": scripted(*VALUES[4:])}, schedule=plateau()
+    )
     latest = Checkpoints.latest(tmp_path)
-    after = second.fit(samples(8), samples(3), epochs=len(VALUES), batch_size=4, resume=latest)
-    rates = {step.step: step.lr for history in (before, after) for step in history.steps}
+    after = second.fit(
+        samples(8), samples(3), epochs=len(VALUES), batch_size=4, resume=latest
+    )
+    rates = {
+        step.step: step.lr for history in (before, after) for step in history.steps
+    }
     assert [rates[step] for step in sorted(rates)] == trace("torch")
 
 
 def test_a_metric_that_a_schedule_lacks_is_named_with_those_there_are():
     each = trainer("torch", metrics=["accuracy", "loss"], schedule=Plateau("acuracy"))
     with pytest.raises(
-        UnknownName, match="no metric 'acuracy' on validation data. Did you mean 'accuracy'"
+        UnknownName,
+        match="no metric 'acuracy' on validation data. Did you mean 'accuracy'",
     ):
         each.fit(samples(), samples(3))
 
@@ -104,5 +120,7 @@ def test_a_schedule_by_name_is_checked_before_the_first_step():
     with pytest.raises(UnknownName, match="no metric 'loss': nothing was validated"):
         trainer("torch", schedule="plateau").fit(samples())
     stream = data.Stream(lambda: iter(zip(*samples())))
-    with pytest.raises(SettingError, match="'linear' goes over a run, and the data have no length"):
+    with pytest.raises(
+        SettingError, match="'linear' goes over a run, and the data have no length"
+    ):
         trainer("torch", schedule={"name": "linear"}).fit(stream)

@@ -34,7 +34,9 @@ def alike(first, second):
     if type(first) is not type(second):
         return False
     if isinstance(first, dict):
-        return list(first) == list(second) and all(alike(first[key], second[key]) for key in first)
+        return list(first) == list(second) and all(
+            alike(first[key], second[key]) for key in first
+        )
     if isinstance(first, list | tuple):
         return len(first) == len(second) and all(map(alike, first, second))
     return repr(first) == repr(second)  # tells -0.0 from 0.0, and NaN is NaN
@@ -84,7 +86,9 @@ ARRAYS = {
     "int8": np.arange(-3, 4, dtype=np.int8),
     "half": np.array([65504, 6e-8, np.nan], np.float16),
     "complex64": np.array([1 + 2j], np.complex64),
-    "payload": np.array([0x7FF0000000000001, 0xFFF8000000000000], np.uint64).view(np.float64),
+    "payload": np.array([0x7FF0000000000001, 0xFFF8000000000000], np.uint64).view(
+        np.float64
+    ),
     "strided": np.arange(35.0).reshape(7, 5)[::2, ::-1],
     "fortran": np.asfortranarray(np.arange(35.0).reshape(7, 5)),
 }
@@ -110,7 +114,10 @@ def test_an_array_alone_is_a_part(tmp_path):
 
 
 def test_arrays_in_another_byte_order_keep_their_values(tmp_path):
-    assert alike(there_and_back(tmp_path, np.arange(3, dtype=">i4")), np.arange(3, dtype=np.int32))
+    assert alike(
+        there_and_back(tmp_path, np.arange(3, dtype=">i4")),
+        np.arange(3, dtype=np.int32),
+    )
 
 
 def test_bfloat16_comes_back_as_float32_with_the_same_values(tmp_path):
@@ -122,7 +129,8 @@ def test_bfloat16_comes_back_as_float32_with_the_same_values(tmp_path):
 
 def test_numpys_scalars_come_back_as_pythons(tmp_path):
     found = there_and_back(
-        tmp_path, [np.float64(0.1), np.int32(3), np.bool_(True), np.str_("x"), np.float32(0.1)]
+        tmp_path,
+        [np.float64(0.1), np.int32(3), np.bool_(True), np.str_("x"), np.float32(0.1)],
     )
     assert alike(found, [0.1, 3, True, "x", float(np.float32(0.1))])
 
@@ -137,13 +145,18 @@ def test_numpys_scalars_come_back_as_pythons(tmp_path):
         (1j, "part is a complex"),
         (np.array(["x"]), "'part' has the type <U1, wanted an array of numbers"),
         (np.array([None]), "'part' has the type object"),
-        (np.zeros(2, np.complex128), "part has the type complex128, which safetensors files lack"),
+        (
+            np.zeros(2, np.complex128),
+            "part has the type complex128, which safetensors files lack",
+        ),
         (np.ma.array([1, 2], mask=[0, 1]), "part has masked elements"),
         (2**5000, "part is a whole number of 5001 bits"),
         ({"x": np.datetime64("2020-01-01")}, r"part\['x'\] is a date"),
     ],
 )
-def test_what_cannot_be_kept_exactly_is_refused_and_nothing_is_written(tmp_path, value, message):
+def test_what_cannot_be_kept_exactly_is_refused_and_nothing_is_written(
+    tmp_path, value, message
+):
     with pytest.raises(CheckpointError, match=message):
         checkpoint.write(tmp_path / "c", {"part": value})
     assert list(tmp_path.iterdir()) == []
@@ -166,18 +179,23 @@ def test_the_files_are_those_of_the_safetensors_library(tmp_path):
     }  # which the library does not read
     there_and_back(tmp_path, arrays)
     found = safetensors.numpy.load_file(tmp_path / "c" / "part.safetensors")
-    assert all(alike(found[name], np.array(array, order="C")) for name, array in arrays.items())
+    assert all(
+        alike(found[name], np.array(array, order="C")) for name, array in arrays.items()
+    )
     assert found.keys() == arrays.keys()
 
 
 @pytest.mark.parametrize("architecture", ["lenet", "mlp"])
 def test_the_network_file_is_a_weight_file(tmp_path, architecture):
-    settings = {"lenet": {"image_size": 16}, "mlp": {"in_features": 7, "out_features": 5}}[
-        architecture
-    ]
+    settings = {
+        "lenet": {"image_size": 16},
+        "mlp": {"in_features": 7, "out_features": 5},
+    }[architecture]
     network = zoo.build(architecture, backend="chainer", **settings)
     checkpoint.write(tmp_path / "c", {"network": network.neutral_state(), "run": {}})
-    assert alike(weights.read(tmp_path / "c" / "network.safetensors"), network.neutral_state())
+    assert alike(
+        weights.read(tmp_path / "c" / "network.safetensors"), network.neutral_state()
+    )
     other = zoo.build(architecture, backend="chainer", seed=1, **settings)
     assert weights.load(other, tmp_path / "c" / "network.safetensors").complete
     weights.convert(tmp_path / "c" / "network.safetensors", tmp_path / "x.npz")
@@ -185,7 +203,8 @@ def test_the_network_file_is_a_weight_file(tmp_path, architecture):
 
 def test_parts_have_files_of_their_own_and_the_rest_is_readable(tmp_path):
     path = checkpoint.write(
-        tmp_path / "c", {"network": {"a": np.ones(2)}, "../x/y": [np.ones(1)], "run": {"step": 3}}
+        tmp_path / "c",
+        {"network": {"a": np.ones(2)}, "../x/y": [np.ones(1)], "run": {"step": 3}},
     )
     assert sorted(file.name for file in path.iterdir()) == [
         "..%2Fx%2Fy.safetensors",
@@ -245,7 +264,10 @@ DAMAGES = {
         "network.safetensors is a link, wanted an ordinary file",
     ),
     "a folder in the place of a file": (
-        lambda c: ((c / "network.safetensors").unlink(), (c / "network.safetensors").mkdir()),
+        lambda c: (
+            (c / "network.safetensors").unlink(),
+            (c / "network.safetensors").mkdir(),
+        ),
         "is no file, wanted an ordinary file",
     ),
     "a pipe in the place of a file": (
@@ -293,20 +315,29 @@ def forged(folder, state, files=None):
     import zlib
 
     files = {
-        part: {"bytes": path.stat().st_size, "xxh3_128": xxh3_128_hexdigest(path.read_bytes())}
+        part: {
+            "bytes": path.stat().st_size,
+            "xxh3_128": xxh3_128_hexdigest(path.read_bytes()),
+        }
         for part, path in (files or {"network": folder / "network.safetensors"}).items()
     }
     text = json.dumps(
-        {"format": checkpoint.FORMAT, "version": 3, "files": files, "state": state}, indent=1
+        {"format": checkpoint.FORMAT, "version": 3, "files": files, "state": state},
+        indent=1,
     )[:-2]
-    (folder / "state.json").write_text(f'{text},\n "crc32": {zlib.crc32(text.encode())}\n}}\n')
+    (folder / "state.json").write_text(
+        f'{text},\n "crc32": {zlib.crc32(text.encode())}\n}}\n'
+    )
 
 
 def test_the_checksum_of_a_file_is_that_of_all_its_bytes(tmp_path):
     folder = checkpoint.write(tmp_path / "c", OLD)
     described = json.loads((folder / "state.json").read_text())["files"]
     file = folder / "network.safetensors"
-    wanted = {"bytes": file.stat().st_size, "xxh3_128": xxh3_128_hexdigest(file.read_bytes())}
+    wanted = {
+        "bytes": file.stat().st_size,
+        "xxh3_128": xxh3_128_hexdigest(file.read_bytes()),
+    }
     assert described["network"] == wanted
 
 
@@ -325,12 +356,16 @@ HEADERS = {
 @pytest.mark.parametrize("described", HEADERS.values(), ids=HEADERS.keys())
 def test_a_file_whose_header_lies_is_refused(tmp_path, described):
     folder = checkpoint.write(tmp_path / "c", OLD)
-    header = json.dumps({"__metadata__": {"deliralike.order": '["a"]'}, "a": described}).encode()
+    header = json.dumps(
+        {"__metadata__": {"deliralike.order": '["a"]'}, "a": described}
+    ).encode()
     (folder / "network.safetensors").write_bytes(
         len(header).to_bytes(8, "little") + header + bytes(16)
     )
     forged(folder, {"network": {"a": {"$array": "a"}}})
-    with pytest.raises(CheckpointError, match=r"network.safetensors is no safetensors file"):
+    with pytest.raises(
+        CheckpointError, match=r"network.safetensors is no safetensors file"
+    ):
         checkpoint.read(folder)
 
 
@@ -342,7 +377,9 @@ def test_arrays_that_overlap_are_refused(tmp_path):
     for name, place in places.items():
         header[name] = {"dtype": "F64", "shape": [2], "data_offsets": place}
     text = json.dumps(header).encode()
-    (folder / "network.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(24))
+    (folder / "network.safetensors").write_bytes(
+        len(text).to_bytes(8, "little") + text + bytes(24)
+    )
     forged(folder, {"network": {"a": {"$array": "a"}}})
     with pytest.raises(CheckpointError, match="is no safetensors file"):
         checkpoint.read(folder)
@@ -369,27 +406,36 @@ def test_there_is_no_checkpoint(tmp_path):
     with pytest.raises(CheckpointMissing, match="there is no checkpoint '.*nowhere'"):
         checkpoint.read(tmp_path / "nowhere")
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(CheckpointError, match="is a file, wanted the folder of a checkpoint"):
+    with pytest.raises(
+        CheckpointError, match="is a file, wanted the folder of a checkpoint"
+    ):
         checkpoint.read(tmp_path / "file")
     assert not checkpoint.exists(tmp_path / "file")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(CheckpointError, match="is no checkpoint: there is no state.json in it"):
+    with pytest.raises(
+        CheckpointError, match="is no checkpoint: there is no state.json in it"
+    ):
         checkpoint.read(tmp_path / "empty")
 
 
-@pytest.mark.parametrize("act", [lambda path: checkpoint.write(path, OLD), checkpoint.remove])
+@pytest.mark.parametrize(
+    "act", [lambda path: checkpoint.write(path, OLD), checkpoint.remove]
+)
 def test_what_is_no_checkpoint_is_never_overwritten_or_removed(tmp_path, act):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
     (tmp_path / "file").write_text("mine")
     with pytest.raises(
-        CheckpointError, match="mine holds something else than a checkpoint, and was left as it was"
+        CheckpointError,
+        match="mine holds something else than a checkpoint, and was left as it was",
     ):
         act(tmp_path / "mine")
     with pytest.raises(CheckpointError, match="file is a file, and was left as it was"):
         act(tmp_path / "file")
     assert (
-        (tmp_path / "mine" / "thesis.txt").read_text() == (tmp_path / "file").read_text() == "mine"
+        (tmp_path / "mine" / "thesis.txt").read_text()
+        == (tmp_path / "file").read_text()
+        == "mine"
     )
 
 
@@ -525,13 +571,18 @@ def test_the_folder_of_checkpoints_is_told_from_a_checkpoint(tmp_path):
     for name in ("step-1", "step-2"):
         (tmp_path / name).mkdir()
         (tmp_path / name / checkpoint.STATE).write_text("{}")
-    with pytest.raises(CheckpointError, match=r"no state.json in it, but checkpoints: .* step-2$"):
+    with pytest.raises(
+        CheckpointError, match=r"no state.json in it, but checkpoints: .* step-2$"
+    ):
         checkpoint.read(tmp_path)
 
 
 def test_a_folder_of_checkpoints_that_becomes_a_file_is_one_error(tmp_path):
     folder = tmp_path / "checkpoints"
-    with pytest.raises(CheckpointError, match="was not written"), checkpoint.folder_of_run(folder):
+    with (
+        pytest.raises(CheckpointError, match="was not written"),
+        checkpoint.folder_of_run(folder),
+    ):
         shutil.rmtree(folder)
         folder.write_text("")
         checkpoint.write(folder / "step-1", {"run": {"step": 1}})

@@ -82,7 +82,8 @@ def test_a_folder_that_another_process_holds_is_refused_with_its_name_and_taken_
         host = re.escape(socket.gethostname())
         name = rf"process {holder.pid} on {host} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d"
         with pytest.raises(
-            CheckpointError, match=f"run is being written by {name}: wait for it, stop it, or give"
+            CheckpointError,
+            match=f"run is being written by {name}: wait for it, stop it, or give",
         ):
             trained(folder)
         assert sorted(os.listdir(folder)) == [".lock"]
@@ -95,19 +96,26 @@ def test_a_folder_that_another_process_holds_is_refused_with_its_name_and_taken_
         holder.kill()
         holder.stdout.close()
     trained(folder, resume=Checkpoints.latest(folder), epochs=2)
-    assert sorted(os.listdir(folder)) == ["checkpoints.json", "step-00000002", "step-00000004"]
+    assert sorted(os.listdir(folder)) == [
+        "checkpoints.json",
+        "step-00000002",
+        "step-00000004",
+    ]
 
 
 def test_two_processes_that_write_one_checkpoint_leave_a_whole_one(tmp_path):
     folder = tmp_path / "c"
     writers = [
         subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(folder), mark], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", WRITER, str(folder), mark],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for mark in ("1", "2")
     ]
     counts = [
-        [int(count) for count in writer.communicate(timeout=600)[0].split()] for writer in writers
+        [int(count) for count in writer.communicate(timeout=600)[0].split()]
+        for writer in writers
     ]
     assert [writer.returncode for writer in writers] == [0, 0]
     assert all(written > 0 for written, _ in counts)

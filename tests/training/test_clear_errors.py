@@ -23,12 +23,18 @@ SAMPLES = data.Samples(np.ones((6, 3), np.float32), np.zeros(6, np.int64))
 
 def trainer(*callbacks, **options):
     network = zoo.build("mlp", backend=BACKENDS[0], in_features=3, out_features=2)
-    return training.Trainer(network, rules.rule("sgd", lr=0.5), callbacks=callbacks, **options)
+    return training.Trainer(
+        network, rules.rule("sgd", lr=0.5), callbacks=callbacks, **options
+    )
 
 
-@pytest.mark.parametrize("epochs", [float("nan"), 1.5, float("inf"), True, "3", 0, None])
+@pytest.mark.parametrize(
+    "epochs", [float("nan"), 1.5, float("inf"), True, "3", 0, None]
+)
 def test_epochs_are_a_whole_number(epochs):
-    with pytest.raises(SettingError, match=r"epochs=.* must be a whole number of at least 1"):
+    with pytest.raises(
+        SettingError, match=r"epochs=.* must be a whole number of at least 1"
+    ):
         trainer().fit(SAMPLES, epochs=epochs)
 
 
@@ -47,7 +53,9 @@ class WithAuxiliaryOutput(Network):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_default_loss_of_several_outputs_says_what_to_do(backend):
     network = WithAuxiliaryOutput.on(backend)()
-    with pytest.raises(StructureError, match=r"gives a tuple of length 2.*losses=.*aux_log"):
+    with pytest.raises(
+        StructureError, match=r"gives a tuple of length 2.*losses=.*aux_log"
+    ):
         training.Trainer(network, rules.rule("sgd", lr=0.5)).fit(SAMPLES)
 
     def both(prediction, target):
@@ -59,15 +67,23 @@ def test_the_default_loss_of_several_outputs_says_what_to_do(backend):
 
 
 def test_more_batches_than_a_computer_counts_make_one_update_an_epoch():
-    assert len(trainer(accumulate=10**30).fit(SAMPLES, epochs=2, batch_size=2).steps) == 2
+    assert (
+        len(trainer(accumulate=10**30).fit(SAMPLES, epochs=2, batch_size=2).steps) == 2
+    )
 
 
 # Settings
 # -----------------------------------------------------------------------------
 
 ENDLESS = {
-    "deep.toml": 'network = "mlp"\nnetwork_settings = ' + "{a = " * 3000 + "1" + "}" * 3000,
-    "deeper.toml": 'network = "mlp"\nnetwork_settings = ' + "{a = " * 60 + "1" + "}" * 60,
+    "deep.toml": 'network = "mlp"\nnetwork_settings = '
+    + "{a = " * 3000
+    + "1"
+    + "}" * 3000,
+    "deeper.toml": 'network = "mlp"\nnetwork_settings = '
+    + "{a = " * 60
+    + "1"
+    + "}" * 60,
     "itself.yaml": "network: mlp\nnetwork_settings: &a {hidden: *a}\n",
     "deep.yaml": "network: mlp\nnetwork_settings: " + "[" * 3000 + "]" * 3000,
     "much.yaml": "a: &a [1,1,1,1,1,1,1,1,1]\n"
@@ -82,21 +98,27 @@ ENDLESS = {
 def test_settings_without_an_end_are_refused(tmp_path, name):
     (tmp_path / name).write_text(ENDLESS[name])
     with pytest.raises(
-        SettingError, match=rf"{name}' does not hold settings: .* nested more than 50 deep"
+        SettingError,
+        match=rf"{name}' does not hold settings: .* nested more than 50 deep",
     ):
         read_settings(tmp_path / name)
 
 
 def test_a_number_that_no_computer_counts_with_is_refused(tmp_path):
     (tmp_path / "x.toml").write_text(f'network = "mlp"\naccumulate = {10**30}\n')
-    with pytest.raises(SettingError, match="a number has 100 bits, and those of settings at most"):
+    with pytest.raises(
+        SettingError, match="a number has 100 bits, and those of settings at most"
+    ):
         read_settings(tmp_path / "x.toml")
 
 
-@pytest.mark.parametrize("settings", [{"hidden": True}, {"hidden": 1.5}, {"hidden": None}])
+@pytest.mark.parametrize(
+    "settings", [{"hidden": True}, {"hidden": 1.5}, {"hidden": None}]
+)
 def test_a_setting_of_another_type_is_named(settings):
     with pytest.raises(
-        SettingError, match=r"mlp cannot be built with hidden=.*: .* not iterable\. A setting is of"
+        SettingError,
+        match=r"mlp cannot be built with hidden=.*: .* not iterable\. A setting is of",
     ):
         zoo.build("mlp", backend=BACKENDS[0], **settings)
 
@@ -125,7 +147,9 @@ def test_a_damaged_record_of_one_run_hides_no_other(tmp_path):
     for name, lines in (("damaged", DAMAGED), ("fine", [])):
         (tmp_path / name).mkdir()
         (tmp_path / name / folder.SETTINGS).write_text('network = "mlp"\n')
-        content = "\n".join([*lines, GOOD]).encode() + (b"\n\xff\xfe\x00" if lines else b"\n")
+        content = "\n".join([*lines, GOOD]).encode() + (
+            b"\n\xff\xfe\x00" if lines else b"\n"
+        )
         (tmp_path / name / folder.METRICS).write_bytes(content)
     rows = read_runs(tmp_path)
     assert [(row.folder.name, list(row.values)) for row in rows] == [
@@ -137,7 +161,10 @@ def test_a_damaged_record_of_one_run_hides_no_other(tmp_path):
 def test_a_full_disk_is_told_with_the_files_name():
     with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
         LineFile("/dev/full").add("a line")
-    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"), naming("/dev/full"):
+    with (
+        pytest.raises(OSError, match=r"No space left on device: '/dev/full'"),
+        naming("/dev/full"),
+    ):
         Path("/dev/full").write_text("x")
 
 
@@ -181,8 +208,12 @@ class Steps(training.callbacks.Callback):
 @pytest.mark.parametrize(
     "validation", [None, SAMPLES], ids=["without validation", "with validation"]
 )
-@pytest.mark.parametrize("losses", [None, {"a": lambda p, t: p.sum(), "b": lambda p, t: p.sum()}])
-def test_a_misspelt_metric_is_refused_before_the_first_step(tmp_path, validation, losses):
+@pytest.mark.parametrize(
+    "losses", [None, {"a": lambda p, t: p.sum(), "b": lambda p, t: p.sum()}]
+)
+def test_a_misspelt_metric_is_refused_before_the_first_step(
+    tmp_path, validation, losses
+):
     watching = [
         training.callbacks.EarlyStopping("acuracy"),
         training.callbacks.Checkpoint(tmp_path / "c", monitor="acuracy"),
@@ -190,9 +221,9 @@ def test_a_misspelt_metric_is_refused_before_the_first_step(tmp_path, validation
     for each in watching:
         steps = Steps()
         with pytest.raises(UnknownName, match="there is no metric 'acuracy'"):
-            trainer(steps, each, metrics={"accuracy": training.accuracy}, losses=losses).fit(
-                SAMPLES, validation
-            )
+            trainer(
+                steps, each, metrics={"accuracy": training.accuracy}, losses=losses
+            ).fit(SAMPLES, validation)
         assert steps.count == 0 and not (tmp_path / "c").exists()
 
 
@@ -200,7 +231,9 @@ def test_a_misspelt_metric_is_refused_before_the_first_step(tmp_path, validation
 def test_metrics_that_there_will_be_may_be_watched(name):
     losses = {"a": lambda p, t: p.sum(), "b": lambda p, t: p.sum()}
     made = trainer(
-        training.callbacks.EarlyStopping(name), metrics=["accuracy", "dice"], losses=losses
+        training.callbacks.EarlyStopping(name),
+        metrics=["accuracy", "dice"],
+        losses=losses,
     )
     assert len(made.fit(SAMPLES, SAMPLES).steps) == 1
 
@@ -218,10 +251,14 @@ def test_names_of_a_loss_function_are_known_before_the_first_step():
     steps = Steps()
     made = trainer(steps, training.callbacks.EarlyStopping("val_loss"), losses=own_loss)
     before = made.network.neutral_state()
-    with pytest.raises(UnknownName, match="Did you mean 'loss'. .* will give: loss, entropy"):
+    with pytest.raises(
+        UnknownName, match="Did you mean 'loss'. .* will give: loss, entropy"
+    ):
         made.fit(SAMPLES, SAMPLES)
     assert steps.count == 0
-    assert all((made.network.neutral_state()[name] == before[name]).all() for name in before)
+    assert all(
+        (made.network.neutral_state()[name] == before[name]).all() for name in before
+    )
 
 
 class Signalling:
@@ -233,7 +270,9 @@ class Signalling:
     def batches(self, epoch):
         for _ in range(50):
             self.given += 1
-            if self.number is not None and self.given == 2:  # after the look at the first
+            if (
+                self.number is not None and self.given == 2
+            ):  # after the look at the first
                 os.kill(os.getpid(), self.number)
             yield (SAMPLES.inputs, SAMPLES.labels)
 
@@ -251,7 +290,12 @@ def test_a_signal_ends_validation_after_a_batch_and_the_epoch_is_validated_when_
     assert cut.given <= 5
     latest = training.Checkpoints.latest(tmp_path / "c")
     resumed = trainer().fit(
-        SAMPLES, Signalling(), epochs=2, batch_size=4, resume=latest, accept=["validation"]
+        SAMPLES,
+        Signalling(),
+        epochs=2,
+        batch_size=4,
+        resume=latest,
+        accept=["validation"],
     )
     assert [each.epoch for each in resumed.epochs] == [0, 1]
     assert resumed.losses.tolist() == whole.losses[2:].tolist()

@@ -64,19 +64,28 @@ def trained(compile, *, frozen=(), **settings):
 def assert_equal_runs(one, other):
     np.testing.assert_allclose(one[0], other[0], rtol=1e-12)
     for name, value in other[1].items():
-        np.testing.assert_allclose(one[1][name], value, rtol=1e-12, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(
+            one[1][name], value, rtol=1e-12, atol=1e-12, err_msg=name
+        )
 
 
 SETTINGS = {
-    "portable masks, frozen layers": {"rng": "portable", "frozen": ("conv.*", "first.weight")},
+    "portable masks, frozen layers": {
+        "rng": "portable",
+        "frozen": ("conv.*", "first.weight"),
+    },
     "native masks, accumulated": {"rng": "native", "accumulate": 2},
 }
-normalised_apart = pytest.mark.filterwarnings("ignore:accumulate=2 with batch normalisation")
+normalised_apart = pytest.mark.filterwarnings(
+    "ignore:accumulate=2 with batch normalisation"
+)
 
 
 @normalised_apart
 @pytest.mark.parametrize("name", SETTINGS)
-def test_the_updates_are_those_of_eager_mode_in_one_graph_for_each_of_two_sizes(name, programs):
+def test_the_updates_are_those_of_eager_mode_in_one_graph_for_each_of_two_sizes(
+    name, programs
+):
     found, backend = programs
     compiled = trained({"backend": backend}, **SETTINGS[name])
     assert len(found) == 2
@@ -103,34 +112,48 @@ def test_a_layer_that_is_frozen_between_steps_does_not_move(programs):
     assert not {"head.weight", "head.bias"} & moved
 
 
-def test_evaluation_is_eager_and_masks_follow_the_step_when_they_are_drawn_in_a_program(programs):
+def test_evaluation_is_eager_and_masks_follow_the_step_when_they_are_drawn_in_a_program(
+    programs,
+):
     found, backend = programs
     network = Small.on("torch", dtype="float64")()
     trainer = Trainer(network, rules.rule("sgd", lr=0.0), compile={"backend": backend})
     in_order = data.Loader(samples(), COUNT, shuffle=False)
     losses = trainer.fit(in_order, samples(), epochs=2).losses
     assert len(found) == 1
-    assert losses[0] != losses[1]  # of the same batch and weights: only the masks differ
+    assert (
+        losses[0] != losses[1]
+    )  # of the same batch and weights: only the masks differ
 
 
 def test_jax_accepts_it_and_chainer_says_that_it_cannot():
     rule = rules.rule("sgd", lr=0.1)
     losses = []
     for compiled in (False, True):
-        network = zoo.build("mlp", backend="jax", in_features=49, hidden=(3,), out_features=3)
+        network = zoo.build(
+            "mlp", backend="jax", in_features=49, hidden=(3,), out_features=3
+        )
         trainer = Trainer(network, rule, compile=compiled)
         losses.append(trainer.fit(samples(), batch_size=COUNT).losses)
     assert losses[0] == losses[1]
     with pytest.raises(errors.SettingError, match="'jax' compiles each step by itself"):
         Trainer(network, rule, compile={"mode": "default"})
-    network = zoo.build("mlp", backend="chainer", in_features=49, hidden=(3,), out_features=3)
-    with pytest.raises(errors.CapabilityError, match="'chainer' does not have 'compile'"):
+    network = zoo.build(
+        "mlp", backend="chainer", in_features=49, hidden=(3,), out_features=3
+    )
+    with pytest.raises(
+        errors.CapabilityError, match="'chainer' does not have 'compile'"
+    ):
         Trainer(network, rule, compile=True)
 
 
 def test_replicas_and_unknown_settings_are_refused():
     rule = rules.rule("sgd", lr=0.1)
-    with pytest.raises(errors.SettingError, match=r"replicate what torch.compile\(network\) gives"):
+    with pytest.raises(
+        errors.SettingError, match=r"replicate what torch.compile\(network\) gives"
+    ):
         Trainer(DataParallel(Small.on("torch")(), ["cpu", "cpu"]), rule, compile=True)
-    with pytest.raises(errors.SettingError, match=r"compile=\{'mode': 'fast'\}: torch.compile: "):
+    with pytest.raises(
+        errors.SettingError, match=r"compile=\{'mode': 'fast'\}: torch.compile: "
+    ):
         Trainer(Small.on("torch")(), rule, compile={"mode": "fast"})

@@ -26,6 +26,7 @@ def test_one_device_is_for_all_and_one_process_has_all_devices():
 
 def test_more_processes_than_devices_are_an_error():
     with pytest.raises(
-        SettingError, match="process 3 of 4 .* is number 3 on its node, which has the devices"
+        SettingError,
+        match="process 3 of 4 .* is number 3 on its node, which has the devices",
     ):
         device_here(DEVICES, Played(3, 4))

@@ -69,9 +69,9 @@ def network(request, backend):
 def scores_by_hand(network, x=X):
     """Batch norm with the running statistics, then the linear layer, in NumPy."""
     state = network.neutral_state()
-    x = (x - state["bn.running_mean"]) / np.sqrt(state["bn.running_var"] + 1e-5) * state[
-        "bn.weight"
-    ] + state["bn.bias"]
+    x = (x - state["bn.running_mean"]) / np.sqrt(
+        state["bn.running_var"] + 1e-5
+    ) * state["bn.weight"] + state["bn.bias"]
     return x @ state["fc.weight"].T + state["fc.bias"]
 
 
@@ -84,7 +84,9 @@ def test_figures_are_those_of_the_scores_worked_out_by_hand(network):
     found = evaluate(network, (X, LABELS), batch_size=7)
     p = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
     assert found["accuracy"] == (scores.argmax(1) == LABELS).mean()
-    assert found["loss"] == pytest.approx(sklearn.metrics.log_loss(LABELS, p), rel=1e-12)
+    assert found["loss"] == pytest.approx(
+        sklearn.metrics.log_loss(LABELS, p), rel=1e-12
+    )
 
 
 class Rows:
@@ -114,7 +116,9 @@ def sources():
         "lists": iter([list(pair) for pair in pairs]),
         "dicts": iter([{"data": x, "label": y, "name": "n"} for x, y in pairs]),
         "list of samples": list(zip(X, LABELS, strict=True)),
-        "list of dicts": [{"image": x, "label": y} for x, y in zip(X, LABELS, strict=True)],
+        "list of dicts": [
+            {"image": x, "label": y} for x, y in zip(X, LABELS, strict=True)
+        ],
         "generator": (pair for pair in pairs),
         "dataset": Rows(),
         "loader": data.Loader((X, LABELS), 4, shuffle=True, drop_last=True, prefetch=2),
@@ -126,7 +130,9 @@ def sources():
 def test_any_source_of_batches_gives_the_same_figures(source):
     network = built(backends.get("torch"))
     wanted = evaluate(network, (X, LABELS))
-    assert evaluate(network, sources()[source], batch_size=5) == pytest.approx(wanted, rel=1e-12)
+    assert evaluate(network, sources()[source], batch_size=5) == pytest.approx(
+        wanted, rel=1e-12
+    )
 
 
 def test_batches_of_the_backends_own_arrays_are_judged_on_the_host(backend):
@@ -141,17 +147,22 @@ def test_batches_of_the_backends_own_arrays_are_judged_on_the_host(backend):
 def test_batches_that_wait_on_the_device_stay_with_their_targets(ahead):
     network = built(backends.get("torch"))
     wanted = evaluate(network, (X, LABELS))
-    assert evaluate(network, (X, LABELS), batch_size=4, device_batches=ahead) == pytest.approx(
-        wanted, rel=1e-12
-    )
-    with pytest.raises(SettingError, match="device_batches=0 must be a whole number of at least 1"):
+    assert evaluate(
+        network, (X, LABELS), batch_size=4, device_batches=ahead
+    ) == pytest.approx(wanted, rel=1e-12)
+    with pytest.raises(
+        SettingError, match="device_batches=0 must be a whole number of at least 1"
+    ):
         evaluate(network, (X, LABELS), device_batches=0)
 
 
 @pytest.mark.parametrize(
-    ("together", "wanted"), [(True, [[0, 3], [1, 4], [2, 3]]), (False, [[0, 3], [1, 4], [2]])]
+    ("together", "wanted"),
+    [(True, [[0, 3], [1, 4], [2, 3]]), (False, [[0, 3], [1, 4], [2]])],
 )
-def test_processes_take_turns_at_batches_and_where_asked_make_the_same_number(together, wanted):
+def test_processes_take_turns_at_batches_and_where_asked_make_the_same_number(
+    together, wanted
+):
     ranks = [SimpleNamespace(rank=rank, count=3) for rank in range(3)]
     assert [[*Turns(range(5), rank, together)] for rank in ranks] == wanted
 
@@ -164,12 +175,17 @@ def test_metrics_come_by_name_in_a_list_or_as_functions():
         return outputs.max()
 
     found = evaluate(
-        network, (X, LABELS), metrics=["roc-auc", metrics.TopK(k=2), largest], batch_size=4
+        network,
+        (X, LABELS),
+        metrics=["roc-auc", metrics.TopK(k=2), largest],
+        batch_size=4,
     )
     assert list(found) == ["roc-auc", "top-2", "largest"]
     assert found["largest"] == pytest.approx(scores.max(), rel=1e-12)
     named = evaluate(
-        network, (X, LABELS), metrics={"area": metrics.RocAuc(), "first": "accuracy", "x": largest}
+        network,
+        (X, LABELS),
+        metrics={"area": metrics.RocAuc(), "first": "accuracy", "x": largest},
     )
     assert (named["area"], named["x"]) == pytest.approx(
         (found["roc-auc"], found["largest"]), rel=1e-12
@@ -183,7 +199,9 @@ def test_a_metric_with_several_figures_adds_its_name_to_theirs():
         np.tile(LABELS[:, np.newaxis, np.newaxis], (1, 1, 5)),
     )
     found = evaluate(
-        network, (pictures, masks), metrics={"overlap": metrics.Dice(classes=["bg", "gm", "wm"])}
+        network,
+        (pictures, masks),
+        metrics={"overlap": metrics.Dice(classes=["bg", "gm", "wm"])},
     )
     assert list(found) == ["overlap/bg", "overlap/gm", "overlap/wm", "overlap/mean"]
 
@@ -204,7 +222,9 @@ def test_intervals_stand_beside_the_figures():
     evidence.add(scores_by_hand(network), LABELS)
     options = {"level": 0.5, "groups": np.arange(23) // 3}
     wanted = evidence.interval(**options)
-    found = evaluate(network, (X, LABELS), metrics=["accuracy"], batch_size=4, intervals=options)
+    found = evaluate(
+        network, (X, LABELS), metrics=["accuracy"], batch_size=4, intervals=options
+    )
     assert (found["accuracy/low"], found["accuracy/high"]) == wanted
 
 
@@ -216,7 +236,10 @@ def test_what_holds_no_labelled_samples_is_refused():
     network = built(backends.get("torch"))
     for wrong, message in [
         ((X,), "a batch of 1 elements has no target"),
-        ({"data": X, "lable": LABELS}, "the batch has no 'label'. Did you mean 'lable'?"),
+        (
+            {"data": X, "lable": LABELS},
+            "the batch has no 'label'. Did you mean 'lable'?",
+        ),
         (X, "a batch is a dict, tuple or list, not a numpy.ndarray"),
         (3, "a dataset of such samples, or batches of them, not a int"),
         ([X, LABELS], "must agree in shape"),
@@ -247,7 +270,9 @@ def test_metrics_that_are_none_or_share_a_name_are_refused():
 
 def modes(network):
     return {
-        path: block.training for path, block in network.named_blocks() if hasattr(block, "training")
+        path: block.training
+        for path, block in network.named_blocks()
+        if hasattr(block, "training")
     }
 
 
@@ -258,7 +283,9 @@ def test_weights_buffers_and_the_mode_of_every_block_are_as_before(network):
     assert modes(network) == before
     assert not before["dropout"] and before["bn"]
     for each in getattr(network, "replicas", [network]):
-        assert all((value == state[name]).all() for name, value in each.neutral_state().items())
+        assert all(
+            (value == state[name]).all() for name, value in each.neutral_state().items()
+        )
 
 
 def test_the_modes_are_restored_when_the_network_raises(backend):
@@ -362,12 +389,16 @@ def test_memory_stays_flat_over_many_batches(backend):
     one_batch = 4 * 3 * 64 * 64 * 8
 
     def predicted():
-        for _ in predict(network, np.broadcast_to(pictures[:1], (240, 1, 64, 64)), batch_size=4):
+        for _ in predict(
+            network, np.broadcast_to(pictures[:1], (240, 1, 64, 64)), batch_size=4
+        ):
             pass
 
     def judged():
         evaluate(
-            network, ((pictures, masks) for _ in range(60)), metrics=["accuracy", "loss", "dice"]
+            network,
+            ((pictures, masks) for _ in range(60)),
+            metrics=["accuracy", "loss", "dice"],
         )
 
     predicted(), judged()  # what is made once, such as compiled programs

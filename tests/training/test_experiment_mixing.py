@@ -67,7 +67,9 @@ def test_training_batches_are_those_that_numpy_mixes_and_no_others():
 def test_the_number_of_classes_is_taken_from_the_data_when_it_is_left_out():
     (found,) = complete(SETTINGS, dataset()).batch_transforms
     assert found == {"name": "mixup", "num_classes": 3}
-    more = SETTINGS.with_(batch_transforms=[{"name": "cutmix", "num_classes": 5, "alpha": 2.0}])
+    more = SETTINGS.with_(
+        batch_transforms=[{"name": "cutmix", "num_classes": 5, "alpha": 2.0}]
+    )
     (found,) = complete(more, dataset()).batch_transforms
     assert found == {"name": "cutmix", "num_classes": 5, "alpha": 2.0}
 
@@ -81,15 +83,21 @@ def test_the_loss_is_the_cross_entropy_of_the_mixed_rows_on_every_backend(tmp_pa
     (scores,) = predict(network, inputs)
     log_p = scores - np.log(np.exp(scores).sum(1, keepdims=True))
     # the mixed inputs and rows that the loader gives are in float32
-    assert results[0].history.losses[0] == pytest.approx(-(rows * log_p).sum(1).mean(), rel=1e-6)
+    assert results[0].history.losses[0] == pytest.approx(
+        -(rows * log_p).sum(1).mean(), rel=1e-6
+    )
     for result in results[1:]:
-        np.testing.assert_allclose(result.history.losses, results[0].history.losses, rtol=1e-10)
+        np.testing.assert_allclose(
+            result.history.losses, results[0].history.losses, rtol=1e-10
+        )
         assert result.metrics == pytest.approx(results[0].metrics, rel=1e-10)
 
 
 def test_a_run_with_another_transform_of_batches_is_another_run(tmp_path):
     folder = experiment(batch_transforms=(), epochs=1).run(tmp_path / "run").folder
-    with pytest.raises(SettingError, match=r"cannot go on with batch_transforms=.*'mixup'"):
+    with pytest.raises(
+        SettingError, match=r"cannot go on with batch_transforms=.*'mixup'"
+    ):
         experiment().run(folder, resume=True)
     result = experiment().run(folder, resume=True, accept=["batch_transforms"])
     assert len(result.history.steps) == 8
@@ -124,7 +132,9 @@ def squared(network, x, rows):
 
 
 def test_a_step_and_losses_of_ones_own_get_the_rows(backend, tmp_path):
-    own = experiment(network=f"{__name__}:OwnStep", network_settings={}, backend=backend.name)
+    own = experiment(
+        network=f"{__name__}:OwnStep", network_settings={}, backend=backend.name
+    )
     by_step = own.run(tmp_path / "step").history.losses
     with_losses = Experiment(
         own.settings.with_(network="mlp", network_settings={"hidden": []}),
@@ -152,9 +162,14 @@ def weighted(nn, scores, rows):
 
 def test_losses_of_classes_alone_say_that_they_take_no_probabilities(backend, tmp_path):
     own = Experiment(
-        SETTINGS, backend=backend.name, dataset=dataset(), losses={"focal": backend.nn.focal_loss}
+        SETTINGS,
+        backend=backend.name,
+        dataset=dataset(),
+        losses={"focal": backend.nn.focal_loss},
     )
-    with pytest.raises(ValueError, match="probabilities, as mixup makes them, are for cross_entr"):
+    with pytest.raises(
+        ValueError, match="probabilities, as mixup makes them, are for cross_entr"
+    ):
         own.run(tmp_path / "focal")
     wider = own.with_(network_settings={"out_features": 4})
     wider.losses = None
@@ -181,7 +196,9 @@ REFUSED = {
 def test_data_that_cannot_be_mixed_are_refused_before_a_folder_is_made(name, tmp_path):
     changes, samples, message = REFUSED[name]
     settings = {"network": "mlp", "batch_transforms": ["mixup"], **changes}
-    with pytest.raises(BatchError, match=f"^batch_transforms, with dataset .*{message}"):
+    with pytest.raises(
+        BatchError, match=f"^batch_transforms, with dataset .*{message}"
+    ):
         Experiment(settings, dataset=samples).run(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 

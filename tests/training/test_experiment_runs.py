@@ -30,7 +30,11 @@ from deliralike.training.experiment import (
 )
 from deliralike.training.experiment.building import complete, fold_of
 from deliralike.training.experiment.compare import higher_is_better, read_runs
-from deliralike.training.experiment.folder import lock_folder, track_status, write_status
+from deliralike.training.experiment.folder import (
+    lock_folder,
+    track_status,
+    write_status,
+)
 from deliralike.training.experiment.record import code_version
 from tests.training.experiments import StopAt
 
@@ -97,7 +101,14 @@ def test_the_folder_says_everything_about_the_run(finished):
         "cpu",
         4,
     )
-    assert {"backend", "devices", "precision", "python", "system", "threads"} < environment.keys()
+    assert {
+        "backend",
+        "devices",
+        "precision",
+        "python",
+        "system",
+        "threads",
+    } < environment.keys()
 
 
 def test_the_settings_of_a_run_are_complete(finished):
@@ -125,7 +136,9 @@ def test_the_averaged_weights_are_those_that_are_kept_and_judged(finished):
     (scores,) = predict(network, dataset.held_out.inputs)
     assert accuracy(scores, dataset.held_out.labels) == finished.metrics["accuracy"]
     checkpoint = finished.folder / "checkpoints" / "step-00000015"
-    averaged, own = (load_file(checkpoint / f"{n}.safetensors") for n in ("network", "unaveraged"))
+    averaged, own = (
+        load_file(checkpoint / f"{n}.safetensors") for n in ("network", "unaveraged")
+    )
     state = network.neutral_state()
     assert all((averaged[name] == value).all() for name, value in state.items())
     assert not all((own[name] == value).all() for name, value in state.items())
@@ -157,7 +170,9 @@ def test_a_run_never_writes_over_another(finished):
     before = {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*")}
     with pytest.raises(SettingError, match="exists already and is left as it is"):
         Experiment(SETTINGS).run(finished.folder)
-    assert {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*")} == before
+    assert {
+        path: path.stat().st_mtime_ns for path in finished.folder.rglob("*")
+    } == before
 
 
 def test_settings_that_cannot_be_made_leave_no_folder(tmp_path):
@@ -171,9 +186,19 @@ def test_settings_that_cannot_be_made_leave_no_folder(tmp_path):
 
 def test_code_is_a_commit_that_says_whether_files_were_changed(tmp_path):
     def git(*arguments):
-        identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+        identity = [
+            "-c",
+            "user.name=a",
+            "-c",
+            "user.email=a@b",
+            "-c",
+            "commit.gpgsign=false",
+        ]
         subprocess.run(
-            ["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True
+            ["git", *identity, *arguments],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
         )
 
     assert code_version(tmp_path)["commit"] is None
@@ -181,7 +206,10 @@ def test_code_is_a_commit_that_says_whether_files_were_changed(tmp_path):
     (tmp_path / "train.py").write_text("1")
     git("add", "train.py")
     git("commit", "-m", "first")
-    assert (len(code_version(tmp_path)["commit"]), code_version(tmp_path)["changed"]) == (40, False)
+    assert (
+        len(code_version(tmp_path)["commit"]),
+        code_version(tmp_path)["changed"],
+    ) == (40, False)
     (tmp_path / "train.py").write_text("2")
     assert code_version(tmp_path)["changed"] is True
 
@@ -213,7 +241,10 @@ def test_the_status_follows_the_run(tmp_path):
 def test_the_status_says_how_a_run_ended_early(tmp_path, error, status, reason):
     with pytest.raises(type(error)), lock_folder(tmp_path), track_status(tmp_path):
         raise error
-    assert (read_status(tmp_path).status, read_status(tmp_path).reason) == (status, reason)
+    assert (read_status(tmp_path).status, read_status(tmp_path).reason) == (
+        status,
+        reason,
+    )
 
 
 def test_a_run_without_a_process_was_killed(tmp_path):
@@ -267,7 +298,9 @@ def test_a_finished_run_goes_on_for_more_epochs(finished, tmp_path):
     assert same_run(experiment.run(tmp_path / "run", resume=True), finished)
 
 
-@pytest.mark.parametrize(("name", "value"), [("seed", 5), ("batch_size", 20), ("clip_norm", 1.0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("seed", 5), ("batch_size", 20), ("clip_norm", 1.0)]
+)
 def test_another_run_does_not_go_on_in_the_folder(finished, name, value):
     old = getattr(SETTINGS, name)
     with pytest.raises(
@@ -287,17 +320,35 @@ def test_a_damaged_checkpoint_is_an_error_and_nothing_is_lost(tmp_path):
 
 
 def test_early_stopping_ends_a_run_and_is_its_reason(tmp_path):
-    stopping = {"monitor": "loss", "patience": 1, "min_delta": 100.0, "restore_best": True}
-    result = Experiment(SETTINGS, early_stopping=stopping, average=None).run(tmp_path / "run")
+    stopping = {
+        "monitor": "loss",
+        "patience": 1,
+        "min_delta": 100.0,
+        "restore_best": True,
+    }
+    result = Experiment(SETTINGS, early_stopping=stopping, average=None).run(
+        tmp_path / "run"
+    )
     assert len(result.history.epochs) == 2
     assert result.stopped == read_status(result.folder).reason != ""
-    assert result.metrics == pytest.approx(dict(result.history.epochs[0].held_out), rel=1e-12)
+    assert result.metrics == pytest.approx(
+        dict(result.history.epochs[0].held_out), rel=1e-12
+    )
 
 
 def test_pictures_and_tensorboard_are_written_when_asked_for(tmp_path):
-    asked = {"pictures": 2, "tensorboard": True, "stop_on_nan": 1, "epochs": 4, "batch_size": 719}
+    asked = {
+        "pictures": 2,
+        "tensorboard": True,
+        "stop_on_nan": 1,
+        "epochs": 4,
+        "batch_size": 719,
+    }
     result = Experiment(SETTINGS, **asked).run(tmp_path / "run")
-    assert sorted(os.listdir(result.folder / "pictures")) == ["epoch-0002.png", "epoch-0004.png"]
+    assert sorted(os.listdir(result.folder / "pictures")) == [
+        "epoch-0002.png",
+        "epoch-0004.png",
+    ]
     assert os.listdir(result.folder / "tensorboard")
 
 
@@ -332,25 +383,35 @@ def test_an_experiment_takes_data_losses_and_callbacks_of_ones_own(backend, tmp_
     )
     result = experiment.run(tmp_path / "one")
     assert (
-        experiment.with_(seed=1).run(tmp_path / "two").settings.network_settings["in_features"]
+        experiment.with_(seed=1)
+        .run(tmp_path / "two")
+        .settings.network_settings["in_features"]
         == 30
     )
     assert len(made) == 2
     assert set(result.history.steps[0].losses) == {"loss", "first", "second"}
     (epoch,) = result.history.epochs
-    assert epoch.held_out["loss"] == pytest.approx(2.0 * epoch.held_out["first"], rel=1e-6)
+    assert epoch.held_out["loss"] == pytest.approx(
+        2.0 * epoch.held_out["first"], rel=1e-6
+    )
     assert repr(experiment) == f"Experiment(mlp on own, {backend.name}, 1 epochs)"
 
 
-def test_an_experiment_is_made_from_a_file_a_folder_a_mapping_or_settings(finished, tmp_path):
+def test_an_experiment_is_made_from_a_file_a_folder_a_mapping_or_settings(
+    finished, tmp_path
+):
     made = [
         Experiment(finished.folder / "settings.toml"),
         Experiment(str(finished.folder)),
         Experiment(finished.settings),
     ]
     assert [each.settings for each in made] == [finished.settings] * 3
-    assert Experiment({"network": "mlp"}, seed=3).settings == Settings(network="mlp", seed=3)
-    with pytest.raises(SettingError, match="made from Settings, a file or a mapping, not a int"):
+    assert Experiment({"network": "mlp"}, seed=3).settings == Settings(
+        network="mlp", seed=3
+    )
+    with pytest.raises(
+        SettingError, match="made from Settings, a file or a mapping, not a int"
+    ):
         Experiment(3)
 
 
@@ -382,14 +443,18 @@ def crossed(tmp_path_factory):
 def test_folds_are_stratified_disjoint_and_cover_everything():
     whole = data.load("digits")
     labels = np.concatenate([whole.train.labels, whole.held_out.labels])
-    found = [fold_of(whole, replace(SETTINGS, folds=3, fold=fold)) for fold in (1, 2, 3)]
+    found = [
+        fold_of(whole, replace(SETTINGS, folds=3, fold=fold)) for fold in (1, 2, 3)
+    ]
     wanted = StratifiedKFold(3, shuffle=True, random_state=4).split(labels, labels)
     for part, (train, held_out) in zip(found, wanted, strict=True):
         assert (part.train.labels == labels[train]).all()
         assert (part.held_out.labels == labels[held_out]).all()
     inputs = np.concatenate([part.held_out.inputs for part in found])
     everything = np.concatenate([whole.train.inputs, whole.held_out.inputs])
-    assert (np.sort(inputs.sum(axis=(1, 2, 3))) == np.sort(everything.sum(axis=(1, 2, 3)))).all()
+    assert (
+        np.sort(inputs.sum(axis=(1, 2, 3))) == np.sort(everything.sum(axis=(1, 2, 3)))
+    ).all()
 
 
 def test_a_fold_alone_is_the_same_as_in_the_row(crossed, tmp_path):
@@ -409,7 +474,9 @@ def test_the_summary_is_students_interval_over_the_folds(crossed):
     assert str(Interval.of([0.25])) == "0.25 [nan, nan]"
 
 
-def test_finished_folds_are_not_repeated_and_an_unfinished_one_goes_on(crossed, tmp_path):
+def test_finished_folds_are_not_repeated_and_an_unfinished_one_goes_on(
+    crossed, tmp_path
+):
     calls = []
 
     def callbacks():
@@ -419,7 +486,9 @@ def test_finished_folds_are_not_repeated_and_an_unfinished_one_goes_on(crossed, 
     experiment = Experiment(SETTINGS, folds=3, callbacks=callbacks)
     with pytest.raises(KeyboardInterrupt):
         experiment.folds(folder=tmp_path / "folds")
-    assert [read_status(path).status for path in sorted((tmp_path / "folds").glob("fold-*"))] == [
+    assert [
+        read_status(path).status for path in sorted((tmp_path / "folds").glob("fold-*"))
+    ] == [
         "finished",
         "interrupted",
     ]
@@ -444,10 +513,13 @@ def test_folds_in_a_folder_with_others_are_refused(crossed):
 
 
 def test_folds_without_a_number_and_a_run_of_all_folds_are_refused(tmp_path):
-    with pytest.raises(SettingError, match=r"have no folds: give their number, folds=5"):
+    with pytest.raises(
+        SettingError, match=r"have no folds: give their number, folds=5"
+    ):
         Experiment(SETTINGS).folds(folder=tmp_path / "x")
     with pytest.raises(
-        SettingError, match=r"are of 3 folds: call folds\(\), or choose one of them with fold=1"
+        SettingError,
+        match=r"are of 3 folds: call folds\(\), or choose one of them with fold=1",
     ):
         Experiment(SETTINGS, folds=3).run(tmp_path / "x")
     assert os.listdir(tmp_path) == []
@@ -457,9 +529,16 @@ def test_folds_for_segmentation_are_runs_of_neighbours():
     inputs = np.arange(9.0, dtype=np.float32).reshape(9, 1, 1, 1)
     samples = data.Samples(inputs, inputs[:, 0].astype(np.int64))
     slices = data.Dataset(
-        "slices", samples.take(slice(7)), samples.take(slice(7, None)), ("a", "b"), "segmentation"
+        "slices",
+        samples.take(slice(7)),
+        samples.take(slice(7, None)),
+        ("a", "b"),
+        "segmentation",
     )
-    parts = [fold_of(slices, Settings(network="unet", folds=3, fold=fold)) for fold in (1, 2, 3)]
+    parts = [
+        fold_of(slices, Settings(network="unet", folds=3, fold=fold))
+        for fold in (1, 2, 3)
+    ]
     found = [part.held_out.inputs.ravel() for part in parts]
     assert [each.tolist() for each in found] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
 
@@ -474,7 +553,10 @@ def test_runs_are_found_with_their_best_and_last_figures(crossed, finished):
     losses = crossed.runs[0].history.held_out("loss")
     assert (rows[0].best, rows[0].last) == (losses.min(), losses[-1])
     (row,) = read_runs(finished.folder)
-    assert (row.metric, row.best) == ("accuracy", finished.history.held_out("accuracy").max())
+    assert (row.metric, row.best) == (
+        "accuracy",
+        finished.history.held_out("accuracy").max(),
+    )
 
 
 def test_a_damaged_run_stands_beside_the_others(tmp_path):
@@ -499,12 +581,20 @@ def test_a_damaged_run_stands_beside_the_others(tmp_path):
 
 def test_less_is_better_for_errors_only():
     names = ("accuracy", "dice/mean", "loss", "mse", "hausdorff95", "own")
-    assert [name for name in names if higher_is_better(name)] == ["accuracy", "dice/mean", "own"]
+    assert [name for name in names if higher_is_better(name)] == [
+        "accuracy",
+        "dice/mean",
+        "own",
+    ]
 
 
 def test_segmentation_is_judged_by_the_overlap_of_its_classes():
-    samples = data.Samples(np.zeros((4, 1, 6, 5), np.float32), np.zeros((4, 6, 5), np.int64))
-    masks = data.Dataset("masks", samples, samples, ("background", "cell"), "segmentation")
+    samples = data.Samples(
+        np.zeros((4, 1, 6, 5), np.float32), np.zeros((4, 6, 5), np.int64)
+    )
+    masks = data.Dataset(
+        "masks", samples, samples, ("background", "cell"), "segmentation"
+    )
     settings = complete(Settings(network="unet"), masks)
     assert settings.metrics[0] == {"name": "dice", "classes": ("background", "cell")}
     assert settings.network_settings == {"in_channels": 1, "out_channels": 2, "dims": 2}
@@ -513,7 +603,9 @@ def test_segmentation_is_judged_by_the_overlap_of_its_classes():
 # Refused, or gone on with on purpose
 # -----------------------------------------------------------------------------
 
-SHORT = Settings(network="mlp", network_settings={"hidden": [5]}, batch_size=719, epochs=1)
+SHORT = Settings(
+    network="mlp", network_settings={"hidden": [5]}, batch_size=719, epochs=1
+)
 
 
 def files_in(folder):
@@ -533,7 +625,8 @@ def test_a_refused_resume_leaves_every_file_of_the_run_as_it_was(tmp_path):
     folder = Experiment(SHORT).run(tmp_path / "run").folder
     before = files_in(folder)
     with pytest.raises(
-        CheckpointError, match="loss was None, here it is function twice.*accept=\\['loss'\\]"
+        CheckpointError,
+        match="loss was None, here it is function twice.*accept=\\['loss'\\]",
     ):
         Experiment(SHORT, epochs=2, losses=twice).run(folder, resume=True)
     assert files_in(folder) == before
@@ -549,8 +642,12 @@ def test_a_refused_resume_leaves_every_file_of_the_run_as_it_was(tmp_path):
 
 def test_a_run_goes_on_with_what_is_changed_on_purpose(tmp_path):
     folder = Experiment(SHORT).run(tmp_path / "run").folder
-    changed = Experiment(SHORT, epochs=2, losses=twice, clip_norm=0.5, transforms=["flip"])
-    result = changed.run(folder, resume=True, accept=["loss", "clip_norm", "transforms"])
+    changed = Experiment(
+        SHORT, epochs=2, losses=twice, clip_norm=0.5, transforms=["flip"]
+    )
+    result = changed.run(
+        folder, resume=True, accept=["loss", "clip_norm", "transforms"]
+    )
     assert (len(result.history.steps), result.settings.clip_norm) == (4, 0.5)
     again = changed.with_(epochs=3).run(
         folder, resume=True
@@ -567,13 +664,19 @@ def test_a_run_on_ones_own_data_says_so_and_wants_them_again(tmp_path):
         "data: the run was made on data of its own, called 'digits', "
         "which are not kept: give them again"
     )
-    for refused in (lambda: load_run(folder), lambda: Experiment(folder).run(folder, resume=True)):
+    for refused in (
+        lambda: load_run(folder),
+        lambda: Experiment(folder).run(folder, resume=True),
+    ):
         with pytest.raises(DataUnavailable, match=message):
             refused()
     network, settings, found = load_run(folder, dataset=named)
     assert (settings.data, len(found.held_out.labels)) == ("own:digits", 10)
     weights = load_result(folder).network.neutral_state()
-    assert all((weights[name] == value).all() for name, value in network.neutral_state().items())
+    assert all(
+        (weights[name] == value).all()
+        for name, value in network.neutral_state().items()
+    )
     assert len(experiment.with_(epochs=2).run(folder, resume=True).history.epochs) == 2
 
 
@@ -609,11 +712,17 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_other_data_of_fewer_classes_have_the_numbers_of_the_runs_classes(tmp_path, kind):
+def test_other_data_of_fewer_classes_have_the_numbers_of_the_runs_classes(
+    tmp_path, kind
+):
     write, options, step = KINDS[kind]
     first = write(tmp_path / kind.replace("other", "first"), ["cat", "dog", "eel"] * 4)
     settings = {"network": "mlp", "network_settings": {"hidden": [2]}, "epochs": 1}
-    folder = Experiment(settings, data=first, data_settings=options).run(tmp_path / "run").folder
+    folder = (
+        Experiment(settings, data=first, data_settings=options)
+        .run(tmp_path / "run")
+        .folder
+    )
     other = write(tmp_path / kind, ["eel", "dog"] * 5)
     _, _, found = load_run(folder, dataset=other)
     assert found.classes == ("cat", "dog", "eel")
@@ -627,19 +736,31 @@ def test_other_data_with_a_class_that_the_run_has_not_are_refused(tmp_path):
     settings = {"network": "mlp", "network_settings": {"hidden": [2]}, "epochs": 1}
     folder = Experiment(settings, data=first).run(tmp_path / "run").folder
     other = table(tmp_path / "other.csv", ["cat", "dog"] * 5)
-    with pytest.raises(SettingError, match="label 'dog', which is none of the 2 classes cat, eel"):
+    with pytest.raises(
+        SettingError, match="label 'dog', which is none of the 2 classes cat, eel"
+    ):
         load_run(folder, dataset=other)
     samples = data.Samples(np.zeros((4, 1), np.float32), np.arange(4) % 2)
     given = data.Dataset("given", samples, samples, ("dog", "eel"))
-    with pytest.raises(SettingError, match="'given' has the label 'dog', which is none of the 2"):
+    with pytest.raises(
+        SettingError, match="'given' has the label 'dog', which is none of the 2"
+    ):
         load_run(folder, dataset=given)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("seed = 4", "seed = 5", "holds a run with seed=4, and it cannot go on with seed=5"),
-        ("[7]", "[8]", r"network_settings=.*'hidden': \(7,\).* cannot go on with .*\(8,\)"),
+        (
+            "seed = 4",
+            "seed = 5",
+            "holds a run with seed=4, and it cannot go on with seed=5",
+        ),
+        (
+            "[7]",
+            "[8]",
+            r"network_settings=.*'hidden': \(7,\).* cannot go on with .*\(8,\)",
+        ),
     ],
 )
 def test_a_finished_run_whose_settings_were_edited_gives_no_old_figures(
@@ -657,7 +778,9 @@ def test_a_finished_run_whose_settings_were_edited_gives_no_old_figures(
 
 def test_other_data_than_the_runs_own_are_refused(tmp_path):
     folder = (
-        Experiment({"network": "mlp", "epochs": 1}, dataset=dataset()).run(tmp_path / "run").folder
+        Experiment({"network": "mlp", "epochs": 1}, dataset=dataset())
+        .run(tmp_path / "run")
+        .folder
     )
     other = dataset()
     other.train.labels[3] = 1 - other.train.labels[3]
@@ -668,10 +791,15 @@ def test_other_data_than_the_runs_own_are_refused(tmp_path):
 def test_folders_are_numbered_when_none_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     experiment = Experiment(SETTINGS, epochs=1, batch_size=719)
-    assert [str(experiment.run().folder) for _ in range(2)] == ["runs/mlp-0001", "runs/mlp-0002"]
+    assert [str(experiment.run().folder) for _ in range(2)] == [
+        "runs/mlp-0001",
+        "runs/mlp-0002",
+    ]
 
 
 def test_metrics_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "metrics.jsonl").mkdir()
-    with pytest.raises(SettingError, match=r"metrics.jsonl' cannot be read: Is a directory"):
+    with pytest.raises(
+        SettingError, match=r"metrics.jsonl' cannot be read: Is a directory"
+    ):
         read_history(tmp_path)

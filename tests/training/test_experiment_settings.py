@@ -78,7 +78,10 @@ def test_every_setting_has_another_value_below():
 
 
 def test_every_setting_is_documented():
-    assert all(re.fullmatch(r"\S.{5,}[.:].*|\S.{15,}", text) for text in documentation().values())
+    assert all(
+        re.fullmatch(r"\S.{5,}[.:].*|\S.{15,}", text)
+        for text in documentation().values()
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in OTHERS if name != "fold"])
@@ -88,7 +91,9 @@ def test_a_setting_that_is_written_as_toml_reads_back_equal(tmp_path, name):
         "schedule_settings": "schedule",
         "groups": "optimizer",
     }.get(name, name)
-    settings = Settings(**{"network": "mlp", name: OTHERS[name], needed: OTHERS[needed]})
+    settings = Settings(
+        **{"network": "mlp", name: OTHERS[name], needed: OTHERS[needed]}
+    )
     assert getattr(settings, name) == OTHERS[name]
     write_settings(tmp_path / "settings.toml", settings)
     assert read_settings(tmp_path / "settings.toml") == settings
@@ -98,25 +103,37 @@ def test_all_settings_together_read_back_equal_from_toml_and_from_yaml(tmp_path)
     settings = Settings(**OTHERS)
     (tmp_path / "all.toml").write_text(as_toml(settings))
     (tmp_path / "all.yaml").write_text(yaml.safe_dump(tomllib.loads(as_toml(settings))))
-    assert read_settings(tmp_path / "all.toml") == read_settings(tmp_path / "all.yaml") == settings
+    assert (
+        read_settings(tmp_path / "all.toml")
+        == read_settings(tmp_path / "all.yaml")
+        == settings
+    )
 
 
 def test_what_is_written_is_what_the_standard_library_reads():
     content = tomllib.loads(as_toml(Settings(**OTHERS)))
     assert list(content) == [each.name for each in fields(Settings)]
-    assert content["schedule_settings"] == {"steps": 10, "then": {"name": "cosine", "steps": 90}}
+    assert content["schedule_settings"] == {
+        "steps": 10,
+        "then": {"name": "cosine", "steps": 90},
+    }
     assert content["metrics"] == ["loss", {"name": "top-k", "k": 3}]
 
 
 def test_each_setting_in_the_file_stands_under_its_documentation():
     lines = as_toml(Settings(network="mlp")).splitlines()
-    comments = " ".join(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
+    comments = " ".join(
+        line.removeprefix("#").strip() for line in lines if line.startswith("#")
+    )
     assert [text for text in documentation().values() if text not in comments] == []
 
 
 def test_none_reads_back_as_none_within_tables_too(tmp_path):
     settings = Settings(
-        network="unet", network_settings={"norm": None}, checkpoints=None, clip_norm=None
+        network="unet",
+        network_settings={"norm": None},
+        checkpoints=None,
+        clip_norm=None,
     )
     write_settings(tmp_path / "settings.toml", settings)
     again = read_settings(tmp_path / "settings.toml")
@@ -136,7 +153,9 @@ def test_settings_share_nothing_with_what_they_were_made_from_nor_with_each_othe
     first.checkpoints["keep"] = 9
     assert second.network_settings == {"hidden": (4,), "deep": {"er": (1,)}}
     assert (
-        second.checkpoints == Settings(network="mlp").checkpoints == {"every_epochs": 1, "keep": 2}
+        second.checkpoints
+        == Settings(network="mlp").checkpoints
+        == {"every_epochs": 1, "keep": 2}
     )
 
 
@@ -160,14 +179,24 @@ def test_numbers_of_numpy_become_those_of_python(tmp_path):
             UnknownName,
             "network: the zoo has no 'resnet81'. Did you mean 'resnet8'",
         ),
-        ("network_settings", [1], SettingError, r"network_settings=\[1\] must be a table"),
+        (
+            "network_settings",
+            [1],
+            SettingError,
+            r"network_settings=\[1\] must be a table",
+        ),
         (
             "network_settings",
             {"f": len},
             SettingError,
             "network_settings.f=<built-in function len> is a builtin_func",
         ),
-        ("network_settings", {3: 1}, SettingError, "a key of network_settings=3 must be a text"),
+        (
+            "network_settings",
+            {3: 1},
+            SettingError,
+            "a key of network_settings=3 must be a text",
+        ),
         ("data", "", SettingError, "data='' must be a text"),
         ("transforms", "flip", SettingError, r"transforms='flip' must be a list"),
         (
@@ -200,9 +229,19 @@ def test_numbers_of_numpy_become_those_of_python(tmp_path):
             SettingError,
             "batch_transforms: 'mixup' and 'cutmix' cannot follow one another.*name one alone",
         ),
-        ("batch_size", 0, SettingError, "batch_size=0 must be a whole number of at least 1"),
+        (
+            "batch_size",
+            0,
+            SettingError,
+            "batch_size=0 must be a whole number of at least 1",
+        ),
         ("drop_last", 1, SettingError, "drop_last=1 must be true or false"),
-        ("workers", -1, SettingError, "workers=-1 must be a whole number of at least 0"),
+        (
+            "workers",
+            -1,
+            SettingError,
+            "workers=-1 must be a whole number of at least 0",
+        ),
         (
             "worker_kind",
             "fiber",
@@ -224,7 +263,12 @@ def test_numbers_of_numpy_become_those_of_python(tmp_path):
             "precision='float8' is unknown. Did you mean 'float16'",
         ),
         ("seed", -1, SettingError, "seed=-1 must be a whole number of at least 0"),
-        ("optimizer", "sdg", UnknownName, "optimizer='sdg' is unknown. Did you mean 'sgd'"),
+        (
+            "optimizer",
+            "sdg",
+            UnknownName,
+            "optimizer='sdg' is unknown. Did you mean 'sgd'",
+        ),
         (
             "optimizer_settings",
             {"lr": "1e-3"},
@@ -238,11 +282,26 @@ def test_numbers_of_numpy_become_those_of_python(tmp_path):
             ArgumentError,
             r"groups\['\*.bias'\] has no setting 'wd'",
         ),
-        ("schedule", "cosin", UnknownName, "schedule='cosin' is unknown. Did you mean 'cosine'"),
-        ("schedule_settings", {"steps": 3}, SettingError, "schedule_settings.* no schedule"),
+        (
+            "schedule",
+            "cosin",
+            UnknownName,
+            "schedule='cosin' is unknown. Did you mean 'cosine'",
+        ),
+        (
+            "schedule_settings",
+            {"steps": 3},
+            SettingError,
+            "schedule_settings.* no schedule",
+        ),
         ("clip_norm", 0, SettingError, "clip_norm=0 must be a number above 0"),
         ("clip_value", "1", SettingError, "clip_value='1' must be a number above 0"),
-        ("average", 1.0, SettingError, "average=1.0 must be a number above 0 and below 1"),
+        (
+            "average",
+            1.0,
+            SettingError,
+            "average=1.0 must be a number above 0 and below 1",
+        ),
         ("epochs", 0, SettingError, "epochs=0 must be a whole number of at least 1"),
         (
             "metrics",
@@ -256,7 +315,12 @@ def test_numbers_of_numpy_become_those_of_python(tmp_path):
             ArgumentError,
             "early_stopping has no setting 'patients'.*'patience'",
         ),
-        ("checkpoints", {"folder": "x"}, ArgumentError, "checkpoints has no setting 'folder'"),
+        (
+            "checkpoints",
+            {"folder": "x"},
+            ArgumentError,
+            "checkpoints has no setting 'folder'",
+        ),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_named_with_what_came_and_what_was_wanted(
@@ -291,13 +355,19 @@ def test_a_fold_beyond_the_last_is_refused():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("network = 'mlp'\nepoch = 3", r"unknown setting 'epoch'. Did you mean 'epochs'\?"),
+        (
+            "network = 'mlp'\nepoch = 3",
+            r"unknown setting 'epoch'. Did you mean 'epochs'\?",
+        ),
         ("epochs = 3", "the setting 'network' is missing"),
         (
             "network = 'mlp'\n[optimizer_settings]\nlr = -1",
             "optimizer_settings: SGD: lr=-1 must be at least 0",
         ),
-        ("network = 'mlp'\nnetwork = 'mlp'", "does not hold settings: Cannot overwrite a value"),
+        (
+            "network = 'mlp'\nnetwork = 'mlp'",
+            "does not hold settings: Cannot overwrite a value",
+        ),
         ("network", "does not hold settings"),
         ("\x00", "does not hold settings"),
     ],
@@ -312,7 +382,11 @@ def test_an_error_in_a_file_names_the_file_and_the_key(tmp_path, content, messag
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("s.yaml", "[1, 2]", "s.yaml' does not hold settings: it is a list, wanted key: value"),
+        (
+            "s.yaml",
+            "[1, 2]",
+            "s.yaml' does not hold settings: it is a list, wanted key: value",
+        ),
         ("s.yaml", "network: mlp\nseed: 1\nseed: 2", "the key 'seed' comes twice"),
         (
             "s.yaml",
@@ -321,12 +395,20 @@ def test_an_error_in_a_file_names_the_file_and_the_key(tmp_path, content, messag
         ),
         ("s.json", "{}", r"has the suffix '.json': settings are in .toml, .yaml, .yml"),
         ("s.toml", b"\xff\xfe", "does not hold settings"),
-        ("s.toml", None, "there is no file '.*s.toml': 'deliralike settings' prints one"),
+        (
+            "s.toml",
+            None,
+            "there is no file '.*s.toml': 'deliralike settings' prints one",
+        ),
     ],
 )
-def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path, name, content, message):
+def test_a_file_that_cannot_be_read_is_one_clear_error(
+    tmp_path, name, content, message
+):
     if content is not None:
-        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        (tmp_path / name).write_bytes(
+            content if isinstance(content, bytes) else content.encode()
+        )
     with pytest.raises(SettingError, match=message):
         read_settings(tmp_path / name)
 
@@ -337,7 +419,9 @@ def test_a_pipe_and_a_file_without_an_end_are_refused_before_they_are_read(tmp_p
         read_settings(tmp_path / "pipe.toml")
     (tmp_path / "large.yaml").touch()
     os.truncate(tmp_path / "large.yaml", 8 * 2**30)
-    with pytest.raises(SettingError, match="it has 8,589,934,592 bytes, and settings at most 1,0"):
+    with pytest.raises(
+        SettingError, match="it has 8,589,934,592 bytes, and settings at most 1,0"
+    ):
         read_settings(tmp_path / "large.yaml")
 
 
@@ -355,7 +439,8 @@ def test_changes_come_before_the_file_and_reach_into_tables(tmp_path):
         Settings(network="mlp", optimizer_settings={"lr": 0.5, "momentum": 0.1}),
     )
     settings = read_settings(
-        tmp_path / "s.toml", {"optimizer_settings.lr": 0.25, "schedule": "constant", "epochs": 1}
+        tmp_path / "s.toml",
+        {"optimizer_settings.lr": 0.25, "schedule": "constant", "epochs": 1},
     )
     assert settings.optimizer_settings == {"lr": 0.25, "momentum": 0.1}
     assert (settings.schedule, settings.epochs) == ("constant", 1)
@@ -363,7 +448,8 @@ def test_changes_come_before_the_file_and_reach_into_tables(tmp_path):
 
 def test_a_key_that_reaches_into_no_table_is_refused():
     with pytest.raises(
-        SettingError, match="epochs.first: epochs is 5, no table that 'first' could be set in"
+        SettingError,
+        match="epochs.first: epochs is 5, no table that 'first' could be set in",
     ):
         changed({"epochs": 5}, {"epochs.first": 1})
 
@@ -384,7 +470,9 @@ def test_an_unknown_change_is_named():
 
 def test_the_numbers_of_a_rule_that_are_left_out_are_the_usual_ones():
     assert Settings(network="mlp").rule().lr == 0.05
-    assert Settings(network="mlp", optimizer_settings={"lr": 0.3}).rule().momentum == 0.9
+    assert (
+        Settings(network="mlp", optimizer_settings={"lr": 0.3}).rule().momentum == 0.9
+    )
 
 
 def loss(network, x, y):
@@ -393,7 +481,9 @@ def loss(network, x, y):
 
 def test_every_rule_has_usual_numbers_that_lower_a_loss():
     for name in RULES:
-        network = zoo.build("mlp", backend="torch", in_features=3, out_features=2, seed=1)
+        network = zoo.build(
+            "mlp", backend="torch", in_features=3, out_features=2, seed=1
+        )
         rule = Settings(network="mlp", optimizer=name).rule()
         optimizer = network.backend.optimizer(rule, network)
         x, y = np.ones((4, 3), np.float32), np.zeros(4, np.int64)

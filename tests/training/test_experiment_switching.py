@@ -45,7 +45,8 @@ def differences(found, reference):
     """The largest relative difference of the losses, of the figures of every epoch, and of the
     final weights."""
     weights, wanted = (
-        load_file(result.folder / "weights.safetensors") for result in (found, reference)
+        load_file(result.folder / "weights.safetensors")
+        for result in (found, reference)
     )
     assert weights.keys() == wanted.keys()
     epochs = [

@@ -15,7 +15,9 @@ from tests.training.small_runs import network, samples, scripted, trainer
 CALLBACKS = {
     "Checkpoint": lambda folder: training.Checkpoint(folder / "c", monitor="m"),
     "Curves": lambda folder: training.Curves(folder / "curves.svg", 9),
-    "EarlyStopping": lambda _: training.EarlyStopping("m", patience=2, restore_best=True),
+    "EarlyStopping": lambda _: training.EarlyStopping(
+        "m", patience=2, restore_best=True
+    ),
     "GradientStatistics": lambda folder: training.GradientStatistics(folder / "g.csv"),
     "Images": lambda folder: training.Images(
         folder, (np.zeros((2, 3)), np.zeros((2, 2))), draw=lambda *_: None
@@ -28,7 +30,10 @@ CALLBACKS = {
     "TensorBoard": training.TensorBoard,
     "WandB": lambda _: training.WandB("p"),
 }
-FIGURES = ([0.1, 0.5, 0.4], [0.9, 0.8, 0.7])  # of a first run and a second, the first ones better
+FIGURES = (
+    [0.1, 0.5, 0.4],
+    [0.9, 0.8, 0.7],
+)  # of a first run and a second, the first ones better
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +44,9 @@ def trackers(monkeypatch):
     mlflow.MlflowClient().create_run.side_effect = lambda *_, **__: MagicMock(
         info=MagicMock(run_id=next(numbers))
     )
-    wandb.init.side_effect = lambda **options: MagicMock(id=options.get("id") or next(numbers))
+    wandb.init.side_effect = lambda **options: MagicMock(
+        id=options.get("id") or next(numbers)
+    )
     monkeypatch.setitem(__import__("sys").modules, "mlflow", mlflow)
     monkeypatch.setitem(__import__("sys").modules, "wandb", wandb)
 
@@ -58,8 +65,12 @@ def outcome(callback, trained, history, folder):
     found = {"state": callback.state()}
     if isinstance(callback, training.JsonLines | training.GradientStatistics):
         found = {}  # the length of a file with times in it
-    found["history"] = repr(history) if isinstance(history, Exception) else len(history.epochs)
-    found["weights"] = {k: v.tolist() for k, v in trained.network.neutral_state().items()}
+    found["history"] = (
+        repr(history) if isinstance(history, Exception) else len(history.epochs)
+    )
+    found["weights"] = {
+        k: v.tolist() for k, v in trained.network.neutral_state().items()
+    }
     for name in ("best", "best_epoch", "waited", "samples"):
         found[name] = getattr(callback, name, None)
     found["files"] = {
@@ -74,7 +85,8 @@ def test_every_callback_is_tried_in_two_runs():
     known = {
         name
         for name in training.__all__
-        if isinstance(kind := getattr(training, name), type) and issubclass(kind, training.Callback)
+        if isinstance(kind := getattr(training, name), type)
+        and issubclass(kind, training.Callback)
     }
     assert known - {"Callback", "Writer"} == set(CALLBACKS)
 
@@ -111,7 +123,9 @@ def test_records_are_those_of_the_last_run(name, tmp_path):
     for runs, folder in enumerate(folders, 1):
         for _ in range(runs):
             trainer("torch", [CALLBACKS[name](folder)]).fit(samples(), samples(3))
-    once, twice = ({p.name: p.read_text().count("\n") for p in f.iterdir()} for f in folders)
+    once, twice = (
+        {p.name: p.read_text().count("\n") for p in f.iterdir()} for f in folders
+    )
     assert once == twice
 
 
@@ -129,7 +143,9 @@ def test_a_plateau_that_was_in_another_trainer_begins_anew():
     plateau = schedules.Plateau("m", gamma=0.5, patience=0)
     rates = []
     for _ in range(2):
-        each = trainer("torch", metrics={"m": scripted(0.5, 0.6, 0.7)}, schedule=plateau)
+        each = trainer(
+            "torch", metrics={"m": scripted(0.5, 0.6, 0.7)}, schedule=plateau
+        )
         steps = each.fit(samples(), samples(3), epochs=3).steps
         rates.append([step.lr for step in steps])
     assert rates == [[0.1, 0.1, 0.05]] * 2
@@ -205,15 +221,17 @@ def test_a_checkpoint_of_a_second_fit_is_resumed_as_one_of_a_long_run(tmp_path):
     losses = each.fit(samples(), epochs=2, batch_size=4).losses
     resumed = trainer("torch", schedule="cosine")
     path = tmp_path / "step-00000004"
-    assert resumed.fit(samples(), epochs=3, batch_size=4, resume=path).losses.tolist() == (
-        losses[2:].tolist()
-    )
+    assert resumed.fit(
+        samples(), epochs=3, batch_size=4, resume=path
+    ).losses.tolist() == (losses[2:].tolist())
 
 
 # Averaged weights ---------------------------------------------------------------------------------
 
 
-def test_the_best_weights_of_an_average_are_those_that_are_evaluated_afterwards(backend):
+def test_the_best_weights_of_an_average_are_those_that_are_evaluated_afterwards(
+    backend,
+):
     stopping = training.EarlyStopping("loss", patience=2, restore_best=True)
     each = training.Trainer(
         network(backend.name),
@@ -226,7 +244,9 @@ def test_the_best_weights_of_an_average_are_those_that_are_evaluated_afterwards(
     assert stopping.best_epoch != history.epochs[-1].epoch
     best = min(history.held_out("loss"))
     assert each.evaluate(samples(5))["loss"] == pytest.approx(best, rel=1e-12)
-    assert training.evaluate(each.network, samples(5))["loss"] == pytest.approx(best, rel=1e-12)
+    assert training.evaluate(each.network, samples(5))["loss"] == pytest.approx(
+        best, rel=1e-12
+    )
 
 
 def test_the_best_checkpoint_has_the_weights_that_were_the_best(backend, tmp_path):

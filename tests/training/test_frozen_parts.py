@@ -19,7 +19,10 @@ class Nested(Network):
         super().__init__()
         nn = self.nn
         self.body = nn.Sequential(
-            nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Dropout(0.5), nn.BatchNorm1d(5, affine=False)
+            nn.Linear(3, 5),
+            nn.BatchNorm1d(5),
+            nn.Dropout(0.5),
+            nn.BatchNorm1d(5, affine=False),
         )
         self.head = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
 
@@ -30,12 +33,16 @@ class Nested(Network):
 def moved(net, before):
     """The names of the weights and statistics that have changed."""
     after = net.neutral_state()
-    names = [name for name, value in before.items() if not np.array_equal(value, after[name])]
+    names = [
+        name for name, value in before.items() if not np.array_equal(value, after[name])
+    ]
     return sorted(name for name in names if not name.endswith("num_batches_tracked"))
 
 
 @pytest.mark.parametrize("replicas", [None, 2], ids=["single", "replicas"])
-def test_a_norm_in_evaluation_mode_keeps_its_statistics_and_is_trained(backend, replicas):
+def test_a_norm_in_evaluation_mode_keeps_its_statistics_and_is_trained(
+    backend, replicas
+):
     net = network(backend.name)
     net.norm.eval()
     before = net.neutral_state()
@@ -43,7 +50,9 @@ def test_a_norm_in_evaluation_mode_keeps_its_statistics_and_is_trained(backend, 
     each = Trainer(net, rules.rule("sgd", lr=0.1), devices=devices)
     each.fit(samples(), samples(3), epochs=2, batch_size=4)
     kinds = [
-        f"{layer}.{kind}" for layer in ("first", "last", "norm") for kind in ("bias", "weight")
+        f"{layer}.{kind}"
+        for layer in ("first", "last", "norm")
+        for kind in ("bias", "weight")
     ]
     assert moved(each.network, before) == kinds
     assert (net.norm.training, net.first.training) == (False, True)
@@ -110,10 +119,14 @@ def test_a_resumed_run_has_the_frozen_parts_of_the_checkpoint(backend, tmp_path)
 
 
 def test_a_part_of_a_native_module_in_evaluation_mode_stays_so():
-    module = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5)).double()
+    module = torch.nn.Sequential(
+        torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5)
+    ).double()
     module.append(torch.nn.Linear(5, 2).double())
     module[1].eval()
-    Trainer(module, torch.optim.SGD(module.parameters(), lr=0.1)).fit(samples(), batch_size=4)
+    Trainer(module, torch.optim.SGD(module.parameters(), lr=0.1)).fit(
+        samples(), batch_size=4
+    )
     assert module[1].running_mean.abs().max() == 0
     assert (module[1].training, module[0].training) == (False, True)
 
@@ -155,5 +168,7 @@ def test_statistics_of_a_link_of_chainer_itself_cannot_be_frozen():
     from chainer import Sequential, links
 
     net = backends.wrap(Sequential(links.BatchNormalization(3)))
-    with pytest.raises(CapabilityError, match="BatchNormalization of the framework's own"):
+    with pytest.raises(
+        CapabilityError, match="BatchNormalization of the framework's own"
+    ):
         freeze(net, "*")

@@ -45,7 +45,9 @@ def test_texts_after_the_target_are_left_out_of_a_step(backend, source):
 
 def test_an_optimizer_that_wants_a_closure_is_refused():
     net = network("torch")
-    with pytest.raises(CapabilityError, match="LBFGS of PyTorch computes the loss several times"):
+    with pytest.raises(
+        CapabilityError, match="LBFGS of PyTorch computes the loss several times"
+    ):
         Trainer(net, torch.optim.LBFGS(net.parameters()))
 
 
@@ -85,7 +87,9 @@ def count_of_labels(network, inputs, labels):
 def test_a_denominator_may_be_a_whole_number(backend):
     loss = in_replicas(count_of_labels, "denominator")
     each = Trainer(network(backend.name), rules.rule("sgd", lr=0.1), loss)
-    expected = Trainer(network(backend.name), rules.rule("sgd", lr=0.1)).fit(samples()).losses
+    expected = (
+        Trainer(network(backend.name), rules.rule("sgd", lr=0.1)).fit(samples()).losses
+    )
     assert each.fit(samples()).losses == pytest.approx(expected, rel=1e-12)
 
 
@@ -134,14 +138,18 @@ DRAWS = {
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_data_that_draw_from_a_global_generator_are_named_where_threads_read_ahead(name):
+def test_data_that_draw_from_a_global_generator_are_named_where_threads_read_ahead(
+    name,
+):
     loader = data.Loader(Noisy(DRAWS[name]), 2, prefetch=1)
     with pytest.warns(RuntimeWarning, match=f"global random numbers of {name} while"):
         list(loader.batches())
 
 
 def test_data_with_generators_of_their_own_are_read_ahead_without_a_warning(recwarn):
-    loader = data.Loader(np.zeros((4, 1)), 2, prefetch=1, transform=lambda x, rng: x + rng.normal())
+    loader = data.Loader(
+        np.zeros((4, 1)), 2, prefetch=1, transform=lambda x, rng: x + rng.normal()
+    )
     assert len(list(loader.batches())) == 2
     assert not recwarn.list
 
@@ -163,12 +171,16 @@ def test_in_a_process_the_global_generators_follow_from_the_batch_alone():
 
 def test_buffers_of_replicas_may_stay_those_of_the_root():
     net = network("torch")
-    each = Trainer(net, rules.rule("sgd", lr=0.5), devices=["cpu", "cpu"], buffers="root")
+    each = Trainer(
+        net, rules.rule("sgd", lr=0.5), devices=["cpu", "cpu"], buffers="root"
+    )
     assert each.network.settings.buffers == "root"
 
 
 def test_an_optimizer_without_a_trainable_parameter_is_refused(backend):
     each = trainer(backend.name)
     freeze(each.network, "*")
-    with pytest.raises(SettingError, match="'default' has nothing to train: all of its 6 param"):
+    with pytest.raises(
+        SettingError, match="'default' has nothing to train: all of its 6 param"
+    ):
         each.fit(samples())

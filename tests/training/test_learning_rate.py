@@ -8,7 +8,13 @@ import torch
 
 from deliralike import Network, rules
 from deliralike.errors import ArgumentError, SettingError
-from deliralike.training import LearningRates, Trainer, WeightAverage, curves, find_learning_rate
+from deliralike.training import (
+    LearningRates,
+    Trainer,
+    WeightAverage,
+    curves,
+    find_learning_rate,
+)
 from tests.conftest import BACKENDS
 
 RNG = np.random.default_rng(3)
@@ -43,7 +49,9 @@ class Rich(Network):
 def by_hand(weights, start, end, steps):
     """Rates, losses and smoothed losses of gradient descent in PyTorch, until they diverge."""
     layer = torch.nn.Linear(5, 2).double()
-    layer.load_state_dict({name: torch.tensor(value) for name, value in weights.items()})
+    layer.load_state_dict(
+        {name: torch.tensor(value) for name, value in weights.items()}
+    )
     rates, losses, smoothed, average = [], [], [], 0.0
     for step in range(steps):
         rate = start * (end / start) ** (step / (steps - 1))
@@ -64,11 +72,17 @@ def by_hand(weights, start, end, steps):
 def test_the_curve_is_that_of_a_loop_by_hand(backend):
     network = Line.on(backend, dtype="float64", seed=1)()
     trainer = Trainer(network, rules.rule("sgd", lr=0.1))
-    weights = {name.removeprefix("fc."): each for name, each in network.neutral_state().items()}
+    weights = {
+        name.removeprefix("fc."): each for name, each in network.neutral_state().items()
+    }
     wanted = by_hand(weights, 1e-4, 100.0, 40)
-    curve = find_learning_rate(trainer, (X, Y), start=1e-4, end=100.0, steps=40, batch_size=13)
+    curve = find_learning_rate(
+        trainer, (X, Y), start=1e-4, end=100.0, steps=40, batch_size=13
+    )
     assert curve.diverged and 10 < len(curve.rates) == len(wanted[0]) < 40
-    for found, each in zip((curve.rates, curve.losses, curve.smoothed), wanted, strict=True):
+    for found, each in zip(
+        (curve.rates, curve.losses, curve.smoothed), wanted, strict=True
+    ):
         np.testing.assert_allclose(found, each, rtol=1e-12)
 
 
@@ -76,7 +90,9 @@ def test_the_curve_is_the_same_on_every_backend():
     """With masks of dropout, batch normalisation, and Adam, whose own learning rate rests."""
     found = []
     for name in BACKENDS:
-        trainer = Trainer(Rich.on(name, dtype="float64", seed=1)(), rules.rule("adam", lr=0.1))
+        trainer = Trainer(
+            Rich.on(name, dtype="float64", seed=1)(), rules.rule("adam", lr=0.1)
+        )
         found.append(find_learning_rate(trainer, (X, Y), steps=25, batch_size=5))
     for curve in found[1:]:
         np.testing.assert_allclose(curve.losses, found[0].losses, rtol=1e-9)
@@ -86,10 +102,20 @@ def test_the_curve_is_the_same_on_every_backend():
 def everything(trainer):
     """All that a step may change, as arrays and texts."""
     [optimizer] = trainer.optimizers.values()
-    state = {f"network/{key}": each for key, each in trainer.network.neutral_state().items()}
-    state |= {f"optimizer/{key}": each for key, each in optimizer.neutral_state().items()}
-    state |= {f"average/{key}": each for key, each in trainer.average.state()["weights"].items()}
-    state["numpy"], state["python"] = np.random.get_state()[1], np.array(random.getstate()[1])
+    state = {
+        f"network/{key}": each for key, each in trainer.network.neutral_state().items()
+    }
+    state |= {
+        f"optimizer/{key}": each for key, each in optimizer.neutral_state().items()
+    }
+    state |= {
+        f"average/{key}": each
+        for key, each in trainer.average.state()["weights"].items()
+    }
+    state["numpy"], state["python"] = (
+        np.random.get_state()[1],
+        np.array(random.getstate()[1]),
+    )
     if trainer.network.backend.name == "torch":
         state["torch"] = torch.get_rng_state().numpy()
     modes = [block.training for _, block in trainer.network.named_blocks()]
@@ -118,8 +144,12 @@ def test_nothing_is_left_behind_after_an_error_too(backend, count):
     def trained():
         network = Rich.on(backend, dtype="float64", seed=1)()
         average = WeightAverage(network, decay=0.9)
-        trainer = Trainer(network, rules.rule("adam", lr=0.02), average=average, accumulate=2)
-        trainer.optimizers["default"].post_update_hooks.append(WeightAverage(network, decay=0.5))
+        trainer = Trainer(
+            network, rules.rule("adam", lr=0.02), average=average, accumulate=2
+        )
+        trainer.optimizers["default"].post_update_hooks.append(
+            WeightAverage(network, decay=0.5)
+        )
         trainer.fit((X, Y), batch_size=5)
         return trainer
 
@@ -136,9 +166,14 @@ def test_nothing_is_left_behind_after_an_error_too(backend, count):
     assert after.keys() == before.keys()
     for key, value in before.items():
         np.testing.assert_array_equal(after[key], value, err_msg=key)
-    losses = [each.fit((X, Y), epochs=2, batch_size=5).losses for each in (trainer, other)]
+    losses = [
+        each.fit((X, Y), epochs=2, batch_size=5).losses for each in (trainer, other)
+    ]
     np.testing.assert_array_equal(*losses)
-    hooks = [each.optimizers["default"].post_update_hooks[-1].state() for each in (trainer, other)]
+    hooks = [
+        each.optimizers["default"].post_update_hooks[-1].state()
+        for each in (trainer, other)
+    ]
     np.testing.assert_equal(hooks[0], hooks[1])
 
 
@@ -151,13 +186,17 @@ def test_a_suggestion_follows_its_rule():
     assert curve.suggest("minimum") == pytest.approx(1e-4)
     with pytest.raises(SettingError, match="falls at no learning rate from 1e-09 to 1"):
         LearningRates(rates, smoothed, [1.0] * 10).suggest()
-    with pytest.raises(SettingError, match="rule='valley' must be one of 'steepest', 'minimum'"):
+    with pytest.raises(
+        SettingError, match="rule='valley' must be one of 'steepest', 'minimum'"
+    ):
         curve.suggest("valley")
 
 
 def test_a_loss_that_is_not_finite_ends_the_search():
     trainer = Trainer(Line.on("torch", seed=1)(), rules.rule("sgd", lr=0.1))
-    curve = find_learning_rate(trainer, (X, Y), start=1.0, end=1e38, steps=50, bound=1e300)
+    curve = find_learning_rate(
+        trainer, (X, Y), start=1.0, end=1e38, steps=50, bound=1e300
+    )
     assert curve.diverged
     assert np.isfinite(curve.losses).all()
     assert len(curve.rates) < 50
@@ -187,7 +226,9 @@ def fitted(network, x, y):
 def test_the_rate_of_one_of_several_optimizers_grows():
     each = {name: rules.rule("sgd", lr=0.01) for name in ("one", "two")}
     trainer = Trainer(Pair.on("torch", seed=1)(), each)
-    curve = find_learning_rate(trainer, (X, Y), start=1e-3, end=1e-1, steps=5, optimizer="two")
+    curve = find_learning_rate(
+        trainer, (X, Y), start=1e-3, end=1e-1, steps=5, optimizer="two"
+    )
     np.testing.assert_allclose(curve.rates, np.logspace(-3, -1, 5))
     assert [one.lr for one in trainer.optimizers.values()] == [0.01, 0.01]
     with pytest.raises(

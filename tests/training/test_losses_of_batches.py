@@ -12,7 +12,9 @@ from tests.parallel.networks import devices
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(10, 4)), RNG.integers(0, 3, 10)
-IGNORED = np.where(np.isin(np.arange(10), [0, 1, 2, 5, 6]), -100, Y)  # no label in the first three
+IGNORED = np.where(
+    np.isin(np.arange(10), [0, 1, 2, 5, 6]), -100, Y
+)  # no label in the first three
 WEIGHTS = np.array([1.0, 5.0, 0.2])
 
 pytestmark = pytest.mark.filterwarnings("ignore:cross_entropy. every label is ignored")
@@ -42,7 +44,9 @@ def mean(network, x, labels):
 
 def class_weights(network):
     weight = network.backend.array(WEIGHTS)
-    return {"ce": lambda scores, labels: network.nn.cross_entropy(scores, labels, weight)}
+    return {
+        "ce": lambda scores, labels: network.nn.cross_entropy(scores, labels, weight)
+    }
 
 
 CASES = {
@@ -50,7 +54,10 @@ CASES = {
     "default": (lambda network: None, None),
     "class weights": (class_weights, WEIGHTS),
     "a function": (lambda network: mean, None),
-    "a declared denominator": (lambda network: in_replicas(summed, "denominator"), None),
+    "a declared denominator": (
+        lambda network: in_replicas(summed, "denominator"),
+        None,
+    ),
 }
 
 
@@ -77,7 +84,9 @@ def test_the_loss_of_validation_is_that_of_all_data_at_once(backend, case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_accumulated_update_and_its_logged_loss_are_those_of_all_data_at_once(backend, case):
+def test_an_accumulated_update_and_its_logged_loss_are_those_of_all_data_at_once(
+    backend, case
+):
     losses, weights = CASES[case]
     network = built(backend)
     wanted, matrix = by_pytorch(network, weights)
@@ -97,7 +106,9 @@ def test_means_in_replicas_are_weighted_by_the_labels_that_count(backend, accumu
         in_replicas(mean),
         accumulate=accumulate,
     )
-    history = trainer.fit(data.Loader((X, IGNORED), -(-10 // accumulate), shuffle=False))
+    history = trainer.fit(
+        data.Loader((X, IGNORED), -(-10 // accumulate), shuffle=False)
+    )
     assert history.losses == pytest.approx([wanted], rel=1e-12)
     np.testing.assert_allclose(
         trainer.network.neutral_state()["fc.weight"], matrix, rtol=1e-12, atol=1e-14
@@ -107,7 +118,10 @@ def test_means_in_replicas_are_weighted_by_the_labels_that_count(backend, accumu
 def test_each_of_several_losses_of_validation_has_its_own_denominator(backend):
     network = built(backend)
     nn = network.nn
-    losses = {"ce": nn.cross_entropy, "size": lambda scores, labels: nn.mean(scores * scores)}
+    losses = {
+        "ce": nn.cross_entropy,
+        "size": lambda scores, labels: nn.mean(scores * scores),
+    }
     trainer = Trainer(network, rules.rule("sgd", lr=0.5), losses)
     wanted, _ = by_pytorch(network, None)
     state = network.neutral_state()

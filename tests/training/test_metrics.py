@@ -59,7 +59,8 @@ def test_r2_of_targets_that_do_not_vary_is_nan():
 def test_errors_of_nan_are_nan_and_shapes_must_agree(name):
     assert np.isnan(metrics.metric(name)(np.array([1.0, np.nan]), np.array([1.0, 2.0])))
     with pytest.raises(
-        BatchError, match=r"outputs of shape \(7, 1\) do not fit targets of shape \(7,\)"
+        BatchError,
+        match=r"outputs of shape \(7, 1\) do not fit targets of shape \(7,\)",
     ):
         metrics.metric(name)(np.zeros((7, 1)), np.zeros(7))
 
@@ -117,7 +118,9 @@ RIGHT = np.random.default_rng(5).random(200) < 0.8
 
 
 def evidence_of(right):
-    return gathered(Accuracy(), np.eye(2)[right.astype(int)], np.ones(len(right), int), batch=64)
+    return gathered(
+        Accuracy(), np.eye(2)[right.astype(int)], np.ones(len(right), int), batch=64
+    )
 
 
 @pytest.mark.parametrize("method", ["percentile", "bca"])
@@ -126,9 +129,15 @@ def test_intervals_are_those_of_scipy_up_to_the_noise_of_the_draws(method):
     evidence = Evidence(metrics.FromFunction(lambda outputs, targets: outputs.mean()))
     evidence.add(sample, sample)
     found = evidence.interval(resamples=20_000, method=method)
-    options = {"n_resamples": 20_000, "rng": np.random.default_rng(0), "vectorized": True}
+    options = {
+        "n_resamples": 20_000,
+        "rng": np.random.default_rng(0),
+        "vectorized": True,
+    }
     name = {"percentile": "percentile", "bca": "BCa"}[method]
-    wanted = scipy.stats.bootstrap((sample,), np.mean, method=name, **options).confidence_interval
+    wanted = scipy.stats.bootstrap(
+        (sample,), np.mean, method=name, **options
+    ).confidence_interval
     assert found == pytest.approx(tuple(wanted), abs=0.008)
     assert wanted.high - wanted.low > 0.3
 
@@ -154,7 +163,9 @@ def test_groups_of_different_sizes_bring_all_of_their_samples():
     units = bootstrap.units(5, ["b", "a", "b", "c", "a"])
     assert [rows.tolist() for rows in units] == [[0, 2], [1, 4], [3]]
     seen = []
-    bootstrap.intervals(lambda rows: seen.append(rows.tolist()) or np.zeros(1), units, resamples=20)
+    bootstrap.intervals(
+        lambda rows: seen.append(rows.tolist()) or np.zeros(1), units, resamples=20
+    )
     for rows in seen:
         assert (rows.count(0), rows.count(1)) == (rows.count(2), rows.count(4))
         assert rows.count(0) + rows.count(1) + rows.count(3) == 3
@@ -190,7 +201,9 @@ def test_intervals_that_make_no_sense_are_refused():
             evidence.interval(**options)
     with pytest.raises(BatchError, match="it has 3, and 200 samples were seen"):
         evidence.interval(groups=[1, 2, 3])
-    with pytest.raises(BatchError, match="at least two samples or groups, and there is 1"):
+    with pytest.raises(
+        BatchError, match="at least two samples or groups, and there is 1"
+    ):
         evidence.interval(groups=[1] * 200)
 
 
@@ -218,7 +231,8 @@ def test_unknown_names_and_settings_are_answered_with_the_nearest():
     with pytest.raises(UnknownName, match="no metric 'dise'. Did you mean 'dice'?"):
         metrics.metric("dise")
     with pytest.raises(
-        ArgumentError, match="metric 'dice' has no setting 'class'. Did you mean 'classes'?"
+        ArgumentError,
+        match="metric 'dice' has no setting 'class'. Did you mean 'classes'?",
     ):
         metrics.metric("dice", **{"class": 3})
 

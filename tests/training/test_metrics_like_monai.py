@@ -76,7 +76,10 @@ ROWS = {
     ),
     "hausdorff90": (
         "hausdorff",
-        {"missing": np.nan, "percentile": 90},  # a quantile of infinities is NaN in MONAI
+        {
+            "missing": np.nan,
+            "percentile": 90,
+        },  # a quantile of infinities is NaN in MONAI
         Later("monai.metrics.compute_hausdorff_distance"),
         {"percentile": 90},
     ),
@@ -123,7 +126,10 @@ def test_figures_are_those_of_monai(case, shape, include_background):
         its_settings["class_thresholds"] = [thresholds] * (CLASSES - first)
     predicted, true = masks_of(shape, 0), masks_of(shape, 1)
     figures = reference(
-        one_hot(predicted), one_hot(true), include_background=include_background, **its_settings
+        one_hot(predicted),
+        one_hot(true),
+        include_background=include_background,
+        **its_settings,
     )
     figures[figures.isinf()] = 9.0  # one of the regions is not there
     if name in ("dice", "iou", "sensitivity", "specificity", "precision", "f1"):
@@ -150,7 +156,11 @@ def test_the_matrix_has_the_counts_of_monai():
     metric = ConfusionMatrix()
     matrix = metric.matrix(metric.evidence(one_hot(predicted).numpy(), true))
     hits, missed, false = np.diag(matrix), matrix.sum(axis=1), matrix.sum(axis=0)
-    counts = monai.get_confusion_matrix(one_hot(predicted), one_hot(true)).sum(dim=0).T.numpy()
+    counts = (
+        monai.get_confusion_matrix(one_hot(predicted), one_hot(true))
+        .sum(dim=0)
+        .T.numpy()
+    )
     rest = matrix.sum() - missed - false + hits
     np.testing.assert_array_equal(counts, [hits, false - hits, rest, missed - hits])
 
@@ -159,7 +169,11 @@ def test_tolerances_that_make_no_sense_are_refused():
     with pytest.raises(SettingError, match="finite distance from 0 up"):
         SurfaceDice(tolerance=[1.0, -1.0])
     predicted = one_hot(masks_of((7, 5), 0)).numpy()
-    with pytest.raises(SettingError, match="figures of 3 classes, and .* has 2 tolerances"):
+    with pytest.raises(
+        SettingError, match="figures of 3 classes, and .* has 2 tolerances"
+    ):
         SurfaceDice(tolerance=[1.0, 2.0])(predicted, masks_of((7, 5), 1))
-    with pytest.raises(SettingError, match="mean of classes or of samples, not of 'sample'"):
+    with pytest.raises(
+        SettingError, match="mean of classes or of samples, not of 'sample'"
+    ):
         SurfaceDice(mean_of="sample")

@@ -59,19 +59,31 @@ def test_ignored_pixels_do_not_count_even_when_their_score_is_nan():
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_top_k_is_that_of_scikit_learn(k):
     wanted = (
-        sklearn.metrics.top_k_accuracy_score(LABELS, SCORES, k=k, labels=range(4)) if k < 4 else 1.0
+        sklearn.metrics.top_k_accuracy_score(LABELS, SCORES, k=k, labels=range(4))
+        if k < 4
+        else 1.0
     )
     assert TopK(k=k)(SCORES, LABELS) == pytest.approx(wanted, rel=1e-15)
 
 
 def test_of_equal_scores_the_first_class_comes_first_in_accuracy_and_top_k():
     scores = np.array([[1.0, 1.0, 1.0]] * 3)
-    assert [Accuracy()(scores[:1], np.array([label])) for label in range(3)] == [1.0, 0.0, 0.0]
-    assert [TopK(k=2)(scores[:1], np.array([label])) for label in range(3)] == [1.0, 1.0, 0.0]
+    assert [Accuracy()(scores[:1], np.array([label])) for label in range(3)] == [
+        1.0,
+        0.0,
+        0.0,
+    ]
+    assert [TopK(k=2)(scores[:1], np.array([label])) for label in range(3)] == [
+        1.0,
+        1.0,
+        0.0,
+    ]
 
 
 def test_top_k_with_fewer_classes_than_k_is_refused():
-    with pytest.raises(SettingError, match="top-5 needs at least 5 classes, and the scores have 4"):
+    with pytest.raises(
+        SettingError, match="top-5 needs at least 5 classes, and the scores have 4"
+    ):
         TopK()(SCORES, LABELS)
     with pytest.raises(SettingError, match="k of at least 1, not 0"):
         TopK(k=0)
@@ -84,16 +96,20 @@ def test_top_k_with_fewer_classes_than_k_is_refused():
 def test_cross_entropy_is_that_of_scikit_learn_from_logits_and_probabilities():
     wanted = sklearn.metrics.log_loss(LABELS, softmax(SCORES))
     assert CrossEntropy()(SCORES, LABELS) == pytest.approx(wanted, rel=1e-13)
-    assert CrossEntropy(from_probabilities=True)(softmax(SCORES), LABELS) == pytest.approx(
-        wanted, rel=1e-13
-    )
+    assert CrossEntropy(from_probabilities=True)(
+        softmax(SCORES), LABELS
+    ) == pytest.approx(wanted, rel=1e-13)
 
 
 def test_cross_entropy_without_ignored_pixels_is_that_of_torch():
     masks = MASKS.copy()
     masks[0, 1:] = -100
-    wanted = torch.nn.functional.cross_entropy(torch.from_numpy(PICTURES), torch.from_numpy(masks))
-    assert CrossEntropy(ignored=-100)(PICTURES, masks) == pytest.approx(float(wanted), rel=1e-13)
+    wanted = torch.nn.functional.cross_entropy(
+        torch.from_numpy(PICTURES), torch.from_numpy(masks)
+    )
+    assert CrossEntropy(ignored=-100)(PICTURES, masks) == pytest.approx(
+        float(wanted), rel=1e-13
+    )
 
 
 def test_one_channel_holds_the_logit_or_the_probability_of_class_1():
@@ -103,13 +119,18 @@ def test_one_channel_holds_the_logit_or_the_probability_of_class_1():
     )
     assert CrossEntropy()(logits, YES) == pytest.approx(float(wanted), rel=1e-13)
     p = 1 / (1 + np.exp(-logits))
-    assert CrossEntropy(from_probabilities=True)(p, YES) == pytest.approx(float(wanted), rel=1e-12)
+    assert CrossEntropy(from_probabilities=True)(p, YES) == pytest.approx(
+        float(wanted), rel=1e-12
+    )
     assert Accuracy()(logits, YES) == ((logits[:, 0] > 0) == YES).mean()
     assert Accuracy(from_probabilities=True)(p, YES) == ((p[:, 0] > 0.5) == YES).mean()
 
 
 def test_a_label_of_probability_zero_is_an_infinite_loss():
-    assert CrossEntropy(from_probabilities=True)(np.array([[1.0, 0.0]]), np.array([1])) == np.inf
+    assert (
+        CrossEntropy(from_probabilities=True)(np.array([[1.0, 0.0]]), np.array([1]))
+        == np.inf
+    )
 
 
 # ROC AUC and average precision
@@ -138,7 +159,9 @@ def test_of_two_classes_class_1_is_ranked_as_scikit_learn_ranks_it_with_ties_too
     metric, oracle, decimals
 ):
     score = BINARY[:, 0].round(decimals)
-    assert metric(score[:, np.newaxis], YES) == pytest.approx(oracle(YES, score), rel=1e-13)
+    assert metric(score[:, np.newaxis], YES) == pytest.approx(
+        oracle(YES, score), rel=1e-13
+    )
     assert metric(np.stack([-score, 0 * score], 1), YES) == pytest.approx(
         oracle(YES, score), rel=1e-13
     )
@@ -152,7 +175,9 @@ def test_of_two_classes_class_1_is_ranked_as_scikit_learn_ranks_it_with_ties_too
         (AveragePrecision, sklearn.metrics.average_precision_score),
     ],
 )
-def test_several_labels_a_sample_are_ranked_as_scikit_learn_ranks_them(metric, oracle, average):
+def test_several_labels_a_sample_are_ranked_as_scikit_learn_ranks_them(
+    metric, oracle, average
+):
     scores, labels = draw(29, 3), labels_of(29, 3, classes=2)
     wanted = oracle(labels, scores, average=average)
     assert metric(average=average, multilabel=True)(scores, labels) == pytest.approx(
@@ -173,7 +198,9 @@ def test_average_precision_by_class_is_that_of_scikit_learn():
 def test_ignored_labels_take_no_part_in_the_ranking():
     labels = LABELS.copy()
     labels[:9] = -1
-    wanted = sklearn.metrics.roc_auc_score(LABELS[9:], softmax(SCORES[9:]), multi_class="ovr")
+    wanted = sklearn.metrics.roc_auc_score(
+        LABELS[9:], softmax(SCORES[9:]), multi_class="ovr"
+    )
     assert RocAuc(ignored=-1)(SCORES, labels) == pytest.approx(wanted, rel=1e-13)
     several = np.where(
         np.arange(29)[:, np.newaxis] % 3 == [0, 1, 2], -1, labels_of(29, 3, classes=2)
@@ -197,7 +224,11 @@ def test_sure_logits_are_still_ranked_where_their_probabilities_have_become_equa
 
 def test_the_odds_of_logits_are_exact_however_sure_they_are():
     logits = np.array(
-        [[[0.0], [30.0], [-800.0]], [[5.0], [5.0], [-np.inf]], [[-np.inf], [2.0], [-np.inf]]]
+        [
+            [[0.0], [30.0], [-800.0]],
+            [[5.0], [5.0], [-np.inf]],
+            [[-np.inf], [2.0], [-np.inf]],
+        ]
     )
     wanted = [[-30.0, 30.0, -830.0], [0.0, 0.0, -np.inf], [-np.inf, np.inf, -np.inf]]
     assert log_odds(logits)[..., 0] == pytest.approx(np.array(wanted), rel=1e-12)
@@ -205,13 +236,18 @@ def test_the_odds_of_logits_are_exact_however_sure_they_are():
     assert log_odds(SCORES[..., np.newaxis])[..., 0] == pytest.approx(
         np.log(p / (1 - p)), rel=1e-12
     )
-    assert np.isnan(RocAuc()(np.array([[np.inf, 1.0, 2.0], [1.0, 2.0, 3.0]]), np.array([0, 1])))
+    assert np.isnan(
+        RocAuc()(np.array([[np.inf, 1.0, 2.0], [1.0, 2.0, 3.0]]), np.array([0, 1]))
+    )
 
 
 def test_a_class_without_labels_is_left_out_of_the_mean():
     labels = np.where(LABELS == 3, 2, LABELS)
     found = RocAuc(by_class=True)(SCORES, labels)
-    each = [sklearn.metrics.roc_auc_score(labels == c, softmax(SCORES)[:, c]) for c in range(3)]
+    each = [
+        sklearn.metrics.roc_auc_score(labels == c, softmax(SCORES)[:, c])
+        for c in range(3)
+    ]
     assert np.isnan(found["3"])
     assert found["mean"] == pytest.approx(np.mean(each), rel=1e-13)
 
@@ -233,7 +269,9 @@ def test_pixels_are_ranked_all_together():
 
 
 def test_an_unknown_average_and_labels_that_are_not_0_or_1_are_refused():
-    with pytest.raises(SettingError, match="roc-auc has no average 'micro'. Did you mean 'macro'?"):
+    with pytest.raises(
+        SettingError, match="roc-auc has no average 'micro'. Did you mean 'macro'?"
+    ):
         RocAuc(average="micro")
     with pytest.raises(BatchError, match="wants labels of 0 and 1"):
         RocAuc(multilabel=True)(draw(7, 3), np.full((7, 3), 2))
@@ -273,10 +311,14 @@ def test_a_confidence_on_an_edge_belongs_to_the_bin_below():
 @pytest.mark.parametrize("normalise", [False, True])
 def test_the_confusion_matrix_is_that_of_scikit_learn(scores, labels, normalise):
     wanted = sklearn.metrics.confusion_matrix(
-        labels.ravel(), scores.argmax(1).ravel(), normalize="true" if normalise else None
+        labels.ravel(),
+        scores.argmax(1).ravel(),
+        normalize="true" if normalise else None,
     )
     metric = ConfusionMatrix(normalise=normalise)
-    assert np.allclose(metric.matrix(metric.evidence(scores, labels)), wanted, rtol=1e-15)
+    assert np.allclose(
+        metric.matrix(metric.evidence(scores, labels)), wanted, rtol=1e-15
+    )
     assert metric(scores, labels)["0/1"] == pytest.approx(wanted[0, 1])
 
 
@@ -317,12 +359,15 @@ def test_a_nan_among_the_scores_makes_the_figure_nan(name):
     scores[3, 2] = np.nan
     found = of_labels(name)(scores, LABELS)
     assert np.isnan(
-        found["mean"] if "mean" in (found if isinstance(found, dict) else ()) else figures(found)
+        found["mean"]
+        if "mean" in (found if isinstance(found, dict) else ())
+        else figures(found)
     ).all()
 
 
 @pytest.mark.parametrize(
-    "name", ["accuracy", "calibration-error", "loss", "roc-auc", "top-k", "average-precision"]
+    "name",
+    ["accuracy", "calibration-error", "loss", "roc-auc", "top-k", "average-precision"],
 )
 def test_there_is_no_figure_where_no_label_counts(name):
     assert np.isnan(of_labels(name, ignored=0)(SCORES, 0 * LABELS))
@@ -349,7 +394,8 @@ def test_scores_of_half_precision_are_taken(name):
 @pytest.mark.parametrize("name", OF_LABELS)
 def test_labels_that_name_no_class_are_refused(name):
     with pytest.raises(
-        IndexRangeError, match="sample 2 of the batch has the label 4, and the classes are 0 to 3"
+        IndexRangeError,
+        match="sample 2 of the batch has the label 4, and the classes are 0 to 3",
     ):
         of_labels(name)(SCORES[:3], np.array([0, 1, 4]))
     with pytest.raises(IndexRangeError, match="label -1, .*named by ignored="):
@@ -359,7 +405,8 @@ def test_labels_that_name_no_class_are_refused(name):
 @pytest.mark.parametrize("name", OF_LABELS)
 def test_labels_that_do_not_fit_are_refused(name):
     with pytest.raises(
-        BatchError, match=r"scores of shape \(37, 4\) do not fit labels of shape \(36,\)"
+        BatchError,
+        match=r"scores of shape \(37, 4\) do not fit labels of shape \(36,\)",
     ):
         of_labels(name)(SCORES, LABELS[1:])
     with pytest.raises(BatchError, match="whole numbers, not float64"):
@@ -371,7 +418,9 @@ def test_labels_that_do_not_fit_are_refused(name):
 
 
 @pytest.mark.parametrize("name", OF_LABELS)
-def test_batches_that_are_padded_to_different_lengths_give_the_figure_of_one_padded_batch(name):
+def test_batches_that_are_padded_to_different_lengths_give_the_figure_of_one_padded_batch(
+    name,
+):
     metric = of_labels(name, ignored=-1)
     scores, labels = draw(9, 4, 7), labels_of(9, 7, classes=4)
     labels[3:, 5:] = -1
@@ -379,20 +428,25 @@ def test_batches_that_are_padded_to_different_lengths_give_the_figure_of_one_pad
     evidence = metrics.Evidence(metric)
     for rows, length in ((slice(0, 3), 7), (slice(3, 7), 5), (slice(7, 9), 1)):
         evidence.add(scores[rows, :, :length], labels[rows, :length])
-    assert figures(evidence.value()) == pytest.approx(figures(metric(scores, labels)), rel=1e-12)
+    assert figures(evidence.value()) == pytest.approx(
+        figures(metric(scores, labels)), rel=1e-12
+    )
 
 
 def test_a_function_of_all_outputs_says_that_batches_differ_in_length():
     evidence = metrics.Evidence(lambda outputs, targets: 0.0)
     evidence.add(draw(2, 3, 5), labels_of(2, 5, classes=3))
     evidence.add(draw(2, 3, 7), labels_of(2, 7, classes=3))
-    with pytest.raises(BatchError, match=r"shapes \(3, 5\) and \(3, 7\) in different batches"):
+    with pytest.raises(
+        BatchError, match=r"shapes \(3, 5\) and \(3, 7\) in different batches"
+    ):
         evidence.value()
 
 
 @pytest.mark.parametrize("name", ["confusion", "dice", "iou", "roc-auc"])
 def test_a_wrong_number_of_names_is_refused(name):
     with pytest.raises(
-        SettingError, match="was given 3 names of classes, and the scores have 4 classes"
+        SettingError,
+        match="was given 3 names of classes, and the scores have 4 classes",
     ):
         of_labels(name, classes=["a", "b", "c"])(SCORES, LABELS)

@@ -42,22 +42,30 @@ PREDICTED, TRUE = masks_of(7, 7, 5), masks_of(7, 7, 5, seed=1)
 def test_the_figure_of_a_classifier_is_by_default_that_of_scikit_learn(name, oracle):
     scores = np.random.default_rng(0).normal(size=(31, 4))
     labels = masks_of(31, classes=3)  # no sample is of the last class
-    by_class = oracle(labels, scores.argmax(1), labels=range(4), average=None, zero_division=0)
+    by_class = oracle(
+        labels, scores.argmax(1), labels=range(4), average=None, zero_division=0
+    )
     found = metrics.metric(name)(scores, labels)
     known = np.isfinite(list(found.values())[:-1])
-    assert np.array(list(found.values())[:-1])[known] == pytest.approx(by_class[known], rel=1e-13)
+    assert np.array(list(found.values())[:-1])[known] == pytest.approx(
+        by_class[known], rel=1e-13
+    )
     assert found["mean"] == pytest.approx(by_class[known].mean(), rel=1e-13)
 
 
 @pytest.mark.parametrize("setting", [{"mean_of": "samples"}, {"ignore_empty": False}])
 def test_a_setting_about_single_samples_is_refused_for_a_figure_of_all_voxels(setting):
-    with pytest.raises(SettingError, match="is about figures of single samples.*over='samples'"):
+    with pytest.raises(
+        SettingError, match="is about figures of single samples.*over='samples'"
+    ):
         Dice(**setting)
 
 
 def test_the_background_can_be_left_out_of_figures_and_mean():
     whole = Dice(classes=CLASSES)(scores_of(PREDICTED, 3), TRUE)
-    found = Dice(classes=CLASSES, include_background=False)(scores_of(PREDICTED, 3), TRUE)
+    found = Dice(classes=CLASSES, include_background=False)(
+        scores_of(PREDICTED, 3), TRUE
+    )
     assert found == {
         "gm": whole["gm"],
         "wm": whole["wm"],
@@ -66,7 +74,10 @@ def test_the_background_can_be_left_out_of_figures_and_mean():
 
 
 def test_all_voxels_of_a_class_missed_count_zero_over_voxels_too():
-    assert Dice(over="voxels")(scores_of(np.array([[0, 0]]), 2), np.array([[0, 1]]))["1"] == 0.0
+    assert (
+        Dice(over="voxels")(scores_of(np.array([[0, 0]]), 2), np.array([[0, 1]]))["1"]
+        == 0.0
+    )
 
 
 def test_ignored_voxels_are_in_no_region():
@@ -74,13 +85,17 @@ def test_ignored_voxels_are_in_no_region():
     true[:, :, 2] = 9
     kept = np.arange(5) != 2
     found = IoU(ignored=9)(scores_of(PREDICTED, 3), true)
-    assert found == pytest.approx(IoU()(scores_of(PREDICTED[:, :, kept], 3), TRUE[:, :, kept]))
+    assert found == pytest.approx(
+        IoU()(scores_of(PREDICTED[:, :, kept], 3), TRUE[:, :, kept])
+    )
 
 
 def test_one_channel_of_logits_is_the_region_above_zero():
     logits = np.random.default_rng(3).normal(size=(3, 1, 7, 5))
     masks = masks_of(3, 7, 5, classes=2)
-    assert Dice()(logits, masks) == Dice()(scores_of((logits[:, 0] > 0).astype(int), 2), masks)
+    assert Dice()(logits, masks) == Dice()(
+        scores_of((logits[:, 0] > 0).astype(int), 2), masks
+    )
 
 
 def test_a_nan_score_makes_every_figure_nan_and_not_a_missing_sample():
@@ -114,7 +129,9 @@ def test_settings_of_overlap_that_make_no_sense_are_refused():
         (np.array([1, 2]), (1.0, 2.0)),
     ],
 )
-def test_spacing_is_any_kind_of_numbers_one_for_all_axes_or_one_for_each(spacing, wanted):
+def test_spacing_is_any_kind_of_numbers_one_for_all_axes_or_one_for_each(
+    spacing, wanted
+):
     given, floats = (Hausdorff(spacing=each) for each in (spacing, wanted))
     assert given(scores_of(PREDICTED, 3), TRUE) == floats(scores_of(PREDICTED, 3), TRUE)
 
@@ -145,7 +162,9 @@ def test_regions_that_are_empty_on_both_sides_everywhere_have_no_distance():
 def test_ignored_voxels_have_no_surface():
     true, predicted = np.array([[1, 1, 0, 0, 9]]), np.array([[1, 1, 0, 0, 1]])
     assert Hausdorff(ignored=9)(scores_of(predicted, 2), true)["1"] == 0.0
-    assert Hausdorff()(scores_of(predicted, 2), np.where(true == 9, 0, true))["1"] == 3.0
+    assert (
+        Hausdorff()(scores_of(predicted, 2), np.where(true == 9, 0, true))["1"] == 3.0
+    )
 
 
 def test_the_metric_by_name_and_its_percentile():
@@ -170,6 +189,7 @@ def test_settings_of_the_distance_that_make_no_sense_are_refused():
 def test_without_scipy_the_distance_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.ndimage", None)
     with pytest.raises(
-        DataUnavailable, match=r"distance of surfaces needs the package 'scipy'.*deliralike\[data\]"
+        DataUnavailable,
+        match=r"distance of surfaces needs the package 'scipy'.*deliralike\[data\]",
     ):
         Hausdorff()(scores_of(PREDICTED, 3), TRUE)

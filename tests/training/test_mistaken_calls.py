@@ -21,7 +21,9 @@ Y = np.array([0, 1, 1, 0, 1, 0, 0, 1])
 
 
 def mlp(backend="torch"):
-    return zoo.build("mlp", backend=backend, in_features=3, out_features=2, hidden=(4,), seed=0)
+    return zoo.build(
+        "mlp", backend=backend, in_features=3, out_features=2, hidden=(4,), seed=0
+    )
 
 
 def trainer(network, **settings):
@@ -34,7 +36,10 @@ def constant(outputs, targets):
 
 @pytest.mark.parametrize("name", ["dice", "loss"])
 def test_a_metric_that_is_called_like_a_loss_is_refused(name):
-    losses = {"dice": torch.nn.functional.cross_entropy, "other": torch.nn.functional.cross_entropy}
+    losses = {
+        "dice": torch.nn.functional.cross_entropy,
+        "other": torch.nn.functional.cross_entropy,
+    }
     with pytest.raises(SettingError, match=f"metrics: '{name}' is the name of a loss"):
         trainer(mlp(), losses=losses, metrics={name: constant})
 
@@ -47,7 +52,10 @@ def test_a_metric_after_the_cross_entropy_is_looked_at_too():
 
 
 def test_the_cross_entropy_of_several_losses_is_not_their_sum():
-    losses = {"one": torch.nn.functional.cross_entropy, "two": torch.nn.functional.cross_entropy}
+    losses = {
+        "one": torch.nn.functional.cross_entropy,
+        "two": torch.nn.functional.cross_entropy,
+    }
     with pytest.raises(SettingError, match="'loss' is the name of a loss"):
         trainer(mlp(), losses=losses, metrics=["accuracy", "loss"])
 
@@ -57,20 +65,27 @@ def test_evaluate_takes_losses_as_a_trainer_does():
     losses = {"ce": torch.nn.functional.cross_entropy}
     found = evaluate(network, (X, Y), metrics={"accuracy": Accuracy()}, losses=losses)
     with torch.no_grad():
-        expected = torch.nn.functional.cross_entropy(network(torch.tensor(X)), torch.tensor(Y))
+        expected = torch.nn.functional.cross_entropy(
+            network(torch.tensor(X)), torch.tensor(Y)
+        )
     assert found["loss"] == pytest.approx(expected.item(), rel=1e-6)
 
 
 def test_a_run_is_not_resumed_from_a_number():
-    with pytest.raises(ArgumentError, match="from the path of its folder, .* not from 5"):
+    with pytest.raises(
+        ArgumentError, match="from the path of its folder, .* not from 5"
+    ):
         trainer(mlp()).fit((X, Y), epochs=1, resume=5)
 
 
 @pytest.mark.parametrize(
-    ("result", "words"), [(np.ones(3), r"an array of shape \(3,\)"), (None, "None"), ("a", "'a'")]
+    ("result", "words"),
+    [(np.ones(3), r"an array of shape \(3,\)"), (None, "None"), ("a", "'a'")],
 )
 def test_a_metric_gives_a_number(result, words):
-    with pytest.raises(SettingError, match=f"metric 'mine' gives {words}, wanted one number"):
+    with pytest.raises(
+        SettingError, match=f"metric 'mine' gives {words}, wanted one number"
+    ):
         evaluate(mlp(), (X, Y), metrics={"mine": lambda outputs, targets: result})
 
 
@@ -82,7 +97,9 @@ def test_inputs_and_targets_that_are_exchanged_are_noted(backend):
 
 
 def test_predict_refuses_more_arrays_than_the_network_has_inputs():
-    with pytest.raises(BatchError, match="a tuple of 2 arrays, and the network takes 1 inputs"):
+    with pytest.raises(
+        BatchError, match="a tuple of 2 arrays, and the network takes 1 inputs"
+    ):
         list(predict(mlp(), (X, Y)))
 
 
@@ -97,8 +114,12 @@ class Linear(Network):
 
 @pytest.mark.parametrize("is_native", [False, True])
 def test_an_array_of_numpy_is_no_tensor(is_native):
-    network = backends.wrap(torch.nn.Linear(3, 2)) if is_native else Linear.on("torch")()
-    with pytest.raises(DtypeError, match="Linear.*: got an array of NumPy, wanted a tensor"):
+    network = (
+        backends.wrap(torch.nn.Linear(3, 2)) if is_native else Linear.on("torch")()
+    )
+    with pytest.raises(
+        DtypeError, match="Linear.*: got an array of NumPy, wanted a tensor"
+    ):
         network(X)
 
 
@@ -123,7 +144,9 @@ class Noisy(Linear):
 @pytest.mark.parametrize("source", ["numpy", "python", "own"])
 def test_random_numbers_of_the_host_that_jax_draws_once_are_warned_of(source):
     network = Noisy.on("jax", seed=0)(source)
-    with pytest.warns(RuntimeWarning, match=r"Noisy draws random .*test_mistaken_calls.py:\d+, in"):
+    with pytest.warns(
+        RuntimeWarning, match=r"Noisy draws random .*test_mistaken_calls.py:\d+, in"
+    ):
         list(predict(network, X))
 
 

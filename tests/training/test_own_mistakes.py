@@ -34,7 +34,9 @@ def fit(network, optimizer=SGD, **options):
 
 def test_an_optimizer_of_another_module_is_refused():
     other = torch.optim.SGD(torch.nn.Linear(4, 2).parameters(), lr=0.1)
-    with pytest.raises(ArgumentError, match=r"none of the network's.*shape \(2, 4\).*that is"):
+    with pytest.raises(
+        ArgumentError, match=r"none of the network's.*shape \(2, 4\).*that is"
+    ):
         fit(torch.nn.Linear(3, 2), other)
     link = chainer.links.Linear(3, 2)
     other = chainer.optimizers.SGD().setup(chainer.links.Linear(4, 2))
@@ -69,11 +71,19 @@ def test_a_scheduler_of_pytorch_is_refused(made):
     ("container", "named", "path"),
     [
         (Output, "an Output", "prediction.logits"),
-        (lambda y, x: {"logits": y}, r"a dict with keys \['logits'\]", r"prediction\['logits'\]"),
+        (
+            lambda y, x: {"logits": y},
+            r"a dict with keys \['logits'\]",
+            r"prediction\['logits'\]",
+        ),
     ],
 )
-def test_a_prediction_of_several_arrays_wants_a_loss_that_takes_one_out(container, named, path):
-    with pytest.raises(StructureError, match=rf"gives {named}.*cross_entropy\({path}, target\)"):
+def test_a_prediction_of_several_arrays_wants_a_loss_that_takes_one_out(
+    container, named, path
+):
+    with pytest.raises(
+        StructureError, match=rf"gives {named}.*cross_entropy\({path}, target\)"
+    ):
         fit(Structured(container))
 
 
@@ -81,23 +91,30 @@ def test_the_loss_that_the_message_proposes_is_that_of_the_scores_alone():
     alone, structured = torch.nn.Linear(3, 2), Structured(Output)
     structured.load_state_dict(alone.state_dict())
     cross_entropy = torch.nn.functional.cross_entropy
-    found = fit(structured, losses={"loss": lambda both, y: cross_entropy(both.logits, y)})
+    found = fit(
+        structured, losses={"loss": lambda both, y: cross_entropy(both.logits, y)}
+    )
     assert np.array_equal(found.losses, fit(alone).losses)
 
 
 def test_a_loss_of_prediction_and_target_without_a_name_is_refused():
     network, loss = torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss()
-    with pytest.raises(ArgumentError, match=r"losses=CrossEntropyLoss is called as \(network"):
+    with pytest.raises(
+        ArgumentError, match=r"losses=CrossEntropyLoss is called as \(network"
+    ):
         fit(network, losses=loss)
     assert len(fit(network, losses={"loss": loss}).losses) == 2
 
 
-@pytest.mark.parametrize(("kind", "named"), [(str, "<U3"), (object, "object")])  # pandas' objects
+@pytest.mark.parametrize(
+    ("kind", "named"), [(str, "<U3"), (object, "object")]
+)  # pandas' objects
 def test_labels_that_are_texts_are_to_be_numbered(kind, named):
     texts = np.array(["cat", "ape", "cat", "ape", "ape", "cat"], kind)
     trainer = Trainer(torch.nn.Linear(3, 2), SGD)
     with pytest.raises(
-        DtypeError, match=rf"batch\[1\] is an array of {named}.*np\.unique\(texts, return"
+        DtypeError,
+        match=rf"batch\[1\] is an array of {named}.*np\.unique\(texts, return",
     ):
         trainer.fit((SAMPLES[0], texts))
     labels = np.unique(texts.astype(str), return_inverse=True)[1]
@@ -113,7 +130,11 @@ def test_an_error_of_type_within_a_loss_stays_as_it_is():
         fit(torch.nn.Linear(3, 2), losses=loss)
 
 
-@pytest.mark.parametrize("make", [torch.nn.Linear, chainer.links.Linear], ids=["torch", "chainer"])
+@pytest.mark.parametrize(
+    "make", [torch.nn.Linear, chainer.links.Linear], ids=["torch", "chainer"]
+)
 def test_a_loss_that_is_a_number_of_python_is_refused(make):
-    with pytest.raises(ArgumentError, match=r"gave 1\.5, a float, of which no .*\.item\(\)"):
+    with pytest.raises(
+        ArgumentError, match=r"gave 1\.5, a float, of which no .*\.item\(\)"
+    ):
         fit(make(3, 2), losses={"loss": lambda *arrays: 1.5})

@@ -20,7 +20,9 @@ SIZES = [5, 5, 5, 2]  # of the batches of an epoch
 
 
 def trainer(name, callbacks=(), **settings):
-    network = zoo.build("mlp", backend=name, in_features=3, out_features=2, dtype="float64", seed=3)
+    network = zoo.build(
+        "mlp", backend=name, in_features=3, out_features=2, dtype="float64", seed=3
+    )
     return Trainer(network, rules.rule("sgd", lr=0.3), callbacks=callbacks, **settings)
 
 
@@ -70,9 +72,13 @@ def test_losses_are_read_once_an_epoch_unless_somebody_looks(name, monkeypatch):
 def test_micro_batches_count_by_their_samples(name):
     history = trainer(name, accumulate=4).fit(samples(), epochs=1, batch_size=5)
     x, y = samples()
-    network = zoo.build("mlp", backend=name, in_features=3, out_features=2, dtype="float64", seed=3)
+    network = zoo.build(
+        "mlp", backend=name, in_features=3, out_features=2, dtype="float64", seed=3
+    )
     backend = network.backend
-    found = backend.gradients(lambda net, x, y: net.nn.cross_entropy(net(x), y), network, x, y)
+    found = backend.gradients(
+        lambda net, x, y: net.nn.cross_entropy(net(x), y), network, x, y
+    )
     np.testing.assert_allclose([history.losses[0]], [found.loss], rtol=1e-12)
 
 
@@ -90,13 +96,29 @@ def test_the_host_is_no_further_ahead_than_said():
 def test_a_step_that_waits_is_a_record_as_any_other():
     def waiting():
         unread = PendingLosses(lambda values: [value / 2 for value in values])
-        known = {"step": 1, "epoch": 0, "dispatch_seconds": 0.0, "lr": 0.1, "data_seconds": 0.25}
+        known = {
+            "step": 1,
+            "epoch": 0,
+            "dispatch_seconds": 0.0,
+            "lr": 0.1,
+            "data_seconds": 0.25,
+        }
         return unread.add([{"loss": 3.0, "kl": 1.0}], [4], **known)
 
-    for look in (asdict, repr, copy.copy, copy.deepcopy, lambda step: replace(step, epoch=1)):
+    for look in (
+        asdict,
+        repr,
+        copy.copy,
+        copy.deepcopy,
+        lambda step: replace(step, epoch=1),
+    ):
         step = waiting()
         look(step)
-        assert (step.loss, step.losses, step.samples) == (1.5, {"loss": 1.5, "kl": 0.5}, 4)
+        assert (step.loss, step.losses, step.samples) == (
+            1.5,
+            {"loss": 1.5, "kl": 0.5},
+            4,
+        )
     step = pickle.loads(pickle.dumps(waiting()))
     assert step == Step(1, 0, 1.5, step.seconds, 4, {"loss": 1.5, "kl": 0.5}, 0.1, 0.25)
     with pytest.raises(AttributeError, match="a Step has no attribute 'accuracy'"):
@@ -109,7 +131,12 @@ def test_steps_share_the_time_that_was_waited(monkeypatch):
     unread = PendingLosses(lambda values: values)
     steps = []
     for number in range(3):
-        known = {"step": number, "epoch": 0, "dispatch_seconds": float(number), "lr": 0.1}
+        known = {
+            "step": number,
+            "epoch": 0,
+            "dispatch_seconds": float(number),
+            "lr": 0.1,
+        }
         steps.append(unread.add([{"loss": 0.0}], [1], **known))
     assert [step.seconds for step in steps] == [2.0, 3.0, 4.0]
 
@@ -118,7 +145,9 @@ def test_a_step_of_the_networks_own_keeps_no_graph_alive():
     class Own(torch.nn.Linear):
         def train_step(self, batch, optimizers):
             loss = torch.nn.functional.mse_loss(self(batch[0]), batch[1])
-            optimizers["default"].update(lambda net, x, y: ((net(x) - y) ** 2).mean(), *batch)
+            optimizers["default"].update(
+                lambda net, x, y: ((net(x) - y) ** 2).mean(), *batch
+            )
             return {"loss": loss}
 
     class Looking(Callback):
@@ -147,5 +176,7 @@ def test_a_run_that_fails_has_written_every_step(tmp_path):
     callbacks = [JsonLines(tmp_path / "run.jsonl"), FailingAt(3)]
     with pytest.raises(RuntimeError, match="the disk is gone"):
         trainer("torch", callbacks).fit(samples(), epochs=1, batch_size=5)
-    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()
+    ]
     np.testing.assert_array_equal([line["loss"] for line in lines], wanted)

@@ -62,20 +62,32 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(
 ):
     devices = None if replicas is None else [backend.devices()[0]] * replicas
     runs.start_all_chance(11)
-    whole = runs.trainer(backend.name, Keep(tmp_path / "c", **moment), rng=rng, devices=devices)
+    whole = runs.trainer(
+        backend.name, Keep(tmp_path / "c", **moment), rng=rng, devices=devices
+    )
     history = whole.fit(runs.loader(), runs.samples(9), epochs=EPOCHS)
     runs.start_all_chance(99)
     resumed = runs.trainer(backend.name, seed=2, rng=rng, devices=devices)
-    more = resumed.fit(runs.loader(), runs.samples(9), epochs=EPOCHS, resume=tmp_path / "c")
+    more = resumed.fit(
+        runs.loader(), runs.samples(9), epochs=EPOCHS, resume=tmp_path / "c"
+    )
     assert runs.differing(runs.outcome(whole), runs.outcome(resumed)) == []
     done = len(history.steps) - len(more.steps)
     assert done == 3 - (moment == {"steps": 2})
-    assert [step.loss for step in more.steps] == [step.loss for step in history.steps[done:]]
-    assert [step.lr for step in more.steps] == [step.lr for step in history.steps[done:]]
-    assert [epoch.held_out for epoch in more.epochs] == [epoch.held_out for epoch in history.epochs]
+    assert [step.loss for step in more.steps] == [
+        step.loss for step in history.steps[done:]
+    ]
+    assert [step.lr for step in more.steps] == [
+        step.lr for step in history.steps[done:]
+    ]
+    assert [epoch.held_out for epoch in more.epochs] == [
+        epoch.held_out for epoch in history.epochs
+    ]
 
 
-def test_several_optimizers_in_single_precision_are_resumed_bit_for_bit(backend, tmp_path):
+def test_several_optimizers_in_single_precision_are_resumed_bit_for_bit(
+    backend, tmp_path
+):
     runs.start_all_chance(11)
     whole = runs.pair_trainer(backend.name, Keep(tmp_path / "c", steps=3))
     history = whole.fit(runs.pair_loader(), epochs=EPOCHS)
@@ -83,7 +95,9 @@ def test_several_optimizers_in_single_precision_are_resumed_bit_for_bit(backend,
     resumed = runs.pair_trainer(backend.name, seed=2)
     more = resumed.fit(runs.pair_loader(), epochs=EPOCHS, resume=tmp_path / "c")
     assert runs.differing(runs.outcome(whole), runs.outcome(resumed)) == []
-    assert [step.losses for step in more.steps] == [step.losses for step in history.steps[3:]]
+    assert [step.losses for step in more.steps] == [
+        step.losses for step in history.steps[3:]
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +161,9 @@ class Plain(Network):
 
 def plain_samples(count=20):
     generator = np.random.default_rng(3)
-    return data.Samples(generator.normal(size=(count, 4)), generator.integers(0, 3, count))
+    return data.Samples(
+        generator.normal(size=(count, 4)), generator.integers(0, 3, count)
+    )
 
 
 def plain_trainer(*callbacks, backend="torch", dtype="float64", rule=None, **options):
@@ -172,11 +188,14 @@ def test_callbacks_go_on_by_class_and_number(tmp_path):
 def test_another_number_of_replicas_goes_on(backend, tmp_path):
     whole = plain_trainer(Keep(tmp_path / "c", steps=2), backend=backend.name)
     whole.fit(plain_samples(), epochs=1, batch_size=5)
-    resumed = plain_trainer(backend=backend.name, start=2, devices=backend.devices()[:1] * 2)
+    resumed = plain_trainer(
+        backend=backend.name, start=2, devices=backend.devices()[:1] * 2
+    )
     resumed.fit(plain_samples(), epochs=1, batch_size=5, resume=tmp_path / "c")
     found = runs.outcome(resumed)
     assert all(
-        np.allclose(found[name], value, rtol=1e-12) for name, value in runs.outcome(whole).items()
+        np.allclose(found[name], value, rtol=1e-12)
+        for name, value in runs.outcome(whole).items()
     )
 
 
@@ -208,7 +227,9 @@ def test_any_loader_goes_on_where_it_was(tmp_path, loader, step):
     resumed = plain_trainer(start=2)
     more = resumed.fit(loader(), epochs=3, resume=tmp_path / "c")
     assert len(more.steps) == 15 - step
-    assert [step.loss for step in more.steps] == [step.loss for step in history.steps[step:]]
+    assert [step.loss for step in more.steps] == [
+        step.loss for step in history.steps[step:]
+    ]
     assert runs.differing(runs.outcome(whole), runs.outcome(resumed)) == []
 
 
@@ -237,7 +258,9 @@ def test_the_generators_of_python_and_numpy_are_brought_back(tmp_path):
             self.drawn.append((random.random(), random.gauss(0, 1), np.random.normal()))
 
     whole, resumed = Draw(), Draw()
-    plain_trainer(whole, Keep(tmp_path / "c", steps=1)).fit(plain_samples(), batch_size=5)
+    plain_trainer(whole, Keep(tmp_path / "c", steps=1)).fit(
+        plain_samples(), batch_size=5
+    )
     random.seed(4), np.random.seed(4)
     plain_trainer(resumed).fit(plain_samples(), batch_size=5, resume=tmp_path / "c")
     assert resumed.drawn == whole.drawn[1:]
@@ -252,7 +275,10 @@ def test_a_loss_scale_goes_on(tmp_path):
     whole.fit(plain_samples(), batch_size=10)
     resumed = made()
     resumed.fit(plain_samples(), batch_size=10, resume=tmp_path / "c")
-    assert resumed.optimizers["default"].loss_scale == whole.optimizers["default"].loss_scale
+    assert (
+        resumed.optimizers["default"].loss_scale
+        == whole.optimizers["default"].loss_scale
+    )
     assert resumed.optimizers["default"].loss_scale.good_steps == 2
 
 
@@ -275,9 +301,12 @@ def test_streams_of_flax_and_keys_with_a_type_go_on():
     jax.load_random_state(second, jax.random_state(first))
     assert (jax.numpy(first(x)) == jax.numpy(second(x))).all()
     with pytest.raises(
-        ValueError, match="the random state has the streams .*, and the network has \\(none\\)"
+        ValueError,
+        match="the random state has the streams .*, and the network has \\(none\\)",
     ):
-        jax.load_random_state(jax.wrap(nnx.Linear(3, 2, rngs=nnx.Rngs(0))), jax.random_state(first))
+        jax.load_random_state(
+            jax.wrap(nnx.Linear(3, 2, rngs=nnx.Rngs(0))), jax.random_state(first)
+        )
 
 
 # Runs that are not the same
@@ -287,11 +316,31 @@ def test_streams_of_flax_and_keys_with_a_type_go_on():
 OTHERS = {
     "samples": ({}, {"count": 19}, {}, r"samples was 20, here it is 19"),
     "batch size": ({}, {}, {"batch_size": 4}, r"batch_size was 5, here it is 4"),
-    "seed": ({"seed": 3}, {}, {}, r"seed was 0, here it is 3.*order_seed was 0, here it is 3"),
+    "seed": (
+        {"seed": 3},
+        {},
+        {},
+        r"seed was 0, here it is 3.*order_seed was 0, here it is 3",
+    ),
     "rng": ({"rng": "native"}, {}, {}, r"rng was 'portable', here it is 'native'"),
-    "type": ({"dtype": "float32"}, {}, {}, r"dtype was 'float64', here it is 'float32'"),
-    "accumulate": ({"accumulate": 2}, {}, {}, r"accumulate.default was 1, here it is 2"),
-    "dropped batches": ({}, {}, {"drop_last": True}, r"drop_last was False, here it is True"),
+    "type": (
+        {"dtype": "float32"},
+        {},
+        {},
+        r"dtype was 'float64', here it is 'float32'",
+    ),
+    "accumulate": (
+        {"accumulate": 2},
+        {},
+        {},
+        r"accumulate.default was 1, here it is 2",
+    ),
+    "dropped batches": (
+        {},
+        {},
+        {"drop_last": True},
+        r"drop_last was False, here it is True",
+    ),
     "optimizers": (
         {"rule": {"first": rules.rule("sgd", lr=0.1)}},
         {},
@@ -304,16 +353,22 @@ OTHERS = {
 @pytest.mark.parametrize(
     ("options", "samples", "fit", "message"), OTHERS.values(), ids=OTHERS.keys()
 )
-def test_a_run_with_other_settings_is_refused_by_name(tmp_path, options, samples, fit, message):
+def test_a_run_with_other_settings_is_refused_by_name(
+    tmp_path, options, samples, fit, message
+):
     plain_trainer(Keep(tmp_path / "c", steps=1)).fit(plain_samples(), batch_size=5)
     other = plain_trainer(start=2, **options)
     before = runs.outcome(other)
     with pytest.raises(CheckpointError, match=message):
-        other.fit(plain_samples(**samples), **({"batch_size": 5} | fit), resume=tmp_path / "c")
+        other.fit(
+            plain_samples(**samples), **({"batch_size": 5} | fit), resume=tmp_path / "c"
+        )
     assert runs.differing(before, runs.outcome(other)) == []
 
 
-@pytest.mark.parametrize("broken", ["network", "optimizer.default", "random", "callbacks"])
+@pytest.mark.parametrize(
+    "broken", ["network", "optimizer.default", "random", "callbacks"]
+)
 def test_what_does_not_fit_changes_nothing(backend, tmp_path, broken):
     plain_trainer(Count(), Keep(tmp_path / "c", steps=1), backend=backend.name).fit(
         plain_samples(), batch_size=5
@@ -334,7 +389,9 @@ def test_what_does_not_fit_changes_nothing(backend, tmp_path, broken):
     count.seen = ["mine"]
     other = plain_trainer(count, backend=backend.name, start=2)
     before = runs.outcome(other)
-    with pytest.raises(CheckpointError, match="the run was not resumed, and is left as it was"):
+    with pytest.raises(
+        CheckpointError, match="the run was not resumed, and is left as it was"
+    ):
         other.fit(plain_samples(), batch_size=5, resume=tmp_path / "c")
     assert runs.differing(before, runs.outcome(other)) == []
     assert count.seen == ["mine"]
@@ -344,7 +401,8 @@ def test_what_does_not_fit_changes_nothing(backend, tmp_path, broken):
 def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     checkpoint.write(tmp_path / "c", {"network": {}})
     with pytest.raises(
-        CheckpointError, match="is not one of a run: it lacks average, callbacks, random"
+        CheckpointError,
+        match="is not one of a run: it lacks average, callbacks, random",
     ):
         plain_trainer().fit(plain_samples(), resume=tmp_path / "c")
     with pytest.raises(CheckpointMissing, match="there is no checkpoint"):
@@ -355,11 +413,15 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
 def test_no_state_is_taken_within_a_step():
     trainer = plain_trainer(accumulate=2)
     run = Run(trainer, 1, loader=data.Loader(plain_samples(), 5), in_step=True)
-    with pytest.raises(CheckpointError, match="cannot be taken while an update is being made"):
+    with pytest.raises(
+        CheckpointError, match="cannot be taken while an update is being made"
+    ):
         gather(run)
     run.in_step = False
     trainer.network.train_step(plain_samples(), trainer.optimizers)
-    with pytest.raises(CheckpointError, match="cannot be taken while an update is being made"):
+    with pytest.raises(
+        CheckpointError, match="cannot be taken while an update is being made"
+    ):
         gather(run)
 
 
@@ -376,7 +438,9 @@ def test_a_finished_run_that_is_resumed_gives_its_records_and_makes_no_step(tmp_
 
 def test_a_state_may_be_restored_by_hand(tmp_path):
     trainer = plain_trainer()
-    run = Run(trainer, 1, loader=data.Loader(plain_samples(), 5), epoch=3, batch=2, step=14)
+    run = Run(
+        trainer, 1, loader=data.Loader(plain_samples(), 5), epoch=3, batch=2, step=14
+    )
     other = Run(plain_trainer(start=2), 1, loader=data.Loader(plain_samples(), 5))
     restore(other, gather(run))
     assert other.position() == {"epoch": 3, "batch": 2, "step": 14}

@@ -43,7 +43,9 @@ def samples(count=10):
 
 def trained(*callbacks, epochs=1, losses=None, **options):
     """Two steps an epoch."""
-    trainer = Trainer(Line.on("torch")(), rules.rule("sgd", lr=0.1), losses, callbacks=callbacks)
+    trainer = Trainer(
+        Line.on("torch")(), rules.rule("sgd", lr=0.1), losses, callbacks=callbacks
+    )
     return trainer.fit(samples(), epochs=epochs, batch_size=5, **options)
 
 
@@ -132,7 +134,13 @@ def test_several_of_the_best_are_kept_also_after_a_resume(tmp_path, mode, best):
     values = [0.9, 0.5, 0.2, 1.0, 0.7, 0.2, NAN, 0.8]
     if mode == "max":
         values[4] = 0.9
-    keep = {"keep": 1, "every_epochs": None, "monitor": "score", "mode": mode, "best": 3}
+    keep = {
+        "keep": 1,
+        "every_epochs": None,
+        "monitor": "score",
+        "mode": mode,
+        "best": 3,
+    }
     trained(Script(values[:5]), Checkpoint(tmp_path, **keep), epochs=5)
     latest = Checkpoints.latest(tmp_path)
     trained(Script(values), Checkpoint(tmp_path, **keep), epochs=8, resume=latest)
@@ -146,7 +154,9 @@ def test_several_of_the_best_are_kept_also_after_a_resume(tmp_path, mode, best):
 def test_the_best_value_survives_a_resume(tmp_path):
     trained(Script([3.0, 1.0]), Checkpoint(tmp_path, keep=1, monitor="score"), epochs=2)
     again = Checkpoint(tmp_path, keep=1, monitor="score")
-    trained(Script([0, 0, 2.0, 1.5]), again, epochs=4, resume=Checkpoints.latest(tmp_path))
+    trained(
+        Script([0, 0, 2.0, 1.5]), again, epochs=4, resume=Checkpoints.latest(tmp_path)
+    )
     assert again.best == 1.0
     assert steps_in(tmp_path) == [4, 8]
     assert Checkpoints.best(tmp_path).name == "step-00000004"
@@ -164,7 +174,9 @@ def test_after_going_back_the_latest_is_the_one_that_was_written_last(tmp_path):
 def test_a_checkpoint_that_the_index_does_not_know_is_the_latest(tmp_path):
     trained(Checkpoint(tmp_path), epochs=3)
     (tmp_path / "checkpoints.json").write_text(
-        json.dumps({"checkpoints": ["step-00000006", "gone"], "best": None, "ranking": []})
+        json.dumps(
+            {"checkpoints": ["step-00000006", "gone"], "best": None, "ranking": []}
+        )
     )
     assert steps_in(tmp_path) == [6, 2, 4]
     (tmp_path / "checkpoints.json").unlink()
@@ -175,7 +187,9 @@ def test_a_checkpoint_that_the_index_does_not_know_is_the_latest(tmp_path):
 def test_a_damaged_index_says_what_to_do(tmp_path, text):
     trained(Checkpoint(tmp_path))
     (tmp_path / "checkpoints.json").write_text(text)
-    with pytest.raises(CheckpointError, match="checkpoints.json is damaged .*: remove it"):
+    with pytest.raises(
+        CheckpointError, match="checkpoints.json is damaged .*: remove it"
+    ):
         Checkpoints.latest(tmp_path)
 
 
@@ -187,7 +201,8 @@ def test_a_folder_without_checkpoints_has_no_latest(tmp_path):
 
 def test_a_metric_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(
-        UnknownName, match="there is no metric 'scroe' on validation data. Did you mean 'score'?"
+        UnknownName,
+        match="there is no metric 'scroe' on validation data. Did you mean 'score'?",
     ):
         trained(Script([1.0]), Checkpoint(tmp_path, monitor="scroe"))
 
@@ -260,7 +275,10 @@ def test_a_full_disk_ends_the_run_and_keeps_the_old_ones(tmp_path, monkeypatch):
         trained(Script(act=fill), Checkpoint(tmp_path), epochs=4)
     assert "in on_epoch of the callback Checkpoint" in caught.value.__notes__
     assert steps_in(tmp_path) == [2]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints.json", "step-00000002"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoints.json",
+        "step-00000002",
+    ]
 
 
 def test_an_index_that_cannot_be_written_is_an_error(tmp_path, monkeypatch):

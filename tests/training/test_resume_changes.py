@@ -15,7 +15,12 @@ from deliralike import Network, data
 from deliralike.errors import CheckpointError, SettingError
 from deliralike.optim import rules
 from deliralike.training import Checkpoint, Checkpoints, Trainer, checkpoint, schedules
-from deliralike.training.describing import ARRAY_BYTES, array_text, described, differences
+from deliralike.training.describing import (
+    ARRAY_BYTES,
+    array_text,
+    described,
+    differences,
+)
 from tests.conftest import BACKENDS
 
 SCALE = 2.0
@@ -69,9 +74,15 @@ def fitted(
     **options,
 ):
     """Three updates an epoch."""
-    given = {name: options.pop(name) for name in ("resume", "accept") if name in options}
+    given = {
+        name: options.pop(name) for name in ("resume", "accept") if name in options
+    }
     rule = rule or rules.rule("sgd", lr=0.1, momentum=0.9)
-    settings = {"average": 0.9, "schedule": schedules.Cosine(30), "clip_norm": 2.0} | options
+    settings = {
+        "average": 0.9,
+        "schedule": schedules.Cosine(30),
+        "clip_norm": 2.0,
+    } | options
     trainer = Trainer(
         Tower.on(backend, seed=3)(rate=rate), rule, loss, callbacks=watchers, **settings
     )
@@ -108,7 +119,10 @@ CHANGES = {
         {"source": pairs(shift=1e-6)},
         r"data.inputs was float32 \(11, 3\), digest \w+, here it is float32",
     ),
-    "augmentation": ({"transform": Shift(0.5)}, "transform.by was 0.25, here it is 0.5"),
+    "augmentation": (
+        {"transform": Shift(0.5)},
+        "transform.by was 0.25, here it is 0.5",
+    ),
     "dropout": (
         {"rate": 0.3},
         "network.rate was 0.1, here it is 0.3; network.drop.p was 0.1, here it is 0.3",
@@ -137,13 +151,17 @@ ON = [
 
 
 @pytest.mark.parametrize(("backend", "change"), ON)
-def test_what_differs_is_named_with_both_values_and_taken_on_purpose(backend, change, written):
+def test_what_differs_is_named_with_both_values_and_taken_on_purpose(
+    backend, change, written
+):
     options, message = CHANGES[change]
     with pytest.raises(CheckpointError, match=message) as caught:
         fitted(backend, epochs=2, resume=written(backend), **options)
     names = re.search(r"accept=\[(.*?)\]", str(caught.value))[1]
     accept = [name.strip("'") for name in names.split(", ")]
-    _, history = fitted(backend, epochs=2, resume=written(backend), accept=accept, **options)
+    _, history = fitted(
+        backend, epochs=2, resume=written(backend), accept=accept, **options
+    )
     assert len(history.steps) == 3
     assert np.isfinite(history.losses).all()
 
@@ -159,7 +177,8 @@ def test_another_optimizer_begins_anew_with_its_own_rate(backend, written):
     assert {
         name: float(value) for name, value in state.items() if name.endswith("/step")
     } == dict.fromkeys(
-        ("stem.weight/step", "stem.bias/step", "head.weight/step", "head.bias/step"), 3.0
+        ("stem.weight/step", "stem.bias/step", "head.weight/step", "head.bias/step"),
+        3.0,
     )
     assert int(state["steps"]) == 6
 
@@ -176,7 +195,9 @@ def test_only_what_is_accepted_is_taken(written):
         )
     assert "clip_norm.default was 2.0" in str(caught.value)
     assert "loss was" not in str(caught.value)
-    with pytest.raises(SettingError, match="accept: a run has no 'los'. Did you mean 'loss'?"):
+    with pytest.raises(
+        SettingError, match="accept: a run has no 'los'. Did you mean 'loss'?"
+    ):
         fitted("torch", resume=written("torch"), accept=["los"], epochs=2)
 
 
@@ -195,7 +216,9 @@ def test_an_average_and_a_schedule_that_come_later_begin_there(backend, tmp_path
     for (
         name,
         value,
-    ) in trainer.average.neutral_state().items():  # with a decay of 0 it is the latest weights
+    ) in (
+        trainer.average.neutral_state().items()
+    ):  # with a decay of 0 it is the latest weights
         assert np.allclose(value, own[name], rtol=1e-6), name
 
 
@@ -205,7 +228,8 @@ def test_data_that_end_before_the_position_are_refused(tmp_path):
     fewer = pairs().take(slice(4))  # one batch
     options = {"source": fewer, "epochs": 2, "accept": ["data", "samples"]}
     with pytest.raises(
-        CheckpointError, match="stands after batch 2 of its epoch, and an epoch has 1 here"
+        CheckpointError,
+        match="stands after batch 2 of its epoch, and an epoch has 1 here",
     ):
         fitted("torch", resume=within, **options)
     assert len(fitted("torch", resume=between, **options)[1].steps) == 1
@@ -297,7 +321,9 @@ def test_texts_are_the_same_in_every_process_and_hold_no_place(tmp_path):
 
 
 def _environment():
-    return {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
+    return {
+        name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"
+    }
 
 
 def function_of(text, **names):
@@ -327,7 +353,9 @@ def test_arrays_above_the_limit_are_sampled_over_their_whole_length():
     array[::10] += 1  # every tenth row is read
     assert array_text(array, most=800 * 7) != text
     assert ARRAY_BYTES == 2**26
-    many = described("many", {str(number): np.zeros(8) for number in range(9)}, array_bytes=64)
+    many = described(
+        "many", {str(number): np.zeros(8) for number in range(9)}, array_bytes=64
+    )
     assert len(many) == 10
     assert array_text(np.zeros((0, 3))) != array_text(np.zeros((0, 4)))
     assert (
@@ -358,7 +386,10 @@ FORGED = {
         lambda run: run.update(frozen="stem.weight"),
         r"\['frozen'\] is 'stem.weight', wanted a list of texts",
     ),
-    "records": (lambda run: run.update(epochs=[{"epoch": 0, "steps": "3"}]), "record of an epoch"),
+    "records": (
+        lambda run: run.update(epochs=[{"epoch": 0, "steps": "3"}]),
+        "record of an epoch",
+    ),
 }
 
 
@@ -400,7 +431,9 @@ def chainer_parts(rate, momentum):
                 self.last = chainer.links.Linear(5, 4)
 
         def __call__(self, x):
-            return self.last(chainer.functions.dropout(self.norm(self.first(x)), self.rate))
+            return self.last(
+                chainer.functions.dropout(self.norm(self.first(x)), self.rate)
+            )
 
     chain = Chain()
     return chain, chainer.optimizers.MomentumSGD(lr=0.1, momentum=momentum).setup(chain)
@@ -435,9 +468,17 @@ def test_networks_and_optimizers_of_a_frameworks_own_are_compared_by_their_numbe
 ):
     native_trainer(backend, Checkpoint(tmp_path)).fit(pairs(), epochs=1, batch_size=4)
     latest = Checkpoints.latest(tmp_path)
-    history = native_trainer(backend).fit(pairs(), epochs=2, batch_size=4, resume=latest)
+    history = native_trainer(backend).fit(
+        pairs(), epochs=2, batch_size=4, resume=latest
+    )
     assert len(history.steps) == 3
     with pytest.raises(CheckpointError, match=r"network[.\w]* was 0.2, here it is 0.3"):
-        native_trainer(backend, rate=0.3).fit(pairs(), epochs=2, batch_size=4, resume=latest)
-    with pytest.raises(CheckpointError, match=r"optimizer.default[.\w]* was 0.9, here it is 0.5"):
-        native_trainer(backend, momentum=0.5).fit(pairs(), epochs=2, batch_size=4, resume=latest)
+        native_trainer(backend, rate=0.3).fit(
+            pairs(), epochs=2, batch_size=4, resume=latest
+        )
+    with pytest.raises(
+        CheckpointError, match=r"optimizer.default[.\w]* was 0.9, here it is 0.5"
+    ):
+        native_trainer(backend, momentum=0.5).fit(
+            pairs(), epochs=2, batch_size=4, resume=latest
+        )

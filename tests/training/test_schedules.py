@@ -84,7 +84,11 @@ SAME = {
         lambda o: lr_scheduler.LinearLR(o, 1.0, 0.2, total_iters=21),
         25,
     ),
-    "one cycle: max_lr is peak * lr": (OneCycle(23), one_cycle_of_torch(23, max_lr=BASE), 23),
+    "one cycle: max_lr is peak * lr": (
+        OneCycle(23),
+        one_cycle_of_torch(23, max_lr=BASE),
+        23,
+    ),
     "one cycle: div_factor is 1 / start, final_div_factor is start / final": (
         OneCycle(30, peak=4.0, warmup=0.25, start=0.2, final=0.01),
         one_cycle_of_torch(
@@ -102,7 +106,11 @@ SAME = {
         one_cycle_of_torch(7, max_lr=BASE, pct_start=0.0),
         7,
     ),
-    "warm-up: start_factor is start": (Warmup(5, Cosine(20), start=0.1), warm_then_cosine, 25),
+    "warm-up: start_factor is start": (
+        Warmup(5, Cosine(20), start=0.1),
+        warm_then_cosine,
+        25,
+    ),
 }
 
 
@@ -116,12 +124,18 @@ def test_a_schedule_is_that_of_pytorch(case):
 PLATEAUS = {
     "min": ({}, [3, 2, 2, 2, 2, 1.5, 1.6, 1.6, 1.6, 1.6, 1.6, 1.6]),
     "max": ({"mode": "max"}, [1, 2, 2, 2, 2, 3, 2, 2, 2, 2, 2]),
-    "cooldown": ({"patience": 1, "cooldown": 3}, [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3]),
+    "cooldown": (
+        {"patience": 1, "cooldown": 3},
+        [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3],
+    ),
     "better within the cooldown": (
         {"patience": 1, "cooldown": 2},
         [3, 3, 3, 2, 2, 2, 2, 2, 1, 1, 1, 1],
     ),
-    "a threshold": ({"threshold": 0.1, "patience": 1}, [10, 9.5, 9.1, 8.9, 8.1, 8.02, 7, 7]),
+    "a threshold": (
+        {"threshold": 0.1, "patience": 1},
+        [10, 9.5, 9.1, 8.9, 8.1, 8.02, 7, 7],
+    ),
     "a minimum": ({"patience": 0, "minimum": 0.2}, [1, 1, 1, 1, 1, 1]),
     "NaN": ({"patience": 1}, [NAN, NAN, NAN, 2, NAN, 1, NAN, NAN, 0.5]),
 }
@@ -134,14 +148,19 @@ def test_a_plateau_is_that_of_pytorch_where_values_are_not_negative(case):
     settings, values = PLATEAUS[case]
     own = Plateau("loss", **{"gamma": 0.5, "patience": 2} | settings)
     native = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=BASE)
-    options = {name: getattr(own, name) for name in ("mode", "patience", "threshold", "cooldown")}
+    options = {
+        name: getattr(own, name)
+        for name in ("mode", "patience", "threshold", "cooldown")
+    }
     other = lr_scheduler.ReduceLROnPlateau(
         native, factor=own.gamma, min_lr=own.minimum * BASE, eps=0, **options
     )
     for value in values:
         own.observe(value)
         other.step(value)
-        assert BASE * own.factor(0) == pytest.approx(native.param_groups[0]["lr"], rel=1e-12)
+        assert BASE * own.factor(0) == pytest.approx(
+            native.param_groups[0]["lr"], rel=1e-12
+        )
 
 
 SIGNS = {
@@ -189,7 +208,9 @@ def test_two_plateaus_have_states_of_their_own():
 
 
 def test_a_cosine_and_a_cycle_stay_at_their_ends():
-    assert Cosine(10, final=0.2).factor(10) == Cosine(10, final=0.2).factor(10**9) == 0.2
+    assert (
+        Cosine(10, final=0.2).factor(10) == Cosine(10, final=0.2).factor(10**9) == 0.2
+    )
     assert OneCycle(10, final=0.01).factor(9) == pytest.approx(0.01, rel=1e-12)
     assert OneCycle(10, final=0.01).factor(10**9) == OneCycle(10, final=0.01).factor(9)
 
@@ -262,7 +283,8 @@ def test_the_state_of_something_else_is_refused_by_a_plateau_and_changes_nothing
     own.observe(2.0)
     before = own.state()
     with pytest.raises(
-        StateError, match=r"Plateau: the state has \['best'\], wanted \['best', 'resting', 'sc"
+        StateError,
+        match=r"Plateau: the state has \['best'\], wanted \['best', 'resting', 'sc",
     ):
         own.load_state({"best": 1.0})
     assert own.state() == before
@@ -288,7 +310,9 @@ def test_a_schedule_is_found_by_its_name_with_settings_from_a_file(name):
 
 
 def test_a_nested_schedule_is_made_by_its_own_name():
-    assert schedule("warmup", **BY_NAME["warmup"]) == Warmup(3, StepDecay(milestones=(2, 5)))
+    assert schedule("warmup", **BY_NAME["warmup"]) == Warmup(
+        3, StepDecay(milestones=(2, 5))
+    )
 
 
 @pytest.mark.parametrize(
@@ -374,7 +398,11 @@ BAD = {
         SettingError,
         "mode='low' must be 'min' or 'max'",
     ),
-    "no drop": (lambda: Plateau("loss", gamma=1.0), SettingError, "gamma=1.0 must be below 1"),
+    "no drop": (
+        lambda: Plateau("loss", gamma=1.0),
+        SettingError,
+        "gamma=1.0 must be below 1",
+    ),
     "no number": (
         lambda: Plateau("loss").observe("low"),
         ArgumentError,

@@ -17,7 +17,13 @@ SGD = rules.rule("sgd", lr=0.1, momentum=0.9)
 
 def network(name="torch", **options):
     return zoo.build(
-        "mlp", backend=name, in_features=5, hidden=(7,), out_features=3, dtype="float64", **options
+        "mlp",
+        backend=name,
+        in_features=5,
+        hidden=(7,),
+        out_features=3,
+        dtype="float64",
+        **options,
     )
 
 
@@ -30,7 +36,12 @@ def cross_entropy(scores, labels):
 def weights_by_hand(state):
     return [
         state[name]
-        for name in ("layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias")
+        for name in (
+            "layers.0.weight",
+            "layers.0.bias",
+            "layers.1.weight",
+            "layers.1.bias",
+        )
     ]
 
 
@@ -41,7 +52,9 @@ def scores_by_hand(net, x):
 
 def test_losses_stand_beside_metrics_unless_one_has_their_name():
     net = network()
-    doubled = {"twice": lambda scores, labels: net.nn.cross_entropy(scores, labels) * 2.0}
+    doubled = {
+        "twice": lambda scores, labels: net.nn.cross_entropy(scores, labels) * 2.0
+    }
     found = Trainer(net, SGD, doubled, ["accuracy"]).evaluate(SAMPLES, batch_size=7)
     wanted = cross_entropy(scores_by_hand(net, SAMPLES.inputs), SAMPLES.labels).mean()
     assert list(found) == ["loss", "accuracy"]
@@ -59,10 +72,16 @@ def test_several_losses_are_summed_and_each_is_recorded():
     step, *_ = Trainer(net, SGD, losses).fit(SAMPLES, batch_size=23).steps
     assert list(step.losses) == ["loss", "one", "three"]
     assert step.losses["three"] == pytest.approx(3 * step.losses["one"], rel=1e-12)
-    assert step.loss == step.losses["loss"] == pytest.approx(4 * step.losses["one"], rel=1e-12)
+    assert (
+        step.loss
+        == step.losses["loss"]
+        == pytest.approx(4 * step.losses["one"], rel=1e-12)
+    )
 
 
-@pytest.mark.parametrize(("replicas", "accumulate", "sizes"), [(1, 2, [8, 8, 7]), (2, 4, [16, 7])])
+@pytest.mark.parametrize(
+    ("replicas", "accumulate", "sizes"), [(1, 2, [8, 8, 7]), (2, 4, [16, 7])]
+)
 def test_windows_of_batches_are_big_batches_and_the_last_one_may_be_smaller(
     backend, replicas, accumulate, sizes
 ):
@@ -76,7 +95,11 @@ def test_windows_of_batches_are_big_batches_and_the_last_one_may_be_smaller(
         assert trainer.optimizers["default"].steps == 2 * len(sizes)
         runs.append((history, trainer.network.neutral_state()))
     (one, whole), (two, windows) = runs
-    assert [step.samples for step in two.steps] == [step.samples for step in one.steps] == sizes * 2
+    assert (
+        [step.samples for step in two.steps]
+        == [step.samples for step in one.steps]
+        == sizes * 2
+    )
     np.testing.assert_allclose(two.losses, one.losses, rtol=1e-12)
     for name, value in whole.items():
         np.testing.assert_allclose(windows[name], value, rtol=1e-10, atol=1e-12)
@@ -88,7 +111,9 @@ def test_an_optimizer_that_accumulates_keeps_doing_so():
         net = network()
         optimizer = net.backend.optimizer(SGD, net)
         optimizer.accumulate = given
-        history = Trainer(net, optimizer, accumulate=accumulate).fit(SAMPLES, batch_size=4)
+        history = Trainer(net, optimizer, accumulate=accumulate).fit(
+            SAMPLES, batch_size=4
+        )
         assert [step.samples for step in history.steps] == [12, 11]
         traces.append(history.losses.tolist())
     assert traces[0] == traces[1]
@@ -115,17 +140,33 @@ def test_a_stream_of_samples_is_trained_on_without_knowing_its_length():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"rng": "portabel"}, SettingError, "rng='portabel' is unknown. Did you mean 'portable'?"),
+        (
+            {"rng": "portabel"},
+            SettingError,
+            "rng='portabel' is unknown. Did you mean 'portable'?",
+        ),
         ({"optimizer": {}}, SettingError, "there is no optimizer: give an update rule"),
-        ({"optimizer": 0.1}, ArgumentError, "optimizer 'default' is a float, wanted a rule"),
+        (
+            {"optimizer": 0.1},
+            ArgumentError,
+            "optimizer 'default' is a float, wanted a rule",
+        ),
         (
             {"schedule": {"generater": None}},
             SettingError,
             "there is no optimizer 'generater' for a schedule",
         ),
-        ({"accumulate": 0}, SettingError, "accumulate=0 must be a whole number of at least 1"),
+        (
+            {"accumulate": 0},
+            SettingError,
+            "accumulate=0 must be a whole number of at least 1",
+        ),
         ({"clip_norm": -1.0}, SettingError, "clip_norm=-1.0 must be a number above 0"),
-        ({"loss_scale": 512.0}, SettingError, "loss_scale=512.0 belongs to a shorter type"),
+        (
+            {"loss_scale": 512.0},
+            SettingError,
+            "loss_scale=512.0 belongs to a shorter type",
+        ),
         ({"clip_value": 0.0}, SettingError, "max_value=0.0 must be above 0"),
         ({"precision": "float8"}, SettingError, "there is no mixed precision 'float8'"),
     ],
@@ -145,7 +186,10 @@ def test_a_trainer_takes_what_users_of_mmengine_write():
         clip_norm=dict(max_norm=35, norm_type=1),
     )
     (optimizer,) = trainer.optimizers.values()
-    assert (optimizer.loss_scale.value, optimizer.loss_scale.growth_interval) == (512.0, 5)
+    assert (optimizer.loss_scale.value, optimizer.loss_scale.growth_interval) == (
+        512.0,
+        5,
+    )
     optimizer.loss_scale.observe(False)
     assert optimizer.loss_scale.value == 128.0
     assert ClipNorm(35, 1) in optimizer.pre_update_hooks
@@ -155,14 +199,17 @@ def test_a_trainer_takes_what_users_of_mmengine_write():
 def test_batch_normalisation_with_several_batches_in_one_update_is_warned_of(backend):
     net = zoo.build("resnet8", backend=backend, in_channels=1, num_classes=3)
     with pytest.warns(
-        UserWarning, match=r"accumulate=3 with batch normalisation \(\d+ layers, first '.*bn1'\)"
+        UserWarning,
+        match=r"accumulate=3 with batch normalisation \(\d+ layers, first '.*bn1'\)",
     ):
         Trainer(net, SGD, accumulate=3)
 
 
 def test_an_optimizer_of_another_network_is_refused():
     other = network()
-    with pytest.raises(ArgumentError, match="updates another network than the one that is trained"):
+    with pytest.raises(
+        ArgumentError, match="updates another network than the one that is trained"
+    ):
         Trainer(network(), backends.get("torch").optimizer(SGD, other))
 
 
@@ -173,7 +220,8 @@ def test_a_step_that_returns_no_losses_by_name_is_refused():
 
     net = Odd.on("torch")(5, 3)
     with pytest.raises(
-        ArgumentError, match="train_step of Odd gave a float: it returns its losses by name"
+        ArgumentError,
+        match="train_step of Odd gave a float: it returns its losses by name",
     ):
         Trainer(net, SGD).fit(SAMPLES)
 
@@ -216,4 +264,6 @@ def test_a_native_network_is_taken_with_an_optimizer_of_its_framework(backend):
     layer = native_linear(backend, weight)
     Trainer(layer, native_sgd(backend, layer, 0.5)).fit((x, y), epochs=1, batch_size=7)
     after = weight - 0.5 * 2 / y.size * (x @ weight.T - y).T @ x
-    np.testing.assert_allclose(backends.wrap(layer).neutral_state()["weight"], after, atol=1e-5)
+    np.testing.assert_allclose(
+        backends.wrap(layer).neutral_state()["weight"], after, atol=1e-5
+    )

@@ -30,12 +30,16 @@ class Small(Network):
         self.fc = self.nn.Linear(4 * 25, 3)
 
     def forward(self, x):
-        return self.fc(self.dropout(self.nn.flatten(self.nn.relu(self.bn(self.conv(x))))))
+        return self.fc(
+            self.dropout(self.nn.flatten(self.nn.relu(self.bn(self.conv(x)))))
+        )
 
 
 def samples(count=20):
     generator = np.random.default_rng(0)
-    return data.Samples(generator.normal(size=(count, 1, 5, 5)), generator.integers(0, 3, count))
+    return data.Samples(
+        generator.normal(size=(count, 1, 5, 5)), generator.integers(0, 3, count)
+    )
 
 
 def optimizer_of(network, **numbers):
@@ -72,18 +76,28 @@ def test_losses_and_weights_are_those_of_a_hand_written_torch_loop():
 def test_histories_are_equal_on_all_backends_with_dropout():
     histories = {
         name: fit(
-            optimizer_of(built(name, p=0.3)), samples(), samples(9), epochs=5, batch_size=5, seed=2
+            optimizer_of(built(name, p=0.3)),
+            samples(),
+            samples(9),
+            epochs=5,
+            batch_size=5,
+            seed=2,
         )
         for name in ("torch", "chainer", "jax")
     }
     reference = histories.pop("torch")
     assert len(reference.losses) == 20
     for history in histories.values():
-        assert history.losses.tolist() == pytest.approx(reference.losses.tolist(), rel=1e-10)
+        assert history.losses.tolist() == pytest.approx(
+            reference.losses.tolist(), rel=1e-10
+        )
         assert history.held_out("loss").tolist() == pytest.approx(
             reference.held_out("loss").tolist(), rel=1e-10
         )
-        assert history.held_out("accuracy").tolist() == reference.held_out("accuracy").tolist()
+        assert (
+            history.held_out("accuracy").tolist()
+            == reference.held_out("accuracy").tolist()
+        )
 
 
 def test_every_step_has_its_own_place_in_the_portable_stream():
@@ -134,7 +148,9 @@ def test_fit_restores_the_mode_when_a_callback_raises():
 
 def test_the_time_of_a_step_leaves_out_the_first_and_the_smaller_ones():
     seconds = [(9.0, 8), (1.0, 8), (3.0, 8), (0.1, 4), (2.0, 8)]
-    history = History([Step(i, 0, 1.0, time, count) for i, (time, count) in enumerate(seconds)])
+    history = History(
+        [Step(i, 0, 1.0, time, count) for i, (time, count) in enumerate(seconds)]
+    )
     assert history.seconds_per_step == 2.0
     assert np.isnan(History().seconds_per_step)
 
@@ -157,7 +173,10 @@ def test_every_record_is_one_line_of_strict_json(tmp_path):
     def refuse(constant):
         raise ValueError(constant)
 
-    lines = [json.loads(line, parse_constant=refuse) for line in log.path.read_text().splitlines()]
+    lines = [
+        json.loads(line, parse_constant=refuse)
+        for line in log.path.read_text().splitlines()
+    ]
     assert [line["kind"] for line in lines] == ["step", "step", "epoch"]
     assert lines[0]["loss"] is None
     assert lines[0]["backend"] == "torch"

@@ -13,7 +13,11 @@ from deliralike.training.callbacks import Callback
 from deliralike.training.metrics import Evidence, metric
 
 RNG = np.random.default_rng(4)
-X, Y, WEIGHT = RNG.normal(size=(11, 4)), RNG.integers(0, 3, 11), RNG.uniform(0.1, 3.0, 11)
+X, Y, WEIGHT = (
+    RNG.normal(size=(11, 4)),
+    RNG.integers(0, 3, 11),
+    RNG.uniform(0.1, 3.0, 11),
+)
 SGD = rules.rule("sgd", lr=0.0)
 
 
@@ -85,11 +89,15 @@ class Weighted(Linear):
         return {"own": optimizers["default"].update(weighted_loss, *self.parts(batch))}
 
     def val_step(self, batch):
-        return {"own": weighted_loss(self, *self.backend.prepare(self.parts(batch), self))}
+        return {
+            "own": weighted_loss(self, *self.backend.prepare(self.parts(batch), self))
+        }
 
 
 @pytest.mark.parametrize(
-    "samples", [{"image": X, "class": Y, "weight": WEIGHT}, (Y, X, WEIGHT)], ids=["dict", "tuple"]
+    "samples",
+    [{"image": X, "class": Y, "weight": WEIGHT}, (Y, X, WEIGHT)],
+    ids=["dict", "tuple"],
 )
 def test_a_val_step_gets_the_batch_that_the_train_step_gets(backend, samples):
     network = built(backend, Weighted)
@@ -99,12 +107,20 @@ def test_a_val_step_gets_the_batch_that_the_train_step_gets(backend, samples):
 
 
 @pytest.mark.parametrize("metrics", [None, ["accuracy"]])
-def test_a_loss_of_more_parts_than_the_network_has_inputs_is_validated(backend, metrics):
+def test_a_loss_of_more_parts_than_the_network_has_inputs_is_validated(
+    backend, metrics
+):
     network = built(backend)
-    found = held_out(Trainer(network, SGD, weighted_loss, metrics), (X, WEIGHT, Y), batch_size=11)
+    found = held_out(
+        Trainer(network, SGD, weighted_loss, metrics), (X, WEIGHT, Y), batch_size=11
+    )
     scores = scores_of(network)
-    assert found["loss"] == pytest.approx((WEIGHT * entropies(scores)).mean(), rel=1e-12)
-    assert found.get("accuracy", 0.0) == (metrics and (scores.argmax(1) == Y).mean() or 0.0)
+    assert found["loss"] == pytest.approx(
+        (WEIGHT * entropies(scores)).mean(), rel=1e-12
+    )
+    assert found.get("accuracy", 0.0) == (
+        metrics and (scores.argmax(1) == Y).mean() or 0.0
+    )
 
 
 def test_the_parts_that_are_inputs_can_be_said(backend):
@@ -122,7 +138,9 @@ def test_the_parts_that_are_inputs_can_be_said(backend):
     assert history.epochs[0].held_out["loss"] == pytest.approx(wanted, rel=1e-12)
     rows = np.concatenate(list(trainer.predict(list(zip(X, Y, WEIGHT, strict=True)))))
     np.testing.assert_allclose(rows, scores_of(network), rtol=1e-12)
-    with pytest.raises(BatchError, match="inputs=3, and a batch has 3 parts: none is left"):
+    with pytest.raises(
+        BatchError, match="inputs=3, and a batch has 3 parts: none is left"
+    ):
         Trainer(network, SGD, inputs=3).evaluate((X, Y, WEIGHT))
 
 
@@ -173,7 +191,9 @@ def test_a_network_with_a_train_step_alone_says_that_a_val_step_is_missing():
 
 
 @pytest.mark.parametrize("network", [Two, Optional])
-def test_a_tuple_in_the_place_of_one_input_is_several_in_training_and_evaluation(backend, network):
+def test_a_tuple_in_the_place_of_one_input_is_several_in_training_and_evaluation(
+    backend, network
+):
     network = built(backend, network)
     samples = ((X, WEIGHT[:, None]), Y)
     history = Trainer(network, SGD).fit(samples, samples, batch_size=11)
@@ -199,13 +219,17 @@ def test_the_second_input_of_samples_without_labels_is_an_input(source):
     network = Two.on("torch", seed=2, dtype="float64")()
     wanted = scores_of(network) + WEIGHT[:, None]
     for parts in ((X, WEIGHT[:, None]), (X, WEIGHT[:, None], Y)):
-        np.testing.assert_allclose(np.concatenate(list(predict(network, source(*parts)))), wanted)
+        np.testing.assert_allclose(
+            np.concatenate(list(predict(network, source(*parts)))), wanted
+        )
 
 
 def test_a_part_that_may_be_an_input_or_the_target_is_asked_for():
     network = Optional.on("torch", seed=2, dtype="float64")()
     samples = of_samples(X, WEIGHT[:, None])
-    with pytest.raises(BatchError, match="takes 1 to 2 inputs: say how many.*inputs=1 where"):
+    with pytest.raises(
+        BatchError, match="takes 1 to 2 inputs: say how many.*inputs=1 where"
+    ):
         next(predict(network, samples))
     scores = scores_of(network)
     for inputs, wanted in ((1, scores), (2, scores + WEIGHT[:, None])):
@@ -221,7 +245,9 @@ def test_a_part_that_may_be_an_input_or_the_target_is_asked_for():
 def test_predictions_are_in_the_order_of_the_data_whole(backend, drop_last):
     network = built(backend)
     rows = predict(network, data.Loader((X, Y), 4, shuffle=True, drop_last=drop_last))
-    np.testing.assert_allclose(np.concatenate(list(rows)), scores_of(network), rtol=1e-12)
+    np.testing.assert_allclose(
+        np.concatenate(list(rows)), scores_of(network), rtol=1e-12
+    )
 
 
 def random_loader(shuffle):
@@ -233,10 +259,14 @@ def test_predictions_of_a_loader_with_an_order_of_its_own_are_refused():
     network = Linear.on("torch", seed=2, dtype="float64")()
     in_order = np.concatenate(list(predict(network, random_loader(False))))
     np.testing.assert_allclose(in_order, scores_of(network), rtol=1e-12)
-    with pytest.raises(SettingError, match="order of the data: a torch.RandomSampler chooses"):
+    with pytest.raises(
+        SettingError, match="order of the data: a torch.RandomSampler chooses"
+    ):
         next(predict(network, random_loader(True)))
     weighted = data.Loader((X, Y), 4, sampler=data.WeightedSampler(WEIGHT))
-    with pytest.raises(SettingError, match="order of the data: a WeightedSampler chooses"):
+    with pytest.raises(
+        SettingError, match="order of the data: a WeightedSampler chooses"
+    ):
         next(predict(network, weighted))
 
 
@@ -247,7 +277,9 @@ def test_groups_of_intervals_want_the_order_of_the_data():
     evidence.add(scores_of(network), Y)
     loader = data.Loader((X, Y), 4, shuffle=True)
     found = evaluate(network, loader, metrics=["accuracy"], intervals=options)
-    assert (found["accuracy/low"], found["accuracy/high"]) == evidence.interval(**options)
+    assert (found["accuracy/low"], found["accuracy/high"]) == evidence.interval(
+        **options
+    )
     assert evaluate(network, random_loader(True)).keys() == {"accuracy", "loss"}
     with pytest.raises(SettingError, match="order of the data"):
         evaluate(network, random_loader(True), intervals=options)
@@ -269,13 +301,19 @@ class CountSteps(Callback):
     ("metrics", "validation", "message"),
     [
         (["top-k"], (X, Y), "top-5 needs at least 5 classes"),
-        (["accuracy"], (X, np.where(Y == 1, -100, Y)), "a label that does not count is named by"),
+        (
+            ["accuracy"],
+            (X, np.where(Y == 1, -100, Y)),
+            "a label that does not count is named by",
+        ),
         (None, (X[:, :3], Y), "got an input of shape"),
         (None, (X, Y.astype(float)), "targets are floating numbers"),
         (None, (X, Y + 5), "out of range"),
     ],
 )
-def test_errors_of_validation_come_before_the_first_step(backend, metrics, validation, message):
+def test_errors_of_validation_come_before_the_first_step(
+    backend, metrics, validation, message
+):
     steps = CountSteps()
     trainer = Trainer(built(backend), SGD, metrics=metrics, callbacks=[steps])
     with pytest.raises(DeliralikeError, match=message):
@@ -304,7 +342,9 @@ def test_the_look_at_the_first_batch_leaves_no_trace(backend):
         network = built(backend)
         trainer = Trainer(network, rules.rule("sgd", lr=0.1))
         history = trainer.fit(Noisy(backend), validation, batch_size=4)
-        states.append(np.append(network.neutral_state()["fc.weight"].ravel(), history.losses))
+        states.append(
+            np.append(network.neutral_state()["fc.weight"].ravel(), history.losses)
+        )
     np.testing.assert_array_equal(*states)
 
 
@@ -315,6 +355,8 @@ def test_a_function_is_not_asked_for_the_figure_of_the_first_batch():
         sizes.append(len(targets))
         return 0.0
 
-    trainer = Trainer(Linear.on("torch", dtype="float64")(), SGD, metrics={"size": size})
+    trainer = Trainer(
+        Linear.on("torch", dtype="float64")(), SGD, metrics={"size": size}
+    )
     trainer.fit((X, Y), data.Loader((X, Y), 4), epochs=2)
     assert sizes == [11, 11]

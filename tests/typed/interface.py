@@ -26,7 +26,14 @@ class Vocabulary(Functions, metaclass=ABCMeta):
     """The layers and functions of `nn`."""
 
 {layers}'''
-_CONTAINER = ("__len__", "__iter__", "__contains__", "__getitem__", "__setitem__", "__delitem__")
+_CONTAINER = (
+    "__len__",
+    "__iter__",
+    "__contains__",
+    "__getitem__",
+    "__setitem__",
+    "__delitem__",
+)
 _IMPORTS = {
     "ABCMeta": "abc",
     "Any": "typing",
@@ -62,7 +69,9 @@ def _methods(layer):
             is_public = name in _CONTAINER or not name.startswith("_")
             if is_public and not hasattr(Network, name):
                 methods[name] = inspect.getattr_static(layer, name)
-    return {name: value for name, value in methods.items() if value is not Network.forward}
+    return {
+        name: value for name, value in methods.items() if value is not Network.forward
+    }
 
 
 def _signature(method, function, modules):
@@ -71,7 +80,9 @@ def _signature(method, function, modules):
         return f"(self) -> {result}"  # no __init__ of its own
     [node] = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     _annotate(node.args)
-    annotations = [argument.annotation for argument in _arguments(node.args)] + [node.returns]
+    annotations = [argument.annotation for argument in _arguments(node.args)] + [
+        node.returns
+    ]
     for annotation in filter(None, annotations):
         _import_names(annotation, function, modules)
     if node.returns is not None:
@@ -103,7 +114,9 @@ def _import_names(annotation, function, modules):
 def _module_with(name, module):
     """Return the module that a module has a name from, or the module itself."""
     for node in ast.parse(inspect.getsource(module)).body:
-        if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
+        if isinstance(node, ast.ImportFrom) and name in [
+            alias.name for alias in node.names
+        ]:
             return node.module
     return module.__name__
 

@@ -83,11 +83,17 @@ def checker(*command, cwd):
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.run(
-        [sys.executable, "-m", *command], cwd=cwd, env=environment, capture_output=True, text=True
+        [sys.executable, "-m", *command],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
 
 
-def test_a_file_with_the_examples_of_the_readme_passes_mypy_in_its_strict_mode(user_file, request):
+def test_a_file_with_the_examples_of_the_readme_passes_mypy_in_its_strict_mode(
+    user_file, request
+):
     settings = user_file.with_name("mypy.ini")
     settings.write_text(MYPY)
     cache = str(request.config.cache.mkdir("mypy"))
@@ -112,7 +118,9 @@ def test_a_file_with_the_examples_of_the_readme_passes_pyright(user_file):
         "extraPaths": [str(ROOT)],
     }
     user_file.with_name("pyrightconfig.json").write_text(json.dumps(settings))
-    result = checker("basedpyright", "--pythonpath", sys.executable, cwd=user_file.parent)
+    result = checker(
+        "basedpyright", "--pythonpath", sys.executable, cwd=user_file.parent
+    )
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -125,7 +133,10 @@ class Net(Network):
         nn = self.nn
 """
 COMPLETED = {
-    "a layer": ("        nn.Conv2d(", "Conv2d(in_channels: int, out_channels: int, kernel_size"),
+    "a layer": (
+        "        nn.Conv2d(",
+        "Conv2d(in_channels: int, out_channels: int, kernel_size",
+    ),
     "a made layer": ("        nn.SiLU(", "SiLU(inplace: bool=False)"),
     "a function": ("        self.nn.softmax(", "softmax(x: Array, dim: int"),
     "a network": ('Net.on("torch")(', "Net(classes: int)"),
@@ -136,7 +147,9 @@ COMPLETED = {
 def cache_of_one_process(tmp_path_factory):
     """jedi reads a half-written file where two processes share its cache."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jedi.settings, "cache_directory", str(tmp_path_factory.mktemp("jedi")))
+        patch.setattr(
+            jedi.settings, "cache_directory", str(tmp_path_factory.mktemp("jedi"))
+        )
         yield
 
 
@@ -153,7 +166,9 @@ def test_an_editor_shows_the_arguments_of(what):
 def test_an_editor_completes_the_names_of_layers_and_functions():
     line = "        nn.Conv"
     script = jedi.Script(f"{NET}{line}\n", project=jedi.Project(ROOT))
-    names = {name.name for name in script.complete(len(NET.splitlines()) + 1, len(line))}
+    names = {
+        name.name for name in script.complete(len(NET.splitlines()) + 1, len(line))
+    }
     assert {"Conv1d", "Conv2d", "ConvTranspose3d", "conv2d"} <= names
 
 

@@ -29,8 +29,12 @@ class Theirs(nnx.Module):
         rngs = nnx.Rngs(0)
         self.conv1 = nnx.Conv(3, 8, (3, 3), padding=1, use_bias=False, rngs=rngs)
         self.bn1 = nnx.BatchNorm(8, momentum=0.9, epsilon=1e-5, rngs=rngs)
-        self.depthwise = nnx.Conv(8, 16, (3, 3), padding=1, feature_group_count=8, rngs=rngs)
-        self.layers = nnx.List([nnx.Linear(16, 16, rngs=rngs), nnx.Linear(16, 16, rngs=rngs)])
+        self.depthwise = nnx.Conv(
+            8, 16, (3, 3), padding=1, feature_group_count=8, rngs=rngs
+        )
+        self.layers = nnx.List(
+            [nnx.Linear(16, 16, rngs=rngs), nnx.Linear(16, 16, rngs=rngs)]
+        )
         self.dropout = nnx.Dropout(0.5, rngs=rngs)
         self.norm = nnx.LayerNorm(16, epsilon=1e-5, rngs=rngs)
         self.fc = nnx.Linear(16, 5, rngs=rngs)
@@ -72,7 +76,12 @@ def run(network, x):
 def module():
     made = Theirs()
     made.train()
-    run(made, jax.numpy.asarray(np.random.default_rng(1).standard_normal((4, 7, 9, 3)), "float32"))
+    run(
+        made,
+        jax.numpy.asarray(
+            np.random.default_rng(1).standard_normal((4, 7, 9, 3)), "float32"
+        ),
+    )
     made.eval()
     return made
 
@@ -101,7 +110,8 @@ def save_orbax(path, tree):
 SAVED = {
     "msgpack": lambda path, state: save_msgpack(path / "x", nnx.to_pure_dict(state)),
     "msgpack of a training state": lambda path, state: save_msgpack(
-        path / "x", {"params": nnx.to_pure_dict(state), "step": 3, "opt_state": {"0": {}}}
+        path / "x",
+        {"params": nnx.to_pure_dict(state), "step": 3, "opt_state": {"0": {}}},
     ),
     "Orbax": lambda path, state: save_orbax(path / "x", nnx.to_pure_dict(state)),
     "Orbax of a state": lambda path, state: save_orbax(path / "x", state),
@@ -109,7 +119,9 @@ SAVED = {
 
 
 @pytest.mark.parametrize("label", SAVED)
-def test_a_network_that_flax_saved_gives_its_outputs_from_ours(tmp_path, module, x, wanted, label):
+def test_a_network_that_flax_saved_gives_its_outputs_from_ours(
+    tmp_path, module, x, wanted, label
+):
     path = SAVED[label](tmp_path, nnx.state(module, WEIGHTS))
     network = Ours.on("torch", seed=5)()
     report = zoo.load(network, path)
@@ -141,7 +153,13 @@ def test_linens_collections_are_one_state(tmp_path):
         "batch_stats": {"bn": {"mean": np.full(3, 2.0), "var": np.ones(3)}},
     }
     read = weights.read(save_msgpack(tmp_path / "x", tree))
-    assert set(read) == {"bn.weight", "bn.bias", "bn.running_mean", "bn.running_var", "emb.weight"}
+    assert set(read) == {
+        "bn.weight",
+        "bn.bias",
+        "bn.running_mean",
+        "bn.running_var",
+        "emb.weight",
+    }
     assert read["emb.weight"].shape == (5, 3)
 
 
@@ -157,9 +175,14 @@ def test_averaged_parameters_are_a_state_of_their_own(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".msgpack", ".orbax"])
-def test_what_is_written_is_what_flaxs_own_modules_restore(tmp_path, module, x, wanted, suffix):
+def test_what_is_written_is_what_flaxs_own_modules_restore(
+    tmp_path, module, x, wanted, suffix
+):
     network = Ours.on("torch", seed=5)()
-    zoo.load(network, save_msgpack(tmp_path / "x", nnx.to_pure_dict(nnx.state(module, WEIGHTS))))
+    zoo.load(
+        network,
+        save_msgpack(tmp_path / "x", nnx.to_pure_dict(nnx.state(module, WEIGHTS))),
+    )
     path = tmp_path / f"y{suffix}"
     weights.write(path, network)
     tree = (
@@ -189,7 +212,10 @@ def test_orbax_brings_back_what_was_written(tmp_path):
     weights.write(tmp_path / "x.orbax", state)
     read = weights.read(tmp_path / "x.orbax")
     assert set(read) == set(state)
-    assert all((read[name] == state[name]).all() and read[name].flags.writeable for name in state)
+    assert all(
+        (read[name] == state[name]).all() and read[name].flags.writeable
+        for name in state
+    )
     assert [file.name for file in tmp_path.iterdir()] == ["x.orbax"]
 
 
@@ -214,7 +240,10 @@ def test_a_damaged_folder_is_an_error_that_names_it(tmp_path):
     [
         ({"a": {"kernel": "text"}}, r"'a\.kernel' is a str, no array"),
         ({"a": {"kernel": 3.0}}, r"'a\.kernel' is a float, no array"),
-        ({"a": {"weight": np.ones(2), "scale": np.ones(2)}}, r"two arrays are called 'a\.weight'"),
+        (
+            {"a": {"weight": np.ones(2), "scale": np.ones(2)}},
+            r"two arrays are called 'a\.weight'",
+        ),
         ({"a": {}}, "holds no arrays"),
     ],
     ids=["text", "number", "twice", "empty"],
@@ -239,7 +268,8 @@ def test_without_jax_the_error_says_so(tmp_path, monkeypatch):
     )
     monkeypatch.setitem(backends._OWN, "jax", entry)
     with pytest.raises(
-        BackendUnavailable, match="is a flax checkpoint .*: backend 'jax' needs the package"
+        BackendUnavailable,
+        match="is a flax checkpoint .*: backend 'jax' needs the package",
     ):
         weights.read(path)
 
@@ -252,18 +282,25 @@ def test_a_tree_with_other_names_is_fitted_where_its_series_tell(tmp_path):
         generator.standard_normal(shape).astype(np.float32)
         for shape in zip(sizes, sizes[1:], strict=False)
     ]
-    tree = {f"Dense_{i}": {"kernel": kernel, "bias": kernel[0]} for i, kernel in enumerate(kernels)}
+    tree = {
+        f"Dense_{i}": {"kernel": kernel, "bias": kernel[0]}
+        for i, kernel in enumerate(kernels)
+    }
     path = save_msgpack(tmp_path / "x.msgpack", {"params": tree})
     settings = {"in_features": 3, "out_features": 2, "hidden": (6,) * 11}
     report = zoo.convert(path, tmp_path / "y.npz", "mlp", **settings)
     assert report.layout.startswith("matched by names, shapes and order")
     read = weights.read(tmp_path / "y.npz")
-    assert all((read[f"layers.{i}.weight"] == kernel.T).all() for i, kernel in enumerate(kernels))
+    assert all(
+        (read[f"layers.{i}.weight"] == kernel.T).all()
+        for i, kernel in enumerate(kernels)
+    )
 
 
 def test_a_tree_whose_order_is_unknown_is_refused(tmp_path):
     tree = {
-        name: {"kernel": np.ones((6, 6)), "bias": np.ones(6)} for name in ("query", "key", "value")
+        name: {"kernel": np.ones((6, 6)), "bias": np.ones(6)}
+        for name in ("query", "key", "value")
     }
     path = save_msgpack(tmp_path / "x.msgpack", tree)
     settings = {"in_features": 6, "out_features": 6, "hidden": (6, 6)}
@@ -282,5 +319,7 @@ def test_a_folder_of_orbax_with_a_pipe_in_it_is_refused(tmp_path, name):
     path = save_orbax(tmp_path / "x", {"fc": {"kernel": np.ones((2, 3), np.float32)}})
     (path / name).unlink()
     os.mkfifo(path / name)
-    with pytest.raises(WeightFileError, match=f"{name} is a device or pipe, wanted an ordinary"):
+    with pytest.raises(
+        WeightFileError, match=f"{name} is a device or pipe, wanted an ordinary"
+    ):
         weights.read(path)

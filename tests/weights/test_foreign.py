@@ -14,13 +14,18 @@ BACKEND = BACKENDS[0]
 
 def equal_layers(backend=BACKEND):
     """Three linear layers of one shape, which shapes cannot tell apart."""
-    return zoo.build("mlp", backend=backend, in_features=4, hidden=(4, 4), out_features=4)
+    return zoo.build(
+        "mlp", backend=backend, in_features=4, hidden=(4, 4), out_features=4
+    )
 
 
 def values_of(network):
     """Numbers for a network, no two arrays alike."""
     rng = np.random.default_rng(3)
-    return {name: rng.normal(size=value.shape) for name, value in network.neutral_state().items()}
+    return {
+        name: rng.normal(size=value.shape)
+        for name, value in network.neutral_state().items()
+    }
 
 
 def saved(tmp_path, state):
@@ -32,7 +37,9 @@ def assert_holds(network, wanted):
     state = network.neutral_state()
     for name, value in wanted.items():
         if not name.endswith("num_batches_tracked"):
-            np.testing.assert_array_equal(state[name], value.astype(state[name].dtype), name)
+            np.testing.assert_array_equal(
+                state[name], value.astype(state[name].dtype), name
+            )
 
 
 def channels_last(name, value):
@@ -53,7 +60,11 @@ ANOTHER_HAND = {
         lambda name: name.replace(".", "/").replace("weight", "w").replace("bias", "b"),
         plain,
     ),
-    "channels last": ("lenet", lambda name: name.replace("weight", "kernel"), channels_last),
+    "channels last": (
+        "lenet",
+        lambda name: name.replace("weight", "kernel"),
+        channels_last,
+    ),
     "a block more, other words": (
         "resnet8",
         lambda name: "net." + name.replace("layer", "stage").replace("bn", "norm"),
@@ -73,7 +84,9 @@ def test_every_array_gets_to_its_place(tmp_path, case, backend):
     name, renamed, laid_out = ANOTHER_HAND[case]
     network = zoo.build(name, backend=backend)
     wanted = values_of(network)
-    path = saved(tmp_path, {renamed(key): laid_out(key, v) for key, v in wanted.items()})
+    path = saved(
+        tmp_path, {renamed(key): laid_out(key, v) for key, v in wanted.items()}
+    )
     report = weights.load(network, path, match=True)
     assert report.complete
     assert_holds(network, wanted)
@@ -82,7 +95,10 @@ def test_every_array_gets_to_its_place(tmp_path, case, backend):
 def test_numbered_series_of_one_length_are_matched_by_their_numbers(tmp_path):
     network = equal_layers()
     wanted = values_of(network)
-    old = {re.sub(r"layers.(\d)", r"dense\1", name): value for name, value in wanted.items()}
+    old = {
+        re.sub(r"layers.(\d)", r"dense\1", name): value
+        for name, value in wanted.items()
+    }
     report = weights.load(network, saved(tmp_path, old), match=True)
     assert "6 by number" in str(report)
     assert "no output was compared" in str(report)
@@ -94,7 +110,10 @@ NAMES = {"0": "first", "1": "second", "2": "third"}
 
 def under_words(state):
     """Names that say nothing of the order; they stand in the reverse one."""
-    old = {NAMES[name.split(".")[1]] + "_" + name[9:]: value for name, value in state.items()}
+    old = {
+        NAMES[name.split(".")[1]] + "_" + name[9:]: value
+        for name, value in state.items()
+    }
     return dict(reversed(old.items()))
 
 
@@ -113,7 +132,9 @@ def test_a_guess_takes_the_pairs_as_they_are_proposed(tmp_path, backend):
     network = equal_layers(backend)
     wanted = values_of(network)
     path = saved(tmp_path, under_words(wanted))
-    with pytest.raises(StateError, match="guess=True takes the pairs as they are above"):
+    with pytest.raises(
+        StateError, match="guess=True takes the pairs as they are above"
+    ):
         weights.load(network, path, match=True)
     weights.load(network, path, match=True, guess=True)  # in the order of the file
     reverse = {name: wanted[f"layers.{2 - int(name[7])}{name[8:]}"] for name in wanted}
@@ -124,7 +145,9 @@ def test_names_that_are_known_settle_the_others(tmp_path):
     network = equal_layers()
     wanted = values_of(network)
     path = saved(tmp_path, under_words(wanted))
-    known = {f"layers.{number}.weight": f"{word}_weight" for number, word in NAMES.items()}
+    known = {
+        f"layers.{number}.weight": f"{word}_weight" for number, word in NAMES.items()
+    }
     known |= {f"layers.{number}.bias": f"{word}_bias" for number, word in NAMES.items()}
     report = weights.load(network, path, match=known)
     assert "6 by correction" in str(report)

@@ -25,7 +25,9 @@ def keras(path, layers):
         file.attrs["layer_names"] = [name.encode() for name in layers]
         for layer, arrays in layers.items():
             group = file.create_group(layer)
-            group.attrs["weight_names"] = [f"{layer}/{leaf}:0".encode() for leaf in arrays]
+            group.attrs["weight_names"] = [
+                f"{layer}/{leaf}:0".encode() for leaf in arrays
+            ]
             for leaf, array in arrays.items():
                 group[f"{layer}/{leaf}:0"] = array
     return path
@@ -86,11 +88,17 @@ def test_a_recurrent_layer_of_keras_computes_what_keras_does(tmp_path, kind, loa
     net = Recurrent.on(BACKENDS[0], seed=1, dtype="float64")(kind)
     load(net, path)
     x = GENERATOR.standard_normal((2, 5, 3))
-    np.testing.assert_allclose(outputs(net, x), formula(x, kernel, recurrent, bias), atol=1e-12)
+    np.testing.assert_allclose(
+        outputs(net, x), formula(x, kernel, recurrent, bias), atol=1e-12
+    )
 
 
 def test_a_gru_of_keras_that_resets_before_the_product_is_refused(tmp_path):
-    arrays = {"kernel": np.ones((3, 12)), "recurrent_kernel": np.ones((4, 12)), "bias": np.ones(12)}
+    arrays = {
+        "kernel": np.ones((3, 12)),
+        "recurrent_kernel": np.ones((4, 12)),
+        "bias": np.ones(12),
+    }
     with pytest.raises(WeightFileError, match="a GRU with reset_after=False"):
         weights.read(keras(tmp_path / "x.h5", {"rnn": arrays}))
 
@@ -145,7 +153,9 @@ def test_a_dense_layer_behind_a_flattened_picture_is_open(backend, classifier, l
     before = net.neutral_state()
     with pytest.raises(StateError, match=r"fc1\.weight"):
         load(net, classifier[0])
-    np.testing.assert_array_equal(net.neutral_state()["conv.weight"], before["conv.weight"])
+    np.testing.assert_array_equal(
+        net.neutral_state()["conv.weight"], before["conv.weight"]
+    )
 
 
 WITHOUT_NETWORK = {
@@ -170,7 +180,9 @@ def test_a_file_without_a_network_tells_that_a_flattened_layer_lies_as_it_lay(
 
 
 @pytest.mark.parametrize("load", [weights.load, zoo.load], ids=["load", "zoo"])
-def test_a_guess_takes_pixels_before_channels_as_flax_flattens_them(backend, classifier, load):
+def test_a_guess_takes_pixels_before_channels_as_flax_flattens_them(
+    backend, classifier, load
+):
     path, wanted = classifier
     net = Classifier.on(backend, seed=1)()
     load(net, path, guess=True)
@@ -222,14 +234,18 @@ def conditioned(linen, tmp_path_factory, request):
 
 
 @pytest.mark.parametrize("load", [weights.load, zoo.load], ids=["load", "zoo"])
-def test_a_guess_for_one_layer_leaves_an_embedding_beside_it_as_it_is(backend, conditioned, load):
+def test_a_guess_for_one_layer_leaves_an_embedding_beside_it_as_it_is(
+    backend, conditioned, load
+):
     path, times, wanted = conditioned
     net = Conditioned.on(backend, seed=1)(times.shape[1])
     load(net, path, guess=["fc1.weight"])
     np.testing.assert_allclose(outputs(net, FIRST, times), wanted, atol=1e-5)
 
 
-def test_a_guess_turns_no_embedding_that_is_no_multiple_of_the_channels(conditioned, caplog):
+def test_a_guess_turns_no_embedding_that_is_no_multiple_of_the_channels(
+    conditioned, caplog
+):
     path, times, wanted = conditioned
     net = Conditioned.on(BACKENDS[0], seed=1)(times.shape[1])
     weights.load(net, path, guess=True)
@@ -251,21 +267,31 @@ def test_a_guess_for_what_is_not_open_is_refused(conditioned):
 @pytest.mark.parametrize("pixels_first", [True, False], ids=["as Keras", "as it is"])
 def test_a_dense_layer_of_keras_behind_a_flattened_picture(tmp_path, pixels_first):
     """Keras flattens (height, width, channels); here by NumPy."""
-    kernel, dense = GENERATOR.standard_normal((3, 3, 2, 4)), GENERATOR.standard_normal((48, 6))
+    kernel, dense = (
+        GENERATOR.standard_normal((3, 3, 2, 4)),
+        GENERATOR.standard_normal((48, 6)),
+    )
     last = GENERATOR.standard_normal((6, 3))
     layers = {"conv": kernel, "fc1": dense, "fc2": last}
     arrays = {
-        name: {"kernel": array, "bias": np.zeros(array.shape[-1])} for name, array in layers.items()
+        name: {"kernel": array, "bias": np.zeros(array.shape[-1])}
+        for name, array in layers.items()
     }
     path = keras(tmp_path / "x.h5", arrays)
     net = Classifier.on(BACKENDS[0], seed=1, dtype="float64")()
     if not pixels_first:
-        with pytest.raises(StateError, match="its 48 inputs may be pixels of 4 channels"):
+        with pytest.raises(
+            StateError, match="its 48 inputs may be pixels of 4 channels"
+        ):
             weights.load(net, path)
         return
     weights.load(net, path, guess=True)
-    windows = np.lib.stride_tricks.sliding_window_view(PICTURES.astype(float), (3, 3), (1, 2))
-    hidden = np.maximum(np.einsum("nhwcij,ijco->nhwo", windows, kernel), 0).reshape(2, -1)
+    windows = np.lib.stride_tricks.sliding_window_view(
+        PICTURES.astype(float), (3, 3), (1, 2)
+    )
+    hidden = np.maximum(np.einsum("nhwcij,ijco->nhwo", windows, kernel), 0).reshape(
+        2, -1
+    )
     wanted = np.maximum(hidden @ dense, 0) @ last
     np.testing.assert_allclose(outputs(net, FIRST.astype(float)), wanted, atol=1e-12)
 
@@ -311,7 +337,12 @@ class Dense(Network):
 
 @pytest.mark.parametrize(
     ("size", "features", "axis"),
-    [((4,), (2, 3), -1), ((2, 3), 4, (-2, -1)), ((2, 3), (2, 2), (-2, -1)), ((6,), (2, 3), -1)],
+    [
+        ((4,), (2, 3), -1),
+        ((2, 3), 4, (-2, -1)),
+        ((2, 3), (2, 2), (-2, -1)),
+        ((6,), (2, 3), -1),
+    ],
     ids=str,
 )
 def test_a_dense_layer_of_flax_over_several_axes_is_open_and_guessed_as_flax_has_it(
@@ -343,7 +374,9 @@ class Attention(Network):
 
 
 @pytest.mark.parametrize("heads", [2, 4])
-def test_the_heads_of_flaxs_attention_are_merged_as_flax_has_them(linen, heads, tmp_path):
+def test_the_heads_of_flaxs_attention_are_merged_as_flax_has_them(
+    linen, heads, tmp_path
+):
     import jax
     from flax import serialization
 
@@ -354,7 +387,9 @@ def test_the_heads_of_flaxs_attention_are_merged_as_flax_has_them(linen, heads, 
     path.write_bytes(serialization.to_bytes({"params": {"a": values["params"]}}))
     net = Attention.on(BACKENDS[0], seed=1)(heads)
     weights.load(net, path, match=True)
-    np.testing.assert_allclose(outputs(net, x), np.asarray(theirs.apply(values, x, x)), atol=1e-5)
+    np.testing.assert_allclose(
+        outputs(net, x), np.asarray(theirs.apply(values, x, x)), atol=1e-5
+    )
 
 
 def test_weights_that_a_file_has_twice_are_named_and_chosen():
@@ -368,7 +403,9 @@ def test_weights_that_a_file_has_twice_are_named_and_chosen():
     net = Linear.on(BACKENDS[0])()
     state = {"model": {"fc.weight": raw}, "model_ema": {"fc.weight": mean}}
     report = zoo.load(net, state)
-    assert "there are weights under 'model', 'model_ema': key=... says which" in str(report)
+    assert "there are weights under 'model', 'model_ema': key=... says which" in str(
+        report
+    )
     zoo.load(net, state, key="model_ema")
     np.testing.assert_array_equal(net.neutral_state()["fc.weight"], np.zeros((2, 3)))
     with pytest.raises(UnknownName, match="there are no weights under 'ema'"):
@@ -382,5 +419,7 @@ def test_the_order_of_flax_kernels_is_tried_first_where_all_sizes_are_equal(axes
     assert plain.plain
     kernel = np.arange(3**axes).reshape((3,) * axes)
     wanted = np.moveaxis(kernel, (0, 1), (-1, -2))
-    usual = [each.apply(kernel) for each in others[: 1 + (axes > 3)]]  # and the way back
+    usual = [
+        each.apply(kernel) for each in others[: 1 + (axes > 3)]
+    ]  # and the way back
     assert any(np.array_equal(each, wanted) for each in usual)

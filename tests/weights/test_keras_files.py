@@ -47,7 +47,9 @@ def keras_2(path, layers, root=""):
         base.attrs["layer_names"] = [name.encode() for name in layers]
         for name, arrays in layers.items():
             group = base.create_group(name)
-            group.attrs["weight_names"] = [f"{name}/{leaf}:0".encode() for leaf in arrays]
+            group.attrs["weight_names"] = [
+                f"{name}/{leaf}:0".encode() for leaf in arrays
+            ]
             for leaf, array in arrays.items():
                 group[f"{name}/{leaf}:0"] = array
     return path
@@ -85,13 +87,21 @@ def pytorchs():
     with torch.no_grad():
         for at, kernel in ((0, FIRST), (2, SECOND)):
             for place in np.ndindex(*kernel.shape):
-                module[at].weight[place[3], place[2], place[0], place[1]] = kernel[place]
+                module[at].weight[place[3], place[2], place[0], place[1]] = kernel[
+                    place
+                ]
         module[2].bias[:], module[4].bias[:] = torch.arange(6.0), torch.arange(5.0)
         module[4].weight[:] = torch.from_numpy(DENSE).T
         for at, (gamma, beta, mean, variance) in zip((1, 3), NORMS, strict=True):
-            values = {"weight": gamma, "bias": beta, "running_mean": mean, "running_var": variance}
+            values = {
+                "weight": gamma,
+                "bias": beta,
+                "running_mean": mean,
+                "running_var": variance,
+            }
             module[at].load_state_dict(
-                {name: torch.from_numpy(value) for name, value in values.items()}, strict=False
+                {name: torch.from_numpy(value) for name, value in values.items()},
+                strict=False,
             )
     return module
 
@@ -100,7 +110,9 @@ def pytorchs():
 def file(request, tmp_path):
     if request.param == "Keras 3":
         return keras_3(tmp_path / "x.weights.h5", NEW)
-    return keras_2(tmp_path / "x.h5", OLD, "model_weights" if "whole" in request.param else "")
+    return keras_2(
+        tmp_path / "x.h5", OLD, "model_weights" if "whole" in request.param else ""
+    )
 
 
 def test_layers_have_their_own_names_and_pytorchs_layouts(file):
@@ -142,7 +154,9 @@ def _like_keras():
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
-    zoo.register(_like_keras, name="like_keras", dims=(2,), source="a test", shape=(1, 9, 9))
+    zoo.register(
+        _like_keras, name="like_keras", dims=(2,), source="a test", shape=(1, 9, 9)
+    )
     yield
     zoo.registry._architectures.pop("like_keras", None)
 
@@ -151,9 +165,15 @@ def test_layers_are_fitted_by_their_order_and_shapes(file, tmp_path):
     report = zoo.convert(file, tmp_path / "y.safetensors", "like_keras")
     assert (report.kind, report.largest_difference) == ("an HDF5 file of Keras", None)
     network = zoo.build(
-        "like_keras", backend="torch", dtype="float64", weights=tmp_path / "y.safetensors"
+        "like_keras",
+        backend="torch",
+        dtype="float64",
+        weights=tmp_path / "y.safetensors",
     )
-    x, module = torch.from_numpy(GENERATOR.standard_normal((2, 1, 9, 9))), pytorchs().eval()
+    x, module = (
+        torch.from_numpy(GENERATOR.standard_normal((2, 1, 9, 9))),
+        pytorchs().eval(),
+    )
     wanted = module[4](module[:4](x).mean((2, 3)))
     with network.training_mode(False):
         torch.testing.assert_close(network(x), wanted, rtol=1e-12, atol=1e-12)
@@ -171,40 +191,49 @@ def test_a_whole_model_of_keras_3_holds_the_same_file(tmp_path):
 
 def test_a_depthwise_kernel_becomes_one_in_groups(tmp_path):
     kernel = GENERATOR.standard_normal((3, 3, 4, 2))  # (h, w, in, multiplier)
-    read = weights.read(keras_3(tmp_path / "x.h5", {"depthwise_conv2d": ("d", [kernel])}))[
-        "d.weight"
-    ]
+    read = weights.read(
+        keras_3(tmp_path / "x.h5", {"depthwise_conv2d": ("d", [kernel])})
+    )["d.weight"]
     x = GENERATOR.standard_normal((1, 4, 3, 3))
-    got = torch.nn.functional.conv2d(torch.from_numpy(x), torch.from_numpy(read), groups=4)[
-        0, :, 0, 0
-    ]
+    got = torch.nn.functional.conv2d(
+        torch.from_numpy(x), torch.from_numpy(read), groups=4
+    )[0, :, 0, 0]
     wanted = np.einsum("chw,hwcm->cm", x[0], kernel).reshape(
         -1
     )  # Keras: output channel c * multiplier + m
     np.testing.assert_allclose(got, wanted, atol=1e-12)
-    old = weights.read(keras_2(tmp_path / "y.h5", {"d": {"depthwise_kernel": kernel}}))["d.weight"]
+    old = weights.read(keras_2(tmp_path / "y.h5", {"d": {"depthwise_kernel": kernel}}))[
+        "d.weight"
+    ]
     np.testing.assert_array_equal(old, read)
 
 
 def test_a_transposed_kernel_is_pytorchs(tmp_path):
     kernel = GENERATOR.standard_normal((2, 2, 3, 4))  # (h, w, out, in)
-    read = weights.read(keras_3(tmp_path / "x.h5", {"conv2d_transpose": ("t", [kernel])}))[
-        "t.weight"
-    ]
+    read = weights.read(
+        keras_3(tmp_path / "x.h5", {"conv2d_transpose": ("t", [kernel])})
+    )["t.weight"]
     x = GENERATOR.standard_normal((1, 4, 1, 1))
     got = torch.nn.functional.conv_transpose2d(
         torch.from_numpy(x), torch.from_numpy(read), stride=2
     )
-    np.testing.assert_allclose(got[0], np.einsum("i,hwoi->ohw", x[0, :, 0, 0], kernel), atol=1e-12)
+    np.testing.assert_allclose(
+        got[0], np.einsum("i,hwoi->ohw", x[0, :, 0, 0], kernel), atol=1e-12
+    )
 
 
 def test_layers_past_ten_keep_their_order(tmp_path):
     layers = {
-        f"dense{f'_{i}' if i else ''}": (f"n{i}", [np.full((3, 3), float(i)), np.zeros(3)])
+        f"dense{f'_{i}' if i else ''}": (
+            f"n{i}",
+            [np.full((3, 3), float(i)), np.zeros(3)],
+        )
         for i in range(12)
     }
     path = keras_3(tmp_path / "x.h5", layers)
-    zoo.convert(path, tmp_path / "y.npz", "mlp", in_features=3, out_features=3, hidden=(3,) * 11)
+    zoo.convert(
+        path, tmp_path / "y.npz", "mlp", in_features=3, out_features=3, hidden=(3,) * 11
+    )
     read = weights.read(tmp_path / "y.npz")
     assert [read[f"layers.{i}.weight"][0, 0] for i in range(12)] == list(range(12))
 
@@ -231,7 +260,10 @@ def test_what_has_no_counterpart_is_refused(tmp_path, layers, message):
 
 
 def test_layers_of_one_name_go_by_their_places(tmp_path):
-    layers = {"dense": ("x", [np.ones((2, 3))]), "block/layers/dense": ("x", [np.zeros((2, 3))])}
+    layers = {
+        "dense": ("x", [np.ones((2, 3))]),
+        "block/layers/dense": ("x", [np.zeros((2, 3))]),
+    }
     read = weights.read(keras_3(tmp_path / "x.h5", layers))
     assert {name: array.max() for name, array in read.items()} == {
         "dense.weight": 1,
@@ -241,14 +273,23 @@ def test_layers_of_one_name_go_by_their_places(tmp_path):
 
 def test_another_number_of_layers_is_told(tmp_path, file):
     with pytest.raises(StateError, match=r"missing in the file: layers.0.weight"):
-        zoo.convert(file, tmp_path / "y.npz", "mlp", in_features=20, out_features=20, hidden=(20,))
+        zoo.convert(
+            file,
+            tmp_path / "y.npz",
+            "mlp",
+            in_features=20,
+            out_features=20,
+            hidden=(20,),
+        )
 
 
 def test_an_array_that_lies_in_another_file_is_not_followed(tmp_path):
     (tmp_path / "secret").write_bytes(bytes(32))
     with h5py.File(tmp_path / "x.h5", "w") as file:
         group = file.create_group("layers/dense/vars")
-        group.create_dataset("0", (2, 2), "f8", external=[(str(tmp_path / "secret"), 0, 32)])
+        group.create_dataset(
+            "0", (2, 2), "f8", external=[(str(tmp_path / "secret"), 0, 32)]
+        )
     with pytest.raises(WeightFileError, match="no array of numbers"):
         weights.read(tmp_path / "x.h5")
 
@@ -261,7 +302,9 @@ def test_an_array_that_is_one_of_another_files_is_not_read(tmp_path, kind):
     with h5py.File(path, "a") as file:
         del file["d/d/kernel:0"]
         if kind == "a link":
-            file["d/d/kernel:0"] = h5py.ExternalLink(str(tmp_path / "secret.h5"), "/here")
+            file["d/d/kernel:0"] = h5py.ExternalLink(
+                str(tmp_path / "secret.h5"), "/here"
+            )
         else:
             layout = h5py.VirtualLayout((2, 2), "f8")
             layout[:] = h5py.VirtualSource(str(tmp_path / "secret.h5"), "here", (2, 2))
@@ -308,20 +351,29 @@ def test_keras_itself_writes_such_files(tmp_path, monkeypatch):
         "x = np.random.default_rng(1).standard_normal((2, 1, 9, 9))\n"
         "np.save('out.npy', m.predict(x.transpose(0, 2, 3, 1), verbose=0))\n"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True
+    )
     x = np.random.default_rng(1).standard_normal((2, 1, 9, 9))
     for name in ("x.weights.h5", "y.h5", "z.keras"):
         zoo.convert(tmp_path / name, tmp_path / f"{name}.npz", "like_keras")
         network = zoo.build(
-            "like_keras", backend="torch", dtype="float64", weights=tmp_path / f"{name}.npz"
+            "like_keras",
+            backend="torch",
+            dtype="float64",
+            weights=tmp_path / f"{name}.npz",
         )
         with network.training_mode(False):
             np.testing.assert_allclose(
-                network(torch.from_numpy(x)).detach(), np.load(tmp_path / "out.npy"), rtol=1e-4
+                network(torch.from_numpy(x)).detach(),
+                np.load(tmp_path / "out.npy"),
+                rtol=1e-4,
             )
 
 
-@pytest.mark.parametrize("layers", [["dense"] * 2000, ["dense"]], ids=["layers", "arrays"])
+@pytest.mark.parametrize(
+    "layers", [["dense"] * 2000, ["dense"]], ids=["layers", "arrays"]
+)
 def test_a_list_that_repeats_its_names_is_refused_at_once(tmp_path, layers):
     keras_2(tmp_path / "x.h5", {"dense": {"kernel": DENSE}})
     with h5py.File(tmp_path / "x.h5", "a") as file:
@@ -338,7 +390,9 @@ def test_groups_that_are_nested_thousands_deep_are_refused_at_once(tmp_path):
             group = group.create_group("a")
         group.create_group("vars")["0"] = np.ones(2)
     begin = time.process_time()
-    with pytest.raises(WeightFileError, match=r"x\.h5.*groups are nested more than 100 deep"):
+    with pytest.raises(
+        WeightFileError, match=r"x\.h5.*groups are nested more than 100 deep"
+    ):
         weights.read(tmp_path / "x.h5")
     assert time.process_time() - begin < 10
 

@@ -16,7 +16,9 @@ from tests.conftest import BACKENDS
 SUFFIXES = [".safetensors", ".npz"]
 SUFFIXES += [".pth"] if "torch" in BACKENDS else []
 SUFFIXES += [".msgpack", ".orbax"] if "jax" in BACKENDS else []
-needs_torch = pytest.mark.skipif("torch" not in BACKENDS, reason="reads PyTorch's own files")
+needs_torch = pytest.mark.skipif(
+    "torch" not in BACKENDS, reason="reads PyTorch's own files"
+)
 needs_jax = pytest.mark.skipif("jax" not in BACKENDS, reason="reads flax's own files")
 
 
@@ -43,7 +45,10 @@ def assert_comes_back(path, state):
     read = weights.read(path)
     assert list(read) == list(state), path
     for name, array in state.items():
-        assert (read[name].dtype, read[name].shape) == (array.dtype, array.shape), (path, name)
+        assert (read[name].dtype, read[name].shape) == (array.dtype, array.shape), (
+            path,
+            name,
+        )
         assert read[name].tobytes() == array.tobytes(), (path, name)
 
 
@@ -70,7 +75,9 @@ def test_every_name_of_the_zoo_comes_back_from_every_format(tmp_path):
         whole |= named
         some |= dict(list(named.items())[:4])
     for suffix in SUFFIXES:
-        merged = some if suffix in (".orbax", ".pth") else whole  # these two take a while
+        merged = (
+            some if suffix in (".orbax", ".pth") else whole
+        )  # these two take a while
         assert_comes_back(tmp_path / f"all{suffix}", merged)
 
 
@@ -82,16 +89,34 @@ HOSTILE = {
     "keys of dropout": ["rngs.weight", "a.rngs.count", "a.weight"],
     "Chainer's": ["W", "b", "gamma", "beta", "N", "avg_mean"],
     "Chainer's paths": ["a/W", "a/b", "updater/model:main/c/W"],
-    "Keras's": ["a.gamma", "a.beta", "b.scale", "c.embeddings", "d.depthwise_kernel", "e.kernel"],
+    "Keras's": [
+        "a.gamma",
+        "a.beta",
+        "b.scale",
+        "c.embeddings",
+        "d.depthwise_kernel",
+        "e.kernel",
+    ],
     "held values": ["a.value", "a.raw_value", "value"],
     "DataParallel's": ["module.weight", "module.bias"],
     "lists": ["0.weight", "1.weight", "10.weight", "2.weight"],
     "mixed order": ["z.weight", "a.weight", "z.bias", "a.bias"],
     "other alphabets": ["größe.weight", "层.权重", "a b.c\td", "🎉"],
-    "paths of files": ["../a.weight", "/a.weight", "a\\b.weight", "a.npy", "a/.zarray", "c:d"],
+    "paths of files": [
+        "../a.weight",
+        "/a.weight",
+        "a\\b.weight",
+        "a.npy",
+        "a/.zarray",
+        "c:d",
+    ],
     "empty parts": ["a..b", "..c", "d."],
     "no name": [""],
-    "orders of the mark": ["deliralike weights 1", "deliralike.order", "deliralike.json"],
+    "orders of the mark": [
+        "deliralike weights 1",
+        "deliralike.order",
+        "deliralike.json",
+    ],
 }
 
 
@@ -109,7 +134,9 @@ AXES += [(".orbax", axes) for axes in (1, 4) if ".orbax" in SUFFIXES]
 def test_hostile_names_come_back(tmp_path, suffix, axes, subtests):
     for number, (label, names) in enumerate(HOSTILE.items()):
         with subtests.test(label=label):
-            assert_comes_back(tmp_path / f"{number}{suffix}", stand_ins(dict.fromkeys(names, axes)))
+            assert_comes_back(
+                tmp_path / f"{number}{suffix}", stand_ins(dict.fromkeys(names, axes))
+            )
 
 
 def test_names_that_files_cannot_hold_are_refused_before_anything_is_written(
@@ -121,7 +148,9 @@ def test_names_that_files_cannot_hold_are_refused_before_anything_is_written(
                 WeightFileError,
                 match=r"cannot hold weights by the name .*; rename the layer or the par",
             ):
-                weights.write(tmp_path / f"x{suffix}", {"fine": np.ones(2), name: np.ones(3)})
+                weights.write(
+                    tmp_path / f"x{suffix}", {"fine": np.ones(2), name: np.ones(3)}
+                )
             assert not list(tmp_path.iterdir())
 
 
@@ -152,7 +181,9 @@ def test_an_archive_that_is_marked_is_read_by_those_who_do_not_know_of_it(tmp_pa
 def test_flax_sees_nothing_of_the_mark(tmp_path):
     from flax import serialization
 
-    weights.write(tmp_path / "x.msgpack", stand_ins({"model.weight": 4, "head.weight": 1}))
+    weights.write(
+        tmp_path / "x.msgpack", stand_ins({"model.weight": 4, "head.weight": 1})
+    )
     tree = serialization.msgpack_restore((tmp_path / "x.msgpack").read_bytes())
     assert {key: set(layer) for key, layer in tree.items()} == {
         "model": {"kernel"},
@@ -187,13 +218,24 @@ def test_a_list_of_names_that_lies_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("tree", "wanted"),
     [
-        ({"model": {"kernel": 2}, "head": {"kernel": 2}}, {"model.weight", "head.weight"}),
-        ({"ema": {"fc": {"bias": 1}}, "logit_scale": 0}, {"ema.fc.bias", "logit_scale"}),
-        ({"params": {"fc": {"bias": 1}}, "spectral": {"u": 1}}, {"fc.bias", "spectral.u"}),
+        (
+            {"model": {"kernel": 2}, "head": {"kernel": 2}},
+            {"model.weight", "head.weight"},
+        ),
+        (
+            {"ema": {"fc": {"bias": 1}}, "logit_scale": 0},
+            {"ema.fc.bias", "logit_scale"},
+        ),
+        (
+            {"params": {"fc": {"bias": 1}}, "spectral": {"u": 1}},
+            {"fc.bias", "spectral.u"},
+        ),
         ({"rngs": {"scale": 1}, "fc": {"bias": 1}}, {"rngs.weight", "fc.bias"}),
     ],
 )
-def test_nothing_that_may_be_weights_is_left_out_of_flaxs_trees(tmp_path, caplog, tree, wanted):
+def test_nothing_that_may_be_weights_is_left_out_of_flaxs_trees(
+    tmp_path, caplog, tree, wanted
+):
     import jax
     from flax import serialization
 
@@ -218,7 +260,8 @@ def test_what_is_left_aside_is_reported(tmp_path, caplog):
     assert set(weights.read(tmp_path / "x")) == {"fc.bias"}
     assert "read as a training state; 'step', 'opt_state' left aside" in caplog.text
     assert (
-        "the weights under 'params' were taken; there are others under 'ema_params'" in caplog.text
+        "the weights under 'params' were taken; there are others under 'ema_params'"
+        in caplog.text
     )
 
 
@@ -240,11 +283,21 @@ def test_what_is_left_aside_is_reported(tmp_path, caplog):
             ["updater.model:main.a.weight", "extra"],
             "names taken for Chainer's",
         ),
-        (["updater/model:main/a/W", "updater/t"], ["a.weight"], "and 1 other entries left aside"),
-        (["module.a", "module.b"], ["a", "b"], "the prefix 'module.' was taken off all names"),
+        (
+            ["updater/model:main/a/W", "updater/t"],
+            ["a.weight"],
+            "and 1 other entries left aside",
+        ),
+        (
+            ["module.a", "module.b"],
+            ["a", "b"],
+            "the prefix 'module.' was taken off all names",
+        ),
     ],
 )
-def test_names_of_an_npz_of_others_are_guessed_aloud(tmp_path, caplog, names, wanted, report):
+def test_names_of_an_npz_of_others_are_guessed_aloud(
+    tmp_path, caplog, names, wanted, report
+):
     arrays = {name: np.full(2, number) for number, name in enumerate(names)}
     np.savez(tmp_path / "x.npz", **arrays)
     read = weights.read(tmp_path / "x.npz")
@@ -265,7 +318,8 @@ def test_what_is_written_for_chainer_is_read_as_chainers(tmp_path):
 def test_two_names_that_chainer_would_not_tell_apart_are_refused(tmp_path):
     weights.write(tmp_path / "x.npz", stand_ins({"a.weight": 2, "a.W": 2}))
     with pytest.raises(
-        StateError, match=r"'a\.weight' and 'a\.W' would both be 'a/W' under Chainer's names"
+        StateError,
+        match=r"'a\.weight' and 'a\.W' would both be 'a/W' under Chainer's names",
     ):
         zoo.convert(tmp_path / "x.npz", tmp_path / "y.npz", to="chainer")
 
@@ -279,7 +333,9 @@ def test_a_conversion_keeps_hostile_names(tmp_path, suffix):
 
 
 @needs_torch
-def test_a_network_with_children_of_those_names_is_loaded_from_every_format(tmp_path, suffix):
+def test_a_network_with_children_of_those_names_is_loaded_from_every_format(
+    tmp_path, suffix
+):
     from torch import nn
 
     def made():
@@ -304,14 +360,18 @@ def test_the_metadata_of_safetensors_hold_the_mark(tmp_path):
 
 
 @needs_jax
-@pytest.mark.parametrize("damage", ["_METADATA", "manifest.ocdbt", "deliralike.json", "d"])
+@pytest.mark.parametrize(
+    "damage", ["_METADATA", "manifest.ocdbt", "deliralike.json", "d"]
+)
 def test_a_damaged_folder_of_orbax_is_named(tmp_path, damage):
     path = tmp_path / "x.orbax"
     weights.write(path, stand_ins({"a.weight": 2}))
     found = [path / damage] if damage != "d" else list((path / "d").iterdir())
     for file in found:
         file.write_bytes(b"")
-    with pytest.raises(WeightFileError, match=r"x\.orbax.* damaged.* copy the whole folder again"):
+    with pytest.raises(
+        WeightFileError, match=r"x\.orbax.* damaged.* copy the whole folder again"
+    ):
         weights.read(path)
 
 
@@ -321,5 +381,7 @@ def test_a_path_with_a_nul_is_refused():
         weights.read_metadata,
         lambda path: weights.write(path, {"w": np.ones(1)}),
     ):
-        with pytest.raises(WeightFileError, match=r"'a\\x00b\.npz' has a NUL character in it"):
+        with pytest.raises(
+            WeightFileError, match=r"'a\\x00b\.npz' has a NUL character in it"
+        ):
             use("a\0b.npz")

@@ -24,7 +24,9 @@ from tests.fuzz.pickle_writing import (
 )
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.skipif("torch" not in BACKENDS, reason="reads PyTorch's own files")
+pytestmark = pytest.mark.skipif(
+    "torch" not in BACKENDS, reason="reads PyTorch's own files"
+)
 
 SCALAR = named("numpy._core.multiarray", "scalar")
 
@@ -50,7 +52,11 @@ HOSTILE = {
         {},
         "no.*tensors by name",
     ),
-    "system": (table(w=called(named("os", "system"), text("true"))), {}, "GLOBAL os.system"),
+    "system": (
+        table(w=called(named("os", "system"), text("true"))),
+        {},
+        "GLOBAL os.system",
+    ),
     "getattr": (
         table(w=called(named("builtins", "getattr"), text("a"), text("b"))),
         {},
@@ -82,8 +88,16 @@ HOSTILE = {
         None,
         "claims to hold 4,398,046,511,104 bytes",
     ),
-    "more axes than strides": (table(w=tensor(shape=(2, 2))), None, "do not fit each other"),
-    "many axes": (table(w=tensor(shape=(1,) * 70, strides=(1,) * 70)), None, "a tensor of 70 axes"),
+    "more axes than strides": (
+        table(w=tensor(shape=(2, 2))),
+        None,
+        "do not fit each other",
+    ),
+    "many axes": (
+        table(w=tensor(shape=(1,) * 70, strides=(1,) * 70)),
+        None,
+        "a tensor of 70 axes",
+    ),
     "unfolded": (
         table(w=tensor(shape=(2**20, 2**20), strides=(0, 0))),
         None,
@@ -104,19 +118,31 @@ HOSTILE = {
         None,
         "GLOBAL torch.SevenStorage",
     ),
-    "a path as key": (table(w=tensor(storage(4, "../../../etc/passwd"))), None, "no item named"),
+    "a path as key": (
+        table(w=tensor(storage(4, "../../../etc/passwd"))),
+        None,
+        "no item named",
+    ),
     "a dict in itself": (
         b"}q\x00X\x05\x00\x00\x00modelh\x00s",
         None,
         "in place of tensors by name",
     ),
-    "a key that takes for ever": (b"}" + nested(60) + tensor() + b"s", None, "not tensors by name"),
+    "a key that takes for ever": (
+        b"}" + nested(60) + tensor() + b"s",
+        None,
+        "not tensors by name",
+    ),
     "a shape that takes for ever": (
         table(w=tensor(shape=(nested(60),))),
         None,
         "a tuple for a size, stride or place",
     ),
-    "a module that takes for ever": (nested(60) + text("x") + b"\x93", None, "requires str"),
+    "a module that takes for ever": (
+        nested(60) + text("x") + b"\x93",
+        None,
+        "requires str",
+    ),
     "a call of a call": (
         called(called(named("builtins", "set"), b"]"), text("x")),
         None,
@@ -134,7 +160,8 @@ HOSTILE = {
     "a list repeated": (
         b"]("
         + called(
-            named("collections", "OrderedDict"), b"]q\x00(" + many(number(1), b"N") * 99 + b"e"
+            named("collections", "OrderedDict"),
+            b"]q\x00(" + many(number(1), b"N") * 99 + b"e",
         )
         + called(named("collections", "OrderedDict"), b"h\x00") * 99
         + b"e",
@@ -157,7 +184,9 @@ def test_a_hostile_checkpoint_is_refused_and_takes_no_memory(tmp_path, label):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(WeightFileError, match=message):
         weights.read(checkpoint(tmp_path / "x.pth", value, records, order=order))
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 * 1024  # in KiB
+    assert (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 * 1024
+    )  # in KiB
 
 
 def test_a_wrong_checksum_is_refused(tmp_path):
@@ -184,7 +213,9 @@ def test_members_that_overlap_are_refused(tmp_path):
         archive.writestr("a.npy", bytes(2000))
         archive.writestr("b.npy", bytes(20))
         archive.infolist()[0].compress_size = 3000
-    with pytest.raises(WeightFileError, match=r"the members 'a\.npy' and 'b\.npy', which overlap"):
+    with pytest.raises(
+        WeightFileError, match=r"the members 'a\.npy' and 'b\.npy', which overlap"
+    ):
         weights.read(tmp_path / "x.npz")
 
 
@@ -195,14 +226,21 @@ def test_a_member_packed_in_another_way_is_refused(tmp_path):
 
 
 def test_an_old_file_that_claims_more_than_it_has_is_refused(tmp_path):
-    torch.save({"w": torch.arange(4.0)}, tmp_path / "x.pth", _use_new_zipfile_serialization=False)
+    torch.save(
+        {"w": torch.arange(4.0)},
+        tmp_path / "x.pth",
+        _use_new_zipfile_serialization=False,
+    )
     content = (tmp_path / "x.pth").read_bytes()
     (tmp_path / "x.pth").write_bytes(content[:-4])
     with pytest.raises(
-        WeightFileError, match="has 4 elements and 12 bytes are left, wanted 4 of float32"
+        WeightFileError,
+        match="has 4 elements and 12 bytes are left, wanted 4 of float32",
     ):
         weights.read(tmp_path / "x.pth")
-    (tmp_path / "x.pth").write_bytes(content[:-24] + (2**40).to_bytes(8, "little") + content[-16:])
+    (tmp_path / "x.pth").write_bytes(
+        content[:-24] + (2**40).to_bytes(8, "little") + content[-16:]
+    )
     with pytest.raises(
         WeightFileError, match="has 1,099,511,627,776 elements and 16 bytes are left"
     ):
@@ -210,7 +248,11 @@ def test_an_old_file_that_claims_more_than_it_has_is_refused(tmp_path):
 
 
 def test_keys_of_an_old_file_that_take_for_ever_are_refused(tmp_path):
-    begin = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19." + b"\x80\x02M\xe9\x03." + b"\x80\x02}."
+    begin = (
+        b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+        + b"\x80\x02M\xe9\x03."
+        + b"\x80\x02}."
+    )
     pickles = b"\x80\x02" + table(w=tensor()) + b".\x80\x02]" + nested(60) + b"a."
     (tmp_path / "x.pth").write_bytes(begin + pickles + bytes(24))
     with pytest.raises(WeightFileError, match="its list of storages is not that"):
@@ -234,7 +276,9 @@ def test_numpy_values_beside_the_weights_are_passed_over(tmp_path, new_format):
         (1, 2): "key",
     }
     torch.save(
-        {"state_dict": state, **beside}, tmp_path / "x", _use_new_zipfile_serialization=new_format
+        {"state_dict": state, **beside},
+        tmp_path / "x",
+        _use_new_zipfile_serialization=new_format,
     )
     read = weights.read(tmp_path / "x")
     for name, value in state.items():
@@ -284,7 +328,9 @@ def test_numbers_in_the_other_order_of_bytes_are_turned(tmp_path):
     content = np.arange(4, dtype=">f4").tobytes()
     checkpoint(tmp_path / "x.pth", table(w=tensor()), {"0": content}, order=b"big")
     np.testing.assert_array_equal(
-        weights.read(tmp_path / "x.pth")["w"], np.arange(4, dtype=np.float32), strict=True
+        weights.read(tmp_path / "x.pth")["w"],
+        np.arange(4, dtype=np.float32),
+        strict=True,
     )
 
 
@@ -295,7 +341,9 @@ def test_a_later_protocol_of_pickles_is_read(tmp_path):
 
 def test_a_storage_that_is_shared_is_read_once(tmp_path, monkeypatch):
     base = torch.arange(12.0)
-    torch.save({"a": base, "b": base[3:], "c": torch.nn.Parameter(base)}, tmp_path / "x.pth")
+    torch.save(
+        {"a": base, "b": base[3:], "c": torch.nn.Parameter(base)}, tmp_path / "x.pth"
+    )
     opened = []
     read = zipfile.ZipFile.read
     monkeypatch.setattr(
@@ -323,7 +371,9 @@ def test_no_state_of_a_checkpoint_is_left_out_in_silence(tmp_path, caplog):
         "head": ["weight", "bias"],
         "(top level)": ["scale"],
     }
-    np.testing.assert_array_equal(found["head"]["weight"], parts["head"].weight.detach())
+    np.testing.assert_array_equal(
+        found["head"]["weight"], parts["head"].weight.detach()
+    )
     weights.read(tmp_path / "x.pth")
     assert (
         "the weights under 'model' were taken; there are others under 'head', '(top level)'"
@@ -333,7 +383,12 @@ def test_no_state_of_a_checkpoint_is_left_out_in_silence(tmp_path, caplog):
 
 def test_a_state_under_a_scripts_own_key_is_read(tmp_path, caplog):
     state = torch.nn.Linear(3, 2).state_dict()
-    beside = {"acc": 91.5, "epoch": 7, "loss": torch.tensor(0.3), "optimizer": {"state": {}}}
+    beside = {
+        "acc": 91.5,
+        "epoch": 7,
+        "loss": torch.tensor(0.3),
+        "optimizer": {"state": {}},
+    }
     torch.save({"net": state, **beside}, tmp_path / "x.pth")
     read = weights.read(tmp_path / "x.pth")
     assert list(read) == ["weight", "bias"]
@@ -341,22 +396,32 @@ def test_a_state_under_a_scripts_own_key_is_read(tmp_path, caplog):
     assert not caplog.records
     other = torch.nn.Linear(3, 2).state_dict()
     torch.save({"generator": state, "critic": other}, tmp_path / "y.pth")
-    np.testing.assert_array_equal(weights.read(tmp_path / "y.pth")["bias"], state["bias"].numpy())
-    assert "under 'generator' were taken; there are others under 'critic'" in caplog.text
+    np.testing.assert_array_equal(
+        weights.read(tmp_path / "y.pth")["bias"], state["bias"].numpy()
+    )
+    assert (
+        "under 'generator' were taken; there are others under 'critic'" in caplog.text
+    )
 
 
 def test_a_dict_beside_tensors_is_no_state_under_a_key(tmp_path):
     torch.save({"w": torch.ones(2), "net": {"v": torch.ones(3)}}, tmp_path / "x.pth")
-    with pytest.raises(WeightFileError, match=r"not tensors by name, such as 'net' \(a dict\)"):
+    with pytest.raises(
+        WeightFileError, match=r"not tensors by name, such as 'net' \(a dict\)"
+    ):
         weights.read(tmp_path / "x.pth")
 
 
 def test_the_prefixes_of_wrappers_are_taken_off_in_any_order(tmp_path, caplog):
-    compiled = torch.compile(torch.nn.DataParallel(torch.nn.Linear(3, 2)), backend="eager")
+    compiled = torch.compile(
+        torch.nn.DataParallel(torch.nn.Linear(3, 2)), backend="eager"
+    )
     for model, prefix in (
         (compiled, "_orig_mod.module."),
         (
-            torch.nn.DataParallel(torch.compile(torch.nn.Linear(3, 2), backend="eager")),
+            torch.nn.DataParallel(
+                torch.compile(torch.nn.Linear(3, 2), backend="eager")
+            ),
             "module._orig_mod.",
         ),
     ):
@@ -374,9 +439,16 @@ def test_the_prefixes_of_wrappers_are_taken_off_in_any_order(tmp_path, caplog):
 
 def test_names_of_a_trainer_are_told_where_to_be_loaded(tmp_path):
     layer = backends.get("torch").wrap(torch.nn.Linear(3, 2))
-    state = {f"model.{name}": tensor for name, tensor in torch.nn.Linear(3, 2).state_dict().items()}
+    state = {
+        f"model.{name}": tensor
+        for name, tensor in torch.nn.Linear(3, 2).state_dict().items()
+    }
     torch.save({"state_dict": state, "epoch": 3}, tmp_path / "x.ckpt")
-    with pytest.raises(StateError, match=r"0 of 2 names loaded.*\n  deliralike\.zoo\.load\("):
+    with pytest.raises(
+        StateError, match=r"0 of 2 names loaded.*\n  deliralike\.zoo\.load\("
+    ):
         weights.load(layer, tmp_path / "x.ckpt")
     zoo.load(layer, tmp_path / "x.ckpt")
-    np.testing.assert_array_equal(layer.neutral_state()["bias"], state["model.bias"].numpy())
+    np.testing.assert_array_equal(
+        layer.neutral_state()["bias"], state["model.bias"].numpy()
+    )

@@ -61,11 +61,15 @@ class Case:
     def as_parameter(self, *more: Any) -> Any:
         """The label (and more) as parameters of a test; tests of one case share results, so one
         process runs them."""
-        return pytest.param(self.label, *more, marks=pytest.mark.xdist_group(self.label))
+        return pytest.param(
+            self.label, *more, marks=pytest.mark.xdist_group(self.label)
+        )
 
     def build(self, backend: str, dtype: str = "float64", seed: int = 0) -> Any:
         """The network on a backend, with its start values."""
-        return zoo.build(self.name, backend=backend, dtype=dtype, seed=seed, **self.settings)
+        return zoo.build(
+            self.name, backend=backend, dtype=dtype, seed=seed, **self.settings
+        )
 
     def entries(self) -> tuple[zoo.Input, ...]:
         """What one sample consists of."""
@@ -78,7 +82,9 @@ class Case:
     def inputs(self, dtype: str = "float64") -> tuple[np.ndarray, ...]:
         """A batch, always the same."""
         generator = np.random.default_rng(3)
-        return tuple(entry.draw(generator, self.batch, dtype) for entry in self.entries())
+        return tuple(
+            entry.draw(generator, self.batch, dtype) for entry in self.entries()
+        )
 
 
 def scrambled(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -142,17 +148,23 @@ def marked_dropout(module: torch.nn.Module) -> Iterator[None]:
 
     Masks differ between libraries, and cases switch them off.
     """
-    rates = {layer: layer.p for layer in module.modules() if isinstance(layer, DROPOUTS)}
+    rates = {
+        layer: layer.p for layer in module.modules() if isinstance(layer, DROPOUTS)
+    }
 
     def marked(x, p=0.5, training=True, inplace=False):
-        factors = 1 + p * torch.sin(torch.arange(x.numel(), dtype=x.dtype)).view(x.shape)
+        factors = 1 + p * torch.sin(torch.arange(x.numel(), dtype=x.dtype)).view(
+            x.shape
+        )
         return x * factors if training else x
 
     functions = torch.nn.functional
     try:
         for layer in rates:
             layer.p = 0.25
-        with mock.patch.multiple(functions, dropout=marked, dropout2d=marked, dropout3d=marked):
+        with mock.patch.multiple(
+            functions, dropout=marked, dropout2d=marked, dropout3d=marked
+        ):
             yield
     finally:
         for layer, rate in rates.items():
@@ -164,7 +176,9 @@ UNMARKED = ("bert", "gpt", "t5", "flan", "transformer", "vnet")
 DROPOUTS = torch.nn.Dropout | torch.nn.Dropout2d | torch.nn.Dropout3d
 
 
-def run_on_torch(module: torch.nn.Module, call: Callable[..., Any], case: Case) -> Results:
+def run_on_torch(
+    module: torch.nn.Module, call: Callable[..., Any], case: Case
+) -> Results:
     """A pass in evaluation and one in training, with gradients.
 
     The module may be one that others step: gradients begin anew, and the results are copies.
@@ -188,7 +202,12 @@ def run_on_torch(module: torch.nn.Module, call: Callable[..., Any], case: Case) 
     }
     state = {name: value.numpy().copy() for name, value in module.state_dict().items()}
     return Results(
-        evaluated, trained, loss.item(), parameters, [x.grad.numpy() for x in floating], state
+        evaluated,
+        trained,
+        loss.item(),
+        parameters,
+        [x.grad.numpy() for x in floating],
+        state,
     )
 
 
@@ -200,7 +219,9 @@ def theirs(label: str) -> tuple[Results, dict[str, np.ndarray]]:
     case = CASES[label]
     torch.manual_seed(0)
     module = case.reference().double()
-    state = scrambled({name: value.numpy() for name, value in module.state_dict().items()})
+    state = scrambled(
+        {name: value.numpy() for name, value in module.state_dict().items()}
+    )
     module.load_state_dict(
         {name: torch.from_numpy(np.asarray(value)) for name, value in state.items()}
     )
@@ -271,15 +292,22 @@ def computed(label: str, backend_name: str) -> Results:
 
 def assert_same(came: Results, wanted: Results, tolerance: float) -> None:
     """Names, outputs in both modes, loss, gradients of parameters and inputs, and statistics."""
-    for mine, outputs in ((came.evaluated, wanted.evaluated), (came.trained, wanted.trained)):
+    for mine, outputs in (
+        (came.evaluated, wanted.evaluated),
+        (came.trained, wanted.trained),
+    ):
         assert list(mine) == list(outputs)
         for path, leaf in outputs.items():
             close(mine[path], leaf, tolerance, name=path)
     assert came.loss == pytest.approx(wanted.loss, rel=tolerance, abs=1e-12)
     assert set(wanted.parameters) <= set(came.parameters)
-    scale = max(np.abs(gradient).max(initial=0.0) for gradient in wanted.parameters.values())
+    scale = max(
+        np.abs(gradient).max(initial=0.0) for gradient in wanted.parameters.values()
+    )
     for name, gradient in wanted.parameters.items():
-        close(came.parameters[name], gradient, tolerance, scale, f"the gradient of {name}")
+        close(
+            came.parameters[name], gradient, tolerance, scale, f"the gradient of {name}"
+        )
     assert len(came.inputs) == len(wanted.inputs)
     for mine, gradient in zip(came.inputs, wanted.inputs, strict=True):
         close(mine, gradient, tolerance, name="the gradient of an input")
@@ -308,4 +336,6 @@ def close(
 ) -> None:
     """Equal up to a tolerance relative to each number and to the largest."""
     scale = np.abs(wanted).max(initial=1e-30) if scale is None else scale
-    np.testing.assert_allclose(came, wanted, rtol=tolerance, atol=tolerance * scale, err_msg=name)
+    np.testing.assert_allclose(
+        came, wanted, rtol=tolerance, atol=tolerance * scale, err_msg=name
+    )

@@ -32,13 +32,19 @@ def in_double(reference):
     """A reference in double precision, away from its start values."""
     torch.manual_seed(0)
     network = reference.double().eval()
-    state = scrambled({name: value.numpy() for name, value in network.state_dict().items()})
-    network.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+    state = scrambled(
+        {name: value.numpy() for name, value in network.state_dict().items()}
+    )
+    network.load_state_dict(
+        {name: torch.from_numpy(value) for name, value in state.items()}
+    )
     return network
 
 
 def ours(settings, state, backend="torch"):
-    network = zoo.build("clip_vit_b_32", backend=backend, dtype="float64", **settings).eval()
+    network = zoo.build(
+        "clip_vit_b_32", backend=backend, dtype="float64", **settings
+    ).eval()
     zoo.load(network, {name: value.numpy() for name, value in state.items()})
     return network
 
@@ -71,9 +77,13 @@ def test_features_of_one_tower_alone_are_hugging_faces():
 
 def test_there_may_be_more_texts_than_pictures_but_not_in_the_loss():
     network = zoo.build("clip_vit_b_32", backend="torch", **SMALL)
-    logits = network(torch.from_numpy(TOKENS), torch.randn(2, 3, 10, 10))["logits_per_text"]
+    logits = network(torch.from_numpy(TOKENS), torch.randn(2, 3, 10, 10))[
+        "logits_per_text"
+    ]
     assert tuple(logits.shape) == (3, 2)
-    with pytest.raises(ShapeError, match=r"logits of shape \(3, 2\), wanted as many texts as pic"):
+    with pytest.raises(
+        ShapeError, match=r"logits of shape \(3, 2\), wanted as many texts as pic"
+    ):
         network.contrastive_loss(logits)
 
 
@@ -152,7 +162,10 @@ class OpenAI(nn.Module):
         x = self.ln_final(self.transformer(x.transpose(0, 1), mask)).transpose(0, 1)
         text = x[torch.arange(len(x)), tokens.argmax(1)] @ self.text_projection
         image = self.visual(images)
-        text, image = text / text.norm(dim=1)[:, None], image / image.norm(dim=1)[:, None]
+        text, image = (
+            text / text.norm(dim=1)[:, None],
+            image / image.norm(dim=1)[:, None],
+        )
         return self.logit_scale.exp() * text @ image.T
 
 
@@ -161,7 +174,9 @@ def test_a_file_of_openai_gives_its_networks_logits_and_comes_back():
     state = theirs.state_dict()
     network = ours(SMALL, state | {"vocab_size": torch.tensor(11)})
     tokens, images = torch.from_numpy(TOKENS), torch.from_numpy(pictures(3))
-    torch.testing.assert_close(network(tokens, images)["logits_per_text"], theirs(tokens, images))
+    torch.testing.assert_close(
+        network(tokens, images)["logits_per_text"], theirs(tokens, images)
+    )
     (keymap,) = network.keymaps
     back = keymap.to_theirs(network.neutral_state())
     assert set(back) == set(state)
@@ -171,18 +186,25 @@ def test_a_file_of_openai_gives_its_networks_logits_and_comes_back():
 
 def test_another_image_size_resamples_the_positions_as_hugging_face_does():
     theirs = in_double(reference(**SMALL))
-    network = ours(SMALL | {"image_size": 15, "max_position_embeddings": 7}, theirs.state_dict())
+    network = ours(
+        SMALL | {"image_size": 15, "max_position_embeddings": 7}, theirs.state_dict()
+    )
     images = torch.from_numpy(pictures(2, side=15))
     with torch.no_grad():
-        wanted = theirs.get_image_features(images, interpolate_pos_encoding=True).pooler_output
-    torch.testing.assert_close(network.get_image_features(images), wanted, rtol=1e-9, atol=1e-9)
+        wanted = theirs.get_image_features(
+            images, interpolate_pos_encoding=True
+        ).pooler_output
+    torch.testing.assert_close(
+        network.get_image_features(images), wanted, rtol=1e-9, atol=1e-9
+    )
 
 
 def test_tables_of_numbers_in_older_files_are_left_out():
     state = reference(**SMALL).state_dict()
     network = zoo.build("clip_vit_b_32", backend="torch", **SMALL)
     ids = {
-        f"{tower}_model.embeddings.position_ids": torch.arange(5) for tower in ("text", "vision")
+        f"{tower}_model.embeddings.position_ids": torch.arange(5)
+        for tower in ("text", "vision")
     }
     assert zoo.load(network, state | ids).complete
 
@@ -201,25 +223,52 @@ def test_one_number_is_the_shorter_side_where_the_centre_is_cut_out():
 # -----------------------------------------------------------------------------
 
 SETTINGS = [
-    ({"hidden_act": "gelo"}, "CLIP: there is no hidden_act='gelo'. Did you mean 'gelu'"),
+    (
+        {"hidden_act": "gelo"},
+        "CLIP: there is no hidden_act='gelo'. Did you mean 'gelu'",
+    ),
     ({"patch_size": 30}, "CLIP: image_size=224 cannot be divided by patch_size=30"),
-    ({"text_num_attention_heads": 7}, "text_hidden_size=512 cannot be divided by text_num_att"),
-    ({"vision_num_attention_heads": 0}, "vision_num_attention_heads must be a whole number"),
-    ({"vision_num_hidden_layers": 0}, "vision_num_hidden_layers must be a whole number"),
+    (
+        {"text_num_attention_heads": 7},
+        "text_hidden_size=512 cannot be divided by text_num_att",
+    ),
+    (
+        {"vision_num_attention_heads": 0},
+        "vision_num_attention_heads must be a whole number",
+    ),
+    (
+        {"vision_num_hidden_layers": 0},
+        "vision_num_hidden_layers must be a whole number",
+    ),
 ]
 
 
 def test_settings_that_make_no_sense_are_refused(subtests):
     for settings, message in SETTINGS:
-        with subtests.test(**settings), pytest.raises(SettingError, match=re.escape(message)):
+        with (
+            subtests.test(**settings),
+            pytest.raises(SettingError, match=re.escape(message)),
+        ):
             zoo.find("clip_vit_b_32").on(OUTLINE)(**settings)
 
 
 SHAPES = [
-    ([zoo.Input((78,), below=9), (3, 224, 224)], "positions for max_position_embeddings=77; cut"),
-    ([zoo.Input((7,), below=9), (3, 224, 96)], "wanted 224 elements along each spatial axis"),
-    ([zoo.Input((7,), below=9), (1, 224, 224)], "'vision_model.embeddings.patch_embedding'"),
-    ([zoo.Input((7,), 9), (3, 224, 224), zoo.Input((6,), 2)], "got attention_mask of shape"),
+    (
+        [zoo.Input((78,), below=9), (3, 224, 224)],
+        "positions for max_position_embeddings=77; cut",
+    ),
+    (
+        [zoo.Input((7,), below=9), (3, 224, 96)],
+        "wanted 224 elements along each spatial axis",
+    ),
+    (
+        [zoo.Input((7,), below=9), (1, 224, 224)],
+        "'vision_model.embeddings.patch_embedding'",
+    ),
+    (
+        [zoo.Input((7,), 9), (3, 224, 224), zoo.Input((6,), 2)],
+        "got attention_mask of shape",
+    ),
 ]
 
 

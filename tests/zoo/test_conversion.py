@@ -8,7 +8,13 @@ from typer.testing import CliRunner
 
 from deliralike import backends, weights, zoo
 from deliralike.cli import app
-from deliralike.errors import ProofFailed, SettingError, StateError, UnknownName, WeightFileError
+from deliralike.errors import (
+    ProofFailed,
+    SettingError,
+    StateError,
+    UnknownName,
+    WeightFileError,
+)
 from deliralike.zoo import chainer_links
 from deliralike.zoo.loading import load
 from tests.conftest import BACKENDS
@@ -17,13 +23,17 @@ from tests.references import Later
 torchvision = Later("torchvision")
 
 SMALL = {"layers": (1, 1, 1, 1), "num_classes": 5, "width_per_group": 16}
-needs_chainer = pytest.mark.skipif("chainer" not in BACKENDS, reason="Chainer's own networks")
+needs_chainer = pytest.mark.skipif(
+    "chainer" not in BACKENDS, reason="Chainer's own networks"
+)
 
 
 @pytest.fixture
 def file(tmp_path):
     """A file of torchvision's, as data-parallel training saves it."""
-    state = {f"module.{name}": value for name, value in torchs_own().state_dict().items()}
+    state = {
+        f"module.{name}": value for name, value in torchs_own().state_dict().items()
+    }
     torch.save({"model": state, "epoch": 5}, tmp_path / "x.pth")
     return tmp_path / "x.pth"
 
@@ -95,25 +105,35 @@ def test_chainers_own_vgg_gives_its_outputs_from_ours(tmp_path):
     )()
     table = chainer_links.VGG.table(network.neutral_slots())
     theirs = {
-        ours: name.replace(".weight", ".W").replace(".bias", ".b") for ours, name in table.items()
+        ours: name.replace(".weight", ".W").replace(".bias", ".b")
+        for ours, name in table.items()
     }
     assert sorted(theirs.values()) == sorted(names)
     shapes = {
-        name.strip("/").replace("/", "."): parameter.shape for name, parameter in link.namedparams()
+        name.strip("/").replace("/", "."): parameter.shape
+        for name, parameter in link.namedparams()
     }
-    assert all(shapes[theirs[name]] == slot.shape for name, slot in network.neutral_slots().items())
+    assert all(
+        shapes[theirs[name]] == slot.shape
+        for name, slot in network.neutral_slots().items()
+    )
     x = np.random.default_rng(1).standard_normal((1, 3, 32, 32)).astype(np.float32)
     module = torchvision.models.vgg16().features.eval()
     for ours, name in table.items():
         if ours.startswith("features."):
             layer, leaf = name.split(".")
             value = getattr(link[layer], {"weight": "W", "bias": "b"}[leaf]).array
-            module.state_dict()[ours.removeprefix("features.")].copy_(torch.from_numpy(value))
+            module.state_dict()[ours.removeprefix("features.")].copy_(
+                torch.from_numpy(value)
+            )
     with chainer.using_config("train", False), chainer.no_backprop_mode():
         wanted = link(x, layers=["pool5"])["pool5"].array
     with torch.no_grad():
         np.testing.assert_allclose(
-            module(torch.from_numpy(x)), wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max()
+            module(torch.from_numpy(x)),
+            wanted,
+            rtol=1e-3,
+            atol=1e-4 * np.abs(wanted).max(),
         )
 
 
@@ -151,7 +171,9 @@ def test_a_file_for_chainers_links_is_loaded_by_chainer(tmp_path, file):
 def test_the_report_counts_what_was_done(tmp_path, file):
     report = zoo.convert(file, tmp_path / "y.npz", "resnet50", to="chainer", **SMALL)
     read = weights.read(tmp_path / "y.npz")
-    assert set(read) == set(zoo.build("resnet50", backend="torch", **SMALL).neutral_state())
+    assert set(read) == set(
+        zoo.build("resnet50", backend="torch", **SMALL).neutral_state()
+    )
     assert "layer1/0/conv1/W" in np.load(tmp_path / "y.npz")
     assert (report.kind, report.renamed) == ("a PyTorch checkpoint", len(read))
     first, second, third = str(report).splitlines()
@@ -199,12 +221,17 @@ def test_timms_layout_is_timms(tmp_path):
 def test_a_conversion_says_that_nothing_was_checked(tmp_path, file):
     report = zoo.convert(file, tmp_path / "y.npz", "resnet50", dry_run=True, **SMALL)
     assert report.largest_difference is None
-    assert "note: not checked: no outputs were compared with those of the network" in str(report)
+    assert (
+        "note: not checked: no outputs were compared with those of the network"
+        in str(report)
+    )
 
 
 def torchs_own(**settings):
     block = torchvision.models.resnet.Bottleneck
-    return torchvision.models.ResNet(block, [1, 1, 1, 1], 5, width_per_group=16, **settings)
+    return torchvision.models.ResNet(
+        block, [1, 1, 1, 1], 5, width_per_group=16, **settings
+    )
 
 
 MLP = {"in_features": 4, "hidden": (3,), "out_features": 2}
@@ -213,7 +240,9 @@ MLP = {"in_features": 4, "hidden": (3,), "out_features": 2}
 class Mlp(torch.nn.Module):
     def __init__(self, activation="relu", outputs=2):
         super().__init__()
-        self.layers = torch.nn.ModuleList([torch.nn.Linear(4, 3), torch.nn.Linear(3, 2)])
+        self.layers = torch.nn.ModuleList(
+            [torch.nn.Linear(4, 3), torch.nn.Linear(3, 2)]
+        )
         self.activation = getattr(torch.nn.functional, activation)
         self.outputs = outputs
 
@@ -232,7 +261,9 @@ def of_mlp(tmp_path):
 
 
 def test_a_check_of_a_dry_run_leaves_no_file(of_mlp, tmp_path):
-    report = zoo.convert(of_mlp, tmp_path / "y.npz", "mlp", dry_run=True, check=Mlp(), **MLP)
+    report = zoo.convert(
+        of_mlp, tmp_path / "y.npz", "mlp", dry_run=True, check=Mlp(), **MLP
+    )
     assert (report.written, report.largest_difference < 1e-15) == (False, True)
     assert [entry.name for entry in tmp_path.iterdir()] == ["mlp.pth"]
 
@@ -244,21 +275,43 @@ def test_a_check_of_a_dry_run_leaves_no_file(of_mlp, tmp_path):
             sigmoid(),
             r"nothing was written: outputs differ from those of Mlp by \d\.\d+ of",
         ),
-        (Mlp(outputs=1), r"Mlp does not give outputs of shapes \(2, 2\) to compare with"),
+        (
+            Mlp(outputs=1),
+            r"Mlp does not give outputs of shapes \(2, 2\) to compare with",
+        ),
     ],
     ids=["another activation", "fewer outputs"],
 )
-def test_a_check_that_finds_other_outputs_writes_nothing(check, message, of_mlp, tmp_path):
+def test_a_check_that_finds_other_outputs_writes_nothing(
+    check, message, of_mlp, tmp_path
+):
     with pytest.raises(ProofFailed, match=message):
         zoo.convert(of_mlp, tmp_path / "y.npz", "mlp", check=check, **MLP)
     assert [entry.name for entry in tmp_path.iterdir()] == ["mlp.pth"]
 
 
 @pytest.mark.parametrize(("name", "code"), [("sigmoid", 1), ("Mlp", 0)])
-def test_a_check_on_the_command_line_ends_with_1_where_outputs_differ(name, code, of_mlp):
+def test_a_check_on_the_command_line_ends_with_1_where_outputs_differ(
+    name, code, of_mlp
+):
     target = of_mlp.with_suffix(".npz")
-    settings = ("--set", "in_features=4", "--set", "hidden=(3,)", "--set", "out_features=2")
-    words = ("convert", of_mlp, target, "--model", "mlp", "--check", f"{__name__}:{name}")
+    settings = (
+        "--set",
+        "in_features=4",
+        "--set",
+        "hidden=(3,)",
+        "--set",
+        "out_features=2",
+    )
+    words = (
+        "convert",
+        of_mlp,
+        target,
+        "--model",
+        "mlp",
+        "--check",
+        f"{__name__}:{name}",
+    )
     result = CliRunner().invoke(app, [*map(str, words), *settings])
     assert (result.exit_code, target.exists()) == (code, not code), result.output
 
@@ -295,7 +348,10 @@ def test_a_check_against_flax_tells_a_right_guess_from_a_wrong_one(guess, tmp_pa
     path.write_bytes(serialization.to_bytes(tree))
     given = {"image_size": 16, "check": lenet_of_flax(nnx), "guess": guess}
     if guess:
-        assert zoo.convert(path, tmp_path / "y.npz", "lenet", **given).largest_difference < 1e-13
+        assert (
+            zoo.convert(path, tmp_path / "y.npz", "lenet", **given).largest_difference
+            < 1e-13
+        )
         return
     with pytest.raises(ProofFailed, match="outputs differ from those of"):
         zoo.convert(path, tmp_path / "y.npz", "lenet", **given)
@@ -315,8 +371,16 @@ BAD = {
         "resnet50 has no layout 'keras'. Known: chainer, chainer.links",
     ),
     "no such architecture": ({"model": "resnet51"}, UnknownName, "Did you mean"),
-    "a layout without an architecture": ({"model": None, "to": "timm"}, SettingError, "model="),
-    "a check without an architecture": ({"model": None, "check": "a:b"}, SettingError, "model="),
+    "a layout without an architecture": (
+        {"model": None, "to": "timm"},
+        SettingError,
+        "model=",
+    ),
+    "a check without an architecture": (
+        {"model": None, "check": "a:b"},
+        SettingError,
+        "model=",
+    ),
 }
 
 
@@ -346,7 +410,11 @@ def test_every_key_map_of_the_zoo_goes_there_and_back():
         for keymap in network.keymaps:
             table = keymap.table(slots)
             assert set(table) <= set(slots), (name, keymap.name)
-            some = {ours: slots[ours].shape for ours in table if np.prod(slots[ours].shape) < 1e6}
+            some = {
+                ours: slots[ours].shape
+                for ours in table
+                if np.prod(slots[ours].shape) < 1e6
+            }
             generator = np.random.default_rng(0)
             state = {
                 ours: generator.standard_normal(shape).astype("float32")
@@ -356,7 +424,10 @@ def test_every_key_map_of_the_zoo_goes_there_and_back():
                 continue
             back = keymap.to_ours(keymap.to_theirs(state), slots)
             assert set(back) == set(state), (name, keymap.name)
-            assert all((back[ours] == state[ours]).all() for ours in state), (name, keymap.name)
+            assert all((back[ours] == state[ours]).all() for ours in state), (
+                name,
+                keymap.name,
+            )
 
 
 def test_an_unknown_suffix_fails_before_anything_is_read(tmp_path):

@@ -37,9 +37,13 @@ LEAST = {
 def test_the_least_size_is_torchvisions_and_a_smaller_input_is_refused(subtests):
     for name, least in LEAST.items():
         stages = "|".join([*zoo.stages(name), "transition3", "maxpool3"])
-        message = rf"too small for the stage '({stages})': it needs at least {least} elements"
+        message = (
+            rf"too small for the stage '({stages})': it needs at least {least} elements"
+        )
         with subtests.test(name):
-            assert next(iter(torchvision.models.get_model_weights(name))).meta["min_size"] == (
+            assert next(iter(torchvision.models.get_model_weights(name))).meta[
+                "min_size"
+            ] == (
                 least,
                 least,
             )
@@ -77,14 +81,23 @@ def test_settings_that_make_no_sense_are_refused(subtests):
 # -----------------------------------------------------------------------------
 
 
-FIVE = ("vgg16", "densenet121", "mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2_x1_0")
+FIVE = (
+    "vgg16",
+    "densenet121",
+    "mobilenet_v2",
+    "mobilenet_v3_small",
+    "shufflenet_v2_x1_0",
+)
 FIVE += ("regnet_y_400mf", "mnasnet0_5", "googlenet")
 
 
 def test_stages_run_no_further_than_is_asked_for(backend):
     network = zoo.build("mobilenet_v2", backend=backend, width_mult=0.25).eval()
     x = backend.prepare(np.zeros((1, 3, 32, 32), np.float32), network)
-    assert list(network.forward_stages(x, until=["features.3"])) == ["features.1", "features.3"]
+    assert list(network.forward_stages(x, until=["features.3"])) == [
+        "features.1",
+        "features.3",
+    ]
 
 
 def test_dilation_keeps_the_size_and_the_names():
@@ -121,7 +134,9 @@ def test_mobilenet_v3_shrinks_as_torchvisions(subtests):
 
 
 def test_the_old_names_of_densenet_are_those_that_torchvision_renames(monkeypatch):
-    keymap = {keymap.name: keymap for keymap in zoo.find("densenet121").network.keymaps}["old"]
+    keymap = {
+        keymap.name: keymap for keymap in zoo.find("densenet121").network.keymaps
+    }["old"]
     state = zoo.build("densenet121", backend="torch").neutral_state()
     old = keymap.rename(list(state))
     assert (
@@ -132,13 +147,18 @@ def test_the_old_names_of_densenet_are_those_that_torchvision_renames(monkeypatc
 
     class Weights:
         def get_state_dict(self, **kwargs):
-            arrays = {old[key]: torch.from_numpy(np.array(value)) for key, value in state.items()}
+            arrays = {
+                old[key]: torch.from_numpy(np.array(value))
+                for key, value in state.items()
+            }
             return {
                 key: value for key, value in arrays.items() if "num_batches" not in key
             }  # as the files of 2017
 
     net = densenet.densenet121()
-    densenet._load_state_dict(net, Weights(), progress=False)  # torchvision's own renaming
+    densenet._load_state_dict(
+        net, Weights(), progress=False
+    )  # torchvision's own renaming
     for key, value in net.state_dict().items():
         assert "num_batches" in key or np.array_equal(value.numpy(), state[key]), key
 
@@ -150,7 +170,9 @@ def test_the_old_names_of_densenet_are_those_that_torchvision_renames(monkeypatc
 def test_the_auxiliary_classifier_of_inception_is_torchvisions(backend):
     theirs = inception.InceptionAux(6, 4).double().train()
     ours = Auxiliary.on(backend, dtype="float64")(6, 4).train()
-    ours.load_neutral_state({key: value.numpy() for key, value in theirs.state_dict().items()})
+    ours.load_neutral_state(
+        {key: value.numpy() for key, value in theirs.state_dict().items()}
+    )
     x = np.random.default_rng(0).standard_normal((3, 6, 17, 18))
     close(
         backend.numpy(ours(backend.prepare(x, ours))),
@@ -163,7 +185,9 @@ def test_inception_in_training_gives_both_outputs_as_torchvision():
     theirs = reference(aux_logits=True)
     theirs.AuxLogits = inception.InceptionAux(768, 5)
     ours = zoo.build("inception_v3", backend="torch", **SMALL)
-    ours.load_neutral_state({key: value.numpy() for key, value in theirs.state_dict().items()})
+    ours.load_neutral_state(
+        {key: value.numpy() for key, value in theirs.state_dict().items()}
+    )
     x = torch.from_numpy(
         np.random.default_rng(0).standard_normal((2, 3, 299, 299)).astype(np.float32)
     )
@@ -180,7 +204,9 @@ def test_the_published_googlenet_is_counted_without_its_auxiliary_classifiers():
     assert zoo.outline("googlenet").parameters - zoo.outline(
         "googlenet", aux_logits=False
     ).parameters == sum(
-        value.numel() for width in (512, 528) for value in GoogLeNetAux(width, 1000).parameters()
+        value.numel()
+        for width in (512, 528)
+        for value in GoogLeNetAux(width, 1000).parameters()
     )
 
 
@@ -201,27 +227,35 @@ class Narrow(torch.nn.Linear):
 
 
 @pytest.mark.parametrize(
-    "name", ["vgg16", "vgg11_bn", "squeezenet1_1", "googlenet", "inception_v3", "mnasnet0_5"]
+    "name",
+    ["vgg16", "vgg11_bn", "squeezenet1_1", "googlenet", "inception_v3", "mnasnet0_5"],
 )
 def test_start_values_have_torchvisions_distributions(name, monkeypatch):
     """Constants exactly; deviations of whatever has enough elements to tell."""
     less = {"hidden": 64} if name.startswith("vgg") else {}
     state = zoo.build(
-        name, backend="torch", **less, **({"pooled": 1} if name.startswith("vgg") else {})
+        name,
+        backend="torch",
+        **less,
+        **({"pooled": 1} if name.startswith("vgg") else {}),
     ).state_dict()
     monkeypatch.setattr(torch.nn, "Linear", Narrow)
     more = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
     theirs = torchvision.models.get_model(name, **more)
-    normal = {"googlenet": {"": 0.01}, "inception_v3": {"": 0.1, "AuxLogits.fc": 0.001}}.get(
-        name, {}
-    )
+    normal = {
+        "googlenet": {"": 0.01},
+        "inception_v3": {"": 0.1, "AuxLogits.fc": 0.001},
+    }.get(name, {})
     for path, start in normal.items():  # in place of SciPy's slow truncated normal
         for block in theirs.get_submodule(path).modules():
             if isinstance(block, torch.nn.Conv2d | torch.nn.Linear):
                 torch.nn.init.normal_(block.weight, std=start)
     compared = 0
     for key, value in theirs.named_parameters():
-        wanted, came = value.detach().flatten()[:100_000], state[key].flatten()[:100_000]
+        wanted, came = (
+            value.detach().flatten()[:100_000],
+            state[key].flatten()[:100_000],
+        )
         if wanted.std() == 0:
             assert torch.equal(came, wanted), key
         elif len(wanted) > 400:
@@ -229,7 +263,10 @@ def test_start_values_have_torchvisions_distributions(name, monkeypatch):
             assert came.std().item() == pytest.approx(
                 wanted.std().item(), rel=6 * len(wanted) ** -0.5
             ), key
-            kurtosis = [float(((v - v.mean()) ** 4).mean() / v.var() ** 2) for v in (came, wanted)]
+            kurtosis = [
+                float(((v - v.mean()) ** 4).mean() / v.var() ** 2)
+                for v in (came, wanted)
+            ]
             assert abs(kurtosis[0] - kurtosis[1]) < 50 * len(wanted) ** -0.5, (
                 key
             )  # 1.8 if uniform, 3 if normal

@@ -45,7 +45,10 @@ def test_boxes_take_their_inputs_from_where_the_data_come_from():
 
 def test_what_has_no_parameters_and_keeps_the_shape_is_left_out_on_request():
     boxes = flow(Branches, [(1, 8, 6), (4, 8, 6)], depth=1)
-    assert [(box.name, box.sources) for box in boxes[-2:]] == [("last", (3, 4)), ("left", (2,))]
+    assert [(box.name, box.sources) for box in boxes[-2:]] == [
+        ("last", (3, 4)),
+        ("left", (2,)),
+    ]
     names = [box.name for box in flow("lenet", depth=1)]
     assert names == ["", "conv1", "pool", "conv2", "pool", "fc1", "fc2", "fc3"]
 
@@ -58,7 +61,9 @@ def test_equal_blocks_whose_output_is_used_elsewhere_stay_apart():
 
         def forward(self, x):
             x = self.a(x)
-            return x + self.b(x) if False else self.nn.concatenate([self.b(x), x], dim=1)
+            return (
+                x + self.b(x) if False else self.nn.concatenate([self.b(x), x], dim=1)
+            )
 
     class Outer(Network):
         def __init__(self):
@@ -90,7 +95,10 @@ def test_boxes_are_called_as_in_the_real_network_and_hold_all_its_parameters(nam
     boxes = flow(name, depth=1, idle=True)
     assert [(box.name, box.output) for box in boxes if box.sources] == seen
     assert sum(box.parameters for box in boxes) == zoo.outline(name).parameters
-    assert sum(box.parameters for box in flow(name, depth=3)) == zoo.outline(name).parameters
+    assert (
+        sum(box.parameters for box in flow(name, depth=3))
+        == zoo.outline(name).parameters
+    )
 
 
 #: Branches, joins at several levels, lists of outputs, several inputs, tokens, recurrent layers.
@@ -124,10 +132,17 @@ def test_an_architecture_can_be_drawn(name):
     for text in axes.texts:
         assert left <= text.get_position()[0] <= right
         assert low <= text.get_position()[1] <= high
-    corners = [patch.get_extents().transformed(axes.transData.inverted()) for patch in axes.patches]
-    assert all(left <= c.x0 and c.x1 <= right and low <= c.y0 and c.y1 <= high for c in corners)
+    corners = [
+        patch.get_extents().transformed(axes.transData.inverted())
+        for patch in axes.patches
+    ]
+    assert all(
+        left <= c.x0 and c.x1 <= right and low <= c.y0 and c.y1 <= high for c in corners
+    )
     boxes_drawn = [
-        c for c, patch in zip(corners, axes.patches, strict=True) if "Bbox" in type(patch).__name__
+        c
+        for c, patch in zip(corners, axes.patches, strict=True)
+        if "Bbox" in type(patch).__name__
     ]
     assert len(boxes_drawn) == len(boxes)
     assert len({(round(c.x0, 3), round(c.y0, 3)) for c in boxes_drawn}) == len(boxes), (

@@ -18,7 +18,14 @@ from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.errors import ArgumentError, SettingError, ShapeError, UnknownName
 from deliralike.zoo.encoders import Encoder
 from tests.zoo.case import close, evaluate, scrambled
-from tests.zoo.cases.encoders import DECODERS, NARROW, SHORT, SHORT_BOTTLENECK, smp, without_dropout
+from tests.zoo.cases.encoders import (
+    DECODERS,
+    NARROW,
+    SHORT,
+    SHORT_BOTTLENECK,
+    smp,
+    without_dropout,
+)
 
 # Encoders of every family
 # -----------------------------------------------------------------------------
@@ -50,7 +57,10 @@ def test_the_taps_are_the_references_and_its_state_is_ours(subtests):
 # An encoder of the reference: ours, its settings, and the layout of the reference's names.
 EFFICIENTNETS = {
     **{f"timm-efficientnet-b{i}": (f"efficientnet_b{i}", {}, "timm") for i in (0, 7)},
-    **{f"efficientnet-b{i}": (f"efficientnet_b{i}", {}, "efficientnet_pytorch") for i in (0, 7)},
+    **{
+        f"efficientnet-b{i}": (f"efficientnet_b{i}", {}, "efficientnet_pytorch")
+        for i in (0, 7)
+    },
     "efficientnet-b0": (
         "efficientnet_b0",
         {"feature_blocks": (2, 4, 8, 15)},
@@ -121,7 +131,9 @@ def test_every_pair_has_the_references_names_and_shapes(decoder, subtests):
             state = on_shapes(DECODERS[decoder], encoder).state_dict()
             wanted = {key: tuple(value.shape) for key, value in state.items()}
             came = names_and_shapes(decoder, encoder)
-            if encoder.startswith("tu-"):  # some end with the last stage that the decoder takes
+            if encoder.startswith(
+                "tu-"
+            ):  # some end with the last stage that the decoder takes
                 came = {key: shape for key, shape in came.items() if key in wanted}
             assert came == wanted
 
@@ -141,7 +153,12 @@ EQUAL = {
         "fpn",
     ),
     "efficientnet of timm": ("timm-efficientnet-b0", "efficientnet_b0", {}, "fpn"),
-    "mobilenet_v3": ("tu-mobilenetv3_small_100", "mobilenet_v3_small", {"eps": 1e-5}, "fpn"),
+    "mobilenet_v3": (
+        "tu-mobilenetv3_small_100",
+        "mobilenet_v3_small",
+        {"eps": 1e-5},
+        "fpn",
+    ),
     "regnet": ("tu-regnety_004", "regnet_y_400mf", {}, "fpn"),
     "dilated mobilenet_v2": ("mobilenet_v2", "mobilenet_v2", {}, "deeplabv3plus"),
     "dilated efficientnet": (
@@ -165,7 +182,9 @@ def test_the_references_files_of_whole_networks_give_its_outputs(row):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         reference = DECODERS[decoder](theirs, encoder_weights=None).double().eval()
-    state = scrambled({key: value.numpy() for key, value in reference.state_dict().items()})
+    state = scrambled(
+        {key: value.numpy() for key, value in reference.state_dict().items()}
+    )
     reference.load_state_dict(
         {key: torch.from_numpy(np.asarray(value)) for key, value in state.items()}
     )
@@ -214,7 +233,9 @@ def test_a_network_on_another_encoder_computes_what_the_reference_does(encoder):
         "params": theirs,
     }
     reference = smp.Unet("small", encoder_weights=None, **settings).double().eval()
-    state = scrambled({name: value.numpy() for name, value in reference.state_dict().items()})
+    state = scrambled(
+        {name: value.numpy() for name, value in reference.state_dict().items()}
+    )
     reference.load_state_dict(
         {name: torch.from_numpy(np.asarray(value)) for name, value in state.items()}
     )
@@ -271,7 +292,9 @@ def test_every_classifier_with_the_stages_is_an_encoder(subtests):
         size = zoo.find(name).input_shape[1] // 32 * 32
         with subtests.test(name):
             if name in UNPADDED:
-                message = r"gives a stage .* of size .*, wanted .* take another encoder, or"
+                message = (
+                    r"gives a stage .* of size .*, wanted .* take another encoder, or"
+                )
                 with pytest.raises(ShapeError, match=message):
                     zoo.outline("fpn", (3, size, size), encoder=name)
                 continue
@@ -288,12 +311,17 @@ class Own(zoo.Model):
         super().__init__()
         nn = self.nn
         conv = getattr(nn, f"Conv{dims}d")
-        self.first, self.second = conv(in_channels, width, 3, 2, 1), conv(width, 6, 3, 2, 1)
+        self.first, self.second = (
+            conv(in_channels, width, 3, 2, 1),
+            conv(width, 6, 3, 2, 1),
+        )
         self.hidden = nn.Sequential(nn.Linear(6, 6))
         self.fc = nn.Linear(6, num_classes) if num_classes else nn.Identity()
 
     def forward(self, x):
-        x = self.nn.mean(self.forward_stages(x)["half of half"], dim=tuple(range(2, len(x.shape))))
+        x = self.nn.mean(
+            self.forward_stages(x)["half of half"], dim=tuple(range(2, len(x.shape)))
+        )
         return self.fc(self.hidden(x))
 
     def forward_stages(self, x):
@@ -318,10 +346,16 @@ def test_an_own_class_is_an_encoder_in_any_dimensions(dims, backend):
     assert slots["encoder.first.weight"].shape == (3, 3, *(3,) * dims)
     assert not any(name.startswith(("encoder.hidden", "encoder.fc")) for name in slots)
     assert net.stem_paths == ("encoder.first",)
-    x = np.random.default_rng(0).standard_normal((2, 3, *(8, 6, 5)[:dims])).astype("float32")
+    x = (
+        np.random.default_rng(0)
+        .standard_normal((2, 3, *(8, 6, 5)[:dims]))
+        .astype("float32")
+    )
     (came,) = evaluate(backend, net, (x,), training=True).values()
     assert came.shape == (2, 2, *(8, 6, 5)[:dims])
-    assert list(zoo.stages("encoder_unet", (3, *(8, 6, 5)[:dims]), dims=dims, **OWN)) == [
+    assert list(
+        zoo.stages("encoder_unet", (3, *(8, 6, 5)[:dims]), dims=dims, **OWN)
+    ) == [
         "half",
         "half of half",
         "decoder",
@@ -334,7 +368,10 @@ def test_an_own_class_is_an_encoder_in_any_dimensions(dims, backend):
 
 def test_layers_beyond_the_depth_stay_in_the_state_and_do_not_run(backend):
     net = zoo.build(
-        "pspnet", backend=backend.name, encoder="resnet18", encoder_settings={"layers": (1,) * 4}
+        "pspnet",
+        backend=backend.name,
+        encoder="resnet18",
+        encoder_settings={"layers": (1,) * 4},
     )
     before = net.neutral_state()
     evaluate(
@@ -349,7 +386,9 @@ def test_layers_beyond_the_depth_stay_in_the_state_and_do_not_run(backend):
         if not np.array_equal(value, before[name])
     }
     assert any(name.startswith("encoder.layer2") for name in moved)
-    assert not any(name.startswith(("encoder.layer3", "encoder.layer4")) for name in moved)
+    assert not any(
+        name.startswith(("encoder.layer3", "encoder.layer4")) for name in moved
+    )
     assert "encoder.layer4.0.conv1.weight" in before
 
 
@@ -358,7 +397,9 @@ def test_bottlenecks_are_dilated_as_the_reference_does_it(output_stride):
     """Every 3x3 convolution of the stage, the first one too, which torchvision's own switch leaves
     out."""
     reference = (
-        smp.encoders.get_encoder("short_bottleneck", weights=None, output_stride=output_stride)
+        smp.encoders.get_encoder(
+            "short_bottleneck", weights=None, output_stride=output_stride
+        )
         .double()
         .eval()
     )
@@ -368,9 +409,13 @@ def test_bottlenecks_are_dilated_as_the_reference_does_it(output_stride):
         "num_classes": 0,
     }
     net = zoo.build("resnet50", backend="torch", dtype="float64", **settings).eval()
-    net.load_neutral_state({name: value.numpy() for name, value in reference.state_dict().items()})
+    net.load_neutral_state(
+        {name: value.numpy() for name, value in reference.state_dict().items()}
+    )
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((1, 3, 64, 48)))
-    for came, wanted in zip(net.forward_stages(x).values(), reference(x)[1:], strict=True):
+    for came, wanted in zip(
+        net.forward_stages(x).values(), reference(x)[1:], strict=True
+    ):
         close(came.detach().numpy(), wanted.detach().numpy(), 1e-9)
 
 
@@ -402,7 +447,12 @@ def test_bottlenecks_are_dilated_as_the_reference_does_it(output_stride):
         ),
         (
             "deeplabv3",
-            {"encoder_depth": 3, "output_stride": 16, "decoder_channels": 5, "separable": True},
+            {
+                "encoder_depth": 3,
+                "output_stride": 16,
+                "decoder_channels": 5,
+                "separable": True,
+            },
             {
                 "encoder_depth": 3,
                 "decoder_channels": 5,
@@ -413,7 +463,12 @@ def test_bottlenecks_are_dilated_as_the_reference_does_it(output_stride):
         ),
         (
             "deeplabv3plus",
-            {"encoder_depth": 3, "output_stride": 8, "decoder_channels": 5, "separable": False},
+            {
+                "encoder_depth": 3,
+                "output_stride": 8,
+                "decoder_channels": 5,
+                "separable": False,
+            },
             {
                 "encoder_depth": 3,
                 "encoder_output_stride": 8,
@@ -430,19 +485,33 @@ def test_bottlenecks_are_dilated_as_the_reference_does_it(output_stride):
                 "attention": "scse",
                 "center": False,
             },
-            {"encoder_depth": 2, "decoder_channels": (16, 16), "decoder_attention_type": "scse"},
+            {
+                "encoder_depth": 2,
+                "decoder_channels": (16, 16),
+                "decoder_attention_type": "scse",
+            },
             (32, 36),
         ),
     ],
-    ids=["fpn, cat", "pspnet, 5", "deeplabv3, 3", "deeplabv3plus, 3", "unetplusplus, gated"],
+    ids=[
+        "fpn, cat",
+        "pspnet, 5",
+        "deeplabv3, 3",
+        "deeplabv3plus, 3",
+        "unetplusplus, gated",
+    ],
 )
 def test_other_settings_give_the_references_numbers(name, ours, theirs, size):
     dilates = name.startswith("deeplab")  # the reference cannot dilate a VGG
     encoder, narrow = ("short", SHORT) if dilates else ("vgg_narrow", NARROW)
     reference = (
-        without_dropout(DECODERS[name](encoder, encoder_weights=None, **theirs)).double().eval()
+        without_dropout(DECODERS[name](encoder, encoder_weights=None, **theirs))
+        .double()
+        .eval()
     )
-    state = scrambled({key: value.numpy() for key, value in reference.state_dict().items()})
+    state = scrambled(
+        {key: value.numpy() for key, value in reference.state_dict().items()}
+    )
     reference.load_state_dict(
         {key: torch.from_numpy(np.asarray(value)) for key, value in state.items()}
     )
@@ -450,7 +519,9 @@ def test_other_settings_give_the_references_numbers(name, ours, theirs, size):
     net.load_neutral_state(
         {key: value for key, value in state.items() if key in net.neutral_slots()}
     )
-    assert [key for key in state if "decoder.center" not in key] == list(net.neutral_slots())
+    assert [key for key in state if "decoder.center" not in key] == list(
+        net.neutral_slots()
+    )
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, *size)))
     close(net(x).detach().numpy(), reference(x).detach().numpy(), 1e-9)
 
@@ -462,7 +533,9 @@ def test_other_settings_give_the_references_numbers(name, ours, theirs, size):
 def short_resnet(network, head):
     """Torchvision's network on a residual one of one block a stage."""
     layers = resnet.ResNet(
-        resnet.Bottleneck, [1, 1, 1, 1], replace_stride_with_dilation=[False, True, True]
+        resnet.Bottleneck,
+        [1, 1, 1, 1],
+        replace_stride_with_dilation=[False, True, True],
     )
     return network(IntermediateLayerGetter(layers, {"layer4": "out"}), head(2048, 21))
 
@@ -486,7 +559,9 @@ def test_start_values_have_the_spread_of_the_references(name):
         settings = {"backbone_settings": {"layers": (1, 1, 1, 1)}}
     torch.manual_seed(0)
     reference = (
-        DECODERS[name]("short", encoder_weights=None) if name in DECODERS else TORCHVISION[name]()
+        DECODERS[name]("short", encoder_weights=None)
+        if name in DECODERS
+        else TORCHVISION[name]()
     )
     state = zoo.build(name, backend="torch", **settings).neutral_state()
     for key, value in reference.state_dict().items():
@@ -573,8 +648,18 @@ BAD = {
         "no setting 'layer'. Did you",
     ),
     "groups": ("fpn", {"segmentation_channels": 48}, SettingError, "32"),
-    "attention": ("encoder_unet", {"attention": "se"}, SettingError, "wanted 'scse' or None"),
-    "rates": ("deeplabv3", {"rates": 12}, SettingError, "rates=12; wanted a list of numbers"),
+    "attention": (
+        "encoder_unet",
+        {"attention": "se"},
+        SettingError,
+        "wanted 'scse' or None",
+    ),
+    "rates": (
+        "deeplabv3",
+        {"rates": 12},
+        SettingError,
+        "rates=12; wanted a list of numbers",
+    ),
     "backbone": ("fcn_resnet50", {"backbone": "resnet5"}, UnknownName, "Did you mean"),
     "basic backbone": (
         "fcn_resnet50",
@@ -607,7 +692,10 @@ class Plain(Network):
 
 def test_bad_settings_are_named(subtests):
     for label, (name, settings, error, message) in BAD.items():
-        given = {**settings, **({"encoder": Plain} if settings.get("encoder") == "plain" else {})}
+        given = {
+            **settings,
+            **({"encoder": Plain} if settings.get("encoder") == "plain" else {}),
+        }
         with subtests.test(label), pytest.raises(error, match=message):
             zoo.build(name, backend="torch", **given)
 
@@ -624,6 +712,8 @@ MULTIPLES = {
 
 def test_sizes_that_cannot_be_joined_are_told_what_to_pad_to(subtests):
     for name, multiple in MULTIPLES.items():
-        message = rf"multiple of {multiple}: pad it to \({3 * multiple}, {3 * multiple}\)"
+        message = (
+            rf"multiple of {multiple}: pad it to \({3 * multiple}, {3 * multiple}\)"
+        )
         with subtests.test(name), pytest.raises(ShapeError, match=message):
             zoo.outline(name, (3, 3 * multiple, 2 * multiple + 1))

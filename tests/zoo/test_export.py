@@ -41,8 +41,12 @@ def by_onnx(network, inputs, others, path):
     native = tuple(torch.from_numpy(x) for x in inputs)
     batch = torch.export.Dim("batch")
     shapes = tuple({0: batch} for _ in native)
-    with torch.no_grad():  # PyTorch warns of gradients in its own loop over an LSTM's steps
-        torch.onnx.export(network, native, path, dynamo=True, dynamic_shapes=shapes, verbose=False)
+    with (
+        torch.no_grad()
+    ):  # PyTorch warns of gradients in its own loop over an LSTM's steps
+        torch.onnx.export(
+            network, native, path, dynamo=True, dynamic_shapes=shapes, verbose=False
+        )
     session = runtime.InferenceSession(path)
     names = [entry.name for entry in session.get_inputs()]
     return session.run(None, dict(zip(names, others, strict=True)))
@@ -69,7 +73,9 @@ def test_onnx_gives_the_outputs_of_a_network_on_jax_through_its_twin_on_torch(tm
     case = CASES["mlp"]
     network = case.build("jax", dtype="float32", seed=3).eval()
     weights = network.neutral_state()
-    twin = zoo.build(case.name, backend="torch", weights=weights, **case.settings).eval()
+    twin = zoo.build(
+        case.name, backend="torch", weights=weights, **case.settings
+    ).eval()
     inputs = case.inputs("float32")
     others = of_size(inputs, 3)
     (came,) = by_onnx(twin, inputs, others, tmp_path / "network.onnx")
@@ -122,7 +128,9 @@ def test_a_traced_network_gives_the_outputs_for_another_batch(label):
     inputs = case.inputs("float64")
     others = of_size(inputs, 3)
     with torch.no_grad():
-        traced = torch.jit.trace(network, network.backend.prepare(inputs, network), strict=False)
+        traced = torch.jit.trace(
+            network, network.backend.prepare(inputs, network), strict=False
+        )
         came = traced(*network.backend.prepare(others, network))
     leaves = list(by_path(came, network.backend.numpy).values())
     for index, leaf in enumerate(expected(network, others)):
@@ -140,7 +148,10 @@ def of_length(inputs, count):
     ("label", "way"),
     [
         *product(OF_TOKENS, ["torch.jit.trace", "torch.export"]),
-        ("lstm_classifier", "torch.jit.trace"),  # PyTorch exports an LSTM for one number of steps
+        (
+            "lstm_classifier",
+            "torch.jit.trace",
+        ),  # PyTorch exports an LSTM for one number of steps
     ],
 )
 def test_a_network_of_tokens_gives_the_outputs_for_another_length(label, way):
@@ -150,8 +161,12 @@ def test_a_network_of_tokens_gives_the_outputs_for_another_length(label, way):
     others = of_length(case.inputs("float64"), native[0].shape[1] - 2)
     with torch.no_grad():
         if way == "torch.export":
-            dynamic = tuple(dict.fromkeys(range(x.ndim), torch.export.Dim.DYNAMIC) for x in native)
-            traced = torch.export.export(network, native, dynamic_shapes=dynamic).module()
+            dynamic = tuple(
+                dict.fromkeys(range(x.ndim), torch.export.Dim.DYNAMIC) for x in native
+            )
+            traced = torch.export.export(
+                network, native, dynamic_shapes=dynamic
+            ).module()
         else:
             traced = torch.jit.trace(network, native, strict=False, check_trace=False)
         came = traced(*network.backend.prepare(others, network))

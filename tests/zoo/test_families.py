@@ -24,7 +24,9 @@ def scrambled(name, **settings):
         elif value.ndim == 1:
             state[key] = generator.uniform(0.5, 1.5, value.shape)
     net.load_neutral_state(state)
-    return net, {key: torch.from_numpy(np.asarray(value)) for key, value in state.items()}
+    return net, {
+        key: torch.from_numpy(np.asarray(value)) for key, value in state.items()
+    }
 
 
 def batch_norm(x, state, at):
@@ -37,17 +39,23 @@ SAMPLE = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, 65, 47
 
 def test_the_small_residual_network_computes_what_the_paper_says():
     net, state = scrambled("resnet20")
-    x = F.relu(batch_norm(F.conv2d(SAMPLE, state["conv1.weight"], None, 1, 1), state, "bn1"))
+    x = F.relu(
+        batch_norm(F.conv2d(SAMPLE, state["conv1.weight"], None, 1, 1), state, "bn1")
+    )
     for stage in (1, 2, 3):
         for block in range(3):
             at = f"layer{stage}.{block}"
             stride = 2 if stage > 1 and block == 0 else 1
             y = F.relu(
                 batch_norm(
-                    F.conv2d(x, state[f"{at}.conv1.weight"], None, stride, 1), state, f"{at}.bn1"
+                    F.conv2d(x, state[f"{at}.conv1.weight"], None, stride, 1),
+                    state,
+                    f"{at}.bn1",
                 )
             )
-            y = batch_norm(F.conv2d(y, state[f"{at}.conv2.weight"], None, 1, 1), state, f"{at}.bn2")
+            y = batch_norm(
+                F.conv2d(y, state[f"{at}.conv2.weight"], None, 1, 1), state, f"{at}.bn2"
+            )
             shortcut = x if stride == 1 else torch.zeros_like(y)
             if stride == 2:
                 extra = y.shape[1] - x.shape[1]
@@ -60,7 +68,9 @@ def test_the_small_residual_network_computes_what_the_paper_says():
 @pytest.mark.parametrize(
     ("name", "last", "other"), [("resnet18", "bn2", "bn1"), ("resnet50", "bn3", "bn2")]
 )
-def test_zero_init_residual_silences_the_last_normalisation_alone(name, last, other, backend):
+def test_zero_init_residual_silences_the_last_normalisation_alone(
+    name, last, other, backend
+):
     state = zoo.build(
         name, backend=backend, zero_init_residual=True, layers=(1, 1, 1, 1)
     ).neutral_state()
@@ -86,8 +96,16 @@ NONSENSE = {
         {"replace_stride_with_dilation": True},
         "three times True or False",
     ),
-    "averages of dilated stages": ("resnet50d", {"output_stride": 16}, "avg_down=True takes no"),
-    "averages without a convolution": ("resnet50d", {"shortcut": "A"}, "takes shortcut='B'"),
+    "averages of dilated stages": (
+        "resnet50d",
+        {"output_stride": 16},
+        "avg_down=True takes no",
+    ),
+    "averages without a convolution": (
+        "resnet50d",
+        {"shortcut": "A"},
+        "takes shortcut='B'",
+    ),
     "depth": ("resnet20", {"depth": 21}, "wanted 6n \\+ 2"),
     "small dims": ("resnet20", {"dims": 0}, "dims=0"),
     "hidden": ("mlp", {"hidden": (4, 0)}, "hidden must be"),
@@ -112,7 +130,11 @@ UNFIT = {
     "width": ("mlp", (2, 5), "Linear at 'layers.0'.*784"),
     "size": ("lenet", (2, 1, 33, 33), "Linear at 'fc1'"),
     "unet axes": ("unet", (2, 1, 33), "Conv2d at 'conv_0.conv_0.conv'"),
-    "unet size": ("unet", (2, 1, 15, 33), r"the stage 'down_4': it needs at least 16 elements"),
+    "unet size": (
+        "unet",
+        (2, 1, 15, 33),
+        r"the stage 'down_4': it needs at least 16 elements",
+    ),
     "one value": ("unet", (2, 1, 16, 16), "'down_4.convs.conv_0.adn.N'"),
     "one value in training": (
         "resnet18",
@@ -141,13 +163,20 @@ def test_the_perceptron_flattens_images_and_is_linear_without_hidden_layers():
     ("name", "settings", "path", "std"),
     [
         ("resnet20", {"shortcut": "B"}, "layer2.0.conv1.weight", (2 / (16 * 9)) ** 0.5),
-        ("resnet20", {"shortcut": "B"}, "layer2.0.downsample.0.weight", (2 / 16) ** 0.5),
+        (
+            "resnet20",
+            {"shortcut": "B"},
+            "layer2.0.downsample.0.weight",
+            (2 / 16) ** 0.5,
+        ),
         ("transformer_classifier", {"vocab_size": 500}, "embedding.weight", 512**-0.5),
         ("t5_small", {"vocab_size": 99, "num_layers": 1}, "shared.weight", 1.0),
         ("t5_small", {"vocab_size": 99, "num_layers": 1}, "*.k.weight", 512**-0.5),
     ],
 )
-def test_start_values_without_a_reference_are_those_of_the_papers(name, settings, path, std):
+def test_start_values_without_a_reference_are_those_of_the_papers(
+    name, settings, path, std
+):
     state = zoo.build(name, backend="torch", **settings).neutral_state()
     found = next(value for name, value in state.items() if fnmatch(name, path))
     assert found.std() == pytest.approx(std, rel=0.1)

@@ -39,13 +39,17 @@ def test_features_are_those_of_the_wanted_stages_in_that_order(backend):
         return [list(stages.values()) for stages in found]
 
     with backend.evaluating():
-        arrays = as_one_program(backend, features)(net, backend.array(sample(), dtype="float64"))
+        arrays = as_one_program(backend, features)(
+            net, backend.array(sample(), dtype="float64")
+        )
     assert names == [
         ["stem", "layer1", "layer2", "layer3", "layer4"],
         ["layer2", "stem"],
         ["layer1"],
     ]
-    whole, some, one = (dict(zip(*pair, strict=True)) for pair in zip(names, arrays, strict=True))
+    whole, some, one = (
+        dict(zip(*pair, strict=True)) for pair in zip(names, arrays, strict=True)
+    )
     for name, array in {**some, **one}.items():
         np.testing.assert_array_equal(backend.numpy(array), backend.numpy(whole[name]))
 
@@ -57,9 +61,12 @@ def test_features_are_what_the_layers_put_out():
         getattr(net, name).register_forward_hook(
             lambda _b, _i, output, name=name: seen.setdefault(name, output)
         )
-    found = zoo.features(net, torch.from_numpy(sample()), stages=["stem", "layer1", "layer3"])
+    found = zoo.features(
+        net, torch.from_numpy(sample()), stages=["stem", "layer1", "layer3"]
+    )
     assert all(
-        found[stage] is seen[name] for stage, name in {"stem": "relu", "layer1": "layer1"}.items()
+        found[stage] is seen[name]
+        for stage, name in {"stem": "relu", "layer1": "layer1"}.items()
     )
     assert found["layer3"] is seen["layer3"]
 
@@ -67,7 +74,9 @@ def test_features_are_what_the_layers_put_out():
 def test_features_are_compiled_once_on_jax_and_follow_the_network():
     jax, compiled = pytest.importorskip("jax"), []
     jax.monitoring.register_event_duration_secs_listener(
-        lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
+        lambda event, *_, **__: (
+            compiled.append(event) if "backend_compile" in event else None
+        )
     )
     net, twin = (build(backends.get(name)).eval() for name in ("jax", "torch"))
     x = sample()
@@ -76,7 +85,9 @@ def test_features_are_compiled_once_on_jax_and_follow_the_network():
         before = len(compiled)
         found = zoo.features(net, inputs, stages=["layer2", "stem"])
         assert len(compiled) - before == programs
-        wanted = zoo.features(twin, torch.from_numpy(x + round), stages=["layer2", "stem"])
+        wanted = zoo.features(
+            twin, torch.from_numpy(x + round), stages=["layer2", "stem"]
+        )
         assert list(found) == list(wanted)
         for name, array in wanted.items():
             np.testing.assert_allclose(found[name], array.detach(), rtol=0, atol=1e-12)
@@ -131,7 +142,8 @@ class Stageless(zoo.Model):
 
 def test_a_network_without_stages_is_refused_by_name(backend):
     with pytest.raises(
-        CapabilityError, match=r"Plain names no stages: derive it from deliralike\.zoo\.Model"
+        CapabilityError,
+        match=r"Plain names no stages: derive it from deliralike\.zoo\.Model",
     ):
         zoo.features(Plain.on(backend)(), backend.array(sample((2, 3))))
     with pytest.raises(CapabilityError, match="Linear names no stages"):
@@ -154,7 +166,10 @@ TIED = {
 # the number of outputs is that of the inputs as well
 WIDER = ("vae", "conv_vae", "qwen2_5_0_5b", "qwen3_0_6b", "flan_t5_small")
 NONE = ("bert_base_uncased", "clip_vit_b_32", "samvit_base_patch16")
-FIRST = ("autoencoder_kl", "autoencoder_kl in 3d")  # its other outputs do not depend on the head
+FIRST = (
+    "autoencoder_kl",
+    "autoencoder_kl in 3d",
+)  # its other outputs do not depend on the head
 
 
 def one_of_each_class():
@@ -191,7 +206,9 @@ def test_every_model_takes_a_new_head_and_keeps_the_rest(label):
     for name in set(slots) - below:
         np.testing.assert_array_equal(slots[name].read(), old_slots[name].read())
     inputs = [torch.from_numpy(x) for x in case.inputs()]
-    outputs = list(zip(nest.leaves(new(*inputs)), nest.leaves(net(*inputs)), strict=True))
+    outputs = list(
+        zip(nest.leaves(new(*inputs)), nest.leaves(net(*inputs)), strict=True)
+    )
     for came, before in outputs[:1] if label in FIRST else outputs:
         if count:
             assert came.shape == (before.shape[0], count + 1, *before.shape[2:])
@@ -202,8 +219,13 @@ def test_every_model_takes_a_new_head_and_keeps_the_rest(label):
 @pytest.mark.parametrize("label", [*TIED, *WIDER, *NONE])
 def test_models_whose_head_is_not_by_itself_say_so(label):
     wanted = {
-        **{name: (CapabilityError, f"is tied to '{table}'") for name, table in TIED.items()},
-        **dict.fromkeys(WIDER, (StateError, "more than the head of .* depends on (in|vocab)_")),
+        **{
+            name: (CapabilityError, f"is tied to '{table}'")
+            for name, table in TIED.items()
+        },
+        **dict.fromkeys(
+            WIDER, (StateError, "more than the head of .* depends on (in|vocab)_")
+        ),
         **dict.fromkeys(NONE, (CapabilityError, "no setting 'num_classes'")),
     }
     error, message = wanted[label]
@@ -243,7 +265,9 @@ def test_mode_and_frozen_parameters_are_carried_over_apart_from_the_head(backend
     net.layer1.eval()
     new = zoo.reset_head(net, 4)
     trainable = {
-        name for name, slot in new.neutral_slots().items() if slot.is_parameter and slot.trainable
+        name
+        for name, slot in new.neutral_slots().items()
+        if slot.is_parameter and slot.trainable
     }
     assert trainable == {
         name
@@ -251,10 +275,14 @@ def test_mode_and_frozen_parameters_are_carried_over_apart_from_the_head(backend
         if name.startswith(("layer4.", "fc.")) and slot.is_parameter
     }
     modes = {
-        path: block.training for path, block in new.named_blocks() if hasattr(block, "training")
+        path: block.training
+        for path, block in new.named_blocks()
+        if hasattr(block, "training")
     }
     assert modes == {
-        path: block.training for path, block in net.named_blocks() if hasattr(block, "training")
+        path: block.training
+        for path, block in net.named_blocks()
+        if hasattr(block, "training")
     }
     assert not modes["layer1.0.conv1"]
     assert modes["layer2"]
@@ -266,9 +294,13 @@ def test_heads_that_cannot_be_replaced_are_refused(backend):
         match=r"Plain does not state its head: derive it from deliralike\.zoo\.Model",
     ):
         zoo.reset_head(Plain.on(backend)(), 3)
-    with pytest.raises(CapabilityError, match="the head's 'last.weight' is tied to 'first.weight'"):
+    with pytest.raises(
+        CapabilityError, match="the head's 'last.weight' is tied to 'first.weight'"
+    ):
         zoo.reset_head(Own.on(backend)(tied=True), 3)
-    with pytest.raises(CapabilityError, match=r"Own was made from other networks \(inner=…\)"):
+    with pytest.raises(
+        CapabilityError, match=r"Own was made from other networks \(inner=…\)"
+    ):
         zoo.reset_head(Own.on(backend)(inner=Plain.on(backend)()), 5)
     with pytest.raises(CapabilityError, match="Stageless has no setting 'num_classes'"):
         zoo.reset_head(Stageless.on(backend)(), 5)
@@ -278,7 +310,10 @@ def test_heads_that_cannot_be_replaced_are_refused(backend):
 
 @pytest.mark.parametrize("name", ["resnet18", "vgg11"])
 def test_nothing_runs_after_the_last_wanted_stage(name):
-    net, ran = build(backends.get("torch"), **CASES[name].settings, name=name).eval(), []
+    net, ran = (
+        build(backends.get("torch"), **CASES[name].settings, name=name).eval(),
+        [],
+    )
     for path, block in net.named_modules():
         block.register_forward_hook(lambda _b, _i, _o, path=path: ran.append(path))
     x, stages = (

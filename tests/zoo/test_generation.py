@@ -18,7 +18,10 @@ transformers = Later("transformers")
 PROMPTS = [[5, 2, 3, 7], [4], [9, 9, 1, 2, 3, 8, 8]]
 NEW = 9
 LONG = {"max_position_embeddings": 30}
-SAME = {"num_layers": 2, "num_decoder_layers": 2}  # the cache of transformers takes no others
+SAME = {
+    "num_layers": 2,
+    "num_decoder_layers": 2,
+}  # the cache of transformers takes no others
 # the zoo's name: settings, and the reference with them
 MODELS = {
     "gpt2": (gpt2.SMALL | {"n_positions": 30}, gpt2.reference),
@@ -70,7 +73,9 @@ def theirs(name, prompt, **settings):
 
 @cache
 def ours(name, backend, sampled=False):
-    texts = zoo.generate(network(name, backend), PROMPTS, NEW, **SAMPLED if sampled else {})
+    texts = zoo.generate(
+        network(name, backend), PROMPTS, NEW, **SAMPLED if sampled else {}
+    )
     return [text.tolist() for text in texts]
 
 
@@ -103,7 +108,15 @@ def test_a_text_ends_with_the_first_end_token():
         stops = [place for place, token in enumerate(new, 1) if token in ends]
         assert text.tolist() == prompt + new[: min(stops, default=NEW)]
         assert text.tolist() == theirs(name, prompt, eos_token_id=list(ends))
-    assert len({len(text) - len(prompt) for text, prompt in zip(came, PROMPTS, strict=True)}) > 1
+    assert (
+        len(
+            {
+                len(text) - len(prompt)
+                for text, prompt in zip(came, PROMPTS, strict=True)
+            }
+        )
+        > 1
+    )
 
 
 def test_a_compiled_step_serves_texts_of_all_lengths(backend, monkeypatch):
@@ -113,7 +126,9 @@ def test_a_compiled_step_serves_texts_of_all_lengths(backend, monkeypatch):
     calls = []
     plain = Llama.next_logits
     monkeypatch.setattr(
-        type(net), "next_logits", lambda *args: calls.append(args[1].shape[1]) or plain(*args)
+        type(net),
+        "next_logits",
+        lambda *args: calls.append(args[1].shape[1]) or plain(*args),
     )
     for length in (3, 17):
         zoo.generate(net, [np.arange(length) % 13], 10 + length // 3)
@@ -162,7 +177,9 @@ def test_tokens_are_drawn_with_the_probabilities_of_transformers(limits):
 
 def test_draws_differ_by_seed_step_and_text():
     scores = np.zeros((40, 1000))
-    draws = [Choice(1.0, seed=seed)(scores, step) for seed, step in ((0, 0), (1, 0), (0, 1))]
+    draws = [
+        Choice(1.0, seed=seed)(scores, step) for seed, step in ((0, 0), (1, 0), (0, 1))
+    ]
     assert len({tuple(draw) for draw in draws}) == 3
     assert all(len(set(draw)) > 30 for draw in draws)
     numbers = [random.uniform(0, "generate", 5, sample) for sample in range(500)]
@@ -186,11 +203,26 @@ REFUSED = [
     ({}, [0.5, 1.0], SettingError, "wanted whole numbers"),
     ({}, [[1, 11]], IndexRangeError, r"tokens\[0\]: 11 is out of range"),
     ({"max_new_tokens": 0}, [1], SettingError, "max_new_tokens must be"),
-    ({"max_new_tokens": 29}, [1, 2], ShapeError, "a text of 2 tokens and 29 new ones .* 30"),
+    (
+        {"max_new_tokens": 29},
+        [1, 2],
+        ShapeError,
+        "a text of 2 tokens and 29 new ones .* 30",
+    ),
     ({"temperature": -1.0}, [1], SettingError, "temperature=-1.0; wanted at least 0"),
-    ({"top_k": 3}, [1], SettingError, "with temperature=0 nothing is: give temperature=1.0"),
+    (
+        {"top_k": 3},
+        [1],
+        SettingError,
+        "with temperature=0 nothing is: give temperature=1.0",
+    ),
     ({"temperature": 1.0, "top_k": 0}, [1], SettingError, "top_k must be"),
-    ({"temperature": 1.0, "top_p": 0.0}, [1], SettingError, "top_p=0.0; wanted a number above 0"),
+    (
+        {"temperature": 1.0, "top_p": 0.0},
+        [1],
+        SettingError,
+        "top_p=0.0; wanted a number above 0",
+    ),
 ]
 
 

@@ -56,7 +56,8 @@ def test_multiply_adds_are_half_of_the_references_operations(subtests):
 
 
 @pytest.mark.parametrize(
-    ("name", "last"), [("dcgan_generator", 12), ("dcgan_discriminator", 11), ("wgan_critic", 11)]
+    ("name", "last"),
+    [("dcgan_generator", 12), ("dcgan_discriminator", 11), ("wgan_critic", 11)],
 )
 def test_start_values_are_those_of_pytorchs_example(name, last):
     network = zoo.build(name, backend="torch", seed=3)
@@ -66,7 +67,9 @@ def test_start_values_are_those_of_pytorchs_example(name, last):
         if not hasattr(layer, "weight"):
             continue
         weight, is_norm = state[f"main.{index}.weight"], hasattr(layer, "eps")
-        assert weight.mean() == pytest.approx(float(is_norm), abs=5 * 0.02 / weight.size**0.5)
+        assert weight.mean() == pytest.approx(
+            float(is_norm), abs=5 * 0.02 / weight.size**0.5
+        )
         assert weight.std() == pytest.approx(0.02, rel=5 / (2 * weight.size) ** 0.5)
         assert not is_norm or not state[f"main.{index}.bias"].any()
 
@@ -93,19 +96,32 @@ def test_the_other_settings_of_the_diffusion_network_are_diffusers():
         freq_shift=0,
         norm_eps=1e-5,
     ).double()
-    network = zoo.build("ddpm_cifar10", backend="torch", dtype="float64", **TINY | settings)
+    network = zoo.build(
+        "ddpm_cifar10", backend="torch", dtype="float64", **TINY | settings
+    )
     network.load_state_dict(scrambled_state(reference))
     x, time = torch.randn(2, 2, 4, 6, dtype=torch.float64), torch.tensor([3, 870])
     np.testing.assert_allclose(
-        network(x, time).detach(), reference(x, time).sample.detach(), rtol=1e-9, atol=1e-10
+        network(x, time).detach(),
+        reference(x, time).sample.detach(),
+        rtol=1e-9,
+        atol=1e-10,
     )
 
 
 MONAI = [
     ("diffusion_model_unet", latent_unet, {"transformer_num_layers": 2, **CONDITIONED}),
     ("diffusion_model_unet", latent_unet, {"num_class_embeds": 3, "include_fc": False}),
-    ("diffusion_model_unet", latent_unet, {"num_res_blocks": (1, 2, 1, 3), "norm_eps": 1e-5}),
-    ("autoencoder_kl", autoencoder, {"num_res_blocks": (1, 2, 1, 3), "latent_channels": 4}),
+    (
+        "diffusion_model_unet",
+        latent_unet,
+        {"num_res_blocks": (1, 2, 1, 3), "norm_eps": 1e-5},
+    ),
+    (
+        "autoencoder_kl",
+        autoencoder,
+        {"num_res_blocks": (1, 2, 1, 3), "latent_channels": 4},
+    ),
     ("autoencoder_kl", autoencoder, {"with_decoder_nonlocal_attn": False}),
 ]
 
@@ -148,12 +164,18 @@ def test_files_from_before_monai_1_4_are_those_that_monai_reads(subtests):
 
 def test_labels_are_the_third_input_of_a_network_without_a_context():
     settings = UNET | {"num_class_embeds": 3}
-    network = zoo.build("diffusion_model_unet", backend="torch", dtype="float64", **settings)
+    network = zoo.build(
+        "diffusion_model_unet", backend="torch", dtype="float64", **settings
+    )
     x, time = torch.randn(2, 2, 4, 6, dtype=torch.float64), torch.tensor([3, 870])
     labels = torch.tensor([0, 2])
     torch.nn.init.normal_(network.out[2].conv.weight)
-    torch.testing.assert_close(network(x, time, labels), network(x, time, class_labels=labels))
-    with pytest.raises(SettingError, match="num_class_embeds is set, so class_labels are wanted"):
+    torch.testing.assert_close(
+        network(x, time, labels), network(x, time, class_labels=labels)
+    )
+    with pytest.raises(
+        SettingError, match="num_class_embeds is set, so class_labels are wanted"
+    ):
         network(x, time)
 
 
@@ -166,15 +188,28 @@ def test_a_context_needs_a_network_that_attends_to_it():
 
 def scrambled_state(reference):
     """A reference's state with norms and biases away from their start values; it has them too."""
-    state = scrambled({name: value.numpy() for name, value in reference.state_dict().items()})
-    reference.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+    state = scrambled(
+        {name: value.numpy() for name, value in reference.state_dict().items()}
+    )
+    reference.load_state_dict(
+        {name: torch.from_numpy(value) for name, value in state.items()}
+    )
     return reference.state_dict()
 
 
 SMALL_AUTOENCODERS = {
     "vae": {"latent_size": 3, "in_features": 8, "hidden": 5},
-    "conv_vae": {"latent_size": 3, "in_channels": 1, "features": (4, 4), "image_size": 8},
-    "autoencoder_kl": {"channels": (2,), "attention_levels": (False,), "num_res_blocks": 1}
+    "conv_vae": {
+        "latent_size": 3,
+        "in_channels": 1,
+        "features": (4, 4),
+        "image_size": 8,
+    },
+    "autoencoder_kl": {
+        "channels": (2,),
+        "attention_levels": (False,),
+        "num_res_blocks": 1,
+    }
     | {"norm_num_groups": 1, "dims": 1},
 }
 
@@ -201,9 +236,17 @@ def test_without_noise_the_mean_is_decoded(name, backend):
 SETTINGS = [
     ("dcgan_generator", {"image_size": 48}, "image_size=48; wanted 8, 16, 32, 64"),
     ("dcgan_generator", {"image_size": 4}, "image_size=4; wanted 8"),
-    ("conv_vae", {"image_size": 40}, "image_size=40; wanted a multiple of 32 for 5 levels"),
+    (
+        "conv_vae",
+        {"image_size": 40},
+        "image_size=40; wanted a multiple of 32 for 5 levels",
+    ),
     ("conv_vae", {"features": 3}, "features=3; wanted a list of numbers"),
-    ("ddpm_cifar10", {"attention": (True,)}, "wanted True or False for each of 4 levels"),
+    (
+        "ddpm_cifar10",
+        {"attention": (True,)},
+        "wanted True or False for each of 4 levels",
+    ),
     ("ddpm_cifar10", {"downsample_padding": 2}, "downsample_padding=2; wanted 0 or 1"),
     (
         "ddpm_cifar10",
@@ -226,8 +269,16 @@ SETTINGS = [
         {"num_head_channels": 7},
         "attention: channels=64 cannot be divided by num_head_channels=7",
     ),
-    ("diffusion_model_unet", {"channels": (32, 48)}, "wanted one value for each of the 2 stages"),
-    ("diffusion_model_unet", {"num_res_blocks": 0}, "num_res_blocks must be a whole number"),
+    (
+        "diffusion_model_unet",
+        {"channels": (32, 48)},
+        "wanted one value for each of the 2 stages",
+    ),
+    (
+        "diffusion_model_unet",
+        {"num_res_blocks": 0},
+        "num_res_blocks must be a whole number",
+    ),
     ("autoencoder_kl", {"channels": 32}, "wanted a list of numbers, at least 1"),
     ("autoencoder_kl", {"norm_num_groups": 24}, "cannot be divided by num_groups=24"),
 ]
@@ -235,14 +286,25 @@ SETTINGS = [
 
 def test_settings_that_make_no_sense_are_refused(subtests):
     for name, settings, message in SETTINGS:
-        with subtests.test(name, **settings), pytest.raises(SettingError, match=re.escape(message)):
+        with (
+            subtests.test(name, **settings),
+            pytest.raises(SettingError, match=re.escape(message)),
+        ):
             zoo.outline(name, **settings)
 
 
 SHAPES = [
-    ("dcgan_generator", [(99,)], r"Generator: got noise of shape \(1, 99\), wanted \(batch, 100\)"),
+    (
+        "dcgan_generator",
+        [(99,)],
+        r"Generator: got noise of shape \(1, 99\), wanted \(batch, 100\)",
+    ),
     ("dcgan_generator", [(100, 2, 2)], r"got noise of shape \(1, 100, 2, 2\)"),
-    ("dcgan_discriminator", [(3, 64, 32)], "wanted 64 elements along each spatial axis"),
+    (
+        "dcgan_discriminator",
+        [(3, 64, 32)],
+        "wanted 64 elements along each spatial axis",
+    ),
     ("vae", [(784,), (19,)], r"VAE: got noise of shape \(1, 19\), wanted \(1, 20\)"),
     ("vae", [(783,), (20,)], "Linear at 'fc1'"),
     ("conv_vae", [(3, 32, 32), (128,)], "wanted 64 elements along each spatial axis"),
@@ -257,7 +319,11 @@ SHAPES = [
         "wanted sizes that are multiples of 8",
     ),
     ("autoencoder_kl", [(2, 64, 64)], "Conv2d at 'encoder.blocks.0.conv"),
-    ("autoencoder_kl", [(1, 64, 64), (3, 4, 4)], r"AutoencoderKL: got noise of shape \(1, 3, 4"),
+    (
+        "autoencoder_kl",
+        [(1, 64, 64), (3, 4, 4)],
+        r"AutoencoderKL: got noise of shape \(1, 3, 4",
+    ),
 ]
 
 
@@ -269,7 +335,9 @@ def test_inputs_that_do_not_fit_are_refused(subtests):
 
 def test_time_steps_are_whole_numbers():
     network = zoo.build("ddpm_cifar10", backend="torch", **TINY)
-    with pytest.raises(SettingError, match=r"DiffusionUNet: time steps: got an array of float32"):
+    with pytest.raises(
+        SettingError, match=r"DiffusionUNet: time steps: got an array of float32"
+    ):
         network(torch.zeros(1, 2, 4, 4), torch.zeros(1))
 
 
@@ -277,7 +345,8 @@ def test_a_perceptron_gives_scores_instead_of_probabilities_on_request():
     settings = {"in_features": 8, "hidden": 5, "latent_size": 3}
     pictures, noise = map(torch.from_numpy, zoo.find("vae").sample(2, **settings))
     with_sigmoid, scores = (
-        zoo.build("vae", backend="torch", sigmoid=on, **settings) for on in (True, False)
+        zoo.build("vae", backend="torch", sigmoid=on, **settings)
+        for on in (True, False)
     )
     torch.testing.assert_close(
         torch.sigmoid(scores(pictures, noise)[0]), with_sigmoid(pictures, noise)[0]

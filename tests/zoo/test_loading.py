@@ -37,7 +37,11 @@ def theirs(**settings):
 
 def ours(backend, seed=7, **settings):
     return zoo.build(
-        "resnet50", backend=backend, dtype="float64", seed=seed, **BOTTLENECKS | settings
+        "resnet50",
+        backend=backend,
+        dtype="float64",
+        seed=seed,
+        **BOTTLENECKS | settings,
     )
 
 
@@ -67,9 +71,18 @@ def file(tmp_path):
 
 WRAPPED = {
     "plain": (lambda state: state, "names as they are"),
-    "state_dict": (lambda state: {"state_dict": state, "epoch": 3}, "under 'state_dict'"),
-    "model": (lambda state: {"model": state, "optimizer": {"state": {}, "lr": 1}}, "under 'model'"),
-    "model_state_dict": (lambda state: {"model_state_dict": state}, "under 'model_state_dict'"),
+    "state_dict": (
+        lambda state: {"state_dict": state, "epoch": 3},
+        "under 'state_dict'",
+    ),
+    "model": (
+        lambda state: {"model": state, "optimizer": {"state": {}, "lr": 1}},
+        "under 'model'",
+    ),
+    "model_state_dict": (
+        lambda state: {"model_state_dict": state},
+        "under 'model_state_dict'",
+    ),
     "nnU-Net": (
         lambda state: {"network_weights": state, "loss": np.float64(0.5)},
         "under 'network_weights'",
@@ -101,7 +114,9 @@ def prefixed(state, prefix):
 
 
 @pytest.mark.parametrize("label", WRAPPED)
-def test_torchvisions_file_is_found_in_its_wrapper_and_gives_torchvisions_outputs(file, label, x):
+def test_torchvisions_file_is_found_in_its_wrapper_and_gives_torchvisions_outputs(
+    file, label, x
+):
     wrap, words = WRAPPED[label]
     module = theirs()
     network = ours("torch")
@@ -116,24 +131,35 @@ def test_torchvisions_file_is_found_in_its_wrapper_and_gives_torchvisions_output
 def test_every_backend_takes_the_same_file(backend, file):
     module = theirs()
     path = file({"model": prefixed(module.state_dict(), "module.")})
-    network = zoo.build("resnet50", backend=backend, dtype="float64", weights=path, **BOTTLENECKS)
+    network = zoo.build(
+        "resnet50", backend=backend, dtype="float64", weights=path, **BOTTLENECKS
+    )
     state = network.neutral_state()
-    assert all((state[name] == value.numpy()).all() for name, value in module.state_dict().items())
+    assert all(
+        (state[name] == value.numpy()).all()
+        for name, value in module.state_dict().items()
+    )
 
 
 def test_of_two_states_the_one_that_fits_is_taken(file):
     module = theirs()
     report = zoo.load(
-        ours("torch"), file({"model": {"a.weight": torch.ones(3)}, "ema": module.state_dict()})
+        ours("torch"),
+        file({"model": {"a.weight": torch.ones(3)}, "ema": module.state_dict()}),
     )
     assert report.layout == "under 'ema'"
 
 
 @pytest.mark.parametrize("classes", [5, 4])
 def test_of_two_states_that_fit_the_trained_one_is_taken_and_named(file, classes):
-    module, averaged = theirs(), {name: 0 * value for name, value in theirs().state_dict().items()}
+    module, averaged = (
+        theirs(),
+        {name: 0 * value for name, value in theirs().state_dict().items()},
+    )
     network = ours("torch", num_classes=classes)
-    report = zoo.load(network, file({"model_ema": averaged, "model": module.state_dict()}))
+    report = zoo.load(
+        network, file({"model_ema": averaged, "model": module.state_dict()})
+    )
     assert report.layout == "under 'model'"
     np.testing.assert_array_equal(
         network.neutral_state()["conv1.weight"], module.conv1.weight.detach().numpy()
@@ -165,12 +191,16 @@ def test_an_encoders_file_goes_into_the_whole_and_the_rest_stays():
         for name, value in before.items()
         if name.startswith("encoder.")
     }
-    with pytest.raises(StateError, match=r"with 'encoder\.'.*missing: last\.weight, last\.bias"):
+    with pytest.raises(
+        StateError, match=r"with 'encoder\.'.*missing: last\.weight, last\.bias"
+    ):
         _raise_flat(lambda: zoo.load(network, state))
     report = zoo.load(network, state, strict=False)
     assert report.missing == ("last.weight", "last.bias")
     after = network.neutral_state()
-    np.testing.assert_array_equal(after["encoder.1.weight"], before["encoder.1.weight"] + 1)
+    np.testing.assert_array_equal(
+        after["encoder.1.weight"], before["encoder.1.weight"] + 1
+    )
     np.testing.assert_array_equal(after["last.weight"], before["last.weight"])
 
 
@@ -213,9 +243,12 @@ def test_other_classes_leave_the_head_and_say_so(caplog):
     with caplog.at_level(logging.INFO, "deliralike"):
         report = zoo.load(network, theirs().state_dict())
     assert dict(report.skipped) == dict.fromkeys(
-        ("fc.weight", "fc.bias"), "5 outputs came, the network has 4; the start values stay"
+        ("fc.weight", "fc.bias"),
+        "5 outputs came, the network has 4; the start values stay",
     )
-    np.testing.assert_array_equal(network.neutral_state()["fc.weight"], before["fc.weight"])
+    np.testing.assert_array_equal(
+        network.neutral_state()["fc.weight"], before["fc.weight"]
+    )
     (record,) = caplog.records
     assert (record.levelno, record.getMessage()) == (logging.WARNING, str(report))
     assert "left alone: fc.weight, fc.bias: 5 outputs came" in str(report)
@@ -230,13 +263,17 @@ def test_a_network_without_a_head_leaves_the_files(x):
     )
     module.fc = torch.nn.Identity()
     np.testing.assert_allclose(
-        output(network, x), module.double()(torch.from_numpy(x)).detach().numpy(), atol=1e-9
+        output(network, x),
+        module.double()(torch.from_numpy(x)).detach().numpy(),
+        atol=1e-9,
     )
 
 
 def test_a_file_without_a_head_leaves_the_networks():
     state = {
-        name: value for name, value in theirs().state_dict().items() if not name.startswith("fc.")
+        name: value
+        for name, value in theirs().state_dict().items()
+        if not name.startswith("fc.")
     }
     report = zoo.load(ours("torch"), state)
     assert {why for _, why in report.skipped} == {
@@ -245,7 +282,11 @@ def test_a_file_without_a_head_leaves_the_networks():
 
 
 def test_half_a_head_is_an_error():
-    state = {name: value for name, value in theirs().state_dict().items() if name != "fc.bias"}
+    state = {
+        name: value
+        for name, value in theirs().state_dict().items()
+        if name != "fc.bias"
+    }
     with pytest.raises(StateError, match=r"missing: fc\.bias"):
         zoo.load(ours("torch"), state)
 
@@ -288,7 +329,11 @@ class Hooked(Model):
         KeyMap(
             "other",
             by_patterns(
-                {r"fc\.(\w+)": r"dense.\1", r"tied\.weight": "twin.weight", "table": "grid"}
+                {
+                    r"fc\.(\w+)": r"dense.\1",
+                    r"tied\.weight": "twin.weight",
+                    "table": "grid",
+                }
             ),
             {"fc.weight": (np.transpose, np.transpose)},
         ),
@@ -330,7 +375,12 @@ def test_a_key_map_its_shapes_and_the_networks_own_hooks_are_used():
 def test_a_tied_weight_may_come_under_its_other_name():
     network = Hooked.on("torch")()
     zoo.load(
-        network, {"tied.weight": np.full((4, 3), 5.0), "fc.bias": np.ones(4), "table": np.zeros(3)}
+        network,
+        {
+            "tied.weight": np.full((4, 3), 5.0),
+            "fc.bias": np.ones(4),
+            "table": np.zeros(3),
+        },
     )
     assert (network.neutral_state()["fc.weight"] == 5).all()
 
@@ -388,7 +438,10 @@ BAD = {
         "not tensors by name, such as nan",
     ),
     "nothing": (lambda state: {}, "an empty dict"),
-    "a list": (lambda state: [torch.ones(2)], "holds a list in place of tensors by name"),
+    "a list": (
+        lambda state: [torch.ones(2)],
+        "holds a list in place of tensors by name",
+    ),
 }
 
 
@@ -397,8 +450,12 @@ def without(state, *names):
 
 
 @pytest.mark.parametrize("label", BAD)
-def test_what_does_not_fit_is_one_clear_error_and_changes_nothing(label, file, monkeypatch):
-    monkeypatch.setattr(settings_search, "_SECONDS", 0.0)  # it is tried in test_settings_search
+def test_what_does_not_fit_is_one_clear_error_and_changes_nothing(
+    label, file, monkeypatch
+):
+    monkeypatch.setattr(
+        settings_search, "_SECONDS", 0.0
+    )  # it is tried in test_settings_search
     make, message = BAD[label]
     network = ours("torch")
     before = network.neutral_state()
@@ -410,7 +467,8 @@ def test_what_does_not_fit_is_one_clear_error_and_changes_nothing(label, file, m
 
 
 @pytest.mark.parametrize(
-    "label", ["another depth", "a name less", "a name more", "another kernel", "a wider head"]
+    "label",
+    ["another depth", "a name less", "a name more", "another kernel", "a wider head"],
 )
 def test_on_request_the_rest_is_taken_over(label):
     state = BAD[label][0](dict(theirs().state_dict()))
@@ -423,7 +481,8 @@ def test_on_request_the_rest_is_taken_over(label):
 
 def test_nothing_at_all_is_an_error_on_request_too():
     with pytest.raises(
-        StateError, match=r"there is nothing for it; the network's names are like conv1\.weight"
+        StateError,
+        match=r"there is nothing for it; the network's names are like conv1\.weight",
     ):
         zoo.load(ours("torch"), {"a.weight": np.ones(3)}, strict=False)
     with pytest.raises(StateError, match="the mapping is empty"):
@@ -432,7 +491,9 @@ def test_nothing_at_all_is_an_error_on_request_too():
 
 def test_a_missing_or_cut_file_is_an_error_of_files(tmp_path, file):
     with pytest.raises(WeightFileMissing, match="there is no file"):
-        zoo.build("resnet50", backend="torch", weights=tmp_path / "gone.pth", **BOTTLENECKS)
+        zoo.build(
+            "resnet50", backend="torch", weights=tmp_path / "gone.pth", **BOTTLENECKS
+        )
     path = file(theirs().state_dict())
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(WeightFileError, match=re.escape(str(path))):

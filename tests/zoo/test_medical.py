@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import torch
 from dynamic_network_architectures.architectures.unet import PlainConvUNet
-from monai.networks.nets import UNETR, AttentionUnet, DynUNet, SegResNet, SwinUNETR, VNet
+from monai.networks.nets import (
+    UNETR,
+    AttentionUnet,
+    DynUNet,
+    SegResNet,
+    SwinUNETR,
+    VNet,
+)
 
 from deliralike import zoo
 from deliralike.errors import SettingError, ShapeError, StateError
@@ -18,7 +25,12 @@ from tests.zoo.case import close, scrambled
 
 RNG = np.random.default_rng(4)
 NNUNET = {"features_per_stage": (3, 4, 5), "strides": (1, 2, 2), "dims": 2}
-DYNUNET = {"filters": (3, 4, 5), "kernel_size": (3, 3, 3), "strides": (1, 2, 2), "dims": 2}
+DYNUNET = {
+    "filters": (3, 4, 5),
+    "kernel_size": (3, 3, 3),
+    "strides": (1, 2, 2),
+    "dims": 2,
+}
 TIED = [
     ("nnunet", NNUNET),
     ("nnunet_resenc_m", {**NNUNET, "n_blocks_per_stage": 1}),
@@ -46,7 +58,10 @@ def test_the_duplicates_are_one_array(name, settings, backend):
         "all_modules" in path or path.startswith(("decoder.encoder", "skip_layers"))
         for path in once
     )
-    assert any(len(paths) == (4 if name.startswith("nnunet") else 2) for paths in names.values())
+    assert any(
+        len(paths) == (4 if name.startswith("nnunet") else 2)
+        for paths in names.values()
+    )
     twin = copy.deepcopy(net)
     assert len({id(slot.native) for slot in twin.neutral_slots().values()}) == len(once)
 
@@ -77,7 +92,9 @@ def _ties(net):
 
 
 def test_nnunet_gives_all_sizes_also_in_evaluation_until_it_is_switched_off(backend):
-    net = zoo.build("nnunet", backend=backend.name, deep_supervision=True, **NNUNET).eval()
+    net = zoo.build(
+        "nnunet", backend=backend.name, deep_supervision=True, **NNUNET
+    ).eval()
     x = backend.array(arrays(1, 1, 16, 8).astype("float32"))
     fine, coarse = net(x)
     assert [tuple(y.shape) for y in (fine, coarse)] == [(1, 2, 16, 8), (1, 2, 8, 4)]
@@ -109,7 +126,9 @@ def test_nnunets_start_values(name):
     for path, value in state.items():
         if value.ndim == 4 and value.size > 5000:
             fan = value.shape[1] * value.shape[2] * value.shape[3]
-            assert value.std() == pytest.approx(np.sqrt(2 / 1.0001 / fan), rel=0.05), path
+            assert value.std() == pytest.approx(np.sqrt(2 / 1.0001 / fan), rel=0.05), (
+                path
+            )
         elif path.endswith("bias"):
             assert not value.any(), path
     last = [
@@ -206,7 +225,9 @@ OTHERS = {
             "norm": "batch",
         },
         (1, 16, 32, 16),
-        partial(UNETR, 1, 2, (16, 32, 16), 2, 4, 6, 2, "perceptron", "batch", False, False),
+        partial(
+            UNETR, 1, 2, (16, 32, 16), 2, 4, 6, 2, "perceptron", "batch", False, False
+        ),
     ),
     "unetr with basic blocks": (
         "unetr",
@@ -259,7 +280,9 @@ def test_other_settings_give_the_references_numbers(label):
     name, settings, shape, make = OTHERS[label]
     torch.manual_seed(0)
     theirs = make().double()
-    state = scrambled({key: value.numpy() for key, value in theirs.state_dict().items()})
+    state = scrambled(
+        {key: value.numpy() for key, value in theirs.state_dict().items()}
+    )
     theirs.load_state_dict(
         {key: torch.from_numpy(np.asarray(value)) for key, value in state.items()}
     )
@@ -278,7 +301,9 @@ def test_other_settings_give_the_references_numbers(label):
         with torch.no_grad():
             came, wanted = ours.train(training)(x), theirs.train(training)(x)
         for mine, other in (
-            zip(came, wanted, strict=True) if isinstance(wanted, list) else [(came, wanted)]
+            zip(came, wanted, strict=True)
+            if isinstance(wanted, list)
+            else [(came, wanted)]
         ):
             close(mine.numpy(), other.numpy(), 1e-10)
 
@@ -301,9 +326,13 @@ def test_index_tables_of_a_file_are_not_taken_over():
 
 
 def test_position_tables_are_resampled_linearly():
-    net = zoo.build("unetr", backend="torch", img_size=(48, 32), dims=2, hidden_size=12, mlp_dim=4)
+    net = zoo.build(
+        "unetr", backend="torch", img_size=(48, 32), dims=2, hidden_size=12, mlp_dim=4
+    )
     table = arrays(1, 16, 12)  # of images with 64 x 64 elements
-    came = net.adapt_weight("vit.patch_embedding.position_embeddings", table, (1, 6, 12))
+    came = net.adapt_weight(
+        "vit.patch_embedding.position_embeddings", table, (1, 6, 12)
+    )
     image = torch.from_numpy(table).reshape(1, 4, 4, 12).permute(0, 3, 1, 2)
     wanted = (
         torch.nn.functional.interpolate(image, (3, 2), mode="bilinear")
@@ -312,7 +341,9 @@ def test_position_tables_are_resampled_linearly():
     )
     close(came, wanted.numpy(), 1e-12)
     assert (
-        net.adapt_weight("vit.patch_embedding.position_embeddings", arrays(1, 15, 12), (1, 6, 12))
+        net.adapt_weight(
+            "vit.patch_embedding.position_embeddings", arrays(1, 15, 12), (1, 6, 12)
+        )
         is None
     )
     assert net.adapt_weight("vit.norm.weight", arrays(4), (12,)) is None
@@ -334,15 +365,30 @@ SHAPES = {
         (1, 1, 4, 4),
         r"too small for the stage 'encoder\.stages\.2'.*twice",
     ),
-    "dynunet": ("dynunet", DYNUNET, (1, 1, 8, 2), r"'bottleneck'.*multiples of \(4, 4\)"),
-    "residual_unet": ("residual_unet", {"dims": 1}, (1, 1, 24), r"'down_4'.*multiples of \(16,\)"),
+    "dynunet": (
+        "dynunet",
+        DYNUNET,
+        (1, 1, 8, 2),
+        r"'bottleneck'.*multiples of \(4, 4\)",
+    ),
+    "residual_unet": (
+        "residual_unet",
+        {"dims": 1},
+        (1, 1, 24),
+        r"'down_4'.*multiples of \(16,\)",
+    ),
     "segresnet": (
         "segresnet",
         {"dims": 2},
         (1, 1, 8, 12),
         r"'down_layers\.3'.*multiples of \(8, 8\)",
     ),
-    "vnet": ("vnet", {"dims": 2}, (1, 1, 16, 40), r"'down_tr256'.*multiples of \(16, 16\)"),
+    "vnet": (
+        "vnet",
+        {"dims": 2},
+        (1, 1, 16, 40),
+        r"'down_tr256'.*multiples of \(16, 16\)",
+    ),
     "attention_unet": (
         "attention_unet",
         {"dims": 2},
@@ -377,17 +423,33 @@ def test_sizes_that_do_not_fit_are_refused_by_name(subtests):
 
 
 SETTINGS = {
-    "stages": ("nnunet", {"strides": (1, 2)}, r"strides=\(1, 2\).*each of the 6 stages"),
+    "stages": (
+        "nnunet",
+        {"strides": (1, 2)},
+        r"strides=\(1, 2\).*each of the 6 stages",
+    ),
     "even kernel": ("nnunet", {"kernel_sizes": 4}, "odd"),
     "no classes": ("nnunet", {"num_classes": 0}, "num_classes"),
-    "bottleneck": ("nnunet_resenc_m", {"block": "bottleneck"}, "bottleneck_channels go together"),
-    "two stages": ("dynunet", {"strides": (1, 2), "kernel_size": (3, 3)}, "three or more"),
+    "bottleneck": (
+        "nnunet_resenc_m",
+        {"block": "bottleneck"},
+        "bottleneck_channels go together",
+    ),
+    "two stages": (
+        "dynunet",
+        {"strides": (1, 2), "kernel_size": (3, 3)},
+        "three or more",
+    ),
     "small kernel": (
         "dynunet",
         {"strides": (1, 3, 2), "kernel_size": (3, 1, 3)},
         "too small for the stride",
     ),
-    "heads": ("dynunet", {"deep_supervision": True, "deep_supr_num": 5}, "wanted 1 to 4"),
+    "heads": (
+        "dynunet",
+        {"deep_supervision": True, "deep_supr_num": 5},
+        "wanted 1 to 4",
+    ),
     "widths": ("residual_unet", {"channels": (4,)}, "numbers, at least 2"),
     "dims": ("residual_unet", {"dims": 4}, "dims=4"),
     "levels": ("segresnet", {"blocks_up": (1, 1)}, "one level less"),

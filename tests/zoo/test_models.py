@@ -58,17 +58,50 @@ def on_each(backends_and_labels):
 # that is looked at in a forward pass shows in the outline of every case, which has no values.
 ON_JAX = frozenset(
     {
-        *("lenet", "vgg11", "squeezenet1_0", "inception_time", "tcn", "wavenet", "resnet8"),
+        *(
+            "lenet",
+            "vgg11",
+            "squeezenet1_0",
+            "inception_time",
+            "tcn",
+            "wavenet",
+            "resnet8",
+        ),
         *("resnetv2_50", "mobilenet_v3_large", "convnext_tiny", "mlp", "mixer_s32_224"),
         *("vit_b_16", "swin_t", "samvit_base_patch16", "fcn_resnet50", "fpn", "nnunet"),
-        *("dcgan_generator", "dcgan_discriminator", "wgan_gp_critic", "vae", "conv_vae"),
-        *("diffusion_model_unet", "transformer_classifier", "gpt2", "llama_3_2_1b", "t5_small"),
+        *(
+            "dcgan_generator",
+            "dcgan_discriminator",
+            "wgan_gp_critic",
+            "vae",
+            "conv_vae",
+        ),
+        *(
+            "diffusion_model_unet",
+            "transformer_classifier",
+            "gpt2",
+            "llama_3_2_1b",
+            "t5_small",
+        ),
         "lstm_classifier",
     }
 )
 # TorchDynamo breaks at forms of Python code: one of each.
-TRACED = ("resnet8", "densenet121", "swin_t", "samvit_base_patch16", "fcn_resnet50", "nnunet")
-TRACED += ("conv_vae", "diffusion_model_unet", "t5_small", "llama_3_2_1b", "lstm_classifier")
+TRACED = (
+    "resnet8",
+    "densenet121",
+    "swin_t",
+    "samvit_base_patch16",
+    "fcn_resnet50",
+    "nnunet",
+)
+TRACED += (
+    "conv_vae",
+    "diffusion_model_unet",
+    "t5_small",
+    "llama_3_2_1b",
+    "lstm_classifier",
+)
 TRACED += ("wavenet",)
 
 
@@ -86,12 +119,14 @@ def test_a_case_stands_for_the_names_that_it_covers():
     for label, case in CASES.items():
         architectures = [zoo.find(name) for name in case.names]
         settings = {
-            str(sorted({**a.settings, **case.settings}.items(), key=str)) for a in architectures
+            str(sorted({**a.settings, **case.settings}.items(), key=str))
+            for a in architectures
         }
         network = zoo.find(case.name).network
         computes_alike = all(
             a.network is network
-            or (a.network.__init__, a.network.forward) == (network.__init__, network.forward)
+            or (a.network.__init__, a.network.forward)
+            == (network.__init__, network.forward)
             for a in architectures
         )
         if not computes_alike or len(settings) != 1:
@@ -101,7 +136,9 @@ def test_a_case_stands_for_the_names_that_it_covers():
 
 def test_the_number_of_parameters_is_the_published_one():
     known = {
-        name: zoo.find(name).parameters for name in NAMES if zoo.find(name).parameters is not None
+        name: zoo.find(name).parameters
+        for name in NAMES
+        if zoo.find(name).parameters is not None
     }
     assert {name: count_parameters(name) for name in known} == known
     assert len(known) > 100
@@ -113,7 +150,9 @@ def test_stem_and_head_are_there():
         built = zoo.find(name).on(OUTLINE)()
         blocks = dict(built.named_blocks())
         wrong += [
-            (name, path) for path in (*built.stem_paths, *built.head_paths) if path not in blocks
+            (name, path)
+            for path in (*built.stem_paths, *built.head_paths)
+            if path not in blocks
         ]
         if built.head_paths and built.outputs not in zoo.find(name).settings:
             wrong.append((name, built.outputs))
@@ -121,10 +160,23 @@ def test_stem_and_head_are_there():
 
 
 # Settings that may be less than 0 or empty, or are left to other tests.
-FREE = {"dims", "hidden", "num_groups", "head_dim", "stem_channels", "transformer_num_layers"}
+FREE = {
+    "dims",
+    "hidden",
+    "num_groups",
+    "head_dim",
+    "stem_channels",
+    "transformer_num_layers",
+}
 FREE |= {"eos_token_id", "decoder_start_token_id", "n_conv_per_stage_decoder"}
 FREE |= {"global_attn_indexes"}
-MAY_BE_0 = {"num_classes", "vocab_size", "bottleneck", "num_res_units", "downsample_padding"}
+MAY_BE_0 = {
+    "num_classes",
+    "vocab_size",
+    "bottleneck",
+    "num_res_units",
+    "downsample_padding",
+}
 MAY_BE_0 |= {"image_size", "patch_size"}
 
 
@@ -136,7 +188,9 @@ def wrong_values(key, value):
         return (-1,) if key in MAY_BE_0 else (0, -1)
     if isinstance(value, str):
         return (value + "x",)
-    is_numbers = isinstance(value, tuple) and value and {type(each) for each in value} == {int}
+    is_numbers = (
+        isinstance(value, tuple) and value and {type(each) for each in value} == {int}
+    )
     return ((), (*value[:-1], 0)) if is_numbers else ()
 
 
@@ -161,13 +215,19 @@ def test_an_input_with_another_number_of_channels_is_refused_by_the_stem():
     wrong = []
     for label in sorted(FAMILIES):
         case = CASES[label]
-        settings = {key: case.settings[key] for key in case.settings if key != "transform_input"}
+        settings = {
+            key: case.settings[key] for key in case.settings if key != "transform_input"
+        }
         image, *others = case.entries()
         if len(image.shape) < 2 or image.below:
             continue
-        paths = "|".join(map(re.escape, zoo.find(case.name).on(OUTLINE)(**settings).stem_paths))
+        paths = "|".join(
+            map(re.escape, zoo.find(case.name).on(OUTLINE)(**settings).stem_paths)
+        )
         with pytest.raises(ShapeError) as caught:
-            zoo.outline(case.name, [(image.shape[0] + 1, *image.shape[1:]), *others], **settings)
+            zoo.outline(
+                case.name, [(image.shape[0] + 1, *image.shape[1:]), *others], **settings
+            )
         if not re.search(f" at '({paths or '.*'})'", str(caught.value)):
             wrong.append((label, str(caught.value)))
     assert not wrong
@@ -177,7 +237,9 @@ def test_an_input_with_another_number_of_channels_is_refused_by_the_stem():
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("label", "name"), on_each({"chainer": FAMILIES, "jax": ON_JAX}))
+@pytest.mark.parametrize(
+    ("label", "name"), on_each({"chainer": FAMILIES, "jax": ON_JAX})
+)
 def test_a_network_is_proved_to_be_the_one_on_torch(label, name):
     """Names, outputs in both modes, loss, gradients of parameters and inputs, and statistics."""
     came, wanted = computed(label, name), computed(label, "torch")
@@ -186,10 +248,14 @@ def test_a_network_is_proved_to_be_the_one_on_torch(label, name):
     assert_same(came, wanted, 1e-9)
 
 
-@pytest.mark.parametrize(("label", "name"), on_each({"chainer": [*SAMPLES, "ddpm_cifar10"]}))
+@pytest.mark.parametrize(
+    ("label", "name"), on_each({"chainer": [*SAMPLES, "ddpm_cifar10"]})
+)
 def test_compare_proves_it_too(label, name):
     sides = started(label, "torch"), started(label, name)
-    compare(*sides, CASES[label].inputs(), loss=distance_loss, levels=("L0", "L1")).check()
+    compare(
+        *sides, CASES[label].inputs(), loss=distance_loss, levels=("L0", "L1")
+    ).check()
 
 
 @pytest.mark.parametrize(
@@ -204,10 +270,14 @@ def test_copies_own_their_weights_and_are_the_same_network(label, name):
     for copied in copies:
         assert copied.init_kwargs == network.init_kwargs
         assert repr(copied) == repr(network)
-        assert copied.count_parameters() == network.count_parameters()  # what was tied is tied
+        assert (
+            copied.count_parameters() == network.count_parameters()
+        )  # what was tied is tied
         for key, value in copied.neutral_state().items():
             np.testing.assert_array_equal(value, state[key])
-        copied.load_neutral_state({key: np.zeros_like(value) for key, value in state.items()})
+        copied.load_neutral_state(
+            {key: np.zeros_like(value) for key, value in state.items()}
+        )
     for key, value in network.neutral_state().items():
         np.testing.assert_array_equal(value, state[key])
 
@@ -224,7 +294,9 @@ def test_shapes_and_parameters_are_as_outlined(label):
     assert outline.parameters == built(label, "torch").count_parameters()
 
 
-@pytest.mark.parametrize("label", [CASES[label].as_parameter() for label in sorted(FAMILIES)])
+@pytest.mark.parametrize(
+    "label", [CASES[label].as_parameter() for label in sorted(FAMILIES)]
+)
 def test_stages_are_maps_of_the_shapes_that_are_told(label):
     case, network = CASES[label], built(label, "torch").eval()
     told = zoo.stages(case.name, case.entries(), **case.settings)
@@ -244,9 +316,15 @@ def test_without_classes_the_head_is_left_out_and_its_input_comes(label):
     headless = zoo.build(case.name, backend="torch", dtype="float64", **settings).eval()
     state, paths = network.neutral_state(), network.head_paths
     of_heads = tuple(f"{path}." for path in paths)
-    gone = {key: state.pop(key) for key in list(state) if key.startswith((*of_heads, "aux", "Aux"))}
+    gone = {
+        key: state.pop(key)
+        for key in list(state)
+        if key.startswith((*of_heads, "aux", "Aux"))
+    }
     assert list(headless.neutral_slots()) == list(state)
-    if len(paths) > 1 or not isinstance(network.get_submodule(paths[0]), torch.nn.Linear):
+    if len(paths) > 1 or not isinstance(
+        network.get_submodule(paths[0]), torch.nn.Linear
+    ):
         return
     head = {key: generator.standard_normal(value.shape) for key, value in gone.items()}
     network.load_neutral_state(head, strict=False)
@@ -261,7 +339,10 @@ def test_without_classes_the_head_is_left_out_and_its_input_comes(label):
 @pytest.mark.parametrize("label", [case.as_parameter() for case in CASES.values()])
 def test_each_parameter_gets_a_gradient(label):
     gradients = ours(label).parameters
-    scale = max((np.abs(gradient).max(initial=0.0) for gradient in gradients.values()), default=1.0)
+    scale = max(
+        (np.abs(gradient).max(initial=0.0) for gradient in gradients.values()),
+        default=1.0,
+    )
     for key, gradient in gradients.items():
         zero = any(fnmatch.fnmatchcase(key, pattern) for pattern in CASES[label].zero)
         assert zero or np.abs(gradient).max() > 1e-14 * scale, key
@@ -277,12 +358,16 @@ def test_single_precision_is_near_double(label, name):
     network.load_neutral_state(start_state(label))
     came = evaluate(backend, network, case.inputs("float32"))
     for path, leaf in ours(label).evaluated.items():
-        assert came[path].dtype == (np.float32 if leaf.dtype.kind == "f" else leaf.dtype)
+        assert came[path].dtype == (
+            np.float32 if leaf.dtype.kind == "f" else leaf.dtype
+        )
         close(came[path], leaf, 2e-3, name=path)
 
 
 # TorchDynamo looks at each tensor that it meets.
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
+)
 @pytest.mark.parametrize("label", [CASES[label].as_parameter() for label in TRACED])
 def test_torch_traces_the_whole_network_in_training_without_a_break(label):
     network = started(label, "torch").train()
@@ -300,6 +385,8 @@ def test_torch_traces_the_whole_network_in_training_without_a_break(label):
 def test_chainers_own_copy_shares_arrays_where_it_is_asked_to(label, mode):
     network = CASES[label].build("chainer")
     twin = network.copy(mode)
-    assert twin.count_parameters() == network.count_parameters()  # what was tied is tied
+    assert (
+        twin.count_parameters() == network.count_parameters()
+    )  # what was tied is tied
     first, mine = next(twin.params()), next(network.params())
     assert (first.array is mine.array) == (mode == "share")

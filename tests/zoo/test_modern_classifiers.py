@@ -20,7 +20,10 @@ from tests.zoo.cases import CASES, swin, vit
 ConvNextV2Config = Later("transformers.ConvNextV2Config")
 HFConvNeXtV2 = Later("transformers.ConvNextV2ForImageClassification")
 HF_SWIN = {
-    "swin_t": (Later("transformers.SwinConfig"), Later("transformers.SwinForImageClassification")),
+    "swin_t": (
+        Later("transformers.SwinConfig"),
+        Later("transformers.SwinForImageClassification"),
+    ),
     "swin_v2_t": (
         Later("transformers.Swinv2Config"),
         Later("transformers.Swinv2ForImageClassification"),
@@ -38,7 +41,9 @@ def generator():
 
 def test_multiply_adds_of_the_mixer_are_near_the_papers():
     """Table 2, which counts the layers between the products as well."""
-    assert zoo.outline("mixer_b16_224").multiply_adds / 1e9 == pytest.approx(12.7, rel=0.01)
+    assert zoo.outline("mixer_b16_224").multiply_adds / 1e9 == pytest.approx(
+        12.7, rel=0.01
+    )
 
 
 # Start values
@@ -46,7 +51,10 @@ def test_multiply_adds_of_the_mixer_are_near_the_papers():
 
 
 def test_heads_of_transformers_and_mixers_start_at_zero_as_the_references_do():
-    for name, head in (("vit_b_16", "heads.head.weight"), ("mixer_s32_224", "head.weight")):
+    for name, head in (
+        ("vit_b_16", "heads.head.weight"),
+        ("mixer_s32_224", "head.weight"),
+    ):
         assert not CASES[name].build("torch").neutral_state()[head].any()
 
 
@@ -64,8 +72,14 @@ def test_tables_are_resampled_as_pytorch_does(subtests):
         wanted = torch.nn.functional.interpolate(
             as_image, (new, new), None, "bicubic", align_corners, None, antialias
         )
-        with subtests.test(old=old, new=new, align_corners=align_corners, antialias=antialias):
-            close(resampled(table, new, matrix), wanted[0].numpy().transpose(1, 2, 0), 1e-12)
+        with subtests.test(
+            old=old, new=new, align_corners=align_corners, antialias=antialias
+        ):
+            close(
+                resampled(table, new, matrix),
+                wanted[0].numpy().transpose(1, 2, 0),
+                1e-12,
+            )
 
 
 def by_torchvision(table, tokens):
@@ -85,7 +99,9 @@ def by_hugging_face(table, tokens):
     side, old = math.isqrt(tokens - 1), math.isqrt(table.shape[1] - 1)
     grid = table[:, 1:].reshape(1, old, old, -1).permute(0, 3, 1, 2)
     grid = torch.nn.functional.interpolate(grid, (side, side), mode="bicubic")
-    return torch.cat([table[:, :1], grid.permute(0, 2, 3, 1).reshape(1, side * side, -1)], 1)
+    return torch.cat(
+        [table[:, :1], grid.permute(0, 2, 3, 1).reshape(1, side * side, -1)], 1
+    )
 
 
 RULES = [
@@ -100,8 +116,16 @@ RULES = [
 
 @pytest.mark.parametrize("image_size", [10, 25])
 @pytest.mark.parametrize(("name", "layout", "rule"), RULES)
-def test_position_tables_of_another_image_size_are_the_publishers(name, layout, rule, image_size):
-    settings = {"patch_size": 5, "num_layers": 1, "num_heads": 1, "hidden_dim": 4, "mlp_dim": 4}
+def test_position_tables_of_another_image_size_are_the_publishers(
+    name, layout, rule, image_size
+):
+    settings = {
+        "patch_size": 5,
+        "num_layers": 1,
+        "num_heads": 1,
+        "hidden_dim": 4,
+        "mlp_dim": 4,
+    }
     source = zoo.build(name, backend="torch", image_size=15, **settings)
     state = source.neutral_state()
     table = "encoder.pos_embedding"
@@ -116,9 +140,16 @@ def test_position_tables_of_another_image_size_are_the_publishers(name, layout, 
     close(found, rule(tokens, found.shape[1]).numpy(), 1e-5)
 
 
-def test_the_file_of_hugging_faces_distilled_deit_gives_its_outputs_and_goes_back(tmp_path):
+def test_the_file_of_hugging_faces_distilled_deit_gives_its_outputs_and_goes_back(
+    tmp_path,
+):
     torch.manual_seed(0)
-    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "intermediate_size": 12, "patch_size": 5}
+    sizes = {
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "intermediate_size": 12,
+        "patch_size": 5,
+    }
     config = DeiTConfig(**sizes, image_size=15, num_attention_heads=2, num_labels=4)
     theirs = HFDeiT(config).eval()
     theirs.save_pretrained(tmp_path / "theirs")
@@ -139,7 +170,9 @@ def test_the_file_of_hugging_faces_distilled_deit_gives_its_outputs_and_goes_bac
 
 
 def test_the_bias_table_of_another_window_is_resampled_and_the_index_is_the_networks_own():
-    source = zoo.build("swin_t", backend="torch", dtype="float64", **swin.SMALL).neutral_state()
+    source = zoo.build(
+        "swin_t", backend="torch", dtype="float64", **swin.SMALL
+    ).neutral_state()
     target = zoo.build(
         "swin_t", backend="torch", dtype="float64", **swin.SMALL | {"window_size": 4}
     )
@@ -167,7 +200,9 @@ def test_part_of_a_state_gets_no_tables():
 
 
 @pytest.mark.parametrize("label", HF_SWIN)
-def test_the_file_of_hugging_faces_swin_gives_its_outputs_and_goes_back(label, tmp_path):
+def test_the_file_of_hugging_faces_swin_gives_its_outputs_and_goes_back(
+    label, tmp_path
+):
     torch.manual_seed(0)
     make_config, make = HF_SWIN[label]
     sizes = {"depths": [2, 2], "num_heads": [2, 4], "embed_dim": 8, "window_size": 3}
@@ -184,7 +219,9 @@ def test_the_file_of_hugging_faces_swin_gives_its_outputs_and_goes_back(label, t
         close(network(x).numpy(), theirs(x).logits.numpy(), 1e-4)
     *_, layout = network.keymaps
     found, wanted = layout.to_theirs(network.neutral_state()), weights.read(file)
-    assert set(found) == {name for name in wanted if not name.endswith("position_index")}
+    assert set(found) == {
+        name for name in wanted if not name.endswith("position_index")
+    }
     for name, value in found.items():
         np.testing.assert_array_equal(value, wanted[name])
 
@@ -196,7 +233,9 @@ def test_facebooks_layout_of_convnext_v2_is_what_timm_makes_its_own_of(label):
     network.load_neutral_state(scrambled(network.neutral_state()))
     state = network.neutral_state()
     facebook, _ = network.keymaps
-    theirs = {key: torch.from_numpy(value) for key, value in facebook.to_theirs(state).items()}
+    theirs = {
+        key: torch.from_numpy(value) for key, value in facebook.to_theirs(state).items()
+    }
     timms = checkpoint_filter_fn(theirs, case.reference())
     assert set(timms) == set(state)
     for key, value in timms.items():
@@ -208,13 +247,19 @@ def test_facebooks_layout_of_convnext_v2_is_what_timm_makes_its_own_of(label):
 
 
 @pytest.mark.parametrize("dims", [1, 2])
-@pytest.mark.parametrize(("label", "length"), [("efficientnet_b0", 1), ("convnext_tiny", 8)])
-def test_a_further_axis_that_kernels_do_not_look_along_changes_nothing(label, length, dims):
+@pytest.mark.parametrize(
+    ("label", "length"), [("efficientnet_b0", 1), ("convnext_tiny", 8)]
+)
+def test_a_further_axis_that_kernels_do_not_look_along_changes_nothing(
+    label, length, dims
+):
     """Each kernel stands where it sees the first element alone, and the further axis ends with a
     single one."""
     case = CASES[label]
     narrow, wide = (
-        zoo.build(case.name, backend="torch", dtype="float64", **case.settings, dims=d).eval()
+        zoo.build(
+            case.name, backend="torch", dtype="float64", **case.settings, dims=d
+        ).eval()
         for d in (dims, dims + 1)
     )
     state, wider = narrow.neutral_state(), {}
@@ -238,14 +283,18 @@ def test_a_further_axis_that_kernels_do_not_look_along_changes_nothing(label, le
 def test_maxvits_partitions_of_an_oblong_image_are_windows_and_grids():
     """The places that attend to one that is changed."""
     for kind, rows, columns in (("window", [2, 3], [4, 5]), ("grid", [0, 2], [2, 5])):
-        layer = PartitionAttention.on("torch", dtype="float64")(kind, 4, 2, 2, 1, 0.0, 0.0, 0.0)
+        layer = PartitionAttention.on("torch", dtype="float64")(
+            kind, 4, 2, 2, 1, 0.0, 0.0, 0.0
+        )
         x = generator().standard_normal((1, 4, 4, 6))
         other = x.copy()
         other[0, 0, rows[-1], columns[-1]] += 1.0
         with torch.no_grad():
             changed = layer(torch.from_numpy(x)) != layer(torch.from_numpy(other))
         found = np.argwhere(changed.numpy().any((0, 1)))
-        assert sorted(map(tuple, found)) == [(i, j) for i in rows for j in columns], kind
+        assert sorted(map(tuple, found)) == [(i, j) for i in rows for j in columns], (
+            kind
+        )
 
 
 # Bad input
@@ -262,12 +311,20 @@ SETTINGS = [
         {"image_size": 30, "patch_size": 16},
         "image_size=30 cannot be divided by patch_size=16",
     ),
-    ("vit_b_16", {"hidden_dim": 9, "num_heads": 2}, "embed_dim=9 cannot be divided by num_heads=2"),
+    (
+        "vit_b_16",
+        {"hidden_dim": 9, "num_heads": 2},
+        "embed_dim=9 cannot be divided by num_heads=2",
+    ),
     ("vit_b_16", {"distilled_training": True}, "needs distilled=True"),
     ("vit_b_16", {"distilled": True, "representation_size": 5}, "wanted None"),
     ("efficientnet_b0", {"stages": ()}, "stages="),
     ("efficientnet_b0", {"stages": (("mbconv", 1, 3, 1, 8, 1),)}, "'mb' or 'fused'"),
-    ("efficientnet_b0", {"stages": (("mb", 1, 3, 1, 8, 0),)}, "blocks must be a whole number"),
+    (
+        "efficientnet_b0",
+        {"stages": (("mb", 1, 3, 1, 8, 0),)},
+        "blocks must be a whole number",
+    ),
     ("efficientnet_b0", {"dims": 4}, "dims=4"),
     ("convnext_tiny", {"layers": (1, 2)}, "a number for each stage"),
     ("convnext_tiny", {"layers": (1, 0, 1, 1)}, "layers must be"),
@@ -287,7 +344,10 @@ SETTINGS = [
 
 def test_settings_that_make_no_sense_are_refused(subtests):
     for name, settings, message in SETTINGS:
-        with subtests.test(name, **settings), pytest.raises(SettingError, match=message):
+        with (
+            subtests.test(name, **settings),
+            pytest.raises(SettingError, match=message),
+        ):
             build(name, **settings)
 
 
@@ -296,7 +356,11 @@ SHAPES = [
     ("efficientformer_l1", (1, 3, 40, 49), "49 elements along each spatial axis"),
     ("mixer_s32_224", (1, 3, 20, 20), "15 elements along each spatial axis"),
     ("efficientnet_b0", (1, 3, 15), "features.0.0"),
-    ("convnext_tiny", (1, 3, 15, 7), "too small for the stage 'stage2': it needs at least 8"),
+    (
+        "convnext_tiny",
+        (1, 3, 15, 7),
+        "too small for the stage 'stage2': it needs at least 8",
+    ),
     ("convnextv2_tiny", (1, 3, 15, 45), "too small for the stage 'stage4'"),
     ("swin_t", (1, 3, 15, 3), "features.0.0"),
     (
@@ -309,7 +373,10 @@ SHAPES = [
 
 def test_inputs_that_do_not_fit_name_the_layer_or_the_stage(subtests):
     for label, shape, message in SHAPES:
-        with subtests.test(label, shape=shape), pytest.raises(ShapeError, match=message):
+        with (
+            subtests.test(label, shape=shape),
+            pytest.raises(ShapeError, match=message),
+        ):
             CASES[label].build("torch").eval()(torch.zeros(shape, dtype=torch.float64))
 
 
@@ -323,7 +390,9 @@ def test_the_file_of_hugging_faces_convnext_v2_gives_its_outputs(tmp_path):
                 parameter.normal_()
     theirs.save_pretrained(tmp_path)
     file, case = tmp_path / "model.safetensors", CASES["convnextv2_tiny"]
-    network = zoo.build(case.name, backend="torch", weights=file, **case.settings).eval()
+    network = zoo.build(
+        case.name, backend="torch", weights=file, **case.settings
+    ).eval()
     x = torch.from_numpy(case.inputs("float32")[0])
     with torch.no_grad():
         close(network(x).numpy(), theirs(x).logits.numpy(), 1e-4)

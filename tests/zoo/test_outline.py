@@ -89,7 +89,9 @@ def test_several_inputs_and_outputs_have_their_shapes():
 
 
 def test_a_class_needs_the_shape_of_its_input():
-    with pytest.raises(ArgumentError, match="LeNet does not state the shape of its input"):
+    with pytest.raises(
+        ArgumentError, match="LeNet does not state the shape of its input"
+    ):
         zoo.outline(zoo.find("lenet").network)
 
 
@@ -160,20 +162,29 @@ FUNCTIONS = {
     "embedding": lambda nn, x, y: nn.embedding(nn.argmax(x, 1), y[0, 0]),
     "loss": lambda nn, x, y: nn.cross_entropy(x, nn.argmax(x, 1), label_smoothing=0.1),
     "dice": lambda nn, x, y: nn.dice_loss(x, x, reduction="none"),
-    "generalised dice": lambda nn, x, y: nn.generalized_dice_loss(x, x, reduction="none"),
+    "generalised dice": lambda nn, x, y: nn.generalized_dice_loss(
+        x, x, reduction="none"
+    ),
     "focal": lambda nn, x, y: nn.focal_loss(x, nn.argmax(x, 1), reduction="none"),
     "Tversky": lambda nn, x, y: nn.tversky_loss(x, x, gamma=0.75, reduction="none"),
     "divergence": lambda nn, x, y: nn.kl_divergence(
         nn.log_softmax(x, 1), nn.softmax(x, 1), reduction="none"
     ),
-    "penalty": lambda nn, x, y: nn.gradient_penalty(lambda at: at**2.0, x, x, x[:, 0, 0, 0]),
-    "supervision": lambda nn, x, y: nn.deep_supervision(nn.mse_loss, [x, x[:, :, ::2, ::2]], x),
+    "penalty": lambda nn, x, y: nn.gradient_penalty(
+        lambda at: at**2.0, x, x, x[:, 0, 0, 0]
+    ),
+    "supervision": lambda nn, x, y: nn.deep_supervision(
+        nn.mse_loss, [x, x[:, :, ::2, ::2]], x
+    ),
 }
 
 
 def test_every_function_gives_the_shape_and_type_that_pytorch_gives(subtests):
     torch_nn, generator = backends.get("torch").nn, np.random.default_rng(0)
-    arrays = [backends.get("torch").array(generator.random(shape, np.float32)) for shape in (X, Y)]
+    arrays = [
+        backends.get("torch").array(generator.random(shape, np.float32))
+        for shape in (X, Y)
+    ]
     for name, function in FUNCTIONS.items():
         with subtests.test(name):
             expected = function(torch_nn, *arrays)
@@ -190,10 +201,16 @@ def test_every_function_gives_the_shape_and_type_that_pytorch_gives(subtests):
 LAYERS = {
     "LSTM": (lambda nn: nn.LSTM(7, 4, 2, bidirectional=True), (5, 3, 7)),
     "GRU": (lambda nn: nn.GRU(7, 4, batch_first=True), (5, 3, 7)),
-    "MultiheadAttention": (lambda nn: nn.MultiheadAttention(8, 2, batch_first=True), (2, 5, 8)),
+    "MultiheadAttention": (
+        lambda nn: nn.MultiheadAttention(8, 2, batch_first=True),
+        (2, 5, 8),
+    ),
     "PReLU": (lambda nn: nn.PReLU(3), (2, 3, 5)),
     "PixelShuffle": (lambda nn: nn.PixelShuffle(2), (2, 8, 3, 5)),
-    "InstanceNorm": (lambda nn: nn.InstanceNorm2d(3, track_running_stats=True), (2, 3, 4, 5)),
+    "InstanceNorm": (
+        lambda nn: nn.InstanceNorm2d(3, track_running_stats=True),
+        (2, 3, 4, 5),
+    ),
 }
 
 
@@ -208,7 +225,9 @@ def test_layers_give_the_shapes_that_pytorch_gives(name, training):
             self.layer = make(self.nn)
 
         def forward(self, x):
-            return self.layer(x, x, x) if name == "MultiheadAttention" else self.layer(x)
+            return (
+                self.layer(x, x, x) if name == "MultiheadAttention" else self.layer(x)
+            )
 
     theirs = Net.on("torch")().train(training)(
         backends.get("torch").array(np.ones(shape, np.float32))
@@ -216,7 +235,11 @@ def test_layers_give_the_shapes_that_pytorch_gives(name, training):
     ours = Net.on(BACKEND)().train(training)(ShapeArray(shape))
 
     def shapes(value):
-        return [shapes(part) for part in value] if isinstance(value, tuple) else tuple(value.shape)
+        return (
+            [shapes(part) for part in value]
+            if isinstance(value, tuple)
+            else tuple(value.shape)
+        )
 
     assert shapes(ours) == shapes(theirs)
 
@@ -264,7 +287,9 @@ def test_inputs_that_are_not_given_are_the_architectures_own():
 
 
 def test_inputs_may_come_with_a_range_of_their_own():
-    assert zoo.outline(JOINED, [(1, 4, 6), (2,), zoo.Input((7,), below=2)]).output["row"] == (
+    assert zoo.outline(JOINED, [(1, 4, 6), (2,), zoo.Input((7,), below=2)]).output[
+        "row"
+    ] == (
         1,
         7,
         3,

@@ -50,6 +50,8 @@ def test_parameters_and_multiply_adds_are_those_published(subtests):
                     weights.meta["_ops"], abs=5.1e-4
                 )
                 if zoo.find(name).task == "segmentation":
-                    assert {shape[1:] for shape in outline.output.values()} == {(21, side, side)}
+                    assert {shape[1:] for shape in outline.output.values()} == {
+                        (21, side, side)
+                    }
         with subtests.test(name):
             assert shapes[-1] == zoo.find(name).input_shape

@@ -40,11 +40,41 @@ def test_outputs_gradients_and_state_are_the_references(label):
 # Their references start otherwise than the published ones: encoders of VGG and nnU-Nets with
 # PyTorch's own values, the Inceptions without the slow truncated ones, signals as Keras has them.
 OTHERWISE = {
-    *("vgg11", "vgg11_bn", "fcn_resnet50", "deeplabv3_resnet50", "encoder_unet", "fpn", "linknet"),
-    *("encoder_unet gated", "unetplusplus", "nnunet", "nnunet norm last", "nnunet_resenc_m"),
-    *("nnunet_resenc_l bottleneck", "googlenet", "inception_v3", "inception_time", "mnasnet0_5"),
-    *("squeezenet1_0", "tcn", "dcgan_generator", "dcgan_discriminator", "wgan_gp_critic"),
-    *("diffusion_model_unet", "diffusion_model_unet conditioned", "samvit_base_patch16"),
+    *(
+        "vgg11",
+        "vgg11_bn",
+        "fcn_resnet50",
+        "deeplabv3_resnet50",
+        "encoder_unet",
+        "fpn",
+        "linknet",
+    ),
+    *(
+        "encoder_unet gated",
+        "unetplusplus",
+        "nnunet",
+        "nnunet norm last",
+        "nnunet_resenc_m",
+    ),
+    *(
+        "nnunet_resenc_l bottleneck",
+        "googlenet",
+        "inception_v3",
+        "inception_time",
+        "mnasnet0_5",
+    ),
+    *(
+        "squeezenet1_0",
+        "tcn",
+        "dcgan_generator",
+        "dcgan_discriminator",
+        "wgan_gp_critic",
+    ),
+    *(
+        "diffusion_model_unet",
+        "diffusion_model_unet conditioned",
+        "samvit_base_patch16",
+    ),
     *("deit_tiny_distilled_patch16_224", "qwen2_5_0_5b", "resnet10 as MONAI's default"),
 }
 DRAWN_THERE = ("heads.head.weight", "head.weight")  # these start at zero
@@ -59,12 +89,18 @@ WIDE = {
     "bert_base_uncased": {"hidden_size": 48, "intermediate_size": 96},
     "transformer_classifier": {"d_model": 48, "dim_feedforward": 96},
     "lstm_classifier": {"hidden_size": 40, "in_features": 30},
-    "clip_vit_b_32": {"vision_hidden_size": 64, "text_hidden_size": 48, "vocab_size": 500}
+    "clip_vit_b_32": {
+        "vision_hidden_size": 64,
+        "text_hidden_size": 48,
+        "vocab_size": 500,
+    }
     | {"vision_intermediate_size": 90, "text_intermediate_size": 70, "patch_size": 2},
 }
 
 
-@pytest.mark.parametrize("label", [case for case in LABELS if case.values[0] not in OTHERWISE])
+@pytest.mark.parametrize(
+    "label", [case for case in LABELS if case.values[0] not in OTHERWISE]
+)
 def test_start_values_have_the_references_distributions(label):
     """Constants are equal; of what is drawn, the sizes and the fourth moments of all layers of a
     kind, as far as so few numbers tell."""
@@ -89,7 +125,10 @@ def test_start_values_have_the_references_distributions(label):
             kinds[re.sub(r"\d+", "", name)].append((came, wanted))
     for kind, pairs in kinds.items():
         count = sum(came.size for came, _ in pairs)
-        ratios = [came.size * np.log((came @ came) / (wanted @ wanted)) for came, wanted in pairs]
+        ratios = [
+            came.size * np.log((came @ came) / (wanted @ wanted))
+            for came, wanted in pairs
+        ]
         assert abs(sum(ratios) / 2) < 5 * np.sqrt(count), kind
         moments = [
             np.mean(np.concatenate([x / np.sqrt(np.mean(x**2)) for x in side]) ** 4)
@@ -111,7 +150,9 @@ def whole(name):
 
 def reference_shapes(name):
     """Names and shapes of the whole reference."""
-    return [(key, tuple(value.shape)) for key, value in whole(name).state_dict().items()]
+    return [
+        (key, tuple(value.shape)) for key, value in whole(name).state_dict().items()
+    ]
 
 
 def digest(shapes):
@@ -136,7 +177,9 @@ def test_names_order_and_shapes_are_the_references_at_full_size():
         slots = zoo.find(name).on(OUTLINE)().neutral_slots()
         if digest((key, tuple(slot.shape)) for key, slot in slots.items()) != wanted:
             differing.append(name)
-    assert not differing, "test_what_is_stored_of_the_references tells in what they differ"
+    assert not differing, (
+        "test_what_is_stored_of_the_references tells in what they differ"
+    )
 
 
 def first_of_each_class():
@@ -160,7 +203,9 @@ LAYERS = ("Dropout", "Dropout2d", "DropPath", "StochasticDepth")
 
 def rates(blocks):
     """The rates of layers of dropout, but for those that are off."""
-    found = [getattr(block, "p", 0.0) for block in blocks if type(block).__name__ in LAYERS]
+    found = [
+        getattr(block, "p", 0.0) for block in blocks if type(block).__name__ in LAYERS
+    ]
     return {round(rate, 9) for rate in found if rate}
 
 
@@ -177,4 +222,6 @@ if __name__ == "__main__":
     with SHAPES.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["name", "digest"])
-        writer.writerows([name, digest(reference_shapes(name))] for name in sorted(FULL))
+        writer.writerows(
+            [name, digest(reference_shapes(name))] for name in sorted(FULL)
+        )

@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 from deliralike import Network, zoo
-from deliralike.errors import ArgumentError, BackendUnavailable, SettingError, UnknownName
+from deliralike.errors import (
+    ArgumentError,
+    BackendUnavailable,
+    SettingError,
+    UnknownName,
+)
 from deliralike.zoo.summary import count_parameters
 
 
@@ -27,19 +32,25 @@ def test_neither_importing_the_zoo_nor_an_outline_loads_a_framework():
         "print(loaded()); zoo.outline('resnet18'); print(loaded())"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.split() == ["[]", "[]"]
 
 
 def test_a_misspelt_name_gets_the_nearest_ones():
-    with pytest.raises(UnknownName, match="no 'resnet81'. Did you mean 'resnet8' or 'resnet18'"):
+    with pytest.raises(
+        UnknownName, match="no 'resnet81'. Did you mean 'resnet8' or 'resnet18'"
+    ):
         zoo.build("resnet81", backend="torch")
 
 
 def test_a_misspelt_setting_gets_the_nearest_one():
     with pytest.raises(
-        ArgumentError, match="resnet18 has no setting 'num_clases'. Did you mean 'num_classes'"
+        ArgumentError,
+        match="resnet18 has no setting 'num_clases'. Did you mean 'num_classes'",
     ):
         zoo.build("resnet18", backend="torch", num_clases=3)
 
@@ -54,7 +65,9 @@ def test_every_architecture_takes_the_number_of_outputs_by_the_same_word(subtest
 
 
 def test_only_networks_without_classes_have_no_number_of_outputs():
-    without = {zoo.find(name).task for name in zoo.list() if zoo.find(name).outputs is None}
+    without = {
+        zoo.find(name).task for name in zoo.list() if zoo.find(name).outputs is None
+    }
     assert without.isdisjoint({"classification", "segmentation", "generation"})
     with pytest.raises(
         ArgumentError, match="samvit_base_patch16 has no setting 'num_classes', nor"
@@ -87,7 +100,9 @@ def test_the_references_word_for_the_number_of_outputs_is_taken_as_well(name, wo
 )
 def test_two_words_for_the_number_of_outputs_are_refused(name, words):
     settings = dict.fromkeys(words, 3)
-    message = f"{name}: the number of outputs came twice, as '{words[0]}' and as '{words[1]}'"
+    message = (
+        f"{name}: the number of outputs came twice, as '{words[0]}' and as '{words[1]}'"
+    )
     with pytest.raises(ArgumentError, match=message):
         zoo.build(name, backend="torch", **settings)
     with pytest.raises(ArgumentError, match=message):
@@ -115,7 +130,11 @@ def test_a_setting_that_comes_twice_is_refused():
 
 def test_settings_hold_the_variant_and_the_defaults():
     settings = zoo.find("resnext50_32x4d").settings
-    assert (settings["groups"], settings["width_per_group"], settings["num_classes"]) == (
+    assert (
+        settings["groups"],
+        settings["width_per_group"],
+        settings["num_classes"],
+    ) == (
         32,
         4,
         1000,
@@ -125,7 +144,10 @@ def test_settings_hold_the_variant_and_the_defaults():
 def test_list_takes_a_task_and_a_number_of_axes():
     found = zoo.list(task="segmentation", dims=3)
     assert "unet" in found
-    assert all(zoo.find(name).task == "segmentation" and 3 in zoo.find(name).dims for name in found)
+    assert all(
+        zoo.find(name).task == "segmentation" and 3 in zoo.find(name).dims
+        for name in found
+    )
     assert zoo.list("resnet*", task="segmentation", dims=3) == ()
     assert "lenet" not in zoo.list(dims=3)
 
@@ -194,14 +216,17 @@ def test_a_class_defined_anew_takes_its_own_place(restored_zoo):
 
 def test_the_name_of_another_network_is_refused(restored_zoo):
     with pytest.raises(
-        SettingError, match=r"the zoo has 'resnet18' already, deliralike.zoo.*resnet.ResNet"
+        SettingError,
+        match=r"the zoo has 'resnet18' already, deliralike.zoo.*resnet.ResNet",
     ):
         zoo.register(OwnNetwork, name="resnet18")
     assert zoo.find("resnet18").network is not OwnNetwork
 
 
 def test_a_variant_with_an_unknown_setting_is_refused(restored_zoo):
-    with pytest.raises(ArgumentError, match="own has no setting 'widht'. Did you mean 'width'"):
+    with pytest.raises(
+        ArgumentError, match="own has no setting 'widht'. Did you mean 'width'"
+    ):
         zoo.register(OwnNetwork, name="own", variant={"widht": 3})
     assert "own" not in zoo.list()
 

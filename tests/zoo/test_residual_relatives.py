@@ -41,7 +41,10 @@ STARTS = {
             "layer2.0.conv2.0.weight": (2 / (128 * 9)) ** 0.5,
         },
     ),
-    "tcn": ({}, {"tcn.network.0.downsample.weight": 0.01, "tcn.network.1.conv1.weight_g": 0.0}),
+    "tcn": (
+        {},
+        {"tcn.network.0.downsample.weight": 0.01, "tcn.network.1.conv1.weight_g": 0.0},
+    ),
     "inception_time": (
         {},
         {
@@ -84,7 +87,10 @@ NONSENSE = [
 
 def test_settings_that_make_no_sense_are_refused(subtests):
     for name, settings, message in NONSENSE:
-        with subtests.test(name, **settings), pytest.raises(SettingError, match=message):
+        with (
+            subtests.test(name, **settings),
+            pytest.raises(SettingError, match=message),
+        ):
             zoo.outline(name, **settings)
 
 
@@ -128,12 +134,17 @@ def test_files_of_the_authors_tcn_load(weight_norm):
     settings = {"num_classes": 3, "in_channels": 2, "widths": (4,), "kernel_size": 3}
     network = zoo.build("tcn", backend="torch", weights=state, **settings)
     conv = network.tcn.network[0].conv2
-    kernels = conv.weight_g * conv.weight_v / conv.weight_v.norm(dim=(1, 2), keepdim=True)
+    kernels = (
+        conv.weight_g * conv.weight_v / conv.weight_v.norm(dim=(1, 2), keepdim=True)
+    )
     torch.testing.assert_close(kernels, theirs.tcn.network[0].conv2.weight)
 
 
 SEEN = {
-    "tcn": ({"widths": (6, 6), "kernel_size": 3, "dropout": 0.0, "every_step": True}, 13),
+    "tcn": (
+        {"widths": (6, 6), "kernel_size": 3, "dropout": 0.0, "every_step": True},
+        13,
+    ),
     "wavenet": (
         {
             "levels": 6,

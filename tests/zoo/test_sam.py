@@ -33,8 +33,18 @@ def hugging_face():
         global_attn_indexes=[1],
         mlp_dim=9,
     )
-    decoder = {"hidden_size": 8, "mlp_dim": 8, "num_attention_heads": 2, "iou_head_hidden_dim": 8}
-    prompts = {"hidden_size": 8, "image_size": 9, "patch_size": 3, "mask_input_channels": 4}
+    decoder = {
+        "hidden_size": 8,
+        "mlp_dim": 8,
+        "num_attention_heads": 2,
+        "iou_head_hidden_dim": 8,
+    }
+    prompts = {
+        "hidden_size": 8,
+        "image_size": 9,
+        "patch_size": 3,
+        "mask_input_channels": 4,
+    }
     config = transformers.SamConfig(
         vision_config=vision, prompt_encoder_config=prompts, mask_decoder_config=decoder
     )
@@ -43,15 +53,23 @@ def hugging_face():
     for name, value in network.vision_encoder.named_parameters():
         if "pos" in name:
             torch.nn.init.normal_(value)
-    state = scrambled({name: value.numpy() for name, value in network.state_dict().items()})
-    network.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+    state = scrambled(
+        {name: value.numpy() for name, value in network.state_dict().items()}
+    )
+    network.load_state_dict(
+        {name: torch.from_numpy(value) for name, value in state.items()}
+    )
     return network
 
 
 def test_a_whole_file_of_hugging_face_gives_its_encoders_output():
     theirs = hugging_face()
-    network = zoo.build("samvit_base_patch16", backend="torch", dtype="float64", **NETWORK)
-    report = zoo.load(network, {name: x.numpy() for name, x in theirs.state_dict().items()})
+    network = zoo.build(
+        "samvit_base_patch16", backend="torch", dtype="float64", **NETWORK
+    )
+    report = zoo.load(
+        network, {name: x.numpy() for name, x in theirs.state_dict().items()}
+    )
     assert not (report.missing or report.unexpected)
     x = torch.randn(2, 3, 9, 9, dtype=torch.float64)
     with torch.no_grad():
@@ -62,7 +80,9 @@ def test_a_whole_file_of_hugging_face_gives_its_encoders_output():
 def test_the_papers_own_names_are_those_that_timm_reads():
     network = zoo.build("samvit_base_patch16", backend="torch", **NETWORK)
     state = network.neutral_state()
-    keymap = next(keymap for keymap in network.keymaps if keymap.name == "segment_anything")
+    keymap = next(
+        keymap for keymap in network.keymaps if keymap.name == "segment_anything"
+    )
     theirs = keymap.to_theirs(state)
     assert list(timm_names(theirs, None)) == list(state)
     assert "image_encoder.blocks.0.mlp.lin1.weight" in theirs
@@ -74,10 +94,14 @@ def test_the_papers_own_names_are_those_that_timm_reads():
 
 def test_positions_for_another_image_size_are_interpolated():
     source = reference(9, 3, **SMALL).state_dict()
-    network = zoo.build("samvit_base_patch16", backend="torch", **NETWORK | {"image_size": 15})
+    network = zoo.build(
+        "samvit_base_patch16", backend="torch", **NETWORK | {"image_size": 15}
+    )
     zoo.load(network, {name: value.numpy() for name, value in source.items()})
     came = network.state_dict()
-    places = interpolate(source["pos_embed"].permute(0, 3, 1, 2), size=5, mode="bicubic")
+    places = interpolate(
+        source["pos_embed"].permute(0, 3, 1, 2), size=5, mode="bicubic"
+    )
     torch.testing.assert_close(came["pos_embed"], places.permute(0, 2, 3, 1))
     for name in ("blocks.1.attn.rel_pos_h", "blocks.1.attn.rel_pos_w"):
         wanted = interpolate(source[name].T[None], size=9, mode="linear")[0].T
@@ -87,20 +111,31 @@ def test_positions_for_another_image_size_are_interpolated():
 
 
 SETTINGS = [
-    ({"image_size": 1000}, "SAMEncoder: image_size=1000 cannot be divided by patch_size=16"),
+    (
+        {"image_size": 1000},
+        "SAMEncoder: image_size=1000 cannot be divided by patch_size=16",
+    ),
     ({"num_heads": 7}, "SAMEncoder: embed_dim=768 cannot be divided by num_heads=7"),
-    ({"depth": 4}, "global_attn_indexes=(2, 5, 8, 11); wanted numbers of blocks, from 0 to 3"),
+    (
+        {"depth": 4},
+        "global_attn_indexes=(2, 5, 8, 11); wanted numbers of blocks, from 0 to 3",
+    ),
     ({"window_size": 0}, "window_size must be a whole number of at least 1"),
 ]
 
 
 def test_settings_that_make_no_sense_are_refused(subtests):
     for settings, message in SETTINGS:
-        with subtests.test(**settings), pytest.raises(SettingError, match=re.escape(message)):
+        with (
+            subtests.test(**settings),
+            pytest.raises(SettingError, match=re.escape(message)),
+        ):
             zoo.find("samvit_base_patch16").on(OUTLINE)(**settings)
 
 
 def test_images_that_do_not_fit_are_refused():
     settings = {"image_size": 32, "depth": 1, "global_attn_indexes": ()}
-    with pytest.raises(ShapeError, match="wanted 32 elements along each spatial axis: pad them"):
+    with pytest.raises(
+        ShapeError, match="wanted 32 elements along each spatial axis: pad them"
+    ):
         zoo.outline("samvit_base_patch16", (3, 32, 48), **settings)

@@ -34,7 +34,9 @@ def theirs(kind, schedule):
     )
     single = scheduler.alphas_cumprod
     scheduler.alphas_cumprod = torch.from_numpy(schedule.alphas_cumprod)
-    torch.testing.assert_close(single.double(), scheduler.alphas_cumprod, rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(
+        single.double(), scheduler.alphas_cumprod, rtol=1e-3, atol=1e-6
+    )
     return scheduler
 
 
@@ -48,8 +50,14 @@ def test_noise_and_targets_are_diffusers_on_every_backend(prediction, backend):
     schedule = NoiseSchedule(prediction_type=prediction)
     scheduler = theirs(DDPMScheduler, schedule)
     draw = np.random.default_rng(0)
-    x, noise, time = draw.normal(size=(3, 2, 4)), draw.normal(size=(3, 2, 4)), np.array([0, 7, 999])
-    arrays = [backend.array(array, "float64") for array in (x, noise)] + [backend.array(time)]
+    x, noise, time = (
+        draw.normal(size=(3, 2, 4)),
+        draw.normal(size=(3, 2, 4)),
+        np.array([0, 7, 999]),
+    )
+    arrays = [backend.array(array, "float64") for array in (x, noise)] + [
+        backend.array(time)
+    ]
     noisy = backend.numpy(schedule.add_noise(backend.nn, *arrays))
     target = backend.numpy(schedule.target(backend.nn, *arrays))
     tensors = [torch.from_numpy(array) for array in (x, noise, time)]
@@ -71,9 +79,13 @@ METHODS = {
 def test_steps_are_diffusers(method, prediction, monkeypatch):
     kind, module, options = METHODS[method]
     schedule = NoiseSchedule(50, prediction_type=prediction, clip_sample_range=0.8)
-    network = zoo.build("diffusion_model_unet", backend="torch", dtype="float64", **UNCONDITIONED)
+    network = zoo.build(
+        "diffusion_model_unet", backend="torch", dtype="float64", **UNCONDITIONED
+    )
     network = with_outputs(network)
-    came = sample(network, SHAPE, schedule, method=method[:4], steps=4, seed=5, **options)
+    came = sample(
+        network, SHAPE, schedule, method=method[:4], steps=4, seed=5, **options
+    )
     steps = iter(range(1, 5))
     monkeypatch.setattr(
         module, "randn_tensor", lambda *_, **__: torch.from_numpy(noise_of(next(steps)))
@@ -113,35 +125,61 @@ LABELLED = UNCONDITIONED | CONDITIONED
 
 def made(backend_name, first, count, method):
     """Pictures of a conditioned network."""
-    network = zoo.build("diffusion_model_unet", backend=backend_name, dtype="float64", **LABELLED)
+    network = zoo.build(
+        "diffusion_model_unet", backend=backend_name, dtype="float64", **LABELLED
+    )
     network = with_outputs(network)
     draw = np.random.default_rng(3)
     context, labels = draw.normal(size=(3, 3, 5)), np.array([0, 3, 1])
     rows = slice(first, first + count)
-    inputs = [network.backend.prepare(array[rows], network) for array in (context, labels)]
+    inputs = [
+        network.backend.prepare(array[rows], network) for array in (context, labels)
+    ]
     settings = {"method": method, "steps": 3, "eta": 0.5, "first_sample": first}
     came = sample(network, (count, 2, 4, 6), NoiseSchedule(100), *inputs, **settings)
     return network.backend.numpy(came)
 
 
 @pytest.mark.parametrize("method", ["ddpm", "ddim"])
-def test_pictures_are_the_same_on_every_backend_and_in_batches_of_any_size(method, backend):
+def test_pictures_are_the_same_on_every_backend_and_in_batches_of_any_size(
+    method, backend
+):
     whole = made("torch", 0, 3, method)
     assert np.abs(whole).max() > 0.1
-    np.testing.assert_allclose(made(backend.name, 1, 2, method), whole[1:], rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(
+        made(backend.name, 1, 2, method), whole[1:], rtol=1e-8, atol=1e-10
+    )
 
 
 REFUSED = [
-    (lambda: NoiseSchedule(0), "num_train_timesteps must be a whole number of at least 1"),
-    (lambda: NoiseSchedule(beta_schedule="line"), "no beta_schedule='line'. Did you mean 'linear'"),
-    (lambda: NoiseSchedule(prediction_type="noise"), "there is no prediction_type='noise'"),
-    (lambda: NoiseSchedule(beta_end=1e-5), "wanted variances between 0 and 1, the smaller one"),
+    (
+        lambda: NoiseSchedule(0),
+        "num_train_timesteps must be a whole number of at least 1",
+    ),
+    (
+        lambda: NoiseSchedule(beta_schedule="line"),
+        "no beta_schedule='line'. Did you mean 'linear'",
+    ),
+    (
+        lambda: NoiseSchedule(prediction_type="noise"),
+        "there is no prediction_type='noise'",
+    ),
+    (
+        lambda: NoiseSchedule(beta_end=1e-5),
+        "wanted variances between 0 and 1, the smaller one",
+    ),
     (lambda: NoiseSchedule(10).timesteps(11), "steps=11; there are 10 at most"),
-    (lambda: sample(None, SHAPE, method="ddm"), "sample: there is no method='ddm'. Did you mean"),
+    (
+        lambda: sample(None, SHAPE, method="ddm"),
+        "sample: there is no method='ddm'. Did you mean",
+    ),
 ]
 
 
 def test_what_makes_no_sense_is_refused(subtests):
     for make, message in REFUSED:
-        with subtests.test(message), pytest.raises(SettingError, match=re.escape(message)):
+        with (
+            subtests.test(message),
+            pytest.raises(SettingError, match=re.escape(message)),
+        ):
             make()

@@ -50,7 +50,9 @@ NETWORKS = {
 
 @cache
 def network(backend, name, **settings):
-    return zoo.build(name, backend=backend, dtype="float64", **NETWORKS[name] | settings).eval()
+    return zoo.build(
+        name, backend=backend, dtype="float64", **NETWORKS[name] | settings
+    ).eval()
 
 
 def tokens(batch=2, count=7, below=11, seed=0):
@@ -125,7 +127,9 @@ def test_a_token_that_is_masked_out_is_not_seen_by_later_ones():
     mask[:, 2] = 0
     before = quickly(backend, net, x, mask)
     x[:, 2] = x[:, 2] % 10 + 1
-    np.testing.assert_array_equal(quickly(backend, net, x, mask)[:, others], before[:, others])
+    np.testing.assert_array_equal(
+        quickly(backend, net, x, mask)[:, others], before[:, others]
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,7 +142,8 @@ def test_nothing_but_padding_gives_numbers(name, backend):
 
 
 @pytest.mark.parametrize(
-    "name", ["gpt2", "llama_3_2_1b", "bert_tiny", "transformer_classifier", "lstm_classifier"]
+    "name",
+    ["gpt2", "llama_3_2_1b", "bert_tiny", "transformer_classifier", "lstm_classifier"],
 )
 def test_dropout_is_the_same_on_every_backend(name, backend):
     rates = {
@@ -148,23 +153,31 @@ def test_dropout_is_the_same_on_every_backend(name, backend):
     }.get(name, {"dropout": 0.3})
     outputs = []
     for on in (backend.name, "torch"):
-        net = zoo.build(name, backend=on, dtype="float64", **NETWORKS[name] | rates).train()
+        net = zoo.build(
+            name, backend=on, dtype="float64", **NETWORKS[name] | rates
+        ).train()
         with random.portable(5):
             outputs.append(quickly(net.backend, net, tokens()))
     np.testing.assert_allclose(*outputs, rtol=1e-10, atol=1e-12)
-    assert np.abs(outputs[0] - quickly(backend, network(backend, name), tokens())).max() > 1e-3
+    assert (
+        np.abs(outputs[0] - quickly(backend, network(backend, name), tokens())).max()
+        > 1e-3
+    )
 
 
 # Positions
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["llama_2_7b", "llama_3_1_8b", "llama_3_2_1b", "qwen2_5_0_5b"])
+@pytest.mark.parametrize(
+    "name", ["llama_2_7b", "llama_3_1_8b", "llama_3_2_1b", "qwen2_5_0_5b"]
+)
 def test_rotary_frequencies_are_those_of_transformers(name):
     settings = zoo.find(name).settings
     theta, scaling = settings["rope_theta"], settings["rope_scaling"]
     config = transformers.LlamaConfig(
-        head_dim=64, rope_parameters={"rope_theta": theta, "rope_type": "default"} | (scaling or {})
+        head_dim=64,
+        rope_parameters={"rope_theta": theta, "rope_type": "default"} | (scaling or {}),
     )
     rotary = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config)
     came = frequencies(64, theta, scaling)
@@ -174,7 +187,9 @@ def test_rotary_frequencies_are_those_of_transformers(name):
 
 @pytest.mark.parametrize("both_sides", [False, True])
 @pytest.mark.parametrize(("buckets", "longest"), [(32, 128), (8, 6), (20, 100)])
-def test_rows_of_distances_are_those_of_transformers(backend, buckets, longest, both_sides):
+def test_rows_of_distances_are_those_of_transformers(
+    backend, buckets, longest, both_sides
+):
     attention = transformers.models.t5.modeling_t5.T5Attention
     distances = np.arange(-300, 301)
     wanted = attention._relative_position_bucket(
@@ -215,7 +230,9 @@ def test_files_of_the_body_alone_fit_through_their_layout(label, body, table):
     body = {name: value.numpy() for name, value in state.items()}
     theirs = layout.to_theirs(other.neutral_state())
     assert list(theirs) == list(body)
-    assert net.load_neutral_state(layout.to_ours(body, list(net.neutral_slots()))).complete
+    assert net.load_neutral_state(
+        layout.to_ours(body, list(net.neutral_slots()))
+    ).complete
     np.testing.assert_array_equal(net.neutral_state()["lm_head.weight"], body[table])
 
 
@@ -225,7 +242,10 @@ def test_berts_old_names_are_those_of_tensorflow(num_classes):
     names = list(net.neutral_slots())
     old = next(layout for layout in net.keymaps if layout.name == "old").table(names)
     prefix = "bert." if num_classes else ""
-    assert old[f"{prefix}embeddings.LayerNorm.weight"] == f"{prefix}embeddings.LayerNorm.gamma"
+    assert (
+        old[f"{prefix}embeddings.LayerNorm.weight"]
+        == f"{prefix}embeddings.LayerNorm.gamma"
+    )
     ends = f"{prefix}encoder.layer.1.output"
     assert old[f"{ends}.LayerNorm.bias"] == f"{ends}.LayerNorm.beta"
     assert old[f"{ends}.dense.bias"] == f"{ends}.dense.bias"
@@ -235,9 +255,13 @@ def test_berts_old_names_are_those_of_tensorflow(num_classes):
 
 def test_a_file_of_berts_pretraining_fits():
     """As ``bert-base-uncased`` was published: a prefix, old names, heads, a table of positions."""
-    net, other = (zoo.build("bert_tiny", backend="torch", seed=seed, **BERT) for seed in (0, 1))
+    net, other = (
+        zoo.build("bert_tiny", backend="torch", seed=seed, **BERT) for seed in (0, 1)
+    )
     published = {
-        f"bert.{name}".replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): value
+        f"bert.{name}".replace("Norm.weight", "Norm.gamma").replace(
+            "Norm.bias", "Norm.beta"
+        ): value
         for name, value in other.neutral_state().items()
     }
     published |= {
@@ -248,7 +272,8 @@ def test_a_file_of_berts_pretraining_fits():
     state = net.adapt_state(layout.to_ours(published, list(net.neutral_slots())))
     assert net.load_neutral_state(state).complete
     np.testing.assert_array_equal(
-        net.neutral_state()["pooler.dense.weight"], published["bert.pooler.dense.weight"]
+        net.neutral_state()["pooler.dense.weight"],
+        published["bert.pooler.dense.weight"],
     )
 
 
@@ -256,7 +281,11 @@ def test_a_file_of_berts_pretraining_fits():
     ("name", "table", "setting"),
     [
         ("gpt2", "transformer.wpe.weight", "n_positions"),
-        ("bert_tiny", "embeddings.position_embeddings.weight", "max_position_embeddings"),
+        (
+            "bert_tiny",
+            "embeddings.position_embeddings.weight",
+            "max_position_embeddings",
+        ),
     ],
 )
 def test_longer_tables_of_positions_are_cut(name, table, setting):
@@ -271,7 +300,9 @@ def test_longer_tables_of_positions_are_cut(name, table, setting):
 
 def test_the_table_of_sines_is_computed_for_another_length():
     long, short = (
-        zoo.build("transformer_classifier", backend="torch", **ENCODER | {"max_tokens": n})
+        zoo.build(
+            "transformer_classifier", backend="torch", **ENCODER | {"max_tokens": n}
+        )
         for n in (9, 5)
     )
     table = long.neutral_state()["positions.pe"]
@@ -284,14 +315,18 @@ def test_the_table_of_sines_is_computed_for_another_length():
 
 
 def test_the_padding_tokens_row_starts_at_zero_and_stays(backend):
-    net = zoo.build("bert_tiny", backend=backend, dtype="float64", **BERT | {"num_classes": 3})
+    net = zoo.build(
+        "bert_tiny", backend=backend, dtype="float64", **BERT | {"num_classes": 3}
+    )
     x = tokens()
     x[:, 2] = 0
 
     def loss(net, inputs):
         return net.nn.mean(net(inputs) ** 2)
 
-    gradient = backend.gradients(loss, net, x).parameters["bert.embeddings.word_embeddings.weight"]
+    gradient = backend.gradients(loss, net, x).parameters[
+        "bert.embeddings.word_embeddings.weight"
+    ]
     assert not gradient[0].any()
     assert gradient[x[0, 0]].any()
     table = net.neutral_state()["bert.embeddings.word_embeddings.weight"]
@@ -311,12 +346,18 @@ def test_the_padding_tokens_row_starts_at_zero_and_stays(backend):
         ("gpt_mini", 6, 192, 128, 65),
     ],
 )
-def test_multiply_adds_of_gpt2_follow_its_formula(name, layers, width, tokens, vocabulary):
+def test_multiply_adds_of_gpt2_follow_its_formula(
+    name, layers, width, tokens, vocabulary
+):
     block = tokens * 12 * width**2 + 2 * tokens**2 * width
-    assert zoo.outline(name).multiply_adds == layers * block + tokens * width * vocabulary
+    assert (
+        zoo.outline(name).multiply_adds == layers * block + tokens * width * vocabulary
+    )
 
 
-@pytest.mark.parametrize(("name", "gates"), [("lstm_classifier", 4), ("gru_classifier", 3)])
+@pytest.mark.parametrize(
+    ("name", "gates"), [("lstm_classifier", 4), ("gru_classifier", 3)]
+)
 def test_multiply_adds_of_recurrent_layers_follow_their_formula(name, gates):
     assert zoo.outline(name).multiply_adds == 256 * gates * 256 * (128 + 256) + 256 * 2
 
@@ -325,7 +366,9 @@ def test_multiply_adds_of_recurrent_layers_follow_their_formula(name, gates):
 def test_bert_gives_states_and_pooled_features_or_classes(num_classes):
     output = zoo.outline("bert_tiny", num_classes=num_classes).output
     assert output == (
-        (1, 5) if num_classes else {"last_hidden_state": (1, 512, 128), "pooler_output": (1, 128)}
+        (1, 5)
+        if num_classes
+        else {"last_hidden_state": (1, 512, 128), "pooler_output": (1, 128)}
     )
 
 
@@ -355,20 +398,27 @@ def test_a_token_outside_the_vocabulary_is_refused(backend, subtests):
     for name, bad in product(NETWORKS, (-1, 50)):
         x[1, 2] = bad
         message = rf"{bad} is out of range, wanted whole numbers from 0 to 1[02]"
-        with subtests.test(name, bad=bad), pytest.raises(IndexRangeError, match=message):
+        with (
+            subtests.test(name, bad=bad),
+            pytest.raises(IndexRangeError, match=message),
+        ):
             run(backend, network(backend, name), x)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_what_is_no_batch_of_tokens_is_refused(name):
     net = network("torch", name)
-    with pytest.raises(ShapeError, match=r"got tokens of shape \(7,\), wanted \(batch, tokens\)"):
+    with pytest.raises(
+        ShapeError, match=r"got tokens of shape \(7,\), wanted \(batch, tokens\)"
+    ):
         net(torch.arange(7))
     with pytest.raises(SettingError, match="wanted whole numbers"):
         net(torch.ones(2, 7))
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama_3_2_1b", "bert_tiny", "transformer_classifier"])
+@pytest.mark.parametrize(
+    "name", ["gpt2", "llama_3_2_1b", "bert_tiny", "transformer_classifier"]
+)
 def test_a_mask_of_another_shape_is_refused(name):
     with pytest.raises(
         ShapeError, match=r"_mask of shape \(2, 5\), wanted \(batch, tokens\): \(2, 7\)"
@@ -379,7 +429,8 @@ def test_a_mask_of_another_shape_is_refused(name):
 def test_lengths_that_do_not_fit_are_refused(backend):
     net = network(backend, "lstm_classifier")
     with pytest.raises(
-        IndexRangeError, match="lengths: 8 is out of range, wanted whole numbers from 0 to 7"
+        IndexRangeError,
+        match="lengths: 8 is out of range, wanted whole numbers from 0 to 7",
     ):
         run(backend, net, tokens(), np.array([8, 2]))
     with pytest.raises(
@@ -392,17 +443,23 @@ def test_lengths_that_do_not_fit_are_refused(backend):
 def test_vectors_of_another_shape_are_refused():
     net = network("torch", "gru_classifier", vocab_size=0)
     with pytest.raises(
-        ShapeError, match=r"got an input of shape \(2, 4\), wanted \(batch, time, in_features\)"
+        ShapeError,
+        match=r"got an input of shape \(2, 4\), wanted \(batch, time, in_features\)",
     ):
         net(torch.zeros(2, 4, dtype=torch.float64))
     with pytest.raises(
-        ShapeError, match=r"GRU at 'rnn': got an input of shape \(2, 4, 3\), wanted \(\.\.\., 4\)"
+        ShapeError,
+        match=r"GRU at 'rnn': got an input of shape \(2, 4, 3\), wanted \(\.\.\., 4\)",
     ):
         net(torch.zeros(2, 4, 3, dtype=torch.float64))
 
 
 SETTINGS = [
-    ("gpt2", {"n_embd": 10, "n_head": 3}, r"GPT2: n_embd=10 cannot be divided by n_head=3"),
+    (
+        "gpt2",
+        {"n_embd": 10, "n_head": 3},
+        r"GPT2: n_embd=10 cannot be divided by n_head=3",
+    ),
     (
         "llama_3_2_1b",
         {"num_key_value_heads": 5},
@@ -413,7 +470,11 @@ SETTINGS = [
         {"num_attention_heads": 24},
         r"Llama: hidden_size=2048 cannot be divided by num_attention_heads=24",
     ),
-    ("qwen3_0_6b", {"head_dim": 5}, r"rotary positions turn pairs: a head's width of 5 is odd"),
+    (
+        "qwen3_0_6b",
+        {"head_dim": 5},
+        r"rotary positions turn pairs: a head's width of 5 is odd",
+    ),
     (
         "llama_2_7b",
         {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
@@ -430,14 +491,21 @@ SETTINGS = [
         {"num_attention_heads": 5},
         r"BERT: hidden_size=128 cannot be divided by num_attention_heads=5",
     ),
-    ("transformer_classifier", {"nhead": 7}, r"embed_dim=512 cannot be divided by num_heads=7"),
+    (
+        "transformer_classifier",
+        {"nhead": 7},
+        r"embed_dim=512 cannot be divided by num_heads=7",
+    ),
     ("lstm_classifier", {"dropout": 1.5}, r"1\.5"),
 ]
 
 
 def test_settings_that_make_no_sense_are_refused(subtests):
     for name, settings, message in SETTINGS:
-        with subtests.test(name, **settings), pytest.raises(SettingError, match=message):
+        with (
+            subtests.test(name, **settings),
+            pytest.raises(SettingError, match=message),
+        ):
             zoo.outline(name, **settings)
 
 
@@ -445,17 +513,29 @@ def test_settings_that_make_no_sense_are_refused(subtests):
 def test_each_place_of_dropout_acts_as_often_as_was_published(name):
     for setting in ("dropout", "attention_dropout"):
         assert zoo.find(name).settings[setting] == 0.1
-        net = zoo.build(name, backend="torch", dtype="float64", **NETWORKS[name] | {setting: 0.3})
-        calm, wild = (quickly(net.backend, net.train(mode), tokens()) for mode in (False, True))
+        net = zoo.build(
+            name, backend="torch", dtype="float64", **NETWORKS[name] | {setting: 0.3}
+        )
+        calm, wild = (
+            quickly(net.backend, net.train(mode), tokens()) for mode in (False, True)
+        )
         assert np.abs(calm - wild).max() > 1e-6
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "old"),
     [
-        ("gpt2", GPT, ["transformer.h.1.attn.bias", "transformer.h.0.attn.masked_bias"]),
+        (
+            "gpt2",
+            GPT,
+            ["transformer.h.1.attn.bias", "transformer.h.0.attn.masked_bias"],
+        ),
         ("llama_3_2_1b", LLAMA, ["model.layers.0.self_attn.rotary_emb.inv_freq"]),
-        ("unetr", {"img_size": 16, "dims": 2, "hidden_size": 12}, ["vit.blocks.0.cross_attn.q"]),
+        (
+            "unetr",
+            {"img_size": 16, "dims": 2, "hidden_size": 12},
+            ["vit.blocks.0.cross_attn.q"],
+        ),
     ],
 )
 def test_what_old_files_have_besides_is_left_out(name, settings, old):

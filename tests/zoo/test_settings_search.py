@@ -11,7 +11,13 @@ from tests.conftest import BACKENDS
 
 BACKEND = BACKENDS[0]
 SMALL = {"channels": (4, 8), "strides": (2,), "dims": 2}
-VIT = {"image_size": 16, "patch_size": 8, "hidden_dim": 8, "num_heads": 2, "mlp_dim": 16}
+VIT = {
+    "image_size": 16,
+    "patch_size": 8,
+    "hidden_dim": 8,
+    "num_heads": 2,
+    "mlp_dim": 16,
+}
 MLP = {"in_features": 3, "out_features": 2}
 
 # What the file's network was made with, what ours is made with, and what is said.
@@ -35,7 +41,12 @@ CASES = {
         "act='relu'; or with act='leaky_relu'; or with act='elu'",
     ),
     "no bias": ("residual_unet", {**SMALL, "bias": False}, SMALL, "bias=False"),
-    "another width": ("mlp", {**MLP, "hidden": (7,)}, {**MLP, "hidden": (5,)}, "hidden=(7,)"),
+    "another width": (
+        "mlp",
+        {**MLP, "hidden": (7,)},
+        {**MLP, "hidden": (5,)},
+        "hidden=(7,)",
+    ),
     "several widths": (
         "mlp",
         {**MLP, "hidden": (7, 11)},

@@ -12,7 +12,10 @@ def test_small_residual_networks_have_the_size_that_the_paper_states(subtests):
     for depth, shortcut in product(millions, "AB"):
         n = (depth - 2) // 6
         weights = 9 * (
-            3 * 16 + 2 * n * 16 * 16 + (16 + (2 * n - 1) * 32) * 32 + (32 + (2 * n - 1) * 64) * 64
+            3 * 16
+            + 2 * n * 16 * 16
+            + (16 + (2 * n - 1) * 32) * 32
+            + (32 + (2 * n - 1) * 64) * 64
         )
         norms = 2 * (16 + 2 * n * (16 + 32 + 64))
         linear = 64 * 10 + 10
@@ -26,4 +29,7 @@ def test_small_residual_networks_have_the_size_that_the_paper_states(subtests):
 
 def test_resnet8_is_the_smallest_of_them():
     weights = 9 * (16 + 2 * 16 * 16 + (16 + 32) * 32 + (32 + 64) * 64)
-    assert zoo.outline("resnet8").parameters == weights + 2 * (16 + 2 * (16 + 32 + 64)) + 650
+    assert (
+        zoo.outline("resnet8").parameters
+        == weights + 2 * (16 + 2 * (16 + 32 + 64)) + 650
+    )

@@ -107,7 +107,11 @@ MOBILENET_V3 = {"blocks": ROWS, "hidden": 24, "num_classes": 5}
 
 def mnasnet_as_timm():
     """The stacks of our case."""
-    blocks = [["ds_r1_k3_s1_c16_noskip"], ["ir_r2_k3_s2_e3_c24"], ["ir_r1_k5_s2_e2_c40_noskip"]]
+    blocks = [
+        ["ds_r1_k3_s1_c16_noskip"],
+        ["ir_r2_k3_s2_e3_c24"],
+        ["ir_r1_k5_s2_e2_c40_noskip"],
+    ]
     return EfficientNet(
         decode_arch_def(blocks),
         num_classes=5,
@@ -126,7 +130,12 @@ def vgg_as_timm():
 
 
 # timm works out the widths by the paper's rule: 8, 16, 32, 64 and 5 blocks
-REGNET = {"layers": (1, 1, 2, 1), "widths": (8, 16, 32, 64), "group_width": 8, "num_classes": 5}
+REGNET = {
+    "layers": (1, 1, 2, 1),
+    "widths": (8, 16, 32, 64),
+    "group_width": 8,
+    "num_classes": 5,
+}
 REGNET_RULE = partial(RegNetCfg, depth=5, w0=8, wa=11.0, wm=2.0, group_size=8)
 
 
@@ -169,7 +178,11 @@ SMALL = {
         "convnext_tiny",
         convnext.SMALL | {"layers": (1, 2, 1, 1), "widths": (8, 12, 9, 10)},
         partial(
-            ConvNeXt, depths=(1, 2, 1, 1), dims=(8, 12, 9, 10), num_classes=5, ls_init_value=0.5
+            ConvNeXt,
+            depths=(1, 2, 1, 1),
+            dims=(8, 12, 9, 10),
+            num_classes=5,
+            ls_init_value=0.5,
         ),
         (3, 67, 41),
     ),
@@ -274,9 +287,13 @@ def pair(which):
     name, settings, make, shape = SMALL[which]
     torch.manual_seed(0)
     theirs = make().double().eval()
-    state = scrambled({key: value.numpy() for key, value in theirs.state_dict().items()})
+    state = scrambled(
+        {key: value.numpy() for key, value in theirs.state_dict().items()}
+    )
     if "head.weight" in state:  # ViT's starts at zero
-        state["head.weight"] = np.random.default_rng(2).standard_normal(state["head.weight"].shape)
+        state["head.weight"] = np.random.default_rng(2).standard_normal(
+            state["head.weight"].shape
+        )
     theirs.load_state_dict(
         {key: torch.from_numpy(np.asarray(value)) for key, value in state.items()}
     )
@@ -302,17 +319,23 @@ def test_timms_weights_give_timms_outputs_and_go_back(which):
 
 
 @pytest.mark.parametrize("which", ["swin", "swin v2"])
-def test_swins_older_files_have_the_merging_a_stage_earlier_and_tables_that_are_computed(which):
+def test_swins_older_files_have_the_merging_a_stage_earlier_and_tables_that_are_computed(
+    which,
+):
     _, state, ours, _ = pair(which)
     older = {}
     for name, value in state.items():
-        name = name.replace("layers.1.downsample", "layers.0.downsample").replace("head.fc", "head")
+        name = name.replace("layers.1.downsample", "layers.0.downsample").replace(
+            "head.fc", "head"
+        )
         older[name] = value
     older["layers.0.blocks.0.attn.relative_position_index"] = np.zeros((9, 9), np.int64)
     older["layers.0.blocks.0.attn.relative_coords_table"] = np.zeros((1, 5, 5, 2))
     older["layers.0.blocks.1.attn_mask"] = np.zeros((4, 9, 9))
     keymap, slots = timm_map(ours), ours.neutral_slots()
-    came, wanted = (ours.adapt_state(keymap.to_ours(given, slots)) for given in (older, state))
+    came, wanted = (
+        ours.adapt_state(keymap.to_ours(given, slots)) for given in (older, state)
+    )
     assert list(came) == list(wanted)
     for name, value in wanted.items():
         np.testing.assert_array_equal(came[name], value)
@@ -323,4 +346,6 @@ def test_settings_that_make_other_outputs_are_named():
     assert "timm normalises with eps=1e-5" in note
     assert "this network has eps=0.001 and same_padding=False" in note
     for settings in ({"eps": 1e-5}, {"same_padding": True}):
-        assert timm_map(zoo.find("mobilenet_v3_small").on(OUTLINE)(**settings)).notes == ()
+        assert (
+            timm_map(zoo.find("mobilenet_v3_small").on(OUTLINE)(**settings)).notes == ()
+        )

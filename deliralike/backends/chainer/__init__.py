@@ -95,7 +95,9 @@ class ChainerBackend(Backend):
 
     precision = staticmethod(arrays.precision)
 
-    def array(self, value: Any, dtype: str | None = None, device: str | None = None) -> Any:
+    def array(
+        self, value: Any, dtype: str | None = None, device: str | None = None
+    ) -> Any:
         return arrays.array(value, dtype, device)
 
     numpy = staticmethod(arrays.numpy)
@@ -115,9 +117,15 @@ class ChainerBackend(Backend):
         return isinstance(value, chainer.Parameter)
 
     def wrap(self, native: chainer.Link) -> AbstractNetwork:
-        return native if isinstance(native, AbstractNetwork) else WrappedChainerNetwork(native)
+        return (
+            native
+            if isinstance(native, AbstractNetwork)
+            else WrappedChainerNetwork(native)
+        )
 
-    def gradients(self, loss_function: Callable[..., Any], network: Any, *inputs: Any) -> Gradients:
+    def gradients(
+        self, loss_function: Callable[..., Any], network: Any, *inputs: Any
+    ) -> Gradients:
         inputs = nest.map(_with_gradient, self.prepare(inputs, network))
         network.cleargrads()
         with network.parallelism.local_gradients():
@@ -167,13 +175,17 @@ class ChainerBackend(Backend):
             total *= factor
         return list(totals)
 
-    def replicate(self, network: Any, settings: ReplicaSettings) -> DataParallelChainerNetwork:
+    def replicate(
+        self, network: Any, settings: ReplicaSettings
+    ) -> DataParallelChainerNetwork:
         return DataParallelChainerNetwork.of(network, settings)
 
     loader_of = staticmethod(iterators.loader_of)
 
     def join(self, timeout: float, rank_info: RankInfo | None = None) -> ProcessGroup:
-        module = importlib.import_module("deliralike.backends.chainer.distributed.process_group")
+        module = importlib.import_module(
+            "deliralike.backends.chainer.distributed.process_group"
+        )
         return module.ChainerMNProcessGroup(timeout=timeout)
 
     distribute = staticmethod(DistributedChainerNetwork.joined)
@@ -246,7 +258,9 @@ class ChainerBackend(Backend):
     def random_state(self, network: AbstractNetwork) -> dict[str, Any]:
         return random.state(network.device_name)
 
-    def load_random_state(self, network: AbstractNetwork, state: Mapping[str, Any]) -> None:
+    def load_random_state(
+        self, network: AbstractNetwork, state: Mapping[str, Any]
+    ) -> None:
         random.load_state(network.device_name, state)
 
 

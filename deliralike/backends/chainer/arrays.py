@@ -45,7 +45,17 @@ __all__ = [
     "stack",
 ]
 
-DTYPES = ("float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
+DTYPES = (
+    "float64",
+    "float32",
+    "float16",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "bool",
+)
 HOST = "@numpy"
 
 
@@ -55,7 +65,9 @@ dtype_name = cache(str)  # NumPy takes 3 µs for the name of a type
 def dtype(name: str) -> np.dtype:
     """Return the NumPy type of a name."""
     if name not in DTYPES:
-        raise DtypeError(f"backend 'chainer' has no type {name!r}. {suggestion(name, DTYPES)}")
+        raise DtypeError(
+            f"backend 'chainer' has no type {name!r}. {suggestion(name, DTYPES)}"
+        )
     return np.dtype(name)
 
 
@@ -102,10 +114,16 @@ def array(value: Any, name: str | None = None, device: str | None = None) -> Any
 def numpy(array: Any) -> np.ndarray:
     """Return a NumPy array that owns its storage."""
     array = raw(array)
-    return np.array(array, order="C") if isinstance(array, np.ndarray) else cuda.to_cpu(array)
+    return (
+        np.array(array, order="C")
+        if isinstance(array, np.ndarray)
+        else cuda.to_cpu(array)
+    )
 
 
-def split(array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[Any]:
+def split(
+    array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]
+) -> list[Any]:
     """Split an array into pieces; those of a variable are variables in its graph."""
     if len(sizes) == 1:
         pieces = [array]
@@ -115,7 +133,9 @@ def split(array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) ->
         lead = (slice(None),) * (dim % array.ndim)
         ranges = zip(sizes, accumulate(sizes), strict=True)
         pieces = [array[(*lead, slice(stop - size, stop))] for size, stop in ranges]
-    return [moved(piece, device) for piece, device in zip(pieces, devices, strict=False)]
+    return [
+        moved(piece, device) for piece, device in zip(pieces, devices, strict=False)
+    ]
 
 
 def concatenate(values: Sequence[Any], dim: int, device: Any = None) -> Any:
@@ -172,7 +192,10 @@ def devices() -> list[str]:
 
 def precision() -> dict[str, str]:
     """Return the settings that decide the precision of float32 results."""
-    settings = {"float64": "on", "chainer.config.dtype": str(np.dtype(chainer.config.dtype))}
+    settings = {
+        "float64": "on",
+        "chainer.config.dtype": str(np.dtype(chainer.config.dtype)),
+    }
     if _gpus():
         uses_tf32 = os.environ.get("CUPY_TF32", "0") not in ("", "0")
         settings["TF32 products"] = "on" if uses_tf32 else "off"
@@ -192,7 +215,9 @@ def _comparison(name: str) -> Any:
         return array_module(self).asarray(getattr(self.array, name)(raw(other)))
 
     compare.__name__ = name
-    compare.__doc__ = "Compare element by element; the result is an array of truth values."
+    compare.__doc__ = (
+        "Compare element by element; the result is an array of truth values."
+    )
     return compare
 
 

@@ -227,7 +227,9 @@ class ChainerFunctions(Functions):
         return _apply(nodes.select_along(raw(index), axis_of(dim, x.ndim)), x)
 
     def scatter_add(self, x, dim, index, src):
-        collected = nodes.select_along(raw(index), axis_of(dim, x.ndim)).transposed(x.shape)
+        collected = nodes.select_along(raw(index), axis_of(dim, x.ndim)).transposed(
+            x.shape
+        )
         return x + _apply(collected, src)
 
     def argsort_along(self, x, dim):
@@ -262,7 +264,9 @@ class ChainerFunctions(Functions):
             )
         if not are_plain(x, weight, bias):
             rows = F.reshape(x, (-1, x.shape[-1]))
-            return F.reshape(F.linear(rows, weight, bias), (*x.shape[:-1], weight.shape[0]))
+            return F.reshape(
+                F.linear(rows, weight, bias), (*x.shape[:-1], weight.shape[0])
+            )
         return fused.Linear(super().linear).of(x, weight, bias)[0]
 
     def convolve(self, x, weight, stride, pads, dilation, groups):
@@ -290,13 +294,19 @@ class ChainerFunctions(Functions):
             return super()._add_bias(y, bias)
         return fused.AddBias(super()._add_bias).of(y, bias)[0]
 
-    def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
+    def convolve_transposed(
+        self, x, weight, stride, padding, output_padding, dilation, groups
+    ):
         _check_product("convolve_transposed", x, weight, weight.shape[0])
         kernel = weight.shape[2:]
         count = x.shape[2:]
-        size = conv_transposed_sizes(count, kernel, stride, padding, dilation, output_padding)
+        size = conv_transposed_sizes(
+            count, kernel, stride, padding, dilation, output_padding
+        )
         pads = tuple((p, p) for p in padding)
-        geometry = Geometry(tuple(stride), pads, tuple(dilation), groups, kernel, size, count)
+        geometry = Geometry(
+            tuple(stride), pads, tuple(dilation), groups, kernel, size, count
+        )
         return convolution.Product(geometry, "x").apply((x, weight))[0]
 
     def max_windows(self, x, kernel, stride, pads, dilation):
@@ -344,7 +354,9 @@ class ChainerFunctions(Functions):
         def composed(x, weight, bias):
             return super_norm(x, normalized_shape, weight, bias, eps)
 
-        return norms.LayerNorm(composed, len(normalized_shape), eps).of(x, weight, bias)[0]
+        return norms.LayerNorm(composed, len(normalized_shape), eps).of(
+            x, weight, bias
+        )[0]
 
     # Activations, attention and recurrence
     # ------------------------------------------------------------
@@ -365,10 +377,14 @@ class ChainerFunctions(Functions):
         return self._clipped(super().relu6, x, shift=0.0, factor=1.0, is_gate=False)
 
     def hardsigmoid(self, x, inplace=False):
-        return self._clipped(super().hardsigmoid, x, shift=3.0, factor=1.0 / 6.0, is_gate=False)
+        return self._clipped(
+            super().hardsigmoid, x, shift=3.0, factor=1.0 / 6.0, is_gate=False
+        )
 
     def hardswish(self, x, inplace=False):
-        return self._clipped(super().hardswish, x, shift=3.0, factor=1.0 / 6.0, is_gate=True)
+        return self._clipped(
+            super().hardswish, x, shift=3.0, factor=1.0 / 6.0, is_gate=True
+        )
 
     def _clipped(self, composed, x, **settings):
         if not are_plain(x):
@@ -386,7 +402,14 @@ class ChainerFunctions(Functions):
         return fused.GELU(super().gelu).of(x)[0]
 
     def attention(
-        self, query, key, value, bias=None, weights_mask=None, scale=None, need_weights=True
+        self,
+        query,
+        key,
+        value,
+        bias=None,
+        weights_mask=None,
+        scale=None,
+        need_weights=True,
     ):
         super_attention = super().attention
         arrays = (query, key, value, bias, weights_mask)
@@ -401,13 +424,17 @@ class ChainerFunctions(Functions):
         outputs, weights = fused.Attention(composed, scale).of(*arrays)
         return outputs, weights if need_weights else None
 
-    def lstm(self, x, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh, weight_hr=None):
+    def lstm(
+        self, x, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh, weight_hr=None
+    ):
         arguments = (x, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh, weight_hr)
         if not are_plain(*arguments):
             return super().lstm(*arguments)
         return recurrence.LSTM(super().lstm).of(*arguments)
 
-    def rnn(self, x, hidden, weight_ih, weight_hh, bias_ih, bias_hh, nonlinearity="tanh"):
+    def rnn(
+        self, x, hidden, weight_ih, weight_hh, bias_ih, bias_hh, nonlinearity="tanh"
+    ):
         composed = partial(super().rnn, nonlinearity=nonlinearity)
         arguments = (x, hidden, weight_ih, weight_hh, bias_ih, bias_hh)
         if not are_plain(*arguments) or nonlinearity not in ("tanh", "relu"):
@@ -424,9 +451,17 @@ class ChainerFunctions(Functions):
     # ------------------------------------------------------------
 
     def cross_entropy(
-        self, logits, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
+        self,
+        logits,
+        target,
+        weight=None,
+        ignore_index=-100,
+        reduction="mean",
+        label_smoothing=0.0,
     ):
-        is_plain = weight is None and not label_smoothing and reduction in ("mean", "sum")
+        is_plain = (
+            weight is None and not label_smoothing and reduction in ("mean", "sum")
+        )
         if not is_plain or target.dtype.kind == "f":
             return super().cross_entropy(
                 logits, target, weight, ignore_index, reduction, label_smoothing

@@ -36,7 +36,9 @@ def loader_of(source: Any, seed: int, processes: ProcessGroup) -> Any:
         return FromRoot(None, processes)
     if unstable.is_multi_node_iterator(source, reads=True):
         return FromRoot(_loader(source.actual_iterator, seed), processes)
-    return _loader(vars(source).get("actual_iterator", source), seed)  # of a synchronized iterator
+    return _loader(
+        vars(source).get("actual_iterator", source), seed
+    )  # of a synchronized iterator
 
 
 def _loader(iterator: Any, seed: int) -> Loader:
@@ -52,4 +54,6 @@ def _loader(iterator: Any, seed: int) -> Loader:
             f"the iterator's order is drawn by a {type(order).__name__}: give a "
             "deliralike.data.Loader of its dataset a sampler that draws it by seed and epoch"
         )
-    return Loader(iterator.dataset, iterator.batch_size, seed=seed, shuffle=order is not None)
+    return Loader(
+        iterator.dataset, iterator.batch_size, seed=seed, shuffle=order is not None
+    )

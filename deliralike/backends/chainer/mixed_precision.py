@@ -17,7 +17,9 @@ from deliralike.backends.chainer.functional import ChainerFunctions
 from deliralike.nn.functional import Functions
 from deliralike.optim.precision import PRODUCTS, autocast
 
-_precision: ContextVar[str | None] = ContextVar("deliralike_chainer_precision", default=None)
+_precision: ContextVar[str | None] = ContextVar(
+    "deliralike_chainer_precision", default=None
+)
 _CAST = ("float32", "float16")
 
 
@@ -41,7 +43,9 @@ def cast(value: Any, dtype: str) -> Any:
 
 
 for _name in PRODUCTS:
-    _function = autocast(getattr(ChainerFunctions, _name), _precision.get, cast, back=True)
+    _function = autocast(
+        getattr(ChainerFunctions, _name), _precision.get, cast, back=True
+    )
     setattr(ChainerFunctions, _name, _function)
 
 

@@ -80,7 +80,9 @@ def _max_pool(
 def _leaves_over(x: Given, ksize: Any, stride: Any, pad: Any) -> bool | None:
     """Return whether windows do not fit; None where one more would begin within the padding."""
     rank = x.ndim - 2
-    windows = (_each(one, rank) for one in (ksize, ksize if stride is None else stride, pad))
+    windows = (
+        _each(one, rank) for one in (ksize, ksize if stride is None else stride, pad)
+    )
     over = False
     for size, width, step, edge in zip(x.shape[2:], *windows, strict=True):
         rest = (size + 2 * edge - width) % step
@@ -102,11 +104,15 @@ def _avg_pool(
     return call_of("avg_pool", x=x, **settings, count_include_pad=pad_value is not None)
 
 
-def _layer_norm(x: Given, gamma: Given, beta: Given, eps: float = 1e-5) -> Neutral | None:
+def _layer_norm(
+    x: Given, gamma: Given, beta: Given, eps: float = 1e-5
+) -> Neutral | None:
     shape = x.shape[1:]
     if len(shape) != 1:
         return None
-    return call_of("layer_norm", x=x, normalized_shape=shape, weight=gamma, bias=beta, eps=eps)
+    return call_of(
+        "layer_norm", x=x, normalized_shape=shape, weight=gamma, bias=beta, eps=eps
+    )
 
 
 def _resize(
@@ -115,7 +121,9 @@ def _resize(
     if mode != "bilinear":
         return None
     size = tuple(output_shape)
-    return call_of("interpolate", x=x, size=size, mode="linear", align_corners=align_corners)
+    return call_of(
+        "interpolate", x=x, size=size, mode="linear", align_corners=align_corners
+    )
 
 
 def _cross_entropy(
@@ -134,7 +142,11 @@ def _cross_entropy(
         return None
     reduction = "mean" if is_mean else "none"
     return call_of(
-        "cross_entropy", logits=x, target=t, ignore_index=ignore_label, reduction=reduction
+        "cross_entropy",
+        logits=x,
+        target=t,
+        ignore_index=ignore_label,
+        reduction=reduction,
     )
 
 
@@ -143,7 +155,9 @@ def _permute(x: Given, axes: Any = None) -> Neutral:
     return call_of("permute", x=x, dims=dims)
 
 
-def _pad(x: Given, pad_width: Any, mode: str, constant_values: float = 0.0) -> Neutral | None:
+def _pad(
+    x: Given, pad_width: Any, mode: str, constant_values: float = 0.0
+) -> Neutral | None:
     if mode != "constant" or isinstance(pad_width, int):
         return None
     pairs = [tuple(pair) for pair in pad_width]
@@ -181,7 +195,9 @@ def _product(when: Callable[[Given, Given], bool]) -> Row:
 
 
 def _distance(name: str) -> Row:
-    return renamed(name, "x0=prediction x1=target", when=lambda x0, x1: x0.shape == x1.shape)
+    return renamed(
+        name, "x0=prediction x1=target", when=lambda x0, x1: x0.shape == x1.shape
+    )
 
 
 _MATMUL = _product(lambda a, b: min(a.ndim, b.ndim) > 1)
@@ -192,7 +208,9 @@ _CONV_TRANSPOSE = renamed(
     {"outsize": None},
 )
 _ROWS: dict[str, Row | None] = {
-    **_elements("relu", "relu6", "sigmoid", "tanh", "exp", "log", "sqrt", "sin", "cos", "erf"),
+    **_elements(
+        "relu", "relu6", "sigmoid", "tanh", "exp", "log", "sqrt", "sin", "cos", "erf"
+    ),
     "softmax": _along("softmax"),
     "log_softmax": _along("log_softmax"),
     **{f"convolution_{rank}d": _convolution(rank) for rank in (1, 2, 3)},
@@ -217,7 +235,9 @@ _ROWS: dict[str, Row | None] = {
     "linear": renamed(
         "linear",
         "x W=weight b=bias n_batch_axes=",
-        when=lambda x, n_batch_axes, **_: n_batch_axes == x.ndim - 1,  # else it flattens
+        when=lambda x, n_batch_axes, **_: (
+            n_batch_axes == x.ndim - 1
+        ),  # else it flattens
         n_batch_axes=1,
     ),
     "convolution_nd": _convolution(None),
@@ -231,8 +251,12 @@ _ROWS: dict[str, Row | None] = {
         eps=2e-5,
     ),
     "layer_normalization": _layer_norm,
-    "group_normalization": renamed("group_norm", "x groups=num_groups gamma=weight beta=bias eps"),
-    "embed_id": renamed("embedding", "x=index W=weight ignore_label", {"ignore_label": None}),
+    "group_normalization": renamed(
+        "group_norm", "x groups=num_groups gamma=weight beta=bias eps"
+    ),
+    "embed_id": renamed(
+        "embedding", "x=index W=weight ignore_label", {"ignore_label": None}
+    ),
     "resize_images": _resize,
     "softmax_cross_entropy": _cross_entropy,
     "mean_squared_error": _distance("mse_loss"),
@@ -249,10 +273,18 @@ _ROWS: dict[str, Row | None] = {
     "broadcast_to": _shaped("broadcast_to"),
     "pad": _pad,
     # without a partner in `nn`
-    **dict.fromkeys(("batch_normalization", "bilinear", "cosine_similarity", "crelu", "cumprod")),
-    **dict.fromkeys(("cumsum", "depth2space", "dropout", "hard_sigmoid", "hinge", "huber_loss")),
-    **dict.fromkeys(("local_response_normalization", "log1p", "logsumexp", "maximum", "maxout")),
+    **dict.fromkeys(
+        ("batch_normalization", "bilinear", "cosine_similarity", "crelu", "cumprod")
+    ),
+    **dict.fromkeys(
+        ("cumsum", "depth2space", "dropout", "hard_sigmoid", "hinge", "huber_loss")
+    ),
+    **dict.fromkeys(
+        ("local_response_normalization", "log1p", "logsumexp", "maximum", "maxout")
+    ),
     **dict.fromkeys(("min", "minimum", "normalize", "prod", "rsqrt", "selu")),
-    **dict.fromkeys(("sigmoid_cross_entropy", "space2depth", "square", "squared_error", "swish")),
+    **dict.fromkeys(
+        ("sigmoid_cross_entropy", "space2depth", "square", "squared_error", "swish")
+    ),
     **dict.fromkeys(("tensordot", "unpooling_2d")),
 }

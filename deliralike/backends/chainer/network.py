@@ -25,7 +25,11 @@ from deliralike.network.tree import block_tree
 L = chainer.links
 
 _NORM = {"gamma": "weight", "beta": "bias"}
-_STATISTICS = {"avg_mean": "running_mean", "avg_var": "running_var", "N": "num_batches_tracked"}
+_STATISTICS = {
+    "avg_mean": "running_mean",
+    "avg_var": "running_var",
+    "N": "num_batches_tracked",
+}
 _WEIGHTS = {"W": "weight", "b": "bias"}
 # Chainer's names and the neutral ones, in neutral order. A link that is not listed keeps its own
 # names.
@@ -209,7 +213,9 @@ def _neutral_names(kind: Any) -> dict[str, str]:
 
 
 def _slots(link: chainer.Link) -> dict[str, Slot]:
-    return link.neutral_slots() if isinstance(link, AbstractNetwork) else link_slots(link)
+    return (
+        link.neutral_slots() if isinstance(link, AbstractNetwork) else link_slots(link)
+    )
 
 
 def _children(link: chainer.Link) -> list[tuple[str, chainer.Link]]:
@@ -223,7 +229,9 @@ def _children(link: chainer.Link) -> list[tuple[str, chainer.Link]]:
     return [(name, child) for name, child in vars(link).items() if name in names]
 
 
-def _blocks(path: str, link: chainer.Link, visited: set[int]) -> Iterator[tuple[str, chainer.Link]]:
+def _blocks(
+    path: str, link: chainer.Link, visited: set[int]
+) -> Iterator[tuple[str, chainer.Link]]:
     """Yield a link and all below it that are not visited yet, with their dotted paths."""
     if id(link) in visited:
         return
@@ -398,7 +406,9 @@ class AbstractChainerNetwork(
         allowed = running.allowed if now is running.last else now
         mode = self._training and allowed
         if now is mode and former == (allowed, mode):
-            return super().__call__(*args, **kwargs)  # within a network in the same mode
+            return super().__call__(
+                *args, **kwargs
+            )  # within a network in the same mode
         running.allowed, running.last = allowed, mode
         try:
             if now is mode:
@@ -571,7 +581,9 @@ def set_dtype(network: chainer.Link, dtype: str) -> None:
 def _tree(link: chainer.Link) -> str:
     """Return the text of a link and all below it, indented."""
     if not isinstance(link, chainer.Link):
-        return getattr(link, "__name__", repr(link))  # a function in a chainer.Sequential
+        return getattr(
+            link, "__name__", repr(link)
+        )  # a function in a chainer.Sequential
     settings = recorded_arguments(link)
     items = link.printable_specs if settings is None else settings.items()
     plain = [pair for pair in items if not isinstance(pair[1], chainer.Link | Variable)]

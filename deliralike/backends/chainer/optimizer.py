@@ -34,7 +34,9 @@ class Part(chainer.Link):
         """Return the parameters."""
         return (parameter for _, parameter in self.namedparams(include_uninit))
 
-    def namedparams(self, include_uninit: bool = True) -> Iterator[tuple[str, chainer.Parameter]]:
+    def namedparams(
+        self, include_uninit: bool = True
+    ) -> Iterator[tuple[str, chainer.Parameter]]:
         """Return the parameters with their neutral names, written as Chainer's paths."""
         for name, parameter in self._parameters.items():
             if include_uninit or parameter.is_initialized:
@@ -49,7 +51,10 @@ class ChainerOptimizer(AbstractOptimizer):
     """
 
     def __init__(
-        self, network: AbstractNetwork, native: chainer.Optimizer, pattern: str | None = None
+        self,
+        network: AbstractNetwork,
+        native: chainer.Optimizer,
+        pattern: str | None = None,
     ) -> None:
         """Wrap a native optimizer; it is set up for its part of the network if it is not yet."""
         super().__init__(network, pattern)
@@ -62,7 +67,9 @@ class ChainerOptimizer(AbstractOptimizer):
         _tell_of_ties(network)
         if native.target is None:
             native.setup(network if pattern is None else Part(parameters))
-        self._rules = {name: parameter.update_rule for name, parameter in parameters.items()}
+        self._rules = {
+            name: parameter.update_rule for name, parameter in parameters.items()
+        }
         for name, rule in self._rules.items():
             if name in group_numbers:
                 rule.hyperparam.group = group_numbers[name]
@@ -72,7 +79,9 @@ class ChainerOptimizer(AbstractOptimizer):
 
     def holds(self):
         """Return the parameters of the link for which the native optimizer was set up."""
-        names = {id(parameter): name for name, parameter in self._owned.parameters.items()}
+        names = {
+            id(parameter): name for name, parameter in self._owned.parameters.items()
+        }
         result = []
         for parameter in self.native.target.params():
             shape = parameter.shape if parameter.is_initialized else "yet unknown"
@@ -90,7 +99,9 @@ class ChainerOptimizer(AbstractOptimizer):
         result = self._forward_backward(loss_function, _backward, batch)
         for replicated in self._owned.replicated:
             replicated.parallelism.accumulate_gradients()
-        return _detached(result), {name: each.grad for name, each in self._trainable().items()}
+        return _detached(result), {
+            name: each.grad for name, each in self._trainable().items()
+        }
 
     def add_gradients(self, sums, loss_function, *batch):
         """Run forward and backward; each gradient is added to its sum as it comes.
@@ -179,7 +190,9 @@ class ChainerOptimizer(AbstractOptimizer):
         setattr(self.native, self._lr_name(), value)
 
     def _lr_name(self) -> str:
-        if isinstance(getattr(self.native, "optimizer", self.native), chainer.optimizers.Adam):
+        if isinstance(
+            getattr(self.native, "optimizer", self.native), chainer.optimizers.Adam
+        ):
             return "alpha"
         if not hasattr(self.native, "lr"):
             raise ArgumentError(f"{type(self.native).__name__} has no learning rate")
@@ -243,7 +256,11 @@ def _tell_of_ties(network: AbstractNetwork) -> None:
     if isinstance(link, AbstractNetwork):
         return
     known = [id(parameter) for parameter in link.params()]
-    slots = {name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter}
+    slots = {
+        name: slot
+        for name, slot in network.neutral_slots().items()
+        if slot.is_parameter
+    }
     names = first_names(slots)
     for name, slot in slots.items():
         first = names[id(slot.native)]
@@ -286,7 +303,9 @@ def _disabled(update_rules: list[chainer.UpdateRule]) -> Iterator[None]:
             rule.enabled = was_enabled
 
 
-def _load(parameter: chainer.Parameter, rule: Any, slot: str, value: Any, steps: int) -> None:
+def _load(
+    parameter: chainer.Parameter, rule: Any, slot: str, value: Any, steps: int
+) -> None:
     if slot == "step":
         rule.t = int(value)
         return

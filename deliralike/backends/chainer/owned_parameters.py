@@ -45,7 +45,9 @@ class OwnedParameters(owned_parameters.OwnedParameters):
 
     def contents(self) -> tuple[list[int], list[Any]]:
         """Return the numbers of names, and the objects in the attributes."""
-        return [*map(len, self._registered)], [*map(dict.get, self._attributes, self._names)]
+        return [*map(len, self._registered)], [
+            *map(dict.get, self._attributes, self._names)
+        ]
 
     @property
     def device_name(self) -> str:

@@ -40,7 +40,9 @@ class Draws:
         draws.key = self.key
         if isinstance(self._generator, np.random.Generator):
             draws._generator = deepcopy(self._generator)
-        elif self._generator is not None:  # the state of CuPy's generators cannot be read
+        elif (
+            self._generator is not None
+        ):  # the state of CuPy's generators cannot be read
             seed = int(self._generator.randint(2**31))
             self._generator.seed(seed)
             draws._generator = type(self._generator)(seed)
@@ -62,7 +64,9 @@ def _generator(key: tuple[int, int], xp: Any) -> Any:
     return xp.random.RandomState(int(seed.generate_state(1)[0]))
 
 
-_current: ContextVar[Draws | None] = ContextVar("deliralike_chainer_draws", default=None)
+_current: ContextVar[Draws | None] = ContextVar(
+    "deliralike_chainer_draws", default=None
+)
 
 
 @contextmanager
@@ -96,7 +100,9 @@ def uniform(shape: Sequence[int], xp: Any) -> Any:
 
 
 @contextmanager
-def dropping_by(factors: Callable[[tuple[int, ...], float], np.ndarray]) -> Iterator[None]:
+def dropping_by(
+    factors: Callable[[tuple[int, ...], float], np.ndarray],
+) -> Iterator[None]:
     """Let Chainer's own function of dropout multiply by given factors; see `Backend`."""
     own = F.dropout
 

@@ -34,7 +34,9 @@ def recomputed(
         own_args, own_kwargs = nest.unflatten(structure, filled)
         return call(block, *own_args, **own_kwargs)
 
-    parameters = [each for each in block.params(include_uninit=False) if each.requires_grad]
+    parameters = [
+        each for each in block.params(include_uninit=False) if each.requires_grad
+    ]
     function = _Recomputed(block, run, len(places), parameters)
     outputs = iter(function.apply([*(leaves[place] for place in places), *parameters]))
     found = [next(outputs) if is_made else leaf for leaf, is_made in function.made]
@@ -47,7 +49,12 @@ class _Recomputed(chainer.FunctionNode):
     def __init__(
         self, block: Any, run: Callable[..., Any], count: int, parameters: Sequence[Any]
     ) -> None:
-        self.block, self.run, self.count, self.parameters = block, run, count, parameters
+        self.block, self.run, self.count, self.parameters = (
+            block,
+            run,
+            count,
+            parameters,
+        )
         self.stream, self.train = random.current(), chainer.config.train
         self.context = copy_context()  # of mixed precision
 
@@ -57,7 +64,9 @@ class _Recomputed(chainer.FunctionNode):
         draws = native_random.current()
         # what the block draws from: a replica has a generator of its own
         self.draws = None if draws is None else draws.copy()
-        self.random_state = None if _shares_generator() else native_random.state(self.device)
+        self.random_state = (
+            None if _shares_generator() else native_random.state(self.device)
+        )
         with chainer.no_backprop_mode(), _refusing_shared_draws():
             made = self.run([Variable(each) for each in inputs[: self.count]])
         leaves, self.structure = nest.flatten(made)
@@ -73,7 +82,10 @@ class _Recomputed(chainer.FunctionNode):
                 "checkpoint it"
             )
         retained = self.get_retained_inputs()
-        inputs = [Variable(each.array, requires_grad=each.dtype.kind == "f") for each in retained]
+        inputs = [
+            Variable(each.array, requires_grad=each.dtype.kind == "f")
+            for each in retained
+        ]
         context = self.context.copy()
         if self.draws is not None:
             context.run(native_random.follow, self.draws.copy())
@@ -98,7 +110,9 @@ class _Recomputed(chainer.FunctionNode):
         for link in self.block.links():
             for name in link._persistent:
                 value = getattr(link, name)
-                before.append((link, name, value, value.copy() if is_array(value) else value))
+                before.append(
+                    (link, name, value, value.copy() if is_array(value) else value)
+                )
         if self.random_state is not None:
             now = native_random.state(self.device)
             native_random.load_state(self.device, self.random_state)

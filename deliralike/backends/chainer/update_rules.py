@@ -55,7 +55,9 @@ class NeutralUpdateRule(chainer.UpdateRule):
         self.state.update(state)
 
 
-def _update_in_pieces(rule: rules.Rule, p: Any, g: Any, state: Any, scalars: Any) -> None:
+def _update_in_pieces(
+    rule: rules.Rule, p: Any, g: Any, state: Any, scalars: Any
+) -> None:
     """Update a parameter and its state in place, one piece after the other.
 
     The arrays between the statements of a rule then stay in the processor's cache.

@@ -107,7 +107,9 @@ class JaxBackend(Backend):
     devices = staticmethod(arrays.devices)
     precision = staticmethod(arrays.precision)
 
-    def array(self, value: Any, dtype: str | None = None, device: str | None = None) -> jax.Array:
+    def array(
+        self, value: Any, dtype: str | None = None, device: str | None = None
+    ) -> jax.Array:
         return arrays.array(value, dtype, device)
 
     numpy = staticmethod(arrays.numpy)
@@ -136,7 +138,9 @@ class JaxBackend(Backend):
         linen = sys.modules.get("flax.linen")  # importing it is slow
         if linen is None or not isinstance(value, linen.Module):
             return ""
-        return "make it a module of nnx, flax.nnx.bridge.ToNNX(layer, rngs).lazy_init(x)"
+        return (
+            "make it a module of nnx, flax.nnx.bridge.ToNNX(layer, rngs).lazy_init(x)"
+        )
 
     neutral_layer = staticmethod(flax_layers.neutral_layer)
     has_channels_last = staticmethod(flax_layers.has_channels_last)
@@ -145,7 +149,9 @@ class JaxBackend(Backend):
         return {"rngs": nnx.Rngs(seed)}
 
     def wrap(self, native: nnx.Module) -> AbstractNetwork:
-        return native if isinstance(native, AbstractNetwork) else WrappedJaxNetwork(native)
+        return (
+            native if isinstance(native, AbstractNetwork) else WrappedJaxNetwork(native)
+        )
 
     def gradients(
         self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any
@@ -161,7 +167,9 @@ class JaxBackend(Backend):
                 return summed_gradients(loss_function, network, batch)
             return network_gradients(loss_function, network, batch)
 
-    def program(self, function: Callable[..., Any], network: AbstractNetwork) -> Callable[..., Any]:
+    def program(
+        self, function: Callable[..., Any], network: AbstractNetwork
+    ) -> Callable[..., Any]:
         if arrays.is_op_by_op():
             return super().program(function, network)
         if isinstance(network, DistributedJaxNetwork) and not network.training:
@@ -234,9 +242,13 @@ class JaxBackend(Backend):
 
     def wrap_optimizer(self, native: Any, network: AbstractNetwork) -> JaxOptimizer:
         if isinstance(native, nnx.Optimizer):
-            raise no_optimizer(native, "a transformation of optax: give its own, optimizer.tx")
+            raise no_optimizer(
+                native, "a transformation of optax: give its own, optimizer.tx"
+            )
         if not callable(getattr(native, "init", None)):
-            raise no_optimizer(native, "a transformation of optax such as optax.adam(1e-3)")
+            raise no_optimizer(
+                native, "a transformation of optax such as optax.adam(1e-3)"
+            )
         return _optimizer_class(network)(network, NativeRule(native))
 
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
@@ -244,7 +256,10 @@ class JaxBackend(Backend):
         return mixed_precision.computing_in(precision)
 
     def weighted(
-        self, values: Sequence[jax.Array], weight: float, totals: Sequence[jax.Array] | None = None
+        self,
+        values: Sequence[jax.Array],
+        weight: float,
+        totals: Sequence[jax.Array] | None = None,
     ) -> list[jax.Array]:
         if not values:
             return []
@@ -314,7 +329,9 @@ def _optimizer_class(network: AbstractNetwork) -> type[JaxOptimizer]:
 
 BACKEND = JaxBackend()
 BACKEND.bind(JaxFunctions(), AbstractJaxNetwork, NATIVE)
-einops_arrays.register("flax", lambda value: isinstance(value, nnx.Variable), BACKEND.nn)
+einops_arrays.register(
+    "flax", lambda value: isinstance(value, nnx.Variable), BACKEND.nn
+)
 SynchronizedBatchNorm1d = batch_norm.SynchronizedBatchNorm1d.on(BACKEND)
 SynchronizedBatchNorm2d = batch_norm.SynchronizedBatchNorm2d.on(BACKEND)
 SynchronizedBatchNorm3d = batch_norm.SynchronizedBatchNorm3d.on(BACKEND)

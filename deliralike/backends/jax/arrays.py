@@ -21,7 +21,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from deliralike.backends.jax import unstable
 from deliralike.backends.jax.compiled.kept import kept
-from deliralike.errors import CapabilityError, DeviceError, DtypeError, IndexRangeError, suggestion
+from deliralike.errors import (
+    CapabilityError,
+    DeviceError,
+    DtypeError,
+    IndexRangeError,
+    suggestion,
+)
 
 DTYPES = (
     "float64",
@@ -48,7 +54,9 @@ def enable_float64() -> None:
 def dtype(name: str) -> Any:
     """The type of a name; ``"int64"`` is int32 while 64-bit types are off."""
     if name not in DTYPES:
-        raise DtypeError(f"backend 'jax' has no type {name!r}. {suggestion(name, DTYPES)}")
+        raise DtypeError(
+            f"backend 'jax' has no type {name!r}. {suggestion(name, DTYPES)}"
+        )
     if name == "float64" and not jax.config.jax_enable_x64:
         raise DtypeError(
             "backend 'jax' computes in 'float64' only after a network or array was asked for with "
@@ -168,16 +176,22 @@ def zeros(shape: tuple[int, ...], like: jax.Array) -> jax.Array:
     compile a program for each new shape.
     """
     value, sharding = np.zeros(shape, like.dtype), like.sharding
-    if tuple(shape) == like.shape or not isinstance(sharding, jax.sharding.NamedSharding):
+    if tuple(shape) == like.shape or not isinstance(
+        sharding, jax.sharding.NamedSharding
+    ):
         return put_like(value, like)
     refuse_fork()
-    return _put_at(value, jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec()))
+    return _put_at(
+        value, jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
+    )
 
 
 def _put_at(value: np.ndarray, sharding: jax.sharding.Sharding) -> jax.Array:
     if sharding.is_fully_addressable:
         return jax.device_put(value, sharding)
-    return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
+    return jax.make_array_from_callback(
+        value.shape, sharding, lambda index: value[index]
+    )
 
 
 def numpy(array: Any) -> np.ndarray:
@@ -195,7 +209,10 @@ def numbers(values: Sequence[Any]) -> list[float]:
         for each in values:
             if isinstance(each, jax.Array) and each.is_fully_addressable:
                 each.copy_to_host_async()
-    return [float(whole(each)) if isinstance(each, jax.Array) else float(each) for each in values]
+    return [
+        float(whole(each)) if isinstance(each, jax.Array) else float(each)
+        for each in values
+    ]
 
 
 def host_values(value: Any) -> np.ndarray | None:
@@ -230,7 +247,9 @@ def whole(value: jax.Array) -> jax.Array:
         return value.addressable_shards[0].data
     everywhere = NamedSharding(value.sharding.mesh, PartitionSpec())
     gathered = jax.jit(_same, out_shardings=everywhere)(value)
-    return jax.block_until_ready(gathered).addressable_data(0)  # see ProcessMesh.compile
+    return jax.block_until_ready(gathered).addressable_data(
+        0
+    )  # see ProcessMesh.compile
 
 
 def _same(value: jax.Array) -> jax.Array:
@@ -316,7 +335,9 @@ def find_device(name: str) -> jax.Device:
     for device in _devices():
         if name_of(device) == name:
             return device
-    raise DeviceError(f"backend 'jax' has no device {name!r} here. {suggestion(name, devices())}")
+    raise DeviceError(
+        f"backend 'jax' has no device {name!r} here. {suggestion(name, devices())}"
+    )
 
 
 def name_of_device(value: Any) -> str:
@@ -380,7 +401,9 @@ def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     )
 
 
-def _again_without_nan(quick: Callable[..., Any], usual: Callable[..., Any]) -> Callable[..., Any]:
+def _again_without_nan(
+    quick: Callable[..., Any], usual: Callable[..., Any]
+) -> Callable[..., Any]:
     """Return a program that gives what another gives where its own results have a NaN.
 
     XLA, compiling quickly, may compute a number twice, and round it in two ways: the gradient of a
@@ -442,7 +465,9 @@ def draw_on_each_device(mesh: Mesh) -> Iterator[None]:
 
 def prepare_process(devices: int = 1, quickly: bool = False) -> None:
     """Set the number of CPU devices, and flags of XLA, before the first computation."""
-    if devices > max(1, jax.config.jax_num_cpu_devices):  # -1 where nobody has said anything
+    if devices > max(
+        1, jax.config.jax_num_cpu_devices
+    ):  # -1 where nobody has said anything
         with suppress(RuntimeError):  # it has started
             jax.config.update("jax_num_cpu_devices", devices)
     if quickly:
@@ -479,7 +504,9 @@ def undisturbed() -> Iterator[None]:
         with jax.enable_x64(True):
             yield
     finally:
-        if jax.config.jax_enable_x64 != before:  # code within has set it for the whole process
+        if (
+            jax.config.jax_enable_x64 != before
+        ):  # code within has set it for the whole process
             jax.config.update("jax_enable_x64", before)
 
 
@@ -513,6 +540,8 @@ def scan_context() -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-_quickly: ContextVar[bool] = ContextVar("deliralike_jax_compiling_quickly", default=False)
+_quickly: ContextVar[bool] = ContextVar(
+    "deliralike_jax_compiling_quickly", default=False
+)
 _drawing: ContextVar[Mesh | None] = ContextVar("deliralike_jax_drawing", default=None)
 _op_by_op: ContextVar[bool] = ContextVar("deliralike_jax_op_by_op", default=False)

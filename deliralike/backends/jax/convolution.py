@@ -58,7 +58,9 @@ class Geometry:
 
     def counts(self, size: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
         """Return the number of windows along each axis of an input that is not dilated."""
-        each = map(geometry.conv_size, size, kernel, self.stride, self.pads, self.dilation)
+        each = map(
+            geometry.conv_size, size, kernel, self.stride, self.pads, self.dilation
+        )
         return tuple(each)
 
 
@@ -69,7 +71,9 @@ def convolve(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Array:
 
 
 @partial(jax.jit, static_argnums=(0, 3))
-def _in_form(form: Any, x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Array:
+def _in_form(
+    form: Any, x: jax.Array, weight: jax.Array, settings: Geometry
+) -> jax.Array:
     return form(x, weight, settings)
 
 
@@ -120,7 +124,11 @@ def convolve_transposed(
 
 def precision() -> Any:
     """Return the precision of products: exact unless JAX's own setting asks otherwise."""
-    return lax.Precision.HIGHEST if jax.config.jax_default_matmul_precision is None else None
+    return (
+        lax.Precision.HIGHEST
+        if jax.config.jax_default_matmul_precision is None
+        else None
+    )
 
 
 # Forms
@@ -159,7 +167,9 @@ def _by_product(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Arra
     last = (rows.ndim - 1,)
     # XLA packs the second factor at each call, which does not pay for few windows
     if _is_above(x.shape[0] * math.prod(counts), _FEW_WINDOWS):
-        y = lax.dot_general(rows, matrix, ((last, (1,)), ((), ())), precision=precision())
+        y = lax.dot_general(
+            rows, matrix, ((last, (1,)), ((), ())), precision=precision()
+        )
         return jnp.moveaxis(y, -1, 1)
     y = lax.dot_general(matrix, rows, (((1,), last), ((), ())), precision=precision())
     return jnp.moveaxis(y, 0, 1)
@@ -180,11 +190,15 @@ def _transposed_by_product(
     last = jnp.moveaxis(x, 1, -1)
     contracted = (x.ndim - 1,), (0,)
     # with many windows a copy of the kernel is quicker in the gradients
-    is_long = _is_above(x.shape[0] * math.prod(x.shape[2:]), _MOST_WINDOWS * weight.shape[0])
+    is_long = _is_above(
+        x.shape[0] * math.prod(x.shape[2:]), _MOST_WINDOWS * weight.shape[0]
+    )
     factor = weight if is_long else _as_matrix(weight)
     rows = lax.dot_general(last, factor, (contracted, ((), ())), precision=precision())
     columns = jnp.reshape(rows, (*last.shape[:-1], *weight.shape[1:]))
-    cut = partial(_columns, kernel=weight.shape[2:], counts=x.shape[2:], settings=settings)
+    cut = partial(
+        _columns, kernel=weight.shape[2:], counts=x.shape[2:], settings=settings
+    )
     like = jax.ShapeDtypeStruct((x.shape[0], *size, weight.shape[1]), columns.dtype)
     (y,) = jax.linear_transpose(cut, like)(columns)
     return jnp.moveaxis(y, -1, 1)
@@ -226,7 +240,9 @@ def _transposed_by_convolving(
     joined = jnp.reshape(swapped, (-1, weight.shape[0] // groups, *kernel))
     flipped = jnp.flip(joined, tuple(range(2, weight.ndim)))
     no_stride = (1,) * len(pads)
-    turned = Geometry(no_stride, tuple(pads), settings.stride, settings.dilation, groups)
+    turned = Geometry(
+        no_stride, tuple(pads), settings.stride, settings.dilation, groups
+    )
     return convolve(x, flipped, turned)
 
 
@@ -245,7 +261,9 @@ def _part_by_part(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Ar
     kernels = _joined(weight, settings.groups // parts, parts)
     of_part = replace(settings, groups=1)
     outputs = []
-    for pair in zip(jnp.split(x, parts, axis=1), jnp.split(kernels, parts, axis=0), strict=True):
+    for pair in zip(
+        jnp.split(x, parts, axis=1), jnp.split(kernels, parts, axis=0), strict=True
+    ):
         outputs.append(convolve(*pair, of_part))
     return jnp.concatenate(outputs, axis=1)
 
@@ -254,7 +272,9 @@ def _joined(weight: jax.Array, count: int, parts: int) -> jax.Array:
     """Return kernels that join so many groups each, with zeros from one group to another."""
     split = jnp.reshape(weight, (parts, count, -1, 1, *weight.shape[1:]))
     same = jnp.eye(count, dtype=weight.dtype)
-    joined = split * jnp.reshape(same, (count, 1, count, *(1 for _ in weight.shape[1:])))
+    joined = split * jnp.reshape(
+        same, (count, 1, count, *(1 for _ in weight.shape[1:]))
+    )
     channels = weight.shape[0], count * weight.shape[1]
     return jnp.reshape(joined, (*channels, *weight.shape[2:]))
 
@@ -268,8 +288,12 @@ def _in_planes(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Array
     last = jnp.moveaxis(x, 1, -1)
     padded = lax.pad(last, np.zeros((), x.dtype), [(0, 0, 0), (*pad, step - 1), *edges])
     count = (padded.shape[1] - dilation * (depth - 1) - 1) // stride + 1
-    below = [padded[:, cut] for cut in geometry.tap_slices(depth, count, stride, dilation)]
-    planes = jnp.reshape(jnp.concatenate(below, -1), (-1, *x.shape[3:], depth * channels))
+    below = [
+        padded[:, cut] for cut in geometry.tap_slices(depth, count, stride, dilation)
+    ]
+    planes = jnp.reshape(
+        jnp.concatenate(below, -1), (-1, *x.shape[3:], depth * channels)
+    )
     kernel = jnp.reshape(jnp.moveaxis(weight, 2, 1), (-1, depth * channels, *plane))
     y = lax.conv_general_dilated(
         planes,

@@ -60,14 +60,18 @@ class Windows:
     @property
     def extent(self) -> tuple[int, ...]:
         """The length of a window with its gaps."""
-        return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
+        return tuple(
+            d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True)
+        )
 
     @property
     def channel_axis(self) -> int:
         """The axis of the channels in inputs and outputs."""
         return len(self.size) + 1 if self.channels_last else 1
 
-    def shape(self, batch: int, channels: int, positions: Sequence[int]) -> tuple[int, ...]:
+    def shape(
+        self, batch: int, channels: int, positions: Sequence[int]
+    ) -> tuple[int, ...]:
         """The shape of an array with the axes in order."""
         return (batch, *self.in_order(tuple(positions), channels))
 
@@ -80,12 +84,16 @@ class Windows:
     def backwards(self) -> tuple[list[tuple[int, int, int]], Windows]:
         """Return how to pad an output, and the windows over it that give the input's gradient."""
         pads, size = [], []
-        each = zip(self.size, self.counts, self.extent, self.stride, self.pads, strict=True)
+        each = zip(
+            self.size, self.counts, self.extent, self.stride, self.pads, strict=True
+        )
         for n, count, extent, stride, (before, _) in each:
             last = (count - 1) * stride - before  # where the last window begins
             pads.append((extent - 1 - before, n - 1 - last, stride - 1))
             size.append(n + extent - 1)
-        plain = replace(self, size=tuple(size), stride=(1,) * len(size), pads=((0, 0),) * len(size))
+        plain = replace(
+            self, size=tuple(size), stride=(1,) * len(size), pads=((0, 0),) * len(size)
+        )
         return pads, plain
 
 
@@ -106,7 +114,9 @@ def taps(x: jax.Array, windows: Windows) -> list[jax.Array]:
 
     There is one array for each element. The input is padded already.
     """
-    axes = map(tap_slices, windows.kernel, windows.counts, windows.stride, windows.dilation)
+    axes = map(
+        tap_slices, windows.kernel, windows.counts, windows.stride, windows.dilation
+    )
     cuts = itertools.product(*axes)
     return [x[(slice(None), *windows.in_order(cut, slice(None)))] for cut in cuts]
 
@@ -118,7 +128,9 @@ def taps(x: jax.Array, windows: Windows) -> list[jax.Array]:
 def _compute_output(x: jax.Array, weight: jax.Array, windows: Windows) -> jax.Array:
     total: Any = None
     padded = _padded(x, windows)
-    for tap, element in zip(taps(padded, windows), _elements(weight, windows), strict=True):
+    for tap, element in zip(
+        taps(padded, windows), _elements(weight, windows), strict=True
+    ):
         product = _exact(tap) * element
         total = product if total is None else total + product
     return total.astype(x.dtype)
@@ -203,13 +215,18 @@ def _primitive(
     primitive = Primitive(f"depthwise_{name}")
     primitive.def_impl(jax.jit(between_bounds, static_argnames="windows"))
     primitive.def_abstract_eval(abstract)
-    mlir.register_lowering(primitive, mlir.lower_fun(between_bounds, multiple_results=False))
+    mlir.register_lowering(
+        primitive, mlir.lower_fun(between_bounds, multiple_results=False)
+    )
     batching.primitive_batchers[primitive] = partial(_batched, primitive)
     return primitive
 
 
 def _not_fused(
-    compute: Callable[..., jax.Array], shape: tuple[int, ...], a: jax.Array, b: jax.Array
+    compute: Callable[..., jax.Array],
+    shape: tuple[int, ...],
+    a: jax.Array,
+    b: jax.Array,
 ) -> jax.Array:
     """Compute in one piece of its own.
 
@@ -226,13 +243,22 @@ def _not_fused(
 
 
 def _batched(
-    primitive: Primitive, values: Sequence[jax.Array], axes: Sequence[Any], windows: Windows
+    primitive: Primitive,
+    values: Sequence[jax.Array],
+    axes: Sequence[Any],
+    windows: Windows,
 ) -> tuple[jax.Array, int]:
     """Return the operation over one more axis, whose items are taken for more channels."""
-    count = next(x.shape[axis] for x, axis in zip(values, axes, strict=True) if axis is not None)
+    count = next(
+        x.shape[axis] for x, axis in zip(values, axes, strict=True) if axis is not None
+    )
     flat = []
     for x, axis in zip(values, axes, strict=True):
-        x = jnp.broadcast_to(x, (count, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
+        x = (
+            jnp.broadcast_to(x, (count, *x.shape))
+            if axis is None
+            else jnp.moveaxis(x, axis, 0)
+        )
         flat.append(_joined(x, windows))
     result = primitive.bind(*flat, windows=windows)
     axis = _channel_axis(result.ndim, windows)

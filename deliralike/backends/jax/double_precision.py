@@ -18,7 +18,9 @@ import jax.numpy as jnp
 from deliralike.backends import held_functions
 
 SINGLE = jax.nn.dot_product_attention
-_MASKED = -0.7 * float(jnp.finfo(jnp.float32).max)  # what JAX takes for a score that is masked
+_MASKED = -0.7 * float(
+    jnp.finfo(jnp.float32).max
+)  # what JAX takes for a score that is masked
 
 
 @contextmanager
@@ -61,7 +63,13 @@ def attention(
 
 
 def _attention(
-    query: Any, key: Any, value: Any, bias: Any, mask: Any, scale: float | None, is_causal: bool
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any,
+    mask: Any,
+    scale: float | None,
+    is_causal: bool,
 ) -> Any:
     """Return the attention of arrays ``(batch, length, heads, width)``.
 

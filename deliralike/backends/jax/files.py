@@ -39,9 +39,18 @@ _OF_TRAINING = (
     "config",
 )
 _RNG_KEYS = "rngs"  # where nnx keeps the keys of dropout, which are no weights
-_LISTING_FILE = "deliralike.json"  # in a folder of ours; Orbax reads the files that it knows
-_TEXTS = (*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB)  # the bytes with which a text begins in msgpack
-_WANTED = "wanted arrays in nested dicts, as flax.serialization.to_bytes or Orbax write them"
+_LISTING_FILE = (
+    "deliralike.json"  # in a folder of ours; Orbax reads the files that it knows
+)
+_TEXTS = (
+    *range(0xA0, 0xC0),
+    0xD9,
+    0xDA,
+    0xDB,
+)  # the bytes with which a text begins in msgpack
+_WANTED = (
+    "wanted arrays in nested dicts, as flax.serialization.to_bytes or Orbax write them"
+)
 
 
 def read(path: Path) -> mark.FileStates:
@@ -81,7 +90,9 @@ def write(path: Path, state: Mapping[str, np.ndarray]) -> None:
     try:
         tree, places = trees.channels_last(state)
     except ValueError as error:
-        raise WeightFileError(f"flax's nested names cannot hold these weights: {error}") from None
+        raise WeightFileError(
+            f"flax's nested names cannot hold these weights: {error}"
+        ) from None
     has_temporary_name = path.name.split(".")[-3:-2] == ["orbax"]
     if path.suffix == ".orbax" or has_temporary_name:
         path.unlink(missing_ok=True)
@@ -99,7 +110,9 @@ def _write_msgpack(path: Path, tree: dict[str, Any], listing: str) -> None:
     the tree alone.
     """
     packer = msgpack.Packer()
-    packed = serialization.msgpack_serialize(tree, in_place=True)  # a copy would sort the names
+    packed = serialization.msgpack_serialize(
+        tree, in_place=True
+    )  # a copy would sort the names
     start = len(packer.pack_map_header(len(tree)))
     with path.open("wb") as file:
         file.write(packer.pack_map_header(len(tree) + 1))
@@ -132,7 +145,9 @@ def _read_listing(path: Path) -> str | None:
     return text
 
 
-def _own_state(path: Path, tree: Any, places: Mapping[str, trees.Path]) -> dict[str, np.ndarray]:
+def _own_state(
+    path: Path, tree: Any, places: Mapping[str, trees.Path]
+) -> dict[str, np.ndarray]:
     """The state that we wrote, from the places of its arrays in the listing."""
     try:
         leaves = trees.from_places(tree, places)
@@ -157,7 +172,9 @@ def _read_orbax(path: Path) -> Any:
         for leaf in jax.tree.leaves(metadata.tree):
             if getattr(leaf, "shape", None) is not None:
                 size += int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize
-        folder_size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        folder_size = sum(
+            file.stat().st_size for file in path.rglob("*") if file.is_file()
+        )
         refuse_expansion(path, size, folder_size)
         orbax = importlib.import_module("orbax.checkpoint")
         arguments = jax.tree.map(
@@ -202,7 +219,9 @@ def _parts(path: Path, tree: Any, notes: list[str]) -> dict[str, Any]:
     if any(_may_hold_weights(key, tree[key]) for key in others):
         return {"": tree}
     if others:
-        notes.append(f"read as a training state; {', '.join(map(repr, others))} left aside")
+        notes.append(
+            f"read as a training state; {', '.join(map(repr, others))} left aside"
+        )
     if is_train_state:
         return _parts_of_train_state(tree)
     nested = [key for key in _NESTED_UNDER if _has_subtree(tree, key)]

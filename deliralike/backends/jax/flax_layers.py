@@ -61,7 +61,10 @@ def _batch_norm(layer: nnx.BatchNorm) -> tuple[str, dict[str, Any]]:
 
 
 def _layer_norm(layer: nnx.LayerNorm) -> tuple[str, dict[str, Any]]:
-    return "LayerNorm", {"normalized_shape": (layer.num_features,), "eps": layer.epsilon}
+    return "LayerNorm", {
+        "normalized_shape": (layer.num_features,),
+        "eps": layer.epsilon,
+    }
 
 
 def _group_norm(layer: nnx.GroupNorm) -> tuple[str, dict[str, Any]]:

@@ -62,7 +62,9 @@ def _comparison(name: str) -> Any:
         return getattr(jnp.asarray(value_of(self)), name)(value_of(other))
 
     compare.__name__ = name
-    compare.__doc__ = "Compare element by element; the result is an array of truth values."
+    compare.__doc__ = (
+        "Compare element by element; the result is an array of truth values."
+    )
     return compare
 
 
@@ -81,7 +83,9 @@ class JaxFunctions(Functions):
     def Parameter(self, shape, start):
         construction = require_construction("a parameter")
         if isinstance(start, np.ndarray):
-            return nnx.Param(arrays.array(start, construction.dtype, construction.device))
+            return nnx.Param(
+                arrays.array(start, construction.dtype, construction.device)
+            )
         zeros = np.zeros(tuple(shape), np.float32)
         array = arrays.array(zeros, construction.dtype, construction.device)
         return construction.declare(nnx.Param(array), start)
@@ -91,7 +95,9 @@ class JaxFunctions(Functions):
             return None
         construction = require_construction("a buffer")
         name = construction.dtype if value.dtype.kind == "f" else str(value.dtype)
-        return Buffer(arrays.array(value, name, construction.device), neutral_dtype=name)
+        return Buffer(
+            arrays.array(value, name, construction.device), neutral_dtype=name
+        )
 
     # Arrays
     # ----------------------------------------------------------------------------------------------
@@ -185,7 +191,9 @@ class JaxFunctions(Functions):
 
     def max_along(self, x, dim, keepdim=False):
         x = jnp.asarray(value_of(x))
-        first = jnp.argmax(x, dim, keepdims=True)  # jnp.max shares the gradient among equal maxima
+        first = jnp.argmax(
+            x, dim, keepdims=True
+        )  # jnp.max shares the gradient among equal maxima
         y = jnp.take_along_axis(x, first, dim, mode="promise_in_bounds")
         return y if keepdim else jnp.squeeze(y, dim)
 
@@ -257,10 +265,16 @@ class JaxFunctions(Functions):
 
     def convolve(self, x, weight, stride, pads, dilation, groups):
         no_dilation = (1,) * len(pads)
-        settings = Geometry(tuple(stride), tuple(pads), no_dilation, tuple(dilation), groups)
-        return convolve(jnp.asarray(value_of(x)), jnp.asarray(value_of(weight)), settings)
+        settings = Geometry(
+            tuple(stride), tuple(pads), no_dilation, tuple(dilation), groups
+        )
+        return convolve(
+            jnp.asarray(value_of(x)), jnp.asarray(value_of(weight)), settings
+        )
 
-    def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
+    def convolve_transposed(
+        self, x, weight, stride, padding, output_padding, dilation, groups
+    ):
         x, weight = jnp.asarray(value_of(x)), jnp.asarray(value_of(weight))
         size = conv_transposed_sizes(
             x.shape[2:], weight.shape[2:], stride, padding, dilation, output_padding
@@ -285,7 +299,12 @@ class JaxFunctions(Functions):
     def sum_windows(self, x, kernel, stride, pads):
         x = jnp.asarray(value_of(x))
         return lax.reduce_window(
-            x, np.zeros((), x.dtype), lax.add, (1, 1, *kernel), (1, 1, *stride), _spatial(pads)
+            x,
+            np.zeros((), x.dtype),
+            lax.add,
+            (1, 1, *kernel),
+            (1, 1, *stride),
+            _spatial(pads),
         )
 
     # Control and chance
@@ -307,10 +326,14 @@ class JaxFunctions(Functions):
     def prepare_rng(self, layer: Any) -> None:
         layer.chance = RngStream()
 
-    def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: jax.Array) -> jax.Array:
+    def keep_mask(
+        self, layer: Any, shape: Sequence[int], p: float, like: jax.Array
+    ) -> jax.Array:
         stream = random.current()
         if stream is not None:
-            return _portable_mask(stream, layer.block_path, tuple(shape), p).astype(like.dtype)
+            return _portable_mask(stream, layer.block_path, tuple(shape), p).astype(
+                like.dtype
+            )
         if not hasattr(layer, "chance"):
             raise ConstructionError(
                 f"{type(layer).__name__} draws masks: call self.nn.prepare_rng(self) in its "
@@ -375,7 +398,9 @@ def _maxima_along(
     return largest
 
 
-def _portable_mask(stream: random.Stream, path: str, shape: tuple[int, ...], p: float) -> jax.Array:
+def _portable_mask(
+    stream: random.Stream, path: str, shape: tuple[int, ...], p: float
+) -> jax.Array:
     """Return the mask of `deliralike.random`.
 
     It is drawn while the program runs where step or sample are traced values.

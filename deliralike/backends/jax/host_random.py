@@ -20,7 +20,9 @@ _OUTSIDE = current_jax_trace()  # of every transformation
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 _PACKAGES = ("deliralike", "flax")
 _GLOBAL = "random"  # the module's name, in NumPy as in Python
-_told: list[Any] = [None]  # the global states after the last warning, of a block in another
+_told: list[Any] = [
+    None
+]  # the global states after the last warning, of a block in another
 
 
 def watched(block: Any, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -48,14 +50,20 @@ def watched(block: Any, forward: Callable[..., Any], *args: Any, **kwargs: Any) 
 
 def _states(block: Any) -> tuple[Any, ...]:
     """The states of the global generators, and those of the block's own."""
-    own = [value for value in vars(innermost(block)).values() if isinstance(value, _GENERATORS)]
+    own = [
+        value
+        for value in vars(innermost(block)).values()
+        if isinstance(value, _GENERATORS)
+    ]
     shared = pickle.dumps(np.random.get_state(legacy=False)), random.getstate()
     return (*shared, *map(pickle.dumps, own))
 
 
 def _lines(block: Any) -> Iterator[str]:
     """The lines of a block's own methods that name a generator: ``"net.py:31, in forward"``."""
-    own = {name for name, value in vars(block).items() if isinstance(value, _GENERATORS)}
+    own = {
+        name for name, value in vars(block).items() if isinstance(value, _GENERATORS)
+    }
     for name, function in inspect.getmembers(type(block), inspect.isfunction):
         code = function.__code__
         if name == "__init__" or function.__module__.partition(".")[0] in _PACKAGES:

@@ -49,7 +49,9 @@ def weighted(values: list[jax.Array], weight: float) -> list[jax.Array]:
 
 
 @partial(jax.jit, donate_argnums=0)
-def added(totals: list[jax.Array], values: list[jax.Array], weight: float) -> list[jax.Array]:
+def added(
+    totals: list[jax.Array], values: list[jax.Array], weight: float
+) -> list[jax.Array]:
     """Totals plus arrays times a weight, in the storage of the totals."""
     return [total + value * weight for total, value in zip(totals, values, strict=True)]
 
@@ -61,7 +63,9 @@ def scaled(totals: list[jax.Array], factor: float) -> list[jax.Array]:
 
 
 @jax.jit
-def blended(averages: list[jax.Array], values: list[jax.Array], weight: float) -> list[jax.Array]:
+def blended(
+    averages: list[jax.Array], values: list[jax.Array], weight: float
+) -> list[jax.Array]:
     """Return each average, moved towards its value by a weight."""
     blends = []
     for average, value in zip(averages, values, strict=True):

@@ -68,18 +68,31 @@ def _is_array(value: Any) -> bool:
 
 def _spaces() -> list[Any]:
     """What has the functions as attributes: modules, and the classes of arrays."""
-    modules = [jax.nn, jnp, jnp.linalg, lax, jax.image, jax.scipy.special, nnx, flax.linen]
+    modules = [
+        jax.nn,
+        jnp,
+        jnp.linalg,
+        lax,
+        jax.image,
+        jax.scipy.special,
+        nnx,
+        flax.linen,
+    ]
     return [*modules, *_optax(), *_array_classes()]
 
 
 def _optax() -> list[Any]:
     """The modules of optax, where something has imported it."""
-    return [sys.modules[name] for name in ("optax", "optax.losses") if name in sys.modules]
+    return [
+        sys.modules[name] for name in ("optax", "optax.losses") if name in sys.modules
+    ]
 
 
 @cache
 def _array_classes() -> list[type]:
-    with jax.ensure_compile_time_eval():  # an array, also where this is asked for in a trace
+    with (
+        jax.ensure_compile_time_eval()
+    ):  # an array, also where this is asked for in a trace
         array = jnp.zeros(())
     return [jax.core.Tracer, type(array)]
 
@@ -170,7 +183,11 @@ def _var(
 def _einsum(
     subscripts: str, *operands: Given, optimize: Any = None, precision: Any = None
 ) -> Neutral | None:
-    return product_of(subscripts, operands, _permute) if isinstance(subscripts, str) else None
+    return (
+        product_of(subscripts, operands, _permute)
+        if isinstance(subscripts, str)
+        else None
+    )
 
 
 def _attention(
@@ -204,8 +221,12 @@ def _attention(
         added = _forbidding(allowed, query.array)
     turned = [x.seen(_heads_first, _heads_first) for x in (query, key, value)]
     arguments = dict(zip(("query", "key", "value"), turned, strict=True))
-    found = call_of("attention", **arguments, bias=added, scale=scale, need_weights=False)
-    return found.giving(lambda y: (_heads_first(y), None), lambda pair, y: _heads_first(pair[0]))
+    found = call_of(
+        "attention", **arguments, bias=added, scale=scale, need_weights=False
+    )
+    return found.giving(
+        lambda y: (_heads_first(y), None), lambda pair, y: _heads_first(pair[0])
+    )
 
 
 def _forbidding(allowed: Any, like: Any) -> Any:
@@ -241,7 +262,9 @@ def _convolution(
     x, weight = _in_order(lhs, orders.lhs_spec), _in_order(rhs, orders.rhs_spec)
     found = call_of("conv", x=x, weight=weight, **settings, groups=feature_group_count)
     forth, back = orders.out_spec, _inverse(orders.out_spec)
-    return found.giving(lambda y: _permute(y, forth), lambda y, native: _permute(y, back))
+    return found.giving(
+        lambda y: _permute(y, forth), lambda y, native: _permute(y, back)
+    )
 
 
 def _pool(
@@ -288,10 +311,14 @@ def _cross_entropy(
 ) -> Neutral | None:
     if where is not None or axis not in (-1, logits.ndim - 1) or logits.ndim < 2:
         return None
-    return call_of("cross_entropy", logits=_PICTURES.given(logits), target=labels, reduction="none")
+    return call_of(
+        "cross_entropy", logits=_PICTURES.given(logits), target=labels, reduction="none"
+    )
 
 
-def _reshape(a: Given, *shape: Any, order: str = "C", copy: Any = None) -> Neutral | None:
+def _reshape(
+    a: Given, *shape: Any, order: str = "C", copy: Any = None
+) -> Neutral | None:
     if len(shape) == 1 and not isinstance(shape[0], int):
         shape = tuple(shape[0])
     return call_of("reshape", x=a, shape=shape) if order == "C" else None
@@ -322,7 +349,9 @@ def _pad(
     pairs = [tuple(pair) for pair in pad_width]
     if len(pairs) != array.ndim:
         return None
-    return call_of("pad", x=array, pad=pairs, mode=_PAD_MODES[mode], value=constant_values)
+    return call_of(
+        "pad", x=array, pad=pairs, mode=_PAD_MODES[mode], value=constant_values
+    )
 
 
 def _elements(*names: str) -> dict[str, Row | None]:
@@ -345,8 +374,12 @@ def _takes_places(indices: Any, axis: Any = None, **others: Any) -> bool:
     return isinstance(indices, Given) and isinstance(axis, int)
 
 
-_MATMUL = renamed("matmul", "a=x b=y precision=", when=lambda a, b, **_: min(a.ndim, b.ndim) > 1)
-_DOT = renamed("matmul", "a=x b=y precision=", when=lambda a, b, **_: a.ndim > 1 and b.ndim == 2)
+_MATMUL = renamed(
+    "matmul", "a=x b=y precision=", when=lambda a, b, **_: min(a.ndim, b.ndim) > 1
+)
+_DOT = renamed(
+    "matmul", "a=x b=y precision=", when=lambda a, b, **_: a.ndim > 1 and b.ndim == 2
+)
 _MAX = renamed("max_along", "a=x axis=dim out= keepdims=keepdim", when=along_one_axis)
 _CONCATENATE = renamed("concatenate", "arrays axis=dim dtype=")
 _RAVEL = renamed("reshape", "a=x", shape=(-1,))
@@ -369,7 +402,9 @@ _ACTIVATIONS: dict[str, Row | None] = {
     "gelu": _gelu,
     "dot_product_attention": _attention,
     # without a partner in `nn`
-    **dict.fromkeys(("celu", "glu", "hard_tanh", "log_sigmoid", "logsumexp", "mish", "selu")),
+    **dict.fromkeys(
+        ("celu", "glu", "hard_tanh", "log_sigmoid", "logsumexp", "mish", "selu")
+    ),
     **dict.fromkeys(("soft_sign", "squareplus", "standardize")),
 }
 _REDUCTIONS: dict[str, Row | None] = {
@@ -405,7 +440,9 @@ _NUMPY: dict[str, Row | None] = {
     "pad": _pad,
     "take": _TAKE,
     # without a partner in `nn`
-    **dict.fromkeys(("amin", "log1p", "logaddexp", "maximum", "minimum", "outer", "square")),
+    **dict.fromkeys(
+        ("amin", "log1p", "logaddexp", "maximum", "minimum", "outer", "square")
+    ),
     **dict.fromkeys(("tensordot", "tril", "triu", "vdot")),
 }
 _ROWS: tuple[tuple[Any, dict[str, Row | None]], ...] = (
@@ -413,13 +450,30 @@ _ROWS: tuple[tuple[Any, dict[str, Row | None]], ...] = (
     (jnp.linalg, {"norm": None}),
     (lax, {"erf": _ERF, "stop_gradient": renamed("stop_gradient", "x")}),
     (lax, {"rsqrt": None, "conv_general_dilated": _convolution}),
-    (lax, dict.fromkeys(("conv", "conv_transpose", "dot_general", "reduce_window", "top_k"))),
+    (
+        lax,
+        dict.fromkeys(
+            ("conv", "conv_transpose", "dot_general", "reduce_window", "top_k")
+        ),
+    ),
     (jax.scipy.special, {"erf": _ERF, "logsumexp": None}),
     (jax.image, {"resize": _resize}),
     (jax.nn, _ACTIVATIONS),
-    (nnx, {"max_pool": partial(_pool, "max_pool"), "avg_pool": partial(_pool, "avg_pool")}),
+    (
+        nnx,
+        {
+            "max_pool": partial(_pool, "max_pool"),
+            "avg_pool": partial(_pool, "avg_pool"),
+        },
+    ),
     (nnx, {"min_pool": None, "dot_product_attention": _attention}),
-    (flax.linen, {"max_pool": partial(_pool, "max_pool"), "avg_pool": partial(_pool, "avg_pool")}),
+    (
+        flax.linen,
+        {
+            "max_pool": partial(_pool, "max_pool"),
+            "avg_pool": partial(_pool, "avg_pool"),
+        },
+    ),
     (flax.linen, {"dot_product_attention": _attention}),
 )
 _METHODS: dict[str, Row | None] = {
@@ -448,6 +502,10 @@ _OPTAX: dict[str, Row | None] = {
         when=lambda predictions, targets, **_: predictions.shape == targets.shape,
         reduction="none",
     ),
-    **dict.fromkeys(("cosine_distance", "ctc_loss", "hinge_loss", "huber_loss", "kl_divergence")),
-    **dict.fromkeys(("l2_loss", "log_cosh", "sigmoid_focal_loss", "softmax_cross_entropy")),
+    **dict.fromkeys(
+        ("cosine_distance", "ctc_loss", "hinge_loss", "huber_loss", "kl_divergence")
+    ),
+    **dict.fromkeys(
+        ("l2_loss", "log_cosh", "sigmoid_focal_loss", "softmax_cross_entropy")
+    ),
 }

@@ -165,7 +165,9 @@ class JaxNetworkType(NetworkType, ModuleMeta):
         return network
 
 
-class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=JaxNetworkType):
+class AbstractJaxNetwork(
+    StateDictNames, AbstractNetwork, nnx.Module, metaclass=JaxNetworkType
+):
     """The base of networks on JAX: a ``flax.nnx.Module`` that answers the neutral interface.
 
     Networks written once are bound to it; a network written for JAX alone may subclass it as it
@@ -194,7 +196,9 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
         """Set an attribute; an array sets the value of a buffer of that name."""
         refuse_plain_container(self, name, value)
         present = vars(self).get(name)
-        if isinstance(present, nnx.Variable) and isinstance(value, jax.Array | np.ndarray):
+        if isinstance(present, nnx.Variable) and isinstance(
+            value, jax.Array | np.ndarray
+        ):
             if isinstance(present, nnx.Param):
                 raise ArgumentError(
                     f"{type(self).__name__}: {name!r} is a registered Param and cannot be set to "
@@ -226,7 +230,9 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
             if isinstance(node, nnx.Variable):  # its deepcopy would give its array
                 value = node.get_value()
                 is_array = isinstance(value, jax.Array)
-                memo[id(node)] = node.copy(arrays.copied(value) if is_array else deepcopy(value))
+                memo[id(node)] = node.copy(
+                    arrays.copied(value) if is_array else deepcopy(value)
+                )
             elif "__deepcopy__" in vars(type(node)):  # a stream of random numbers
                 deepcopy(node, memo)
             else:
@@ -269,7 +275,11 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
             if _has_own_mode(block):  # which may set anything
                 is_set = False
                 settings = vars(block).items()
-                before += [(block, *each) for each in settings if type(each[1]) in _PLAIN_SETTINGS]
+                before += [
+                    (block, *each)
+                    for each in settings
+                    if type(each[1]) in _PLAIN_SETTINGS
+                ]
         if not is_set:
             self.train(training)
         try:
@@ -280,7 +290,8 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
 
     def _mode(self, block: Any) -> bool | None:
         modes = [
-            getattr(block, name) is value for name, value in _mode_attributes(block, True).items()
+            getattr(block, name) is value
+            for name, value in _mode_attributes(block, True).items()
         ]
         return any(modes) if modes else None
 
@@ -317,7 +328,9 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
     def dtype_name(self) -> str:
         """The floating type of the parameters and buffers."""
         dtypes = (variable.get_value().dtype for variable in _saved(self))
-        dtype = widest(each for each in dtypes if jax.numpy.issubdtype(each, jax.numpy.floating))
+        dtype = widest(
+            each for each in dtypes if jax.numpy.issubdtype(each, jax.numpy.floating)
+        )
         return self.dtype_built if dtype is None else str(dtype)
 
 
@@ -423,7 +436,11 @@ def _settings(block: Any) -> Iterable[tuple[str, Any]]:
     if not isinstance(block, nnx.Module):
         return ()
     attributes = vars(block).items()
-    return [(name, value) for name, value in attributes if isinstance(value, _PLAIN_SETTINGS)]
+    return [
+        (name, value)
+        for name, value in attributes
+        if isinstance(value, _PLAIN_SETTINGS)
+    ]
 
 
 _PLAIN_SETTINGS = (bool, int, float, str)
@@ -503,15 +520,21 @@ def _saved(root: Any) -> Iterator[nnx.Variable]:
 
 
 def _is_saved(variable: nnx.Variable) -> bool:
-    return not isinstance(variable, _NOT_SAVED) and hasattr(variable.get_value(), "shape")
+    return not isinstance(variable, _NOT_SAVED) and hasattr(
+        variable.get_value(), "shape"
+    )
 
 
-def _slot(module: Any, name: str, variable: nnx.Variable, path: str) -> tuple[str, JaxSlot]:
+def _slot(
+    module: Any, name: str, variable: nnx.Variable, path: str
+) -> tuple[str, JaxSlot]:
     for kind, (names, layout) in _FLAX_LAYERS.items():
         if isinstance(module, kind) and name in names:
             neutral_name = names[name]
             if neutral_name == "weight" and layout is not None:
-                return f"{path}{neutral_name}", JaxSlot(variable, layout(module, variable))
+                return f"{path}{neutral_name}", JaxSlot(
+                    variable, layout(module, variable)
+                )
             return f"{path}{neutral_name}", JaxSlot(variable)
     return f"{path}{name}", JaxSlot(variable)
 

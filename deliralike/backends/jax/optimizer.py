@@ -81,7 +81,9 @@ class JaxOptimizer(AbstractOptimizer):
                 return tuple([prepare(array) for array in batch])
             return nest.map(prepare, batch)
         except DtypeError as error:
-            raise host_arrays.explained(error, batch, network.backend.is_array) from None
+            raise host_arrays.explained(
+                error, batch, network.backend.is_array
+            ) from None
 
     def update_at_once(self, loss_function, batch):
         """One step as one program; two of them when the gradients are to be kept."""
@@ -100,7 +102,10 @@ class JaxOptimizer(AbstractOptimizer):
             constants,
         )
         program = self._programs.get_or_compile(
-            key, lambda: self._whole_step(loss_function, variables, arguments, position, constants)
+            key,
+            lambda: self._whole_step(
+                loss_function, variables, arguments, position, constants
+            ),
         )
         result, changed, parameters, state = program(
             self.rule.state_for(variables),
@@ -117,7 +122,12 @@ class JaxOptimizer(AbstractOptimizer):
         """Run forward and backward as one program; buffers change."""
         arguments, variables = flatten_arguments(batch), self._programs.variables()
         (result, _), (gradients, _) = run_gradients(
-            self._programs, variables, loss_function, arguments, of_inputs=False, jit=self._jit
+            self._programs,
+            variables,
+            loss_function,
+            arguments,
+            of_inputs=False,
+            jit=self._jit,
         )
         return unpack(result), _in_order(gradients, variables)
 
@@ -127,14 +137,20 @@ class JaxOptimizer(AbstractOptimizer):
         constants, numbers = self.rule.numbers(variables)
 
         def make() -> Callable:
-            def step(state: Any, values: Values, gradients: Named, numbers: Any) -> tuple:
+            def step(
+                state: Any, values: Values, gradients: Named, numbers: Any
+            ) -> tuple:
                 parameters, frozen, _ = values
                 owned = variables.only_owned(frozen)
-                return self.rule.update(constants, parameters, owned, gradients, state, numbers)
+                return self.rule.update(
+                    constants, parameters, owned, gradients, state, numbers
+                )
 
             return self._jit(step, donate_argnums=0)
 
-        program = self._programs.get_or_compile(("apply", id(variables), constants), make)
+        program = self._programs.get_or_compile(
+            ("apply", id(variables), constants), make
+        )
         known = {name: gradients.get(name) for name in variables.parameters}
         state = self.rule.state_for(variables)
         parameters, state = program(state, variables.values(), known, numbers)
@@ -157,7 +173,9 @@ class JaxOptimizer(AbstractOptimizer):
 
         Each parameter's own step count is ``"parameter/step"``.
         """
-        return {"steps": np.array(self.steps)} | self.rule.neutral_state(self._programs.variables())
+        return {"steps": np.array(self.steps)} | self.rule.neutral_state(
+            self._programs.variables()
+        )
 
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
         """Take over state arrays by name, in each parameter's own type."""
@@ -190,7 +208,11 @@ class JaxOptimizer(AbstractOptimizer):
         constants: Any,
     ) -> Callable:
         def step(
-            state: Any, values: Values, batch: list[Any], position_numbers: tuple, numbers: Any
+            state: Any,
+            values: Values,
+            batch: list[Any],
+            position_numbers: tuple,
+            numbers: Any,
         ) -> tuple:
             parameters, frozen, others = values
 
@@ -199,17 +221,25 @@ class JaxOptimizer(AbstractOptimizer):
                 return forward(variables, loss_function, at, arguments.unflatten(batch))
 
             with position.enter(position_numbers):
-                (result, changed, written), gradients = aux_and_gradient(loss, parameters)
+                (result, changed, written), gradients = aux_and_gradient(
+                    loss, parameters
+                )
             # the update begins at what forward has set, as in a loop by hand
-            parameters = {name: written.get(name, value) for name, value in parameters.items()}
+            parameters = {
+                name: written.get(name, value) for name, value in parameters.items()
+            }
             frozen = {name: written.get(name, value) for name, value in frozen.items()}
             values = parameters, frozen, others
-            gradients = self._run_hooks(variables, values, _in_order(gradients, variables))
+            gradients = self._run_hooks(
+                variables, values, _in_order(gradients, variables)
+            )
             owned = variables.only_owned(frozen)
             updated, state = self.rule.update(
                 constants, parameters, owned, gradients, state, numbers
             )
-            updated = {name: value for name, value in updated.items() if value is not None}
+            updated = {
+                name: value for name, value in updated.items() if value is not None
+            }
             return result, changed, written | updated, state
 
         return step
@@ -218,7 +248,9 @@ class JaxOptimizer(AbstractOptimizer):
         """A function of the network's and the optimizer's arrays as a program."""
         return arrays.jit(function, **options)
 
-    def _run_hooks(self, variables: ModuleVariables, values: Values, gradients: Named) -> Named:
+    def _run_hooks(
+        self, variables: ModuleVariables, values: Values, gradients: Named
+    ) -> Named:
         network = self.network
         try:
             if self.pre_update_hooks:
@@ -230,11 +262,17 @@ class JaxOptimizer(AbstractOptimizer):
         return gradients
 
     def _store(
-        self, variables: ModuleVariables, parameters: Named, changed: list[Any], state: Any
+        self,
+        variables: ModuleVariables,
+        parameters: Named,
+        changed: list[Any],
+        state: Any,
     ) -> list[str]:
         """Store the results of an update; return the names of the parameters that it changed."""
         variables.store(parameters, changed)
-        updated = [name for name in variables.parameters if parameters.get(name) is not None]
+        updated = [
+            name for name in variables.parameters if parameters.get(name) is not None
+        ]
         self.rule.keep(state, updated)
         return updated
 
@@ -267,7 +305,9 @@ def run_gradients(
 
             def loss(at: tuple[Named, list[Any]]) -> tuple:
                 inputs = arguments.unflatten(replace_present(batch, at[1]))
-                value, aux = forward(variables, loss_function, (at[0], frozen, others), inputs)
+                value, aux = forward(
+                    variables, loss_function, (at[0], frozen, others), inputs
+                )
                 return value, (aux, value)
 
             with position.enter(numbers):

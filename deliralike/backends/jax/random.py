@@ -53,7 +53,9 @@ def start(streams: Iterable[RngStream]) -> None:
     if not _waiting:
         return
     for stream in streams:
-        if stream in _waiting and not isinstance(stream.key.get_value(), jax.core.Tracer):
+        if stream in _waiting and not isinstance(
+            stream.key.get_value(), jax.core.Tracer
+        ):
             _waiting.discard(stream)
             stream.restart(_key(_started))
             _started += 1
@@ -78,7 +80,9 @@ def undisturbed() -> Iterator[None]:
 
 
 @contextmanager
-def dropping_by(factors: Callable[[tuple[int, ...], float], np.ndarray]) -> Iterator[None]:
+def dropping_by(
+    factors: Callable[[tuple[int, ...], float], np.ndarray],
+) -> Iterator[None]:
     """Let flax's own dropout multiply by given factors; see `Backend`."""
     own = nnx.Dropout.__call__
 

@@ -18,7 +18,9 @@ class _Nest:
         leaves, self.structure = nest.flatten(values)
         self.arrays = [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
         self.leaves = [None if isinstance(leaf, jax.Array) else leaf for leaf in leaves]
-        self.places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+        self.places = [
+            place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)
+        ]
 
     def filled(self, values: Sequence[Any]) -> Any:
         """The nest with these arrays."""
@@ -29,7 +31,10 @@ class _Nest:
 
 
 def recomputed(
-    block: nnx.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    block: nnx.Module,
+    call: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """See `Backend.recomputed`; where no gradients are taken, JAX drops nothing."""
     given = _Nest((args, kwargs))
@@ -41,7 +46,9 @@ def recomputed(
         own_args, own_kwargs = given.filled(values)
         found[:] = [_Nest(call(module, *own_args, **own_kwargs))]
         now = _values(module)
-        untouched[:] = [path for path, value in before.items() if now.get(path) is value]
+        untouched[:] = [
+            path for path, value in before.items() if now.get(path) is value
+        ]
         return found[0].arrays
 
     before = _values(block)

@@ -61,7 +61,10 @@ def quickly() -> dict[str, Any]:
 
 def as_usual() -> dict[str, Any]:
     """Return XLA's defaults, also in a process whose programs are all compiled quickly."""
-    return {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
+    return {
+        "xla_backend_optimization_level": 3,
+        "xla_llvm_disable_expensive_passes": False,
+    }
 
 
 def coordinator() -> Any:

@@ -127,15 +127,21 @@ class NeutralRule(UpdateRule):
             constants, distinct = self._compiled_in(variables)
             self._latest = (variables, dict(self.missed), constants, distinct)
         step = self.updates + 1
-        return constants, [self.groups.rules[place].scalars(step - m) for place, m in distinct]
+        return constants, [
+            self.groups.rules[place].scalars(step - m) for place, m in distinct
+        ]
 
-    def _compiled_in(self, variables: ModuleVariables) -> tuple[tuple, list[tuple[int, int]]]:
+    def _compiled_in(
+        self, variables: ModuleVariables
+    ) -> tuple[tuple, list[tuple[int, int]]]:
         """Return the rules and what each parameter follows.
 
         Those that follow the same rule at the same count share its numbers: the places of their
         rules and the updates that they missed are returned, too.
         """
-        for name in variables.parameters.keys() - self.places.keys():  # of blocks that came later
+        for name in (
+            variables.parameters.keys() - self.places.keys()
+        ):  # of blocks that came later
             self.places[name] = self.groups.index(name)
         pairs = []
         for name in variables.parameters:
@@ -243,7 +249,9 @@ class NativeRule(UpdateRule):
 
     def state_for(self, variables):
         if self.state is None:
-            values = {name: slot.native.get_value() for name, slot in variables.owned.items()}
+            values = {
+                name: slot.native.get_value() for name, slot in variables.owned.items()
+            }
             self.state = self.native.init(values)
         return self.state
 
@@ -288,7 +296,9 @@ class NativeRule(UpdateRule):
         names = [_state_name(path, variables.slots) for path, _ in paths]
         missing = [name for name in names if name not in state]
         if missing:
-            raise StateError(f"the state of this optax optimizer lacks {', '.join(missing)}")
+            raise StateError(
+                f"the state of this optax optimizer lacks {', '.join(missing)}"
+            )
         leaves = []
         for name, (path, old) in zip(names, paths, strict=True):
             value = np.asarray(state[name])

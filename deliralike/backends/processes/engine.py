@@ -156,4 +156,6 @@ def _load(name: str, target: str) -> Engine:
 
 def _targets() -> dict[str, str]:
     points = importlib.metadata.entry_points(group=ENTRY_POINTS)
-    return _OWN | {point.name: point.value for point in points if point.name not in _OWN}
+    return _OWN | {
+        point.name: point.value for point in points if point.name not in _OWN
+    }

@@ -12,7 +12,12 @@ from pathlib import Path
 from deliralike.backends import known
 from deliralike.backends.processes import engine as engines
 from deliralike.backends.processes.engine import Launch
-from deliralike.backends.processes.environment import ENGINE, LAST_WORDS, MAX_RESTARTS, RESTART
+from deliralike.backends.processes.environment import (
+    ENGINE,
+    LAST_WORDS,
+    MAX_RESTARTS,
+    RESTART,
+)
 from deliralike.errors import SettingError
 from deliralike.terminal import say_error
 
@@ -71,17 +76,24 @@ def launched(
             f"a node from 0 to {max(nodes - 1, 0)}"
         )
     if nodes > 1 and not address and not chosen.finds_nodes:
-        raise SettingError(f"{nodes} nodes: say where the first one is, address='host:port'")
+        raise SettingError(
+            f"{nodes} nodes: say where the first one is, address='host:port'"
+        )
     # more threads than cores slow each other down
     threads = max(1, (os.cpu_count() or 1) // processes)
     variables = chosen.environment() | {"OMP_NUM_THREADS": str(threads)}
     variables.update(os.environ if environment is None else environment)
     variables[ENGINE] = engine
-    return chosen.command(Launch(processes, module, nodes, node, address, restarts)), variables
+    return chosen.command(
+        Launch(processes, module, nodes, node, address, restarts)
+    ), variables
 
 
 def watched(
-    engine: str, command: Sequence[str], environment: Mapping[str, str], restarts: int = 0
+    engine: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    restarts: int = 0,
 ) -> int:
     """Run a launcher to its end and return its exit code; signals are passed on to it.
 
@@ -105,12 +117,17 @@ def _watched(
     if chosen.restarts_itself:
         return _code_of(command, environment, first_as=chosen.first_signal)[0]
     for number in range(restarts + 1):
-        variables = dict(environment) | {RESTART: str(number), MAX_RESTARTS: str(restarts)}
+        variables = dict(environment) | {
+            RESTART: str(number),
+            MAX_RESTARTS: str(restarts),
+        }
         code, has_signal = _code_of(command, variables, first_as=chosen.first_signal)
         if code == 0 or has_signal:
             break
         if number < restarts:
-            say_error(f"deliralike: a process has failed: restart {number + 1} of {restarts}")
+            say_error(
+                f"deliralike: a process has failed: restart {number + 1} of {restarts}"
+            )
     return code
 
 

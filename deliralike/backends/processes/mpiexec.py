@@ -41,7 +41,9 @@ class MPIEngine(Engine):
     def command(self, launch: Launch) -> list[str]:
         """See `Engine.command`."""
         beside_python = Path(sys.executable).parent / "mpiexec"
-        mpiexec = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
+        mpiexec = (
+            str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
+        )
         if mpiexec is None or importlib.util.find_spec("mpi4py") is None:
             raise ProcessError(
                 f"the engine {self.name} needs mpiexec and mpi4py: pip install 'deliralike[mpi]'"
@@ -56,14 +58,20 @@ class MPIEngine(Engine):
     def _version(self, mpiexec: str) -> str:
         environment = os.environ | self.environment()
         return subprocess.run(
-            [mpiexec, "--version"], capture_output=True, text=True, check=False, env=environment
+            [mpiexec, "--version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
         ).stdout
 
     def environment(self) -> dict[str, str]:
         """Without these Open MPI refuses the root user, the only one of a container."""
         if os.geteuid() != 0:
             return {}
-        return dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1")
+        return dict.fromkeys(
+            ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"
+        )
 
     def has_started_this_process(self) -> bool:
         """See `Engine.has_started_this_process`."""

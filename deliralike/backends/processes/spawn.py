@@ -16,7 +16,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deliralike.backends.processes.environment import ADDRESS, COUNT, RANK, THIS_MACHINE, free_port
+from deliralike.backends.processes.environment import (
+    ADDRESS,
+    COUNT,
+    RANK,
+    THIS_MACHINE,
+    free_port,
+)
 from deliralike.terminal import say_error
 
 GRACE = 10.0  # seconds in which the other processes may report a failure before they are ended
@@ -46,7 +52,9 @@ def main(count: str, total: str, first: str, address: str, *module: str) -> int:
     return 128 - code if code < 0 else code
 
 
-def _start(module: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start(
+    module: Sequence[str], variables: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", *module], env=os.environ | variables)
 
 
@@ -66,7 +74,9 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Wait for `GRACE` seconds, then terminate what still runs, and kill it after as many more."""
     for give_up in (subprocess.Popen.terminate, subprocess.Popen.kill):
         end = time.monotonic() + GRACE
-        while time.monotonic() < end and any(process.poll() is None for process in processes):
+        while time.monotonic() < end and any(
+            process.poll() is None for process in processes
+        ):
             time.sleep(_POLL_INTERVAL)
         for process in processes:
             if process.poll() is None:

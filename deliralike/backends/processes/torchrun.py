@@ -13,7 +13,12 @@ from deliralike.errors import ProcessError
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_SLURM = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_JOB_ID")
+_SLURM = (
+    "SLURM_PROCID",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_LAUNCH_NODE_IPADDR",
+    "SLURM_JOB_ID",
+)
 _PORTS = range(29_500, 30_500)  # each Slurm job takes one of them
 
 

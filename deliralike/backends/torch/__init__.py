@@ -198,7 +198,11 @@ class TorchBackend(Backend):
         return isinstance(value, torch.nn.Parameter)
 
     def wrap(self, native: torch.nn.Module) -> AbstractNetwork:
-        return native if isinstance(native, AbstractNetwork) else WrappedTorchNetwork(native)
+        return (
+            native
+            if isinstance(native, AbstractNetwork)
+            else WrappedTorchNetwork(native)
+        )
 
     def gradients(
         self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any
@@ -228,9 +232,14 @@ class TorchBackend(Backend):
             total = self._sum(islice(gradients, len(tensors)), network.device_name)
             by_parameter[name] = _numpy_or_none(total)
         by_input = nest.map(
-            lambda leaf: _numpy_or_none(next(gradients)) if _takes_gradient(leaf) else None, inputs
+            lambda leaf: (
+                _numpy_or_none(next(gradients)) if _takes_gradient(leaf) else None
+            ),
+            inputs,
         )
-        return Gradients(float(loss.detach()), by_parameter, by_input, self.to_numpy(extras))
+        return Gradients(
+            float(loss.detach()), by_parameter, by_input, self.to_numpy(extras)
+        )
 
     def native_functions_called_through(
         self, network: Any, around: Callable[..., Any]
@@ -251,12 +260,16 @@ class TorchBackend(Backend):
 
         network._apply(converted)
 
-    def add(self, total: torch.Tensor | None, addition: torch.Tensor, device: str) -> torch.Tensor:
+    def add(
+        self, total: torch.Tensor | None, addition: torch.Tensor, device: str
+    ) -> torch.Tensor:
         if total is None:
             return addition.to(device, copy=True)
         addition = arrays.to_device(addition, device)
         if total.is_sparse and not addition.is_sparse:
-            return addition + total  # a dense tensor cannot be added to a sparse one in place
+            return (
+                addition + total
+            )  # a dense tensor cannot be added to a sparse one in place
         return total.add_(addition)
 
     def weighted(
@@ -272,14 +285,18 @@ class TorchBackend(Backend):
             if totals is None:
                 return products
             pairs = zip(totals, products, strict=True)
-            return [self.add(total, product, str(total.device)) for total, product in pairs]
+            return [
+                self.add(total, product, str(total.device)) for total, product in pairs
+            ]
         with torch.no_grad():
             if totals is None:
                 return unstable.multiplied(values, weight)
             unstable.add(totals, values, weight)
         return list(totals)
 
-    def scaled(self, totals: Sequence[torch.Tensor], factor: float) -> list[torch.Tensor]:
+    def scaled(
+        self, totals: Sequence[torch.Tensor], factor: float
+    ) -> list[torch.Tensor]:
         if not totals or any(total.is_sparse for total in totals):
             return self.weighted(totals, factor)
         with torch.no_grad():
@@ -290,7 +307,10 @@ class TorchBackend(Backend):
         return array.detach().clone()
 
     def blended(
-        self, averages: Sequence[torch.Tensor], values: Sequence[torch.Tensor], weight: float
+        self,
+        averages: Sequence[torch.Tensor],
+        values: Sequence[torch.Tensor],
+        weight: float,
     ) -> list[torch.Tensor]:
         pairs = list(zip(averages, values, strict=True))
         local = [pair for pair in pairs if not arrays.is_distributed(pair[0])]
@@ -304,7 +324,9 @@ class TorchBackend(Backend):
 
     all_finite = staticmethod(mixed_precision.all_finite)
 
-    def _sum(self, gradients: Iterable[torch.Tensor | None], device: str) -> torch.Tensor | None:
+    def _sum(
+        self, gradients: Iterable[torch.Tensor | None], device: str
+    ) -> torch.Tensor | None:
         total: torch.Tensor | None = None
         for gradient in gradients:
             if gradient is not None:
@@ -326,7 +348,9 @@ class TorchBackend(Backend):
         self, network: AbstractNetwork, processes: ProcessGroup, **keywords: Any
     ) -> AbstractNetwork:
         # the import is slow; see there
-        sharded = importlib.import_module("deliralike.backends.torch.distributed.sharded")
+        sharded = importlib.import_module(
+            "deliralike.backends.torch.distributed.sharded"
+        )
         return sharded.FullyShardedTorchNetwork.sharded(network, processes, **keywords)
 
     def gradient_averaging(self) -> type[GradientAveragingTorchNetwork]:
@@ -340,7 +364,9 @@ class TorchBackend(Backend):
         groups: Settings | None = None,
     ) -> TorchOptimizer:
         rule_groups = Groups.of(rule, groups)
-        optimizer = TorchOptimizer(network, partial(native_optimizer, rule_groups), parameters)
+        optimizer = TorchOptimizer(
+            network, partial(native_optimizer, rule_groups), parameters
+        )
         optimizer.groups = rule_groups
         return optimizer
 
@@ -348,7 +374,9 @@ class TorchBackend(Backend):
         self, native: torch.optim.Optimizer, network: AbstractNetwork
     ) -> TorchOptimizer:
         if not isinstance(native, torch.optim.Optimizer):
-            raise no_optimizer(native, "one such as torch.optim.Adam(network.parameters())")
+            raise no_optimizer(
+                native, "one such as torch.optim.Adam(network.parameters())"
+            )
         closure = inspect.signature(native.step).parameters.get("closure")
         if closure is not None and closure.default is closure.empty:
             raise no_closure(f"{type(native).__name__} of PyTorch")
@@ -357,7 +385,9 @@ class TorchBackend(Backend):
         return optimizer
 
     loss_compiler = staticmethod(LossCompiler)
-    evaluating = staticmethod(torch.no_grad)  # the tensors that it leaves can be trained with
+    evaluating = staticmethod(
+        torch.no_grad
+    )  # the tensors that it leaves can be trained with
 
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
@@ -388,7 +418,9 @@ class TorchBackend(Backend):
     def random_state(self, network: AbstractNetwork) -> dict[str, Any]:
         return dict(random.state())
 
-    def load_random_state(self, network: AbstractNetwork, state: Mapping[str, Any]) -> None:
+    def load_random_state(
+        self, network: AbstractNetwork, state: Mapping[str, Any]
+    ) -> None:
         random.load_state(state)
 
 

@@ -28,7 +28,11 @@ class GradientSums:
     """
 
     def __init__(
-        self, backend: Arrays, sums: list[Gradients], parameters: Leaves, parallelism: Any
+        self,
+        backend: Arrays,
+        sums: list[Gradients],
+        parameters: Leaves,
+        parallelism: Any,
     ) -> None:
         """Refer to sums that are to be added to; nothing happens yet.
 
@@ -44,7 +48,9 @@ class GradientSums:
         self._parameters = parameters
         self._parallelism = parallelism
         self._given: set[int] = set()  # the identities of sums that were made gradients
-        self._lock = threading.Lock()  # each replica runs backward in a thread of its own
+        self._lock = (
+            threading.Lock()
+        )  # each replica runs backward in a thread of its own
 
     def begin(self) -> None:
         """Make the sums the parameters' gradients; called before each backward pass."""
@@ -74,13 +80,21 @@ class GradientSums:
             total = sums.get(name)
             if total is None or not leaf.requires_grad:
                 continue
-            leaf.grad = self._joined(total, leaf.grad)  # a loss function may have run backward
+            leaf.grad = self._joined(
+                total, leaf.grad
+            )  # a loss function may have run backward
             self._given.add(id(leaf.grad))
             sums[name] = None
 
     def _joined(self, total: Any, gradient: Any) -> Any:
         if total is not None and gradient is not None:
             return self._backend.add(total, gradient, str(total.device))
-        if gradient is not None and gradient.is_cuda and id(gradient) not in self._given:
-            return gradient.clone()  # a CUDA graph writes over its gradients at the next step
+        if (
+            gradient is not None
+            and gradient.is_cuda
+            and id(gradient) not in self._given
+        ):
+            return (
+                gradient.clone()
+            )  # a CUDA graph writes over its gradients at the next step
         return gradient if total is None else total

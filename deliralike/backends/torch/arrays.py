@@ -37,7 +37,9 @@ def dtype(name: str) -> torch.dtype:
         DtypeError: There is no type of that name.
     """
     if name not in DTYPES:
-        raise DtypeError(f"backend 'torch' has no type {name!r}. {suggestion(name, DTYPES)}")
+        raise DtypeError(
+            f"backend 'torch' has no type {name!r}. {suggestion(name, DTYPES)}"
+        )
     return DTYPES[name]
 
 
@@ -83,7 +85,9 @@ def _copied_ahead(value: torch.Tensor, device: torch.device) -> torch.Tensor:
     with torch.cuda.stream(stream):
         copy = value.pin_memory().to(device, non_blocking=True)
     current.wait_stream(stream)
-    copy.record_stream(current)  # its memory is not taken again before `current` has used it
+    copy.record_stream(
+        current
+    )  # its memory is not taken again before `current` has used it
     return copy
 
 
@@ -114,15 +118,22 @@ def numbers(values: Sequence[Any]) -> list[float]:
     """Return scalars as numbers; those of one accelerator in one transfer."""
     if any(map(_is_accelerated, values)):
         kinds = {
-            (each.device, each.dtype) if isinstance(each, torch.Tensor) else None for each in values
+            (each.device, each.dtype) if isinstance(each, torch.Tensor) else None
+            for each in values
         }
         if len(kinds) == 1:
             return torch.stack([each.reshape(()) for each in values]).tolist()
-    return [float(numpy(each)) if is_distributed(each) else float(each) for each in values]
+    return [
+        float(numpy(each)) if is_distributed(each) else float(each) for each in values
+    ]
 
 
 def _is_accelerated(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and not value.is_cpu and not is_distributed(value)
+    return (
+        isinstance(value, torch.Tensor)
+        and not value.is_cpu
+        and not is_distributed(value)
+    )
 
 
 def is_distributed(value: Any) -> bool:
@@ -139,7 +150,9 @@ def like(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     if not is_distributed(other):
         return value
     distributed: Any = other
-    whole = type(distributed).from_local(value, distributed.device_mesh, run_check=False)
+    whole = type(distributed).from_local(
+        value, distributed.device_mesh, run_check=False
+    )
     return whole.redistribute(placements=distributed.placements)
 
 
@@ -153,11 +166,16 @@ def split(
     pieces = _pieces(value, cuts, dim) if cuts else (value,)
     if stays:
         return pieces
-    return [to_device(piece, device) for piece, device in zip(pieces, devices, strict=False)]
+    return [
+        to_device(piece, device) for piece, device in zip(pieces, devices, strict=False)
+    ]
 
 
 def split_all(
-    arrays: Sequence[torch.Tensor], sizes: Sequence[int], dim: int, devices: Sequence[Any]
+    arrays: Sequence[torch.Tensor],
+    sizes: Sequence[int],
+    dim: int,
+    devices: Sequence[Any],
 ) -> list[Sequence[torch.Tensor]]:
     """Split each tensor; without a check of each one where all pieces stay on its device."""
     homes = {*map(_DEVICE, arrays)}
@@ -167,7 +185,9 @@ def split_all(
     return [_pieces(array, cuts, dim) for array in arrays]
 
 
-def _pieces(value: torch.Tensor, cuts: Sequence[int], dim: int) -> Sequence[torch.Tensor]:
+def _pieces(
+    value: torch.Tensor, cuts: Sequence[int], dim: int
+) -> Sequence[torch.Tensor]:
     """Return views between cuts, each with a version of its own.
 
     What one replica changes in place is then no change of what another one keeps for backward. A
@@ -177,7 +197,9 @@ def _pieces(value: torch.Tensor, cuts: Sequence[int], dim: int) -> Sequence[torc
     return pieces if value.requires_grad else [piece.data for piece in pieces]
 
 
-def concatenate(values: Sequence[torch.Tensor], dim: int, device: Any = None) -> torch.Tensor:
+def concatenate(
+    values: Sequence[torch.Tensor], dim: int, device: Any = None
+) -> torch.Tensor:
     """Concatenate tensors on a device; a single tensor is returned as it is."""
     values = _on_one_device(values, device)
     return values[0] if len(values) == 1 else torch.cat(values, dim)
@@ -189,7 +211,9 @@ def concatenate_all(
     """Concatenate each column; where all tensors are on the device, without a check of each."""
     target = None if device is None else _device(device)
     if columns and len(columns[0]) > 1 and target in (None, columns[0][0].device):
-        with suppress(RuntimeError):  # they are on several devices, or do not fit: raised below
+        with suppress(
+            RuntimeError
+        ):  # they are on several devices, or do not fit: raised below
             joined = [*map(torch.cat, columns, *([repeat(dim)] if dim else []))]
             if target is None or {*map(_DEVICE, joined)} == {target}:
                 return joined
@@ -212,7 +236,9 @@ def to_device(value: torch.Tensor, device: Any) -> torch.Tensor:
     return value.to(target, non_blocking=target.type == "cuda" and value.is_pinned())
 
 
-def _on_one_device(values: Sequence[torch.Tensor], device: Any) -> Sequence[torch.Tensor]:
+def _on_one_device(
+    values: Sequence[torch.Tensor], device: Any
+) -> Sequence[torch.Tensor]:
     target = values[0].device if device is None else _device(device)
     for value in values:
         if value.device != target:

@@ -50,10 +50,14 @@ class LossCompiler:
         try:
             with warnings.catch_warnings():
                 # torch 2.13 sends it to itself when inductor is imported
-                warnings.filterwarnings("ignore", ".torch.jit.script_method. is deprecated")
+                warnings.filterwarnings(
+                    "ignore", ".torch.jit.script_method. is deprecated"
+                )
                 self._program = torch.compile(_compute, **_ISOLATED, **settings)
         except (TypeError, RuntimeError) as error:
-            raise SettingError(f"compile={dict(settings)}: torch.compile: {error}") from None
+            raise SettingError(
+                f"compile={dict(settings)}: torch.compile: {error}"
+            ) from None
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a loss function that computes the same as one program."""
@@ -64,7 +68,9 @@ class LossCompiler:
             return self._program(function, network, *batch)
         torch.compiler.cudagraph_mark_step_begin()
         result = self._program(function, network, *batch)
-        return nest.map(_copied, result)  # the next step writes over what a CUDA graph returns
+        return nest.map(
+            _copied, result
+        )  # the next step writes over what a CUDA graph returns
 
 
 def _compute(function: Callable[..., Any], network: Any, *batch: Any) -> Any:

@@ -91,7 +91,9 @@ def _states(path: Path, loaded: Any, visited: set[int]) -> _States:
     for key in nested:
         try:
             inner_states = _states(path, loaded[key], visited)
-        except WeightFileError as error:  # the settings of a model may stand under "model"
+        except (
+            WeightFileError
+        ) as error:  # the settings of a model may stand under "model"
             problems.append(error)
             continue
         for inner_key, state in inner_states.items():

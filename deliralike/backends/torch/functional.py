@@ -28,10 +28,16 @@ _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 _MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 _AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
-_ADAPTIVE_AVG = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+_ADAPTIVE_AVG = {
+    1: F.adaptive_avg_pool1d,
+    2: F.adaptive_avg_pool2d,
+    3: F.adaptive_avg_pool3d,
+}
 _SIGNED = (torch.int64, torch.int32, torch.int16, torch.int8)
 _WHOLE = frozenset({*_SIGNED, torch.uint8, torch.uint16, torch.uint32, torch.uint64})
-_NO_LABEL = -(2**62)  # PyTorch's kernel looks whether each label is a class unless it is ignored
+_NO_LABEL = -(
+    2**62
+)  # PyTorch's kernel looks whether each label is a class unless it is ignored
 _LINEAR_MODE = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
@@ -53,10 +59,15 @@ class TorchFunctions(Functions):
 
     def Parameter(self, shape, start):
         construction = require_construction("a parameter")
-        options = {"dtype": arrays.dtype(construction.dtype), "device": construction.device}
+        options = {
+            "dtype": arrays.dtype(construction.dtype),
+            "device": construction.device,
+        }
         if isinstance(start, np.ndarray):
             return torch.nn.Parameter(torch.tensor(start, **options))
-        return construction.declare(torch.nn.Parameter(torch.zeros(tuple(shape), **options)), start)
+        return construction.declare(
+            torch.nn.Parameter(torch.zeros(tuple(shape), **options)), start
+        )
 
     def Buffer(self, value):
         if value is None:
@@ -81,7 +92,11 @@ class TorchFunctions(Functions):
         is_whole = not any(isinstance(number, float) for number in (start, end, step))
         dtype = torch.int64 if is_whole else torch.float64
         numbers = torch.arange(start, end, step, dtype=dtype, device=like.device)
-        return numbers.to(like.dtype) if like.is_floating_point() and not is_whole else numbers
+        return (
+            numbers.to(like.dtype)
+            if like.is_floating_point() and not is_whole
+            else numbers
+        )
 
     def zeros(self, shape, like):
         return torch.zeros(tuple(shape), dtype=like.dtype, device=like.device)
@@ -98,10 +113,18 @@ class TorchFunctions(Functions):
     # Losses
 
     def cross_entropy(
-        self, logits, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
+        self,
+        logits,
+        target,
+        weight=None,
+        ignore_index=-100,
+        reduction="mean",
+        label_smoothing=0.0,
     ):
         """Use PyTorch's kernels where they follow the neutral rule: they take half the time."""
-        is_plain = weight is None and not label_smoothing and reduction in ("mean", "sum")
+        is_plain = (
+            weight is None and not label_smoothing and reduction in ("mean", "sum")
+        )
         if is_plain and target.dtype in _WHOLE:
             if not _is_on_host(target):
                 self._check_label_shape(logits, target)
@@ -112,7 +135,10 @@ class TorchFunctions(Functions):
                 # a label that is no class, or a wrong size: what follows ignores or refuses it
                 with suppress(IndexError, ValueError, RuntimeError):
                     loss = F.cross_entropy(
-                        logits, target.long(), ignore_index=_NO_LABEL, reduction=reduction
+                        logits,
+                        target.long(),
+                        ignore_index=_NO_LABEL,
+                        reduction=reduction,
                     )
                     return mean_over(lambda: float(target.numel()), loss)
         return super().cross_entropy(
@@ -271,7 +297,9 @@ class TorchFunctions(Functions):
             return super().conv(x, weight, bias, stride, padding, dilation, groups)
         return _CONV[x.dim() - 2](x, weight, bias, stride, padding, dilation, groups)
 
-    def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
+    def convolve_transposed(
+        self, x, weight, stride, padding, output_padding, dilation, groups
+    ):
         return _CONV_TRANSPOSE[x.dim() - 2](
             x, weight, None, stride, padding, output_padding, groups, dilation
         )
@@ -300,12 +328,20 @@ class TorchFunctions(Functions):
             settings = geometry.pool_settings(n, kernel_size, stride, padding, dilation)
             geometry.pool_pads_per_axis(x.shape[2:], settings, ceil_mode)
         return _MAX_POOL[n](
-            x, kernel_size, stride, padding, dilation, ceil_mode, return_indices=return_indices
+            x,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            ceil_mode,
+            return_indices=return_indices,
         )
 
     def sum_windows(self, x, kernel, stride, pads):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads))
-        return _AVG_POOL[len(pads)](x, tuple(kernel), tuple(stride)) * float(np.prod(kernel))
+        return _AVG_POOL[len(pads)](x, tuple(kernel), tuple(stride)) * float(
+            np.prod(kernel)
+        )
 
     def avg_pool(
         self,
@@ -341,7 +377,9 @@ class TorchFunctions(Functions):
             native = "bicubic" if kind == "cubic" else _LINEAR_MODE[x.dim() - 2]
             settings = (native, bool(align_corners), recompute_scale_factor, antialias)
             return F.interpolate(x, size, scale_factor, *settings)
-        if kind == "nearest" and all(map(geometry.exact_step, x.shape[2:], sizes, scales)):
+        if kind == "nearest" and all(
+            map(geometry.exact_step, x.shape[2:], sizes, scales)
+        ):
             return F.interpolate(x, sizes, mode="nearest")
         settings = (mode, align_corners, recompute_scale_factor, antialias)
         return super().interpolate(x, size, scale_factor, *settings)
@@ -369,7 +407,9 @@ class TorchFunctions(Functions):
         return F.gelu(x, approximate=approximate)
 
     def hardsigmoid(self, x, inplace=False):
-        if x.dtype == torch.float64:  # PyTorch 2.13 rounds the slope of 1/6 to float32 there
+        if (
+            x.dtype == torch.float64
+        ):  # PyTorch 2.13 rounds the slope of 1/6 to float32 there
             return super().hardsigmoid(x)
         return F.hardsigmoid(x)
 
@@ -380,14 +420,20 @@ class TorchFunctions(Functions):
         return F.softmax(x, dim)
 
     def batch_norm(self, x, mean, var, weight=None, bias=None, eps=1e-5):
-        if mean.requires_grad or var.requires_grad:  # PyTorch's kernel has no gradients for them
+        if (
+            mean.requires_grad or var.requires_grad
+        ):  # PyTorch's kernel has no gradients for them
             return super().batch_norm(x, mean, var, weight, bias, eps)
         rows = unambiguous(x)
-        return F.batch_norm(rows, mean, var, weight, bias, False, 0.0, eps).reshape(x.shape)
+        return F.batch_norm(rows, mean, var, weight, bias, False, 0.0, eps).reshape(
+            x.shape
+        )
 
     def batch_norm_train(self, x, weight=None, bias=None, eps=1e-5):
         dims = tuple(d for d in range(x.dim()) if d != 1)
-        y = F.batch_norm(unambiguous(x), None, None, weight, bias, True, 0.0, eps).reshape(x.shape)
+        y = F.batch_norm(
+            unambiguous(x), None, None, weight, bias, True, 0.0, eps
+        ).reshape(x.shape)
         return y, self.mean(x, dims), self.var(x, dims, correction=0)
 
     def group_norm(self, x, num_groups, weight=None, bias=None, eps=1e-5):
@@ -400,14 +446,27 @@ class TorchFunctions(Functions):
         return F.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
 
     def attention(
-        self, query, key, value, bias=None, weights_mask=None, scale=None, need_weights=True
+        self,
+        query,
+        key,
+        value,
+        bias=None,
+        weights_mask=None,
+        scale=None,
+        need_weights=True,
     ):
         # PyTorch's fused kernels have no second derivatives
         if need_weights or weights_mask is not None or _gradient.is_taken:
-            return super().attention(query, key, value, bias, weights_mask, scale, need_weights)
-        return F.scaled_dot_product_attention(query, key, value, bias, scale=scale), None
+            return super().attention(
+                query, key, value, bias, weights_mask, scale, need_weights
+            )
+        return F.scaled_dot_product_attention(
+            query, key, value, bias, scale=scale
+        ), None
 
-    def lstm(self, x, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh, weight_hr=None):
+    def lstm(
+        self, x, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh, weight_hr=None
+    ):
         if weight_hr is not None:
             parameters = (weight_ih, weight_hh, bias_ih, bias_hh, weight_hr)
             return super().lstm(x, hidden, cell, *parameters)
@@ -477,7 +536,9 @@ def _cross_entropy(
     logits: torch.Tensor, target: torch.Tensor, ignore_index: int, reduction: str
 ) -> torch.Tensor:
     """Compute the loss without a look at the labels; the mean over no labels is 0."""
-    total = F.cross_entropy(logits, target.long(), ignore_index=ignore_index, reduction="sum")
+    total = F.cross_entropy(
+        logits, target.long(), ignore_index=ignore_index, reduction="sum"
+    )
     if reduction == "sum":
         return total
     return total / (target != ignore_index).sum().clamp(min=1)
@@ -492,7 +553,9 @@ def _one_layer(*weights: torch.Tensor | None) -> tuple:
     """Return PyTorch's arguments for a recurrent layer in one direction, with time first."""
     present = [weight for weight in weights if weight is not None]
     has_biases = len(present) == 4
-    training = torch.is_grad_enabled()  # what cuDNN needs of the forward pass for the backward pass
+    training = (
+        torch.is_grad_enabled()
+    )  # what cuDNN needs of the forward pass for the backward pass
     layers, dropout, bidirectional, batch_first = 1, 0.0, False, False
     if present[0].is_cuda:
         present = _in_one_piece(present)
@@ -504,4 +567,6 @@ def _in_one_piece(weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     pieces = torch.cat([weight.reshape(-1) for weight in weights]).split(
         [weight.numel() for weight in weights]
     )
-    return [piece.view(weight.shape) for piece, weight in zip(pieces, weights, strict=True)]
+    return [
+        piece.view(weight.shape) for piece, weight in zip(pieces, weights, strict=True)
+    ]

@@ -54,7 +54,9 @@ class TorchHolder(torch.nn.Module):
         return getattr(self._modules[HELD], name)
 
 
-def _without_held(named: Iterator[tuple[str, Any]], prefix: str) -> Iterator[tuple[str, Any]]:
+def _without_held(
+    named: Iterator[tuple[str, Any]], prefix: str
+) -> Iterator[tuple[str, Any]]:
     start = f"{prefix}." if prefix else ""
     for name, value in named:
         yield _neutral_name(name, start), value

@@ -24,7 +24,9 @@ from deliralike.nn.start import ONES, ZEROS, Constant, Normal, fan_in_uniform
 def _options() -> dict[str, Any]:
     """Return type and device of the network under construction, as keywords."""
     construction = current_construction()
-    assert construction is not None  # layers are made inside of a network's construction
+    assert (
+        construction is not None
+    )  # layers are made inside of a network's construction
     return {"dtype": arrays.dtype(construction.dtype), "device": construction.device}
 
 
@@ -64,7 +66,9 @@ class _Native(AbstractTorchNetwork):
             call = f"{type(self).__name__}({', '.join(arguments)})"
             raise SettingError(f"{call}: {error}") from error
         if getattr(self, "inplace", False):
-            self.inplace = False  # the input may be read again: on every backend it means the same
+            self.inplace = (
+                False  # the input may be read again: on every backend it means the same
+            )
 
     def reset_parameters(self) -> None:
         construction = current_construction()
@@ -110,7 +114,14 @@ class _ConvTranspose(_Native):
         self.written_once.check_input(self, x)
         extra = self.written_once.extra_for(self, x, output_size)
         return self.nn.conv_transpose(
-            x, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+            x,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            extra,
+            self.groups,
+            self.dilation,
         )
 
 
@@ -120,7 +131,9 @@ class _Norm(_Native):
     def forward(self, x):
         if len(x.shape) != self.n + 2 or x.shape[1] != self.num_features:
             is_without_length = self.n == 1 and len(x.shape) <= 2
-            checks.channels(self, x, self.num_features, None if is_without_length else self.n)
+            checks.channels(
+                self, x, self.num_features, None if is_without_length else self.n
+            )
         if self.training or not self.track_running_stats:
             replica = self.written_once.replica(self)
             if replica is not None:
@@ -152,7 +165,9 @@ class _InstanceNorm(_Native):
         if self.training or not self.track_running_stats:
             checks.several_values(self, x[:1])
         if not self.track_running_stats:
-            return self.nn.group_norm(x, self.num_features, self.weight, self.bias, self.eps)
+            return self.nn.group_norm(
+                x, self.num_features, self.weight, self.bias, self.eps
+            )
         # PyTorch 2.13 joins batch and channels to a batch of one: see `unambiguous`
         return unstable.instance_norm(self, x.flatten(2)).reshape(x.shape)
 
@@ -295,7 +310,8 @@ _OTHERS = {
     "PReLU": _PReLU,
 }
 NATIVE = {
-    name: _native(base, name) for name, base in (dict.fromkeys(_PLAIN, _Plain) | _OTHERS).items()
+    name: _native(base, name)
+    for name, base in (dict.fromkeys(_PLAIN, _Plain) | _OTHERS).items()
 }
 for _kind, _base in _OF_SEVERAL_RANKS.items():
     for _n in (1, 2, 3):

@@ -55,4 +55,6 @@ def _cast(value: Any, dtype: str) -> Any:
 for _name in EXACT:
     if _name not in _KERNELS:
         _function = getattr(TorchFunctions, _name)
-        setattr(TorchFunctions, _name, autocast(_function, _current, _cast, dtype="float32"))
+        setattr(
+            TorchFunctions, _name, autocast(_function, _current, _cast, dtype="float32")
+        )

@@ -64,7 +64,9 @@ def in_float64() -> Iterator[None]:
 
 
 class _Widening(TorchFunctionMode):
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         del types
         if func is torch.Tensor.float:
             func = torch.Tensor.double
@@ -100,7 +102,11 @@ class _Following(TorchFunctionMode):
         self._follower = follower
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         try:
@@ -113,12 +119,16 @@ class _Following(TorchFunctionMode):
             return self._in_place(seen, func, args, kwargs)
         return self._follower(*seen, func, args, kwargs)
 
-    def _in_place(self, seen: tuple[str, Row | None], func: Any, args: tuple, kwargs: Any) -> Any:
+    def _in_place(
+        self, seen: tuple[str, Row | None], func: Any, args: tuple, kwargs: Any
+    ) -> Any:
         """Follow a call that writes its result into its argument, for code that goes on there."""
         x, *others = args or (kwargs["input"],)
         elsewhere = {name: value for name, value in kwargs.items() if name != "input"}
         # of a copy: what the gradient needs of the argument must stay
-        result = self._follower(*seen, func, (x.clone(), *others), elsewhere | {"inplace": False})
+        result = self._follower(
+            *seen, func, (x.clone(), *others), elsewhere | {"inplace": False}
+        )
         return x.copy_(result)
 
 
@@ -147,12 +157,18 @@ def _max(input: Given, dim: int, keepdim: bool = False) -> Neutral | None:
     if isinstance(dim, Given):
         return None  # the larger of two arrays
     neutral = call_of("max_along", x=input, dim=dim, keepdim=keepdim)
-    return neutral.giving(lambda pair: pair[0], lambda y, pair: type(pair)((y, pair[1])))
+    return neutral.giving(
+        lambda pair: pair[0], lambda y, pair: type(pair)((y, pair[1]))
+    )
 
 
 def _amax(input: Given, dim: Any, keepdim: bool = False) -> Neutral | None:
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
-    return call_of("max_along", x=input, dim=dims[0], keepdim=keepdim) if len(dims) == 1 else None
+    return (
+        call_of("max_along", x=input, dim=dims[0], keepdim=keepdim)
+        if len(dims) == 1
+        else None
+    )
 
 
 def _var(
@@ -177,7 +193,12 @@ def _einsum(equation: str, *operands: Any) -> Neutral | None:
     return product_of(equation, operands, torch.permute)
 
 
-_MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "trilinear": "linear"}
+_MODES = {
+    "nearest": "nearest",
+    "linear": "linear",
+    "bilinear": "linear",
+    "trilinear": "linear",
+}
 
 
 def _interpolate(
@@ -193,10 +214,14 @@ def _interpolate(
         return None
     wanted = {"size": _plain(size), "scale_factor": _plain(scale_factor)}
     corners = bool(align_corners)
-    return call_of("interpolate", x=input, **wanted, mode=_MODES[mode], align_corners=corners)
+    return call_of(
+        "interpolate", x=input, **wanted, mode=_MODES[mode], align_corners=corners
+    )
 
 
-def _pad(input: Given, pad: Any, mode: str = "constant", value: float | None = None) -> Neutral:
+def _pad(
+    input: Given, pad: Any, mode: str = "constant", value: float | None = None
+) -> Neutral:
     pairs = [(pad[at], pad[at + 1]) for at in range(0, len(pad), 2)]
     return call_of("pad", x=input, pad=pairs[::-1], mode=mode, value=value or 0.0)
 
@@ -218,7 +243,13 @@ def _attention(
         bias = _causal(query, key)
     elif attn_mask is not None and attn_mask.is_bool:
         bias = attn_mask.seen(partial(_forbidding, like=query.array), lambda x: x == 0)
-    arguments = {"query": query, "key": key, "value": value, "bias": bias, "scale": scale}
+    arguments = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "bias": bias,
+        "scale": scale,
+    }
     found = call_of("attention", **arguments, need_weights=False)
     return found.giving(lambda y: (y, None), lambda pair, y: pair[0])
 
@@ -267,7 +298,9 @@ def _reduction(name: str) -> Row:
 
 
 def _convolution(name: str, arguments: str) -> Row:
-    return renamed(name, f"input=x weight bias {arguments}", when=_is_batch, convert=_plain)
+    return renamed(
+        name, f"input=x weight bias {arguments}", when=_is_batch, convert=_plain
+    )
 
 
 def _is_batch(input: Given, weight: Given, **others: Any) -> bool:
@@ -279,7 +312,9 @@ def _pool(name: str, arguments: str, only: dict[str, Any]) -> dict[str, Row | No
     found: dict[str, Row | None] = {}
     for rank in (1, 2, 3):
         when = partial(_has_axes, rank + 2)
-        found[f"{name}{rank}d"] = renamed(name, f"input=x {arguments}", only, when, _plain)
+        found[f"{name}{rank}d"] = renamed(
+            name, f"input=x {arguments}", only, when, _plain
+        )
     return found
 
 
@@ -316,7 +351,9 @@ def _are_labels(input: Given, target: Given, **others: Any) -> bool:
 _NOT_DEPRECATED: dict[str, Any] = {"size_average": None, "reduce": None}
 _MATMUL = renamed("matmul", "input=x other=y", when=_are_matrices)
 _CONV = _convolution("conv", "stride padding dilation groups")
-_CONV_TRANSPOSE = _convolution("conv_transpose", "stride padding output_padding groups dilation")
+_CONV_TRANSPOSE = _convolution(
+    "conv_transpose", "stride padding output_padding groups dilation"
+)
 _TRANSPOSE = renamed("transpose", "input=x dim0 dim1")
 _F: dict[str, Row | None] = {
     **_elements("relu", "relu6", "silu", "hardsigmoid", "hardswish", "sigmoid", "tanh"),
@@ -334,14 +371,18 @@ _F: dict[str, Row | None] = {
         {"divisor_override": None},
     ),
     **_pool("adaptive_avg_pool", "output_size", {}),
-    **_pool("adaptive_max_pool", "output_size return_indices", {"return_indices": False}),
+    **_pool(
+        "adaptive_max_pool", "output_size return_indices", {"return_indices": False}
+    ),
     "leaky_relu": renamed("leaky_relu", "input=x negative_slope inplace="),
     "elu": renamed("elu", "input=x alpha inplace="),
     "softplus": renamed("softplus", "input=x beta threshold=", {"beta": 1}),
     "gelu": renamed("gelu", "input=x approximate"),
     "prelu": renamed("prelu", "input=x weight"),
     "linear": renamed("linear", "input=x weight bias"),
-    "layer_norm": renamed("layer_norm", "input=x normalized_shape weight bias eps", convert=_plain),
+    "layer_norm": renamed(
+        "layer_norm", "input=x normalized_shape weight bias eps", convert=_plain
+    ),
     "group_norm": renamed("group_norm", "input=x num_groups weight bias eps"),
     "batch_norm": renamed(
         "batch_norm",
@@ -351,7 +392,9 @@ _F: dict[str, Row | None] = {
     "normalize": renamed("normalize", "input=x p dim eps out=", {"p": 2.0}),
     "interpolate": _interpolate,
     "pixel_shuffle": renamed(
-        "pixel_shuffle", "input=x upscale_factor", when=lambda input, **_: input.ndim == 4
+        "pixel_shuffle",
+        "input=x upscale_factor",
+        when=lambda input, **_: input.ndim == 4,
     ),
     "pad": _pad,
     "embedding": renamed(
@@ -377,7 +420,9 @@ _F: dict[str, Row | None] = {
 
 # Functions of `torch`, and methods of tensors where there is one.
 _TORCH: dict[str, Row | None] = {
-    **_elements("exp", "log", "sqrt", "sin", "cos", "tanh", "erf", "abs", "sigmoid", "relu"),
+    **_elements(
+        "exp", "log", "sqrt", "sin", "cos", "tanh", "erf", "abs", "sigmoid", "relu"
+    ),
     "absolute": renamed("abs", "input=x"),
     **_along("softmax", "log_softmax"),
     **{name: _F[name] for name in _F if name[-1] == "d" and name[-2] in "123"},
@@ -392,7 +437,9 @@ _TORCH: dict[str, Row | None] = {
     "var": _var,
     **dict.fromkeys(("matmul", "bmm", "mm"), _MATMUL),
     "einsum": _einsum,
-    **dict.fromkeys(("cat", "concat", "concatenate"), renamed("concatenate", "tensors=arrays dim")),
+    **dict.fromkeys(
+        ("cat", "concat", "concatenate"), renamed("concatenate", "tensors=arrays dim")
+    ),
     "stack": renamed("stack", "tensors=arrays dim"),
     "flatten": renamed("flatten", "input=x start_dim end_dim", start_dim=0),
     "reshape": _reshape,
@@ -403,18 +450,44 @@ _TORCH: dict[str, Row | None] = {
     "unsqueeze": renamed("expand_dims", "input=x dim"),
     "flip": _flip,
     "roll": renamed(
-        "roll", "input=x shifts dims", when=lambda dims, **_: dims is not None, convert=_plain
+        "roll",
+        "input=x shifts dims",
+        when=lambda dims, **_: dims is not None,
+        convert=_plain,
     ),
     "gather": renamed("take_along", "input=x dim index"),
     "index_select": renamed("take", "input=x dim index"),
     "detach": renamed("stop_gradient", "input=x"),
 }
-_METHODS: dict[str, Row | None] = {"where": renamed("where", "input=x condition other=y")}
+_METHODS: dict[str, Row | None] = {
+    "where": renamed("where", "input=x condition other=y")
+}
 
 # Functions without a partner in `nn`, which are followed by their own names.
 _OTHERS = frozenset(
-    {"addmm", "baddbmm", "cumprod", "cumsum", "dot", "log1p", "logsumexp", "maximum", "min"}
-    | {"minimum", "norm", "outer", "prod", "rsqrt", "sort", "square", "std", "tensordot", "topk"}
+    {
+        "addmm",
+        "baddbmm",
+        "cumprod",
+        "cumsum",
+        "dot",
+        "log1p",
+        "logsumexp",
+        "maximum",
+        "min",
+    }
+    | {
+        "minimum",
+        "norm",
+        "outer",
+        "prod",
+        "rsqrt",
+        "sort",
+        "square",
+        "std",
+        "tensordot",
+        "topk",
+    }
     | {"tril", "triu"}
 )
 
@@ -438,7 +511,9 @@ def _table() -> dict[Any, tuple[str, Row | None]]:
     return found
 
 
-def _enter(found: dict[Any, tuple[str, Row | None]], name: str, row: Row | None) -> None:
+def _enter(
+    found: dict[Any, tuple[str, Row | None]], name: str, row: Row | None
+) -> None:
     for space, prefix in ((torch.Tensor, "torch.Tensor"), (torch, "torch")):
         function = getattr(space, name, None)
         if function is not None:
@@ -450,7 +525,12 @@ def _is_followed(name: str, function: Any) -> bool:
     is_public = name[0].islower() and not name.endswith("_")
     is_own = "torch.nn.functional" in str(getattr(function, "__module__", ""))
     is_builtin = type(function).__name__ == "builtin_function_or_method"
-    return is_public and callable(function) and (is_own or is_builtin) and name not in _NOT_FOLLOWED
+    return (
+        is_public
+        and callable(function)
+        and (is_own or is_builtin)
+        and name not in _NOT_FOLLOWED
+    )
 
 
 _NOT_FOLLOWED = frozenset(

@@ -86,7 +86,9 @@ class TorchSingle(Single):
         """Return the copies of a parameter in further replicas: none."""
         return []
 
-    def replica_leaves(self, parameters: Mapping[str, Any]) -> list[dict[str, torch.Tensor]]:
+    def replica_leaves(
+        self, parameters: Mapping[str, Any]
+    ) -> list[dict[str, torch.Tensor]]:
         """Return the copies of parameters that keep gradients, for each further replica: none."""
         return []
 
@@ -192,7 +194,9 @@ def module_slots(module: torch.nn.Module) -> dict[str, Slot]:
     """
     slots: dict[str, Slot] = {}
     prefixes: dict[str, str] = {}  # of neutral names, by the path of the module
-    holders: dict[str, str] = {}  # the name of the part that a module only holds, by its path
+    holders: dict[
+        str, str
+    ] = {}  # the name of the part that a module only holds, by its path
     for path, part in module.named_modules(remove_duplicate=False):
         parent, _, name = path.rpartition(".")
         prefix = prefixes.get(parent, "")
@@ -266,7 +270,9 @@ class WrappedTorchNetwork(NativeWrapper, AbstractTorchNetwork):
         """Load a state of the module."""
         return self.native.load_state_dict(*args, **kwargs)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *others: Any
+    ) -> None:
         # A module that holds this one is loading, and next loads the blocks of this one, among them
         # `native`: so the names get its prefix.
         for name in [name for name in state_dict if name.startswith(prefix)]:

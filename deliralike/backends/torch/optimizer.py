@@ -26,7 +26,8 @@ class TorchOptimizer(AbstractOptimizer):
     def __init__(
         self,
         network: AbstractNetwork,
-        native: torch.optim.Optimizer | Callable[[Mapping[str, Slot]], torch.optim.Optimizer],
+        native: torch.optim.Optimizer
+        | Callable[[Mapping[str, Slot]], torch.optim.Optimizer],
         pattern: str | None = None,
     ) -> None:
         """Use a native optimizer, or make one from the slots whose names match the pattern.
@@ -76,7 +77,9 @@ class TorchOptimizer(AbstractOptimizer):
         parameters, network = self._owned.parameters, self.network
         if any(map(unstable.has_accumulation_hooks, parameters.values())):
             return super().add_gradients(sums, loss_function, *batch)
-        gradient_sums = GradientSums(network.backend, sums, parameters, network.parallelism)
+        gradient_sums = GradientSums(
+            network.backend, sums, parameters, network.parallelism
+        )
 
         def backward(loss: torch.Tensor) -> None:
             _refuse_array(loss)
@@ -104,7 +107,9 @@ class TorchOptimizer(AbstractOptimizer):
             parameter.grad = None
         parallelism.clear_replica_gradients(parameters.values())
         with parallelism.gradients_wanted(parameters):
-            return as_loss(loss_function).forward_backward(self.network, backward, *batch)
+            return as_loss(loss_function).forward_backward(
+                self.network, backward, *batch
+            )
 
     def apply(self, gradients):
         """Make one native step with these gradients."""
@@ -168,8 +173,14 @@ class TorchOptimizer(AbstractOptimizer):
             groups.update((id(parameter), group) for parameter in group["params"])
         for name, parameter in parameters.items():
             prefix = f"{name}/"
-            found = {key: value for key, value in state.items() if key.startswith(prefix)}
-            made = self._trial_state(parameter) if found and parameter.element_size() < 4 else None
+            found = {
+                key: value for key, value in state.items() if key.startswith(prefix)
+            }
+            made = (
+                self._trial_state(parameter)
+                if found and parameter.element_size() < 4
+                else None
+            )
             group = groups.get(id(parameter), {})
             for key, value in found.items():
                 slot = key.removeprefix(prefix)
@@ -182,7 +193,11 @@ class TorchOptimizer(AbstractOptimizer):
         slots = self._trial_state(self._owned.parameters[name])
         if slots is None:
             return None
-        return {slot: tuple(np.shape(value)) for slot, value in slots.items() if value is not None}
+        return {
+            slot: tuple(np.shape(value))
+            for slot, value in slots.items()
+            if value is not None
+        }
 
     def _trial_state(self, parameter: torch.Tensor) -> dict[str, Any] | None:
         """Return the state that the optimizer's own update makes, of an array without values.

@@ -23,13 +23,18 @@ class OwnedParameters(owned_parameters.OwnedParameters):
         self._first = first if isinstance(first, torch.nn.Parameter) else None
         self._tables: list[dict[str, Any]] = []
         for module in root.modules():
-            if not isinstance(module, torch.jit.ScriptModule):  # one of those keeps what it has
+            if not isinstance(
+                module, torch.jit.ScriptModule
+            ):  # one of those keeps what it has
                 self._tables += (module._parameters, module._modules)
 
     def contents(self) -> tuple[list[int], list[Any]]:
         """Return the sizes of the tables, and the names and objects in them."""
         objects = chain.from_iterable(map(dict.values, self._tables))
-        return list(map(len, self._tables)), [*chain.from_iterable(self._tables), *objects]
+        return list(map(len, self._tables)), [
+            *chain.from_iterable(self._tables),
+            *objects,
+        ]
 
     @property
     def device_name(self) -> str:

@@ -16,7 +16,9 @@ from deliralike import random
 from deliralike.parallel.replicas.context import Replica, entered
 from deliralike.parallel.replicas.context import current as current_replica
 
-_generators: WeakKeyDictionary[Replica, dict[torch.device, torch.Generator]] = WeakKeyDictionary()
+_generators: WeakKeyDictionary[Replica, dict[torch.device, torch.Generator]] = (
+    WeakKeyDictionary()
+)
 
 
 def draws_masks(module: torch.nn.Module) -> bool:
@@ -38,7 +40,9 @@ def draws_portably() -> bool:
     return random.current() is not None
 
 
-def portable_mask(path: str, shape: Sequence[int], p: float, like: torch.Tensor) -> torch.Tensor:
+def portable_mask(
+    path: str, shape: Sequence[int], p: float, like: torch.Tensor
+) -> torch.Tensor:
     """Return the portable mask of the layer at a path; it is drawn on the host.
 
     Args:
@@ -54,7 +58,9 @@ def native_mask(shape: Sequence[int], p: float, like: torch.Tensor) -> torch.Ten
     return draw(like.detach(), shape, p)
 
 
-def _portable(like: torch.Tensor, shape: Sequence[int], p: float, path: str) -> torch.Tensor:
+def _portable(
+    like: torch.Tensor, shape: Sequence[int], p: float, path: str
+) -> torch.Tensor:
     stream = random.current()
     if stream is None:  # another thread's is open, and the program cannot know whose
         return _native(like, shape, p)
@@ -79,7 +85,9 @@ def _operator(name: str, draw: Callable[..., torch.Tensor], *tags: torch.Tag) ->
     By its tag it is neither left out nor made a second time; inductor would draw otherwise.
     """
     tags = (torch.Tag.nondeterministic_seeded, *tags)
-    operator = torch.library.custom_op(f"deliralike::{name}", draw, mutates_args=(), tags=tags)
+    operator = torch.library.custom_op(
+        f"deliralike::{name}", draw, mutates_args=(), tags=tags
+    )
     operator.register_fake(_empty)
     return operator
 
@@ -106,7 +114,9 @@ def _generator(device: torch.device) -> torch.Generator:
     assert replica is not None  # see `draws_by_key`
     by_device = _generators.setdefault(replica, {})
     if device not in by_device:
-        key = np.random.SeedSequence([replica.seed, replica.index]).generate_state(1, np.uint64)
+        key = np.random.SeedSequence([replica.seed, replica.index]).generate_state(
+            1, np.uint64
+        )
         by_device[device] = torch.Generator(device).manual_seed(int(key[0]))
     return by_device[device]
 
@@ -128,7 +138,9 @@ def drawing_again() -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def dropping_by(factors: Callable[[tuple[int, ...], float | None], np.ndarray]) -> Iterator[None]:
+def dropping_by(
+    factors: Callable[[tuple[int, ...], float | None], np.ndarray],
+) -> Iterator[None]:
     """Let PyTorch's own functions of dropout multiply by given factors; see `Backend`.
 
     Masks that a network draws by `torch.Tensor.bernoulli_` or `torch.rand`, as stochastic depth is
@@ -136,8 +148,12 @@ def dropping_by(factors: Callable[[tuple[int, ...], float | None], np.ndarray]) 
     """
     functional: Any = torch.nn.functional
 
-    def given(shape: Sequence[int], rate: float | None, like: torch.Tensor) -> torch.Tensor:
-        return torch.as_tensor(factors(tuple(shape), rate), dtype=like.dtype, device=like.device)
+    def given(
+        shape: Sequence[int], rate: float | None, like: torch.Tensor
+    ) -> torch.Tensor:
+        return torch.as_tensor(
+            factors(tuple(shape), rate), dtype=like.dtype, device=like.device
+        )
 
     def replaced(drops_channels: bool) -> Callable[..., torch.Tensor]:
         def dropout(

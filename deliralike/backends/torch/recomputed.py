@@ -18,7 +18,10 @@ from deliralike.parallel.replicas.context import current
 
 @torch.compiler.disable  # the contexts around the second pass; the block is computed eagerly
 def recomputed(
-    block: torch.nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    block: torch.nn.Module,
+    call: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """See `Backend.recomputed`."""
     if not (block.training and torch.is_grad_enabled()):
@@ -44,7 +47,12 @@ def refuse_shared_draws(block: torch.nn.Module) -> None:
     if replica is None or replica.rendezvous.parties == 1:
         return
     for layer in block.modules():
-        if isinstance(layer, _DropoutNd) and layer.p and layer.training and not draws_masks(layer):
+        if (
+            isinstance(layer, _DropoutNd)
+            and layer.p
+            and layer.training
+            and not draws_masks(layer)
+        ):
             raise CapabilityError(
                 f"a checkpointed {type(block).__name__} has a {type(layer).__name__} of PyTorch's "
                 "own, whose masks cannot be drawn once more in replicas: use that of net.nn, or "
@@ -54,13 +62,17 @@ def refuse_shared_draws(block: torch.nn.Module) -> None:
 
 @contextmanager
 def _again(
-    block: torch.nn.Module, stream: random.Stream | None, draws: AbstractContextManager[Any]
+    block: torch.nn.Module,
+    stream: random.Stream | None,
+    draws: AbstractContextManager[Any],
 ) -> Iterator[None]:
     """Draw the same masks, and leave buffers as they are."""
     before = []
     for module in block.modules():
         for name, buffer in module._buffers.items():
-            before.append((module, name, buffer, None if buffer is None else buffer.clone()))
+            before.append(
+                (module, name, buffer, None if buffer is None else buffer.clone())
+            )
     try:
         with draws, random.following(stream):
             yield

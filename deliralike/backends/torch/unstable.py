@@ -112,7 +112,9 @@ def multiply(values: Sequence[torch.Tensor], factor: float) -> None:
     torch._foreach_mul_(list(values), factor)
 
 
-def add(totals: Sequence[torch.Tensor], values: Sequence[torch.Tensor], factor: float) -> None:
+def add(
+    totals: Sequence[torch.Tensor], values: Sequence[torch.Tensor], factor: float
+) -> None:
     """Add each tensor, times a number, to its total, in place."""
     torch._foreach_add_(list(totals), list(values), alpha=factor)
 

@@ -56,7 +56,9 @@ class NeutralOptimizer(torch.optim.Optimizer):
         state["step"] += 1
         scalars = rule.scalars(int(state["step"]))
         value, new_state = rule.update(parameter, parameter.grad, state, scalars, torch)
-        if is_distributed(parameter):  # products of matrices have placements of their own
+        if is_distributed(
+            parameter
+        ):  # products of matrices have placements of their own
             value = value.redistribute(placements=parameter.placements)
         parameter.copy_(value)
         state.update(new_state)
@@ -77,7 +79,9 @@ class SGD(torch.optim.SGD):
 
     def _init_group(self, group, params, grads, momentum_buffer_list):
         has_sparse = super()._init_group(group, params, grads, momentum_buffer_list)
-        missing = [at for at, velocity in enumerate(momentum_buffer_list) if velocity is None]
+        missing = [
+            at for at, velocity in enumerate(momentum_buffer_list) if velocity is None
+        ]
         if group["fused"] and len(missing) < len(params):
             for at in missing:
                 momentum_buffer_list[at] = torch.zeros_like(params[at])
@@ -161,7 +165,9 @@ _KINDS: dict[type[rules.Rule], type[torch.optim.Optimizer]] = {
 _FUSED = (SGD, torch.optim.Adam, torch.optim.AdamW)
 
 
-def native_optimizer(groups: Groups, slots: Mapping[str, Slot]) -> torch.optim.Optimizer:
+def native_optimizer(
+    groups: Groups, slots: Mapping[str, Slot]
+) -> torch.optim.Optimizer:
     """Make PyTorch's optimizer for neutral rules; its first parameter group has the first rule.
 
     Raises:
@@ -171,7 +177,9 @@ def native_optimizer(groups: Groups, slots: Mapping[str, Slot]) -> torch.optim.O
     first_rule = groups.rules[0]
     kind: Any = _KINDS.get(type(first_rule))
     if kind is None:
-        raise ArgumentError(f"backend 'torch' has no optimizer for {type(first_rule).__name__}")
+        raise ArgumentError(
+            f"backend 'torch' has no optimizer for {type(first_rule).__name__}"
+        )
     members: list[dict[int, torch.Tensor]] = [{} for _ in groups.rules]
     for name, index in groups.indices(slots).items():
         parameter = slots[name].native

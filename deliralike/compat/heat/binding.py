@@ -28,4 +28,6 @@ def bound(kind: type, native: type) -> type:
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,
     }
-    return types.new_class(kind.__name__, (kind, native), exec_body=lambda body: body.update(names))
+    return types.new_class(
+        kind.__name__, (kind, native), exec_body=lambda body: body.update(names)
+    )

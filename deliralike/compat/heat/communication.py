@@ -38,7 +38,9 @@ class Communication:
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of mpi4py's communicator."""
         if name.startswith("_") or self.handle is None:
-            raise AttributeError(f"{type(self).__name__} over {self.processes} has no {name!r}")
+            raise AttributeError(
+                f"{type(self).__name__} over {self.processes} has no {name!r}"
+            )
         return getattr(self.handle, name)
 
 

@@ -25,7 +25,9 @@ def torch_name(module: str, part: str, name: str) -> Any:
     missing = AttributeError(
         f"module {module!r} has no attribute {name!r}, and neither has PyTorch's"
     )
-    if name.startswith("__"):  # the import system asks for such names: it must not load PyTorch
+    if name.startswith(
+        "__"
+    ):  # the import system asks for such names: it must not load PyTorch
         raise missing
     torch_module = backends.get("torch").modules[part]
     if not hasattr(torch_module, name):

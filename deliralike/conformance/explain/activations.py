@@ -25,7 +25,9 @@ OfNumber = Callable[[Any, Any, float], Any]  # of `nn`, one array and a number
 
 
 def _gelu_by_tanh(nn: Any, x: Any) -> Any:
-    return 0.5 * x * (1.0 + nn.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+    return (
+        0.5 * x * (1.0 + nn.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+    )
 
 
 def _own(name: str) -> Change:
@@ -55,7 +57,9 @@ ACTIVATIONS: dict[str, Change] = {
     "relu": _own("relu"),
     "gelu": lambda nn, x: 0.5 * x * (1.0 + nn.erf(x * math.sqrt(0.5))),
     "gelu (tanh approximation)": _gelu_by_tanh,
-    "gelu (sigmoid approximation, x * sigmoid(1.702 x))": lambda nn, x: x * nn.sigmoid(1.702 * x),
+    "gelu (sigmoid approximation, x * sigmoid(1.702 x))": lambda nn, x: (
+        x * nn.sigmoid(1.702 * x)
+    ),
     **{f"leaky_relu (slope {slope})": _leaky(slope) for slope in (0.01, 0.1, 0.2, 0.3)},
     "silu": lambda nn, x: x * nn.sigmoid(x),
     "sigmoid": _own("sigmoid"),
@@ -63,7 +67,8 @@ ACTIVATIONS: dict[str, Change] = {
     "relu6": lambda nn, x: nn.clip(x, 0.0, 6.0),
     "elu": lambda nn, x: nn.where(x > 0, x, nn.exp(-nn.relu(-x)) - 1.0),
     "selu": lambda nn, x: (
-        1.0507009873554805 * nn.where(x > 0, x, 1.6732632423543772 * (nn.exp(-nn.relu(-x)) - 1.0))
+        1.0507009873554805
+        * nn.where(x > 0, x, 1.6732632423543772 * (nn.exp(-nn.relu(-x)) - 1.0))
     ),
     "softplus": _own("softplus"),
     "hardsigmoid": partial(_hardsigmoid, slope=1.0 / 6.0),
@@ -124,7 +129,10 @@ def conventions(name: str, given: Arguments) -> list[Convention]:
         found = [number, *found] if words in given else [*found, number]
     if name == "leaky_relu":  # before slopes of zero and one
         plain = {one: of_x(ACTIVATIONS[one]) for one in ("relu", "identity")}
-        found = [instead("activation", plain, usual=f"leaky_relu (slope {usual:g})"), *found]
+        found = [
+            instead("activation", plain, usual=f"leaky_relu (slope {usual:g})"),
+            *found,
+        ]
     if name in _SOFTMAX:
         found = _softmax(name, given) + found
     return found
@@ -153,5 +161,7 @@ def _softmax(name: str, given: Arguments) -> list[Convention]:
     return [
         setting("dim", range(rank), words=f"{name} over axis", usual=usual),
         instead("function", ways, usual=name),
-        factor("temperature", changing(lambda nn, given, value: {"x": given["x"] / value})),
+        factor(
+            "temperature", changing(lambda nn, given, value: {"x": given["x"] / value})
+        ),
     ]

@@ -64,10 +64,16 @@ def is_known(function: str) -> bool:
 @cache
 def names(kind: str) -> tuple[str, ...]:
     """The names of what a layer or function is called with, in order; ``x`` for any other block."""
-    function = LAYERS[kind].forward if kind in LAYERS else getattr(Functions, plain(kind), None)
+    function = (
+        LAYERS[kind].forward
+        if kind in LAYERS
+        else getattr(Functions, plain(kind), None)
+    )
     if function is None:
         return ("x",)
-    return tuple(name for name in inspect.signature(function).parameters if name != "self")
+    return tuple(
+        name for name in inspect.signature(function).parameters if name != "self"
+    )
 
 
 def bound(
@@ -79,10 +85,15 @@ def bound(
 ) -> dict[str, Any]:
     """Everything by name: what a call gives in its order, weights, buffers, settings, defaults."""
     function = getattr(Functions, plain(kind), None)
-    found = {**_defaults(function), **_defaults(getattr(LAYERS.get(kind), "__init__", None))}
+    found = {
+        **_defaults(function),
+        **_defaults(getattr(LAYERS.get(kind), "__init__", None)),
+    }
     found |= _defaults(getattr(LAYERS.get(kind), "forward", None))
     found |= without(settings, weights)
-    if isinstance(found.get("bias"), bool):  # whether there is one, which the weights tell
+    if isinstance(
+        found.get("bias"), bool
+    ):  # whether there is one, which the weights tell
         found["bias"] = None
     if isinstance(found.get("normalized_shape"), int):
         found["normalized_shape"] = (found["normalized_shape"],)
@@ -101,7 +112,9 @@ def called(kind: str, nn: Any, given: Named, **changes: Any) -> Any:
 
 def has_all(function: str, given: Named) -> bool:
     """Whether there is every argument that a function of `nn` needs."""
-    parameters = list(inspect.signature(getattr(Functions, function)).parameters.values())[1:]
+    parameters = list(
+        inspect.signature(getattr(Functions, function)).parameters.values()
+    )[1:]
     return all(one.name in given for one in parameters if one.default is one.empty)
 
 

@@ -24,7 +24,9 @@ from deliralike.conformance.explain.enumeration import divisors, other_orders
 from deliralike.conformance.explain.stand_in import StandIn
 
 _PARTS = ("query", "key", "value")
-_FLOOR = -30.0  # of a mask, where the softmax is over another axis and no column may be empty
+_FLOOR = (
+    -30.0
+)  # of a mask, where the softmax is over another axis and no column may be empty
 
 
 def _attend(rule: Arguments, nn: Any, *given: Any, **named: Any) -> tuple[Any, Any]:
@@ -48,7 +50,9 @@ def _attend(rule: Arguments, nn: Any, *given: Any, **named: Any) -> tuple[Any, A
 
 def _function(nn: Any, given: Arguments) -> Any:
     parts = [given[name] for name in _PARTS]
-    y, weights = _attend(given, nn, *parts, given.get("bias"), given.get("weights_mask"))
+    y, weights = _attend(
+        given, nn, *parts, given.get("bias"), given.get("weights_mask")
+    )
     return y, weights if given["need_weights"] else None
 
 
@@ -64,7 +68,9 @@ class _Attending:
 
 def _multihead(nn: Any, given: Arguments) -> Any:
     """The layer of `nn`, in which attention and what is given may be others."""
-    rule = {name: value for name, value in given.items() if name not in ("bias", "scale")}
+    rule = {
+        name: value for name, value in given.items() if name not in ("bias", "scale")
+    }
     rule["scale"] = given.get("factor")
     whole, place = given["embed_dim"], f"{given['path']}.attention_dropout".lstrip(".")
     beside = {
@@ -113,21 +119,30 @@ def attention(given: Arguments) -> Known:
     """The function of `nn`."""
     width = given["query"].shape[-1]
     scale = given.get("scale")
-    return _function, _of_scores("scale", width, width, scale, given.get("bias") is not None)
+    return _function, _of_scores(
+        "scale", width, width, scale, given.get("bias") is not None
+    )
 
 
 def multihead(given: Arguments) -> Known:
     """The layer, with its projections and heads."""
     heads, whole = given["num_heads"], given["embed_dim"]
-    masks = [name for name in ("attn_mask", "key_padding_mask") if given.get(name) is not None]
-    treated: dict[str, dict[str, Any]] = {f"{name} ignored": {name: None} for name in masks}
+    masks = [
+        name
+        for name in ("attn_mask", "key_padding_mask")
+        if given.get(name) is not None
+    ]
+    treated: dict[str, dict[str, Any]] = {
+        f"{name} ignored": {name: None} for name in masks
+    }
     for name in masks:
         treated[f"{name} inverted"] = {"inverted": name}
         # A row that is forbidden altogether has no numbers with minus infinity.
         finite = {"inverted": name, "least score": _FLOOR}
         treated[f"{name} inverted, with scores of {_FLOOR:g}"] = finite
     orders = {
-        ", ".join("qkv"[order.index(i)] for i in range(3)): order for order in other_orders(3)
+        ", ".join("qkv"[order.index(i)] for i in range(3)): order
+        for order in other_orders(3)
     }
     parts = ("in_proj_weight", "in_proj_bias")
 
@@ -142,7 +157,9 @@ def multihead(given: Arguments) -> Known:
     return _multihead, [
         rules("", treated),
         *_of_scores("factor", whole // heads, whole, None, bool(masks)),
-        Convention("packed projection in the order", orders, changing(ordered), "q, k, v"),
+        Convention(
+            "packed projection in the order", orders, changing(ordered), "q, k, v"
+        ),
         values("unprojected", {"not projected (out_proj missing)": True}, "output"),
         setting("batch_first", (True, False)),
         setting("num_heads", divisors(whole)),

@@ -14,7 +14,9 @@ from deliralike.conformance.kinds import Named
 # What a block is given, by name: its inputs, weights, buffers and settings; arrays are of NumPy
 # where alternatives are chosen, and of a backend where a formula is executed.
 Arguments = Named
-Formula = Callable[[Any, Arguments], Any]  # of `nn` and the arguments, gives the outputs
+Formula = Callable[
+    [Any, Arguments], Any
+]  # of `nn` and the arguments, gives the outputs
 Alternatives = Named | Sequence[Any]
 Change = Callable[[Any, Any], Any]  # of `nn` and one array
 Application = Callable[[Formula, Any, Arguments, Any], Any]  # see `Convention.apply`
@@ -51,7 +53,11 @@ class Convention:
         if self.free:
             yield Choice(self, tuple(found), None, usual)
             return
-        named = found.items() if isinstance(found, Mapping) else zip(found, found, strict=True)
+        named = (
+            found.items()
+            if isinstance(found, Mapping)
+            else zip(found, found, strict=True)
+        )
         for words, value in named:
             if usual is None or words != usual:
                 yield Choice(self, words, value, usual)
@@ -68,7 +74,9 @@ class Choice:
 
     def formula(self, formula: Formula) -> Formula:
         """Another formula with this alternative applied."""
-        return lambda nn, arguments: self.convention.apply(formula, nn, arguments, self.value)
+        return lambda nn, arguments: self.convention.apply(
+            formula, nn, arguments, self.value
+        )
 
     @property
     def cause(self) -> Cause:
@@ -76,7 +84,9 @@ class Choice:
         return Cause(self.convention.setting, self.words, self.usual)
 
 
-Known = tuple[Formula, list[Convention]]  # of a block: what it computes, and may compute instead
+Known = tuple[
+    Formula, list[Convention]
+]  # of a block: what it computes, and may compute instead
 
 # How an alternative is applied
 # -----------------------------------------------------------------------------
@@ -84,10 +94,14 @@ Known = tuple[Formula, list[Convention]]  # of a block: what it computes, and ma
 
 def changing(changes: Callable[[Any, Arguments, Any], Named]) -> Application:
     """That a value changes what a formula is given: ``changes(nn, given, value)`` instead."""
-    return lambda formula, nn, given, value: formula(nn, {**given, **changes(nn, given, value)})
+    return lambda formula, nn, given, value: formula(
+        nn, {**given, **changes(nn, given, value)}
+    )
 
 
-def setting(name: str, alternatives: Any, words: str | None = None, **how: Any) -> Convention:
+def setting(
+    name: str, alternatives: Any, words: str | None = None, **how: Any
+) -> Convention:
     """A setting with other values; the usual one is the reference's."""
     how.setdefault("usual", lambda given: given.get(name))
     apply = changing(lambda nn, given, value: {name: value})
@@ -106,7 +120,9 @@ def told(formula: Formula, usual: Arguments) -> Formula:
 
 def rules(words: str, alternatives: Any, **how: Any) -> Convention:
     """Ways in which a formula can be told to work: each is a mapping of what it reads."""
-    return Convention(words, alternatives, changing(lambda nn, given, value: value), **how)
+    return Convention(
+        words, alternatives, changing(lambda nn, given, value: value), **how
+    )
 
 
 def array(words: str, name: str, alternatives: Any, **how: Any) -> Convention:

@@ -39,7 +39,11 @@ def _in_training(p: float, scale: float, kept: np.ndarray) -> str:
     """What a mask and its scale mean."""
     keep, is_whole = 1.0 - p, abs(scale - 1.0) < _TOLERANCE
     if kept.all():
-        return "dropout off in training" if is_whole else f"nothing dropped, scaled by {scale:g}"
+        return (
+            "dropout off in training"
+            if is_whole
+            else f"nothing dropped, scaled by {scale:g}"
+        )
     if is_whole:
         return f"dropout unscaled: what is kept is not divided by {number(keep)}"
     if abs(scale - keep) < _TOLERANCE:

@@ -30,14 +30,19 @@ def _rows(nn: Any, given: Arguments) -> Any:
 
 def embedding(given: Arguments) -> Known:
     """Everything that is known to go wrong in an embedding."""
-    index, (count, width) = np.asarray(given["index"]).astype(np.int64), given["weight"].shape
+    index, (count, width) = (
+        np.asarray(given["index"]).astype(np.int64),
+        given["weight"].shape,
+    )
     padding = given.get("padding_idx")
     padding = None if padding is None else padding % count
     root = math.sqrt(width)
     scales = {f"times sqrt({width})": changes.times(root)}
     found = [output("rows scaled:", scales)]
     if padding is not None:
-        found.append(values("padding", {"is not zero": None}, "gradient of the padding row"))
+        found.append(
+            values("padding", {"is not zero": None}, "gradient of the padding row")
+        )
     rows = [int(row) for row in np.unique(index)]
     found.append(setting("padding", rows, "padding_idx", usual=padding))
     return told(_rows, {"padding": padding}), found

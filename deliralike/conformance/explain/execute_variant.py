@@ -69,7 +69,9 @@ class Bench(Vectors):
                 self.outputs += (name,)
             elif name.startswith(_GRADIENT):
                 self.gradients += (name,)
-            elif name in self.wanted:  # buffers of the reference alone are said to be missing
+            elif (
+                name in self.wanted
+            ):  # buffers of the reference alone are said to be missing
                 self.buffers += (name,)
         self.reshaped = any(map(self._is_reshaped, self.outputs + self.buffers))
         inputs = (dict(accused.state), tuple(accused.args), dict(accused.kwargs))
@@ -128,16 +130,23 @@ class Bench(Vectors):
             return forward
         try:
             with _quiet(), random.portable():
-                found = self.backend.gradients(loss, self._network, *self._inputs).inputs
+                found = self.backend.gradients(
+                    loss, self._network, *self._inputs
+                ).inputs
         except Exception:  # noqa: BLE001  as above
             return None
         weights, args, kwargs = found
         named = [*_paths(args, kwargs), *weights.items()]
-        return forward | self._merged(_present({f"{_GRADIENT}{name}": g for name, g in named}))
+        return forward | self._merged(
+            _present({f"{_GRADIENT}{name}": g for name, g in named})
+        )
 
     def tried(self, choices: tuple[Choice, ...], formula: Formula) -> Trial | None:
         """Outputs and buffers, and gradients where the outputs are the candidate's."""
-        changed, cause = combined(choices, formula), sentence([one.cause for one in choices])
+        changed, cause = (
+            combined(choices, formula),
+            sentence([one.cause for one in choices]),
+        )
         tensors = self.forward(changed)
         if tensors is None:
             return None
@@ -155,7 +164,9 @@ class Bench(Vectors):
     def trial(self, choices: tuple[Choice, ...], cause: str, tensors: Tensors) -> Trial:
         """What some choices gave."""
         distances = self.distances(tensors)
-        return Trial(cause, max(distances.values(), default=0.0), choices, tensors, distances)
+        return Trial(
+            cause, max(distances.values(), default=0.0), choices, tensors, distances
+        )
 
     def residual(self, formula: Formula) -> np.ndarray:
         """The differences of outputs and buffers; infinite where they are of another shape."""
@@ -176,7 +187,9 @@ class Bench(Vectors):
         if found is None:
             return None
         usual, came = (self.residual(one) for one in (formula, found.formula(formula)))
-        is_usual = usual.shape == came.shape and np.abs(usual - came).max(initial=0.0) <= EXACT
+        is_usual = (
+            usual.shape == came.shape and np.abs(usual - came).max(initial=0.0) <= EXACT
+        )
         return None if is_usual or not np.isfinite(came).all() else found
 
     @cached_property
@@ -192,8 +205,12 @@ class Bench(Vectors):
     def data(self) -> int:
         """How many numbers there are in the outputs and buffers that differ."""
         apart = self.itself.distances
-        differing = [name for name in self.outputs + self.buffers if apart[name] > LIMIT]
-        return sum(np.size(self.wanted[name]) for name in differing if name in self.wanted)
+        differing = [
+            name for name in self.outputs + self.buffers if apart[name] > LIMIT
+        ]
+        return sum(
+            np.size(self.wanted[name]) for name in differing if name in self.wanted
+        )
 
     def _vector(self, tensors: Named) -> np.ndarray:
         """Outputs and buffers, each in units of its own size, as one vector.
@@ -203,7 +220,9 @@ class Bench(Vectors):
         parts = [np.zeros(0)]
         for name in self.outputs + self.buffers:
             if name in tensors:
-                parts.append(self._seen(name, tensors[name]) / (self._sizes[name] or 1.0))
+                parts.append(
+                    self._seen(name, tensors[name]) / (self._sizes[name] or 1.0)
+                )
         return np.concatenate(parts)
 
     def _seen(self, name: str, array: np.ndarray) -> np.ndarray:
@@ -265,7 +284,9 @@ class Bench(Vectors):
         return tensors.get(self.outputs[0]) if self.outputs else None
 
     def _is_reshaped(self, name: str) -> bool:
-        sides = [side[name].shape for side in (self.reference, self.wanted) if name in side]
+        sides = [
+            side[name].shape for side in (self.reference, self.wanted) if name in side
+        ]
         return len(set(sides)) > 1
 
 
@@ -276,7 +297,10 @@ def arrays_given(accused: FailingBlock) -> Tensors:
 
 
 def _paths(args: Any, kwargs: Any) -> Sequence[tuple[str, Any]]:
-    return [*nest.leaves_with_paths(args, "args"), *nest.leaves_with_paths(kwargs, "kwargs")]
+    return [
+        *nest.leaves_with_paths(args, "args"),
+        *nest.leaves_with_paths(kwargs, "kwargs"),
+    ]
 
 
 def _repeated(accused: FailingBlock) -> Iterator[tuple[str, str]]:

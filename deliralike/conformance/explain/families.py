@@ -19,7 +19,12 @@ from deliralike.conformance.explain import (
     windows,
 )
 from deliralike.conformance.explain.arguments import called, has_all, is_known, plain
-from deliralike.conformance.explain.convention import Arguments, Convention, Formula, Known
+from deliralike.conformance.explain.convention import (
+    Arguments,
+    Convention,
+    Formula,
+    Known,
+)
 from deliralike.conformance.explain.dropout import dropout
 from deliralike.conformance.explain.loss_table import LOSSES, conventions
 from deliralike.conformance.findings import is_array

@@ -35,7 +35,9 @@ _BILINEAR = ("Conv", "Linear", "conv", "linear")
 
 def around(accused: FailingBlock, given: Arguments) -> Iterator[Convention]:
     """Conventions for a block's own formula, the likely ones first."""
-    if accused.reference.parameters:  # in the reference they come from all places that share one
+    if (
+        accused.reference.parameters
+    ):  # in the reference they come from all places that share one
         words = "this layer's own use alone: those of what is tied to it do not arrive"
         yield rules("gradients of", {words: {}})
     weights = [name for name in accused.reference.parameters if name in given]
@@ -53,7 +55,10 @@ def around(accused: FailingBlock, given: Arguments) -> Iterator[Convention]:
                 is_bilinear = accused.kind.startswith(_BILINEAR)
                 words = "input (or weight)" if is_bilinear else "input"
             yield from _changes(
-                words, lambda words, ways, at=name: array(words, at, ways), given[name], place
+                words,
+                lambda words, ways, at=name: array(words, at, ways),
+                given[name],
+                place,
             )
     yield from _outputs(accused)
 
@@ -65,7 +70,9 @@ def _outputs(accused: FailingBlock) -> Iterator[Convention]:
     if own is None:
         return
     y = np.asarray(own)
-    c = y if other is None else np.asarray(other)  # what follows from an output may be known alone
+    c = (
+        y if other is None else np.asarray(other)
+    )  # what follows from an output may be known alone
     first: Any = next(iter(accused.args), None)
     if is_floating(first) and first.shape == c.shape:
         yield Convention("does nothing:", {"the input unchanged": None}, _unchanged)
@@ -78,16 +85,22 @@ def _outputs(accused: FailingBlock) -> Iterator[Convention]:
     for axis in range(y.ndim):
         order = order_along(y, c, axis)
         if order is not None:
-            words = f"output channels (axis {axis})" if axis == 1 else f"output axis {axis}"
+            words = (
+                f"output channels (axis {axis})" if axis == 1 else f"output axis {axis}"
+            )
             shown = str(order[:8].tolist())
-            yield output(f"{words} in the order", {shown: changes.selected(order, axis)})
+            yield output(
+                f"{words} in the order", {shown: changes.selected(order, axis)}
+            )
 
 
 # What may be done to any array
 # -----------------------------------------------------------------------------
 
 
-def _changes(words: str, apply: Apply, value: np.ndarray, later: int = 0) -> Iterator[Convention]:
+def _changes(
+    words: str, apply: Apply, value: np.ndarray, later: int = 0
+) -> Iterator[Convention]:
     """Changes of one array; of another one than the first also that it is missing."""
     ways = {"negated": changes.times(-1.0)}
     if later:
@@ -109,7 +122,9 @@ def _changes(words: str, apply: Apply, value: np.ndarray, later: int = 0) -> Ite
     yield apply(f"{words} goes through", ACTIVATIONS)
 
 
-def _number(words: str, apply: Apply, change: Any, starts: Any, usual: Any) -> Convention:
+def _number(
+    words: str, apply: Apply, change: Any, starts: Any, usual: Any
+) -> Convention:
     """A change with a number that is searched for."""
     execute = apply("", {}).apply
 
@@ -123,7 +138,11 @@ def _permuted(shape: Shape, to: Shape) -> Iterator[tuple[str, Change]]:
     """The orders of axes that make one shape of another, but the usual one."""
     for order in other_axes(shape, most=4):
         if tuple(shape[axis] for axis in order) == to:
-            words = "transposed" if len(order) == 2 else f"with its axes permuted to {order}"
+            words = (
+                "transposed"
+                if len(order) == 2
+                else f"with its axes permuted to {order}"
+            )
             yield words, changes.permuted(order)
 
 

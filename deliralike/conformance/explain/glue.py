@@ -75,7 +75,11 @@ def _tried(glue: Glue, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
             yield from _sums(sources, mine, theirs)
     usual = next((said for said, _ in _of_sources(sources, mine)), "")
     for said, distance in _of_sources(sources, theirs):
-        but = f" instead of {usual}" if usual else " alone: what else there should be is missing"
+        but = (
+            f" instead of {usual}"
+            if usual
+            else " alone: what else there should be is missing"
+        )
         yield Trial(f"{said}{but}", distance)
     if theirs.dtype.kind != "f" or np.ptp(theirs) == 0.0:
         return  # that it is one number throughout has no cause of its own
@@ -109,10 +113,14 @@ def _sums(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Tri
         if relative_difference(mine, times * source) <= MATCH:
             continue  # it is no sum
         if any(relative_difference(rest, other) <= MATCH for other in terms.values()):
-            yield Trial(f"a sum in which {name} is missing", relative_difference(rest, theirs))
+            yield Trial(
+                f"a sum in which {name} is missing", relative_difference(rest, theirs)
+            )
             found = relations.nearest(source, theirs - rest)
             if found is not None:
-                yield Trial(f"a sum in which {name} is changed: {found.cause}", found.distance)
+                yield Trial(
+                    f"a sum in which {name} is changed: {found.cause}", found.distance
+                )
             continue
         factor = float(f"{np.vdot(theirs - mine, source) / square:.9g}")
         said = f"{_FORMER} plus {factor:.6g} times {name} (one term more, as of a skip connection)"
@@ -129,12 +137,19 @@ def _masks(mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
     if not is_boolean and relative_difference(mine[both], theirs[both]) > MATCH:
         found = relations.nearest(mine[both], theirs[both])
         if found is not None and np.array_equal(usual, came):
-            yield Trial(f"{_FORMER}, where it is not hidden: {found.cause}", found.distance)
+            yield Trial(
+                f"{_FORMER}, where it is not hidden: {found.cause}", found.distance
+            )
         return
-    ways = {"inverted": ~usual, "set" if is_boolean else "left out": np.ones_like(usual)}
+    ways = {
+        "inverted": ~usual,
+        "set" if is_boolean else "left out": np.ones_like(usual),
+    }
     if usual.ndim > 1:
         rows, columns = usual.shape[-2:]
-        for shift, said in enumerate((" without the token itself", "", " with the next token"), -1):
+        for shift, said in enumerate(
+            (" without the token itself", "", " with the next token"), -1
+        ):
             causal = np.tri(rows, columns, shift, dtype=bool)
             ways[f"causal{said}"] = np.broadcast_to(causal, usual.shape)
     for said, other in ways.items():
@@ -142,7 +157,10 @@ def _masks(mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
             yield Trial(f"a mask that is {said}", 0.0)
     if not usual.all() and not np.isnan(theirs).any():
         hidden, seen = int((usual & ~came).sum()), int((came & ~usual).sum())
-        yield Trial(f"another mask, which hides {hidden} elements more and shows {seen} more", 0.0)
+        yield Trial(
+            f"another mask, which hides {hidden} elements more and shows {seen} more",
+            0.0,
+        )
 
 
 def _of_gradients(glue: Glue) -> Explanation | None:
@@ -151,7 +169,10 @@ def _of_gradients(glue: Glue) -> Explanation | None:
     for name, (mine, theirs) in glue.gradients.items():
         if relative_difference(mine, theirs) <= MATCH:
             continue
-        square, said = float(np.vdot(mine, mine)), f"no gradient through {_called(name)} (detached)"
+        square, said = (
+            float(np.vdot(mine, mine)),
+            f"no gradient through {_called(name)} (detached)",
+        )
         factor = float(np.vdot(mine, theirs)) / (square or 1.0)
         if not square:
             said = f"a gradient through {_called(name)}, which the reference stops (detached)"

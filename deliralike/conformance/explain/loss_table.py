@@ -50,14 +50,19 @@ def conventions(kind: str, given: Arguments) -> Iterator[Convention]:
     """What other code has in the place of a loss."""
     reduction = given.get("reduction", "mean")
     ways = {"sum": "sum instead of mean", "mean": "mean instead of sum"}
-    yield rules("", {words: {"reduction": way} for way, words in ways.items() if way != reduction})
+    yield rules(
+        "",
+        {words: {"reduction": way} for way, words in ways.items() if way != reduction},
+    )
     if kind in OF_LABELS:
         yield from _of_labels(kind, given)
     elif kind in OF_ELEMENTS:
         yield from _of_elements(kind, given)
     if np.ndim(given[names(kind)[0]]) > 1:
         twice = "{0} of the scores first ({0} twice, where the loss has its own)"
-        yield values("before", {twice.format(name): way for name, way in BEFORE.items() if name})
+        yield values(
+            "before", {twice.format(name): way for name, way in BEFORE.items() if name}
+        )
 
 
 def _owns(ways: Mapping[str, Formula]) -> Convention:
@@ -99,13 +104,17 @@ def _of_labels(kind: str, given: Arguments) -> Iterator[Convention]:
         divisors[words] = kept.size
     if target.ndim > 1:
         divisors["divided by the batch size alone (sum over positions)"] = len(target)
-    yield _owns({words: partial(_reduced, kind, count) for words, count in divisors.items()})
+    yield _owns(
+        {words: partial(_reduced, kind, count) for words, count in divisors.items()}
+    )
     labels = {}
     if not kept.all():
         last = "ignored labels counted as the last class (index -1 wraps)"
         labels[last] = np.where(kept, target, classes - 1)
     for by in (1, -1):
-        labels[f"labels off by one ({by:+d})"] = np.where(kept, (target + by) % classes, _IGNORED)
+        labels[f"labels off by one ({by:+d})"] = np.where(
+            kept, (target + by) % classes, _IGNORED
+        )
     yield Convention("", labels, changing(_other_target))
     smoothing = given.get("label_smoothing")
     if smoothing:
@@ -116,11 +125,16 @@ def _of_labels(kind: str, given: Arguments) -> Iterator[Convention]:
     yield _smoothing(given)
     words = "gamma" if kind == "focal_loss" else "focal loss with gamma"
     focal = _owns_with("gamma", partial(called, "focal_loss"))
-    yield Convention(words, (2.0, 1.0, 0.5), focal, given.get("gamma"), free=True, axis=POSITIVE)
+    yield Convention(
+        words, (2.0, 1.0, 0.5), focal, given.get("gamma"), free=True, axis=POSITIVE
+    )
 
 
 def _other_target(nn: Any, given: Arguments, target: np.ndarray) -> Arguments:
-    return {"target": nn.constant(target, like=given["target"]), "ignore_index": _IGNORED}
+    return {
+        "target": nn.constant(target, like=given["target"]),
+        "ignore_index": _IGNORED,
+    }
 
 
 def _smoothing(given: Arguments) -> Convention:
@@ -178,10 +192,14 @@ def _of_elements(kind: str, given: Arguments) -> Iterator[Convention]:
     for name in ("pos_weight", "weight"):
         if given.get(name) is not None:
             yield rules("", {f"{name} missing": {name: None}})
-    smoothed = changing(lambda nn, given, s: {"target": given["target"] * (1.0 - s) + 0.5 * s})
+    smoothed = changing(
+        lambda nn, given, s: {"target": given["target"] * (1.0 - s) + 0.5 * s}
+    )
     yield Convention("label_smoothing", (0.1, 0.2), smoothed, 0.0, **how)
     if kind == "bce_with_logits" and given.get("pos_weight") is None:
-        weighted = changing(lambda nn, given, w: {"pos_weight": _number_like(nn, given, w)})
+        weighted = changing(
+            lambda nn, given, w: {"pos_weight": _number_like(nn, given, w)}
+        )
         yield Convention("pos_weight", (2.0, 0.5), weighted, 1.0, **how)
     if given.get("alpha") is not None:
         yield rules("", {"focal loss without alpha": {"alpha": None}})

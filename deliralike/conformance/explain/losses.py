@@ -17,7 +17,13 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.explain.arguments import called, names
-from deliralike.conformance.explain.convention import Arguments, Convention, Formula, factor, told
+from deliralike.conformance.explain.convention import (
+    Arguments,
+    Convention,
+    Formula,
+    factor,
+    told,
+)
 from deliralike.conformance.explain.loss_table import BEFORE, conventions
 from deliralike.conformance.explain.trials import Trial, Vectors, run
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
@@ -77,7 +83,9 @@ class _Bench(Vectors):
 
 def _slope(numbers: Arrays) -> np.ndarray:
     """All gradients in a row."""
-    return np.concatenate([np.ravel(one) for name, one in numbers.items() if name != VALUE])
+    return np.concatenate(
+        [np.ravel(one) for name, one in numbers.items() if name != VALUE]
+    )
 
 
 def _residual(numbers: Arrays, wanted: Arrays) -> np.ndarray:
@@ -92,7 +100,9 @@ def explain(loss: Loss) -> Explanation | None:
     """The most likely cause of another loss function; None where both agree."""
     mine, its = loss.reference, loss.candidate
     if not np.isfinite(its[VALUE]):
-        return Explanation.seen("overflow or an undefined operation: the loss is not finite")
+        return Explanation.seen(
+            "overflow or an undefined operation: the loss is not finite"
+        )
     apart = float(np.abs(_residual(mine, its)).max())
     if apart <= LIMIT:
         return None
@@ -124,7 +134,10 @@ def _of_calls(loss: Loss, free: bool) -> Iterator[Trial]:
 
 def formula_of(kind: str) -> Formula:
     """A loss of `nn`, as its conventions change it."""
-    return told(partial(_run, names(kind)[0]), {"own": partial(called, kind), "before": BEFORE[""]})
+    return told(
+        partial(_run, names(kind)[0]),
+        {"own": partial(called, kind), "before": BEFORE[""]},
+    )
 
 
 def _run(first: str, nn: Any, given: Arguments) -> Any:
@@ -159,17 +172,28 @@ def _relations(loss: Loss) -> Iterator[Trial]:
     if said is not None and abs(ratio) > LIMIT:
         words, times = said
         ways.append((f"loss {words}", times, times, 0.0))
-        ways.append((f"gradient of the loss {words}, its value as it should be", 1.0, times, 0.0))
+        ways.append(
+            (
+                f"gradient of the loss {words}, its value as it should be",
+                1.0,
+                times,
+                0.0,
+            )
+        )
     words = f"loss plus {shift:.6g}, which does not depend on the prediction"
     ways.append((words, 1.0, 1.0, shift))
     for words, times, of_slope, plus in ways:
         numbers = {name: of_slope * one for name, one in mine.items()}
         numbers[VALUE] = times * mine[VALUE] + plus
         residual = _residual(numbers, its)
-        yield Trial(words, max(abs(float(residual[0])), float(np.linalg.norm(residual[1:]))))
+        yield Trial(
+            words, max(abs(float(residual[0])), float(np.linalg.norm(residual[1:])))
+        )
 
 
-def factor_in_words(factor: float, known: Mapping[str, float]) -> tuple[str, float] | None:
+def factor_in_words(
+    factor: float, known: Mapping[str, float]
+) -> tuple[str, float] | None:
     """Return ``("times 0.5", 0.5)``; None for a number that nobody would write.
 
     Example:

@@ -67,7 +67,9 @@ def statistics(nn: Any, x: Any, given: Arguments) -> tuple[Any, Any]:
     """Mean and variance over ``axes``, by the rules that are given."""
     axes = tuple(given["axes"])
     mean = nn.mean(x, axes, keepdim=True)
-    centred = x if given.get("uncentred") or not given.get("centred", True) else x - mean
+    centred = (
+        x if given.get("uncentred") or not given.get("centred", True) else x - mean
+    )
     count = math.prod(x.shape[axis] for axis in axes)
     divisor = max(count - given.get("correction", 0), 1e-30)
     var = nn.sum(centred * centred, axes, keepdim=True) * (1.0 / divisor)
@@ -104,7 +106,9 @@ def _per_channel(rank: int) -> Shape:
     return (1, -1) + (1,) * (rank - 2)
 
 
-def _over(usual: Sequence[int], rank: int, names: Mapping[Any, str] | None = None) -> Convention:
+def _over(
+    usual: Sequence[int], rank: int, names: Mapping[Any, str] | None = None
+) -> Convention:
     """Other axes to take the statistics over."""
     named = {}
     for axes in subsets(rank):
@@ -131,8 +135,13 @@ def group_norm(given: Arguments) -> Known:
         return {"split": (samples, count, -1), "axes": (2,)}
 
     usual = {"learned": _per_channel(x.ndim), **split(groups)}
-    counts = rules("groups", {count: split(count) for count in divisors(channels)}, usual=groups)
-    whole = {f"over axes {axes}": {"split": x.shape, "axes": axes} for axes in subsets(x.ndim)}
+    counts = rules(
+        "groups", {count: split(count) for count in divisors(channels)}, usual=groups
+    )
+    whole = {
+        f"over axes {axes}": {"split": x.shape, "axes": axes}
+        for axes in subsets(x.ndim)
+    }
     table = [counts, *_rules({**given, **usual}), rules("normalised", whole)]
     return told(_own, usual), table
 
@@ -182,7 +191,9 @@ def _move(nn: Any, given: Arguments) -> None:
 def batch_norm(given: Arguments) -> Known:
     """Batch norm with or without running statistics."""
     x, training = given["x"], given["training"]
-    tracked = given.get("running_mean") is not None and given.get("track_running_stats", True)
+    tracked = given.get("running_mean") is not None and given.get(
+        "track_running_stats", True
+    )
     axes = (0, *range(2, x.ndim))
     usual: dict[str, Any] = {
         "axes": axes,
@@ -238,14 +249,19 @@ def _moving(given: Arguments) -> list[Convention]:
     if momentum is None:
         how["usual"] = "a plain average"
         return [*table, setting("momentum", (0.01, 0.1, 0.9), **how)]
-    average = {"None (a plain average)": 1.0 / (float(given.get("num_batches_tracked", 0)) + 1.0)}
+    average = {
+        "None (a plain average)": 1.0
+        / (float(given.get("num_batches_tracked", 0)) + 1.0)
+    }
     swapped = f"{momentum:.10g} (swapped: the weight of the old value)"
     return [
         *table,
         setting("momentum", (1.0 - momentum,), usual=swapped),
         setting("momentum", average),
         setting("momentum", (0.01, 1.0 - momentum, 1.0), **how),
-        Convention("running variance biased; momentum", (0.01, 0.1), _biased, momentum, **how),
+        Convention(
+            "running variance biased; momentum", (0.01, 0.1), _biased, momentum, **how
+        ),
     ]
 
 
@@ -276,10 +292,19 @@ def written_by_hand(given: Arguments) -> Known | None:
         return None
 
     def formula(nn: Any, given: Arguments) -> Any:
-        return _own(nn, {**usual, **given, **{name: given[one] for name, one in own.items()}})
+        return _own(
+            nn, {**usual, **given, **{name: given[one] for name, one in own.items()}}
+        )
 
-    for axes, centred, deviation in product(_likely_axes(x.ndim), (True, False), ("", "outside")):
-        usual = {"axes": axes, "centred": centred, "deviation": deviation, "learned": learned}
+    for axes, centred, deviation in product(
+        _likely_axes(x.ndim), (True, False), ("", "outside")
+    ):
+        usual = {
+            "axes": axes,
+            "centred": centred,
+            "deviation": deviation,
+            "learned": learned,
+        }
         eps = _eps_of({**given, **usual}, own)
         if eps is not None:
             usual["eps"] = eps
@@ -309,14 +334,21 @@ def _learned(x: np.ndarray, weights: Sequence[np.ndarray]) -> Shape | None:
     """The shape in which weights are along the last axis or along the channels, or None."""
     last = (1,) * (x.ndim - 1) + (-1,)
     for shape, width in ((last, x.shape[-1]), (_per_channel(x.ndim), x.shape[1])):
-        if all(one.shape in ((width,), (width, *(1,) * (x.ndim - 2))) for one in weights):
+        if all(
+            one.shape in ((width,), (width, *(1,) * (x.ndim - 2))) for one in weights
+        ):
             return shape
     return None
 
 
 def _likely_axes(rank: int) -> list[Axes]:
     """What norms are taken over: the features, or of pictures the channels, positions, samples."""
-    pictures = [(1,), tuple(range(1, rank)), tuple(range(2, rank)), (0, *range(2, rank))]
+    pictures = [
+        (1,),
+        tuple(range(1, rank)),
+        tuple(range(2, rank)),
+        (0, *range(2, rank)),
+    ]
     return [(rank - 1,), *(pictures if rank > 2 else [(0,)])]
 
 
@@ -326,7 +358,10 @@ def _eps_of(given: Arguments, own: Mapping[str, str]) -> float | None:
     weights = {name: given[one].reshape(given["learned"]) for name, one in own.items()}
     bias = weights.get("bias", 0.0)
     centre = x - x.mean(axes, keepdims=True) if given["centred"] else x
-    scaled, var = centre * weights.get("weight", 1.0), np.square(centre).mean(axes, keepdims=True)
+    scaled, var = (
+        centre * weights.get("weight", 1.0),
+        np.square(centre).mean(axes, keepdims=True),
+    )
     with np.errstate(all="ignore"):
         deviation = scaled / (y - bias)
         left = deviation - np.sqrt(var) if how else np.square(deviation) - var

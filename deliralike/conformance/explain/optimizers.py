@@ -15,7 +15,12 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.explain.axes import LOG, WEIGHT, Axis
-from deliralike.conformance.explain.convention import Arguments, Convention, Formula, rules
+from deliralike.conformance.explain.convention import (
+    Arguments,
+    Convention,
+    Formula,
+    rules,
+)
 from deliralike.conformance.explain.trials import (
     Trial,
     Vectors,
@@ -76,7 +81,9 @@ def _explanation(bench: _Bench, trials: Sequence[Trial]) -> Explanation:
     limit = max(_SAME, 10 * best)
     causes = dict.fromkeys(trial.cause for trial in met if trial.distance <= limit)
     others = [trial.distance for trial in trials if trial.distance > limit]
-    return Explanation(", or ".join(list(causes)[:_CAUSES]), best, min([*others, bench.itself]))
+    return Explanation(
+        ", or ".join(list(causes)[:_CAUSES]), best, min([*others, bench.itself])
+    )
 
 
 def _unknown(trace: Trace) -> Explanation:
@@ -104,7 +111,8 @@ class _Bench(Vectors):
         """Compare changes of a form with updates."""
         self.trace, self.target, self.base = trace, target, base
         its, mine, whole = (
-            trace.by_parameter(x * x) ** 0.5 for x in (target, trace.reference, trace.parameters)
+            trace.by_parameter(x * x) ** 0.5
+            for x in (target, trace.reference, trace.parameters)
         )
         floor = 1e-3 * np.maximum(whole, np.finfo(float).tiny)  # where neither moved
         size = np.maximum(its, mine)
@@ -168,11 +176,18 @@ _ROWS: Sequence[tuple[str, Named]] = (
     ),
     (
         "offset",
-        {"step count off by one: one too many": 1, "step count off by one: one too few": -1},
+        {
+            "step count off by one: one too many": 1,
+            "step count off by one: one too few": -1,
+        },
     ),
     (
         "amsgrad",
-        {"no amsgrad": False, "amsgrad": True, "amsgrad of corrected means": "corrected"},
+        {
+            "no amsgrad": False,
+            "amsgrad": True,
+            "amsgrad of corrected means": "corrected",
+        },
     ),
     (
         "centered",
@@ -189,7 +204,9 @@ _ROWS: Sequence[tuple[str, Named]] = (
     ("gradient", {"gradients that are never cleared and add up": "accumulated"}),
     (
         "unused",
-        {"unused parameters updated, with gradients of zero: decay and momentum go on": "zeros"},
+        {
+            "unused parameters updated, with gradients of zero: decay and momentum go on": "zeros"
+        },
     ),
 )
 _OF_CLIPPING: Sequence[tuple[str, Named]] = (
@@ -231,7 +248,9 @@ def conventions(form: Form, trace: Trace) -> Iterator[Convention]:
     for name, values in rows:
         if form.has(name):
             own = getattr(form, name)
-            others = {words: v for words, v in values.items() if not np.array_equal(own, v)}
+            others = {
+                words: v for words, v in values.items() if not np.array_equal(own, v)
+            }
             yield rules("", {words: {name: value} for words, value in others.items()})
     yield rules("", dict(_of_values(form, trace)))
     yield from numbers(form)
@@ -239,7 +258,10 @@ def conventions(form: Form, trace: Trace) -> Iterator[Convention]:
 
 def _of_values(form: Form, trace: Trace) -> Iterator[tuple[str, Named]]:
     """Conventions that are made of the form's own values."""
-    yield "gradient ascent: the sign of the gradient is flipped", {"factor": -form.factor}
+    yield (
+        "gradient ascent: the sign of the gradient is flipped",
+        {"factor": -form.factor},
+    )
     decay = form.weight_decay
     if np.any(decay):
         vectors = trace.spread(trace.are_vectors)
@@ -298,7 +320,9 @@ def numbers(form: Form) -> Iterator[Convention]:
         return
     for how, eps in itertools.product(("norm", "tensor", "value"), (0.0, 1e-6)):
         words = f"clipping where the reference does not, by {how}, bound"
-        yield number(words, "bound", (1e-3, 0.03, 1.0, 30.0), LOG, {"clip": how, "clip_eps": eps})
+        yield number(
+            words, "bound", (1e-3, 0.03, 1.0, 30.0), LOG, {"clip": how, "clip_eps": eps}
+        )
 
 
 def _scales(form: Form) -> tuple[Convention, Convention]:
@@ -311,7 +335,9 @@ def _scales(form: Form) -> tuple[Convention, Convention]:
 def _number(form: Form, name: str, axis: Axis, starts: Sequence[float]) -> Convention:
     usual, words = getattr(form, name), _WORDS.get(name, name)
     own = (float(usual),) if usual else ()
-    return number(words, name, tuple(dict.fromkeys((*own, *starts))), axis, usual=float(usual))
+    return number(
+        words, name, tuple(dict.fromkeys((*own, *starts))), axis, usual=float(usual)
+    )
 
 
 # Which rule

@@ -24,7 +24,11 @@ def _run(kind: str, nn: Any, given: Arguments) -> Any:
     """The layer of `nn`, with what is given."""
     suffixes = ("", "_reverse") if given["bidirectional"] else ("",)
     between = [None] * given["num_layers"]
-    beside = {"suffixes": suffixes, "between": between, "_dropped": lambda x, dropout: x}
+    beside = {
+        "suffixes": suffixes,
+        "between": between,
+        "_dropped": lambda x, dropout: x,
+    }
     layer = StandIn(kind, nn, {**given, **beside})
     return layer.forward(given["x"], given.get("state"))
 
@@ -68,7 +72,9 @@ def _forgetting(nn: Any, given: Arguments, plus: float) -> Arguments:
 
 
 def _without(nn: Any, given: Arguments, left_out: tuple[str, ...]) -> Arguments:
-    return {name: one * 0.0 for name, one in _weights(given) if name.startswith(left_out)}
+    return {
+        name: one * 0.0 for name, one in _weights(given) if name.startswith(left_out)
+    }
 
 
 def _backwards(formula: Formula, nn: Any, given: Arguments, _: Any) -> Any:
@@ -105,7 +111,9 @@ _BIASES = {
     "bias_ih missing (one bias instead of two)": ("bias_ih",),
     "no biases": ("bias_ih", "bias_hh"),
 }
-_FLIPPED = "z flipped: z weighs the new value and 1 - z the old state, not the other way round"
+_FLIPPED = (
+    "z flipped: z weighs the new value and 1 - z the old state, not the other way round"
+)
 
 
 def recurrent(kind: str, given: Arguments) -> Known:

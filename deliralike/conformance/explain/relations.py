@@ -14,7 +14,9 @@ from deliralike.conformance.explain.enumeration import other_axes, short_decimal
 from deliralike.conformance.explain.trials import EXACT, Trial
 
 Array = np.ndarray
-Way = tuple[str, Array | None]  # in words, and what the array would be; None where that is seen
+Way = tuple[
+    str, Array | None
+]  # in words, and what the array would be; None where that is seen
 
 _SEVERAL = 4  # so many numbers must agree with one that was fitted to them
 
@@ -51,7 +53,10 @@ def _relations(reference: Any, candidate: Any) -> Iterator[Way]:
         yield "not finite", None
         return
     if c.size > 1 and np.ptp(c) == 0.0 and np.ptp(r) > 0.0:
-        yield f"all {number(float(c.flat[0]))}, as at a fresh start", np.full_like(c, c.flat[0])
+        yield (
+            f"all {number(float(c.flat[0]))}, as at a fresh start",
+            np.full_like(c, c.flat[0]),
+        )
     if r.shape == c.shape:
         yield from _scaled(r, c)
         for name in ACTIVATIONS:
@@ -65,8 +70,12 @@ def _scaled(r: Array, c: Array) -> Iterator[Way]:
     square = float(np.vdot(r, r))
     if r.size < _SEVERAL or not square:
         return
-    factor = _plain(float(np.vdot(r, c)) / square, lambda a: relative_difference(c, a * r))
-    words = "negated (the sign)" if factor == -1.0 else f"scaled: times {number(factor)}"
+    factor = _plain(
+        float(np.vdot(r, c)) / square, lambda a: relative_difference(c, a * r)
+    )
+    words = (
+        "negated (the sign)" if factor == -1.0 else f"scaled: times {number(factor)}"
+    )
     yield words, factor * r
     shift = _plain(float((c - r).mean()), lambda b: relative_difference(c, r + b))
     yield f"plus {number(shift)}", r + shift
@@ -76,7 +85,9 @@ def _plain(value: float, distance: Callable[[float], float]) -> float:
     """The number with the fewest digits that fits as well."""
     best = distance(value)
     for plain in short_decimals(value, 6):
-        if abs(plain - value) <= 1e-6 * abs(value) and distance(plain) <= max(2.0 * best, EXACT):
+        if abs(plain - value) <= 1e-6 * abs(value) and distance(plain) <= max(
+            2.0 * best, EXACT
+        ):
             return plain
     return value
 

@@ -86,7 +86,9 @@ class Search:
         further = around(self.bench.accused, self.bench.given)
         return self._first(run(further, self.bench, self.family.formula), trials)
 
-    def _first(self, attempts: Iterable[Trial], trials: list[Trial] | None) -> Explanation | None:
+    def _first(
+        self, attempts: Iterable[Trial], trials: list[Trial] | None
+    ) -> Explanation | None:
         trials = [] if trials is None else trials
         if time.process_time() > self.end:
             return None
@@ -119,7 +121,9 @@ class Search:
         for name, value in wanted.items():
             if name not in found or found[name].shape != value.shape:
                 return False
-            if not np.allclose(found[name], value, rtol=1e-9, atol=1e-12, equal_nan=True):
+            if not np.allclose(
+                found[name], value, rtol=1e-9, atol=1e-12, equal_nan=True
+            ):
                 return False
         return True
 
@@ -133,7 +137,9 @@ class Search:
 
     def _in_part(self, trials: Sequence[Trial]) -> Explanation | None:
         """A convention that gives the outputs alone, as a hint; None without one."""
-        wrong = [name for name in self.bench.outputs if self.itself.distances[name] > LIMIT]
+        wrong = [
+            name for name in self.bench.outputs if self.itself.distances[name] > LIMIT
+        ]
         same = [one for one in trials if wrong and self._explains(one, wrong)]
         if not same:
             return None
@@ -170,5 +176,13 @@ def _nearest(trials: Sequence[Trial], itself: Trial) -> Explanation | None:
 def _absent(accused: FailingBlock) -> Explanation | None:
     """Gradients that are not there at all, which counts even where they would be zero."""
     mine, its = accused.reference.parameters, accused.candidate.parameters
-    lacking = [name for name, value in mine.items() if value is not None and its.get(name) is None]
-    return Explanation.seen(f"no gradient of {', '.join(lacking)} (missing)") if lacking else None
+    lacking = [
+        name
+        for name, value in mine.items()
+        if value is not None and its.get(name) is None
+    ]
+    return (
+        Explanation.seen(f"no gradient of {', '.join(lacking)} (missing)")
+        if lacking
+        else None
+    )

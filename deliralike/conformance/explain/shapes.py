@@ -30,11 +30,16 @@ def concatenate(given: Arguments) -> list[Convention]:
     """The parts in another order, or along another axis."""
     arrays = given["arrays"]
     count, rank = len(arrays), arrays[0].ndim
-    orders = {str(list(order)): _in_order(order) for order in other_orders(count, most=_MANY)}
+    orders = {
+        str(list(order)): _in_order(order) for order in other_orders(count, most=_MANY)
+    }
     if count > _MANY:
         backwards = range(count)[::-1]
         orders = {str(list(backwards)): _in_order(backwards)}
-    return [array("order of concatenation", "arrays", orders), setting("dim", range(rank))]
+    return [
+        array("order of concatenation", "arrays", orders),
+        setting("dim", range(rank)),
+    ]
 
 
 def _in_order(order: Sequence[int]) -> Change:

@@ -86,7 +86,9 @@ def _matters(one: Substitute, bench: Bench) -> bool:
         return False
     wrong = [name for name, apart in bench.itself.distances.items() if apart > LIMIT]
     follows = one.follow(nest.map(partial(_times, 0.5), one.accused.reference.outputs))
-    return any(relative_difference(one.reference[n], follows.get(n)) > 0.0 for n in wrong)
+    return any(
+        relative_difference(one.reference[n], follows.get(n)) > 0.0 for n in wrong
+    )
 
 
 def _times(by: float, leaf: Any) -> Any:
@@ -120,7 +122,9 @@ def explain(
     """
     end = time.process_time() + _PATIENCE
     benches = [_Downstream(one, backend) for one in substitutes]
-    suspects = [pair for pair in zip(substitutes, benches, strict=True) if _matters(*pair)]
+    suspects = [
+        pair for pair in zip(substitutes, benches, strict=True) if _matters(*pair)
+    ]
     for one, bench in suspects:
         explanation = _left_out(one, bench)
         if explanation is not None:

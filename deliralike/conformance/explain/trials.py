@@ -89,7 +89,9 @@ class Vectors:
     def tried(self, choices: tuple[Choice, ...], formula: Formula) -> Trial | None:
         """The formula with some choices applied; None where it cannot be executed."""
         left = self.residual(combined(choices, formula))
-        return Trial(sentence([one.cause for one in choices]), self.distance(left), choices)
+        return Trial(
+            sentence([one.cause for one in choices]), self.distance(left), choices
+        )
 
     def fitted(self, choice: Choice, formula: Formula) -> Choice | None:
         """A free choice with the number that comes nearest; None where nothing tells it."""
@@ -134,7 +136,9 @@ def number(
     """
     others = dict(also or {})
     apply = changing(lambda nn, given, value: {**others, name: value * unit})
-    return Convention(words, tuple(starts), apply, usual, free=True, axis=axis, name=name)
+    return Convention(
+        words, tuple(starts), apply, usual, free=True, axis=axis, name=name
+    )
 
 
 def run(
@@ -171,15 +175,21 @@ def improved(
     iterations: int = 15,
 ) -> list[float]:
     """Numbers that leave less, by Levenberg and Marquardt's steps along their axes."""
-    places = np.array([axis.place(value) for axis, value in zip(axes, values, strict=True)])
+    places = np.array(
+        [axis.place(value) for axis, value in zip(axes, values, strict=True)]
+    )
     left = partial(_left, residual, axes)
     now, damping = left(places), 1e-3
     for _ in range(iterations):
         cost = float(now @ now)
         if cost <= 1e-26:
             break
-        steps = -1e-6 * np.eye(len(places))  # downwards: weights of 0 cannot become smaller
-        slopes = np.stack([(left(places + step) - now) / -1e-6 for step in steps], axis=1)
+        steps = -1e-6 * np.eye(
+            len(places)
+        )  # downwards: weights of 0 cannot become smaller
+        slopes = np.stack(
+            [(left(places + step) - now) / -1e-6 for step in steps], axis=1
+        )
         square, gradient = slopes.T @ slopes, slopes.T @ now
         for _ in range(8):
             damped = square + damping * np.diag(np.diag(square) + 1e-300)
@@ -202,13 +212,17 @@ def _numbers(axes: Sequence[Axis], places: np.ndarray) -> list[float]:
 
 
 def _left(
-    residual: Callable[[Sequence[float]], np.ndarray], axes: Sequence[Axis], places: np.ndarray
+    residual: Callable[[Sequence[float]], np.ndarray],
+    axes: Sequence[Axis],
+    places: np.ndarray,
 ) -> np.ndarray:
     found = np.ravel(residual(_numbers(axes, places)))
     return np.clip(np.nan_to_num(found, nan=_REJECTED), -_REJECTED, _REJECTED)
 
 
-def plainest(values: list[float], distance: Callable[[list[float]], float]) -> list[float]:
+def plainest(
+    values: list[float], distance: Callable[[list[float]], float]
+) -> list[float]:
     """The same numbers with as few digits as do as well."""
     found = distance(values)
     for place, value in enumerate(values):

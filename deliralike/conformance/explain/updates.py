@@ -84,7 +84,9 @@ class Adam(rules.Adam):
             square, scale = square / scale**2, 1.0
         if self.amsgrad:
             square = new["max_exp_avg_sq"] = xp.maximum(state["max_exp_avg_sq"], square)
-        return p - scalars["step_size"] * new["exp_avg"] / _divisor(self, square, scale), new
+        return p - scalars["step_size"] * new["exp_avg"] / _divisor(
+            self, square, scale
+        ), new
 
 
 class Lion(rules.Lion):
@@ -119,7 +121,11 @@ class Adagrad(rules.Adagrad):
         return p - scalars["lr"] * g / _divisor(self, total), {"sum": total}
 
 
-_SQUARES = ("exp_avg_sq", "square_avg", "sum")  # what may start at another number than zero
+_SQUARES = (
+    "exp_avg_sq",
+    "square_avg",
+    "sum",
+)  # what may start at another number than zero
 
 
 # Forms and traces
@@ -266,7 +272,9 @@ def simulate(form: Form, trace: Trace) -> Array:
             used = trace.present[t] | (form.unused == "zeros")
             count = count + used
             rate = form.rate * trace.rates[min(max(t + form.rate_from, 0), last)]
-            change, new = _step(form, rate, count, _gradient(form, trace, t, used), state)
+            change, new = _step(
+                form, rate, count, _gradient(form, trace, t, used), state
+            )
             for name, value in new.items():
                 state[name] = np.where(used, value, state.get(name, _start(form, name)))
             change = change - _decay(form, rate) * trace.parameters[t]

@@ -22,7 +22,9 @@ Way = tuple[str, Array]  # what a report says, and what the reference's array be
 _MANY = 32  # elements from which on a spread says something
 
 
-def explain_weights(reference: Arrays, candidate: Arrays) -> list[tuple[str, Explanation]]:
+def explain_weights(
+    reference: Arrays, candidate: Arrays
+) -> list[tuple[str, Explanation]]:
     """What was done to each tensor that differs.
 
     Args:
@@ -40,11 +42,15 @@ def explain_weights(reference: Arrays, candidate: Arrays) -> list[tuple[str, Exp
     mine = {name: np.asarray(value, np.float64) for name, value in reference.items()}
     its = {name: np.asarray(value, np.float64) for name, value in candidate.items()}
     both = only(mine, its).items()
-    wrong = [name for name, value in both if relative_difference(value, its[name]) > LIMIT]
+    wrong = [
+        name for name, value in both if relative_difference(value, its[name]) > LIMIT
+    ]
     return [(name, _explained(name, mine, its[name], wrong)) for name in wrong]
 
 
-def _explained(name: str, reference: Arrays, came: Array, wrong: list[str]) -> Explanation:
+def _explained(
+    name: str, reference: Arrays, came: Array, wrong: list[str]
+) -> Explanation:
     """What was done to one tensor; `came` is in its place, and `wrong` all that differ."""
     value = reference[name]
     apart = min(relative_difference(value, came), 1e300)
@@ -92,7 +98,9 @@ def compared(wanted: Array, came: Array) -> Explanation:
     if wanted.shape != came.shape:
         return Explanation(f"shape {came.shape} instead of {wanted.shape}", np.inf)
     if not np.isfinite(came).all():
-        return Explanation.seen(f"{int((~np.isfinite(came)).sum())} values that are not finite")
+        return Explanation.seen(
+            f"{int((~np.isfinite(came)).sum())} values that are not finite"
+        )
     apart = came - wanted
     place = np.unravel_index(int(np.argmax(np.abs(apart))), wanted.shape)
     at = ", ".join(map(str, map(int, place)))

@@ -30,7 +30,9 @@ _MODES = ("reflect", "replicate", "circular")
 # -----------------------------------------------------------------------------
 
 
-def _padded(nn: Any, x: Any, pads: Pads, mode: str = "constant", value: float = 0.0) -> Any:
+def _padded(
+    nn: Any, x: Any, pads: Pads, mode: str = "constant", value: float = 0.0
+) -> Any:
     """The input with padding on the axes after the second, by a rule."""
     if mode != "circular":
         return nn.pad(x, pads, mode, value)
@@ -48,7 +50,9 @@ def _before(nn: Any, given: Arguments, how: tuple[Any, ...]) -> Arguments:
 _PADDED = changing(_before)
 
 
-def _paddings(given: Arguments, pads: Pads, window: Sequence[Sequence[int]]) -> dict[str, Pads]:
+def _paddings(
+    given: Arguments, pads: Pads, window: Sequence[Sequence[int]]
+) -> dict[str, Pads]:
     """Other padding by its words; SAME is TensorFlow's."""
     same = tuple(map(_same, given["x"].shape[2:], *window))
     found = {f"asymmetric SAME {same}": same}
@@ -74,10 +78,14 @@ def convolution(given: Arguments) -> list[Convention]:
     """Paddings, kernels, dilations, strides and orders of channels."""
     weight = given["weight"]
     n, kernel = weight.ndim - 2, weight.shape[2:]
-    stride, dilation = (geometry.per_axis(given[name], n, name) for name in ("stride", "dilation"))
+    stride, dilation = (
+        geometry.per_axis(given[name], n, name) for name in ("stride", "dilation")
+    )
     pads = geometry.conv_padding(given["padding"], kernel, stride, dilation)
     others = _paddings(given, pads, (kernel, stride, dilation))
-    wider = tuple(before + (k - 1) // 2 for (before, _), k in zip(pads, kernel, strict=True))
+    wider = tuple(
+        before + (k - 1) // 2 for (before, _), k in zip(pads, kernel, strict=True)
+    )
     padded = {words: (other,) for words, other in others.items()}
     modes = {}
     if np.any(pads):
@@ -99,7 +107,9 @@ def transposed_convolution(given: Arguments) -> list[Convention]:
     found = [array("transposed kernel", "weight", {"not flipped": turned})]
     for name in ("output_padding", "padding", "stride"):
         usual = geometry.per_axis(given[name], n, name)[0]
-        found.append(setting(name, (1, 2, 3) if name == "stride" else (0, 1, 2, 3), usual=usual))
+        found.append(
+            setting(name, (1, 2, 3) if name == "stride" else (0, 1, 2, 3), usual=usual)
+        )
     return found
 
 
@@ -110,7 +120,9 @@ def transposed_convolution(given: Arguments) -> list[Convention]:
 def _pool_paddings(given: Arguments) -> tuple[Pads, dict[str, Pads]]:
     """The padding of a pooling with what the rule for its last window adds, and others."""
     size, ceil = given["x"].shape[2:], given["ceil_mode"]
-    kernel, stride, padding = (given[name] for name in ("kernel_size", "stride", "padding"))
+    kernel, stride, padding = (
+        given[name] for name in ("kernel_size", "stride", "padding")
+    )
     dilation = given.get("dilation", 1)
     settings = geometry.pool_settings(len(size), kernel, stride, padding, dilation)
     kernel, stride, _, dilation = settings
@@ -144,16 +156,24 @@ def pooling(name: str, given: Arguments) -> list[Convention]:
         setting("kernel_size", range(1, 6)),
         setting("stride", range(1, 6)),
     ]
-    zeros = Convention("max-pool padded with", {"zeros": (pads,)}, _PADDED, "minus infinity")
+    zeros = Convention(
+        "max-pool padded with", {"zeros": (pads,)}, _PADDED, "minus infinity"
+    )
     if not is_average:
         average = {"average": _other_pool("avg_pool", given["ceil_mode"], True)}
-        average["average (padding excluded)"] = _other_pool("avg_pool", given["ceil_mode"], False)
+        average["average (padding excluded)"] = _other_pool(
+            "avg_pool", given["ceil_mode"], False
+        )
         return [zeros, instead("pooling", average, usual="maximum"), *own]
     flag, words = given["count_include_pad"], ("excluding padding", "including padding")
     usual = f"{words[flag]} (count_include_pad)"
     return [
-        values("count_include_pad", {words[not flag]: not flag}, "average", usual=usual),
-        Convention("divisor", {"the whole windows that hang over the end": (pads,)}, _PADDED),
+        values(
+            "count_include_pad", {words[not flag]: not flag}, "average", usual=usual
+        ),
+        Convention(
+            "divisor", {"the whole windows that hang over the end": (pads,)}, _PADDED
+        ),
         instead("pooling", {"maximum": _other_pool("max_pool")}, usual="average"),
         *own,
     ]
@@ -177,7 +197,9 @@ def adaptive(name: str, given: Arguments) -> list[Convention]:
     size = given["output_size"]
     return [
         instead(
-            "pooling", {words: lambda nn, given: getattr(nn, other)(given["x"], size)}, usual=usual
+            "pooling",
+            {words: lambda nn, given: getattr(nn, other)(given["x"], size)},
+            usual=usual,
         )
     ]
 
@@ -190,8 +212,15 @@ _RESIZINGS: Mapping[str, Named] = {
     "nearest neighbours (floor)": {"mode": "nearest", "align_corners": None},
     "linear, align_corners=False": {"mode": "linear", "align_corners": False},
     "linear, align_corners=True": {"mode": "linear", "align_corners": True},
-    "nearest-exact (half-pixel centres)": {"mode": "nearest-exact", "align_corners": None},
-    "linear with antialiasing": {"mode": "linear", "align_corners": False, "antialias": True},
+    "nearest-exact (half-pixel centres)": {
+        "mode": "nearest-exact",
+        "align_corners": None,
+    },
+    "linear with antialiasing": {
+        "mode": "linear",
+        "align_corners": False,
+        "antialias": True,
+    },
     "bicubic": {"mode": "bicubic", "align_corners": False},
 }
 

@@ -16,7 +16,9 @@ from deliralike.conformance.matching.aligning import align
 from deliralike.conformance.subject import Subject
 
 _ALIKE = 2.0  # times the error: that is said as "as exact"
-_SMALLEST = float(np.finfo(np.float32).eps) / 4  # no result in float32 can be asked for more
+_SMALLEST = (
+    float(np.finfo(np.float32).eps) / 4
+)  # no result in float32 can be asked for more
 
 
 def in_words(reference: Subject, candidate: Subject, batch: Batch) -> str:

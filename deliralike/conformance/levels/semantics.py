@@ -96,7 +96,9 @@ class Mode:
     @property
     def worst(self) -> float:
         """The largest difference."""
-        return max((found.difference for found in self.differences.values()), default=np.inf)
+        return max(
+            (found.difference for found in self.differences.values()), default=np.inf
+        )
 
     @property
     def null(self) -> tuple[str, ...]:
@@ -139,7 +141,9 @@ def look(
         return Look(Recording(None), Raised.of(error, unit))
 
 
-def compared(reference: Look, candidate: Look, correspondence: Correspondence = SAME) -> Mode:
+def compared(
+    reference: Look, candidate: Look, correspondence: Correspondence = SAME
+) -> Mode:
     """Both sides of one mode."""
     mine = reference.recording
     theirs = correspondence.to_reference(candidate.recording, mine)
@@ -147,12 +151,17 @@ def compared(reference: Look, candidate: Look, correspondence: Correspondence = 
     if Tap() in theirs.calls:
         its = theirs.calls[Tap()].output
         output = compare(_arrays("output", reference.output), _arrays("output", its))
-    gradients, inputs = only(mine.parameters, theirs.parameters), _inputs(mine, correspondence)
+    gradients, inputs = (
+        only(mine.parameters, theirs.parameters),
+        _inputs(mine, correspondence),
+    )
     differences = {
         "output": output,
         "loss": compare({"loss": mine.output}, {"loss": theirs.output}),
         "gradients": compare(gradients, theirs.parameters, ROUNDING),
-        "gradient of the input": compare(inputs, _inputs(theirs, correspondence), ROUNDING),
+        "gradient of the input": compare(
+            inputs, _inputs(theirs, correspondence), ROUNDING
+        ),
         "statistics": compare(buffers, only(theirs.state, buffers)),
     }
     layers, measured = {}, {}
@@ -163,13 +172,21 @@ def compared(reference: Look, candidate: Look, correspondence: Correspondence = 
             apart = relative_difference(gradient, theirs.parameters[name])
             measured[name] = apart, float(np.linalg.norm(gradient))
     is_blind = bool(mine.parameters) and not any(map(np.any, mine.parameters.values()))
-    unmatched = correspondence.unmatched(mine.parameters, candidate.recording.parameters)
+    unmatched = correspondence.unmatched(
+        mine.parameters, candidate.recording.parameters
+    )
     effective = tuple(name for name, gradient in unmatched.items() if np.any(gradient))
-    never = tuple(name for name, gradient in mine.parameters.items() if gradient is None)
-    return Mode(reference, candidate, differences, layers, measured, never, is_blind, effective)
+    never = tuple(
+        name for name, gradient in mine.parameters.items() if gradient is None
+    )
+    return Mode(
+        reference, candidate, differences, layers, measured, never, is_blind, effective
+    )
 
 
-def with_magnified_rounding(mode: Mode, subject: Subject, batch: Batch, training: bool) -> Mode:
+def with_magnified_rounding(
+    mode: Mode, subject: Subject, batch: Batch, training: bool
+) -> Mode:
     """Allow what rounding alone does, where a network magnifies it, found by experiment.
 
     Args:
@@ -196,7 +213,11 @@ def without_gradients(mode: Mode) -> Mode:
 def _inputs(recording: Recording, correspondence: Correspondence) -> dict[str, Any]:
     """The gradients of the arguments that go into the network."""
     found = _arrays("input", recording.inputs)
-    return {path: found[path] for path in found if correspondence.is_input(f"args{path[5:]}")}
+    return {
+        path: found[path]
+        for path in found
+        if correspondence.is_input(f"args{path[5:]}")
+    }
 
 
 def _without_gradients(one: Look) -> Look:
@@ -217,7 +238,11 @@ def level(modes: Mapping[str, Mode]) -> Level:
     if "train" in modes:
         for name, (difference, norm) in modes["train"].gradients.items():
             gradients.append({"name": name, "difference": difference, "norm": norm})
-    figures = {"differences": differences, "null": sorted(nulls), "gradients": gradients}
+    figures = {
+        "differences": differences,
+        "null": sorted(nulls),
+        "gradients": gradients,
+    }
     worst = max(mode.worst for mode in modes.values())
     notes = []
     for name, mode in modes.items():
@@ -300,7 +325,9 @@ def _is_rounded(array: np.ndarray) -> bool:
     """
     if array.dtype != np.float64:
         return False
-    telling = array[np.isfinite(array) & (array != np.round(array)) & ~fits(array, _FEW_BITS)]
+    telling = array[
+        np.isfinite(array) & (array != np.round(array)) & ~fits(array, _FEW_BITS)
+    ]
     return telling.size >= _ENOUGH and bool(fits(telling, 24).all())
 
 

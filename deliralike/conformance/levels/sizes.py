@@ -32,7 +32,9 @@ from deliralike.conformance.ulp import SLIGHT, allowed, shake_parameters
 from deliralike.optim.loss import count_samples
 
 NAME, TITLE = "L7", "other sizes of input"
-_PICTURE = 3  # axes from which on an array of floating numbers has a size: samples, channels …
+_PICTURE = (
+    3  # axes from which on an array of floating numbers has a size: samples, channels …
+)
 _TOKENS = 2  # and an array of whole numbers
 
 
@@ -84,14 +86,18 @@ def level(
 class _Both:
     """Two networks that are given the same batches."""
 
-    def __init__(self, reference: Subject, candidate: Subject, evaluation: Mode | None) -> None:
+    def __init__(
+        self, reference: Subject, candidate: Subject, evaluation: Mode | None
+    ) -> None:
         self.reference, self.candidate = reference, candidate
         self.one_layout, self.equal_ranks = evaluation is None, True
         if evaluation is not None:
             mine, theirs = evaluation.reference.output, evaluation.candidate.output
             self.equal_ranks = _ranks(mine) == _ranks(theirs)
 
-    def judge(self, batch: Batch, wanted: Any = None) -> tuple[Finding | None, float | None]:
+    def judge(
+        self, batch: Batch, wanted: Any = None
+    ) -> tuple[Finding | None, float | None]:
         """Whether outputs differ, and how far they are; nothing where the reference refuses."""
         place = f"inputs of {_in_words(_given(self.reference, batch))}"
         try:
@@ -101,7 +107,9 @@ class _Both:
         try:
             came = _outputs(self.candidate, batch)
         except Exception as error:  # noqa: BLE001  # the finding
-            return Finding(NAME, place, RAISES + in_words(error), np.inf, mode="eval"), None
+            return Finding(
+                NAME, place, RAISES + in_words(error), np.inf, mode="eval"
+            ), None
         has_ranks = not self.equal_ranks or _ranks(wanted) == _ranks(came)
         if not self.one_layout:
             came = align(wanted, came).back(came, wanted)
@@ -119,7 +127,9 @@ class _Both:
         return largest_difference(wanted, _outputs(other, batch))
 
 
-def _taken(subject: Subject, one: Batch, given: list[Shape]) -> tuple[dict[int, int], Any]:
+def _taken(
+    subject: Subject, one: Batch, given: list[Shape]
+) -> tuple[dict[int, int], Any]:
     """The first sizes that a network takes, by those that they replace, and its outputs."""
     for sizes in _other_sizes(given):
         other = _resized(one, sizes)
@@ -146,7 +156,9 @@ def _other_sizes(given: list[Shape]) -> Iterator[dict[int, int]]:
 def _given(subject: Subject, batch: Batch) -> list[Shape]:
     """The shapes that a loss gives to its network of what has a size: pictures, tokens."""
     backend = subject.network.backend
-    call = handed(subject.loss, subject.network, backend.prepare(batch, subject.network))
+    call = handed(
+        subject.loss, subject.network, backend.prepare(batch, subject.network)
+    )
     found = []
     for leaf in filter(is_array, nest.leaves(backend.to_numpy(call))):
         if leaf.ndim >= (_TOKENS if leaf.dtype.kind in "iu" else _PICTURE):

@@ -71,7 +71,10 @@ def level(
     notes = [f"optimizer {name} is on one side only" for name in alone]
     if not shared:
         return Level(
-            "L4", TITLE, NOT_REACHED, notes=(*notes, "there is no optimizer on both sides")
+            "L4",
+            TITLE,
+            NOT_REACHED,
+            notes=(*notes, "there is no optimizer on both sides"),
         )
     forced = Forced.of(reference.network, steps, seed, frozenset(never))
     there, theirs, shapes = _trainable_shapes(candidate.network), names or {}, {}
@@ -84,7 +87,9 @@ def level(
     shapes = {name: _reduced(shape, largest) for name, shape in shapes.items()}
     if left_out:
         named = ", ".join(left_out)
-        notes.append(f"not judged, without a parameter like it in the candidate: {named}")
+        notes.append(
+            f"not judged, without a parameter like it in the candidate: {named}"
+        )
     if not shapes:
         return Level("L4", TITLE, NOT_REACHED, notes=tuple(notes))
     forced = replace(forced, shapes=shapes)
@@ -92,12 +97,18 @@ def level(
     are_own = reference.schedule is None and candidate.schedule is None
     differences: dict[str, float] = {}
     for name in shared:
-        mine = partial(_Side, reference.network, reference.optimizers[name], {}, largest)
-        its = partial(_Side, candidate.network, candidate.optimizers[name], theirs, largest)
+        mine = partial(
+            _Side, reference.network, reference.optimizers[name], {}, largest
+        )
+        its = partial(
+            _Side, candidate.network, candidate.optimizers[name], theirs, largest
+        )
         try:
             run = _in_step(name, forced, mine, its)
         except _CandidateRaised as raised:
-            findings.append(Finding("L4", f"optimizer {name}", f"raises {raised}", np.inf))
+            findings.append(
+                Finding("L4", f"optimizer {name}", f"raises {raised}", np.inf)
+            )
             continue
         findings += run.findings(are_own)
         if run.hides:
@@ -131,7 +142,11 @@ class Forced:
 
     @classmethod
     def of(
-        cls, network: AbstractNetwork, steps: int, seed: int, never: frozenset[str] = frozenset()
+        cls,
+        network: AbstractNetwork,
+        steps: int,
+        seed: int,
+        never: frozenset[str] = frozenset(),
     ) -> Forced:
         """For the parameters of a network."""
         slots = each_once(network.neutral_slots()).items()
@@ -149,14 +164,19 @@ class Forced:
         They are as small as the gradients, so that no update is lost in rounding.
         """
         scale = min(SCALES[step % len(SCALES)], 1.0)
-        return {name: self._draw("parameter", name, step, scale) for name in self.shapes}
+        return {
+            name: self._draw("parameter", name, step, scale) for name in self.shapes
+        }
 
     def gradients(self, step: int) -> Tensors:
         """The gradients of a step, numbers that float32 holds, without those that take no part.
 
         Some are exactly zero.
         """
-        return {name: self._gradient(name, step) for name in without(self.shapes, self.never)}
+        return {
+            name: self._gradient(name, step)
+            for name in without(self.shapes, self.never)
+        }
 
     def _gradient(self, name: str, step: int) -> np.ndarray:
         gradient = self._draw("gradient", name, step, SCALES[step % len(SCALES)])
@@ -168,7 +188,9 @@ class Forced:
 
     def _draw(self, what: str, name: str, step: int, scale: float) -> np.ndarray:
         key = start.key(self.seed, f"{what} {name}")
-        generator = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, step]))
+        generator = np.random.Generator(
+            np.random.Philox(key=key, counter=[0, 0, 0, step])
+        )
         numbers = generator.standard_normal(self.shapes[name]) * scale
         return numbers.astype(np.float32).astype(np.float64)
 
@@ -179,7 +201,9 @@ def linear(network: AbstractNetwork, gradients: Named) -> Any:
     It is the sum of each parameter times its gradient.
     """
     slots, nn = network.neutral_slots(), network.nn
-    total = sum(nn.sum(slots[name].native * gradient) for name, gradient in gradients.items())
+    total = sum(
+        nn.sum(slots[name].native * gradient) for name, gradient in gradients.items()
+    )
     return total.real if "complex" in str(total.dtype) else total
 
 
@@ -230,7 +254,10 @@ class _Side:
 
     def moved(self, before: Tensors) -> Tensors:
         """What the update added to each parameter."""
-        return {name: wide(self._slot(name).read()) - value for name, value in before.items()}
+        return {
+            name: wide(self._slot(name).read()) - value
+            for name, value in before.items()
+        }
 
     def _name(self, name: str) -> str:
         return self.names.get(name, name)
@@ -298,7 +325,9 @@ class _Run:
             what counts is the rate that an update uses.
     """
 
-    def __init__(self, name: str, forced: Forced, sides: Sequence[_Side], free: bool) -> None:
+    def __init__(
+        self, name: str, forced: Forced, sides: Sequence[_Side], free: bool
+    ) -> None:
         self.name, self.forced = name, forced
         self.reference, self.candidate = sides
         self.start = (self.reference.lr, self.candidate.lr)
@@ -309,12 +338,17 @@ class _Run:
         self.updates: list[dict[str, float]] = []
         self.unused: list[dict[str, float]] = []
         self.rates: list[float] = []  # of the reference, before each update
-        self.recorded: list[tuple[Tensors, ...]] = []  # what was fed, and what was made of it
+        self.recorded: list[
+            tuple[Tensors, ...]
+        ] = []  # what was fed, and what was made of it
         for step in range(forced.steps):
             self._step(step)
 
     def _step(self, step: int) -> None:
-        parameters, gradients = self.forced.parameters(step), self.forced.gradients(step)
+        parameters, gradients = (
+            self.forced.parameters(step),
+            self.forced.gradients(step),
+        )
         base = (self.start[0] or 0.1) * (1.0 if step < self.forced.middle else DROP)
         rate = None if self.free else base
         self.rates.append(_or_one(self.reference.lr) if rate is None else rate)
@@ -339,15 +373,22 @@ class _Run:
         """Yield what differs: the learning rate, the updates, unused parameters."""
         place, (mine, its) = f"optimizer {self.name}", self.start
         if rates_are_own and not self.free and mine and its and _relative(mine, its):
-            words = f"lr={its:g} instead of {mine:g} (learning rate times {its / mine:g})"
+            words = (
+                f"lr={its:g} instead of {mine:g} (learning rate times {its / mine:g})"
+            )
             cause = Explanation.seen(words)
-            yield Finding("L4", place, "learning rate", _relative(mine, its), explanation=cause)
+            yield Finding(
+                "L4", place, "learning rate", _relative(mine, its), explanation=cause
+            )
         if any(True for _ in self._apart(place, None)):
             yield from self._apart(place, explaining.explain(self.trace()))
 
     def _apart(self, place: str, explanation: Explanation | None) -> Iterator[Finding]:
         """A finding for parameters that differ, and one for those that move without a gradient."""
-        for what, steps in (("update", self.updates), ("unused parameter", self.unused)):
+        for what, steps in (
+            ("update", self.updates),
+            ("unused parameter", self.unused),
+        ):
             found = _beyond(steps)
             if not found:
                 continue
@@ -355,7 +396,9 @@ class _Run:
             wrong, every = {name for _, name in found}, set().union(*steps)
             remark = f"It concerns {len(wrong)} of {len(every)} parameters."
             said, size = f"{what} {first} at step {step + 1}", max(found.values())
-            yield Finding("L4", place, said, size, explanation=explanation, remarks=(remark,))
+            yield Finding(
+                "L4", place, said, size, explanation=explanation, remarks=(remark,)
+            )
 
     @property
     def worst(self) -> float:
@@ -374,7 +417,9 @@ class _Run:
                 found.append(np.concatenate([np.ravel(array) for array in arrays]))
             return np.stack(found)
 
-        present = [[name in recorded[1] for name in names] for recorded in self.recorded]
+        present = [
+            [name in recorded[1] for name in names] for recorded in self.recorded
+        ]
         return Trace(
             names=names,
             sizes=sizes,
@@ -407,7 +452,11 @@ def _form(optimizer: AbstractOptimizer, names: Sequence[str]) -> Form | None:
     first = groups.rules[groups.index(names[0])]
     if any(groups.rules[groups.index(name)] != first for name in names):
         return None
-    hooks = [one for one in optimizer.pre_update_hooks if not isinstance(one, AccumulateGradients)]
+    hooks = [
+        one
+        for one in optimizer.pre_update_hooks
+        if not isinstance(one, AccumulateGradients)
+    ]
     return form_of(first, hooks)
 
 
@@ -415,14 +464,18 @@ def _form(optimizer: AbstractOptimizer, names: Sequence[str]) -> Form | None:
 # -----------------------------------------------------------------------------
 
 
-def _of_schedules(reference: Subject, candidate: Subject, name: str) -> Iterator[Finding]:
+def _of_schedules(
+    reference: Subject, candidate: Subject, name: str
+) -> Iterator[Finding]:
     """A finding where the learning rates of some step differ."""
     if reference.schedule is None and candidate.schedule is None:
         return
     mine, its = (_rates(subject, name) for subject in (reference, candidate))
     if mine is None or its is None:
         return
-    differences = np.array([_relative(one, two) for one, two in zip(mine, its, strict=True)])
+    differences = np.array(
+        [_relative(one, two) for one, two in zip(mine, its, strict=True)]
+    )
     wrong = np.flatnonzero(differences > LIMIT)
     if wrong.size:
         first = int(wrong[0])
@@ -461,7 +514,11 @@ def _difference(reference: np.ndarray, candidate: np.ndarray, allowed: float) ->
 
 def _relative(reference: float, candidate: float) -> float:
     difference = abs(candidate - reference)
-    return 0.0 if difference <= LIMIT * abs(reference) else difference / (abs(reference) or 1.0)
+    return (
+        0.0
+        if difference <= LIMIT * abs(reference)
+        else difference / (abs(reference) or 1.0)
+    )
 
 
 def _or_one(rate: float | None) -> float:

@@ -109,14 +109,22 @@ def reshaped(
 
 
 def _of_shape(
-    name: str, shape: Shape, its: Shape, reference: AbstractNetwork, candidate: AbstractNetwork
+    name: str,
+    shape: Shape,
+    its: Shape,
+    reference: AbstractNetwork,
+    candidate: AbstractNetwork,
 ) -> Finding:
     """A tensor of another shape, which the groups of its convolutions may explain."""
     finding = _finding(name, f"shape {its}, in the reference {shape}")
-    mine, other = (_groups_of(network, owner(name)) for network in (reference, candidate))
+    mine, other = (
+        _groups_of(network, owner(name)) for network in (reference, candidate)
+    )
     if mine == other or None in (mine, other):
         return finding
-    return replace(finding, explanation=Explanation.seen(str(Cause("groups", other, mine))))
+    return replace(
+        finding, explanation=Explanation.seen(str(Cause("groups", other, mine)))
+    )
 
 
 def _groups_of(network: AbstractNetwork, path: str) -> int | None:
@@ -165,7 +173,9 @@ class _Sides:
     ) -> _Sides:
         """Look at both."""
         own = look(candidate)
-        return cls(look(reference), own, own if match is None else _through(match, own), match)
+        return cls(
+            look(reference), own, own if match is None else _through(match, own), match
+        )
 
     @property
     def both(self) -> list[str]:
@@ -188,7 +198,10 @@ class _Sides:
 
         Two biases of the reference that are one in the candidate are compared by their sum.
         """
-        wanted, summed = self.comparable(), () if self.match is None else self.match.summed
+        wanted, summed = (
+            self.comparable(),
+            () if self.match is None else self.match.summed,
+        )
         found = {}
         for name in self.both:
             ours, theirs = wanted[name], self.theirs[name]
@@ -277,7 +290,10 @@ def _properties(
 
 
 # by what the candidate has
-_ROLES = ("a buffer, in the reference a parameter", "a parameter, in the reference a buffer")
+_ROLES = (
+    "a buffer, in the reference a parameter",
+    "a parameter, in the reference a buffer",
+)
 _STATES = ("frozen, in the reference trainable", "trainable, in the reference frozen")
 
 
@@ -294,7 +310,9 @@ def _ties(sides: _Sides) -> Iterator[Finding]:
                 yield _finding(name, words.format(first))
 
 
-def _groups(weights: Mapping[str, Weight], names: Iterable[str]) -> dict[str, frozenset[str]]:
+def _groups(
+    weights: Mapping[str, Weight], names: Iterable[str]
+) -> dict[str, frozenset[str]]:
     """All names of the parameter that each name belongs to."""
     members: dict[str, list[str]] = defaultdict(list)
     for name in names:
@@ -308,10 +326,14 @@ def _groups(weights: Mapping[str, Weight], names: Iterable[str]) -> dict[str, fr
 def _start_value(name: str, difference: float, limit: float) -> Finding:
     beyond = f" (limit {limit:.0e})" if limit else ""
     size = f"Relative difference {difference:.1e}{beyond}."
-    return Finding("L0", name, f"weight of {name}", difference, limit=limit, remarks=(size,))
+    return Finding(
+        "L0", name, f"weight of {name}", difference, limit=limit, remarks=(size,)
+    )
 
 
-def _value_difference(ours: Weight, theirs: Weight, is_sum: bool) -> tuple[float, float]:
+def _value_difference(
+    ours: Weight, theirs: Weight, is_sum: bool
+) -> tuple[float, float]:
     """Return the relative difference and its limit.
 
     The limit is zero in one type, else the rounding of a cast between two types or of a sum.
@@ -319,7 +341,9 @@ def _value_difference(ours: Weight, theirs: Weight, is_sum: bool) -> tuple[float
     Infinite where the reference's values are all zero.
     """
     values = (ours.value, theirs.value)
-    roundings = {float(np.finfo(value.dtype).eps) for value in values if value.dtype.kind == "f"}
+    roundings = {
+        float(np.finfo(value.dtype).eps) for value in values if value.dtype.kind == "f"
+    }
     limit = max(roundings) if is_sum or len(roundings) > 1 else 0.0
     return relative_difference(*map(wide, values)), limit
 
@@ -330,10 +354,18 @@ def _finite(*weights: Weight) -> bool:
 
 def _explained(findings: Sequence[Finding], sides: _Sides) -> list[Finding]:
     """Findings about values and shapes with their explanation; the others as they are."""
-    wanted = {name: one.value for name, one in sides.comparable().items() if _finite(one)}
+    wanted = {
+        name: one.value for name, one in sides.comparable().items() if _finite(one)
+    }
     about = [one.place for one in findings if one.what.startswith(_ABOUT_VALUES)]
-    came = {n: sides.theirs[n].value for n in about if n in wanted and _finite(sides.theirs[n])}
-    why = dict(explain_weights(wanted, came)) if came else {}  # what one holds may be another's
+    came = {
+        n: sides.theirs[n].value
+        for n in about
+        if n in wanted and _finite(sides.theirs[n])
+    }
+    why = (
+        dict(explain_weights(wanted, came)) if came else {}
+    )  # what one holds may be another's
     found = []
     for one in findings:
         if one.place in about and one.explanation is None:
@@ -350,8 +382,12 @@ def _notes_of_match(match: Match) -> Iterator[str]:
     parameters = match.parameters_left_over()
     lists = {
         "Left out as was asked": match.left_out,
-        "Buffers of the reference alone, not compared": without(match.missing, parameters),
-        "Buffers of the candidate alone, not compared": without(match.unexpected, parameters),
+        "Buffers of the reference alone, not compared": without(
+            match.missing, parameters
+        ),
+        "Buffers of the candidate alone, not compared": without(
+            match.unexpected, parameters
+        ),
     }
     for what, names in lists.items():
         if names:

@@ -45,7 +45,9 @@ class Suspect:
     @property
     def cotangent(self) -> Any:
         """The gradient of the unit's scalar with respect to the call's output."""
-        return nest.unflatten(nest.flatten(self.tap.mine.output)[1], self.weights.output)
+        return nest.unflatten(
+            nest.flatten(self.tap.mine.output)[1], self.weights.output
+        )
 
     def block(self, unit: Unit, path: str, layer: tuple[str, Named]) -> FailingBlock:
         """The call with all data to explain it."""
@@ -79,14 +81,18 @@ def failing_block(
         slots = below(call.path, unit.network.neutral_slots())
         state = {name: slot.read() for name, slot in slots.items()}
     words = {str(name): far for name, far in (noise or {}).items()}
-    return FailingBlock(path, *layer, state, args, kwargs, cotangent, unit.training, *pair, words)
+    return FailingBlock(
+        path, *layer, state, args, kwargs, cotangent, unit.training, *pair, words
+    )
 
 
 def filled(network: AbstractNetwork, values: Any) -> Any:
     """A nest with the network's own parameters and buffers in their places."""
     slots = network.neutral_slots()
     plain = bare(values)
-    return nest.map(lambda leaf: slots[leaf].read() if isinstance(leaf, Held) else leaf, plain)
+    return nest.map(
+        lambda leaf: slots[leaf].read() if isinstance(leaf, Held) else leaf, plain
+    )
 
 
 def layer_of(unit: Unit, block: Any) -> tuple[str, Named]:
@@ -98,9 +104,17 @@ def layer_of(unit: Unit, block: Any) -> tuple[str, Named]:
     if known is not None:
         return known
     kind, found = type(block).__name__, settings(block)
-    parameters = inspect.signature(LAYERS[kind].__init__).parameters if kind in LAYERS else {}
-    wanted = [one for one in parameters.values() if one.default is one.empty and one.name != "self"]
-    lacking = any(one.name not in found for one in wanted if one.kind is one.POSITIONAL_OR_KEYWORD)
+    parameters = (
+        inspect.signature(LAYERS[kind].__init__).parameters if kind in LAYERS else {}
+    )
+    wanted = [
+        one
+        for one in parameters.values()
+        if one.default is one.empty and one.name != "self"
+    ]
+    lacking = any(
+        one.name not in found for one in wanted if one.kind is one.POSITIONAL_OR_KEYWORD
+    )
     if lacking or (kind not in LAYERS and arguments.plain(kind) != kind):
         return f"{OWN}{kind}", {}
     return kind, found
@@ -114,10 +128,19 @@ def settings(block: Any) -> dict[str, Any]:
     layer = LAYERS.get(type(block).__name__)
     if layer is None:
         return {}
-    names = [name for name in inspect.signature(layer.__init__).parameters if name != "self"]
+    names = [
+        name for name in inspect.signature(layer.__init__).parameters if name != "self"
+    ]
     given: dict[str, Any] = recorded_arguments(block) or {}
-    found = {name: given.get(name, getattr(block, name, inspect.Parameter.empty)) for name in names}
-    plain = {name: value for name, value in found.items() if value is not inspect.Parameter.empty}
+    found = {
+        name: given.get(name, getattr(block, name, inspect.Parameter.empty))
+        for name in names
+    }
+    plain = {
+        name: value
+        for name, value in found.items()
+        if value is not inspect.Parameter.empty
+    }
     if "bias" in plain and "bias" not in given:
         plain["bias"] = plain["bias"] is not None
     return plain

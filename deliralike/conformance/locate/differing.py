@@ -51,14 +51,18 @@ def all_differences(
     """
     mine, theirs = reference.gradients(), candidate.gradients()
     backward = _of_shared(mine, theirs)
-    noise = EPS * sum(float(np.abs(array).sum()) for array in cotangent if is_array(array))
+    noise = EPS * sum(
+        float(np.abs(array).sum()) for array in cotangent if is_array(array)
+    )
     for name in backward:
         if np.isfinite(noise) and _are_within(noise, mine[name], theirs[name]):
             backward[name] = 0.0
     return forward_differences(reference, candidate) | backward
 
 
-def forward_differences(reference: Observed, candidate: Observed) -> dict[Quantity, float]:
+def forward_differences(
+    reference: Observed, candidate: Observed
+) -> dict[Quantity, float]:
     """Of each array of the forward pass that both sides have."""
     return _of_shared(reference.values(), candidate.values())
 

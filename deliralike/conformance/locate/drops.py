@@ -31,13 +31,22 @@ def of_drops(running: Running) -> list[Finding]:
     if made[0] == made[1] and not differing:
         return []
     paths = [drop.path for drop in running.drops(REFERENCE)]
-    called = [path for at, path in enumerate(paths) if at not in lone.get(REFERENCE, ())]
+    called = [
+        path for at, path in enumerate(paths) if at not in lone.get(REFERENCE, ())
+    ]
     said = [(called[at], _of_rate(*rates)) for at, *rates in differing]
     times = f"called {_times(made[1])} instead of {_times(made[0])}"
     for at in lone.get(REFERENCE, ()):
-        said.append((paths[at], f"dropout p=0 instead of {_rate(running, REFERENCE, at)}, {times}"))
+        said.append(
+            (
+                paths[at],
+                f"dropout p=0 instead of {_rate(running, REFERENCE, at)}, {times}",
+            )
+        )
     for at, path in _lone_of_candidate(running):
-        said.append((path, f"dropout p={_rate(running, CANDIDATE, at)} instead of 0, {times}"))
+        said.append(
+            (path, f"dropout p={_rate(running, CANDIDATE, at)} instead of 0, {times}")
+        )
     said = said or [("", f"dropout {times}")]
     masks.off, masks.rate_of_reference = not (lone or differing), bool(differing)
     masks.skips = True

@@ -42,7 +42,9 @@ from deliralike.network.core import innermost
 _AS_INFINITE = 1e9  # scores of this size mask
 
 
-def between(units: Units, forcing: Forcing, allowed: Mapping[Tap, Allowed]) -> Iterator[Place]:
+def between(
+    units: Units, forcing: Forcing, allowed: Mapping[Tap, Allowed]
+) -> Iterator[Place]:
     """The unit itself, where its own code differs."""
     mine, theirs = forcing.sides()
     if not units.correspondence.counts_functions:
@@ -80,7 +82,9 @@ class _Between:
             return
         what, difference = differing[0]
         path, kind = self._owner(what)
-        place = Place(path, kind, what, difference, (), tuple(self._details()), self._glue(what))
+        place = Place(
+            path, kind, what, difference, (), tuple(self._details()), self._glue(what)
+        )
         if not what.gradient:
             standing = substitutes(self.units, self.forcing, self.mine, self.theirs)
             place = replace(place, substitutes=tuple(standing))
@@ -102,7 +106,9 @@ class _Between:
         """
         position = {name: place for place, name in enumerate(self.order)}
         distances = forward_differences(self.mine, self.theirs)
-        wrong = [(what, distance) for what, distance in distances.items() if distance > LIMIT]
+        wrong = [
+            (what, distance) for what, distance in distances.items() if distance > LIMIT
+        ]
         return sorted(wrong, key=lambda pair: position.get(pair[0].tap, len(position)))
 
     @cached_property
@@ -119,7 +125,9 @@ class _Between:
     def told(self) -> dict[Tap, Call]:
         """The calls that both sides have to make."""
         calls = self.forcing.calls.items()
-        return {name: call for name, call in calls if self.counts or call.path is not None}
+        return {
+            name: call for name, call in calls if self.counts or call.path is not None
+        }
 
     # The data to explain it
     # -------------------------------------------------------------------------
@@ -151,7 +159,11 @@ class _Between:
             yield f"The candidate does not call {listed(missing)}."
         elif missing:
             yield f"No call of the candidate corresponds to {listed(missing)}."
-        others = [name for name in self.forcing.found.beyond if self.counts or not name.function]
+        others = [
+            name
+            for name in self.forcing.found.beyond
+            if self.counts or not name.function
+        ]
         if others:
             yield f"Only the candidate calls {listed(others)}."
         met = [name for name in self.order if name in self.told]

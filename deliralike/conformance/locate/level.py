@@ -38,7 +38,9 @@ from deliralike.conformance.places import INPUT, OUTPUT, TENSOR, Quantity, Tap
 from deliralike.conformance.running import NO_EFFECT, Running
 
 TITLE = "place"
-MOST_PLACES = 12  # that are explained; where one convention is wrong throughout, these say so
+MOST_PLACES = (
+    12  # that are explained; where one convention is wrong throughout, these say so
+)
 _NEAR = 0.03  # of a place's difference: what is farther from the candidate is no hint
 
 Explained = tuple[Explanation | None, FailingBlock | None]  # and whom it accuses
@@ -55,7 +57,9 @@ def level(running: Running) -> Level:
     aliased = running.attempt("Writing in place", lambda: of_aliasing(running), nothing)
     if aliased:
         size = max(finding.difference for finding in aliased)
-        return Level("L3", TITLE, FAILED, size, tuple(aliased), tuple(running.attempt.notes))
+        return Level(
+            "L3", TITLE, FAILED, size, tuple(aliased), tuple(running.attempt.notes)
+        )
     drops = [] if running.raises else of_drops(running)
     running.masks.off = running.raises  # its calls of dropout have no counterparts
     findings: dict[tuple[str, str, str], Finding] = {}
@@ -73,9 +77,15 @@ def level(running: Running) -> Level:
     notes = tuple(running.attempt.notes)
     if running.raises and not found:
         status = NOT_NEEDED
-        notes = ("The candidate raises an error, and no layer has a known cause of it.", *notes)
+        notes = (
+            "The candidate raises an error, and no layer has a known cause of it.",
+            *notes,
+        )
     elif not found:
-        notes = ("No layer differs when judged alone at the reference's inputs.", *notes)
+        notes = (
+            "No layer differs when judged alone at the reference's inputs.",
+            *notes,
+        )
     worst = max((finding.difference for finding in found), default=None)
     return Level("L3", TITLE, status, worst, tuple(found), notes)
 
@@ -115,7 +125,9 @@ def _finding(running: Running, place: Place, mode: str) -> Finding:
     with np.errstate(all="ignore"):  # a wrong convention may overflow, which is no news
         explanation, accused = _explanation(running, place)
     lacking = [one.accused for one in place.substitutes]
-    if accused is not None and (accused.path != place.path or _is_among(accused, lacking)):
+    if accused is not None and (
+        accused.path != place.path or _is_among(accused, lacking)
+    ):
         kind, what = accused.kind.removeprefix(OWN), Quantity(OUTPUT)
         is_of_input = explanation is not None and explanation.is_of_input
         if accused.path != place.path and is_of_input and not is_known(kind):
@@ -147,7 +159,9 @@ def _effect(running: Running, place: Place) -> str:
     if "eval" not in running.modes:
         return ""
     layers = running.modes["eval"].layers
-    own = [far for tap, far in layers.items() if tap.path == place.path and tap != Tap()]
+    own = [
+        far for tap, far in layers.items() if tap.path == place.path and tap != Tap()
+    ]
     is_exact = bool(own) and max(own) <= LIMIT
     if is_exact or place.what.gradient or place.what.kind == TENSOR:
         return NO_EFFECT
@@ -191,7 +205,9 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
     for accused in place.accused:
         yield partial(_about, accused, explain.explain, accused, backend)
     yield of_substitutes
-    if between is None or running.raises:  # beside an error a setting would look like a factor
+    if (
+        between is None or running.raises
+    ):  # beside an error a setting would look like a factor
         return
     # A single number tells nothing of the formula that it comes from.
     if place.loss is None or np.size(between.reference) > 1:
@@ -199,7 +215,9 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
 
 
 def _about(
-    accused: FailingBlock | None, explaining: Callable[..., Explanation | None], *given: Any
+    accused: FailingBlock | None,
+    explaining: Callable[..., Explanation | None],
+    *given: Any,
 ) -> Explained:
     """An explanation, with whom it accuses."""
     return explaining(*given), accused
@@ -207,7 +225,9 @@ def _about(
 
 def _exact_before(mode: semantics.Mode, place: Place) -> Iterator[str]:
     """Say so if all layers are exact that are called before a place; of a gradient, all layers."""
-    before = list(itertools.takewhile(lambda name: name.path != place.path, mode.layers))
+    before = list(
+        itertools.takewhile(lambda name: name.path != place.path, mode.layers)
+    )
     if place.what.gradient or place.path not in {name.path for name in mode.layers}:
         before = list(mode.layers)
     if before and all(mode.layers[name] <= LIMIT for name in before):

@@ -21,7 +21,13 @@ from deliralike.conformance.locate.accusing import Suspect, filled, layer_of
 from deliralike.conformance.locate.differing import agrees, all_differences, first_of
 from deliralike.conformance.locate.glue_code import between, kind_of
 from deliralike.conformance.locate.place import LOSS, Place, joined
-from deliralike.conformance.locate.units import Forcing, Units, forced, forced_once, rounding
+from deliralike.conformance.locate.units import (
+    Forcing,
+    Units,
+    forced,
+    forced_once,
+    rounding,
+)
 from deliralike.conformance.locate.whole_loss import whole_loss
 from deliralike.conformance.memory import collect
 from deliralike.conformance.observe import Call, Cotangents, Recording, Unit, listen
@@ -71,7 +77,9 @@ def look_into(units: Units) -> Iterator[Place]:
     units, recording, weights = units.recorded()
     calls = recording.calls
     try:
-        counterpart = units.correspondence.counterpart(calls, units.theirs, units.cotangent)
+        counterpart = units.correspondence.counterpart(
+            calls, units.theirs, units.cotangent
+        )
         opened = units.opened(calls, counterpart.calls)
         if opened is not None:
             yield from look_into(opened)
@@ -103,12 +111,16 @@ def _not_forced(
         if call.path is None:
             continue
         what = Quantity(OUTPUT)
-        suspect = Suspect(name, units.correspondence.alone(name, call), weights[name], what, np.inf)
+        suspect = Suspect(
+            name, units.correspondence.alone(name, call), weights[name], what, np.inf
+        )
         for place in _inside(units, suspect):
             is_found = True
             yield place
     if not is_found:
-        details = (f"Could not be judged at the reference's inputs: {in_words(error)}.",)
+        details = (
+            f"Could not be judged at the reference's inputs: {in_words(error)}.",
+        )
         kind = kind_of(units.mine.network)
         yield Place(units.path, kind, Quantity(OUTPUT), np.inf, details=details)
 
@@ -177,7 +189,9 @@ def _judge(units: Units, suspect: Suspect) -> Iterator[Place]:
     place = Place(where, kind, found.what, found.difference, known)
     if inner:
         own = inner[0]
-        place = replace(place, details=own.details, glue=own.glue, substitutes=own.substitutes)
+        place = replace(
+            place, details=own.details, glue=own.glue, substitutes=own.substitutes
+        )
     yield place
 
 
@@ -211,7 +225,9 @@ def _inside(units: Units, suspect: Suspect) -> Iterator[Place]:
     yield from look_into(Units(mine, theirs, deeper, where, suspect.cotangent))
 
 
-def _unit(unit: Unit, block: Any, call: Call, tapped: Callable[[str], str | None]) -> Unit:
+def _unit(
+    unit: Unit, block: Any, call: Call, tapped: Callable[[str], str | None]
+) -> Unit:
     """A block as a unit, called as it was."""
     args, kwargs = filled(unit.network, call.given)
     is_network = isinstance(block, AbstractNetwork)

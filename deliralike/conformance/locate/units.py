@@ -69,9 +69,15 @@ class Units:
         """
         recording = record(self.mine, self.cotangent)
         try:
-            return self, recording, cotangents(self.mine, recording.calls, self.cotangent)
+            return (
+                self,
+                recording,
+                cotangents(self.mine, recording.calls, self.cotangent),
+            )
         except Exception:  # noqa: BLE001
-            mine, theirs = (replace(one, functions=False) for one in (self.mine, self.theirs))
+            mine, theirs = (
+                replace(one, functions=False) for one in (self.mine, self.theirs)
+            )
         recording = record(mine, self.cotangent)
         weights = cotangents(mine, recording.calls, self.cotangent)
         return replace(self, mine=mine, theirs=theirs), recording, weights
@@ -85,7 +91,9 @@ class Units:
             calls: The reference's.
             own: The candidate's, in the reference's names.
         """
-        mine, theirs = ({name.path for name in each if not name.function} for each in (calls, own))
+        mine, theirs = (
+            {name.path for name in each if not name.function} for each in (calls, own)
+        )
         one = _opened(self.mine, _divided(mine, theirs))
         two = _opened(self.theirs, _divided(theirs, mine))
         if one is self.mine and two is self.theirs:
@@ -109,7 +117,11 @@ def _opened(unit: Unit, paths: frozenset[str]) -> Unit:
     inside = replace(unit, tapped=partial(_unless, unit.tapped, paths))
     called = {name.path for name in listen(inside)}
     calling = frozenset(p for p in paths if holds(p, called))
-    return replace(unit, tapped=partial(_unless, unit.tapped, calling)) if calling else unit
+    return (
+        replace(unit, tapped=partial(_unless, unit.tapped, calling))
+        if calling
+        else unit
+    )
 
 
 def _unless(tapped: Any, left_out: frozenset[str], path: str) -> str | None:
@@ -159,7 +171,9 @@ def forced(
         lone = {name.first for name in found.taps if name not in found.found.observed}
         if lone:
             left_out |= lone
-            taps = {name: tap for name, tap in found.taps.items() if name.first not in lone}
+            taps = {
+                name: tap for name, tap in found.taps.items() if name.first not in lone
+            }
             continue
         wrong = partial(_leads_astray, found, set(_differing(found)))
         known = units.correspondence.more(calls, found.taps, found.found.beyond, wrong)
@@ -193,7 +207,9 @@ def forced_once(
 def force_reference(units: Units, taps: SharedCalls, weights: Cotangents) -> Forced:
     """The reference forced at the calls that both sides make."""
     given = {name: tap.mine for name, tap in taps.items()}
-    return force(units.mine, given, {name: weights[name] for name in given}, units.cotangent)
+    return force(
+        units.mine, given, {name: weights[name] for name in given}, units.cotangent
+    )
 
 
 def force_candidate(units: Units, taps: SharedCalls, weights: Cotangents) -> Forced:
@@ -225,7 +241,9 @@ def rounding(units: Units, forcing: Forcing) -> dict[Tap, Allowed]:
     moved_taps = {}
     for name, tap in forcing.taps.items():
         args, kwargs = nest.map(change, tap.mine.given)
-        moved_taps[name] = replace(tap, mine=replace(tap.mine, args=args, kwargs=kwargs))
+        moved_taps[name] = replace(
+            tap, mine=replace(tap.mine, args=args, kwargs=kwargs)
+        )
     moved = force_reference(units, moved_taps, forcing.weights).observed
     allowed: dict[Tap, Allowed] = {}
     for name, one in only(forcing.expected.observed, moved).items():

@@ -53,7 +53,9 @@ def whole_loss(unit: Unit, other: Unit, correspondence: Correspondence) -> Loss 
             return formula(unit.backend.nn, given)
 
         with unit.backend.op_by_op():  # programs of so many formulas cost too much
-            return _numbers(force(unit, calls, weights, instead={tap: instead}).observed)
+            return _numbers(
+                force(unit, calls, weights, instead={tap: instead}).observed
+            )
 
     given = {}
     for name, call in record(unit).calls.items():

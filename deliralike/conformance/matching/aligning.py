@@ -28,7 +28,9 @@ from deliralike.weights.matching.layouts import (
 )
 
 _TRANSPOSED = (0, 1, 3, 2)
-_STILL = 1e-4  # relative: arrays that are so near in a layout say nothing for another one
+_STILL = (
+    1e-4  # relative: arrays that are so near in a layout say nothing for another one
+)
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,11 @@ class Alignment:
             if leaf.theirs < len(theirs):
                 array = theirs[leaf.theirs]
                 fits = np.shape(array) == leaf.transform.end
-                invert = leaf.transform.invert if fits else partial(_turned_back, leaf.transform)
+                invert = (
+                    leaf.transform.invert
+                    if fits
+                    else partial(_turned_back, leaf.transform)
+                )
                 found[leaf.mine] = _moved(invert, array)
         return nest.unflatten(structure, found)
 
@@ -198,7 +204,9 @@ def _same(
     """The candidate's array with the same numbers, in some layout; a free one if there is one."""
     for other in sorted(theirs, key=lambda place: (place in taken, place != at, place)):
         value = theirs[other]
-        if value.size != array.size or (value.dtype.kind == "f") != (array.dtype.kind == "f"):
+        if value.size != array.size or (value.dtype.kind == "f") != (
+            array.dtype.kind == "f"
+        ):
             continue
         owner = taken.get(other)
         if owner is not None and not np.array_equal(mine[owner], array):
@@ -244,7 +252,9 @@ def _alike(reference: np.ndarray, candidate: np.ndarray) -> bool:
     """Whether sums that no order of the elements changes are the same."""
     if reference.size != candidate.size:
         return False
-    return np.allclose(order_free(reference), order_free(candidate), rtol=1e2 * NEAR, atol=0.0)
+    return np.allclose(
+        order_free(reference), order_free(candidate), rtol=1e2 * NEAR, atol=0.0
+    )
 
 
 def _fitting(

@@ -20,7 +20,9 @@ _MOST_OPTIONS = 24  # of one group: the orders of four layers
 _LEAD = 0.1  # of the distance before: with a mistake, no other choice is so much nearer
 
 _Groups = Sequence[Sequence[Change]]
-Merit = tuple[bool, int, float]  # it runs; how many activations are the same; minus the distance
+Merit = tuple[
+    bool, int, float
+]  # it runs; how many activations are the same; minus the distance
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,10 @@ def settle(
         if not search.agrees:
             search.change(first, match)
     match = search.match
-    groups = [list(itertools.islice(group, _MOST_OPTIONS + 1)) for group in _groups(match.names)]
+    groups = [
+        list(itertools.islice(group, _MOST_OPTIONS + 1))
+        for group in _groups(match.names)
+    ]
     groups.sort(key=_first_called)
     doubted = [group for group in groups if not search.by_value(group)]
     is_small = all(len(group) <= _MOST_OPTIONS for group in doubted)
@@ -87,7 +92,9 @@ def settle(
 class _Settling:
     """The best match so far."""
 
-    def __init__(self, match: Match, merit: Callable[[Match], tuple[bool, Merit]]) -> None:
+    def __init__(
+        self, match: Match, merit: Callable[[Match], tuple[bool, Merit]]
+    ) -> None:
         self.match, self.merit, self.tries = match, merit, 0
         self.agrees, self.best = merit(match)
 
@@ -98,7 +105,11 @@ class _Settling:
             if self.agrees or self.tries >= MOST_TRIES:
                 return list(group)
             shown.append(self.change(change, start)[:2])
-        return [change for change, one in zip(group, shown, strict=True) if one == self.best[:2]]
+        return [
+            change
+            for change, one in zip(group, shown, strict=True)
+            if one == self.best[:2]
+        ]
 
     def improved_together(self, groups: _Groups, tied: _Groups) -> bool:
         """Whether changes of several groups at once are better, which then are taken.
@@ -107,7 +118,9 @@ class _Settling:
         """
         left = MOST_TRIES - self.tries
         doubted = [group for group in tied if not self.by_value(group)]
-        fitting = (one for one in (groups, tied, doubted) if math.prod(map(len, one)) <= left)
+        fitting = (
+            one for one in (groups, tied, doubted) if math.prod(map(len, one)) <= left
+        )
         chosen = next(fitting, None)
         if chosen is None:
             self.tries = MOST_TRIES
@@ -119,7 +132,9 @@ class _Settling:
                 return True
         return False
 
-    def chosen_alone(self, group: Sequence[Change], alone: Callable[[Match], int]) -> bool:
+    def chosen_alone(
+        self, group: Sequence[Change], alone: Callable[[Match], int]
+    ) -> bool:
         """Take the change with which most layers do alone what they should; whether it is one."""
         if self.agrees or self.tries + len(group) > MOST_TRIES:
             return False
@@ -134,7 +149,9 @@ class _Settling:
 
     def by_value(self, group: Sequence[Change]) -> bool:
         """Whether values say what names deny."""
-        return all(self.match.names[index].decided == "value" for index in _indices(group))
+        return all(
+            self.match.names[index].decided == "value" for index in _indices(group)
+        )
 
     def change(self, change: Change, start: Match) -> Merit:
         """Take a change of a match if it is better than the best; return its merit."""
@@ -150,7 +167,9 @@ class _Settling:
 
 def _is_better(found: Merit, best: Merit) -> bool:
     """Whether more is the same; where nothing is seen of layers, whether the end is far nearer."""
-    return found[:2] > best[:2] or (found[:2] == best[:2] and found[2] > _LEAD * best[2])
+    return found[:2] > best[:2] or (
+        found[:2] == best[:2] and found[2] > _LEAD * best[2]
+    )
 
 
 def _groups(pairs: Sequence[Pair]) -> list[Iterator[Change]]:
@@ -193,7 +212,9 @@ def _layouts(pairs: Sequence[Pair]) -> Iterator[Iterator[Change]]:
         if pair.layouts:
             choice = tuple(map(_choice, (pair.transform, *pair.layouts)))
             leaf = pair.candidate[0].source.rpartition(".")[2]
-            if any(one[0] == "rows" for one in choice):  # of a weight, and of the bias beside it
+            if any(
+                one[0] == "rows" for one in choice
+            ):  # of a weight, and of the bias beside it
                 leaf = ""
             groups[leaf, choice].append(index)
     for indices in groups.values():

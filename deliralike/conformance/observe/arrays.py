@@ -12,7 +12,9 @@ from deliralike import nest
 from deliralike.conformance.findings import has_floats, is_array, is_floating
 from deliralike.network.base import AbstractNetwork
 
-Arrays = list[Any]  # the leaves of a nest that are arrays, None in the places of the others
+Arrays = list[
+    Any
+]  # the leaves of a nest that are arrays, None in the places of the others
 
 
 class Held(str):
@@ -39,7 +41,9 @@ class Setting:
 
 def bare(values: Any) -> Any:
     """Return a nest with plain values in the place of settings."""
-    return nest.map(lambda leaf: leaf.value if isinstance(leaf, Setting) else leaf, values)
+    return nest.map(
+        lambda leaf: leaf.value if isinstance(leaf, Setting) else leaf, values
+    )
 
 
 def copied(network: AbstractNetwork, values: Any) -> Any:
@@ -57,11 +61,16 @@ def copied(network: AbstractNetwork, values: Any) -> Any:
 
 def held_by(network: AbstractNetwork) -> dict[int, Held]:
     """The parameters and buffers of a network by identity."""
-    return {id(slot.native): Held(name) for name, slot in network.neutral_slots().items()}
+    return {
+        id(slot.native): Held(name) for name, slot in network.neutral_slots().items()
+    }
 
 
 def changed(
-    network: AbstractNetwork, values: Any, arrays: Arrays, change: Callable[[Any, Any], Any]
+    network: AbstractNetwork,
+    values: Any,
+    arrays: Arrays,
+    change: Callable[[Any, Any], Any],
 ) -> Any:
     """Return a nest with ``change(leaf, array)`` where there is an array.
 
@@ -142,7 +151,9 @@ def weighted(network: AbstractNetwork, values: Any, weights: Arrays) -> Any:
 def _have_like_shapes(own: Any, given: Any) -> bool:
     """Whether two arrays have one shape, or as many elements on more or fewer axes."""
     mine, theirs = tuple(getattr(own, "shape", ())), tuple(given.shape)
-    return mine == theirs or (len(mine) != len(theirs) and math.prod(mine) == math.prod(theirs))
+    return mine == theirs or (
+        len(mine) != len(theirs) and math.prod(mine) == math.prod(theirs)
+    )
 
 
 def scalar(network: AbstractNetwork, output: Any, weight: Arrays | None) -> Any:
@@ -162,4 +173,7 @@ def weights_of(cotangent: Any) -> Arrays | None:
 
 def zeros_of(values: Any) -> Arrays:
     """Zeros like the floating arrays of a nest."""
-    return [np.zeros_like(leaf) if is_floating(leaf) else None for leaf in nest.leaves(values)]
+    return [
+        np.zeros_like(leaf) if is_floating(leaf) else None
+        for leaf in nest.leaves(values)
+    ]

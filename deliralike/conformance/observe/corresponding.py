@@ -115,7 +115,9 @@ class Correspondence:
         Raises:
             Exception: What the candidate raises.
         """
-        return Counterpart({name: self.alone(name, call) for name, call in calls.items()})
+        return Counterpart(
+            {name: self.alone(name, call) for name, call in calls.items()}
+        )
 
     def more(
         self,
@@ -146,7 +148,9 @@ class Correspondence:
         cotangent: Any,
     ) -> Forced:
         """`taps.force` on the candidate, in the names and layouts of the reference."""
-        return force(unit, {name: tap.mine for name, tap in taps.items()}, weights, cotangent)
+        return force(
+            unit, {name: tap.mine for name, tap in taps.items()}, weights, cotangent
+        )
 
     def to_reference(self, recording: Recording, reference: Recording) -> Recording:
         """What the candidate did, in the names and layouts of the reference."""

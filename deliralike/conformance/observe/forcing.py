@@ -26,7 +26,12 @@ from deliralike.conformance.observe.arrays import (
     weights_of,
 )
 from deliralike.conformance.observe.arrays import instead as taken
-from deliralike.conformance.observe.routing import Met, forwards, routed, run_with_gradients
+from deliralike.conformance.observe.routing import (
+    Met,
+    forwards,
+    routed,
+    run_with_gradients,
+)
 from deliralike.conformance.observe.units import Call, Calls, Cotangents, Forced, Unit
 from deliralike.conformance.places import UNIT, Quantity, Tap, arguments, outputs
 from deliralike.network.base import AbstractNetwork
@@ -50,10 +55,16 @@ def force(
     """
     given = _given(calls)
     replaced = instead or {}
-    weighing = {name: (around.inputs, around.output) for name, around in weights.items()}
+    weighing = {
+        name: (around.inputs, around.output) for name, around in weights.items()
+    }
 
     def run(
-        network: AbstractNetwork, weight: Arrays | None, weighing: Any, given: Any, inputs: Any
+        network: AbstractNetwork,
+        weight: Arrays | None,
+        weighing: Any,
+        given: Any,
+        inputs: Any,
     ) -> Any:
         terms: list[Any] = []
         own: dict[Tap, Any] = {}
@@ -62,10 +73,15 @@ def force(
         def tap(met: Met) -> Any:
             before = copied(network, met.given)
             if met.name not in given:
-                result = replaced[met.name](met) if met.name in replaced else met.result()
+                result = (
+                    replaced[met.name](met) if met.name in replaced else met.result()
+                )
                 others[met.name] = (met.path, *before, copied(network, result))
                 return result
-            (into, output), (weight_into, weight_output) = given[met.name], weighing[met.name]
+            (into, output), (weight_into, weight_output) = (
+                given[met.name],
+                weighing[met.name],
+            )
             terms.append(weighted(network, met.given, weight_into))
             result = _result(network, met, into, calls)
             own[met.name] = (met.path, before, copied(network, result))
@@ -145,7 +161,10 @@ def _result(network: AbstractNetwork, met: Met, into: Arrays, calls: Calls) -> A
 
 def _given(calls: Calls) -> dict[Tap, tuple[Arrays, Arrays]]:
     """The arrays that go into each call, and come out of it."""
-    return {name: (arrays_of(call.given), arrays_of(call.output)) for name, call in calls.items()}
+    return {
+        name: (arrays_of(call.given), arrays_of(call.output))
+        for name, call in calls.items()
+    }
 
 
 def _observed(
@@ -171,7 +190,9 @@ def _observed(
     inputs = _floating(arguments(*unit.inputs), unit.inputs, nest.leaves(of_inputs))
     for name in own:
         output_given = calls[name].output
-        inputs |= _floating(outputs(output_given, name), output_given, of_given[name][1])
+        inputs |= _floating(
+            outputs(output_given, name), output_given, of_given[name][1]
+        )
     handed = {name: before for name, (_, before, _) in own.items()}
     observed[UNIT] = Observed(output, inputs, rest, rest_state, handed)
     return observed
@@ -188,6 +209,8 @@ def _floating(
     """Return gradients of the floating arrays of a nest; unused ones are zeros."""
     return {
         name: np.zeros_like(leaf) if gradient is None else gradient
-        for name, leaf, gradient in zip(names, nest.leaves(values), gradients, strict=True)
+        for name, leaf, gradient in zip(
+            names, nest.leaves(values), gradients, strict=True
+        )
         if is_floating(leaf)
     }

@@ -96,7 +96,9 @@ class Matched(Correspondence):
 
     def tap(self, path: str) -> str | None:
         """As in `Correspondence`."""
-        return path if path and _join(self._inside[0], path) in self.match.blocks else None
+        return (
+            path if path and _join(self._inside[0], path) in self.match.blocks else None
+        )
 
     def tap_of(self, path: str) -> str | None:
         """As in `Correspondence`."""
@@ -130,7 +132,9 @@ class Matched(Correspondence):
         free = [name for name, call in own.items() if call.path is None]
         for name, call in calls.items():
             if call.path is not None:
-                tap = self._tap(name, call, own.get(name)) or self._resized(name, call, own)
+                tap = self._tap(name, call, own.get(name)) or self._resized(
+                    name, call, own
+                )
             else:
                 tap = self._function(name, call, own, free)
             if tap is not None:
@@ -154,7 +158,11 @@ class Matched(Correspondence):
             return found
         own = {name: call for name, call in beyond.items() if call.path is None}
         for name, call in left.items():
-            if call.path is not None or name.function in _ELEMENTARY or self._is_made(call, own):
+            if (
+                call.path is not None
+                or name.function in _ELEMENTARY
+                or self._is_made(call, own)
+            ):
                 continue  # other code may put it together in another way, and rightly so
             namesakes = [other for other in own if other.function == name.function]
             count = sum(other.function == name.function for other in left)
@@ -183,7 +191,9 @@ class Matched(Correspondence):
         path = _join(self._inside[0], call.path or "")
         inputs = align(call.given, theirs.given, self.orders)
         inputs = self._as_weight(inputs, path, 1)
-        output = self._as_weight(align(call.output, theirs.output, self.orders), path, 0)
+        output = self._as_weight(
+            align(call.output, theirs.output, self.orders), path, 0
+        )
         if not inputs.complete or not (output.leaves or of_any_size):
             return None
         return SharedCall(name, call, theirs, inputs, output)
@@ -194,7 +204,9 @@ class Matched(Correspondence):
         What follows gets the reference's result.
         """
         theirs = own.get(name)
-        if theirs is None or not all(map(_is_sequence_or_picture, (call.output, theirs.output))):
+        if theirs is None or not all(
+            map(_is_sequence_or_picture, (call.output, theirs.output))
+        ):
             return None
         inputs = align(call.given, theirs.given, self.orders)
         if not (inputs.leaves and inputs.by_value):
@@ -260,7 +272,9 @@ class Matched(Correspondence):
                     _numbers(tap.mine.output, result),
                 )
 
-    def _function(self, name: Tap, call: Call, own: Calls, free: list[Tap]) -> SharedCall | None:
+    def _function(
+        self, name: Tap, call: Call, own: Calls, free: list[Tap]
+    ) -> SharedCall | None:
         """The candidate's call of a function with the same arrays."""
         for other in free:
             if other.function == name.function:
@@ -377,7 +391,9 @@ class Matched(Correspondence):
             output = self.around.output.back(output, self.around.mine.output)
         else:
             given = [name for name in gradients if name.kind == ARGUMENT]
-            gradients = without(gradients, [n for n in given if not self.is_input(n.name)])
+            gradients = without(
+                gradients, [n for n in given if not self.is_input(n.name)]
+            )
         parameters = self._below(self._inside, one.parameters, gradients=True)
         state = self._below(self._inside, one.state)
         return Observed(output, gradients, parameters, state, handed)
@@ -386,7 +402,10 @@ class Matched(Correspondence):
         """The arrays from which a unit computes: its arguments, and the outputs of its taps."""
         found = [] if self.around is None else [_given(self.around)]
         for name, tap in taps.items():
-            mine, theirs = outputs(tap.mine.output, name), outputs(tap.theirs.output, tap.name)
+            mine, theirs = (
+                outputs(tap.mine.output, name),
+                outputs(tap.theirs.output, tap.name),
+            )
             found.append((tap.output, mine, theirs))
         return found
 
@@ -425,7 +444,9 @@ def _flattened(transform: Transform, split: Shape) -> Transform:
         return transform
     if len(split) == 1:
         return plain(shape)
-    return Transform(shape, (*shape[:-1], *split), (*range(last), last + 1, last), shape)
+    return Transform(
+        shape, (*shape[:-1], *split), (*range(last), last + 1, last), shape
+    )
 
 
 def _numbers(mine: Any, theirs: Any) -> _Arrays:
@@ -449,7 +470,9 @@ def _named_as(
             other = others[leaf.theirs]
             if leaf.theirs not in met and other in gradients:
                 value = gradients[other]
-                found[names[leaf.mine]] = None if value is None else leaf.transform.invert(value)
+                found[names[leaf.mine]] = (
+                    None if value is None else leaf.transform.invert(value)
+                )
             met.add(leaf.theirs)
     return found
 

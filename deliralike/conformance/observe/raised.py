@@ -47,18 +47,27 @@ class Raised:
         if not calls:
             return cls(in_words(error), "loss", line=line)
         innermost = calls[-1]
-        return cls(in_words(error), innermost["path"], type(innermost["block"]).__name__, line)
+        return cls(
+            in_words(error), innermost["path"], type(innermost["block"]).__name__, line
+        )
 
     def finding(self, mode: str) -> Finding:
         """The error as what a level finds."""
-        what = f"{RAISES}{self.text}{' (in the backward pass)' if self.backward else ''}"
+        what = (
+            f"{RAISES}{self.text}{' (in the backward pass)' if self.backward else ''}"
+        )
         remarks = (f"Raised at {self.line}.",) if self.line else ()
-        return Finding("L1", self.path, what, float("inf"), self.kind, mode, remarks=remarks)
+        return Finding(
+            "L1", self.path, what, float("inf"), self.kind, mode, remarks=remarks
+        )
 
     def __str__(self) -> str:
         """The error with its place."""
         where = [self.path and f"in {self.path}", self.kind and f"({self.kind})"]
-        where += ["in the backward pass" if self.backward else "", self.line and f"at {self.line}"]
+        where += [
+            "in the backward pass" if self.backward else "",
+            self.line and f"at {self.line}",
+        ]
         place = " ".join(filter(None, where))
         return f"{self.text} [{place}]" if place else self.text
 

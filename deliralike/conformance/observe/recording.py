@@ -20,7 +20,12 @@ from deliralike.conformance.observe.arrays import (
     weights_of,
     zeros_of,
 )
-from deliralike.conformance.observe.routing import Met, forwards, routed, run_with_gradients
+from deliralike.conformance.observe.routing import (
+    Met,
+    forwards,
+    routed,
+    run_with_gradients,
+)
 from deliralike.conformance.observe.units import (
     Around,
     Call,
@@ -42,7 +47,9 @@ def record(unit: Unit, cotangent: Any = None) -> Recording:
         cotangent: A nest like the output; None for a unit that gives a loss.
     """
 
-    def run(network: AbstractNetwork, weight: Arrays | None, inputs: Any) -> tuple[Any, Any, Any]:
+    def run(
+        network: AbstractNetwork, weight: Arrays | None, inputs: Any
+    ) -> tuple[Any, Any, Any]:
         calls: dict[Tap, Any] = {}
 
         def tap(met: Met) -> Any:
@@ -93,9 +100,14 @@ def cotangents(unit: Unit, calls: Calls, cotangent: Any = None) -> dict[Tap, Aro
 
     It is None where they are no floating arrays.
     """
-    zeros = {name: (zeros_of(call.given), zeros_of(call.output)) for name, call in calls.items()}
+    zeros = {
+        name: (zeros_of(call.given), zeros_of(call.output))
+        for name, call in calls.items()
+    }
 
-    def run(network: AbstractNetwork, weight: Arrays | None, shifts: Any, inputs: Any) -> Any:
+    def run(
+        network: AbstractNetwork, weight: Arrays | None, shifts: Any, inputs: Any
+    ) -> Any:
         def tap(met: Met) -> Any:
             if met.name not in shifts:
                 return met.result()
@@ -131,7 +143,12 @@ def watch(unit: Unit, elements: int | None = None) -> Recording:
             output = call(*args, **kwargs)
             counts[path] += 1
             name = Tap(path, call=counts[path])
-            calls[name] = (path, (), {}, _thinned(network, output, elements if path else None))
+            calls[name] = (
+                path,
+                (),
+                {},
+                _thinned(network, output, elements if path else None),
+            )
             return output
 
         with network.backend.called_through(network, network.backend.here(around)):

@@ -71,7 +71,9 @@ def _write(network: AbstractNetwork, buffers: Mapping[str, np.ndarray]) -> None:
 def _buffers(network: AbstractNetwork) -> Tensors:
     """What a forward pass may change."""
     return {
-        name: slot.read() for name, slot in network.neutral_slots().items() if not slot.is_parameter
+        name: slot.read()
+        for name, slot in network.neutral_slots().items()
+        if not slot.is_parameter
     }
 
 
@@ -99,7 +101,9 @@ class Met:
         return self.call(*args, **kwargs)
 
 
-Route = Callable[[Met], Any]  # what a tap does with a call; it returns the call's result
+Route = Callable[
+    [Met], Any
+]  # what a tap does with a call; it returns the call's result
 
 
 @contextmanager
@@ -107,10 +111,14 @@ def routed(unit: Unit, network: AbstractNetwork, tap: Route) -> Iterator[None]:
     """Route each call that is a tap through a function, but no call inside of such a call."""
     routing, backend = _Routing(unit, network, tap), network.backend
     with ExitStack() as stack:
-        stack.enter_context(backend.called_through(network, backend.here(routing.block)))
+        stack.enter_context(
+            backend.called_through(network, backend.here(routing.block))
+        )
         stack.enter_context(functions_called_through(backend.nn, routing.function))
         if unit.functions and not isinstance(innermost(network), AbstractNetwork):
-            stack.enter_context(backend.native_functions_called_through(network, routing.native))
+            stack.enter_context(
+                backend.native_functions_called_through(network, routing.native)
+            )
         yield
 
 
@@ -136,7 +144,9 @@ class _Routing:
                 self.callers.pop()
         return self._through(Tap(name), path, call, (args, kwargs))
 
-    def function(self, name: str, functions: Any, call: Any, args: tuple, kwargs: dict) -> Any:
+    def function(
+        self, name: str, functions: Any, call: Any, args: tuple, kwargs: dict
+    ) -> Any:
         """The call of a function of `nn`."""
         if self.inside or not self.unit.functions:
             return call(*args, **kwargs)
@@ -148,7 +158,10 @@ class _Routing:
             return call(*args, **kwargs)
         packed = tuple(map(_packed, args))
         return self._through(
-            Tap(function=name), None, lambda *given: call(*bare(given)), (packed, kwargs)
+            Tap(function=name),
+            None,
+            lambda *given: call(*bare(given)),
+            (packed, kwargs),
         )
 
     def _through(self, name: Tap, path: str | None, call: Any, given: Any) -> Any:
@@ -164,13 +177,23 @@ class _Routing:
 
 # Where pictures have channels last, code moves axes as the other side does not.
 _MOVES = frozenset(
-    {"broadcast_to", "expand_dims", "flatten", "permute", "reshape", "squeeze", "transpose"}
+    {
+        "broadcast_to",
+        "expand_dims",
+        "flatten",
+        "permute",
+        "reshape",
+        "squeeze",
+        "transpose",
+    }
 )
 
 
 def _packed(value: Any) -> Any:
     """Return an argument without arrays as a `Setting`."""
-    is_plain = all(isinstance(leaf, int | float | str | None) for leaf in nest.leaves(value))
+    is_plain = all(
+        isinstance(leaf, int | float | str | None) for leaf in nest.leaves(value)
+    )
     return Setting(value) if is_plain else value
 
 

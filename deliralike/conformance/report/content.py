@@ -71,7 +71,9 @@ def headline(proof: ProofData) -> str:
     if not proof.proved:
         return f"NOT PROVED: {proof.reference} and {proof.candidate}. {_missing(proof)} {_ladder(proof)}".rstrip()
     same = "agree as far as they were compared" if proof.not_asked else _same(proof)
-    left_out = f" Not asked for: {', '.join(proof.not_asked)}." if proof.not_asked else ""
+    left_out = (
+        f" Not asked for: {', '.join(proof.not_asked)}." if proof.not_asked else ""
+    )
     return (
         f"{proof.word.upper()}: {proof.reference} and {proof.candidate} {same}: outputs, loss, "
         f"gradients and running statistics agree to {_agreement(proof)} in float64 "
@@ -110,7 +112,10 @@ def facts(proof: ProofData) -> list[tuple[str, str]]:
         "batch": _pairs(proof.batch),
         "versions": versions(proof),
         "date": proof.date,
-        **{f"precision, {side}": _pairs(flags) for side, flags in proof.precision.items()},
+        **{
+            f"precision, {side}": _pairs(flags)
+            for side, flags in proof.precision.items()
+        },
         "time": f"{proof.seconds:.1f} s" if proof.seconds else "",
     }
     return [(name, text) for name, text in found.items() if text]
@@ -171,7 +176,9 @@ def gradients(level: Level) -> list[tuple[str, str, str, str]]:
     See `GRADIENTS`.
     """
     rows, null = level.figures.get("gradients", ()), set(level.figures.get("null", ()))
-    ordered = sorted(rows, key=lambda row: (row["name"] in null, -_rank(row.get("difference"))))
+    ordered = sorted(
+        rows, key=lambda row: (row["name"] in null, -_rank(row.get("difference")))
+    )
     found = []
     for row in ordered:
         name, difference = row["name"], row.get("difference")
@@ -180,7 +187,9 @@ def gradients(level: Level) -> list[tuple[str, str, str, str]]:
     return found
 
 
-def layers(proof: ProofData, level: Level) -> list[tuple[tuple[str, str, str, str], float]]:
+def layers(
+    proof: ProofData, level: Level
+) -> list[tuple[tuple[str, str, str, str], float]]:
     """Return a row for each layer in the order of depth, and the largest difference in it.
 
     See `LAYERS`. Differences of layers alone are taken from the findings of L3 as well.

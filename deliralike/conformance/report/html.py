@@ -13,7 +13,13 @@ from itertools import compress
 from typing import Any
 
 from deliralike.conformance.findings import LIMIT, Level
-from deliralike.conformance.proof_data import DIVERGES, LEVELS, ProofData, ProofsData, Verdict
+from deliralike.conformance.proof_data import (
+    DIVERGES,
+    LEVELS,
+    ProofData,
+    ProofsData,
+    Verdict,
+)
 from deliralike.conformance.report import content
 
 _OPEN = 12  # rows of a table that are shown at once
@@ -60,11 +66,15 @@ def _proofs(proofs: ProofsData[Any]) -> str:
         rows.append(_matrix_row(title, proof, anchor))
         parts.append(_folded(title, proof, anchor))
     matrix = _filled(' class="matrix"', ["", *LEVELS, "verdict"], rows)
-    return "\n".join([f"<h1>{len(proofs)} proofs</h1>", _verdict(proofs), matrix, *parts])
+    return "\n".join(
+        [f"<h1>{len(proofs)} proofs</h1>", _verdict(proofs), matrix, *parts]
+    )
 
 
 def _matrix_row(title: str, proof: ProofData, anchor: str) -> str:
-    cells = "".join(_cell(status, text) for status, text in content.cells(proof, LEVELS))
+    cells = "".join(
+        _cell(status, text) for status, text in content.cells(proof, LEVELS)
+    )
     row_title = f'<th><a href="#{anchor}">{escape(title)}</a></th>'
     return f"<tr>{row_title}{cells}{_cell(proof.verdict, proof.word)}</tr>"
 
@@ -94,12 +104,16 @@ def _proof(proof: ProofData, anchor: str, depth: int) -> str:
     parts = [heading, _verdict(proof)]
     for title, body in sections:
         if body:
-            parts.append(f"<section><h{depth + 1}>{title}</h{depth + 1}>\n{body}</section>")
+            parts.append(
+                f"<section><h{depth + 1}>{title}</h{depth + 1}>\n{body}</section>"
+            )
     return "\n".join(parts)
 
 
 def _verdict(report: Verdict) -> str:
-    word, colon, rest = report.headline.partition(": " if report.verdict != DIVERGES else " at ")
+    word, colon, rest = report.headline.partition(
+        ": " if report.verdict != DIVERGES else " at "
+    )
     return f'<p class="verdict {report.verdict}"><strong>{escape(word)}</strong>{escape(colon + rest)}</p>'
 
 
@@ -145,11 +159,17 @@ def _layers(rows: Sequence[tuple[Sequence[str], float]]) -> str:
         if worst > LIMIT:
             opened = len(rows)
         lines.append(f"<tr>{_cells(list(compress(cells, shown)))}{_bar(worst)}</tr>")
-    return _folding((*compress(content.LAYERS, shown), "largest, in decades"), lines, opened)
+    return _folding(
+        (*compress(content.LAYERS, shown), "largest, in decades"), lines, opened
+    )
 
 
 def _bar(worst: float) -> str:
-    power = math.log10(worst) if 0.0 < worst < math.inf else math.copysign(_DECADES, worst - 1)
+    power = (
+        math.log10(worst)
+        if 0.0 < worst < math.inf
+        else math.copysign(_DECADES, worst - 1)
+    )
     share = min(1.0, max(0.0, 1.0 + power / _DECADES))
     kind = "failed" if worst > LIMIT else "passed"
     return f'<td class="bar"><span class="{kind}" style="width: {8 * share:.2f}rem"></span></td>'
@@ -157,7 +177,8 @@ def _bar(worst: float) -> str:
 
 def _gradients(level: Level) -> str:
     rows = [
-        f"<tr>{_cells(cells)}{_result(result)}</tr>" for *cells, result in content.gradients(level)
+        f"<tr>{_cells(cells)}{_result(result)}</tr>"
+        for *cells, result in content.gradients(level)
     ]
     return _folding(content.GRADIENTS, rows)
 
@@ -175,7 +196,11 @@ def _cells(row: Sequence[str]) -> str:
 def _folding(names: Sequence[str], rows: Sequence[str], shown: int = _OPEN) -> str:
     """The table, its end folded away where it is long."""
     rest = _table(names, rows[shown:])
-    more = f"<details><summary>{len(rows) - shown} more</summary>{rest}</details>" if rest else ""
+    more = (
+        f"<details><summary>{len(rows) - shown} more</summary>{rest}</details>"
+        if rest
+        else ""
+    )
     return _table(names, rows[:shown]) + more
 
 

@@ -74,7 +74,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Finding | Explanation):
         return _fields(value) | {"text": str(value)}
     if isinstance(value, float) and not math.isfinite(value):
-        return next(name for name, other in _NOT_FINITE.items() if repr(other) == repr(value))
+        return next(
+            name for name, other in _NOT_FINITE.items() if repr(other) == repr(value)
+        )
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise SettingError(

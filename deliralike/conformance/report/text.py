@@ -77,7 +77,9 @@ def of_proofs(proofs: ProofsData[Any]) -> Group:
 
 def plain(report: Group) -> str:
     """A report as text without colours, its sentences unbroken and its columns aligned."""
-    console = Console(file=io.StringIO(), width=_WIDEST, color_system=None, highlight=False)
+    console = Console(
+        file=io.StringIO(), width=_WIDEST, color_system=None, highlight=False
+    )
     for part in report.renderables:
         console.print(part)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # it is the StringIO above
@@ -110,7 +112,9 @@ def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
 
 def _lines(lines: Sequence[str]) -> Padding | None:
     """Lines that begin, and go on, a little to the right."""
-    return Padding(Text("\n".join(lines)), (0, 0, 0, 2), expand=False) if lines else None
+    return (
+        Padding(Text("\n".join(lines)), (0, 0, 0, 2), expand=False) if lines else None
+    )
 
 
 def _table(names: Sequence[str] | None) -> Table:

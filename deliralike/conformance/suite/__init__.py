@@ -23,7 +23,14 @@ from deliralike.conformance.suite import (
 from deliralike.conformance.suite.check import CHECKS, LEVELS, Check, check
 from deliralike.conformance.suite.comparing import Disagreement, agree
 from deliralike.conformance.suite.report import OUTCOMES, Report, Result
-from deliralike.conformance.suite.running import chosen, declares, header, resolve, result_of, run
+from deliralike.conformance.suite.running import (
+    chosen,
+    declares,
+    header,
+    resolve,
+    result_of,
+    run,
+)
 
 __all__ = [
     "CHECKS",

@@ -39,7 +39,11 @@ def there_and_back(backend: Backend) -> None:
         before = (_X * 3.0).astype(dtype)
         array = backend.array(before, dtype=dtype)
         true(f"is_array holds for an array of {dtype}", backend.is_array(array))
-        equal(f"the type of an array of {dtype} that came back", type_of(backend, array), dtype)
+        equal(
+            f"the type of an array of {dtype} that came back",
+            type_of(backend, array),
+            dtype,
+        )
         agree(f"an array of {dtype} that came back", backend.numpy(array), before, 0.0)
     for before in (np.ones(()), np.ones((0, 3)), np.ones((1, 1, 2, 1)), _X.T):
         after = backend.numpy(native(backend, before))
@@ -56,7 +60,11 @@ def types_are_kept_and_converted(backend: Backend) -> None:
     for name in ("float32", dtype_of(backend)):
         for array in (native(backend, _X), narrow):
             again = backend.array(array, dtype=name)
-            equal("the type of a native array that was converted", type_of(backend, again), name)
+            equal(
+                "the type of a native array that was converted",
+                type_of(backend, again),
+                name,
+            )
 
 
 @check("arrays", "L0")
@@ -65,11 +73,17 @@ def storage_of_its_own(backend: Backend) -> None:
     given = aligned(_X.astype(dtype_of(backend)))
     array = native(backend, given)
     given[:] = 0.0
-    agree("an array after the one that it was made of has changed", backend.numpy(array), _X)
+    agree(
+        "an array after the one that it was made of has changed",
+        backend.numpy(array),
+        _X,
+    )
     taken = backend.numpy(array)
     true("the array that numpy() gives may be written to", taken.flags.writeable)
     taken[:] = 0.0
-    agree("an array after the one that numpy() gave has changed", backend.numpy(array), _X)
+    agree(
+        "an array after the one that numpy() gave has changed", backend.numpy(array), _X
+    )
 
 
 @check("arrays", "L0")
@@ -103,12 +117,16 @@ def split_concatenate_and_stack(backend: Backend) -> None:
         pieces = backend.split(array, sizes, dim, devices)
         columns = backend.split_all([array, array * 2.0], sizes, dim, devices)
         for piece, other, part in zip(pieces, columns[1], wanted, strict=True):
-            agree(f"a piece of {sizes} along axis {dim}", backend.numpy(piece), part, 0.0)
+            agree(
+                f"a piece of {sizes} along axis {dim}", backend.numpy(piece), part, 0.0
+            )
             agree("that of the second array", backend.numpy(other), 2.0 * part, 0.0)
         for place in (None, device):
             whole = backend.numpy(backend.concatenate(pieces, dim, place))
             agree(f"pieces put together along axis {dim} on {place}", whole, _X, 0.0)
-            (_, whole) = map(backend.numpy, backend.concatenate_all(columns, dim, place))
+            (_, whole) = map(
+                backend.numpy, backend.concatenate_all(columns, dim, place)
+            )
             agree(f"the second array put together on {place}", whole, 2.0 * _X, 0.0)
     (whole,) = backend.split(native(backend, np.array(2.0)), (1,), 0, (device,))
     agree("an array without axes, split into one", backend.numpy(whole), 2.0)
@@ -124,23 +142,40 @@ def sums_of_gradients(backend: Backend) -> None:
     for what, call, wanted in (
         ("add(None, x)", lambda x, y: backend.add(None, x, device), _X),
         ("add(x, y)", lambda x, y: backend.add(x, y, device), _X + _Y),
-        ("weighted([y], 0.5, [x])", lambda x, y: backend.weighted([y], 0.5, [x])[0], _X + 0.5 * _Y),
+        (
+            "weighted([y], 0.5, [x])",
+            lambda x, y: backend.weighted([y], 0.5, [x])[0],
+            _X + 0.5 * _Y,
+        ),
         ("scaled([x], 0.25)", lambda x, y: backend.scaled([x], 0.25)[0], 0.25 * _X),
-        ("blended", lambda x, y: backend.blended([x], [y], 0.1)[0], 0.9 * _X + 0.1 * _Y),
+        (
+            "blended",
+            lambda x, y: backend.blended([x], [y], 0.1)[0],
+            0.9 * _X + 0.1 * _Y,
+        ),
         ("copied(x)", lambda x, y: backend.copied(x), _X),
     ):
         agree(what, output(backend, call, _X, _Y), wanted)
     array, bad = native(backend, _X), native(backend, np.array([1.0, np.inf]))
     found = backend.all_finite([array, array]), backend.all_finite([array, bad])
-    equal("all_finite without and with an infinity", tuple(map(bool, found)), (True, False))
+    equal(
+        "all_finite without and with an infinity",
+        tuple(map(bool, found)),
+        (True, False),
+    )
 
 
 @check("arrays", "L0")
 def what_is_there_is_named(backend: Backend) -> None:
     """Name, version, devices, precision and types; what is not there is refused."""
-    for text in (backend.name, backend.version(), *sum(backend.precision().items(), ())):
+    for text in (
+        backend.name,
+        backend.version(),
+        *sum(backend.precision().items(), ()),
+    ):
         true(
-            f"name, version() and what precision() gives are texts, not {text!r}", text == str(text)
+            f"name, version() and what precision() gives are texts, not {text!r}",
+            text == str(text),
         )
     true("name and version() are not empty", backend.name and backend.version())
     equal("the default device", backend.check_device(None), backend.devices()[0])
@@ -162,8 +197,12 @@ def batches_are_prepared(backend: Backend) -> None:
     ready = backend.prepare(batch, made(backend, Moved))
     labels, name = ready["labels"]
     equal("the form of a batch", (list(ready), name), (["x", "labels"], "name"))
-    equal("the type of a floating array", type_of(backend, ready["x"]), dtype_of(backend))
+    equal(
+        "the type of a floating array", type_of(backend, ready["x"]), dtype_of(backend)
+    )
     agree("labels", backend.numpy(labels), np.arange(3))
     equal("a scalar", backend.number(native(backend, np.array(1.5))), 1.5)
     found = backend.to_numpy([native(backend, _X), None])
-    equal("to_numpy of a nest", [type(leaf) for leaf in found], [np.ndarray, type(None)])
+    equal(
+        "to_numpy of a nest", [type(leaf) for leaf in found], [np.ndarray, type(None)]
+    )

@@ -11,7 +11,10 @@ from deliralike.conformance.suite.plugin import settle
 
 
 def test_conformance(
-    backend: Any, check: Check | None, reason: str | None, request: pytest.FixtureRequest
+    backend: Any,
+    check: Check | None,
+    reason: str | None,
+    request: pytest.FixtureRequest,
 ) -> None:
     """One check of one backend."""
     settle(check, backend, reason, request.node)

@@ -33,7 +33,9 @@ def portable_masks(backend: Backend) -> None:
             scale = random.keep_mask(5, "drop", step, 0, shape, 0.3) / 0.7
             with random.portable(seed=5, step=step):
                 agree(f"{kind} at step {step}", output(backend, network, x), x * scale)
-                found = backend.gradients(lambda net, at: net.nn.sum(net(at)), network, x)
+                found = backend.gradients(
+                    lambda net, at: net.nn.sum(net(at)), network, x
+                )
             wanted = np.broadcast_to(scale, x.shape)
             agree(f"gradient through {kind} at step {step}", found.inputs[0], wanted)
 

@@ -28,7 +28,9 @@ def dtype_of(backend: Backend) -> str:
     return "float64" if "float64" in backend.dtypes else "float32"
 
 
-def values(*shape: int, seed: int = 0, low: float | None = None, gap: float = 0.0) -> np.ndarray:
+def values(
+    *shape: int, seed: int = 0, low: float | None = None, gap: float = 0.0
+) -> np.ndarray:
     """Random numbers in float64.
 
     Args:
@@ -38,7 +40,11 @@ def values(*shape: int, seed: int = 0, low: float | None = None, gap: float = 0.
         gap: No number is nearer to zero than this.
     """
     rng = np.random.default_rng([seed, *shape])
-    drawn = rng.standard_normal(shape) if low is None else rng.uniform(low, low + 2.0, shape)
+    drawn = (
+        rng.standard_normal(shape)
+        if low is None
+        else rng.uniform(low, low + 2.0, shape)
+    )
     return drawn + np.sign(drawn) * gap
 
 
@@ -59,10 +65,14 @@ def aligned(value: np.ndarray) -> np.ndarray:
 
 def native(backend: Backend, value: np.ndarray) -> Any:
     """A host array as the backend's; floating ones in the type that it is checked in."""
-    return backend.array(value, dtype=dtype_of(backend) if value.dtype.kind == "f" else None)
+    return backend.array(
+        value, dtype=dtype_of(backend) if value.dtype.kind == "f" else None
+    )
 
 
-def output(backend: Backend, function: Callable[..., Any], *inputs: np.ndarray) -> np.ndarray:
+def output(
+    backend: Backend, function: Callable[..., Any], *inputs: np.ndarray
+) -> np.ndarray:
     """What a network or function of the backend's arrays gives for host arrays, as a host array."""
     return backend.numpy(function(*(native(backend, x) for x in inputs)))
 
@@ -73,10 +83,18 @@ def type_of(backend: Backend, array: Any) -> str:
 
 
 def made(
-    backend: Backend, network: type[Network] | str, *args: Any, seed: int = 0, **kwargs: Any
+    backend: Backend,
+    network: type[Network] | str,
+    *args: Any,
+    seed: int = 0,
+    **kwargs: Any,
 ) -> Any:
     """Build a network written once, or a layer of `nn` by name, in the type it is checked in."""
-    bound = getattr(backend.nn, network) if isinstance(network, str) else network.on(backend)
+    bound = (
+        getattr(backend.nn, network)
+        if isinstance(network, str)
+        else network.on(backend)
+    )
     if network in backend.lacks:
         bound()  # an error that says so
     return build(bound, *args, seed=seed, dtype=dtype_of(backend), **kwargs)
@@ -103,7 +121,9 @@ def agree(what: str, got: Any, wanted: Any, limit: float | None = None) -> None:
     if got.shape != wanted.shape:
         raise Disagreement(f"{what}: got shape {got.shape}, wanted {wanted.shape}")
     if (got.dtype.kind == "f") != (wanted.dtype.kind == "f"):
-        raise Disagreement(f"{what}: got an array of {got.dtype}, wanted one of {wanted.dtype}")
+        raise Disagreement(
+            f"{what}: got an array of {got.dtype}, wanted one of {wanted.dtype}"
+        )
     limit = LIMITS.get(str(got.dtype), 0.0) if limit is None else limit
     if np.array_equal(got, wanted, equal_nan=got.dtype.kind == "f"):
         return
@@ -172,7 +192,9 @@ def refused(what: str, wanted: type[Exception]) -> Any:
         return
     except Exception as error:
         came = f"{type(error).__name__} ({error})"
-        raise Disagreement(f"{what}: raised {came}, wanted {wanted.__name__}") from error
+        raise Disagreement(
+            f"{what}: raised {came}, wanted {wanted.__name__}"
+        ) from error
     raise Disagreement(f"{what}: was accepted, wanted {wanted.__name__}")
 
 

@@ -10,7 +10,14 @@ import numpy as np
 from deliralike import weights
 from deliralike.backends.base import Backend
 from deliralike.conformance.suite.check import check
-from deliralike.conformance.suite.comparing import agree_all, equal, made, output, refused, values
+from deliralike.conformance.suite.comparing import (
+    agree_all,
+    equal,
+    made,
+    output,
+    refused,
+    values,
+)
 from deliralike.conformance.suite.nets import SMALL, Small
 from deliralike.errors import CapabilityError, StateError
 
@@ -47,5 +54,7 @@ def files_of_its_own(backend: Backend) -> None:
             backend.write_weights(path, state)
             stored = backend.read_weights(path)
     except CapabilityError as error:
-        raise StateError(f"the backend overrides write_weights, but: {error}") from error
+        raise StateError(
+            f"the backend overrides write_weights, but: {error}"
+        ) from error
     agree_all("in the framework's own file", stored, state, 0.0)

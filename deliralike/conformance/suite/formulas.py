@@ -65,7 +65,9 @@ def elu(x):
 def gelu(x, approximate="none"):
     """Hendrycks and Gimpel 2016, with the error function or with its approximation by tanh."""
     if approximate == "tanh":
-        return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+        return (
+            0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+        )
     return 0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))
 
 
@@ -82,7 +84,9 @@ def linear(x, weight, bias):
 def pixel_shuffle(x, factor):
     """Channels become blocks of pixels."""
     batch, _, height, width = x.shape
-    apart = x.reshape(batch, -1, factor, factor, height, width).transpose(0, 1, 4, 2, 5, 3)
+    apart = x.reshape(batch, -1, factor, factor, height, width).transpose(
+        0, 1, 4, 2, 5, 3
+    )
     return apart.reshape(batch, -1, height * factor, width * factor)
 
 
@@ -102,9 +106,13 @@ def pad(x, pads, value=0.0):
 def windows(x, kernel, stride, pads, dilation, value=0.0):
     """What is under a kernel at each position: (batch, channels, …positions, …kernel)."""
     axes = range(2, x.ndim)
-    pads = np.broadcast_to(np.reshape(pads, (-1, 1)) if np.ndim(pads) < 2 else pads, (len(axes), 2))
+    pads = np.broadcast_to(
+        np.reshape(pads, (-1, 1)) if np.ndim(pads) < 2 else pads, (len(axes), 2)
+    )
     reach = np.multiply(np.subtract(kernel, 1), dilation) + 1
-    steps = [slice(None, None, step) for step in (*_many(stride, x), *_many(dilation, x))]
+    steps = [
+        slice(None, None, step) for step in (*_many(stride, x), *_many(dilation, x))
+    ]
     padded = pad(x, [(0, 0), (0, 0), *pads], value)
     return sliding_window_view(padded, _many(reach, x), tuple(axes))[:, :, *steps]
 
@@ -129,19 +137,25 @@ def convolve(x, weight, stride=1, pads=0, dilation=1, groups=1):
     own = weight.reshape(groups, -1, weight.shape[1], math.prod(weight.shape[2:]))
     under = windows(x, weight.shape[2:], stride, pads, dilation)
     size = under.shape[2 : x.ndim]
-    under = under.reshape(len(x), groups, weight.shape[1], math.prod(size), own.shape[3])
+    under = under.reshape(
+        len(x), groups, weight.shape[1], math.prod(size), own.shape[3]
+    )
     return np.einsum("bgcpk,gock->bgop", under, own).reshape(len(x), -1, *size)
 
 
 def convolve_transposed(x, weight, stride, padding, extra, dilation, groups=1):
     """The convolution of the input, its elements `stride` apart, with the turned kernel."""
     kernel, axes = weight.shape[2:], _last(x)
-    apart = np.zeros((*x.shape[:2], *(np.multiply(np.subtract(x.shape[2:], 1), stride) + 1)))
+    apart = np.zeros(
+        (*x.shape[:2], *(np.multiply(np.subtract(x.shape[2:], 1), stride) + 1))
+    )
     apart[:, :, *(slice(None, None, step) for step in _many(stride, x))] = x
     turned = np.flip(weight, axes).reshape(groups, -1, *weight.shape[1:]).swapaxes(1, 2)
     turned = turned.reshape(-1, len(weight) // groups, *kernel)
     before = np.multiply(np.subtract(kernel, 1), dilation) - padding
-    return convolve(apart, turned, 1, np.stack([before, before + extra], 1), dilation, groups)
+    return convolve(
+        apart, turned, 1, np.stack([before, before + extra], 1), dilation, groups
+    )
 
 
 def conv(x, weight, bias=0.0, *settings):
@@ -160,7 +174,9 @@ def adaptive_pool(reduce, x, sizes):
     for axis, size in enumerate(sizes, start=2):
         n = x.shape[axis]
         bounds = [(i * n // size, math.ceil((i + 1) * n / size)) for i in range(size)]
-        x = np.stack([reduce(x.take(range(*bound), axis), axis) for bound in bounds], axis)
+        x = np.stack(
+            [reduce(x.take(range(*bound), axis), axis) for bound in bounds], axis
+        )
     return x
 
 
@@ -168,7 +184,11 @@ def interpolate(x, size, factor=None, mode="linear", align_corners=False):
     """Interpolate linearly along each axis; beyond the outermost centres are their values."""
     for axis, new in enumerate(_many(size, x), start=2):
         old, places = x.shape[axis], np.arange(new, dtype=np.float64)
-        at = places * (old - 1) / (new - 1) if align_corners else (places + 0.5) * old / new - 0.5
+        at = (
+            places * (old - 1) / (new - 1)
+            if align_corners
+            else (places + 0.5) * old / new - 0.5
+        )
         x = np.apply_along_axis(partial(np.interp, at, np.arange(old)), axis, x)
     return x
 
@@ -192,7 +212,9 @@ def _last(x):
 
 def standardised(x, axes):
     """Less the mean, by the root of the biased variance and an epsilon."""
-    return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + 1e-5)
+    return (x - x.mean(axes, keepdims=True)) / np.sqrt(
+        x.var(axes, keepdims=True) + 1e-5
+    )
 
 
 def moments(x):
@@ -271,7 +293,9 @@ def attention(query, key, value, bias=0.0):
 # -----------------------------------------------------------------------------
 
 
-def cross_entropy(logits, target, weight=None, ignored=-100, reduction="mean", smoothing=0.0):
+def cross_entropy(
+    logits, target, weight=None, ignored=-100, reduction="mean", smoothing=0.0
+):
     """The denominator of the mean is the sum of the weights of the labels that count."""
     classes = logits.shape[1]
     counted = (target != ignored)[..., None]

@@ -80,7 +80,12 @@ slopes(
     ("derivative of sigmoid at 0", "sigmoid", [0.0], [0.25]),
     ("derivative of sigmoid far out", "sigmoid", [-800.0, 800.0], [0.0, 0.0]),
     ("derivative of softplus far out", "softplus", [-800.0, 800.0], [0.0, 1.0]),
-    ("derivative of normalize at 0", lambda nn, x: nn.normalize(x, dim=0), [0.0], [1e12]),
+    (
+        "derivative of normalize at 0",
+        lambda nn, x: nn.normalize(x, dim=0),
+        [0.0],
+        [1e12],
+    ),
     (
         "derivative of clamp at its bounds",
         lambda nn, x: nn.clamp(x, -1.0, 1.0),
@@ -94,7 +99,12 @@ slopes(
         [0.0, 1.0, 0.0, 0.0, 0.0],
     ),
     ("repeated positions", _repeated, [1.0, 2.0, 3.0], [33.0, 0.0, 11.0]),
-    ("stop gradient", lambda nn, x: x * nn.stop_gradient(x * x), [1.0, 2.0], [1.0, 4.0]),
+    (
+        "stop gradient",
+        lambda nn, x: x * nn.stop_gradient(x * x),
+        [1.0, 2.0],
+        [1.0, 4.0],
+    ),
 )
 
 # Operators, which are the same for NumPy's arrays
@@ -124,12 +134,25 @@ _ROWS(("indexing", _parts, _CUBE), call=_parts)
 _ROWS(
     ("sum", np.sum, _CUBE, 1),
     ("sum of everything", np.sum, _CUBE),
-    ("sum of two axes", lambda x, *_: x.sum((0, 2), keepdims=True), _CUBE, (0, 2), True),
+    (
+        "sum of two axes",
+        lambda x, *_: x.sum((0, 2), keepdims=True),
+        _CUBE,
+        (0, 2),
+        True,
+    ),
     ("cumsum", np.cumsum, _CUBE, 1),
     ("mean", np.mean, _CUBE, (0, 2)),
     ("max_along", lambda x, *_: x.max(-1, keepdims=True), _CUBE, -1, True),
     ("var", lambda x, *_: x.var((0, 2)), _CUBE, (0, 2), False, 0),
-    ("var with a correction", lambda x, *_: x.var(1, ddof=1, keepdims=True), _CUBE, 1, True, 1),
+    (
+        "var with a correction",
+        lambda x, *_: x.var(1, ddof=1, keepdims=True),
+        _CUBE,
+        1,
+        True,
+        1,
+    ),
 )
 
 # Shapes
@@ -161,10 +184,32 @@ _ROWS(
     ("matmul that broadcasts", np.matmul, values(3, 1, 2, 4), values(2, 4, 3)),
     ("einsum", np.einsum, "bij,bkj->bik", _CUBE, values(2, 4, 5)),
     ("batch_norm_train", formulas.batch_norm_train, _NCHW, _WEIGHT, _BIAS),
-    ("batch_norm_train of one image", formulas.batch_norm_train, _NCHW[:1], _WEIGHT, _BIAS),
-    ("batch_norm", formulas.batch_norm, _NCHW, _BIAS, values(4, low=0.5), _WEIGHT, _BIAS, 1e-3),
+    (
+        "batch_norm_train of one image",
+        formulas.batch_norm_train,
+        _NCHW[:1],
+        _WEIGHT,
+        _BIAS,
+    ),
+    (
+        "batch_norm",
+        formulas.batch_norm,
+        _NCHW,
+        _BIAS,
+        values(4, low=0.5),
+        _WEIGHT,
+        _BIAS,
+        1e-3,
+    ),
     ("group_norm", formulas.group_norm, _NCHW, 2, _WEIGHT, _BIAS),
-    ("layer_norm", formulas.layer_norm, _CUBE, (5,), values(5, seed=9), values(5, seed=10)),
+    (
+        "layer_norm",
+        formulas.layer_norm,
+        _CUBE,
+        (5,),
+        values(5, seed=9),
+        values(5, seed=10),
+    ),
     (
         "normalize",
         lambda x, p, dim: x / np.linalg.norm(x, axis=dim, keepdims=True),
@@ -181,12 +226,19 @@ _ROWS(
 def _sequence(gates: int, states: int = 1) -> list[np.ndarray]:
     """A batch of sequences, the states, and the weights of a recurrent layer."""
     rows = 2 * gates
-    weights = [values(rows, 3), values(rows, 2), values(rows, seed=12), values(rows, seed=13)]
+    weights = [
+        values(rows, 3),
+        values(rows, 2),
+        values(rows, seed=12),
+        values(rows, seed=13),
+    ]
     return [values(4, 2, 3), *(values(2, 2, seed=11),) * states, *weights]
 
 
 def _add_up(nn: Any, xs: Any, w: Any) -> tuple[Any, Any]:
-    return nn.scan(lambda total, x: (total * w + x, total * x), nn.zeros((2,), like=xs), xs)
+    return nn.scan(
+        lambda total, x: (total * w + x, total * x), nn.zeros((2,), like=xs), xs
+    )
 
 
 def _added_up(xs: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -199,7 +251,14 @@ def _added_up(xs: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 _QUERY, _KEY = values(2, 3, 4), values(2, 5, 4)
 _ROWS(
-    ("attention", formulas.attention, _QUERY, _KEY, values(2, 5, 4, seed=1), values(2, 3, 5)),
+    (
+        "attention",
+        formulas.attention,
+        _QUERY,
+        _KEY,
+        values(2, 5, 4, seed=1),
+        values(2, 3, 5),
+    ),
     ("lstm", formulas.lstm, *_sequence(4, states=2)),
     ("gru", formulas.gru, *_sequence(3)),
     ("rnn", formulas.rnn, *_sequence(1)),
@@ -233,7 +292,10 @@ for _name, _value in (("constant", _Y), ("constant of whole numbers", _INDEX)):
         (_name, lambda x, value=_value: value, _X),
         call=lambda nn, x, value=_value: nn.constant(value, like=x),
     )
-_TYPES(("zeros", lambda x: np.zeros((2, 3)), _X), call=lambda nn, x: nn.zeros((2, 3), like=x))
+_TYPES(
+    ("zeros", lambda x: np.zeros((2, 3)), _X),
+    call=lambda nn, x: nn.zeros((2, 3), like=x),
+)
 
 # Edges
 # -----------------------------------------------------------------------------
@@ -273,12 +335,20 @@ def constants_of_any_layout(backend: Backend) -> None:
     like = native(backend, _CUBE)
     for layout in LAYOUTS:
         given = layout.of(_CUBE)
-        agree(f"constant, {layout.name}", backend.numpy(backend.nn.constant(given, like)), given)
+        agree(
+            f"constant, {layout.name}",
+            backend.numpy(backend.nn.constant(given, like)),
+            given,
+        )
     for value in (_CUBE.astype(dtype_of(backend)), _ALONG):
         given = aligned(value)
         found = backend.nn.constant(given, like)
         given[...] = 0
-        agree("a constant after the array of the host has changed", backend.numpy(found), value)
+        agree(
+            "a constant after the array of the host has changed",
+            backend.numpy(found),
+            value,
+        )
 
 
 @check("functions", "L0")

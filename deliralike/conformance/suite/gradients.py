@@ -9,7 +9,14 @@ import numpy as np
 from deliralike.backends.base import Backend
 from deliralike.conformance.suite import formulas
 from deliralike.conformance.suite.check import check
-from deliralike.conformance.suite.comparing import agree, agree_all, equal, made, output, values
+from deliralike.conformance.suite.comparing import (
+    agree,
+    agree_all,
+    equal,
+    made,
+    output,
+    values,
+)
 from deliralike.conformance.suite.nets import DENSE, Dense, Moved, dense
 from deliralike.conformance.suite.rows import functions, networks
 
@@ -40,13 +47,22 @@ def none_where_unused(backend: Backend) -> None:
     network.set_trainable("weight", False)
     found = backend.gradients(lambda net, *at: net(*at), network, _WEIGHT, _BIAS)
     equal("names of gradients", sorted(found.parameters), ["bias", "unused"])
-    agree("gradient of a parameter that takes no part", found.parameters["unused"], None)
+    agree(
+        "gradient of a parameter that takes no part", found.parameters["unused"], None
+    )
     network.set_trainable("weight", True)
     found = backend.gradients(
-        lambda net, *at: net(*at) + net.nn.sum(net.unused * 0.0), network, _WEIGHT, _BIAS
+        lambda net, *at: net(*at) + net.nn.sum(net.unused * 0.0),
+        network,
+        _WEIGHT,
+        _BIAS,
     )
     wanted = {"weight": _WEIGHT, "bias": _BIAS, "unused": np.zeros(2)}
-    agree_all("after it was thawed, or multiplied with zero: gradient", found.parameters, wanted)
+    agree_all(
+        "after it was thawed, or multiplied with zero: gradient",
+        found.parameters,
+        wanted,
+    )
     agree_all("after gradients", network.neutral_state(), before, 0.0)
     for name, gradient in found.parameters.items():
         came = np.asarray(gradient).dtype
@@ -103,7 +119,12 @@ def _penalty_of_dense(x: np.ndarray, *weights: np.ndarray) -> float:
 functions(
     "second derivatives",
     "L1",
-    ("gradient within a loss", lambda x, w: (_slope(x, w) ** 2).sum(), _WEIGHT, values(2, 4)),
+    (
+        "gradient within a loss",
+        lambda x, w: (_slope(x, w) ** 2).sum(),
+        _WEIGHT,
+        values(2, 4),
+    ),
     call=lambda nn, x, w: _penalty(nn, lambda at: nn.tanh(nn.matmul(at, w)), x),
     needs=_TWICE,
 )

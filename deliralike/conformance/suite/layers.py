@@ -32,10 +32,18 @@ for _name, _plain, _x, *_rest in (
     ("Upsample", lambda x, *_: x.repeat(2, 2).repeat(2, 3), _IMAGE, None, 2),
     ("MaxPool2d", formulas.max_windows, values(2, 2, 3, 5), 3, 2, 1),
     ("AvgPool3d", formulas.mean_windows, values(2, 2, 4, 3, 5), 2, 2, 1),
-    ("AdaptiveAvgPool2d", partial(formulas.adaptive_pool, np.mean), values(2, 2, 3, 5), (1, 2)),
+    (
+        "AdaptiveAvgPool2d",
+        partial(formulas.adaptive_pool, np.mean),
+        values(2, 2, 3, 5),
+        (1, 2),
+    ),
     ("GELU", formulas.gelu, _TOKENS, "tanh"),
 ):
-    networks("layers", (_name, (_name, *_rest), (), lambda x, f=_plain, s=_rest: f(x, *s), _x))
+    networks(
+        "layers",
+        (_name, (_name, *_rest), (), lambda x, f=_plain, s=_rest: f(x, *s), _x),
+    )
 
 # Convolutions: the settings are channels in and out, kernel, stride, padding, and what follows
 # -----------------------------------------------------------------------------
@@ -50,7 +58,9 @@ for _kind, _settings, _shape, _x in (
 ):
     _function = formulas.conv_transpose if "Transpose" in _kind else formulas.conv
     _formula = lambda x, w, b, f=_function, s=_settings: f(x, w, b, *s[3:])  # noqa: E731
-    networks("layers", (_kind, (_kind, *_settings), (_shape, _settings[1:2]), _formula, _x))
+    networks(
+        "layers", (_kind, (_kind, *_settings), (_shape, _settings[1:2]), _formula, _x)
+    )
 
 # Norms, and other layers with parameters
 # -----------------------------------------------------------------------------
@@ -61,7 +71,12 @@ def _lstm(x: np.ndarray, *weights: np.ndarray) -> np.ndarray:
     return formulas.lstm(x, start, start, *weights)[0]
 
 
-_LSTM = {"weight_ih_l0": (8, 3), "weight_hh_l0": (8, 2), "bias_ih_l0": (8,), "bias_hh_l0": (8,)}
+_LSTM = {
+    "weight_ih_l0": (8, 3),
+    "weight_hh_l0": (8, 2),
+    "bias_ih_l0": (8,),
+    "bias_hh_l0": (8,),
+}
 networks(
     "layers",
     ("BatchNorm1d", ("BatchNorm1d", 4), _BOTH, formulas.batch_norm_train, values(5, 4)),
@@ -79,9 +94,21 @@ networks(
         formulas.batch_norm_train,
         _IMAGE[:1],
     ),
-    ("BatchNorm3d", ("BatchNorm3d", 2), ((2,), (2,)), formulas.batch_norm_train, _VOLUME),
+    (
+        "BatchNorm3d",
+        ("BatchNorm3d", 2),
+        ((2,), (2,)),
+        formulas.batch_norm_train,
+        _VOLUME,
+    ),
     ("Linear", ("Linear", 4, 3), ((3, 4), (3,)), formulas.linear, _TOKENS),
-    ("Embedding", ("Embedding", 5, 3), ((5, 3),), lambda i, w: w[i], np.array([[4, 0], [1, 1]])),
+    (
+        "Embedding",
+        ("Embedding", 5, 3),
+        ((5, 3),),
+        lambda i, w: w[i],
+        np.array([[4, 0], [1, 1]]),
+    ),
     ("LSTM", ("LSTM", 3, 2), _LSTM, _lstm, values(3, 2, 3)),
 )
 
@@ -104,7 +131,10 @@ def running_statistics(backend: Backend) -> None:
                 backend.gradients(lambda net, at: net.nn.sum(net(at)), layer, x)
             else:
                 layer(native(backend, x))
-            found = {"running_mean": x.mean((0, 2, 3)), "running_var": x.var((0, 2, 3), ddof=1)}
+            found = {
+                "running_mean": x.mean((0, 2, 3)),
+                "running_var": x.var((0, 2, 3), ddof=1),
+            }
             share = 1.0 / count if momentum is None else momentum
             for name, value in found.items():
                 wanted[name] = (1.0 - share) * wanted[name] + share * value

@@ -80,11 +80,15 @@ def _all(x: Any) -> tuple[int, ...]:
 
 _OF_INPUT, _INPUT_AFTERWARDS = "gradient of input ", "input afterwards "
 _SHARED = "gradient that another array gets "
-IN_ORDER = Layout("in C order", np.asarray, lambda nn, stored, shape: stored, lambda nn, y: y)
+IN_ORDER = Layout(
+    "in C order", np.asarray, lambda nn, stored, shape: stored, lambda nn, y: y
+)
 LAYOUTS = (
     _permuted("channels last", lambda n: (0, *range(2, n), 1)[:n]),
     _permuted("all axes reversed", lambda n: tuple(reversed(range(n)))),
-    _permuted("the first two axes swapped", lambda n: (1, 0, *range(2, n))[2 - min(n, 2) :]),
+    _permuted(
+        "the first two axes swapped", lambda n: (1, 0, *range(2, n))[2 - min(n, 2) :]
+    ),
     _permuted("the first two axes last", lambda n: (*range(2, n), *range(min(n, 2)))),
     Layout(
         "negative strides",
@@ -139,9 +143,13 @@ def agree_in_every_layout(row: Any, backend: Backend, network: Any) -> None:
     for inputs, cotangents in _layouts_of(row):
         values = tuple(each.values.tobytes() for each in (*inputs, *cotangents))
         if values not in answers:
-            plain = ([each.in_order() for each in some] for some in (inputs, cotangents))
+            plain = (
+                [each.in_order() for each in some] for some in (inputs, cotangents)
+            )
             answers[values] = _results(row, backend, network, state, *plain)
-            answers[values] |= _numbered(_INPUT_AFTERWARDS, [each.values for each in inputs])
+            answers[values] |= _numbered(
+                _INPUT_AFTERWARDS, [each.values for each in inputs]
+            )
             answers[values] |= _numbered(_SHARED, [each.values for each in cotangents])
         found = _results(row, backend, network, state, inputs, cotangents)
         where = f"{row.name}, {_described(inputs, cotangents)}"
@@ -182,7 +190,9 @@ def _results(
         views = [each.view(here.nn, x) for each, x in zip(inputs, stored, strict=True)]
         return row.outputs(here, *views), views
 
-    def scalar(here: Any, stored: Sequence[Any], others: Sequence[Any]) -> tuple[Any, Any, Any]:
+    def scalar(
+        here: Any, stored: Sequence[Any], others: Sequence[Any]
+    ) -> tuple[Any, Any, Any]:
         nn = here.nn
         outputs, views = compute(here, stored)
         total: Any = 0.0
@@ -199,10 +209,16 @@ def _results(
         outputs, views = found.beside
         of_inputs, shared = found.inputs
         gradients = _numbered(_OF_INPUT, of_inputs) | _numbered(_SHARED, shared)
-        gradients |= {f"gradient of {name}": value for name, value in found.parameters.items()}
+        gradients |= {
+            f"gradient of {name}": value for name, value in found.parameters.items()
+        }
     else:
-        outputs, views = backend.to_numpy(compute(network, [native(backend, x) for x in stored]))
-    state = {f"{name} afterwards": value for name, value in network.neutral_state().items()}
+        outputs, views = backend.to_numpy(
+            compute(network, [native(backend, x) for x in stored])
+        )
+    state = {
+        f"{name} afterwards": value for name, value in network.neutral_state().items()
+    }
     first = _numbered("output ", outputs) | _numbered(_INPUT_AFTERWARDS, views)
     return first | state | gradients
 
@@ -213,7 +229,10 @@ def _numbered(name: str, arrays: Sequence[Any]) -> dict[str, Any]:
 
 def _described(inputs: Sequence[Placed], cotangents: Sequence[Placed]) -> str:
     """The layout, and whether gradients alone have it."""
-    names = [{each.layout.name for each in some} - {IN_ORDER.name} for some in (inputs, cotangents)]
+    names = [
+        {each.layout.name for each in some} - {IN_ORDER.name}
+        for some in (inputs, cotangents)
+    ]
     return f"inputs {''.join(names[0]) or IN_ORDER.name}, gradients {''.join(names[1]) or IN_ORDER.name}"
 
 

@@ -36,8 +36,20 @@ for _name, *_arguments in (
 functions(
     "losses",
     "L1",
-    ("bce_with_logits of scores far apart", formulas.bce_with_logits, _FAR, np.eye(2)[::-1]),
-    ("bce_with_logits with weights", formulas.bce_with_logits, _X, _SHARE, _WEIGHT, _WEIGHT[::-1]),
+    (
+        "bce_with_logits of scores far apart",
+        formulas.bce_with_logits,
+        _FAR,
+        np.eye(2)[::-1],
+    ),
+    (
+        "bce_with_logits with weights",
+        formulas.bce_with_logits,
+        _X,
+        _SHARE,
+        _WEIGHT,
+        _WEIGHT[::-1],
+    ),
     ("mse_loss", lambda x, y: ((x - y) ** 2).mean(), _X, _Y),
     ("l1_loss", lambda x, y: np.abs(x - y).mean(), _X, _Y),
     ("dice_loss", formulas.dice_loss, _PARTS, _ONE_HOT),

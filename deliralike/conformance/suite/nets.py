@@ -59,7 +59,12 @@ SMALL = {
     "head.weight": (4, 3),
     "head.bias": (4,),
 }
-SMALL_BUFFERS = ("calls", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked")
+SMALL_BUFFERS = (
+    "calls",
+    "norm.running_mean",
+    "norm.running_var",
+    "norm.num_batches_tracked",
+)
 SMALL_BLOCKS = (
     "",
     "stem",

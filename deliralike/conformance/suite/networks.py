@@ -70,10 +70,22 @@ def names_order_and_shapes(backend: Backend) -> None:
     found, wanted = {}, {}
     for name, slot in network.neutral_slots().items():
         value = slot.read()
-        found[name] = tuple(slot.shape), value.shape, str(value.dtype), slot.is_parameter
+        found[name] = (
+            tuple(slot.shape),
+            value.shape,
+            str(value.dtype),
+            slot.is_parameter,
+        )
     for name, shape in SMALL.items():
-        wanted[name] = shape, shape, dtype if shape else "int64", name not in SMALL_BUFFERS
-    equal_all("the shape, the value's shape and type, and if it is a parameter", found, wanted)
+        wanted[name] = (
+            shape,
+            shape,
+            dtype if shape else "int64",
+            name not in SMALL_BUFFERS,
+        )
+    equal_all(
+        "the shape, the value's shape and type, and if it is a parameter", found, wanted
+    )
     equal("the number of parameters", network.count_parameters(), 103)
 
 
@@ -82,7 +94,11 @@ def blocks_and_their_paths(backend: Backend) -> None:
     """`named_blocks` gives the network, then its blocks; each knows its own path."""
     network = made(backend, Small, 3, p=0.5)
     # a list may count as a block
-    paths = {path: block.block_path for path, block in network.named_blocks() if path != "blocks"}
+    paths = {
+        path: block.block_path
+        for path, block in network.named_blocks()
+        if path != "blocks"
+    }
     equal_all("the path of a block", paths, {path: path for path in SMALL_BLOCKS})
     about = network.device_name, network.dtype_name, network.init_kwargs
     wanted = backend.devices()[0], dtype_of(backend), {"width": 3, "p": 0.5}
@@ -114,8 +130,15 @@ def start_values(backend: Backend) -> None:
             "linear.weight": draw(Uniform(5**-0.5), (3, 5), seed, "linear.weight"),
             "linear.bias": np.full(3, 0.25),
         }
-        rounded = {name: value.astype(dtype_of(backend)) for name, value in wanted.items()}
-        agree_all("at the start", made(backend, Started, seed=seed).neutral_state(), rounded, 0.0)
+        rounded = {
+            name: value.astype(dtype_of(backend)) for name, value in wanted.items()
+        }
+        agree_all(
+            "at the start",
+            made(backend, Started, seed=seed).neutral_state(),
+            rounded,
+            0.0,
+        )
 
 
 @check("networks", "L0")
@@ -166,7 +189,11 @@ def buffers_follow_assignments(backend: Backend) -> None:
     output(backend, network, _IMAGES)
     with backend.evaluating():
         output(backend, network.eval(), _IMAGES)
-    agree("the buffer 'calls' after two calls", network.neutral_state()["calls"], np.array(2))
+    agree(
+        "the buffer 'calls' after two calls",
+        network.neutral_state()["calls"],
+        np.array(2),
+    )
 
 
 @check("networks", "L1")
@@ -178,9 +205,13 @@ def buffers_keep_no_graph(backend: Backend) -> None:
     network, twin = made(backend, Moving), made(backend, Moving)
     output(backend, network, _X)
     twin.load_neutral_state(network.neutral_state())
-    found, wanted = (backend.gradients(_total, net, _X).parameters for net in (network, twin))
+    found, wanted = (
+        backend.gradients(_total, net, _X).parameters for net in (network, twin)
+    )
     agree_all("after an earlier call: gradient", found, wanted)
-    backend.gradients(_total, network, _X)  # what is kept once and for all is there after that
+    backend.gradients(
+        _total, network, _X
+    )  # what is kept once and for all is there after that
     before = _objects()
     for _ in range(10):
         backend.gradients(_total, network, _X)
@@ -209,14 +240,22 @@ for _name, _copy in (
         state, copy = original.eval().neutral_state(), copy_of(original)
         found = {name: slot.trainable for name, slot in copy.neutral_slots().items()}
         fixed = (*SMALL_BUFFERS, "stem.weight")
-        equal_all("trainable in a copy", found, {name: name not in fixed for name in SMALL})
+        equal_all(
+            "trainable in a copy", found, {name: name not in fixed for name in SMALL}
+        )
         agree_all("of a copy", copy.neutral_state(), state)
         about = copy.training, copy.init_kwargs
-        equal("training and init_kwargs of a copy", about, (False, original.init_kwargs))
+        equal(
+            "training and init_kwargs of a copy", about, (False, original.init_kwargs)
+        )
         _same_outputs(backend, "a copy", copy, original)
         before = original.neutral_state()
         copy.load_neutral_state(_weights(copy, 6))
-        agree_all("of the original after its copy has changed", original.neutral_state(), before)
+        agree_all(
+            "of the original after its copy has changed",
+            original.neutral_state(),
+            before,
+        )
 
 
 @check("networks", "L0", "registered", "changes of type")
@@ -225,7 +264,9 @@ def copies_in_another_type(backend: Backend) -> None:
     network = made(backend, Small)
     before, twin = network.neutral_state(), backend.in_dtype(network, "float32")
     types = twin.dtype_name, network.dtype_name
-    equal("dtype_name of the copy and the network", types, ("float32", dtype_of(backend)))
+    equal(
+        "dtype_name of the copy and the network", types, ("float32", dtype_of(backend))
+    )
     agree_all("of the copy", twin.neutral_state(), before, 1e-7)
 
 
@@ -234,7 +275,13 @@ def containers(backend: Backend) -> None:
     """Names by position or key, in the order in which blocks were given."""
     network = made(backend, Contained)
     weights = _weights(network, 2)
-    names = ["body.0.weight", "body.0.bias", "body.2.0.weight", "heads.b.weight", "heads.a.weight"]
+    names = [
+        "body.0.weight",
+        "body.0.bias",
+        "body.2.0.weight",
+        "heads.b.weight",
+        "heads.a.weight",
+    ]
     equal("names", list(weights), names)
     network.load_neutral_state(weights)
     first, bias, second, _, head = weights.values()
@@ -248,10 +295,17 @@ def tied_parameters(backend: Backend) -> None:
     network, table, index = made(backend, Tied), values(4, 3), np.array([0, 2, 2])
     slots = network.neutral_slots()
     equal("names", list(slots), ["table.weight", "head.weight"])
-    numbers = len({id(slot.native) for slot in slots.values()}), network.count_parameters()
+    numbers = (
+        len({id(slot.native) for slot in slots.values()}),
+        network.count_parameters(),
+    )
     equal("the numbers of native parameters and of their elements", numbers, (1, 12))
     network.load_neutral_state({"table.weight": table})
-    agree("head.weight after loading table.weight", network.neutral_state()["head.weight"], table)
+    agree(
+        "head.weight after loading table.weight",
+        network.neutral_state()["head.weight"],
+        table,
+    )
     found = backend.gradients(_total, network, index).parameters
     counts = np.array([[1.0], [0.0], [2.0], [0.0]])
     wanted = table[index].sum(0) + counts * table.sum(0)
@@ -273,11 +327,17 @@ def calls_of_blocks_are_followed(backend: Backend) -> None:
             return _total(net, at)
 
     with backend.called_through(network, around):
-        agree("outputs with a block's doubled", output(backend, network, _X), 2.0 * wanted)
+        agree(
+            "outputs with a block's doubled", output(backend, network, _X), 2.0 * wanted
+        )
     equal("blocks in the order of their calls", seen, ["", "first", "second"])
     agree("outputs afterwards", output(backend, network, _X), wanted)
     found = backend.gradients(loss, network, _X).parameters["second.bias"]
-    agree("gradient of second.bias with its block's output doubled", found, np.full(3, 8.0))
+    agree(
+        "gradient of second.bias with its block's output doubled",
+        found,
+        np.full(3, 8.0),
+    )
 
 
 @check("networks", "L0")

@@ -26,9 +26,16 @@ from deliralike.errors import StateError, UnknownName
 from deliralike.optim.clipping import ClipNorm
 from deliralike.optim.rules import rule
 
-_RATES = (0.1, 0.1, 0.03, 0.2, 0.05)  # it changes, since some conventions differ only then
+_RATES = (
+    0.1,
+    0.1,
+    0.03,
+    0.2,
+    0.05,
+)  # it changes, since some conventions differ only then
 _GRADIENTS = [
-    {"weight": values(3, 2, seed=seed), "bias": values(2, seed=seed)} for seed in range(5)
+    {"weight": values(3, 2, seed=seed), "bias": values(2, seed=seed)}
+    for seed in range(5)
 ]
 
 
@@ -38,7 +45,9 @@ def given(network: Any, weight: Any, bias: Any) -> Any:
 
 
 def _optimizer(backend: Backend, name: str, **settings: Any) -> Any:
-    return backend.optimizer(rule(name, **{"lr": 0.1, **settings}), made(backend, Moved))
+    return backend.optimizer(
+        rule(name, **{"lr": 0.1, **settings}), made(backend, Moved)
+    )
 
 
 def _update(optimizer: Any, step: int = 0) -> Tensors:
@@ -81,23 +90,40 @@ for _title, _settings in _RULES.items():
     ) -> None:
         """Each of five updates is that of the neutral rule, in NumPy."""
         name = title.split()[0]
-        optimizer, neutral = _optimizer(backend, name, **settings), rule(name, lr=0.1, **settings)
+        optimizer, neutral = (
+            _optimizer(backend, name, **settings),
+            rule(name, lr=0.1, **settings),
+        )
         states = [optimizer.network.neutral_state()]
         for step, rate in enumerate(_RATES):
             optimizer.lr = rate
             states.append(_update(optimizer, step))
         for key in ("weight", "bias"):
             p = states[0][key].astype(np.float64)
-            state = {name: np.zeros(shape) for name, shape in neutral.state_shapes(p.shape).items()}
+            state = {
+                name: np.zeros(shape)
+                for name, shape in neutral.state_shapes(p.shape).items()
+            }
             for step, rate in enumerate(_RATES):
                 now, before = neutral.with_lr(rate), p
-                p, state = now.update(p, _GRADIENTS[step][key], state, now.scalars(step + 1), np)
+                p, state = now.update(
+                    p, _GRADIENTS[step][key], state, now.scalars(step + 1), np
+                )
                 came = states[step + 1][key]
                 agree(f"{key} after update {step + 1}", came, p)
                 # the step beside itself: beside the parameter it may be small
                 if dtype_of(backend) == "float64":
-                    agree(f"update {step + 1} of {key}", came - states[step][key], p - before)
-        agree("a parameter without a gradient", states[-1]["unused"], states[0]["unused"], 0.0)
+                    agree(
+                        f"update {step + 1} of {key}",
+                        came - states[step][key],
+                        p - before,
+                    )
+        agree(
+            "a parameter without a gradient",
+            states[-1]["unused"],
+            states[0]["unused"],
+            0.0,
+        )
 
 
 @check("optimizers", "L4")
@@ -144,7 +170,11 @@ def hooks(backend: Backend) -> None:
 
     def after(it: Any) -> None:
         wanted = start | {"weight": start["weight"] - 0.2 * g["weight"]}
-        agree_all("after gradients were doubled or taken away", it.network.neutral_state(), wanted)
+        agree_all(
+            "after gradients were doubled or taken away",
+            it.network.neutral_state(),
+            wanted,
+        )
         seen.append("third")
 
     optimizer.pre_update_hooks += [doubled, without_bias]
@@ -163,7 +193,9 @@ def clipping_by_norm(backend: Backend) -> None:
     start = optimizer.network.neutral_state()
     optimizer.pre_update_hooks.append(ClipNorm(0.5))
     norm = np.sqrt(sum(np.vdot(g, g) for g in _GRADIENTS[0].values()))
-    wanted = {name: 0.9 * start[name] - g * 0.5 / norm for name, g in _GRADIENTS[0].items()}
+    wanted = {
+        name: 0.9 * start[name] - g * 0.5 / norm for name, g in _GRADIENTS[0].items()
+    }
     agree_all("after a clipped update", _update(optimizer), wanted)
 
 
@@ -172,12 +204,16 @@ def groups_and_patterns(backend: Backend) -> None:
     """Settings go by patterns of names, which limit updates; one that matches nothing is refused."""
     network, sgd = made(backend, Moved), rule("sgd", lr=0.1, weight_decay=0.5)
     start, g = network.neutral_state(), _GRADIENTS[0]
-    grouped = backend.optimizer(sgd, network, groups={"bias": {"weight_decay": 0.0, "lr": 0.2}})
+    grouped = backend.optimizer(
+        sgd, network, groups={"bias": {"weight_decay": 0.0, "lr": 0.2}}
+    )
     grouped.lr = 0.05
     # the weight is of no group; the bias has twice the rate and no decay
     weight = start["weight"] - 0.05 * (g["weight"] + 0.5 * start["weight"])
     bias = start["bias"] - 0.1 * g["bias"]
-    agree_all("after an update in groups", _update(grouped), {"weight": weight, "bias": bias})
+    agree_all(
+        "after an update in groups", _update(grouped), {"weight": weight, "bias": bias}
+    )
     alone = backend.optimizer(sgd, network, parameters="bi*")
     wanted = {"weight": weight, "bias": bias - 0.1 * (g["bias"] + 0.5 * bias)}
     agree_all("after an update of the bias alone", _update(alone), wanted)
@@ -204,7 +240,11 @@ def state_of_an_optimizer(backend: Backend) -> None:
         second.network.load_neutral_state(weights)
         second.load_neutral_state(state)
         equal(f"{name}: number of updates taken over", second.steps, 3)
-        agree_all(f"after {name}'s state was taken over", _update(second, 3), _update(first, 3))
+        agree_all(
+            f"after {name}'s state was taken over",
+            _update(second, 3),
+            _update(first, 3),
+        )
         with refused("the state of another network", StateError):
             second.load_neutral_state(state | {"elsewhere/exp_avg": np.ones(2)})
         with refused("a state of another shape", StateError):

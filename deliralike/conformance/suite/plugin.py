@@ -26,8 +26,20 @@ import pytest
 from deliralike import backends
 from deliralike.backends.base import Backend
 from deliralike.conformance.suite.check import Check
-from deliralike.conformance.suite.report import EXPECTED, FAILED, UNDECLARED, Report, Result
-from deliralike.conformance.suite.running import chosen, header, known, resolve, result_of
+from deliralike.conformance.suite.report import (
+    EXPECTED,
+    FAILED,
+    UNDECLARED,
+    Report,
+    Result,
+)
+from deliralike.conformance.suite.running import (
+    chosen,
+    header,
+    known,
+    resolve,
+    result_of,
+)
 from deliralike.errors import BackendUnavailable, DeliralikeError
 
 _TESTS = Path(__file__).with_name("as_tests.py")
@@ -61,11 +73,15 @@ def settle(check: Any, backend: Any, reason: str | None, item: Any) -> None:
     An undeclared one is skipped, an expected failure is an xfail, and any other failure fails.
     """
     if isinstance(backend, Unavailable):
-        result = Result("backend/can be loaded", "backend", "L0", FAILED, backend.reason)
+        result = Result(
+            "backend/can be loaded", "backend", "L0", FAILED, backend.reason
+        )
     else:
         result = result_of(check, backend, reason)
     # it comes back with the test's report, from worker processes, too
-    item.user_properties.append((_PROPERTY, {"backend": backend.name, "result": asdict(result)}))
+    item.user_properties.append(
+        (_PROPERTY, {"backend": backend.name, "result": asdict(result)})
+    )
     if result.outcome == FAILED:
         pytest.fail(result.message, pytrace=False)
     if result.outcome == UNDECLARED:
@@ -88,7 +104,9 @@ class Unavailable:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What the command takes."""
-    group = parser.getgroup("deliralike.conformance", "what any backend of deliralike must do")
+    group = parser.getgroup(
+        "deliralike.conformance", "what any backend of deliralike must do"
+    )
     group.addoption(
         "--backend",
         action="append",
@@ -97,7 +115,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the backend to check: its name, or 'mypackage.backend:BACKEND'; several times for several; "
         "'available' for all that are installed; one that is missing fails",
     )
-    group.addoption("--report", metavar="PATH", help="write what was found, by backend, as JSON")
+    group.addoption(
+        "--report", metavar="PATH", help="write what was found, by backend, as JSON"
+    )
     group.addoption(
         "--expected",
         metavar="PATH",
@@ -115,7 +135,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.report is not None
         and not Path(config.option.report).absolute().parent.is_dir()
     ):
-        raise pytest.UsageError(f"--report {config.option.report}: there is no such folder")
+        raise pytest.UsageError(
+            f"--report {config.option.report}: there is no such folder"
+        )
     config.stash[_results] = {}
     _expected(config)
 
@@ -134,7 +156,9 @@ def _expected(config: pytest.Config) -> dict[str, str]:
     path = Path(config.option.expected)
     try:
         text = path.read_text(encoding="utf-8")
-        return known(json.loads(text) if path.suffix == ".json" else tomllib.loads(text))
+        return known(
+            json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        )
     except (OSError, ValueError, DeliralikeError) as error:
         raise pytest.UsageError(f"--expected {path}: {error}") from error
 
@@ -143,9 +167,15 @@ def _expected(config: pytest.Config) -> dict[str, str]:
 # -----------------------------------------------------------------------------
 
 
-def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+def pytest_collect_file(
+    file_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
     """The module of tests, whatever patterns of file names are configured."""
-    return pytest.Module.from_parent(parent, path=file_path) if file_path == _TESTS else None
+    return (
+        pytest.Module.from_parent(parent, path=file_path)
+        if file_path == _TESTS
+        else None
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -156,7 +186,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     ):
         return
     reasons, rows = _expected(metafunc.config), []
-    for name, backend, check in chain.from_iterable(map(_cases, _named(metafunc.config))):
+    for name, backend, check in chain.from_iterable(
+        map(_cases, _named(metafunc.config))
+    ):
         words = f"{name}-{check or 'can be loaded'}"
         rows.append(pytest.param(backend, check, reasons.get(str(check)), id=words))
     metafunc.parametrize(("backend", "check", "reason"), rows)
@@ -192,7 +224,9 @@ class _Collector:
             for name, value in report.user_properties:
                 if name == _PROPERTY:
                     found: Any = value
-                    self.results.setdefault(found["backend"], []).append(Result(**found["result"]))
+                    self.results.setdefault(found["backend"], []).append(
+                        Result(**found["result"])
+                    )
 
 
 def _reports(config: pytest.Config) -> dict[str, Report]:
@@ -202,7 +236,11 @@ def _reports(config: pytest.Config) -> dict[str, Report]:
 
 
 def _about(backend: Backend | Unavailable) -> dict[str, Any]:
-    return {"backend": backend.name} if isinstance(backend, Unavailable) else header(backend)
+    return (
+        {"backend": backend.name}
+        if isinstance(backend, Unavailable)
+        else header(backend)
+    )
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -214,7 +252,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if config.option.report is not None:
         path = Path(config.option.report)
         path.write_text(
-            json.dumps({name: report.as_json() for name, report in reports.items()}, indent=1)
+            json.dumps(
+                {name: report.as_json() for name, report in reports.items()}, indent=1
+            )
             + "\n"
         )
         terminalreporter.write_line(f"report: {path}")

@@ -52,7 +52,9 @@ def outputs(backend: Backend) -> None:
     wanted = output(backend, made(backend, Shared).eval(), _BATCH[0])
     for count in (1, 2, 3):
         network = _replicated(backend, count).eval()
-        agree(f"outputs of {count} replicas", output(backend, network, _BATCH[0]), wanted)
+        agree(
+            f"outputs of {count} replicas", output(backend, network, _BATCH[0]), wanted
+        )
 
 
 @check("replicas", "L6", "replicas")
@@ -64,7 +66,9 @@ def updates(backend: Backend) -> None:
     limit = LIMITS[dtype_of(backend)]
 
     def after(network: Any) -> dict[str, Any]:
-        optimizer = backend.optimizer(rule("sgd", lr=0.1, momentum=0.9, weight_decay=0.1), network)
+        optimizer = backend.optimizer(
+            rule("sgd", lr=0.1, momentum=0.9, weight_decay=0.1), network
+        )
         with random.portable(seed=1):
             loss = backend.number(optimizer.update(_INSIDE, *_BATCH))
         return network.neutral_state() | {"the loss": loss}
@@ -84,4 +88,9 @@ def storage_and_names(backend: Backend) -> None:
     backend.optimizer(rule("sgd", lr=0.1), network).update(_INSIDE, *_BATCH)
     root, other = (replica.neutral_state() for replica in network.replicas)
     for name in ("first.weight", "norm.bias"):
-        agree(f"{name} of the second replica after an update", other[name], root[name], 0.0)
+        agree(
+            f"{name} of the second replica after an update",
+            other[name],
+            root[name],
+            0.0,
+        )

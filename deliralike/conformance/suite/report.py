@@ -11,7 +11,12 @@ from deliralike.conformance.kinds import Named
 from deliralike.conformance.suite.check import LEVELS
 from deliralike.tables import text_table
 
-PASSED, FAILED, EXPECTED, UNDECLARED = "passed", "failed", "expected failure", "not declared"
+PASSED, FAILED, EXPECTED, UNDECLARED = (
+    "passed",
+    "failed",
+    "expected failure",
+    "not declared",
+)
 OUTCOMES = (PASSED, FAILED, EXPECTED, UNDECLARED)
 
 
@@ -57,7 +62,9 @@ class Report:
         """The checks that failed."""
         return tuple(result for result in self.results if result.outcome == FAILED)
 
-    def count(self, capability: str | None = None, level: str | None = None) -> dict[str, int]:
+    def count(
+        self, capability: str | None = None, level: str | None = None
+    ) -> dict[str, int]:
         """How many checks had each outcome: of a capability, of a level, of all."""
         counted = Counter(
             result.outcome
@@ -71,7 +78,9 @@ class Report:
         found: dict[str, dict[str, dict[str, int]]] = {}
         for capability in dict.fromkeys(result.capability for result in self.results):
             counts = {level: self.count(capability, level) for level in LEVELS}
-            found[capability] = {level: count for level, count in counts.items() if count}
+            found[capability] = {
+                level: count for level, count in counts.items() if count
+            }
         return found
 
     def as_json(self) -> dict[str, Any]:
@@ -88,13 +97,19 @@ class Report:
     def __str__(self) -> str:
         """The header, the matrix, and what failed, as plain text."""
         lines = [f"{name}: {_words(value)}" for name, value in self.header.items()]
-        legend = "passed of declared; ! some failed; x expected failures; - not declared"
+        legend = (
+            "passed of declared; ! some failed; x expected failures; - not declared"
+        )
         lines += ["", self._table(), "", legend, ""]
         for outcome, word in ((EXPECTED, EXPECTED), (FAILED, "FAILED")):
             for result in self.results:
                 if result.outcome == outcome:
-                    lines.append(f"{word} {result.check} ({result.level}): {result.message}")
-        total = ", ".join(f"{number} {outcome}" for outcome, number in self.count().items())
+                    lines.append(
+                        f"{word} {result.check} ({result.level}): {result.message}"
+                    )
+        total = ", ".join(
+            f"{number} {outcome}" for outcome, number in self.count().items()
+        )
         return "\n".join([*lines, f"{len(self.results)} checks: {total}"])
 
     def _table(self) -> str:
@@ -119,7 +134,10 @@ def _cell(found: Mapping[str, int]) -> str:
 
 def _words(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_words(each)}" for name, each in value.items()) or "none"
+        return (
+            ", ".join(f"{name} {_words(each)}" for name, each in value.items())
+            or "none"
+        )
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
     return str(value)

@@ -71,7 +71,10 @@ class Row:
             # whole numbers may be of any width
             kind = dtype if wanted.dtype.kind == "f" else str(wanted.dtype)[:3]
             dtype_found = type_of(backend, got)
-            true(f"{which} has the type {kind}, not {dtype_found}", dtype_found.startswith(kind))
+            true(
+                f"{which} has the type {kind}, not {dtype_found}",
+                dtype_found.startswith(kind),
+            )
         if self.differentiable:
             self._compare_gradients(backend, network, dtype)
         agree_in_every_layout(self, backend, network)
@@ -93,7 +96,9 @@ class Row:
     def _with(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """The arguments with others in the places of their arrays."""
         rest = iter(inputs)
-        return nest.map(lambda leaf: next(rest) if is_array(leaf) else leaf, self.arguments)
+        return nest.map(
+            lambda leaf: next(rest) if is_array(leaf) else leaf, self.arguments
+        )
 
     @cached_property
     def inputs(self) -> list[np.ndarray]:

@@ -13,7 +13,14 @@ from deliralike import backends
 from deliralike.backends.base import Backend
 from deliralike.conformance.suite.check import CAPABILITIES, CHECKS, Check
 from deliralike.conformance.suite.comparing import LIMITS, Disagreement, dtype_of
-from deliralike.conformance.suite.report import EXPECTED, FAILED, PASSED, UNDECLARED, Report, Result
+from deliralike.conformance.suite.report import (
+    EXPECTED,
+    FAILED,
+    PASSED,
+    UNDECLARED,
+    Report,
+    Result,
+)
 from deliralike.errors import (
     BackendUnavailable,
     CapabilityError,
@@ -89,10 +96,14 @@ def chosen(only: str | Iterable[str] = "*") -> list[Check]:
     for pattern in patterns:
         matched = fnmatch.filter(names, pattern)
         if not matched:
-            raise UnknownName(f"no check matches {pattern!r}. {suggestion(pattern, names)}")
+            raise UnknownName(
+                f"no check matches {pattern!r}. {suggestion(pattern, names)}"
+            )
         matching.update(matched)
     found = [check for check in CHECKS if str(check) in matching]
-    return sorted(found, key=lambda check: CAPABILITIES.index(check.capability))  # stable
+    return sorted(
+        found, key=lambda check: CAPABILITIES.index(check.capability)
+    )  # stable
 
 
 def known(expected: Mapping[str, str]) -> dict[str, str]:
@@ -109,7 +120,9 @@ def known(expected: Mapping[str, str]) -> dict[str, str]:
                 f"expected failures: there is no check {name!r}. {suggestion(name, names)}"
             )
         if not isinstance(reason, str) or not reason.strip():
-            raise SettingError(f"expected failures: {name!r} has no reason: say why it fails")
+            raise SettingError(
+                f"expected failures: {name!r} has no reason: say why it fails"
+            )
     return dict(expected)
 
 
@@ -156,7 +169,9 @@ def declares(backend: Backend, need: str) -> bool:
     ``"float64"`` and ``"replicas"`` are capabilities too, as is ``"registered"`` by its name.
     """
     if need in _BY_METHOD:
-        return getattr(type(backend), _BY_METHOD[need]) is not getattr(Backend, _BY_METHOD[need])
+        return getattr(type(backend), _BY_METHOD[need]) is not getattr(
+            Backend, _BY_METHOD[need]
+        )
     if need == "registered":
         return backend.name in backends.known()
     return need in backend.dtypes or need in backend.capabilities

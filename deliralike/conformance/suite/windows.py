@@ -44,8 +44,26 @@ for _name, _function, _table in (
                 _ONE,
                 1,
             ),
-            (" with dilation", values(2, 3, 3, 2), _KERNEL, (1, 2), _ONE, (0, 0), (2, 3), 1),
-            (" in groups", values(2, 2, 3, 2), values(2, 3, 2, 2), _TWO, (0, 1), (1, 0), _ONE, 2),
+            (
+                " with dilation",
+                values(2, 3, 3, 2),
+                _KERNEL,
+                (1, 2),
+                _ONE,
+                (0, 0),
+                (2, 3),
+                1,
+            ),
+            (
+                " in groups",
+                values(2, 2, 3, 2),
+                values(2, 3, 2, 2),
+                _TWO,
+                (0, 1),
+                (1, 0),
+                _ONE,
+                2,
+            ),
         ),
     ),
     # The settings are kernel, stride, padding and dilation.
@@ -56,7 +74,14 @@ for _name, _function, _table in (
             ("", _DISTINCT, (2, 3), _TWO, _NONE, _ONE),
             (" with padding that crops", _DISTINCT, (2, 3), _ONE, _CROP, _ONE),
             (" with dilation", _DISTINCT, _TWO, _ONE, _NONE, (2, 3)),
-            (" of negative numbers", _DISTINCT - 9.0, _TWO, _TWO, ((1, 1), (1, 0)), _ONE),
+            (
+                " of negative numbers",
+                _DISTINCT - 9.0,
+                _TWO,
+                _TWO,
+                ((1, 1), (1, 0)),
+                _ONE,
+            ),
         ),
     ),
     (
@@ -77,7 +102,9 @@ for _name, _function, _table in (
         ),
     ),
 ):
-    functions("windows", "L1", *((_name + _how, _function, *_row) for _how, *_row in _table))
+    functions(
+        "windows", "L1", *((_name + _how, _function, *_row) for _how, *_row in _table)
+    )
 
 
 def _pooled(x: np.ndarray, *settings: int) -> np.ndarray:
@@ -110,13 +137,20 @@ functions(
         True,
     ),
     ("avg_pool without counting the padding", _pooled, _IMAGE, 3, 2, 1, False, False),
-    ("interpolate, nearest", lambda x, size: x[..., [0, 0, 1, 1, 2, 3, 3, 4]], _LINE, 8),
+    (
+        "interpolate, nearest",
+        lambda x, size: x[..., [0, 0, 1, 1, 2, 3, 3, 4]],
+        _LINE,
+        8,
+    ),
 )
 slopes(
     "windows",
     (
         "gradient of equal maxima in a window",
-        lambda nn, x: nn.max_windows(nn.reshape(x, (1, 1, 2, 3)), (2, 3), (2, 3), _NONE, _ONE),
+        lambda nn, x: nn.max_windows(
+            nn.reshape(x, (1, 1, 2, 3)), (2, 3), (2, 3), _NONE, _ONE
+        ),
         [1.0, 5.0, 5.0, 5.0, 2.0, 5.0],
         [0.0, 1.0, 0.0, 0.0, 0.0, 0.0],
     ),

@@ -15,7 +15,9 @@ def _plain(name: str, function: str, base: type = Network) -> type:
 
     doc = f"The function `{function}` as a layer."
     metaclass: Any = type(Network)
-    return metaclass(name, (base,), {"forward": forward, "__doc__": doc, "__module__": __name__})
+    return metaclass(
+        name, (base,), {"forward": forward, "__doc__": doc, "__module__": __name__}
+    )
 
 
 class _InPlace(Network):
@@ -74,7 +76,9 @@ class Softplus(Network):
 class Hardtanh(Network):
     """Limit to ``[min_val, max_val]``; `inplace` as for `ReLU`."""
 
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
+    def __init__(
+        self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+    ) -> None:
         super().__init__()
         self.min_val, self.max_val = min_val, max_val
 

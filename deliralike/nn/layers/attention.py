@@ -41,14 +41,18 @@ class MultiheadAttention(Network):
         super().__init__()
         self.embed_dim = checks.positive(embed_dim, "embed_dim", "MultiheadAttention")
         self.num_heads = checks.positive(num_heads, "num_heads", "MultiheadAttention")
-        checks.divides(embed_dim, num_heads, "MultiheadAttention: embed_dim", "num_heads")
+        checks.divides(
+            embed_dim, num_heads, "MultiheadAttention: embed_dim", "num_heads"
+        )
         self.batch_first = batch_first
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim
         self.add_zero_attn = add_zero_attn
         self.is_packed = self.kdim == self.vdim == embed_dim
         if self.is_packed:
-            self.in_proj_weight = self.nn.Parameter((3 * embed_dim, embed_dim), XavierUniform())
+            self.in_proj_weight = self.nn.Parameter(
+                (3 * embed_dim, embed_dim), XavierUniform()
+            )
         else:
             widths = {"q": embed_dim, "k": self.kdim, "v": self.vdim}
             for part, width in widths.items():
@@ -88,11 +92,15 @@ class MultiheadAttention(Network):
         """
         nn = self.nn
         if is_causal and attn_mask is None:
-            raise SettingError(f"{checks.where(self)}: is_causal=True needs an attn_mask as well")
+            raise SettingError(
+                f"{checks.where(self)}: is_causal=True needs an attn_mask as well"
+            )
         self._check(query, key, value)
         self_attention = query is key is value
         if not self.batch_first:
-            query, key, value = (nn.permute(tokens, (1, 0, 2)) for tokens in (query, key, value))
+            query, key, value = (
+                nn.permute(tokens, (1, 0, 2)) for tokens in (query, key, value)
+            )
         if self_attention and self.is_packed:
             q, k, v = self._project_packed(query)
         else:
@@ -122,7 +130,11 @@ class MultiheadAttention(Network):
         shapes = [tuple(tokens.shape) for tokens in (query, key, value)]
         batch = 0 if self.batch_first else 1
         three_axes = all(len(shape) == 3 for shape in shapes)
-        if three_axes and shapes[0][batch] == shapes[1][batch] and shapes[1][:2] == shapes[2][:2]:
+        if (
+            three_axes
+            and shapes[0][batch] == shapes[1][batch]
+            and shapes[1][:2] == shapes[2][:2]
+        ):
             return
         axes = "batch, tokens" if self.batch_first else "tokens, batch"
         raise ShapeError(
@@ -147,7 +159,9 @@ class MultiheadAttention(Network):
         """
         nn, heads = self.nn, self.num_heads
         projected = nn.linear(tokens, self.in_proj_weight, self.in_proj_bias)
-        split = nn.reshape(projected, (*tokens.shape[:2], 3, heads, self.embed_dim // heads))
+        split = nn.reshape(
+            projected, (*tokens.shape[:2], 3, heads, self.embed_dim // heads)
+        )
         packed = nn.permute(split, (2, 0, 3, 1, 4))
         return packed[0], packed[1], packed[2]
 
@@ -171,13 +185,19 @@ class MultiheadAttention(Network):
         more = []
         if self.bias_k is not None:
             shape = (1, heads, 1, width)
-            more.append((nn.reshape(self.bias_k, shape), nn.reshape(self.bias_v, shape)))
+            more.append(
+                (nn.reshape(self.bias_k, shape), nn.reshape(self.bias_v, shape))
+            )
         if self.add_zero_attn:
             zeros = nn.zeros((1, heads, 1, width), like=k)
             more.append((zeros, zeros))
         for key, value in more:
-            k = nn.concatenate([k, nn.broadcast_to(key, (batch, heads, 1, width))], dim=2)
-            v = nn.concatenate([v, nn.broadcast_to(value, (batch, heads, 1, width))], dim=2)
+            k = nn.concatenate(
+                [k, nn.broadcast_to(key, (batch, heads, 1, width))], dim=2
+            )
+            v = nn.concatenate(
+                [v, nn.broadcast_to(value, (batch, heads, 1, width))], dim=2
+            )
             if bias is not None:
                 bias = nn.pad(bias, (0, 1))
         return k, v, bias
@@ -193,7 +213,9 @@ class MultiheadAttention(Network):
             leading = (1, 1) if len(term.shape) == 2 else (batch, heads)
             bias = nn.reshape(term, (*leading, queries, keys))
         if key_padding_mask is not None:
-            term = self._scores_term("key_padding_mask", key_padding_mask, q, [(batch, keys)])
+            term = self._scores_term(
+                "key_padding_mask", key_padding_mask, q, [(batch, keys)]
+            )
             term = nn.reshape(term, (batch, 1, 1, keys))
             bias = term if bias is None else bias + term
         return bias

@@ -98,7 +98,9 @@ class _Numbered(_Named):
 
     def _name(self, index: int) -> str:
         if not -len(self) <= index < len(self):
-            raise IndexError(f"{type(self).__name__} has {len(self)} blocks, no block {index}")
+            raise IndexError(
+                f"{type(self).__name__} has {len(self)} blocks, no block {index}"
+            )
         return self.names[index]
 
     def _renumber(self, blocks: Sequence[Any]) -> None:

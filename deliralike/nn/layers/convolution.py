@@ -59,7 +59,10 @@ class _Windows(Network):
         checks.divides(in_channels, groups, f"{name}: in_channels", "groups")
         checks.divides(out_channels, groups, f"{name}: out_channels", "groups")
         geometry.conv_padding(
-            settings["padding"], settings["kernel_size"], settings["stride"], settings["dilation"]
+            settings["padding"],
+            settings["kernel_size"],
+            settings["stride"],
+            settings["dilation"],
         )
         return settings
 
@@ -89,7 +92,11 @@ class _Conv(_Windows):
             bias,
             padding_mode,
         )
-        self._take(settings, (out_channels, in_channels // groups, *settings["kernel_size"]), bias)
+        self._take(
+            settings,
+            (out_channels, in_channels // groups, *settings["kernel_size"]),
+            bias,
+        )
 
     @classmethod
     def check_settings(
@@ -118,15 +125,21 @@ class _Conv(_Windows):
         checks.channels(self, x, self.in_channels, self.n)
         if min(x.shape[2:]) >= max(self.kernel_size) * max(self.dilation):
             return  # it fits whatever the padding is; this is asked at every call
-        pads = geometry.conv_padding(self.padding, self.kernel_size, self.stride, self.dilation)
-        rows = zip(x.shape[2:], self.kernel_size, self.stride, pads, self.dilation, strict=True)
+        pads = geometry.conv_padding(
+            self.padding, self.kernel_size, self.stride, self.dilation
+        )
+        rows = zip(
+            x.shape[2:], self.kernel_size, self.stride, pads, self.dilation, strict=True
+        )
         checks.window_fits(self, x, tuple(geometry.conv_size(*row) for row in rows))
 
     def forward(self, x):
         self.check_input(x)
         padding = self.padding
         if self.padding_mode != "zeros":
-            pads = geometry.conv_padding(padding, self.kernel_size, self.stride, self.dilation)
+            pads = geometry.conv_padding(
+                padding, self.kernel_size, self.stride, self.dilation
+            )
             x = self.nn.pad(x, pads, self.padding_mode)
             padding = 0
         return self.nn.conv(
@@ -161,7 +174,11 @@ class _ConvTranspose(_Windows):
             dilation,
             padding_mode,
         )
-        self._take(settings, (in_channels, out_channels // groups, *settings["kernel_size"]), bias)
+        self._take(
+            settings,
+            (in_channels, out_channels // groups, *settings["kernel_size"]),
+            bias,
+        )
 
     @classmethod
     def check_settings(
@@ -178,9 +195,13 @@ class _ConvTranspose(_Windows):
         padding_mode: str = "zeros",
     ) -> dict:
         if padding_mode != "zeros":
-            raise SettingError(f"{cls.__name__}: padding_mode={padding_mode!r}; wanted 'zeros'")
+            raise SettingError(
+                f"{cls.__name__}: padding_mode={padding_mode!r}; wanted 'zeros'"
+            )
         if isinstance(padding, str):
-            raise SettingError(f"{cls.__name__}: padding={padding!r}; wanted whole numbers")
+            raise SettingError(
+                f"{cls.__name__}: padding={padding!r}; wanted whole numbers"
+            )
         settings = cls._settings(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups
         )
@@ -196,7 +217,14 @@ class _ConvTranspose(_Windows):
         self.check_input(x)
         extra = self.extra_for(x, output_size)
         return self.nn.conv_transpose(
-            x, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+            x,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            extra,
+            self.groups,
+            self.dilation,
         )
 
     def extra_for(self, x, output_size: Sizes | None) -> tuple[int, ...]:
@@ -205,7 +233,12 @@ class _ConvTranspose(_Windows):
         It is the layer's own when no size is asked for.
         """
         rows = zip(
-            x.shape[2:], self.kernel_size, self.stride, self.padding, self.dilation, strict=True
+            x.shape[2:],
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            strict=True,
         )
         least = tuple(geometry.conv_transposed_size(*row) for row in rows)
         if output_size is None:

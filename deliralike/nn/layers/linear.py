@@ -24,7 +24,9 @@ class Linear(Network):
         self.bias = self.nn.Parameter((out_features,), start) if bias else None
 
     @classmethod
-    def check_settings(cls, in_features: int, out_features: int, bias: bool = True) -> None:
+    def check_settings(
+        cls, in_features: int, out_features: int, bias: bool = True
+    ) -> None:
         checks.positive(in_features, "in_features", "Linear")
         checks.positive(out_features, "out_features", "Linear")
 
@@ -83,7 +85,10 @@ class Embedding(Network):
             )
         checks.positive(num_embeddings, "num_embeddings", "Embedding")
         checks.positive(embedding_dim, "embedding_dim", "Embedding")
-        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+        if (
+            padding_idx is not None
+            and not -num_embeddings <= padding_idx < num_embeddings
+        ):
             raise SettingError(
                 f"Embedding: padding_idx={padding_idx} is not a row of a table with "
                 f"{num_embeddings} rows"
@@ -95,7 +100,9 @@ class Embedding(Network):
         if self.padding_idx is None:
             return rows
         padding = nn.expand_dims(index == self.padding_idx, -1)
-        return nn.where(nn.broadcast_to(padding, rows.shape), nn.stop_gradient(rows), rows)
+        return nn.where(
+            nn.broadcast_to(padding, rows.shape), nn.stop_gradient(rows), rows
+        )
 
 
 class EmbeddingBag(Network):
@@ -175,7 +182,10 @@ class Bilinear(Network):
         self, in1_features: int, in2_features: int, out_features: int, bias: bool = True
     ) -> None:
         super().__init__()
-        for name, value in {"in1_features": in1_features, "in2_features": in2_features}.items():
+        for name, value in {
+            "in1_features": in1_features,
+            "in2_features": in2_features,
+        }.items():
             checks.positive(value, name, "Bilinear")
         checks.positive(out_features, "out_features", "Bilinear")
         self.in1_features, self.in2_features = in1_features, in2_features
@@ -205,7 +215,9 @@ class CosineSimilarity(Network):
 class PairwiseDistance(Network):
     """The p-norm of ``x1 - x2 + eps`` over the last axis."""
 
-    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
+    def __init__(
+        self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+    ) -> None:
         super().__init__()
         self.norm, self.eps, self.keepdim = p, eps, keepdim
 

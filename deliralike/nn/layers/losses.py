@@ -16,9 +16,17 @@ _LOSSES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "HuberLoss": ("huber_loss", {"reduction": "mean", "delta": 1.0}),
     "CrossEntropyLoss": (
         "cross_entropy",
-        {"weight": None, "ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0},
+        {
+            "weight": None,
+            "ignore_index": -100,
+            "reduction": "mean",
+            "label_smoothing": 0.0,
+        },
     ),
-    "NLLLoss": ("nll_loss", {"weight": None, "ignore_index": -100, "reduction": "mean"}),
+    "NLLLoss": (
+        "nll_loss",
+        {"weight": None, "ignore_index": -100, "reduction": "mean"},
+    ),
     "BCELoss": ("binary_cross_entropy", {"weight": None, "reduction": "mean"}),
     "BCEWithLogitsLoss": (
         "binary_cross_entropy_with_logits",
@@ -29,11 +37,20 @@ _LOSSES: Mapping[str, tuple[str, dict[str, Any]]] = {
         "poisson_nll_loss",
         {"log_input": True, "full": False, "eps": 1e-8, "reduction": "mean"},
     ),
-    "GaussianNLLLoss": ("gaussian_nll_loss", {"full": False, "eps": 1e-6, "reduction": "mean"}),
+    "GaussianNLLLoss": (
+        "gaussian_nll_loss",
+        {"full": False, "eps": 1e-6, "reduction": "mean"},
+    ),
     "SoftMarginLoss": ("soft_margin_loss", {"reduction": "mean"}),
-    "HingeEmbeddingLoss": ("hinge_embedding_loss", {"margin": 1.0, "reduction": "mean"}),
+    "HingeEmbeddingLoss": (
+        "hinge_embedding_loss",
+        {"margin": 1.0, "reduction": "mean"},
+    ),
     "MarginRankingLoss": ("margin_ranking_loss", {"margin": 0.0, "reduction": "mean"}),
-    "CosineEmbeddingLoss": ("cosine_embedding_loss", {"margin": 0.0, "reduction": "mean"}),
+    "CosineEmbeddingLoss": (
+        "cosine_embedding_loss",
+        {"margin": 0.0, "reduction": "mean"},
+    ),
     "MultiMarginLoss": (
         "multi_margin_loss",
         {"p": 1, "margin": 1.0, "weight": None, "reduction": "mean"},

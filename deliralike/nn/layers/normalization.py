@@ -35,7 +35,9 @@ class _RunningNorm(Network):
         self.affine = affine
         self.track_running_stats = track_running_stats
         self.weight = self.nn.Parameter((num_features,), ONES) if affine else None
-        self.bias = self.nn.Parameter((num_features,), ZEROS) if affine and bias else None
+        self.bias = (
+            self.nn.Parameter((num_features,), ZEROS) if affine and bias else None
+        )
         if track_running_stats:
             self.running_mean = self.nn.Buffer(np.zeros(num_features))
             self.running_var = self.nn.Buffer(np.ones(num_features))
@@ -207,13 +209,19 @@ class GroupNorm(Network):
         self.num_groups, self.num_channels = num_groups, num_channels
         self.eps, self.affine = eps, affine
         self.weight = self.nn.Parameter((num_channels,), ONES) if affine else None
-        self.bias = self.nn.Parameter((num_channels,), ZEROS) if affine and bias else None
+        self.bias = (
+            self.nn.Parameter((num_channels,), ZEROS) if affine and bias else None
+        )
 
     @classmethod
-    def check_settings(cls, num_groups: int, num_channels: int, *args: Any, **kwargs: Any) -> None:
+    def check_settings(
+        cls, num_groups: int, num_channels: int, *args: Any, **kwargs: Any
+    ) -> None:
         checks.positive(num_groups, "num_groups", "GroupNorm")
         checks.positive(num_channels, "num_channels", "GroupNorm")
-        checks.divides(num_channels, num_groups, "GroupNorm: num_channels", "num_groups")
+        checks.divides(
+            num_channels, num_groups, "GroupNorm: num_channels", "num_groups"
+        )
 
     def forward(self, x):
         checks.channels(self, x, self.num_channels)
@@ -232,17 +240,23 @@ class LayerNorm(Network):
     ) -> None:
         super().__init__()
         shape = (
-            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+            (normalized_shape,)
+            if isinstance(normalized_shape, int)
+            else tuple(normalized_shape)
         )
         self.normalized_shape = shape
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         self.weight = self.nn.Parameter(shape, ONES) if elementwise_affine else None
-        self.bias = self.nn.Parameter(shape, ZEROS) if elementwise_affine and bias else None
+        self.bias = (
+            self.nn.Parameter(shape, ZEROS) if elementwise_affine and bias else None
+        )
 
     def forward(self, x):
         checks.last_axes(self, x, self.normalized_shape)
-        return self.nn.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+        return self.nn.layer_norm(
+            x, self.normalized_shape, self.weight, self.bias, self.eps
+        )
 
 
 class RMSNorm(Network):
@@ -259,7 +273,9 @@ class RMSNorm(Network):
     ) -> None:
         super().__init__()
         shape = (
-            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+            (normalized_shape,)
+            if isinstance(normalized_shape, int)
+            else tuple(normalized_shape)
         )
         self.normalized_shape = shape
         self.eps = eps
@@ -274,7 +290,9 @@ class RMSNorm(Network):
 class LocalResponseNorm(Network):
     """Division by a power of the mean square of `size` neighbouring channels."""
 
-    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+    def __init__(
+        self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    ) -> None:
         super().__init__()
         self.size = checks.positive(size, "size", "LocalResponseNorm")
         self.alpha, self.beta, self.k = alpha, beta, k

@@ -48,7 +48,9 @@ _MODES = {
     "ConstantPad": ("constant", "Padding with a number"),
 }
 _AXES = {1: "length", 2: "height, width", 3: "depth, height, width"}
-_ORDER = "from the last axis on, as ``(left, right, top, bottom)``, or one number for all"
+_ORDER = (
+    "from the last axis on, as ``(left, right, top, bottom)``, or one number for all"
+)
 
 
 def _layers() -> dict[str, type]:

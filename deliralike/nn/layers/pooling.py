@@ -33,7 +33,9 @@ class _WindowPool(_Pool):
         self.padding = padding
         self.dilation = dilation
         self.ceil_mode = ceil_mode
-        self.settings = geometry.pool_settings(self.n, kernel_size, stride, padding, dilation)
+        self.settings = geometry.pool_settings(
+            self.n, kernel_size, stride, padding, dilation
+        )
 
     def forward(self, x):
         checks.spatial_axes(self, x, self.n)
@@ -123,7 +125,9 @@ class MaxPool3d(_MaxPool):
 class _MaxUnpool(Network):
     n: int
 
-    def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> None:
+    def __init__(
+        self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0
+    ) -> None:
         super().__init__()
         geometry.pool_settings(self.n, kernel_size, stride, padding, 1)
         self.kernel_size = kernel_size
@@ -185,7 +189,9 @@ class _LPPool(_Pool):
         self.stride, self.ceil_mode = stride, ceil_mode
 
     def pool(self, x):
-        return self.nn.lp_pool(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+        return self.nn.lp_pool(
+            x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode
+        )
 
 
 class LPPool1d(_LPPool):
@@ -342,7 +348,9 @@ class Unfold(Network):
 
     def forward(self, x):
         checks.spatial_axes(self, x, 2)
-        return self.nn.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
+        return self.nn.unfold(
+            x, self.kernel_size, self.dilation, self.padding, self.stride
+        )
 
 
 class Fold(Network):

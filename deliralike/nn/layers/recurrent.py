@@ -42,13 +42,19 @@ class _Recurrent(Network):
             for suffix in self.suffixes:
                 self._add_parameters(f"_l{layer}{suffix}", width)
         # one for each gap between two layers, since each draws its own masks
-        self.between = self.nn.ModuleList([Dropout(dropout) for _ in range(num_layers - 1)])
+        self.between = self.nn.ModuleList(
+            [Dropout(dropout) for _ in range(num_layers - 1)]
+        )
 
     def _add_parameters(self, suffix: str, width: int) -> None:
         start = fan_in_uniform(self.hidden_size)
         rows = self.gates * self.hidden_size
         setattr(self, f"weight_ih{suffix}", self.nn.Parameter((rows, width), start))
-        setattr(self, f"weight_hh{suffix}", self.nn.Parameter((rows, self.output_size), start))
+        setattr(
+            self,
+            f"weight_hh{suffix}",
+            self.nn.Parameter((rows, self.output_size), start),
+        )
         for name in ("bias_ih", "bias_hh"):
             bias = self.nn.Parameter((rows,), start) if self.bias else None
             setattr(self, f"{name}{suffix}", bias)
@@ -105,9 +111,13 @@ class _Recurrent(Network):
                 f"sequences, wanted ({batch},)"
             )
         checks.whole_numbers(lengths, f"{checks.where(self)}: lengths")
-        self.nn.checked(lengths, checks.InRange(time + 1, f"{checks.where(self)}: lengths"))
+        self.nn.checked(
+            lengths, checks.InRange(time + 1, f"{checks.where(self)}: lengths")
+        )
 
-    def _run(self, x, states: tuple, reverse: Callable[[Any], Any]) -> tuple[Any, tuple]:
+    def _run(
+        self, x, states: tuple, reverse: Callable[[Any], Any]
+    ) -> tuple[Any, tuple]:
         """Run all layers and directions; a state is ``(layers * directions, batch, hidden)``."""
         nn = self.nn
         last = []
@@ -119,7 +129,9 @@ class _Recurrent(Network):
             last.append(state)
             if self.bidirectional:
                 start = [s[first + 1] for s in states]
-                backward, state = self._direction(reverse(x), start, f"_l{layer}_reverse")
+                backward, state = self._direction(
+                    reverse(x), start, f"_l{layer}_reverse"
+                )
                 last.append(state)
                 y = nn.concatenate([y, reverse(backward)], dim=-1)
             x = y
@@ -312,13 +324,19 @@ class RNNCell(_Cell):
     gates = 1
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh"
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
     ) -> None:
         super().__init__(input_size, hidden_size, bias)
         self.nonlinearity = _nonlinearity("RNNCell", nonlinearity)
 
     def forward(self, x, hx=None):
-        return self._step(partial(self.nn.rnn, nonlinearity=self.nonlinearity), x, hx)[0]
+        return self._step(partial(self.nn.rnn, nonlinearity=self.nonlinearity), x, hx)[
+            0
+        ]
 
 
 class LSTMCell(_Cell):

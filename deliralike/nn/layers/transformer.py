@@ -44,7 +44,9 @@ class _TransformerLayer(Network):
         self.linear2 = nn.Linear(dim_feedforward, d_model, bias)
         parts = range(1, len(self.attentions) + 2)
         for number in parts:
-            setattr(self, f"norm{number}", nn.LayerNorm(d_model, layer_norm_eps, bias=bias))
+            setattr(
+                self, f"norm{number}", nn.LayerNorm(d_model, layer_norm_eps, bias=bias)
+            )
         for number in parts:
             setattr(self, f"dropout{number}", nn.Dropout(dropout))
 
@@ -125,7 +127,9 @@ class TransformerDecoderLayer(_TransformerLayer):
 
         def remember(x):
             mask = (memory_key_padding_mask, False, memory_mask)
-            attended, _ = self.multihead_attn(x, memory, memory, *mask, is_causal=memory_is_causal)
+            attended, _ = self.multihead_attn(
+                x, memory, memory, *mask, is_causal=memory_is_causal
+            )
             return self.dropout2(attended)
 
         def feed(x):

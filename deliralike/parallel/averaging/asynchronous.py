@@ -58,7 +58,9 @@ def _concatenated(pieces: Sequence[Callable[[], Sequence[np.ndarray]]]) -> np.nd
     return np.concatenate(parts)
 
 
-def _completed(sums: Sequence[np.ndarray]) -> list[list[Callable[[], Sequence[np.ndarray]]]]:
+def _completed(
+    sums: Sequence[np.ndarray],
+) -> list[list[Callable[[], Sequence[np.ndarray]]]]:
     """Return the pieces of a message whose sums are known."""
     return [[partial(_only, total)] for total in sums]
 
@@ -104,7 +106,9 @@ class AsynchronousAverages:
             SettingError: Parameters cannot be sent in that type.
         """
         if wire not in (None, *WIRES):
-            raise SettingError(f"wire={wire!r} is unknown. {suggestion(str(wire), WIRES)}")
+            raise SettingError(
+                f"wire={wire!r} is unknown. {suggestion(str(wire), WIRES)}"
+            )
         self.network = network
         self.nodes = nodes
         self.plan = plan
@@ -151,7 +155,9 @@ class AsynchronousAverages:
                 f"{self._here()}: the epoch has {length} batches: end it before the next one begins"
             )
         if batch == length:
-            self.nodes.processes.all_gather_object(f"one batch more in epoch {epoch}", None)
+            self.nodes.processes.all_gather_object(
+                f"one batch more in epoch {epoch}", None
+            )
 
     def average_gradients(self, scale: float = 1.0) -> None:
         """Replace the gradients that parameters keep by their means over the node.
@@ -178,7 +184,9 @@ class AsynchronousAverages:
         factor = scale / self.nodes.members  # each process has a scale of its own
         for slot, total, count in zip(slots, sums, counts, strict=True):
             if count:
-                slot.native.grad = backend.array(total * factor, device=self.network.device_name)
+                slot.native.grad = backend.array(
+                    total * factor, device=self.network.device_name
+                )
             else:
                 slot.native.grad = None
 
@@ -213,7 +221,9 @@ class AsynchronousAverages:
                 f"{self._here()}: the epoch ends after {batch} batches, and {length} were told: "
                 "every process needs the same number of batches"
             )
-        losses = self.nodes.processes.all_gather_object(f"the loss of epoch {epoch}", float(loss))
+        losses = self.nodes.processes.all_gather_object(
+            f"the loss of epoch {epoch}", float(loss)
+        )
         self._uncounted += batch - length
         mean = sum(losses) / len(losses)
         self.state = next_epoch(self.plan, self.state, mean)
@@ -253,7 +263,9 @@ class AsynchronousAverages:
         pieces = [self._begin_sum(sent, flat) for flat in flats]
         self._under_way[sent] = _Message(_all_finite(flats), pieces)
 
-    def _begin_sum(self, sent: Sent, flat: np.ndarray) -> list[Callable[[], Sequence[np.ndarray]]]:
+    def _begin_sum(
+        self, sent: Sent, flat: np.ndarray
+    ) -> list[Callable[[], Sequence[np.ndarray]]]:
         """Start the sum of one array in chunks; return the functions that wait for them."""
         size = self.chunk or flat.size
         wire = None  # the type to which the engine converts, which NumPy lacks
@@ -297,7 +309,10 @@ class AsynchronousAverages:
         not_finite = self.nodes.node.all_gather_object(topic, not_finite)[sent.member]
         if not_finite:
             raise ProcessError(f"{topic}: not finite in {not_finite}")
-        _write(values, [self.nodes.node.broadcast_flat(flat, sent.member) for flat in flats])
+        _write(
+            values,
+            [self.nodes.node.broadcast_flat(flat, sent.member) for flat in flats],
+        )
 
     def _wait_for(self, sent: Sent) -> tuple[list[np.ndarray], str]:
         """Return the sums of a message, and the processes whose numbers are not finite."""
@@ -305,7 +320,9 @@ class AsynchronousAverages:
         sums = message.wait()
         if _all_finite(sums):
             return sums, ""
-        finite = self.nodes.peers.all_gather_object("whether parameters are finite", message.finite)
+        finite = self.nodes.peers.all_gather_object(
+            "whether parameters are finite", message.finite
+        )
         names = []
         for number, is_finite in enumerate(finite):
             if not is_finite:
@@ -317,7 +334,9 @@ class AsynchronousAverages:
     def _merged(
         self, sent: Sent, flats: Sequence[np.ndarray], sums: Sequence[np.ndarray]
     ) -> list[np.ndarray]:
-        waited = self.state.batch - 1 - sent.batch  # the state is that of the next batch
+        waited = (
+            self.state.batch - 1 - sent.batch
+        )  # the state is that of the next batch
         results = []
         for flat, total in zip(flats, sums, strict=True):
             total = total.astype(flat.dtype, copy=False)
@@ -350,7 +369,9 @@ class AsynchronousAverages:
             message = self._under_way.get(sent)
             if message is not None:
                 sums = message.wait()
-                under_way.append({"sent": number, "finite": message.finite, "sums": sums})
+                under_way.append(
+                    {"sent": number, "finite": message.finite, "sums": sums}
+                )
         return {
             "state": self.state.as_dict(),
             "uncounted": self._uncounted,

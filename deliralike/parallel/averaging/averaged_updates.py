@@ -42,7 +42,12 @@ class AveragedUpdates(AsynchronousAverages):
     """
 
     def __init__(
-        self, optimizer: AbstractOptimizer, nodes: Nodes, plan: Plan, batches: int, **keywords: Any
+        self,
+        optimizer: AbstractOptimizer,
+        nodes: Nodes,
+        plan: Plan,
+        batches: int,
+        **keywords: Any,
     ) -> None:
         """Add a hook to the optimizer, which averages what is due after each update.
 
@@ -51,7 +56,9 @@ class AveragedUpdates(AsynchronousAverages):
             keywords: ``chunk``, ``wire``; see `AsynchronousAverages`.
         """
         self._optimized = optimizer.network
-        super().__init__(unreplicated(optimizer.network), nodes, plan, batches, **keywords)
+        super().__init__(
+            unreplicated(optimizer.network), nodes, plan, batches, **keywords
+        )
         optimizer.post_update_hooks.append(_AverageAfterUpdate(self))
         self.prepare()
 

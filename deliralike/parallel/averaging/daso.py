@@ -230,7 +230,9 @@ def decide(state: State, batches: int, members: int) -> tuple[Decision, State]:
         if sends.wait:
             under_way.append(sends)
     decision = Decision(averages_within(state, batches), tuple(merges), sends)
-    return decision, replace(state, batch=batch + 1, turn=turn, under_way=tuple(under_way))
+    return decision, replace(
+        state, batch=batch + 1, turn=turn, under_way=tuple(under_way)
+    )
 
 
 def averages_within(state: State, batches: int) -> bool:

@@ -80,7 +80,9 @@ class LocalSGD:
             periods = {self.every: count}
         levels = dict(sorted(periods.items()))
         sizes = [self.together, *levels.values()]
-        are_nested = all(larger % size == 0 and larger > size for size, larger in pairwise(sizes))
+        are_nested = all(
+            larger % size == 0 and larger > size for size, larger in pairwise(sizes)
+        )
         if not are_nested or sizes[-1] != count:
             raise SettingError(
                 f"{self}: {count} processes are to average in groups of {sizes[1:]}, beginning "
@@ -194,7 +196,9 @@ class Averaging:
         arrays = [slot.read() for slot in slots]
         means = weighted_mean(self.group(size), arrays, self.weights[size])
         if means is not None:
-            network.root.load_neutral_state(dict(zip(names, means, strict=True)), strict=False)
+            network.root.load_neutral_state(
+                dict(zip(names, means, strict=True)), strict=False
+            )
         for level in self.weights:
             if level <= size:
                 self.weights[level] = 0.0

@@ -79,7 +79,9 @@ def gather(
         backend=backend,
     )
     if spec is not None:
-        outputs = [mark_leaves(output, spec, joiner.is_array, "output") for output in outputs]
+        outputs = [
+            mark_leaves(output, spec, joiner.is_array, "output") for output in outputs
+        ]
     first, structure = nest.flatten(outputs[0])
     rows = [first]
     for index, output in enumerate(outputs[1:], start=1):
@@ -135,7 +137,9 @@ class _Joiner:
                 return self._join_arrays_at_once(columns, kinds)
         return [self.join(column) for column in columns]
 
-    def _join_arrays_at_once(self, columns: Sequence[Sequence[Any]], kinds: Kinds) -> Sequence[Any]:
+    def _join_arrays_at_once(
+        self, columns: Sequence[Sequence[Any]], kinds: Kinds
+    ) -> Sequence[Any]:
         if kinds.all_native:
             return self._concatenate_all(columns)
         if kinds.all_plain:
@@ -187,13 +191,17 @@ class _Joiner:
 
     def _refuse_unlike(self, column: Sequence[Any], *, is_native: bool) -> None:
         for index, leaf in enumerate(column):
-            is_same_kind = self.is_native(leaf) if is_native else isinstance(leaf, _HOST)
+            is_same_kind = (
+                self.is_native(leaf) if is_native else isinstance(leaf, _HOST)
+            )
             if not is_same_kind:
                 raise _unlike(column, index)
         _refuse_shapes([tuple(leaf.shape) for leaf in column], self.dim)
 
     def _join_scalars(self, column: Sequence[Any], *, is_native: bool) -> Any:
-        vector = self._backend.stack(column, self.device) if is_native else np.stack(column)
+        vector = (
+            self._backend.stack(column, self.device) if is_native else np.stack(column)
+        )
         if self.scalars == "stack":
             return vector
         weighted = [vector[index] * weight for index, weight in enumerate(self.weights)]
@@ -228,7 +236,9 @@ class _Joiner:
         return self.is_array(leaf) or nest.leaves(leaf) != [leaf]
 
 
-def _concatenate_all_on_host(columns: Sequence[Sequence[Any]], dim: int) -> Sequence[Any]:
+def _concatenate_all_on_host(
+    columns: Sequence[Sequence[Any]], dim: int
+) -> Sequence[Any]:
     """Join the arrays of each column, all of which are ``numpy.ndarray`` and of no subclass."""
     firsts = [column[0] for column in columns]
     if len(columns[0]) == 1:
@@ -245,7 +255,9 @@ def concatenate_on_host(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
     dtype = arrays[0].dtype
     if dtype.isnative or any(array.dtype != dtype for array in arrays):
         return np.concatenate(arrays, dim)
-    return np.concatenate(arrays, dim, dtype=dtype)  # NumPy joins them in this machine's order
+    return np.concatenate(
+        arrays, dim, dtype=dtype
+    )  # NumPy joins them in this machine's order
 
 
 def _alike(rows: Sequence[Sequence[Any]], kinds: Kinds, dim: int) -> bool:
@@ -326,13 +338,17 @@ def _row(structure: Any, first: Any, output: Any, index: int) -> list[Any]:
         return nest.leaves(output)  # only default factories and the like differ
 
 
-def _error_with_path(joiner: _Joiner, output: Any, rows: Sequence[Sequence[Any]]) -> Exception:
+def _error_with_path(
+    joiner: _Joiner, output: Any, rows: Sequence[Sequence[Any]]
+) -> Exception:
     """Return the public error for leaves that cannot be joined, with the path of the first one.
 
     Raises:
         AssertionError: All leaves can be joined.
     """
-    for (path, _), *column in zip(nest.leaves_with_paths(output, "output"), *rows, strict=True):
+    for (path, _), *column in zip(
+        nest.leaves_with_paths(output, "output"), *rows, strict=True
+    ):
         try:
             joiner.join(column)
         except _Refused as refused:
@@ -340,12 +356,21 @@ def _error_with_path(joiner: _Joiner, output: Any, rows: Sequence[Sequence[Any]]
     raise AssertionError("the same leaves can be joined the second time")
 
 
-def _check(outputs: Sequence[Any], scalars: str, others: str, sizes: Sequence[int] | None) -> None:
+def _check(
+    outputs: Sequence[Any], scalars: str, others: str, sizes: Sequence[int] | None
+) -> None:
     if not len(outputs):
-        raise SettingError("gather: there are no outputs, wanted those of at least one replica")
-    for name, word, choices in (("scalars", scalars, SCALARS), ("others", others, OTHERS)):
+        raise SettingError(
+            "gather: there are no outputs, wanted those of at least one replica"
+        )
+    for name, word, choices in (
+        ("scalars", scalars, SCALARS),
+        ("others", others, OTHERS),
+    ):
         if word not in choices:
-            raise SettingError(f"gather: {name}={word!r} is unknown. {suggestion(word, choices)}")
+            raise SettingError(
+                f"gather: {name}={word!r} is unknown. {suggestion(word, choices)}"
+            )
     if sizes is not None and len(sizes) != len(outputs):
         raise SettingError(
             f"gather: sizes={tuple(sizes)} are {len(sizes)}, but there are {len(outputs)} outputs"

@@ -50,7 +50,9 @@ def kinds_of(leaves: Sequence[Any], backend: Arrays | None) -> Kinds:
     return kinds
 
 
-def _sorted(types: tuple[type, ...], leaves: Sequence[Any], backend: Arrays | None) -> Kinds:
+def _sorted(
+    types: tuple[type, ...], leaves: Sequence[Any], backend: Arrays | None
+) -> Kinds:
     native_types = set()
     host_types = set()
     for cls, leaf in dict(zip(types, leaves, strict=True)).items():

@@ -120,7 +120,11 @@ def split_batch(
 
 
 def samples_of_leaves(
-    batch: Any, dim: int = 0, spec: Any = None, backend: Arrays | None = None, root: str = "batch"
+    batch: Any,
+    dim: int = 0,
+    spec: Any = None,
+    backend: Arrays | None = None,
+    root: str = "batch",
 ) -> list[int | None]:
     """Return the number of samples in each leaf that `split_batch` would split, in order.
 
@@ -140,7 +144,9 @@ class _Refused(Exception):
 class _Splitter:
     """Splits or copies the leaves of a batch."""
 
-    def __init__(self, devices: Sequence[Any], dim: int, backend: Arrays | None) -> None:
+    def __init__(
+        self, devices: Sequence[Any], dim: int, backend: Arrays | None
+    ) -> None:
         """Take the devices, the axis and the backend."""
         self.devices = tuple(devices)
         self.dim = dim
@@ -178,7 +184,10 @@ class _Splitter:
         return zip(*self._columns(leaves, counts, sizes), strict=True)
 
     def _columns(
-        self, leaves: Sequence[Any], counts: Sequence[int | None], sizes: tuple[int, ...]
+        self,
+        leaves: Sequence[Any],
+        counts: Sequence[int | None],
+        sizes: tuple[int, ...],
     ) -> list[Sequence[Any]]:
         """Return the pieces of each leaf, one for each device, whatever the leaves are."""
         natives: list[Any] = []
@@ -231,7 +240,9 @@ class _Splitter:
             )
         return count
 
-    def _split_all(self, arrays: Sequence[Any], sizes: tuple[int, ...]) -> list[Sequence[Any]]:
+    def _split_all(
+        self, arrays: Sequence[Any], sizes: tuple[int, ...]
+    ) -> list[Sequence[Any]]:
         return self._backend.split_all(arrays, sizes, self.dim, self.devices)
 
     def _copies(self, leaf: Any, count: int) -> Sequence[Any]:

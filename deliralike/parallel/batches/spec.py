@@ -28,7 +28,9 @@ class Part:
         self.value = value
 
 
-def mark_leaves(value: Any, spec: Any, is_array: Callable[[Any], bool], root: str) -> Any:
+def mark_leaves(
+    value: Any, spec: Any, is_array: Callable[[Any], bool], root: str
+) -> Any:
     """Return a nest with a `Part` in the place of every leaf.
 
     Raises:
@@ -40,7 +42,9 @@ def mark_leaves(value: Any, spec: Any, is_array: Callable[[Any], bool], root: st
             continue
         message = f"the spec says {word!r} of {path}. {suggestion(word, WORDS)}"
         raise SettingError(readable(message, root))
-    difference = nest.first_difference(spec, value, root, ("in the spec", "here"), prefix=True)
+    difference = nest.first_difference(
+        spec, value, root, ("in the spec", "here"), prefix=True
+    )
     if difference:
         message = (
             f"{difference} A spec has the structure of the nest; one word may stand for a whole "
@@ -60,7 +64,9 @@ def readable(message: str, root: str) -> str:
     return message.replace(f"{root}[0]", "args").replace(f"{root}[1]", "kwargs")
 
 
-def _mark_subtree(is_array: Callable[[Any], bool], word: str | None, subtree: Any) -> Any:
+def _mark_subtree(
+    is_array: Callable[[Any], bool], word: str | None, subtree: Any
+) -> Any:
     """Return the part of a nest for which a spec has one word, with a `Part` for every leaf."""
     mark = partial(Part, word)
     if word != "split":

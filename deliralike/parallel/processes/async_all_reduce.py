@@ -47,7 +47,9 @@ class AsyncAllReduce:
         self.topic = topic
         self._shapes = [array.shape for array in arrays]
         dtype = arrays[0].dtype
-        modulus = _LARGEST_SHORT_MARK if is_short or dtype.itemsize < 4 else _LARGEST_MARK
+        modulus = (
+            _LARGEST_SHORT_MARK if is_short or dtype.itemsize < 4 else _LARGEST_MARK
+        )
         mark = zlib.crc32(topic.encode()) % modulus
         self._expected_mark = float(mark) * count
         self._tolerance = self._expected_mark * count * _rounding(dtype, is_short)

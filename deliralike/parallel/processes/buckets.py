@@ -98,7 +98,9 @@ class Bucket:
             else:
                 np.multiply(gradient, 1.0 / processes.count, out=part)
         arrays = [*self._parts, self._counts]
-        self._sum = processes.begin_all_reduce(self._topic, arrays, self._flat, **settings)
+        self._sum = processes.begin_all_reduce(
+            self._topic, arrays, self._flat, **settings
+        )
 
     def wait(self) -> dict[str, np.ndarray | None]:
         """Return the averages; None where no process has a gradient.

@@ -48,7 +48,9 @@ class ProcessGroup(ABC):
 
     engine = "none"
 
-    def __init__(self, rank: int, count: int, ranks: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, rank: int, count: int, ranks: Sequence[int] | None = None
+    ) -> None:
         """Describe process `rank` of `count`."""
         self.rank = rank
         self.count = count
@@ -102,7 +104,9 @@ class ProcessGroup(ABC):
 
         The others give an array of its size and type. Engines without a broadcast add zeros.
         """
-        return self.all_reduce_flat(flat if self.rank == source else np.zeros_like(flat))
+        return self.all_reduce_flat(
+            flat if self.rank == source else np.zeros_like(flat)
+        )
 
     def begin_all_reduce_bfloat16(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
         """Begin an all-reduce of an array of float32 that is sent as bfloat16.
@@ -162,7 +166,9 @@ class ProcessGroup(ABC):
         """
         return self.begin_all_gather_object(topic, value)()
 
-    def begin_all_gather_object(self, topic: str, value: Any) -> Callable[[], list[Any]]:
+    def begin_all_gather_object(
+        self, topic: str, value: Any
+    ) -> Callable[[], list[Any]]:
         """Begin an `all_gather_object`, and return a function that waits for its result."""
         self.collectives["all_gather"] += 1
         self.at = topic
@@ -213,7 +219,9 @@ class ProcessGroup(ABC):
         after an `all_gather_object`, which makes sure that all are at the same position.
         """
         self.collectives["broadcast"] += 1
-        own = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
+        own = [
+            np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays
+        ]
         message = self.broadcast_flat(np.concatenate(own), source)
         results = []
         start = 0
@@ -289,7 +297,9 @@ class ProcessGroup(ABC):
             begin = self.all_reduce_flat_at_once
         else:
             begin = self.begin_all_reduce_flat
-        return AsyncAllReduce(topic, arrays, self.count, begin, flat=flat, is_short=is_short)
+        return AsyncAllReduce(
+            topic, arrays, self.count, begin, flat=flat, is_short=is_short
+        )
 
     # Reports of errors
     # ----------------------------------------------------------------------------------------------
@@ -317,7 +327,9 @@ class ProcessGroup(ABC):
             kind: type[BaseException], error: BaseException, trace: TracebackType | None
         ) -> None:
             atexit.unregister(self.finished)
-            is_own = isinstance(error, Exception) and not isinstance(error, ProcessError)
+            is_own = isinstance(error, Exception) and not isinstance(
+                error, ProcessError
+            )
             if not is_own or error is self._reported_error:
                 previous_hook(kind, error, trace)
                 return
@@ -337,7 +349,9 @@ class ProcessGroup(ABC):
             error.add_note(f"{self} was in {where}")
         else:
             why = f"{self} failed in {where}: {type(error).__name__}: {error}"
-            error.add_note(why)  # a launcher may end the others before they can print it
+            error.add_note(
+                why
+            )  # a launcher may end the others before they can print it
             self.failed(why)
 
     def absence(self, at: Mapping[int, str], cause: str) -> ProcessError:

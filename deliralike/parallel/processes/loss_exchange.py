@@ -25,7 +25,9 @@ class LossExchange:
         is_carried: Whether backward carries the parts of the loss.
     """
 
-    def __init__(self, network: EnclosingNetwork, shares: Shares, is_carried: bool = False) -> None:
+    def __init__(
+        self, network: EnclosingNetwork, shares: Shares, is_carried: bool = False
+    ) -> None:
         """Prepare the exchange of one loss of a network over the shares of one batch."""
         self.is_carried = is_carried
         self._total: float | None = None
@@ -77,7 +79,9 @@ class LossExchange:
         if part.extras is not None:
             part = replace(part, extras=network.backend.to_numpy(part.extras))
         message = part, digest(self._buffers)
-        self._wait = parallelism.batch_group.begin_all_gather_object("the loss", message)
+        self._wait = parallelism.batch_group.begin_all_gather_object(
+            "the loss", message
+        )
 
     def finish(self) -> LossResult:
         """Return the loss of the whole batch as a number, and synchronize the buffers."""

@@ -50,10 +50,16 @@ class MPIProcessGroup(ProcessGroup):
             self.comm.Get_group(), range(count), MPI.COMM_WORLD.Get_group()
         )
         super().__init__(self.comm.Get_rank(), count, ranks)
-        self._groups: dict[tuple[int, ...], ProcessGroup] = {tuple(range(self.count)): self}
+        self._groups: dict[tuple[int, ...], ProcessGroup] = {
+            tuple(range(self.count)): self
+        }
         self._notes = self.comm.Dup()  # of processes that miss others, or have finished
-        self._final_notes: list[Any] = []  # requests, which must live until they are done
-        self._finished: dict[int, float] = {}  # by process, the time at which its note arrived
+        self._final_notes: list[
+            Any
+        ] = []  # requests, which must live until they are done
+        self._finished: dict[
+            int, float
+        ] = {}  # by process, the time at which its note arrived
         if self.count == MPI.COMM_WORLD.Get_size() > 1:
             self.watch_the_end()
         else:
@@ -78,7 +84,9 @@ class MPIProcessGroup(ProcessGroup):
         added in float32.
         """
         wide = _in_type_of_mpi(flat)
-        total = np.empty_like(wide)  # in place, Open MPI adds in one process and sends the sum back
+        total = np.empty_like(
+            wide
+        )  # in place, Open MPI adds in one process and sends the sum back
         request = self.comm.Iallreduce(wide, total, MPI.SUM)
         sent = wide, request  # both must live until the request is done
 

@@ -22,7 +22,11 @@ from deliralike.network.state import Slot
 from deliralike.optim.loss import Loss, LossFunction, LossResult, as_loss
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import rule
-from deliralike.parallel.averaging.local_sgd import AverageParameters, Averaging, LocalSGD
+from deliralike.parallel.averaging.local_sgd import (
+    AverageParameters,
+    Averaging,
+    LocalSGD,
+)
 from deliralike.parallel.batches.gather import gather
 from deliralike.parallel.batches.scatter import Shares, split_batch
 from deliralike.parallel.processes.group import ProcessGroup
@@ -72,13 +76,19 @@ class SumOverProcesses:
         """Take the network whose gradients are added."""
         self.network: Any = network
 
-    def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
+    def __call__(
+        self, optimizer: AbstractOptimizer, gradients: dict[str, Any]
+    ) -> dict[str, Any]:
         """Return the gradients of the whole batch."""
         parallelism = self.network.parallelism
         if parallelism.batch_group.count == 1:
             return gradients
         reduced = parallelism.take_reduced()
-        rest = {name: gradient for name, gradient in gradients.items() if name not in reduced}
+        rest = {
+            name: gradient
+            for name, gradient in gradients.items()
+            if name not in reduced
+        }
         if reduced and not rest:
             return gradients
         return gradients | self.sums(rest)
@@ -257,7 +267,9 @@ class ReplicasOverProcesses(Replicas):
                 f"share_sizes={sizes}: wanted the number of samples in each of "
                 f"{self.processes.count} processes, at least one in all"
             )
-        return self.state.set(share_sizes=sizes, empty_share=not sizes[self.processes.rank])
+        return self.state.set(
+            share_sizes=sizes, empty_share=not sizes[self.processes.rank]
+        )
 
     def no_sync(self) -> AbstractContextManager[None]:
         """Return a block in which backward leaves each process its own gradients.
@@ -310,7 +322,9 @@ class ReplicasOverProcesses(Replicas):
             return loss.whole(self.network.root, *batch)
         return self._compute(loss, _no_backward, batch, detached=False)
 
-    def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
+    def forward_backward(
+        self, loss: Loss, backward: Callable[[Any], None], *batch: Any
+    ) -> Any:
         """Run forward and backward on this process's share of the batch.
 
         The gradients of all processes add up to the batch's.
@@ -372,12 +386,16 @@ class ReplicasOverProcesses(Replicas):
                 their loss.
         """
 
-    def combine_losses(self, parts: Sequence[LossResult], sizes: Sequence[int]) -> LossResult:
+    def combine_losses(
+        self, parts: Sequence[LossResult], sizes: Sequence[int]
+    ) -> LossResult:
         """Return the loss of the whole batch from the parts of all processes with samples."""
         averaging = self.state.averaging
         denominator = parts[0].denominator
         if averaging is not None:
-            averaging.add_weight(sum(sizes) if denominator is None else float(denominator))
+            averaging.add_weight(
+                sum(sizes) if denominator is None else float(denominator)
+            )
         total = sum(part.value for part in parts)
         extras = self.join_extras([part.extras for part in parts], sizes)
         return LossResult(total, extras, denominator)
@@ -410,7 +428,9 @@ class ReplicasOverProcesses(Replicas):
         has_samples = any(gradient is not None for gradient in on_host.values())
         own = anomalies_of(on_host) if has_samples else None
         by_rank = {}
-        for rank, anomalies in enumerate(self.processes.all_gather_object("anomalies", own)):
+        for rank, anomalies in enumerate(
+            self.processes.all_gather_object("anomalies", own)
+        ):
             if anomalies is not None:
                 by_rank[rank] = anomalies
         return Anomalies.of_shares(by_rank)
@@ -431,7 +451,9 @@ class ReplicasOverProcesses(Replicas):
         own = outputs[0] if outputs else None
         if not self.state.takes_whole:
             return own
-        of_all = self.processes.all_gather_object("outputs", network.backend.to_numpy(own))
+        of_all = self.processes.all_gather_object(
+            "outputs", network.backend.to_numpy(own)
+        )
         joined = self.join_extras(present(of_all, shares.sizes), shares.sizes)
         return network.backend.prepare(joined, network)
 
@@ -474,7 +496,9 @@ class ReplicasOverProcesses(Replicas):
         rank = self.processes.rank
         devices = [self.network.device_name] * count
         dim = self.settings.dim
-        shares = split_batch(arguments, devices, dim, spec, self.network.backend, root=root)
+        shares = split_batch(
+            arguments, devices, dim, spec, self.network.backend, root=root
+        )
         sizes = shares.sizes + (0,) * (count - len(shares.sizes))
         return Shares(shares.nests[rank : rank + 1], sizes)
 
@@ -488,7 +512,12 @@ class ReplicasOverProcesses(Replicas):
         return RendezvousOfProcesses(self.batch_group.subgroup(ranks))
 
     def replica_context(
-        self, position: int, shares: Shares, rendezvous: Rendezvous, seed: int, in_threads: bool
+        self,
+        position: int,
+        shares: Shares,
+        rendezvous: Rendezvous,
+        seed: int,
+        in_threads: bool,
     ) -> Replica:
         """Return the context of this process's replica among those that have samples."""
         earlier = shares.sizes[: self.batch_group.rank]
@@ -518,7 +547,9 @@ class ReplicasOverProcesses(Replicas):
             return
         buffers = self.buffer_slots()
         if buffers:
-            digests = self.batch_group.all_gather_object("a digest of the buffers", digest(buffers))
+            digests = self.batch_group.all_gather_object(
+                "a digest of the buffers", digest(buffers)
+            )
             self.synchronize_differing(buffers, digests, sizes)
 
     def buffer_slots(self) -> dict[str, Slot]:
@@ -529,7 +560,10 @@ class ReplicasOverProcesses(Replicas):
         return {name: slot for name, slot in slots.items() if not slot.is_parameter}
 
     def synchronize_differing(
-        self, buffers: Mapping[str, Slot], digests: Sequence[bytes], sizes: Sequence[int]
+        self,
+        buffers: Mapping[str, Slot],
+        digests: Sequence[bytes],
+        sizes: Sequence[int],
     ) -> None:
         """Make buffers the same in all processes, unless they are so already.
 
@@ -548,7 +582,9 @@ class ReplicasOverProcesses(Replicas):
             synchronized = _means(of_all, source, sizes)
         else:
             synchronized = self.batch_group.broadcast(own, source)
-        for slot, before, value in zip(buffers.values(), own, synchronized, strict=True):
+        for slot, before, value in zip(
+            buffers.values(), own, synchronized, strict=True
+        ):
             if not np.array_equal(value, before, equal_nan=True):
                 slot.write(value)
 
@@ -607,7 +643,9 @@ class ReplicasOverProcesses(Replicas):
         Raises:
             NotImplementedError: The backend adds gradients after backward.
         """
-        raise NotImplementedError(f"{type(self.network).__name__} adds gradients after backward")
+        raise NotImplementedError(
+            f"{type(self.network).__name__} adds gradients after backward"
+        )
 
     def take_reduced(self) -> frozenset[str]:
         """Return the parameters whose gradients the latest backward has added, and forget them."""
@@ -778,7 +816,9 @@ def _means(
     for values, own in zip(zip(*buffers, strict=True), buffers[source], strict=True):
         mean = own
         if own.dtype.kind == "f":
-            total = sum(share * value for share, value in zip(shares, values, strict=True))
+            total = sum(
+                share * value for share, value in zip(shares, values, strict=True)
+            )
             mean = total.astype(own.dtype)
         means.append(mean)
     return means

@@ -92,5 +92,7 @@ def entered(replica: Replica) -> Iterator[Replica]:
     finally:
         with _entered_lock:
             _entered -= 1
-        with suppress(ValueError):  # a replica that is stopped just here ends in another context
+        with suppress(
+            ValueError
+        ):  # a replica that is stopped just here ends in another context
             _current.reset(token)

@@ -18,7 +18,9 @@ class AccumulateGradients:
         """Take the network whose gradients are accumulated."""
         self.network = network
 
-    def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
+    def __call__(
+        self, optimizer: AbstractOptimizer, gradients: dict[str, Any]
+    ) -> dict[str, Any]:
         """Return the accumulated gradients of the optimizer's parameters."""
         add = self.network.backend.add
         device = self.network.device_name

@@ -23,7 +23,14 @@ from deliralike.errors import (
 from deliralike.network.enclosing import EnclosingNetwork, StepSelf
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
-from deliralike.optim.loss import Loss, LossResult, count_samples, or_one, value_of, with_value
+from deliralike.optim.loss import (
+    Loss,
+    LossResult,
+    count_samples,
+    or_one,
+    value_of,
+    with_value,
+)
 from deliralike.parallel.batches.gather import OTHERS, SCALARS, gather
 from deliralike.parallel.batches.partition import partition
 from deliralike.parallel.batches.scatter import ARGUMENTS, Shares, split_batch
@@ -33,7 +40,9 @@ from deliralike.parallel.replicas.rendezvous import Rendezvous
 from deliralike.parallel.replicas.run_in_threads import run_in_threads, run_in_turn
 
 BUFFERS = ("root", "mean", "sync")
-_running: ContextVar[frozenset[int]] = ContextVar("deliralike_calls_that_run", default=frozenset())
+_running: ContextVar[frozenset[int]] = ContextVar(
+    "deliralike_calls_that_run", default=frozenset()
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +83,19 @@ class ReplicaSettings:
             SettingError: A word is unknown, or settings do not fit each other.
         """
         if not self.devices:
-            raise SettingError("a replicated network needs at least one device, not an empty list")
-        for name, choices in (("buffers", BUFFERS), ("scalars", SCALARS), ("others", OTHERS)):
+            raise SettingError(
+                "a replicated network needs at least one device, not an empty list"
+            )
+        for name, choices in (
+            ("buffers", BUFFERS),
+            ("scalars", SCALARS),
+            ("others", OTHERS),
+        ):
             word = getattr(self, name)
             if word not in choices:
-                raise SettingError(f"{name}={word!r} is unknown. {suggestion(word, choices)}")
+                raise SettingError(
+                    f"{name}={word!r} is unknown. {suggestion(word, choices)}"
+                )
         if self.virtual_shards is not None and self.virtual_shards < len(self.devices):
             raise SettingError(
                 f"virtual_shards={self.virtual_shards!r} is less than the {len(self.devices)} "
@@ -92,7 +109,9 @@ class ReplicaSettings:
     @classmethod
     def of(cls, **settings: Any) -> ReplicaSettings:
         """Return the settings; the error for an unknown name suggests another."""
-        refuse_unknown_settings("DataParallel", settings, [field.name for field in fields(cls)])
+        refuse_unknown_settings(
+            "DataParallel", settings, [field.name for field in fields(cls)]
+        )
         return cls(**settings)
 
     @property
@@ -246,7 +265,9 @@ class Replicas(Single):
         spec, root = self.spec_of(loss)
         places = self.settings.places
         dim = self.settings.dim
-        return split_batch(arguments, places, dim, spec, self.network.backend, root=root)
+        return split_batch(
+            arguments, places, dim, spec, self.network.backend, root=root
+        )
 
     def spec_of(self, loss: Loss | None) -> tuple[Any, str]:
         """Return the spec and the name of a loss's batch, or of the network's arguments."""
@@ -268,7 +289,10 @@ class Replicas(Single):
         )
 
     def run(
-        self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False
+        self,
+        function: Callable[[Any, Any], Any],
+        shares: Shares,
+        in_threads: bool = False,
     ) -> list[Any]:
         """Run ``function(replica network, its share)`` on each replica that takes part.
 
@@ -322,16 +346,22 @@ class Replicas(Single):
                 "which accumulate them; after a change by hand call copy_parameters()"
             )
 
-    def _run_shares(self, function: Callable, shares: Shares, in_threads: bool) -> list[Any]:
+    def _run_shares(
+        self, function: Callable, shares: Shares, in_threads: bool
+    ) -> list[Any]:
         rendezvous = self.rendezvous(shares)
         thread_context = self.thread_context()
         seed = self.draw_seed()
         jobs = []
         contexts = []
         for position, share in enumerate(shares.nests):
-            context = self.replica_context(position, shares, rendezvous, seed, in_threads)
+            context = self.replica_context(
+                position, shares, rendezvous, seed, in_threads
+            )
             contexts.append(context)
-            jobs.append(partial(self.run_replica, context, thread_context, function, share))
+            jobs.append(
+                partial(self.run_replica, context, thread_context, function, share)
+            )
         if self.settings.parallel and self.has_threads and len(jobs) > 1:
             with self.limit_threads(len(jobs)):
                 return run_in_threads(jobs, contexts, rendezvous)
@@ -354,7 +384,12 @@ class Replicas(Single):
         return Rendezvous(len(shares.nests))
 
     def replica_context(
-        self, position: int, shares: Shares, rendezvous: Rendezvous, seed: int, in_threads: bool
+        self,
+        position: int,
+        shares: Shares,
+        rendezvous: Rendezvous,
+        seed: int,
+        in_threads: bool,
     ) -> Replica:
         """Return the context of one of this process's replicas."""
         return Replica(
@@ -382,12 +417,16 @@ class Replicas(Single):
             total = sum(self.detached_number(part.denominator) for part in parts)
             value = network.nn.sum(values) / (loss.divisor or or_one(total))
         else:
-            weights = network.nn.constant(np.asarray(loss.weights(shares.sizes)), values)
+            weights = network.nn.constant(
+                np.asarray(loss.weights(shares.sizes)), values
+            )
             value = network.nn.sum(values * weights)
         extras = self._gather_extras(parts, shares.sizes)
         return loss.result(LossResult(value, extras, total))
 
-    def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
+    def forward_backward(
+        self, loss: Loss, backward: Callable[[Any], None], *batch: Any
+    ) -> Any:
         """Run forward and backward in each replica's own thread; the gradients stay there.
 
         Args:
@@ -430,7 +469,9 @@ class Replicas(Single):
         if loss.reduction != "denominator":
             weight = loss.weights(context.sizes)[context.index]
             return part.with_value(part.value * weight)
-        if loss.is_mean and type(part.denominator) is int:  # of shapes: as the samples are
+        if (
+            loss.is_mean and type(part.denominator) is int
+        ):  # of shapes: as the samples are
             denominator = part.denominator * sum(context.sizes) / samples
         else:
             own = self.detached_number(part.denominator)

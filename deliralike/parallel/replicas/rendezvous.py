@@ -46,7 +46,11 @@ class Rendezvous:
             self._changed.notify_all()
 
             def is_over() -> bool:
-                return self._stopped or len(entries) == self.parties or bool(self._absent(number))
+                return (
+                    self._stopped
+                    or len(entries) == self.parties
+                    or bool(self._absent(number))
+                )
 
             self._changed.wait_for(is_over)
             if self._stopped:
@@ -84,7 +88,9 @@ class Rendezvous:
                 del self._rounds[old]
 
 
-def _compare_topics(index: int, topic: str, entries: dict[int, tuple[str, Any]]) -> None:
+def _compare_topics(
+    index: int, topic: str, entries: dict[int, tuple[str, Any]]
+) -> None:
     """Check that all parties are at the same topic.
 
     Raises:

@@ -114,7 +114,9 @@ class _Worker:
                     self._work()
             finally:
                 self._end()
-        except ReplicaStopped:  # it may be raised at any step above, and not after `_end`
+        except (
+            ReplicaStopped
+        ):  # it may be raised at any step above, and not after `_end`
             self._end()
         finally:
             self.rendezvous.leave(self.index)
@@ -132,11 +134,15 @@ class _Worker:
         except ReplicaStopped:
             raise
         except BaseException as error:  # noqa: BLE001
-            if not self.stopped:  # else it may be an error that a framework raised for it
+            if (
+                not self.stopped
+            ):  # else it may be an error that a framework raised for it
                 self.failure = error
             # Before the others are stopped, so that another failing job cannot interrupt this.
             self._end()
-            _stop([other for other in self.others if other is not self], self.rendezvous)
+            _stop(
+                [other for other in self.others if other is not self], self.rendezvous
+            )
 
     def _end(self) -> None:
         with self._state_lock:
@@ -155,7 +161,9 @@ class _Worker:
 
 def _raise_in(thread: int, kind: type[BaseException]) -> None:
     """Raise an exception in a thread at its next step of Python, instead of any pending one."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), ctypes.py_object(kind)
+    )
 
 
 def _raise_pending(thread: int) -> None:

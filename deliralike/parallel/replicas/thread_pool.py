@@ -63,7 +63,9 @@ def _watch_forks() -> None:
     if not _watching_forks:
         _watching_forks = True
         os.register_at_fork(
-            before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_empty_pool
+            before=_lock.acquire,
+            after_in_parent=_lock.release,
+            after_in_child=_empty_pool,
         )
 
 

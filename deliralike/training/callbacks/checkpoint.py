@@ -170,7 +170,9 @@ class Checkpoint(Writer):
             return False
         values = {**self._ranking, _name(run): value}
         # Of equal ones the first stays before the later.
-        names = sorted(values, key=lambda name: values[name], reverse=self.monitor.mode == "max")
+        names = sorted(
+            values, key=lambda name: values[name], reverse=self.monitor.mode == "max"
+        )
         self._ranking = {name: values[name] for name in names[: max(self.keep_best, 1)]}
         return _name(run) in self._ranking
 
@@ -188,14 +190,20 @@ class Checkpoint(Writer):
         So the index may list checkpoints that have been removed.
         """
         checkpoint.write(self.folder / name, state)
-        names = [path.name for path in Checkpoints.all(self.folder) if path.name != name]
+        names = [
+            path.name for path in Checkpoints.all(self.folder) if path.name != name
+        ]
         names.append(name)
         newest = names if self.keep is None else names[-self.keep :]
         best = list(self._ranking)[: self.keep_best]
         remaining = [each for each in names if each in newest or each in best]
         for old in _names(self.folder) - set(remaining):
             checkpoint.remove(self.folder / old)
-        index = {"checkpoints": remaining, "best": self._best_name, "ranking": list(self._ranking)}
+        index = {
+            "checkpoints": remaining,
+            "best": self._best_name,
+            "ranking": list(self._ranking),
+        }
         _write_index(self.folder, index)
 
 
@@ -210,7 +218,9 @@ class Checkpoints:
             CheckpointError: The index is damaged.
         """
         folder = Path(folder)
-        present = sorted(name for name in _names(folder) if checkpoint.exists(folder / name))
+        present = sorted(
+            name for name in _names(folder) if checkpoint.exists(folder / name)
+        )
         listed = [name for name in _index(folder)["checkpoints"] if name in present]
         others = [name for name in present if name not in listed]
         return [folder / name for name in (*listed, *others)]

@@ -25,7 +25,9 @@ class Curves(Writer):
         SettingError: `every_epochs` is below one.
     """
 
-    def __init__(self, path: str | Path, every_epochs: int = 1, *, title: str = "") -> None:
+    def __init__(
+        self, path: str | Path, every_epochs: int = 1, *, title: str = ""
+    ) -> None:
         """Check the settings; nothing is drawn before the first epoch."""
         whole_number("every_epochs", every_epochs, 1)
         self.path = Path(path)
@@ -44,7 +46,9 @@ class Curves(Writer):
 
     def draw(self, run: Run) -> None:
         """Draw the records of a run."""
-        curves = importlib.import_module("deliralike.training.curves")  # loads matplotlib
+        curves = importlib.import_module(
+            "deliralike.training.curves"
+        )  # loads matplotlib
         self.path.parent.mkdir(parents=True, exist_ok=True)
         aside = self.path.with_name(f".new-{self.path.name}")
         curves.draw_curves({"this run": run.history}, aside, self.title)

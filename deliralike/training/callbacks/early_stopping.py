@@ -92,7 +92,11 @@ class EarlyStopping(Callback):
         """End a run at once if it is resumed after its last epoch; each `fit` begins anew."""
         if run.goes_on:
             self.reset()
-        if self.waited and self.waited >= self.patience and run.epoch >= self.min_epochs:
+        if (
+            self.waited
+            and self.waited >= self.patience
+            and run.epoch >= self.min_epochs
+        ):
             run.stop(self._reason())
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:

@@ -34,7 +34,9 @@ class JsonLines(Writer):
         ``{"backend": "torch", "kind": "step", "step": 0, "epoch": 0, "loss": 2.4, "samples": 64}``
     """
 
-    def __init__(self, path: str | Path, *, append: bool = False, **labels: Any) -> None:
+    def __init__(
+        self, path: str | Path, *, append: bool = False, **labels: Any
+    ) -> None:
         """Take the path; the file is made with the first record."""
         self.append = append
         self.labels = labels

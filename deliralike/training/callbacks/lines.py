@@ -26,7 +26,10 @@ class LineFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(f"{line}\n" for line in lines)
         mode = "a" if self.size else "w"
-        with naming(self.path), self.path.open(mode, encoding="utf-8", newline="") as file:
+        with (
+            naming(self.path),
+            self.path.open(mode, encoding="utf-8", newline="") as file,
+        ):
             file.write(text)
             self.size = file.tell()
 

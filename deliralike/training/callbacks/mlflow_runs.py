@@ -41,7 +41,9 @@ class MLflow(TrackedRun):
     ) -> None:
         """Import the package; nothing is written before the run starts."""
         super().__init__()
-        self._package = needed("mlflow", package="mlflow", extra="mlflow", purpose="MLflow")
+        self._package = needed(
+            "mlflow", package="mlflow", extra="mlflow", purpose="MLflow"
+        )
         self.experiment = experiment
         self.tracking_uri = tracking_uri
         self.name = name
@@ -77,6 +79,7 @@ class MLflow(TrackedRun):
         """Log values at a step."""
         now = int(1000 * time.time())
         metrics = [
-            self._package.entities.Metric(name, value, now, step) for name, value in values.items()
+            self._package.entities.Metric(name, value, now, step)
+            for name, value in values.items()
         ]
         self._client.log_batch(self.id, metrics=metrics)

@@ -45,7 +45,9 @@ class Monitor:
                 f"mode={self.mode!r} is unknown: 'min' where less is better, 'max' where more is"
             )
         if not 0 <= self.min_delta < math.inf:
-            raise SettingError(f"min_delta={self.min_delta!r} must be a number of at least 0")
+            raise SettingError(
+                f"min_delta={self.min_delta!r} must be a number of at least 0"
+            )
 
     def is_better(self, value: float, than: float | None) -> bool:
         """Return whether a value is better than the best one so far."""

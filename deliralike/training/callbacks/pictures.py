@@ -29,7 +29,9 @@ def new_figure(dpi: int = 110) -> Figure:
     return Figure(dpi=dpi, layout=layout, facecolor="white")
 
 
-def draw(figure: Figure, inputs: np.ndarray, targets: np.ndarray, outputs: np.ndarray) -> None:
+def draw(
+    figure: Figure, inputs: np.ndarray, targets: np.ndarray, outputs: np.ndarray
+) -> None:
     """Draw samples in the way that fits the shapes of targets and outputs.
 
     Shapes:
@@ -55,7 +57,9 @@ def draw_labels(
     columns = min(len(inputs), 8)
     axes = _grid(figure, -(-len(inputs) // columns), columns)
     predicted = outputs.argmax(1)
-    for axis, image, target, label in zip(axes.flat, inputs, targets, predicted, strict=False):
+    for axis, image, target, label in zip(
+        axes.flat, inputs, targets, predicted, strict=False
+    ):
         _show(axis, image)
         if label == target:
             axis.set_title(f"{label}", fontsize=9, color=RIGHT)
@@ -91,13 +95,17 @@ def draw_values(
     """
     if outputs.ndim <= 2:
         axes = _grid(figure, 1, len(inputs))
-        for axis, image, target, output in zip(axes.flat, inputs, targets, outputs, strict=True):
+        for axis, image, target, output in zip(
+            axes.flat, inputs, targets, outputs, strict=True
+        ):
             _show(axis, image)
             title = f"{_numbers(output)}\n(is {_numbers(target)})"
             axis.set_title(title, fontsize=8)
         return
     axes = _grid(figure, 3, len(inputs), ("input", "target", "prediction"))
-    for column, (image, target, output) in enumerate(zip(inputs, targets, outputs, strict=True)):
+    for column, (image, target, output) in enumerate(
+        zip(inputs, targets, outputs, strict=True)
+    ):
         if target.ndim != output.ndim:
             target = target[np.newaxis]
         limits = float(np.nanmin(target)), float(np.nanmax(target))
@@ -106,7 +114,9 @@ def draw_values(
         _show(axes[2, column], output, limits)
 
 
-def _grid(figure: Figure, rows: int, columns: int, names: tuple[str, ...] = ()) -> np.ndarray:
+def _grid(
+    figure: Figure, rows: int, columns: int, names: tuple[str, ...] = ()
+) -> np.ndarray:
     width = max(columns * INCHES, 3.0)
     row_height = INCHES
     if names:
@@ -123,7 +133,9 @@ def _grid(figure: Figure, rows: int, columns: int, names: tuple[str, ...] = ()) 
     return axes
 
 
-def _show(axis: Any, image: np.ndarray, limits: tuple[float, float] | None = None) -> None:
+def _show(
+    axis: Any, image: np.ndarray, limits: tuple[float, float] | None = None
+) -> None:
     """Draw one sample, channels first: three channels as colours, else the first one in grey."""
     if image.ndim not in (3, 4):
         raise BatchError(
@@ -166,7 +178,9 @@ def _outline(axis: Any, region: np.ndarray, colour: str) -> None:
     _draw_edges(axis, starts, (0.0, 1.0), colour)
 
 
-def _draw_edges(axis: Any, starts: np.ndarray, step: tuple[float, float], colour: str) -> None:
+def _draw_edges(
+    axis: Any, starts: np.ndarray, step: tuple[float, float], colour: str
+) -> None:
     segments = np.stack([starts, starts + step], 1)
     axis.add_collection(LineCollection(list(segments), colors=colour, linewidths=1.4))
 

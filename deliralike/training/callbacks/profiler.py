@@ -76,7 +76,9 @@ class Profiler(Writer):
             self.folder.mkdir(parents=True, exist_ok=True)
             content = json.dumps(self.summary(), indent=2)
             (self.folder / "profile.json").write_text(content + "\n", encoding="utf-8")
-            (self.folder / "profile.txt").write_text(self.table() + "\n", encoding="utf-8")
+            (self.folder / "profile.txt").write_text(
+                self.table() + "\n", encoding="utf-8"
+            )
 
     def summary(self) -> dict[str, Any]:
         """Return seconds by phase, samples a second, and the process's peak memory in bytes."""

@@ -54,7 +54,9 @@ class ProgressBar(Writer):
         >>> trainer = Trainer(network, rules.rule("sgd", lr=0.1), callbacks=[bar])
     """
 
-    def __init__(self, label: str = "training", *, progress: Progress | None = None) -> None:
+    def __init__(
+        self, label: str = "training", *, progress: Progress | None = None
+    ) -> None:
         """Take the label; the bar appears when the run starts."""
         self.label = label
         self.progress = progress
@@ -77,7 +79,12 @@ class ProgressBar(Writer):
             total = run.epochs * run.steps_per_epoch
             completed = run.epoch * run.steps_per_epoch + steps_in_epoch
         self._task = self._bars.add_task(
-            self.label, total=total, completed=completed, samples=0, text="", validation=""
+            self.label,
+            total=total,
+            completed=completed,
+            samples=0,
+            text="",
+            validation="",
         )
 
     def on_step(self, run: Run, step: Step) -> None:
@@ -90,7 +97,9 @@ class ProgressBar(Writer):
         """Draw all steps so far, with the loss of the last one, which waits for the device."""
         samples = max(step.samples, self._bar().fields["samples"])
         text = f"loss {step.loss:.4g}"
-        self._bars.update(self._task, advance=self._advanced, samples=samples, text=text)
+        self._bars.update(
+            self._task, advance=self._advanced, samples=samples, text=text
+        )
         self._advanced = 0
         self._shown = time.monotonic()
 
@@ -148,11 +157,15 @@ def bars(console: Console | None = None) -> Progress:
     """
     console = console or terminal.console(force_terminal=sys.stdout.isatty())
     columns = [
-        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+        TextColumn(
+            "{task.description}", markup=False, table_column=Column(no_wrap=True)
+        ),
         BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=6)),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
         RateColumn(with_samples=console.is_jupyter or console.width >= WIDE),
-        TimeRemainingColumn(elapsed_when_finished=True, table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(
+            elapsed_when_finished=True, table_column=Column(no_wrap=True)
+        ),
         TextColumn(
             "{task.fields[text]} {task.fields[validation]}",
             markup=False,
@@ -161,12 +174,16 @@ def bars(console: Console | None = None) -> Progress:
     ]
     if console.is_jupyter:
         return NotebookBars(*columns, console=console)
-    return Progress(*columns, console=console, disable=not console.is_terminal, expand=True)
+    return Progress(
+        *columns, console=console, disable=not console.is_terminal, expand=True
+    )
 
 
 def _training(run: Run, epoch: Epoch) -> list[str]:
     """Return the place of an epoch, the mean loss of its steps, and their rate."""
-    steps = list(takewhile(lambda step: step.epoch == epoch.epoch, reversed(run.history.steps)))
+    steps = list(
+        takewhile(lambda step: step.epoch == epoch.epoch, reversed(run.history.steps))
+    )
     texts = [f"epoch {epoch.epoch + 1}/{run.epochs}", f"step {epoch.steps}"]
     if steps:
         loss = sum(step.loss for step in steps) / len(steps)
@@ -213,7 +230,10 @@ class NotebookBars(Progress):
     def start(self) -> None:
         """Make the output."""
         display = needed(
-            "IPython.display", package="ipython", extra="notebooks", purpose="a bar in a notebook"
+            "IPython.display",
+            package="ipython",
+            extra="notebooks",
+            purpose="a bar in a notebook",
         ).display
         self._display = display(self._content(), raw=True, display_id=True)
 
@@ -224,13 +244,20 @@ class NotebookBars(Progress):
     def update(self, *task: Any, **changes: Any) -> None:
         """Draw the bars, unless they have just been drawn."""
         super().update(*task, **changes)
-        if self._display is not None and time.monotonic() - self._drawn > NOTEBOOK_SECONDS:
+        if (
+            self._display is not None
+            and time.monotonic() - self._drawn > NOTEBOOK_SECONDS
+        ):
             self._drawn = time.monotonic()
             self._display.update(self._content(), raw=True)
 
     def _content(self) -> dict[str, str]:
         text = io.StringIO()
-        options = {"width": NOTEBOOK_WIDTH, "force_jupyter": False, "color_system": None}
+        options = {
+            "width": NOTEBOOK_WIDTH,
+            "force_jupyter": False,
+            "color_system": None,
+        }
         console = terminal.console(file=text, **options)
         console.print(self.get_renderable())
         return {"text/plain": text.getvalue().rstrip("\n")}

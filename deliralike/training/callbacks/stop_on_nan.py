@@ -41,7 +41,9 @@ class StopOnNaN(Callback):
     """
 
     watches_nan = True
-    runs_last = True  # what another callback does to the network is found before the next step
+    runs_last = (
+        True  # what another callback does to the network is found before the next step
+    )
 
     def __init__(self, every: int = 1) -> None:
         """Check the setting."""
@@ -56,7 +58,9 @@ class StopOnNaN(Callback):
     def on_step(self, run: Run, step: Step) -> None:
         """Look at the losses, and at the rest if it is time."""
         bad_loss = ""
-        if not run.network.parallelism.updates_locally:  # else each process has its own loss
+        if (
+            not run.network.parallelism.updates_locally
+        ):  # else each process has its own loss
             bad_loss = next(_in_losses(step), "")
         if not bad_loss and step.step % self.every:
             return
@@ -74,7 +78,9 @@ class StopOnNaN(Callback):
         self._kept.end()
 
     def _stop(self, run: Run, when: str, bad_tensors: Iterator[str]) -> None:
-        of_all = run.trainer.processes.all_gather_object("what is not finite", list(bad_tensors))
+        of_all = run.trainer.processes.all_gather_object(
+            "what is not finite", list(bad_tensors)
+        )
         description = _joined(of_all)
         if not description or run.stopped:
             return

@@ -31,13 +31,18 @@ class TensorBoard(Tracker):
         super().__init__()
         self.folder = Path(folder)
         self._package = needed(
-            "tensorboardX", package="tensorboardX", extra="tensorboard", purpose="TensorBoard"
+            "tensorboardX",
+            package="tensorboardX",
+            extra="tensorboard",
+            purpose="TensorBoard",
         )
         self._writer: Any = None
 
     def on_start(self, run: Run) -> None:
         """Open a new file of events."""
-        self._writer = self._package.SummaryWriter(str(self.folder), purge_step=run.step)
+        self._writer = self._package.SummaryWriter(
+            str(self.folder), purge_step=run.step
+        )
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
         """Add its steps, and the metrics at the last step of the epoch."""

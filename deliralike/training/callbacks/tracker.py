@@ -45,7 +45,9 @@ class Tracker(Writer):
         self._steps.flush()
 
     def _log_step(self, step: Step) -> None:
-        self.log({f"train/{name}": value for name, value in scalars(step).items()}, step.step)
+        self.log(
+            {f"train/{name}": value for name, value in scalars(step).items()}, step.step
+        )
 
 
 class TrackedRun(Tracker):

@@ -44,7 +44,9 @@ class WandB(TrackedRun):
     ) -> None:
         """Import the package; nothing is written before the run starts."""
         super().__init__()
-        self._package = needed("wandb", package="wandb", extra="wandb", purpose="Weights & Biases")
+        self._package = needed(
+            "wandb", package="wandb", extra="wandb", purpose="Weights & Biases"
+        )
         self.options = {"project": project, "name": name, "mode": mode, **options}
         self.options["config"] = dict(config or {})
         self.options["dir"] = None if folder is None else str(folder)

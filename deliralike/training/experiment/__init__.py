@@ -21,7 +21,10 @@ from deliralike.training.experiment.folder import (
     refuse_existing,
 )
 from deliralike.training.experiment.folds import FoldsResult, Interval
-from deliralike.training.experiment.predictions import predict_held_out, predict_pictures
+from deliralike.training.experiment.predictions import (
+    predict_held_out,
+    predict_pictures,
+)
 from deliralike.training.experiment.run import RunResult, load_result
 from deliralike.training.experiment.settings import Settings, documentation
 

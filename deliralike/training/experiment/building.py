@@ -103,7 +103,9 @@ def fold_of(dataset: data.Dataset, settings: Settings) -> data.Dataset:
             shuffle=dataset.task != "segmentation",
         )
     fold = all_folds[settings.fold - 1]
-    return replace(dataset, train=samples.take(fold.train), held_out=samples.take(fold.held_out))
+    return replace(
+        dataset, train=samples.take(fold.train), held_out=samples.take(fold.held_out)
+    )
 
 
 def complete(settings: Settings, dataset: data.Dataset) -> Settings:
@@ -180,7 +182,9 @@ def build_network(settings: Settings, dataset: data.Dataset) -> AbstractNetwork:
     return network
 
 
-def untried_network(settings: Settings, dataset: data.Dataset | None = None) -> AbstractNetwork:
+def untried_network(
+    settings: Settings, dataset: data.Dataset | None = None
+) -> AbstractNetwork:
     """Build the network of complete settings, replicated over their devices.
 
     A class of another framework is ported with samples of the shape of the dataset's.
@@ -199,7 +203,9 @@ def untried_network(settings: Settings, dataset: data.Dataset | None = None) -> 
     )
     checkpoint_blocks(network, *settings.checkpoint_blocks)
     if len(settings.devices) > 1:
-        return backends.DataParallel(network, settings.devices, buffers=settings.buffers)
+        return backends.DataParallel(
+            network, settings.devices, buffers=settings.buffers
+        )
     return network
 
 
@@ -210,14 +216,22 @@ def make_trainer(
     losses: Any = None,
 ) -> Trainer:
     """Return the trainer of complete settings for a network."""
-    if losses is None and settings.batch_transforms and not has_own(network, "train_step"):
+    if (
+        losses is None
+        and settings.batch_transforms
+        and not has_own(network, "train_step")
+    ):
         # The default loss takes rows of floats for measured targets, and probabilities for a
         # mistake.
         losses = {"loss": network.nn.cross_entropy}
-    optimizer = network.backend.optimizer(settings.rule(), network, groups=settings.groups or None)
+    optimizer = network.backend.optimizer(
+        settings.rule(), network, groups=settings.groups or None
+    )
     metrics = make_metrics(settings.metrics)
     if isinstance(losses, Mapping) and len(losses) > 1:
-        metrics.pop(TOTAL, None)  # the sum of the losses, not the cross-entropy of that name
+        metrics.pop(
+            TOTAL, None
+        )  # the sum of the losses, not the cross-entropy of that name
     return Trainer(
         network,
         optimizer,
@@ -236,7 +250,9 @@ def make_trainer(
     )
 
 
-def loaders(settings: Settings, dataset: data.Dataset) -> tuple[data.Loader, data.Loader]:
+def loaders(
+    settings: Settings, dataset: data.Dataset
+) -> tuple[data.Loader, data.Loader]:
     """Return the loaders of training and of held-out batches, as settings define them."""
     shared: dict[str, Any] = {
         "seed": settings.seed,
@@ -262,7 +278,9 @@ def loaders(settings: Settings, dataset: data.Dataset) -> tuple[data.Loader, dat
 
 
 def load_run(
-    folder: str | Path, backend: str | None = None, dataset: str | data.Dataset | None = None
+    folder: str | Path,
+    backend: str | None = None,
+    dataset: str | data.Dataset | None = None,
 ) -> tuple[AbstractNetwork, Settings, data.Dataset]:
     """Load the trained network of a run folder, its settings and its data.
 
@@ -285,7 +303,9 @@ def load_run(
         samples = load_data(settings)
     else:
         options = _options_of_other(settings, dataset, classes)
-        settings = settings.with_(data=dataset, data_settings=options, fold=None, folds=None)
+        settings = settings.with_(
+            data=dataset, data_settings=options, fold=None, folds=None
+        )
         samples = load_data(settings)
     if dataset is None and start["samples"] != digest_of(samples):
         raise DataUnavailable(
@@ -299,7 +319,9 @@ def load_run(
     return network, settings, samples
 
 
-def _options_of_other(settings: Settings, name: str, classes: Sequence[str]) -> dict[str, Any]:
+def _options_of_other(
+    settings: Settings, name: str, classes: Sequence[str]
+) -> dict[str, Any]:
     """Return the options with which other data of a run are loaded.
 
     Those of the run hold for data of the same kind; tables and archives are told the classes, as
@@ -326,12 +348,16 @@ def _settings_of(folder: str | Path, backend: str | None) -> Settings:
     return settings.with_(backend=backend or settings.backend)
 
 
-def _tried_batch_transforms(settings: Settings, dataset: data.Dataset) -> list[dict[str, Any]]:
+def _tried_batch_transforms(
+    settings: Settings, dataset: data.Dataset
+) -> list[dict[str, Any]]:
     """Return the complete transforms of batches, once they have mixed a batch."""
     entries = with_classes(settings.batch_transforms, len(dataset.classes))
     if entries:
         batch = _batch_of_largest(settings, dataset)
-        with located(f"batch_transforms, with dataset {dataset.name!r} for {dataset.task}"):
+        with located(
+            f"batch_transforms, with dataset {dataset.name!r} for {dataset.task}"
+        ):
             mix: Any = make_batch_transform(entries)
             mix(batch, np.random.default_rng(settings.seed))
     return entries
@@ -342,7 +368,9 @@ def _batch_of_largest(settings: Settings, dataset: data.Dataset) -> Any:
     labels = dataset.train.labels
     largest = labels.max(axis=tuple(range(1, labels.ndim)))
     samples = dataset.train.take(np.argsort(largest)[-2:])
-    return next(data.Loader(samples, transform=make_transform(settings.transforms)).batches())
+    return next(
+        data.Loader(samples, transform=make_transform(settings.transforms)).batches()
+    )
 
 
 def _metric(name: str, dataset: data.Dataset) -> dict[str, Any]:
@@ -353,7 +381,9 @@ def _metric(name: str, dataset: data.Dataset) -> dict[str, Any]:
 
 def _updates(settings: Settings, dataset: data.Dataset) -> int:
     """Return the number of updates of an epoch."""
-    batches = data.batch_count(len(dataset.train.labels), settings.batch_size, settings.drop_last)
+    batches = data.batch_count(
+        len(dataset.train.labels), settings.batch_size, settings.drop_last
+    )
     return -(-batches // settings.accumulate)
 
 

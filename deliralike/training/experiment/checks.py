@@ -106,7 +106,9 @@ def one_of(*choices: str) -> Check:
 
     def check(key: str, value: Any) -> str:
         if value not in choices:
-            raise UnknownName(f"{key}={value!r} is unknown. {suggestion(str(value), choices)}")
+            raise UnknownName(
+                f"{key}={value!r} is unknown. {suggestion(str(value), choices)}"
+            )
         return value
 
     return check

@@ -107,7 +107,9 @@ def read_runs(parent: str | Path, metric: str | None = None) -> list[Row]:
     for row in rows:
         known.update(_recorded(row.history))
     if metric is not None and known and not any(row.metric for row in rows):
-        raise UnknownName(f"no run has a metric {metric!r}. {suggestion(metric, known)}")
+        raise UnknownName(
+            f"no run has a metric {metric!r}. {suggestion(metric, known)}"
+        )
     return rows
 
 

@@ -22,7 +22,11 @@ from deliralike.training.experiment.building import (
     own_data,
     refuse_too_few_outputs,
 )
-from deliralike.training.experiment.files import read_settings, settings_from, write_settings
+from deliralike.training.experiment.files import (
+    read_settings,
+    settings_from,
+    write_settings,
+)
 from deliralike.training.experiment.folds import FoldsResult, run_folds
 from deliralike.training.experiment.run import RunPlan, RunResult, finished_result
 from deliralike.training.experiment.settings import Settings
@@ -124,7 +128,9 @@ class Experiment:
         """
         settings, dataset = self.complete()
         exists_here = resume and folder is not None and Path(folder).exists()
-        if not self.processes.broadcast_object("whether the folder is there", exists_here):
+        if not self.processes.broadcast_object(
+            "whether the folder is there", exists_here
+        ):
             prepared = self.prepare(settings, dataset, accept)
             return prepared.train(self.new_folder(folder, settings), callbacks)
         existing = Path(folder or "")
@@ -134,7 +140,9 @@ class Experiment:
         prepared = self.prepare(settings, dataset, accept)
         return prepared.train(existing, callbacks, resume=True)
 
-    def new_folder(self, folder: str | PathLike[str] | None, settings: Settings) -> Path:
+    def new_folder(
+        self, folder: str | PathLike[str] | None, settings: Settings
+    ) -> Path:
         """Make the folder of a run, once for all processes."""
         new = None
         if self.processes.is_root:
@@ -143,7 +151,9 @@ class Experiment:
             write_settings(new / run_folder.SETTINGS, settings)
         return self.processes.broadcast_object("the folder of the run", new)
 
-    def folds(self, k: int | None = None, folder: str | PathLike[str] | None = None) -> FoldsResult:
+    def folds(
+        self, k: int | None = None, folder: str | PathLike[str] | None = None
+    ) -> FoldsResult:
         """Cross-validate: make a run for each fold, in ``folder/fold-1``, ``fold-2`` ….
 
         Every fold has its own network, optimizer, callbacks and log, so a single one,
@@ -198,7 +208,13 @@ class Experiment:
         )
         callbacks = tuple(self.callbacks())
         return RunPlan(
-            settings, dataset, network, self.losses, callbacks, self.processes, tuple(accept)
+            settings,
+            dataset,
+            network,
+            self.losses,
+            callbacks,
+            self.processes,
+            tuple(accept),
         )
 
 

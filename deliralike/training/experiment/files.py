@@ -31,7 +31,9 @@ NONE = "none"  # stands for None in a file, since TOML has no such value
 _WIDTH = 100
 
 
-def read_settings(path: str | Path, changes: Mapping[str, Any] | None = None) -> Settings:
+def read_settings(
+    path: str | Path, changes: Mapping[str, Any] | None = None
+) -> Settings:
     """Read the settings in a file; its suffix decides: ``.toml``, ``.yaml``, ``.yml``.
 
     Args:
@@ -166,7 +168,9 @@ def read_content(path: Path) -> dict[str, Any]:
             f"there is no file {str(path)!r}: 'deliralike settings' prints one to start from"
         ) from None
     except RecursionError as error:
-        raise SettingError(f"{str(path)!r} does not hold settings: {_TOO_DEEP}") from error
+        raise SettingError(
+            f"{str(path)!r} does not hold settings: {_TOO_DEEP}"
+        ) from error
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise SettingError(f"{str(path)!r} does not hold settings: {error}") from error
     if not isinstance(content, dict):
@@ -188,7 +192,9 @@ def _text(path: Path) -> str:
     if not stat.S_ISREG(status.st_mode):
         raise ValueError("it is no ordinary file")
     if status.st_size > _MOST_BYTES:
-        raise ValueError(f"it has {status.st_size:,} bytes, and settings at most {_MOST_BYTES:,}")
+        raise ValueError(
+            f"it has {status.st_size:,} bytes, and settings at most {_MOST_BYTES:,}"
+        )
     text = path.read_text(encoding="utf-8")
     for line in text.splitlines():
         for part in re.split(r"[,=]", line.partition("#")[0]):
@@ -244,7 +250,11 @@ class _Yaml(yaml.SafeLoader):
                 None, None, f"a number has {len(node.value):,} digits", node.start_mark
             )
         is_whole = node.tag.endswith(":int")
-        return self.construct_yaml_int(node) if is_whole else self.construct_yaml_float(node)
+        return (
+            self.construct_yaml_int(node)
+            if is_whole
+            else self.construct_yaml_float(node)
+        )
 
 
 for _kind in ("int", "float"):

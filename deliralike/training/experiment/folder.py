@@ -120,7 +120,9 @@ def refuse_none(folder: Path) -> None:
     if (folder / SETTINGS).is_file():
         return
     refuse_several(folder)
-    raise SettingError(f"{str(folder)!r} is not the folder of a run: there is no {SETTINGS} in it")
+    raise SettingError(
+        f"{str(folder)!r} is not the folder of a run: there is no {SETTINGS} in it"
+    )
 
 
 def refuse_several(folder: Path) -> None:
@@ -211,7 +213,9 @@ class Record:
             return
         running, begin = self._begun
         seconds = running.seconds + time.time() - begin
-        ended = replace(running, status=status, reason=reason, seconds=seconds, metrics=metrics)
+        ended = replace(
+            running, status=status, reason=reason, seconds=seconds, metrics=metrics
+        )
         write_status(self.folder, ended)
 
 
@@ -239,7 +243,9 @@ def track_status(folder: Path, *, at_once: bool = True) -> Iterator[Record]:
 def write_status(folder: Path, status: Status) -> None:
     """Write a run's status; the file is whole at any moment."""
     content = asdict(status)
-    content["metrics"] = {name: _finite(value) for name, value in status.metrics.items()}
+    content["metrics"] = {
+        name: _finite(value) for name, value in status.metrics.items()
+    }
     write_json(folder / STATUS, content)
 
 
@@ -253,8 +259,14 @@ def read_status(folder: Path) -> Status | None:
         return None
     content = read_json(folder / STATUS)
     known = {each.name for each in fields(Status)}
-    if not isinstance(content, dict) or "status" not in content or not set(content) <= known:
-        raise SettingError(f"{str(folder / STATUS)!r} does not hold the status of a run")
+    if (
+        not isinstance(content, dict)
+        or "status" not in content
+        or not set(content) <= known
+    ):
+        raise SettingError(
+            f"{str(folder / STATUS)!r} does not hold the status of a run"
+        )
     content["metrics"] = _number(content.get("metrics", {}))
     status = Status(**content)
     for name, kinds in _TYPES.items():
@@ -281,7 +293,9 @@ def read_history(folder: Path) -> History:
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise SettingError(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
+        raise SettingError(
+            f"{str(path)!r} cannot be read: {error.strerror or error}"
+        ) from error
     for record in map(_record, text.splitlines()):
         if isinstance(record, Step):
             history.steps.append(record)
@@ -296,7 +310,9 @@ def _record(line: str) -> Step | Epoch | None:
         content = json.loads(line)
         kind = _KINDS[content["kind"]]
         known = {each.name for each in fields(kind)}
-        values = {name: _number(value) for name, value in content.items() if name in known}
+        values = {
+            name: _number(value) for name, value in content.items() if name in known
+        }
         record: Step | Epoch = kind(**values)
         for number in _numbers_of(record):
             float(number)  # an error if it is none
@@ -320,7 +336,10 @@ def read_last_start(folder: Path) -> dict[str, Any]:
     """
     starts = read_json(folder / CODE)
     last = starts[-1] if isinstance(starts, list) and starts else None
-    if not isinstance(last, dict) or not {"settings", "classes", "samples"} <= last.keys():
+    if (
+        not isinstance(last, dict)
+        or not {"settings", "classes", "samples"} <= last.keys()
+    ):
         raise SettingError(f"{str(folder / CODE)!r} does not hold the starts of a run")
     return last
 

@@ -61,7 +61,9 @@ def make_batch_transform(entries: Sequence[Entry]) -> Callable[..., Any] | None:
     """
     if not entries:
         return None
-    mixings = [_make(BATCH_TRANSFORMS, "transform of batches", entry) for entry in entries]
+    mixings = [
+        _make(BATCH_TRANSFORMS, "transform of batches", entry) for entry in entries
+    ]
     if len(mixings) > 1:
         names = " and ".join(repr(entry[NAME]) for entry in entries)
         raise SettingError(

@@ -78,7 +78,9 @@ def predict_pictures(
     pictures = _as_samples_of_the_run(files, start, folder)
     settings = read_settings(Path(folder) / SETTINGS)
     transform = make_transform(settings.held_out_transforms)
-    loader = Loader(pictures, batch_size, shuffle=False, seed=settings.seed, transform=transform)
+    loader = Loader(
+        pictures, batch_size, shuffle=False, seed=settings.seed, transform=transform
+    )
     network = load_network(folder, backend)
     remaining = iter(files)
     for outputs in predict(network, loader):

@@ -31,7 +31,11 @@ def code_version(folder: str | Path = ".") -> dict[str, Any]:
         ['changed', 'commit', 'deliralike']
     """
     commit = _git(folder, "rev-parse", "HEAD")
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=no") if commit else None
+    changes = (
+        _git(folder, "status", "--porcelain", "--untracked-files=no")
+        if commit
+        else None
+    )
     return {
         "deliralike": deliralike.__version__,
         "commit": commit,
@@ -54,11 +58,15 @@ def origin(network: str, dataset: data.Dataset) -> dict[str, Any]:
         >>> entry["network_file"], len(entry["samples"])
         (None, 32)
     """
-    file = own_code.file_of(own_code.load(network)) if own_code.is_name(network) else None
+    file = (
+        own_code.file_of(own_code.load(network)) if own_code.is_name(network) else None
+    )
     return {
         "command": shlex.join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]]),
         "network_file": None if file is None else str(file.resolve()),
-        "network_digest": None if file is None else _digest(file.read_bytes()).hexdigest(),
+        "network_digest": None
+        if file is None
+        else _digest(file.read_bytes()).hexdigest(),
         "samples": digest_of(dataset),
         "classes": list(dataset.classes),
         "sample_shape": list(dataset.sample_shape),
@@ -97,7 +105,9 @@ def environment(network: AbstractNetwork) -> dict[str, Any]:
         "devices": list(backend.devices()),
         "device": network.device_name,
         "precision": backend.precision(),
-        "threads": {pool["internal_api"]: pool["num_threads"] for pool in threadpool_info()},
+        "threads": {
+            pool["internal_api"]: pool["num_threads"] for pool in threadpool_info()
+        },
     }
 
 

@@ -20,7 +20,11 @@ from deliralike.training.curves import draw_curves
 from deliralike.training.experiment import folder as run_folder
 from deliralike.training.experiment.building import load_network, loaders, make_trainer
 from deliralike.training.experiment.checks import located
-from deliralike.training.experiment.files import read_settings, settings_from, write_settings
+from deliralike.training.experiment.files import (
+    read_settings,
+    settings_from,
+    write_settings,
+)
 from deliralike.training.experiment.record import code_version, environment, origin
 from deliralike.training.experiment.settings import Settings, names
 from deliralike.training.experiment.watching import callbacks_of, latest_checkpoint
@@ -86,7 +90,9 @@ class RunResult:
     history: History = field(repr=False)
     metrics: Mapping[str, float]
     stopped: str = ""
-    _network: list[AbstractNetwork] = field(default_factory=list, repr=False, compare=False)
+    _network: list[AbstractNetwork] = field(
+        default_factory=list, repr=False, compare=False
+    )
 
     @property
     def network(self) -> AbstractNetwork:
@@ -143,7 +149,9 @@ class RunPlan:
             self.processes.broadcast_object(_END, None)
         return load_result(folder, self.network)
 
-    def _train_first(self, folder: Path, callbacks: Iterable[Callback], resume: bool) -> None:
+    def _train_first(
+        self, folder: Path, callbacks: Iterable[Callback], resume: bool
+    ) -> None:
         """Train in the first process, which writes the files."""
         with (
             run_folder.lock_folder(folder),
@@ -180,13 +188,19 @@ class RunPlan:
             names.update(FINGERPRINTS.get(setting, (setting,)))
         return sorted(names)
 
-    def _train_along(self, folder: Path, callbacks: Iterable[Callback], resume: bool) -> None:
+    def _train_along(
+        self, folder: Path, callbacks: Iterable[Callback], resume: bool
+    ) -> None:
         """Train in another process than the first, without writing."""
         checkpoint = self.processes.broadcast_object(_BEGINNING, None)
         trainer = self._trainer(folder, callbacks)
         train, held_out = loaders(self.settings, self.dataset)
         history = trainer.fit(
-            train, held_out, epochs=self.settings.epochs, resume=checkpoint, accept=self._accepted()
+            train,
+            held_out,
+            epochs=self.settings.epochs,
+            resume=checkpoint,
+            accept=self._accepted(),
         )
         self._final_metrics(trainer, history, held_out)
 
@@ -202,11 +216,16 @@ class RunPlan:
             if history.steps:
                 history.write_csv(folder)
                 draw_curves(
-                    {self.network.backend.version(): history}, folder / run_folder.CURVES, title
+                    {self.network.backend.version(): history},
+                    folder / run_folder.CURVES,
+                    title,
                 )
 
     def _trainer(
-        self, folder: Path, callbacks: Iterable[Callback], first: Iterable[Callback] = ()
+        self,
+        folder: Path,
+        callbacks: Iterable[Callback],
+        first: Iterable[Callback] = (),
     ) -> Trainer:
         own = callbacks_of(self.settings, self.dataset, folder)
         every = [*first, *own, *self.callbacks, *callbacks]
@@ -230,7 +249,11 @@ def record_start(
 ) -> None:
     """Write the settings, and add this start to the records of the code and the environment."""
     write_settings(folder / run_folder.SETTINGS, settings)
-    start = {**code_version(), **origin(settings.network, dataset), "settings": asdict(settings)}
+    start = {
+        **code_version(),
+        **origin(settings.network, dataset),
+        "settings": asdict(settings),
+    }
     for name, entry in (
         (run_folder.CODE, start),
         (run_folder.ENVIRONMENT, environment(network)),
@@ -240,7 +263,9 @@ def record_start(
         run_folder.write_json(path, [*before, {**entry, "seed": settings.seed}])
 
 
-def load_result(folder: str | PathLike[str], network: AbstractNetwork | None = None) -> RunResult:
+def load_result(
+    folder: str | PathLike[str], network: AbstractNetwork | None = None
+) -> RunResult:
     """Return the result of a run that has finished.
 
     Raises:
@@ -273,7 +298,9 @@ def finished_result(
     has_finished = is_finished(folder)
     # a finished run has the figures of the settings that it was made with, whatever the file says
     before = (
-        _settings_of_start(folder) if has_finished else read_settings(folder / run_folder.SETTINGS)
+        _settings_of_start(folder)
+        if has_finished
+        else read_settings(folder / run_folder.SETTINGS)
     )
     refuse_another(folder, before, settings, accept)
     if has_finished and settings.epochs <= before.epochs:

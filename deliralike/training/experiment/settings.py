@@ -114,7 +114,9 @@ class Settings:
         'What is done to each training sample, by name: ["flip", {name = "noise", std = 0.1}].',
         (),
     )
-    held_out_transforms: Sequence[Any] = _is(checks.named, "The same for samples to judge by.", ())
+    held_out_transforms: Sequence[Any] = _is(
+        checks.named, "The same for samples to judge by.", ()
+    )
     batch_transforms: Sequence[Any] = _is(
         checks.named,
         'How each training batch is mixed: ["mixup"] or [{name = "cutmix", alpha = 0.5}]. The '
@@ -123,19 +125,28 @@ class Settings:
     )
     batch_size: int = _is(checks.whole(1), "Samples in each batch.", 32)
     drop_last: bool = _is(
-        checks.flag, "Whether to leave out a last batch that is smaller than the others.", False
+        checks.flag,
+        "Whether to leave out a last batch that is smaller than the others.",
+        False,
     )
-    workers: int = _is(checks.whole(0), "Threads or processes that make batches ahead; 0: none.", 0)
-    worker_kind: str = _is(checks.one_of("thread", "process"), '"thread" or "process".', "thread")
+    workers: int = _is(
+        checks.whole(0), "Threads or processes that make batches ahead; 0: none.", 0
+    )
+    worker_kind: str = _is(
+        checks.one_of("thread", "process"), '"thread" or "process".', "thread"
+    )
     folds: int | None = _is(
-        checks.optional(checks.whole(2)), "Cross-validation with so many folds; none: one split."
+        checks.optional(checks.whole(2)),
+        "Cross-validation with so many folds; none: one split.",
     )
     fold: int | None = _is(
         checks.optional(checks.whole(1)),
         "Which of the folds is held out in this run, from 1; none: all in turn.",
     )
 
-    backend: str = _is(checks.known_to(_known_backend), '"torch", "chainer", "jax" …', "torch")
+    backend: str = _is(
+        checks.known_to(_known_backend), '"torch", "chainer", "jax" …', "torch"
+    )
     devices: Sequence[str] = _is(
         checks.texts,
         "Devices of the backend; the network is replicated over several, and of several "
@@ -149,7 +160,9 @@ class Settings:
         "sync",
     )
     dtype: str = _is(
-        checks.text, 'The type of parameters and results: "float32", "float64" …', "float32"
+        checks.text,
+        'The type of parameters and results: "float32", "float64" …',
+        "float32",
     )
     precision: str | None = _is(
         checks.optional(checks.one_of(*PRECISIONS)),
@@ -200,9 +213,12 @@ class Settings:
         "Its numbers. The length of the whole run, in updates, is filled in when left out.",
         {},
     )
-    accumulate: int = _is(checks.whole(1), "How many batches make one update together.", 1)
+    accumulate: int = _is(
+        checks.whole(1), "How many batches make one update together.", 1
+    )
     clip_norm: float | None = _is(
-        checks.optional(checks.between(0)), "The most that the gradients' joint norm may be."
+        checks.optional(checks.between(0)),
+        "The most that the gradients' joint norm may be.",
     )
     clip_value: float | None = _is(
         checks.optional(checks.between(0)),
@@ -230,7 +246,9 @@ class Settings:
         {"every_epochs": 1, "keep": 2},
     )
     pictures: int = _is(
-        checks.whole(0), "Draw held-out samples with predictions every so many epochs; 0: never.", 0
+        checks.whole(0),
+        "Draw held-out samples with predictions every so many epochs; 0: never.",
+        0,
     )
     tensorboard: bool = _is(
         checks.flag, "Write for TensorBoard as well, into a folder of the run's.", False
@@ -267,7 +285,10 @@ class Settings:
 
     def rule(self) -> rules.Rule:
         """Return the update rule with its numbers; missing ones are those of the usual table."""
-        numbers = {**OPTIMIZER_SETTINGS.get(self.optimizer, {}), **self.optimizer_settings}
+        numbers = {
+            **OPTIMIZER_SETTINGS.get(self.optimizer, {}),
+            **self.optimizer_settings,
+        }
         with located("optimizer_settings"):
             return rules.rule(self.optimizer, **numbers)
 

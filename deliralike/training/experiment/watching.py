@@ -29,7 +29,9 @@ from deliralike.training.experiment.settings import Settings
 SHOWN = 8  # samples in a picture
 
 
-def callbacks_of(settings: Settings, dataset: data.Dataset, folder: Path) -> Iterator[Callback]:
+def callbacks_of(
+    settings: Settings, dataset: data.Dataset, folder: Path
+) -> Iterator[Callback]:
     """Yield new callbacks for a run in a folder."""
     yield JsonLines(folder / run_folder.METRICS)
     if settings.tensorboard:
@@ -40,7 +42,9 @@ def callbacks_of(settings: Settings, dataset: data.Dataset, folder: Path) -> Ite
         yield MLflow(**settings.mlflow, params=asdict(settings))
     if settings.pictures:
         yield Images(
-            folder / run_folder.PICTURES, some_held_out(settings, dataset), settings.pictures
+            folder / run_folder.PICTURES,
+            some_held_out(settings, dataset),
+            settings.pictures,
         )
     if settings.early_stopping is not None:
         yield EarlyStopping(**settings.early_stopping)
@@ -56,7 +60,9 @@ def some_held_out(settings: Settings, dataset: data.Dataset) -> Any:
     places = np.unique(np.linspace(0, count - 1, SHOWN).astype(int))
     samples = dataset.held_out.take(places)
     transform = make_transform(settings.held_out_transforms)
-    loader = data.Loader(samples, SHOWN, seed=settings.seed, shuffle=False, transform=transform)
+    loader = data.Loader(
+        samples, SHOWN, seed=settings.seed, shuffle=False, transform=transform
+    )
     return next(loader.batches())
 
 

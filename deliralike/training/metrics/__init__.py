@@ -5,7 +5,12 @@ from deliralike.training.metrics.calibration import CalibrationError
 from deliralike.training.metrics.confusion import ConfusionMatrix
 from deliralike.training.metrics.cross_entropy import CrossEntropy, cross_entropy
 from deliralike.training.metrics.evidence import Evidence
-from deliralike.training.metrics.metric import FromFunction, Metric, MetricFunction, as_metric
+from deliralike.training.metrics.metric import (
+    FromFunction,
+    Metric,
+    MetricFunction,
+    as_metric,
+)
 from deliralike.training.metrics.named import known, metric
 from deliralike.training.metrics.overlap import Dice, IoU
 from deliralike.training.metrics.ranking import AveragePrecision, RocAuc
@@ -16,7 +21,11 @@ from deliralike.training.metrics.regression import (
     MeanSquaredError,
     RootMeanSquaredError,
 )
-from deliralike.training.metrics.surface import AverageSurfaceDistance, Hausdorff, SurfaceDice
+from deliralike.training.metrics.surface import (
+    AverageSurfaceDistance,
+    Hausdorff,
+    SurfaceDice,
+)
 
 __all__ = [
     "F1",

@@ -69,7 +69,9 @@ def intervals(
     return list(map(_ends, values, resampled, tails))
 
 
-def _statistics(statistic: Statistic, units: Units, draws: Iterable[np.ndarray]) -> np.ndarray:
+def _statistics(
+    statistic: Statistic, units: Units, draws: Iterable[np.ndarray]
+) -> np.ndarray:
     """Return the figures of each draw: ``(draws, figures)``."""
     rows = []
     for numbers in draws:
@@ -139,7 +141,9 @@ def _corrected_tails(
     return tail(low), tail(high)
 
 
-def _ends(value: float, resampled: np.ndarray, tails: tuple[float, float]) -> tuple[float, float]:
+def _ends(
+    value: float, resampled: np.ndarray, tails: tuple[float, float]
+) -> tuple[float, float]:
     """Return the ends of an interval; NaN where the figure itself or all draws are."""
     resampled = resampled[~np.isnan(resampled)]
     if np.isnan(value) or not len(resampled) or np.isnan(tails).any():

@@ -60,7 +60,11 @@ class ConfusionMatrix(Metric):
         if cells.shape[1] != 1:
             cells, adds = _summed(cells, adds, batch.classes**2)
         adds[batch.nan] = np.nan
-        return {"cells": cells, "adds": adds, "classes": np.full(len(cells), batch.classes)}
+        return {
+            "cells": cells,
+            "adds": adds,
+            "classes": np.full(len(cells), batch.classes),
+        }
 
     def compute(self, evidence: Any) -> dict[str, float]:
         """Return the matrix, cell by cell."""
@@ -86,7 +90,9 @@ class ConfusionMatrix(Metric):
             return matrix / matrix.sum(axis=1, keepdims=True)
 
 
-def _summed(cells: np.ndarray, adds: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _summed(
+    cells: np.ndarray, adds: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return all cells of the matrix for each sample, and the sums of what is added to each."""
     sums = []
     for row, weights in zip(cells, adds, strict=True):

@@ -10,7 +10,12 @@ import numpy as np
 from deliralike import data, nest
 from deliralike.errors import BatchError
 from deliralike.training.metrics import bootstrap
-from deliralike.training.metrics.metric import Metric, MetricFunction, as_metric, figures_of
+from deliralike.training.metrics.metric import (
+    Metric,
+    MetricFunction,
+    as_metric,
+    figures_of,
+)
 
 Interval = tuple[float, float]
 
@@ -58,7 +63,9 @@ class Evidence:
             BatchError: Nothing was added.
         """
         if not self._batches:
-            raise BatchError(f"{self.metric.name} has seen no samples: add a batch first")
+            raise BatchError(
+                f"{self.metric.name} has seen no samples: add a batch first"
+            )
         self._batches = [concatenate(self._batches, pads=self.metric.pads)]
         return self._batches[0]
 

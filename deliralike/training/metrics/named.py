@@ -22,7 +22,11 @@ from deliralike.training.metrics.regression import (
     MeanSquaredError,
     RootMeanSquaredError,
 )
-from deliralike.training.metrics.surface import AverageSurfaceDistance, Hausdorff, SurfaceDice
+from deliralike.training.metrics.surface import (
+    AverageSurfaceDistance,
+    Hausdorff,
+    SurfaceDice,
+)
 
 
 def metric(name: str, **settings: Any) -> Metric:
@@ -40,7 +44,9 @@ def metric(name: str, **settings: Any) -> Metric:
     if name not in METRICS:
         raise UnknownName(f"there is no metric {name!r}. {suggestion(name, METRICS)}")
     kind = METRICS[name]
-    refuse_unknown_settings(f"metric {name!r}", settings, inspect.signature(kind).parameters)
+    refuse_unknown_settings(
+        f"metric {name!r}", settings, inspect.signature(kind).parameters
+    )
     return kind(**settings)
 
 

@@ -22,7 +22,11 @@ class Overlap(RegionRatio):
             self.need_samples(f"ignore_empty={self.ignore_empty!r}")
 
     def _figures(
-        self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray, voxels: np.ndarray
+        self,
+        both: np.ndarray,
+        predicted: np.ndarray,
+        true: np.ndarray,
+        voxels: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         figures, defined = super()._figures(both, predicted, true, voxels)
         if self.ignore_empty is None:
@@ -70,7 +74,11 @@ class Dice(Overlap):
     name = "dice"
 
     def _ratio(
-        self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray, voxels: np.ndarray
+        self,
+        both: np.ndarray,
+        predicted: np.ndarray,
+        true: np.ndarray,
+        voxels: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         return 2 * both, predicted + true
 
@@ -96,6 +104,10 @@ class IoU(Overlap):
     name = "iou"
 
     def _ratio(
-        self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray, voxels: np.ndarray
+        self,
+        both: np.ndarray,
+        predicted: np.ndarray,
+        true: np.ndarray,
+        voxels: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         return both, predicted + true - both

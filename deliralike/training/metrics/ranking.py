@@ -114,8 +114,14 @@ class Ranking(Metric):
         if self.ignored is not None:
             counted = labels != self.ignored
         if not np.isin(labels[counted], (0, 1)).all():
-            raise BatchError(f"{self.name} of several labels a sample wants labels of 0 and 1")
-        return {"scores": scores.astype(np.float64), "positive": labels == 1, "counted": counted}
+            raise BatchError(
+                f"{self.name} of several labels a sample wants labels of 0 and 1"
+            )
+        return {
+            "scores": scores.astype(np.float64),
+            "positive": labels == 1,
+            "counted": counted,
+        }
 
     def _names(self, questions: int) -> list[str]:
         if questions == 1 and not self.multilabel:

@@ -39,7 +39,11 @@ class Sensitivity(RegionRatio):
     name = "sensitivity"
 
     def _ratio(
-        self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray, voxels: np.ndarray
+        self,
+        both: np.ndarray,
+        predicted: np.ndarray,
+        true: np.ndarray,
+        voxels: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         return both, true
 
@@ -62,7 +66,11 @@ class Specificity(RegionRatio):
     name = "specificity"
 
     def _ratio(
-        self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray, voxels: np.ndarray
+        self,
+        both: np.ndarray,
+        predicted: np.ndarray,
+        true: np.ndarray,
+        voxels: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         neither = voxels - predicted - true + both
         return neither, voxels - true
@@ -86,7 +94,11 @@ class Precision(RegionRatio):
     name = "precision"
 
     def _ratio(
-        self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray, voxels: np.ndarray
+        self,
+        both: np.ndarray,
+        predicted: np.ndarray,
+        true: np.ndarray,
+        voxels: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         return both, predicted
 
@@ -109,6 +121,10 @@ class F1(RegionRatio):
     name = "f1"
 
     def _ratio(
-        self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray, voxels: np.ndarray
+        self,
+        both: np.ndarray,
+        predicted: np.ndarray,
+        true: np.ndarray,
+        voxels: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         return 2 * both, predicted + true

@@ -95,7 +95,11 @@ class RegionRatio(Metric):
         )
 
     def _figures(
-        self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray, voxels: np.ndarray
+        self,
+        both: np.ndarray,
+        predicted: np.ndarray,
+        true: np.ndarray,
+        voxels: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the figures, and where there is one: not where it would be 0 by 0."""
         part, whole = self._ratio(both, predicted, true, voxels)
@@ -103,7 +107,11 @@ class RegionRatio(Metric):
 
     @abstractmethod
     def _ratio(
-        self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray, voxels: np.ndarray
+        self,
+        both: np.ndarray,
+        predicted: np.ndarray,
+        true: np.ndarray,
+        voxels: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return what is divided, and by what."""
 

@@ -163,12 +163,20 @@ def _two_classes(scores: np.ndarray, from_probabilities: bool) -> np.ndarray:
 
 
 def _refuse_outside(
-    labels: np.ndarray, counted: np.ndarray, classes: int, metric: str, ignored: int | None
+    labels: np.ndarray,
+    counted: np.ndarray,
+    classes: int,
+    metric: str,
+    ignored: int | None,
 ) -> None:
     outside = counted & ((labels < 0) | (labels >= classes))
     if outside.any():
         sample = int(np.flatnonzero(outside.any(axis=1))[0])
-        hint = "" if ignored is not None else "; a label that does not count is named by ignored=…"
+        hint = (
+            ""
+            if ignored is not None
+            else "; a label that does not count is named by ignored=…"
+        )
         raise IndexRangeError(
             f"{metric}: sample {sample} of the batch has the label {labels[outside][0]}, and the "
             f"classes are 0 to {classes - 1}{hint}"

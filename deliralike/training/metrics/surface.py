@@ -32,7 +32,9 @@ class SurfaceMetric(Metric):
         """Check the settings."""
         sizes = np.asarray(1 if self.spacing is None else self.spacing)
         if sizes.dtype.kind not in "iuf" or sizes.ndim > 1 or not (sizes > 0).all():
-            raise SettingError(f"spacing is a size above 0 along each axis, not {self.spacing!r}")
+            raise SettingError(
+                f"spacing is a size above 0 along each axis, not {self.spacing!r}"
+            )
         check_mean(self.mean_of, self.classes, self.name)
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
@@ -148,7 +150,9 @@ class Hausdorff(SurfaceMetric):
     def __post_init__(self) -> None:
         """Check the settings."""
         if not 0 < self.percentile <= 100:
-            raise SettingError(f"percentile lies above 0 and up to 100, not at {self.percentile!r}")
+            raise SettingError(
+                f"percentile lies above 0 and up to 100, not at {self.percentile!r}"
+            )
         super().__post_init__()
 
     @property
@@ -271,7 +275,9 @@ class Surfaces:
     true: np.ndarray
 
     @classmethod
-    def of(cls, predicted: np.ndarray, true: np.ndarray, spacing: np.ndarray) -> Surfaces | None:
+    def of(
+        cls, predicted: np.ndarray, true: np.ndarray, spacing: np.ndarray
+    ) -> Surfaces | None:
         """Return the surfaces of two regions; None where both are empty."""
         if not predicted.any() and not true.any():
             return None
@@ -312,4 +318,6 @@ def _nearest(points: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _scipy(part: str) -> Any:
-    return needed(f"scipy.{part}", package="scipy", extra="data", purpose="a distance of surfaces")
+    return needed(
+        f"scipy.{part}", package="scipy", extra="data", purpose="a distance of surfaces"
+    )

@@ -22,7 +22,9 @@ _BY_NAME, _BY_KIND, _BY_ORDER, _BY_FAMILY = 1.0, 0.3, 0.3, 0.5
 _LEAD = 0.1  # by so much a name must be better than the next best to decide
 _NAMED = 0.5  # a similarity from which on the names say something
 
-Places = tuple[int, int]  # of a layer of the reference and one of the candidate, in a group
+Places = tuple[
+    int, int
+]  # of a layer of the reference and one of the candidate, in a group
 
 
 @dataclass(eq=False)
@@ -131,7 +133,10 @@ class Found:
 
 
 def assign(
-    reference: Sequence[Layer], candidate: Sequence[Layer], exact: bool, families: Families
+    reference: Sequence[Layer],
+    candidate: Sequence[Layer],
+    exact: bool,
+    families: Families,
 ) -> list[Found]:
     """Pair layers of the same roles and shapes.
 
@@ -160,7 +165,9 @@ def _grouped(found: Sequence[Layer], exact: bool) -> dict[object, list[Layer]]:
     return groups
 
 
-def _within(reference: list[Layer], candidate: list[Layer], families: Families) -> list[Found]:
+def _within(
+    reference: list[Layer], candidate: list[Layer], families: Families
+) -> list[Found]:
     """Pairs within a group: first those of the same values, then by names and order."""
     likeness = {}
     for row, one in enumerate(reference):
@@ -170,7 +177,9 @@ def _within(reference: list[Layer], candidate: list[Layer], families: Families) 
     by_value = _Choice(likeness, _only_by_value(likeness))
     free = by_value.free()
     by_score = _Choice(free, _greedy(free))
-    judged = {at: ("value", by_value.contradicting(at)) for at in by_value.chosen.items()}
+    judged = {
+        at: ("value", by_value.contradicting(at)) for at in by_value.chosen.items()
+    }
     judged |= {at: by_score.judged(at) for at in by_score.chosen.items()}
     found = []
     for (row, column), (decided, others) in sorted(judged.items()):
@@ -185,7 +194,9 @@ def _fits(one: Layer, two: Layer) -> bool:
         return False
     for name, value in one.values.items():
         other = two.values[name]
-        if value.dtype.kind != other.dtype.kind or not transforms(value.shape, other.shape):
+        if value.dtype.kind != other.dtype.kind or not transforms(
+            value.shape, other.shape
+        ):
             return False
     return True
 

@@ -90,7 +90,9 @@ def _along(
     return dict(zip(few, best, strict=True))
 
 
-def _without_tensors(mine: _Blocks, path: str, theirs: _Blocks, partner: str) -> dict[str, str]:
+def _without_tensors(
+    mine: _Blocks, path: str, theirs: _Blocks, partner: str
+) -> dict[str, str]:
     """Match blocks without tensors right below two matched blocks, by name and class, then by one.
 
     The very same name goes before one that means the same: ``act`` is ``act`` before ``act2``.

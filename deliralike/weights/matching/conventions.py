@@ -16,7 +16,9 @@ from deliralike.weights.matching.parts import Shape, Unit, cut, join, whole
 _GATES = {4: "ifgo", 3: "rzn", 1: "h"}
 _INTERLEAVED = "gifo"  # Chainer's LSTM: the four gates of a unit lie side by side
 # The new gate of a GRU has two biases.
-_BIAS = re.compile(r"(?P<layer>.*\bl\d+(?:_reverse)?\.)(?P<side>i|h)(?P<gate>[ifgorzh])\.bias")
+_BIAS = re.compile(
+    r"(?P<layer>.*\bl\d+(?:_reverse)?\.)(?P<side>i|h)(?P<gate>[ifgorzh])\.bias"
+)
 
 
 def units(
@@ -80,7 +82,9 @@ def _on_one_side(found: list[Unit]) -> list[Unit]:
     return renamed
 
 
-def _as_often(shape: Shape, shapes: Mapping[str, Shape], other: Mapping[str, Shape]) -> bool:
+def _as_often(
+    shape: Shape, shapes: Mapping[str, Shape], other: Mapping[str, Shape]
+) -> bool:
     """Whether both networks have as many tensors of one shape, in any order of its axes."""
     mine = [sorted(each) for each in shapes.values()]
     theirs = [sorted(each) for each in other.values()]
@@ -100,7 +104,9 @@ def _count(fits: Iterable[_Fit | None]) -> Counter[str]:
     return Counter(fit.convention for fit in fits if fit is not None)
 
 
-def _fit(name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]) -> _Fit | None:
+def _fit(
+    name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]
+) -> _Fit | None:
     """Return the first convention that a tensor follows; None where it follows none."""
     shape = shapes[name]
     for convention, (pattern, names_of) in _CONVENTIONS.items():
@@ -152,7 +158,9 @@ class _Tensor:
 def _projections(tensor: _Tensor) -> list[str]:
     if tensor.shape[0] % 3:
         return []
-    return [tensor.beside(word, tensor.words["role"]) for word in ("query", "key", "value")]
+    return [
+        tensor.beside(word, tensor.words["role"]) for word in ("query", "key", "value")
+    ]
 
 
 def _torch(tensor: _Tensor) -> list[str]:

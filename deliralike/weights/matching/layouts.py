@@ -127,7 +127,9 @@ def _usual_first(transform: Transform) -> tuple[bool, bool]:
     return not transform.plain, not transform.turned
 
 
-def flattenings(shape: Shape, channels: Sequence[int], axis: int = 1) -> tuple[Transform, ...]:
+def flattenings(
+    shape: Shape, channels: Sequence[int], axis: int = 1
+) -> tuple[Transform, ...]:
     """Return how an axis changes from channels first to channels last, and back.
 
     Along it lie the pixels of several channels.
@@ -148,7 +150,9 @@ def flattenings(shape: Shape, channels: Sequence[int], axis: int = 1) -> tuple[T
         order = list(range(len(shape) + 1))
         order[axis : axis + 2] = [axis + 1, axis]
         for parts in ((count, pixels), (pixels, count)):
-            found.append(Transform(shape, (*before, *parts, *after), tuple(order), shape))
+            found.append(
+                Transform(shape, (*before, *parts, *after), tuple(order), shape)
+            )
     return tuple(found)
 
 

@@ -83,7 +83,9 @@ class Match:
         """A state of the reference (or a part of one) in the candidate's names and layouts."""
         return _moved(self.names, state, self.candidate.shapes)
 
-    def to_reference(self, state: Mapping[str, Any], gradients: bool = False) -> dict[str, Any]:
+    def to_reference(
+        self, state: Mapping[str, Any], gradients: bool = False
+    ) -> dict[str, Any]:
         """Return a (partial) state of the candidate in the reference's names and layouts.
 
         Args:
@@ -106,7 +108,9 @@ class Match:
     @property
     def doubtful(self) -> str:
         """Which pairs are not certain, and what would settle it."""
-        pairs = [f"{shown(p.reference)} as {shown(p.candidate)}" for p in self.ambiguous]
+        pairs = [
+            f"{shown(p.reference)} as {shown(p.candidate)}" for p in self.ambiguous
+        ]
         why = ", ".join(pairs[:8]) or "matched by names and shapes alone"
         return (
             f"It is not certain which tensor is which, and no choice that was tried agrees: "
@@ -123,8 +127,14 @@ class Match:
 
     def parameters_left_over(self) -> tuple[str, ...]:
         """The parameters, not the buffers, that have no counterpart."""
-        mine = [name for name in self.missing if self.reference.tensors[name].is_parameter]
-        theirs = [name for name in self.unexpected if self.candidate.tensors[name].is_parameter]
+        mine = [
+            name for name in self.missing if self.reference.tensors[name].is_parameter
+        ]
+        theirs = [
+            name
+            for name in self.unexpected
+            if self.candidate.tensors[name].is_parameter
+        ]
         return (*mine, *theirs)
 
     def __str__(self) -> str:
@@ -182,7 +192,9 @@ def propose(
     return propose_between(mine, theirs, corrections or {})
 
 
-def propose_between(reference: Side, candidate: Side, corrections: Corrections) -> Match:
+def propose_between(
+    reference: Side, candidate: Side, corrections: Corrections
+) -> Match:
     """Find which tensors of one side are which of the other; see `propose`."""
     named: dict[str, Partners] = {}
     mine_out = []
@@ -196,7 +208,9 @@ def propose_between(reference: Side, candidate: Side, corrections: Corrections) 
             theirs_out.append(name)
         else:
             hint = suggestion(name, [*reference.tensors, *candidate.tensors])
-            raise UnknownName(f"names={{{name!r}: None}}: neither side has such a tensor. {hint}")
+            raise UnknownName(
+                f"names={{{name!r}: None}}: neither side has such a tensor. {hint}"
+            )
     reference = reference.without(mine_out)
     candidate = candidate.without(theirs_out)
     pairs = search(reference, candidate, named)
@@ -205,11 +219,18 @@ def propose_between(reference: Side, candidate: Side, corrections: Corrections) 
 
 
 def match_of(
-    reference: Side, candidate: Side, pairs: Sequence[Pair], left_out: Sequence[str] = ()
+    reference: Side,
+    candidate: Side,
+    pairs: Sequence[Pair],
+    left_out: Sequence[str] = (),
 ) -> Match:
     """Return the match that has these pairs; all other tensors are missing or unexpected."""
-    missing = _not_covered(reference, [unit for pair in pairs for unit in pair.reference])
-    unexpected = _not_covered(candidate, [unit for pair in pairs for unit in pair.candidate])
+    missing = _not_covered(
+        reference, [unit for pair in pairs for unit in pair.reference]
+    )
+    unexpected = _not_covered(
+        candidate, [unit for pair in pairs for unit in pair.candidate]
+    )
     return Match(
         tuple(pairs),
         {name: _nearest(name, reference, candidate, unexpected) for name in missing},
@@ -232,7 +253,9 @@ def _moved(
     return assembled(chain.from_iterable(values), shapes)
 
 
-def _values(pair: Pair, state: Mapping[str, Any], gradients: bool) -> Iterator[tuple[Unit, Any]]:
+def _values(
+    pair: Pair, state: Mapping[str, Any], gradients: bool
+) -> Iterator[tuple[Unit, Any]]:
     """Yield the candidate's units with their values; nothing where a state lacks a tensor."""
     sources = [unit.source for unit in pair.reference]
     if any(name not in state for name in sources):
@@ -241,7 +264,9 @@ def _values(pair: Pair, state: Mapping[str, Any], gradients: bool) -> Iterator[t
         for unit in pair.candidate:
             yield unit, None
         return
-    first, *others = (unit.read(np.asarray(state[unit.source])) for unit in pair.reference)
+    first, *others = (
+        unit.read(np.asarray(state[unit.source])) for unit in pair.reference
+    )
     if gradients:
         value = pair.transform.apply(first)
         rest = value
@@ -262,7 +287,9 @@ def _not_covered(side: Side, found: Sequence[Unit]) -> list[str]:
     return [name for name in shapes if covered[name] < max(1, math.prod(shapes[name]))]
 
 
-def _nearest(name: str, side: Side, other: Side, free: Sequence[str]) -> tuple[str, ...]:
+def _nearest(
+    name: str, side: Side, other: Side, free: Sequence[str]
+) -> tuple[str, ...]:
     """Return up to three similar tensors of the other side.
 
     Those of the same shape that are free come first, then those that are free with as many axes,

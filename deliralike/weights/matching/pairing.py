@@ -14,7 +14,9 @@ from deliralike.network.state import first_names
 from deliralike.weights.matching.layouts import Transform
 from deliralike.weights.matching.parts import Shape, Unit, above
 
-COUNTER = "num_batches_tracked"  # flax's norms have none, and nothing is computed from it
+COUNTER = (
+    "num_batches_tracked"  # flax's norms have none, and nothing is computed from it
+)
 STATISTICS = ("running_mean", "running_var")
 ROLES = ("weight", "bias", *STATISTICS)
 
@@ -48,7 +50,10 @@ class Side:
 
     @classmethod
     def of(
-        cls, network: AbstractNetwork, called: Sequence[str] = (), with_values: bool = True
+        cls,
+        network: AbstractNetwork,
+        called: Sequence[str] = (),
+        with_values: bool = True,
     ) -> Side:
         """Look at a network; its weights are copied to the host.
 
@@ -75,7 +80,9 @@ class Side:
     def without(self, names: Iterable[str]) -> Side:
         """This side without some of its tensors."""
         left_out = set(names)
-        tensors = {name: one for name, one in self.tensors.items() if name not in left_out}
+        tensors = {
+            name: one for name, one in self.tensors.items() if name not in left_out
+        }
         return replace(self, tensors=tensors)
 
     @property
@@ -100,7 +107,9 @@ def _keeps_channels_last(slot: Any) -> bool:
     return tuple(slot.value.shape) == (*size, channels_in, channels_out)
 
 
-def _in_order(tensors: Mapping[str, Tensor], called: Sequence[str]) -> dict[str, Tensor]:
+def _in_order(
+    tensors: Mapping[str, Tensor], called: Sequence[str]
+) -> dict[str, Tensor]:
     """Tensors in the order in which the blocks that hold them are called; others stay behind."""
     ranks = {path: rank for rank, path in enumerate(called)}
 
@@ -140,7 +149,9 @@ class Pair:
     @property
     def inverse(self) -> Pair:
         """What the candidate's units are in the reference."""
-        return Pair(self.candidate, self.reference, self.transform.inverse, self.decided)
+        return Pair(
+            self.candidate, self.reference, self.transform.inverse, self.decided
+        )
 
     @property
     def certain(self) -> bool:

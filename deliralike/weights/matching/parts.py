@@ -75,7 +75,11 @@ def whole(name: str, shape: Shape) -> Unit:
 
 
 def cut(
-    name: str, shape: Shape, names: Sequence[str], axis: int = 0, interleaved: bool = False
+    name: str,
+    shape: Shape,
+    names: Sequence[str],
+    axis: int = 0,
+    interleaved: bool = False,
 ) -> list[Unit]:
     """Return the equal parts of a tensor along an axis: consecutive blocks, or every n-th row."""
     count = len(names)
@@ -93,7 +97,9 @@ def cut(
     return units
 
 
-def cut_apart(name: str, shape: Shape, names: Sequence[str], sizes: Sequence[int]) -> list[Unit]:
+def cut_apart(
+    name: str, shape: Shape, names: Sequence[str], sizes: Sequence[int]
+) -> list[Unit]:
     """Return the parts of a tensor along its first axis, which have these sizes."""
     units = []
     start = 0
@@ -130,7 +136,9 @@ def assembled(
         if tensors.get(name) is None:
             tensors[name] = np.zeros(shapes[name], value.dtype)
         unit.write(tensors[name], value)
-    return {name: tensors[name] for name in shapes if name in tensors and not missing[name]}
+    return {
+        name: tensors[name] for name in shapes if name in tensors and not missing[name]
+    }
 
 
 # Dotted names

@@ -31,11 +31,15 @@ from deliralike.weights.matching.unit_layouts import (
     same_layout,
 )
 
-Partners = str | Sequence[str]  # of a tensor or a block, by name; or of a tensor's parts
+Partners = (
+    str | Sequence[str]
+)  # of a tensor or a block, by name; or of a tensor's parts
 Left = dict[str, Unit]
 
 
-def search(reference: Side, candidate: Side, corrections: Mapping[str, Partners]) -> list[Pair]:
+def search(
+    reference: Side, candidate: Side, corrections: Mapping[str, Partners]
+) -> list[Pair]:
     """The pairs, in the order of the reference; see `deliralike.weights.matching.match.propose`."""
     found = _Search(reference, candidate)
     found.correct(corrections)
@@ -71,7 +75,9 @@ class _Search:
         self.cut()
         self.single()
 
-    def pair(self, one: Unit, two: Unit, decided: str, alternatives: Iterable[str] = ()) -> None:
+    def pair(
+        self, one: Unit, two: Unit, decided: str, alternatives: Iterable[str] = ()
+    ) -> None:
         """Two units go together."""
         reference, candidate = self.sides
         transform, layouts = layout(reference, one, candidate, two)
@@ -88,7 +94,9 @@ class _Search:
             one = self.left[0].pop(name)
             two = self.left[1].pop(name)
             as_it_is: Layout = (plain(one.shape), ())
-            if not candidate.kinds:  # a file: names do not say how a picture was flattened
+            if (
+                not candidate.kinds
+            ):  # a file: names do not say how a picture was flattened
                 as_it_is = by_convolutions(reference, one, candidate, two) or as_it_is
             transform, layouts = as_it_is
             self.pairs.append(Pair((one,), (two,), transform, "name", layouts=layouts))
@@ -135,7 +143,12 @@ class _Search:
                     self._cut(here, unit, held, "value", certain=held == named)
 
     def _cut(
-        self, here: int, unit: Unit, members: Sequence[Unit], decided: str, certain: bool = True
+        self,
+        here: int,
+        unit: Unit,
+        members: Sequence[Unit],
+        decided: str,
+        certain: bool = True,
     ) -> None:
         """A tensor of one side is several of the other, one after another."""
         del self.left[here][unit.name]
@@ -143,10 +156,16 @@ class _Search:
             if here == 1:
                 self.pair(member, piece, decided)
                 continue
-            others = [] if certain else [each.source for each in members if each is not member]
+            others = (
+                []
+                if certain
+                else [each.source for each in members if each is not member]
+            )
             self.pair(piece, member, decided, others)
 
-    def _by_values(self, here: int, unit: Unit, members: Sequence[Unit]) -> list[Unit] | None:
+    def _by_values(
+        self, here: int, unit: Unit, members: Sequence[Unit]
+    ) -> list[Unit] | None:
         """The member that holds each part's values; None unless there is exactly one for each."""
         mine, theirs = self.sides[here], self.sides[1 - here]
         found: list[Unit] = []
@@ -167,7 +186,9 @@ class _Search:
     def added(self) -> None:
         """Add a recurrent layer's second bias to the first where the other side has only one."""
         for here in (0, 1):
-            places = {pair.sides[here][0].name: place for place, pair in enumerate(self.pairs)}
+            places = {
+                pair.sides[here][0].name: place for place, pair in enumerate(self.pairs)
+            }
             for name, unit in list(self.left[here].items()):
                 first = twin(name)
                 if first is not None and first in places:
@@ -201,7 +222,11 @@ class _Search:
         first, second = tensors[one.source], tensors[two.source]
         if first.tie == second.tie:
             return True
-        return two.whole and is_telling(first.value) and np.array_equal(first.value, second.value)
+        return (
+            two.whole
+            and is_telling(first.value)
+            and np.array_equal(first.value, second.value)
+        )
 
     # Corrections
     # -------------------------------------------------------------------------
@@ -243,7 +268,9 @@ class _Search:
         unit = self._take(here, name)
         members = [self._take(1 - here, other) for other in others]
         if not pieces(unit, members):
-            shapes = ", ".join(f"{member.source!r} of shape {member.shape}" for member in members)
+            shapes = ", ".join(
+                f"{member.source!r} of shape {member.shape}" for member in members
+            )
             raise ShapeError(
                 f"a correction says that {name!r} of shape {unit.shape} is {shapes}: it cannot be "
                 "cut so"
@@ -258,7 +285,9 @@ class _Search:
             inside = _below(left, path)
             if not inside:
                 raise UnknownName(self._unknown(here, path))
-            outside.append({name: unit for name, unit in left.items() if name not in inside})
+            outside.append(
+                {name: unit for name, unit in left.items() if name not in inside}
+            )
             self.left[here] = inside
         self.match()
         if self.left[0] and self.left[1]:
@@ -305,7 +334,9 @@ class _Search:
         A user's own tensors, whose role is not known, may stand together in one layer for several
         of the other side.
         """
-        if found.decided == "value" or not (found.reference.role and found.candidate.role):
+        if found.decided == "value" or not (
+            found.reference.role and found.candidate.role
+        ):
             return True
         one, two = found.reference.first.owner, found.candidate.first.owner
         for pair in self.pairs:
@@ -332,4 +363,6 @@ def _by_name(units: Iterable[Unit]) -> Left:
 
 
 def _below(left: Left, path: str) -> Left:
-    return {name: unit for name, unit in left.items() if unit.source.startswith(f"{path}.")}
+    return {
+        name: unit for name, unit in left.items() if unit.source.startswith(f"{path}.")
+    }

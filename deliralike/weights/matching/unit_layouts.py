@@ -6,7 +6,12 @@ import math
 
 import numpy as np
 
-from deliralike.weights.matching.layouts import Transform, equal_under, flattenings, transforms
+from deliralike.weights.matching.layouts import (
+    Transform,
+    equal_under,
+    flattenings,
+    transforms,
+)
 from deliralike.weights.matching.pairing import ROLES, Side
 from deliralike.weights.matching.parts import Shape, Unit, join, last
 
@@ -22,7 +27,9 @@ def layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Layout:
     )
 
 
-def _by_values(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Layout | None:
+def _by_values(
+    reference: Side, unit: Unit, candidate: Side, other: Unit
+) -> Layout | None:
     """Where names deny what values say, the array as it is would do as well."""
     found = same_layout(reference, unit, candidate, other)
     if found is None or not is_telling(reference.value(unit)):
@@ -35,15 +42,24 @@ def _by_values(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Lay
     return found, ()
 
 
-def by_convolutions(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Layout | None:
+def by_convolutions(
+    reference: Side, unit: Unit, candidate: Side, other: Unit
+) -> Layout | None:
     """Between sides of which one has the channels last, pixels may be flattened otherwise."""
     if reference.channels_last == candidate.channels_last:
         return None
-    if candidate.channels_last and not candidate.kinds and len(unit.shape) == 2 < len(other.shape):
+    if (
+        candidate.channels_last
+        and not candidate.kinds
+        and len(unit.shape) == 2 < len(other.shape)
+    ):
         return _general(unit, other)
     as_it_is = transforms(unit.shape, other.shape)[0]
     if columns := _flattened(reference, unit, other):
-        return columns[candidate.channels_last], (columns[reference.channels_last], as_it_is)
+        return columns[candidate.channels_last], (
+            columns[reference.channels_last],
+            as_it_is,
+        )
     if rows := _unflattened(reference, unit, other):
         return as_it_is, rows
     return None
@@ -62,7 +78,9 @@ def _by_names(unit: Unit, other: Unit) -> Layout:
     return first, tuple(option for option in options if option.effect != first.effect)
 
 
-def same_layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Transform | None:
+def same_layout(
+    reference: Side, unit: Unit, candidate: Side, other: Unit
+) -> Transform | None:
     """Return the transform under which two units hold the same values.
 
     None without one.
@@ -84,7 +102,9 @@ def is_telling(value: np.ndarray) -> bool:
 
 def _channels(side: Side) -> list[int]:
     """The numbers of channels that convolutions give out."""
-    return [tensor.shape[0] for tensor in side.tensors.values() if len(tensor.shape) > 2]
+    return [
+        tensor.shape[0] for tensor in side.tensors.values() if len(tensor.shape) > 2
+    ]
 
 
 def _general(unit: Unit, other: Unit) -> Layout | None:
@@ -98,7 +118,9 @@ def _general(unit: Unit, other: Unit) -> Layout | None:
     matrix = kernel.reshape(unit.shape[::-1]).T
     for option in options:
         if np.array_equal(option.invert(read), matrix):
-            return option, tuple(each for each in options if each.effect != option.effect)
+            return option, tuple(
+                each for each in options if each.effect != option.effect
+            )
     return None
 
 
@@ -107,7 +129,9 @@ def _flattened(side: Side, unit: Unit, other: Unit) -> tuple[Transform, ...]:
     if len(unit.shape) != 2 or not _is_of_matrix(side, unit, other):
         return ()
     before, _ = _matrices(side, unit)
-    beside = [shape for shape in before if shape[1:] != unit.shape[1:]]  # of several heads
+    beside = [
+        shape for shape in before if shape[1:] != unit.shape[1:]
+    ]  # of several heads
     if not beside or len(beside[0]) < 3:
         return ()
     return flattenings(unit.shape, beside[0][:1])[::-1]
@@ -145,7 +169,9 @@ def _matrices(side: Side, unit: Unit) -> tuple[list[Shape], list[Shape]]:
 def _known_layout(unit: Unit) -> str | None:
     """What a tensor's name says of its layout; None where it says nothing."""
     leaf = last(unit.source)
-    if leaf == "kernel":  # flax's and Keras's word, where no known layer gives PyTorch's layout
+    if (
+        leaf == "kernel"
+    ):  # flax's and Keras's word, where no known layer gives PyTorch's layout
         return "in, out"
     has_common_name = not unit.whole or unit.name != unit.source
     if has_common_name or leaf in ROLES or "weight" in leaf:

@@ -21,4 +21,6 @@ _MEANINGS = {
     "upconv": "upconvolution deconv deconvolution transposed",
     "recurrent": "rnn lstm gru cell nsteplstm",
 }
-SYNONYMS = {word: meaning for meaning, words in _MEANINGS.items() for word in words.split()}
+SYNONYMS = {
+    word: meaning for meaning, words in _MEANINGS.items() for word in words.split()
+}

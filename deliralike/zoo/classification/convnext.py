@@ -17,7 +17,12 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import paired
 
-_TIMM_LAYERS = {"block.0": "conv_dw", "block.2": "norm", "block.3": "mlp.fc1", "block.5": "mlp.fc2"}
+_TIMM_LAYERS = {
+    "block.0": "conv_dw",
+    "block.2": "norm",
+    "block.3": "mlp.fc1",
+    "block.5": "mlp.fc2",
+}
 
 # our features alternate: the stem, a stage, a downsampling, a stage …; timm's stages begin with
 # their downsampling
@@ -32,12 +37,19 @@ _TIMM = KeyMap(
             r"features\.(\d+)\.(\d+)\.(block\.\d)\.(\w+)": lambda m: (
                 f"stages.{int(m[1]) // 2}.blocks.{m[2]}.{_TIMM_LAYERS[m[3]]}.{m[4]}"
             ),
-            r"features\.(\d+)\.(\d\.\w+)": lambda m: f"stages.{int(m[1]) // 2}.downsample.{m[2]}",
+            r"features\.(\d+)\.(\d\.\w+)": lambda m: (
+                f"stages.{int(m[1]) // 2}.downsample.{m[2]}"
+            ),
             r"classifier\.0\.(\w+)": r"head.norm.\1",
             r"classifier\.2\.(\w+)": r"head.fc.\1",
         }
     ),
-    {"*.layer_scale": (lambda gamma: gamma.reshape(-1, 1, 1), lambda scale: scale.reshape(-1))},
+    {
+        "*.layer_scale": (
+            lambda gamma: gamma.reshape(-1, 1, 1),
+            lambda scale: scale.reshape(-1),
+        )
+    },
 )
 
 
@@ -52,7 +64,9 @@ class ChannelNorm(LayerNorm):
         checks.channels(self, x, self.normalized_shape[0])
         first, last = permutations(len(x.shape))
         x = self.nn.permute(x, first)  # (batch, *size, channels)
-        y = self.nn.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+        y = self.nn.layer_norm(
+            x, self.normalized_shape, self.weight, self.bias, self.eps
+        )
         return self.nn.permute(y, last)
 
 
@@ -84,7 +98,12 @@ class CNBlock(Network):
     }
 
     def __init__(
-        self, channels: int, layer_scale: float, stochastic_depth: float, conv_mlp: bool, dims: int
+        self,
+        channels: int,
+        layer_scale: float,
+        stochastic_depth: float,
+        conv_mlp: bool,
+        dims: int,
     ) -> None:
         super().__init__()
         nn = self.nn
@@ -163,15 +182,20 @@ class ConvNeXt(Model):
         nn = self.nn
         conv = by_dims(self.nn, dims, "Conv")
         chances = [
-            stochastic_depth * block / max(1, sum(layers) - 1) for block in range(sum(layers))
+            stochastic_depth * block / max(1, sum(layers) - 1)
+            for block in range(sum(layers))
         ]
         features = [
-            nn.Sequential(conv(in_channels, widths[0], 4, 4), ChannelNorm(widths[0], eps=1e-6))
+            nn.Sequential(
+                conv(in_channels, widths[0], 4, 4), ChannelNorm(widths[0], eps=1e-6)
+            )
         ]
         for stage, (count, width) in enumerate(zip(layers, widths, strict=True)):
             if stage:
                 before = widths[stage - 1]
-                halving = nn.Sequential(ChannelNorm(before, eps=1e-6), conv(before, width, 2, 2))
+                halving = nn.Sequential(
+                    ChannelNorm(before, eps=1e-6), conv(before, width, 2, 2)
+                )
                 features.append(halving)
             start = sum(layers[:stage])
             blocks = []

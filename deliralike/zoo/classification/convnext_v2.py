@@ -12,7 +12,14 @@ import numpy as np
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal
-from deliralike.zoo.blocks import by_dims, by_stage, classifier, images, in_turn, large_enough
+from deliralike.zoo.blocks import (
+    by_dims,
+    by_stage,
+    classifier,
+    images,
+    in_turn,
+    large_enough,
+)
 from deliralike.zoo.classification.convnext import ChannelNorm, permutations
 from deliralike.zoo.keymaps import KeyMap, Replacement, Transform, by_patterns
 from deliralike.zoo.model import Model
@@ -48,7 +55,9 @@ _NAMES: dict[str, dict[str, Replacement]] = {
         r"head\.fc\.(\w+)": r"classifier.\1",
     },
 }
-_NOTES = {"transformers": ("the last normalisation's epsilon is 1e-12 there, 1e-6 here",)}
+_NOTES = {
+    "transformers": ("the last normalisation's epsilon is 1e-12 there, 1e-6 here",)
+}
 
 
 def _keymaps(kernel: tuple[int, ...]) -> tuple[KeyMap, ...]:
@@ -66,7 +75,9 @@ def _keymaps(kernel: tuple[int, ...]) -> tuple[KeyMap, ...]:
     }
     keymaps = []
     for name, patterns in _NAMES.items():
-        keymaps.append(KeyMap(name, by_patterns(patterns), shapes, notes=_NOTES.get(name, ())))
+        keymaps.append(
+            KeyMap(name, by_patterns(patterns), shapes, notes=_NOTES.get(name, ()))
+        )
     return tuple(keymaps)
 
 
@@ -94,7 +105,9 @@ class GlobalResponseNorm(Network):
         axes = list(range(len(x.shape)))
         del axes[self.channel_dim], axes[0]
         responses = nn.norm(x, 2, axes, keepdim=True)
-        relative = responses / (nn.mean(responses, self.channel_dim, keepdim=True) + _EPS)
+        relative = responses / (
+            nn.mean(responses, self.channel_dim, keepdim=True) + _EPS
+        )
         shape = [1] * len(x.shape)
         shape[self.channel_dim] = -1
         weight = nn.reshape(self.weight, shape)
@@ -140,7 +153,9 @@ class Block(Network):
         "mlp.fc?.bias": ZEROS,
     }
 
-    def __init__(self, channels: int, conv_mlp: bool, stochastic_depth: float, dims: int) -> None:
+    def __init__(
+        self, channels: int, conv_mlp: bool, stochastic_depth: float, dims: int
+    ) -> None:
         super().__init__()
         nn = self.nn
         conv = by_dims(nn, dims, "Conv")
@@ -175,7 +190,12 @@ class Stage(Network):
     start_values = {"downsample.1.weight": Normal(0.02), "downsample.1.bias": ZEROS}
 
     def __init__(
-        self, before: int | None, width: int, chances: Sequence[float], conv_mlp: bool, dims: int
+        self,
+        before: int | None,
+        width: int,
+        chances: Sequence[float],
+        conv_mlp: bool,
+        dims: int,
     ) -> None:
         super().__init__()
         nn = self.nn

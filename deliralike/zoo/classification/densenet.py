@@ -139,7 +139,9 @@ class Features(Network):
                 setattr(self, f"transition{i}", Transition(width, dims))
                 width //= 2
         setattr(self, f"norm{len(layers) + 1}", norm(width))
-        self.relu = nn.ReLU()  # not in place: what comes before it is a stage of its own
+        self.relu = (
+            nn.ReLU()
+        )  # not in place: what comes before it is a stage of its own
         self.width = width
 
     def forward(self, x):
@@ -244,10 +246,18 @@ class DenseNet(Model):
         # than the first one's.
         self.least = 4 * 2 ** (len(layers) - 1) - 3
         self.features = Features(
-            growth_rate, layers, width, bottleneck * growth_rate, dropout, in_channels, dims
+            growth_rate,
+            layers,
+            width,
+            bottleneck * growth_rate,
+            dropout,
+            in_channels,
+            dims,
         )
         self.avgpool = by_dims(self.nn, dims, "AdaptiveAvgPool")(1)
-        self.classifier = classifier(self.nn, self.features.width, num_classes, "DenseNet")
+        self.classifier = classifier(
+            self.nn, self.features.width, num_classes, "DenseNet"
+        )
         self.num_classes = num_classes
 
     @property

@@ -12,7 +12,13 @@ import numpy as np
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn.start import ZEROS, Constant, Normal
-from deliralike.zoo.blocks import by_stage, classifier, has_side, images_of_size, in_turn
+from deliralike.zoo.blocks import (
+    by_stage,
+    classifier,
+    has_side,
+    images_of_size,
+    in_turn,
+)
 from deliralike.zoo.classification.mixer import Mlp
 from deliralike.zoo.layouts import as_grid, as_tokens, joined_heads, split_heads
 from deliralike.zoo.model import Model
@@ -116,7 +122,9 @@ class PoolBlock(Network):
         ``(batch, channels, height, width)`` gives the same.
     """
 
-    def __init__(self, width: int, inner: int, layer_scale: float, stochastic_depth: float) -> None:
+    def __init__(
+        self, width: int, inner: int, layer_scale: float, stochastic_depth: float
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.token_mixer = Pooling()
@@ -141,7 +149,12 @@ class TokenBlock(Network):
     """
 
     def __init__(
-        self, width: int, inner: int, layer_scale: float, stochastic_depth: float, side: int
+        self,
+        width: int,
+        inner: int,
+        layer_scale: float,
+        stochastic_depth: float,
+        side: int,
     ) -> None:
         super().__init__()
         nn = self.nn
@@ -277,7 +290,9 @@ class EfficientFormer(Model):
         nn = self.nn
         self.image_size = image_size
         self.distilled_training = distilled_training
-        self.side = -(-image_size // 2 ** (len(layers) + 1))  # of the last stage, rounded up
+        self.side = -(
+            -image_size // 2 ** (len(layers) + 1)
+        )  # of the last stage, rounded up
         half = widths[0] // 2
         stem = {
             "conv1": nn.Conv2d(in_channels, half, 3, 2, 1),

@@ -34,13 +34,17 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import positive
 
-Stage = tuple[str, float, int, int, int, int]  # kind, expansion, kernel, stride, channels, blocks
+Stage = tuple[
+    str, float, int, int, int, int
+]  # kind, expansion, kernel, stride, channels, blocks
 
 
 class _Residual(Network):
     """A chain of parts beside a shortcut where stride and width allow it."""
 
-    def __init__(self, parts: Sequence[Any], shortcut: bool, stochastic_depth: float) -> None:
+    def __init__(
+        self, parts: Sequence[Any], shortcut: bool, stochastic_depth: float
+    ) -> None:
         super().__init__()
         self.block = self.nn.Sequential(*parts)
         self.stochastic_depth = self.nn.DropPath(stochastic_depth) if shortcut else None
@@ -84,10 +88,14 @@ class MBConv(_Residual):
             parts.append(conv_norm_activation(in_channels, width, **options))
         parts += [
             conv_norm_activation(width, width, kernel, step, groups=width, **dilated),
-            SqueezeExcitation(width, max(1, in_channels // 4), "SiLU", dims=options["dims"]),
+            SqueezeExcitation(
+                width, max(1, in_channels // 4), "SiLU", dims=options["dims"]
+            ),
             conv_norm_activation(width, channels, **narrowing),
         ]
-        super().__init__(parts, stride == 1 and in_channels == channels, stochastic_depth)
+        super().__init__(
+            parts, stride == 1 and in_channels == channels, stochastic_depth
+        )
 
 
 class FusedMBConv(_Residual):
@@ -115,13 +123,17 @@ class FusedMBConv(_Residual):
         dilated = options | {"dilation": dilation}
         narrowing = options | {"activation": None}
         if width == in_channels:
-            parts = [conv_norm_activation(in_channels, channels, kernel, step, **dilated)]
+            parts = [
+                conv_norm_activation(in_channels, channels, kernel, step, **dilated)
+            ]
         else:
             parts = [
                 conv_norm_activation(in_channels, width, kernel, step, **dilated),
                 conv_norm_activation(width, channels, **narrowing),
             ]
-        super().__init__(parts, stride == 1 and in_channels == channels, stochastic_depth)
+        super().__init__(
+            parts, stride == 1 and in_channels == channels, stochastic_depth
+        )
 
 
 BLOCKS: Mapping[str, Any] = {"mb": MBConv, "fused": FusedMBConv}
@@ -215,7 +227,9 @@ class EfficientNet(Model):
         width = make_divisible(stem_channels * width_mult)
         if same_padding:
             checks.positive(int(same_padding), "same_padding", "EfficientNet")
-        layers = [conv_norm_activation(in_channels, width, 3, 2, same_padding, **options)]
+        layers = [
+            conv_norm_activation(in_channels, width, 3, 2, same_padding, **options)
+        ]
         padding = same_padding_after(same_padding, 2)
         total = sum(count for *_, count in plan)
         done = 0
@@ -235,7 +249,9 @@ class EfficientNet(Model):
                 done += 1
             layers.append(nn.Sequential(*blocks))
         last = 4 * width if last_channels is None else last_channels
-        self.features = nn.Sequential(*layers, conv_norm_activation(width, last, **options))
+        self.features = nn.Sequential(
+            *layers, conv_norm_activation(width, last, **options)
+        )
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
         head = classifier(nn, last, num_classes, "EfficientNet")
         self.classifier = nn.Sequential(nn.Dropout(dropout), head)
@@ -273,7 +289,9 @@ class EfficientNet(Model):
         for stage in range(1, last):
             for block in range(len(self.features[stage])):
                 theirs = f"_blocks.{len(places)}"
-                places.append((f"features.{stage}.{block}", theirs, EFFICIENTNET_PYTORCH))
+                places.append(
+                    (f"features.{stage}.{block}", theirs, EFFICIENTNET_PYTORCH)
+                )
         notes: tuple[str, ...] = ()
         if self.eps != 1e-3 or not self.same_padding:
             notes = (
@@ -358,7 +376,9 @@ def _plan(stages: Sequence[Stage], width_mult: float, depth_mult: float) -> list
         width = make_divisible(channels * width_mult)
         depth = math.ceil(blocks * depth_mult)
         if depth < 1:
-            raise SettingError(f"EfficientNet: depth_mult={depth_mult!r} leaves a stage no block")
+            raise SettingError(
+                f"EfficientNet: depth_mult={depth_mult!r} leaves a stage no block"
+            )
         plan.append((kind, expansion, kernel, stride, width, depth))
     return plan
 
@@ -383,7 +403,8 @@ for _name, (_width, _depth, _dropout, _side, _parameters) in _SCALED.items():
     register(
         EfficientNet,
         name=_name,
-        variant={"width_mult": _width, "depth_mult": _depth, "dropout": _dropout} | _large,
+        variant={"width_mult": _width, "depth_mult": _depth, "dropout": _dropout}
+        | _large,
         dims=(1, 2, 3),
         source=_V1,
         shape=images(_side),

@@ -51,7 +51,9 @@ class ConvNorm(Network):
     ) -> None:
         super().__init__()
         nn = self.nn
-        self.conv = nn.Conv2d(in_channels, out_channels, kernel_size, stride, padding, bias=False)
+        self.conv = nn.Conv2d(
+            in_channels, out_channels, kernel_size, stride, padding, bias=False
+        )
         self.bn = nn.BatchNorm2d(out_channels, eps=1e-3)
 
     def forward(self, x):
@@ -78,10 +80,12 @@ class Inception(Network):
             ConvNorm(in_channels, inside, 1), ConvNorm(inside, two, 3, padding=1)
         )
         self.branch3 = nn.Sequential(
-            ConvNorm(in_channels, inside_three, 1), ConvNorm(inside_three, three, 3, padding=1)
+            ConvNorm(in_channels, inside_three, 1),
+            ConvNorm(inside_three, three, 3, padding=1),
         )
         self.branch4 = nn.Sequential(
-            nn.MaxPool2d(3, stride=1, padding=1, ceil_mode=True), ConvNorm(in_channels, pooled, 1)
+            nn.MaxPool2d(3, stride=1, padding=1, ceil_mode=True),
+            ConvNorm(in_channels, pooled, 1),
         )
 
     def forward(self, x):
@@ -101,7 +105,9 @@ class Auxiliary(Network):
     def __init__(self, in_channels: int, num_classes: int, dropout: float) -> None:
         super().__init__()
         nn = self.nn
-        self.pool = nn.AdaptiveAvgPool2d(4)  # the paper's pooling gives this at 224 pixels
+        self.pool = nn.AdaptiveAvgPool2d(
+            4
+        )  # the paper's pooling gives this at 224 pixels
         self.conv = ConvNorm(in_channels, 128, 1)
         self.fc1 = nn.Linear(128 * 16, 1024)
         self.fc2 = nn.Linear(1024, num_classes)

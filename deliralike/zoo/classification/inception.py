@@ -13,7 +13,11 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import Normal
 from deliralike.zoo.blocks import classifier, images, in_turn, large_enough
-from deliralike.zoo.classification.googlenet import ConvNorm, as_trained, check_input_settings
+from deliralike.zoo.classification.googlenet import (
+    ConvNorm,
+    as_trained,
+    check_input_settings,
+)
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers
@@ -280,7 +284,9 @@ class Inception3(Model):
         for name, inside in middle.items():
             setattr(self, name, InceptionC(width, inside))
             width = 768
-        self.AuxLogits = Auxiliary(width, num_classes) if aux_logits and num_classes != 0 else None
+        self.AuxLogits = (
+            Auxiliary(width, num_classes) if aux_logits and num_classes != 0 else None
+        )
         self.Mixed_7a = InceptionD(width)
         width += 512
         for name in final:
@@ -341,9 +347,13 @@ _LETTERS = "bcdefghijklmnopqrstuvwxyz"
 def _by_letter(prefix: str, widths: Any, name: str) -> dict[str, int]:
     """Return the widths of blocks by name: the prefix and a letter from b on."""
     if isinstance(widths, int | str) or not 0 < len(widths) <= len(_LETTERS):
-        raise SettingError(f"Inception3: {name}={widths!r}; wanted a number for each block")
+        raise SettingError(
+            f"Inception3: {name}={widths!r}; wanted a number for each block"
+        )
     widths = numbers(widths, name, "Inception3")
-    return {prefix + letter: width for letter, width in zip(_LETTERS, widths, strict=False)}
+    return {
+        prefix + letter: width for letter, width in zip(_LETTERS, widths, strict=False)
+    }
 
 
 register(

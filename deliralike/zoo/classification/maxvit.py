@@ -118,7 +118,9 @@ class RelativeAttention(Network):
     def forward(self, x):
         nn = self.nn
         query, key, value = unpacked_heads(nn, self.to_qkv(x), self.heads)
-        bias = nn.select(self.relative_position_bias_table, self.relative_position_index, 0)
+        bias = nn.select(
+            self.relative_position_bias_table, self.relative_position_index, 0
+        )
         bias = nn.permute(bias, (2, 0, 1))  # (heads, tokens, tokens)
         scale = self.to_qkv.in_features**-0.5
         y, _ = nn.attention(query, key, value, bias, scale=scale, need_weights=False)
@@ -202,8 +204,12 @@ class Layer(Network):
         chance: dict[str, Any] = {"stochastic_depth": stochastic_depth}
         layers = {
             "MBconv": MBConv(in_channels, out_channels, stride, **bottleneck, **chance),
-            "window_attention": PartitionAttention("window", out_channels, **attention, **chance),
-            "grid_attention": PartitionAttention("grid", out_channels, **attention, **chance),
+            "window_attention": PartitionAttention(
+                "window", out_channels, **attention, **chance
+            ),
+            "grid_attention": PartitionAttention(
+                "grid", out_channels, **attention, **chance
+            ),
         }
         self.layers = self.nn.Sequential(layers)
 
@@ -215,7 +221,11 @@ class Stage(Network):
     """Layers, of which the first one halves the size; the arguments are those of `Layer`."""
 
     def __init__(
-        self, in_channels: int, out_channels: int, chances: Sequence[float], *settings: Any
+        self,
+        in_channels: int,
+        out_channels: int,
+        chances: Sequence[float],
+        *settings: Any,
     ) -> None:
         super().__init__()
         layers = [Layer(in_channels, out_channels, 2, chances[0], *settings)]
@@ -289,12 +299,17 @@ class MaxViT(Model):
     ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "MaxViT")
-        self.partition_size = checks.positive(partition_size, "partition_size", "MaxViT")
+        self.partition_size = checks.positive(
+            partition_size, "partition_size", "MaxViT"
+        )
         block_channels, block_layers = paired(
             "MaxViT", block_channels=block_channels, block_layers=block_layers
         )
         nn = self.nn
-        bottleneck = {"expansion_ratio": expansion_ratio, "squeeze_ratio": squeeze_ratio}
+        bottleneck = {
+            "expansion_ratio": expansion_ratio,
+            "squeeze_ratio": squeeze_ratio,
+        }
         attention = {
             "head_dim": head_dim,
             "side": partition_size,
@@ -346,7 +361,12 @@ class MaxViT(Model):
 
 
 def _conv_norm_gelu(
-    nn: Any, in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1
+    nn: Any,
+    in_channels: int,
+    out_channels: int,
+    kernel: int,
+    stride: int = 1,
+    groups: int = 1,
 ) -> Any:
     options = {"padding": kernel // 2, "groups": groups, "bias": False}
     return nn.Sequential(

@@ -9,7 +9,14 @@ from typing import Any
 
 from deliralike.network.base import Network
 from deliralike.nn import checks
-from deliralike.nn.start import ONES, ZEROS, Constant, Normal, TruncatedNormal, XavierUniform
+from deliralike.nn.start import (
+    ONES,
+    ZEROS,
+    Constant,
+    Normal,
+    TruncatedNormal,
+    XavierUniform,
+)
 from deliralike.zoo.blocks import classifier, has_side, images_of_size
 from deliralike.zoo.layouts import as_grid, as_tokens
 from deliralike.zoo.model import Model
@@ -92,7 +99,10 @@ class ResBlock(Network):
         ``(batch, tokens, width)`` gives the same.
     """
 
-    start_values = {"linear_tokens.weight": XavierUniform(), "linear_tokens.bias": ZEROS}
+    start_values = {
+        "linear_tokens.weight": XavierUniform(),
+        "linear_tokens.bias": ZEROS,
+    }
 
     def __init__(
         self,
@@ -184,7 +194,12 @@ class MlpMixer(Model):
         in_channels: int = 3,
     ) -> None:
         super().__init__()
-        positive("MlpMixer", image_size=image_size, patch_size=patch_size, num_blocks=num_blocks)
+        positive(
+            "MlpMixer",
+            image_size=image_size,
+            patch_size=patch_size,
+            num_blocks=num_blocks,
+        )
         checks.divides(image_size, patch_size, "MlpMixer: image_size", "patch_size")
         one_of(block, BLOCKS, "block", "MlpMixer")
         nn = self.nn
@@ -209,9 +224,15 @@ class MlpMixer(Model):
 
         The patches' convolution has LeCun's variance after truncation; the head starts at zero.
         """
-        truncated = 0.87962566103423978  # the deviation of a standard normal cut off at two
+        truncated = (
+            0.87962566103423978  # the deviation of a standard normal cut off at two
+        )
         std = 1 / math.sqrt(self.fan_in) / truncated
-        return {"stem.proj.weight": TruncatedNormal(std), "stem.proj.bias": ZEROS, "head.*": ZEROS}
+        return {
+            "stem.proj.weight": TruncatedNormal(std),
+            "stem.proj.bias": ZEROS,
+            "head.*": ZEROS,
+        }
 
     def forward(self, x):
         tokens = self.norm(self.blocks(self._tokens(x)))

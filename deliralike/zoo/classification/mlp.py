@@ -72,7 +72,9 @@ class MLP(Model):
         positive("MLP", in_features=in_features, out_features=out_features)
         widths = numbers(hidden, "hidden", "MLP", least=0)
         sizes = zip((in_features, *widths), (*widths, out_features), strict=True)
-        self.layers = nn.ModuleList([nn.Linear(before, after, bias) for before, after in sizes])
+        self.layers = nn.ModuleList(
+            [nn.Linear(before, after, bias) for before, after in sizes]
+        )
         self.activation = activation_layer(nn, activation)
         # one for each layer, since masks are keyed by path
         self.dropouts = nn.ModuleList([nn.Dropout(dropout) for _ in widths])

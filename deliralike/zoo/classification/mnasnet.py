@@ -58,7 +58,9 @@ class InvertedResidual(Network):
             nn.Conv2d(in_channels, inside, 1, bias=False),
             nn.BatchNorm2d(inside, momentum=momentum),
             nn.ReLU(),
-            nn.Conv2d(inside, inside, kernel, stride, kernel // 2, groups=inside, bias=False),
+            nn.Conv2d(
+                inside, inside, kernel, stride, kernel // 2, groups=inside, bias=False
+            ),
             nn.BatchNorm2d(inside, momentum=momentum),
             nn.ReLU(),
             nn.Conv2d(inside, out_channels, 1, bias=False),
@@ -165,7 +167,9 @@ class MNASNet(Model):
         places = []
         for at in range(8, last):
             for block in range(len(self.layers[at])):
-                places.append((f"layers.{at}.{block}", f"blocks.{at - 7}.{block}", TIMM))
+                places.append(
+                    (f"layers.{at}.{block}", f"blocks.{at - 7}.{block}", TIMM)
+                )
         return (KeyMap("timm", by_blocks(places, ends)),)
 
     @property
@@ -179,8 +183,14 @@ class MNASNet(Model):
 
         Convolutions have He normal by fan out, the last layer is uniform with variance 1/fan out.
         """
-        convolutions = ("layers.[036]", "*.layers.[036]", f"layers.{len(self.layers) - 3}")
-        values: dict[str, Any] = {f"{name}.weight": HeNormal("out") for name in convolutions}
+        convolutions = (
+            "layers.[036]",
+            "*.layers.[036]",
+            f"layers.{len(self.layers) - 3}",
+        )
+        values: dict[str, Any] = {
+            f"{name}.weight": HeNormal("out") for name in convolutions
+        }
         values["classifier.1.weight"] = Uniform((3 / max(1, self.num_classes)) ** 0.5)
         values["classifier.1.bias"] = ZEROS
         return values
@@ -195,7 +205,11 @@ class MNASNet(Model):
 
 
 def _rows(stacks: Any) -> tuple[tuple[int, ...], ...]:
-    if isinstance(stacks, int | str) or not stacks or any(len(row) != 5 for row in stacks):
+    if (
+        isinstance(stacks, int | str)
+        or not stacks
+        or any(len(row) != 5 for row in stacks)
+    ):
         raise SettingError(
             f"MNASNet: stacks={stacks!r}; wanted rows of channels, kernel, stride, expansion, "
             "number of blocks"

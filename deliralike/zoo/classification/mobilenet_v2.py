@@ -70,7 +70,9 @@ class InvertedResidual(Network):
             layers.append(ConvNormActivation(in_channels, hidden, 1, **options))
         step = 1 if dilation > 1 else stride
         layers.append(
-            ConvNormActivation(hidden, hidden, 3, step, dilation, groups=hidden, **options)
+            ConvNormActivation(
+                hidden, hidden, 3, step, dilation, groups=hidden, **options
+            )
         )
         self.projection = len(layers)
         layers += [conv(hidden, out_channels, 1, bias=False), norm(out_channels)]
@@ -140,7 +142,9 @@ class MobileNetV2(Model):
         width = make_divisible(32 * width_mult)
         last = make_divisible(1280 * max(1.0, width_mult))
         options: dict[str, Any] = {"activation": "ReLU6", "dims": dims}
-        features: list[Network] = [ConvNormActivation(in_channels, width, 3, 2, **options)]
+        features: list[Network] = [
+            ConvNormActivation(in_channels, width, 3, 2, **options)
+        ]
         strides = [2]
         places = []
         for group, (expansion, channels, count, stride) in enumerate(_rows(blocks)):
@@ -148,11 +152,15 @@ class MobileNetV2(Model):
             for index in range(count):
                 strides.append(stride if index == 0 else 1)
                 dilation = dilation_at(math.prod(strides), output_stride)
-                block = InvertedResidual(width, out, strides[-1], expansion, dilation, dims)
+                block = InvertedResidual(
+                    width, out, strides[-1], expansion, dilation, dims
+                )
                 places.append((f"features.{len(features)}", f"blocks.{group}.{index}"))
                 features.append(block)
                 width = out
-        self.features = nn.Sequential(*features, ConvNormActivation(width, last, 1, **options))
+        self.features = nn.Sequential(
+            *features, ConvNormActivation(width, last, 1, **options)
+        )
         self.ends = stage_ends(strides)
         self.places = tuple(places)
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
@@ -182,7 +190,11 @@ class MobileNetV2(Model):
 
 
 def _rows(blocks: Any) -> tuple[tuple[int, ...], ...]:
-    if isinstance(blocks, int | str) or not blocks or any(len(row) != 4 for row in blocks):
+    if (
+        isinstance(blocks, int | str)
+        or not blocks
+        or any(len(row) != 4 for row in blocks)
+    ):
         raise SettingError(
             f"MobileNetV2: blocks={blocks!r}; wanted rows of expansion, channels, number and stride"
         )

@@ -101,11 +101,19 @@ class InvertedResidual(Network):
         blocks: list[Any] = []
         if inside != in_channels:
             blocks.append(ConvNormActivation(in_channels, inside, 1, **active))
-        blocks.append(conv_norm_activation(inside, inside, kernel, step, same_padding, **depthwise))
+        blocks.append(
+            conv_norm_activation(
+                inside, inside, kernel, step, same_padding, **depthwise
+            )
+        )
         if squeeze:
             width = make_divisible(inside // 4)
-            blocks.append(SqueezeExcitation(inside, width, gate="Hardsigmoid", dims=dims))
-        blocks.append(ConvNormActivation(inside, outside, 1, activation=None, **options))
+            blocks.append(
+                SqueezeExcitation(inside, width, gate="Hardsigmoid", dims=dims)
+            )
+        blocks.append(
+            ConvNormActivation(inside, outside, 1, activation=None, **options)
+        )
         self.block = self.nn.Sequential(*blocks)
         self.shortcut = stride == 1 and in_channels == outside
 
@@ -138,7 +146,9 @@ def trunk(
     options: dict[str, Any] = {"eps": eps, "momentum": momentum, "dims": dims}
     ends = options | {"activation": "Hardswish"}
     tail = _tail(rows) if dilated else len(rows)
-    blocks: list[Network] = [conv_norm_activation(in_channels, width, 3, 2, same_padding, **ends)]
+    blocks: list[Network] = [
+        conv_norm_activation(in_channels, width, 3, 2, same_padding, **ends)
+    ]
     for at, row in enumerate(rows):
         dilation = 2 if at >= tail else 1
         blocks.append(InvertedResidual(width, row, dilation, same_padding, **options))
@@ -238,7 +248,9 @@ class MobileNetV3(Model):
         nn = self.nn
         rows = scaled(_rows(blocks), width_mult, reduced_tail)
         width = make_divisible(16 * width_mult)
-        blocks = trunk(rows, in_channels, width, dilated, dims, eps, momentum, bool(same_padding))
+        blocks = trunk(
+            rows, in_channels, width, dilated, dims, eps, momentum, bool(same_padding)
+        )
         self.features = nn.Sequential(*blocks)
         self.ends = stage_ends([2, *(row[5] for row in rows)])
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
@@ -314,7 +326,9 @@ def _with_kernel(weight: np.ndarray) -> np.ndarray:
 
 def _rows(blocks: Any) -> tuple[Row, ...]:
     rows = () if isinstance(blocks, int | str) else tuple(tuple(row) for row in blocks)
-    if not rows or any(len(row) != 6 or row[4] not in ("ReLU", "Hardswish") for row in rows):
+    if not rows or any(
+        len(row) != 6 or row[4] not in ("ReLU", "Hardswish") for row in rows
+    ):
         raise SettingError(
             f"MobileNetV3: blocks={blocks!r}; wanted rows (kernel, channels inside, channels "
             "outside, squeeze, 'ReLU' or 'Hardswish', stride)"

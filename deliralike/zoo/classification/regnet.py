@@ -37,7 +37,9 @@ _TIMM = KeyMap(
             r"stem\.0\.(\w+)": r"stem.conv.\1",
             r"stem\.1\.(\w+)": r"stem.bn.\1",
             _BLOCK + r"\.(proj|f\.[abc])\.(\d)\.(\w+)": _timm_block,
-            _BLOCK + r"\.f\.(se\.\w+\.\w+)": lambda m: f"s{m[1]}.b{int(m[2]) + 1}.{m[3]}",
+            _BLOCK + r"\.f\.(se\.\w+\.\w+)": lambda m: (
+                f"s{m[1]}.b{int(m[2]) + 1}.{m[3]}"
+            ),
             r"fc\.(\w+)": r"head.fc.\1",
         }
     ),
@@ -70,11 +72,15 @@ class Transform(Network):
         super().__init__()
         groups = out_channels // group_width
         self.a = ConvNormActivation(in_channels, out_channels, 1, dims=dims)
-        self.b = ConvNormActivation(out_channels, out_channels, 3, stride, groups=groups, dims=dims)
+        self.b = ConvNormActivation(
+            out_channels, out_channels, 3, stride, groups=groups, dims=dims
+        )
         self.se = None
         if squeeze_channels:
             self.se = SqueezeExcitation(out_channels, squeeze_channels, dims=dims)
-        self.c = ConvNormActivation(out_channels, out_channels, 1, activation=None, dims=dims)
+        self.c = ConvNormActivation(
+            out_channels, out_channels, 1, activation=None, dims=dims
+        )
 
     def forward(self, x):
         y = self.b(self.a(x))  # (batch, out_channels, *size / stride)
@@ -124,7 +130,12 @@ class Stage(Network):
     """
 
     def __init__(
-        self, number: int, count: int, in_channels: int, out_channels: int, **options: Any
+        self,
+        number: int,
+        count: int,
+        in_channels: int,
+        out_channels: int,
+        **options: Any,
     ) -> None:
         super().__init__()
         self.names = tuple(f"block{number}-{i}" for i in range(count))
@@ -193,14 +204,24 @@ class RegNet(Model):
         positive("RegNet", in_channels=in_channels, group_width=group_width)
         layers, widths = paired("RegNet", layers=layers, widths=widths)
         for width in widths:
-            checks.divides(width, min(group_width, width), "RegNet: widths", "group_width")
+            checks.divides(
+                width, min(group_width, width), "RegNet: widths", "group_width"
+            )
         if not 0 <= squeeze <= 1:
-            raise SettingError(f"RegNet: squeeze={squeeze!r}; wanted a share from 0 to 1")
+            raise SettingError(
+                f"RegNet: squeeze={squeeze!r}; wanted a share from 0 to 1"
+            )
         self.stem = ConvNormActivation(in_channels, 32, 3, 2, dims=dims)
         stages = {}
         width = 32
-        for number, (count, out) in enumerate(zip(layers, widths, strict=True), start=1):
-            options = {"group_width": min(group_width, out), "squeeze": squeeze, "dims": dims}
+        for number, (count, out) in enumerate(
+            zip(layers, widths, strict=True), start=1
+        ):
+            options = {
+                "group_width": min(group_width, out),
+                "squeeze": squeeze,
+                "dims": dims,
+            }
             stages[f"block{number}"] = Stage(number, count, width, out, **options)
             width = out
         self.trunk_output = self.nn.ModuleDict(stages)

@@ -60,13 +60,17 @@ class BasicBlock(_Block):
                 "ResNet: block='basic' takes no groups or width_per_group, block='bottleneck' does"
             )
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
-        self.conv1 = conv(in_channels, channels, 3, stride, dilation, dilation, bias=False)
+        self.conv1 = conv(
+            in_channels, channels, 3, stride, dilation, dilation, bias=False
+        )
         self.bn1 = norm(channels)
         self.relu = self.nn.ReLU()
         self.conv2 = conv(channels, channels, 3, 1, dilation, dilation, bias=False)
         self.bn2 = norm(channels)
         self.se = _gate(channels, dims) if squeeze_excitation else None
-        self.downsample = _shortcut(self.nn, in_channels, channels, stride, dims, shortcut)
+        self.downsample = _shortcut(
+            self.nn, in_channels, channels, stride, dims, shortcut
+        )
 
     def forward(self, x):
         y = self.relu(self.bn1(self.conv1(x)))  # (batch, channels, *size / stride)
@@ -104,7 +108,9 @@ class Bottleneck(_Block):
         width = int(channels * (base_width / 64)) * groups
         self.conv1 = conv(in_channels, width, 1, bias=False)
         self.bn1 = norm(width)
-        self.conv2 = conv(width, width, 3, stride, dilation, dilation, groups, bias=False)
+        self.conv2 = conv(
+            width, width, 3, stride, dilation, dilation, groups, bias=False
+        )
         self.bn2 = norm(width)
         self.conv3 = conv(width, channels * self.expansion, 1, bias=False)
         self.bn3 = norm(channels * self.expansion)
@@ -204,7 +210,9 @@ class ResNet(Model):
             groups=groups,
             width_per_group=width_per_group,
         )
-        widths = _stem_widths(stem_type, checks.positive(stem_width, "stem_width", "ResNet"))
+        widths = _stem_widths(
+            stem_type, checks.positive(stem_width, "stem_width", "ResNet")
+        )
         layers = numbers(layers, "layers", "ResNet", count=4)
         steps = _dilated(_flags(replace_stride_with_dilation), output_stride, block)
         if avg_down and any(dilations != (1, 1) for _, dilations in steps):
@@ -308,7 +316,9 @@ class Subsample(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, stride: int, before: int) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, stride: int, before: int
+    ) -> None:
         super().__init__()
         self.stride = stride
         self.pads = (before, out_channels - in_channels - before)
@@ -348,7 +358,10 @@ class SmallResNet(Model):
 
     stem_paths = ("conv1",)
     head_paths = ("fc",)
-    start_values = {"*conv?.weight": HeNormal("in"), "*downsample.0.weight": HeNormal("in")}
+    start_values = {
+        "*conv?.weight": HeNormal("in"),
+        "*downsample.0.weight": HeNormal("in"),
+    }
 
     def __init__(
         self,
@@ -437,7 +450,9 @@ def _stages(
 
     There is a dilation for a stage's first block and one for its later blocks.
     """
-    for stage, (count, (stride, dilations)) in enumerate(zip(layers, steps, strict=True)):
+    for stage, (count, (stride, dilations)) in enumerate(
+        zip(layers, steps, strict=True)
+    ):
         channels = 64 * 2**stage
         yield _stage(nn, block, width, channels, count, stride, dilations, **options)
         width = channels * block.expansion
@@ -617,7 +632,14 @@ _TIMM: dict[str, tuple[str, tuple[int, ...], dict[str, Any], int]] = {
 _SMALL = {8: (1, 8), 20: (3, 32), 32: (3, 32), 44: (3, 32), 56: (3, 32), 110: (3, 32)}
 
 
-for _name, (_kind, _layer_counts, _groups, _width, _parameters, _source) in _VARIANTS.items():
+for _name, (
+    _kind,
+    _layer_counts,
+    _groups,
+    _width,
+    _parameters,
+    _source,
+) in _VARIANTS.items():
     _variant: dict[str, Any] = {"block": _kind, "layers": _layer_counts}
     if _groups != 1:
         _variant["groups"] = _groups
@@ -637,7 +659,12 @@ for _name, (_kind, _layer_counts, _settings, _parameters) in _TIMM.items():
     register(
         ResNet,
         name=_name,
-        variant={"block": _kind, "layers": _layer_counts, "zero_init_residual": True, **_settings},
+        variant={
+            "block": _kind,
+            "layers": _layer_counts,
+            "zero_init_residual": True,
+            **_settings,
+        },
         dims=(1, 2, 3),
         source=_OF_TIMM,
         shape=images(224),

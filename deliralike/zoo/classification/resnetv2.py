@@ -75,11 +75,18 @@ class Parts:
     avg_down: bool
 
     def conv(
-        self, nn: Any, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1
+        self,
+        nn: Any,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        stride: int = 1,
     ) -> Any:
         """Make a convolution that keeps the size at stride 1."""
         if self.standardized:
-            return StandardizedConv(in_channels, out_channels, kernel_size, stride, self.dims)
+            return StandardizedConv(
+                in_channels, out_channels, kernel_size, stride, self.dims
+            )
         conv = by_dims(nn, self.dims, "Conv")
         padding = kernel_size // 2
         return conv(in_channels, out_channels, kernel_size, stride, padding, bias=False)
@@ -94,7 +101,9 @@ class Parts:
 class Shortcut(Network):
     """A 1x1 convolution, after an average over windows of two where `Parts.avg_down` says so."""
 
-    def __init__(self, in_channels: int, out_channels: int, stride: int, parts: Parts) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, stride: int, parts: Parts
+    ) -> None:
         super().__init__()
         self.pool = None
         if parts.avg_down and stride > 1:
@@ -121,7 +130,12 @@ class PreActivationBasic(Network):
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int, stride: int, is_first: bool, parts: Parts
+        self,
+        in_channels: int,
+        out_channels: int,
+        stride: int,
+        is_first: bool,
+        parts: Parts,
     ) -> None:
         super().__init__()
         nn = self.nn
@@ -155,7 +169,12 @@ class PreActivationBottleneck(Network):
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int, stride: int, is_first: bool, parts: Parts
+        self,
+        in_channels: int,
+        out_channels: int,
+        stride: int,
+        is_first: bool,
+        parts: Parts,
     ) -> None:
         super().__init__()
         nn = self.nn
@@ -181,14 +200,23 @@ class PreActivationBottleneck(Network):
         return y + x
 
 
-BLOCKS: dict[str, Any] = {"basic": PreActivationBasic, "bottleneck": PreActivationBottleneck}
+BLOCKS: dict[str, Any] = {
+    "basic": PreActivationBasic,
+    "bottleneck": PreActivationBottleneck,
+}
 
 
 class Stage(Network):
     """Blocks in a row, of which the first has the stride."""
 
     def __init__(
-        self, block: str, count: int, in_channels: int, out_channels: int, stride: int, parts: Parts
+        self,
+        block: str,
+        count: int,
+        in_channels: int,
+        out_channels: int,
+        stride: int,
+        parts: Parts,
     ) -> None:
         super().__init__()
         blocks = [BLOCKS[block](in_channels, out_channels, stride, True, parts)]
@@ -283,7 +311,9 @@ class ResNetV2(Model):
         positive("ResNetV2", in_channels=in_channels, stem_width=stem_width)
         layers, widths = paired("ResNetV2", layers=layers, widths=widths)
         for width in widths:
-            checks.divides(width, 4, "ResNetV2: widths", "the narrowing of a bottleneck")
+            checks.divides(
+                width, 4, "ResNetV2: widths", "the narrowing of a bottleneck"
+            )
         one_of(block, BLOCKS, "block", "ResNetV2")
         one_of(norm, NORMS, "norm", "ResNetV2")
         parts = Parts(dims, norm, bool(standardized), bool(avg_down))
@@ -296,7 +326,9 @@ class ResNetV2(Model):
         stages = []
         width = stem_width
         for number, (count, out) in enumerate(zip(layers, widths, strict=True)):
-            stages.append(Stage(block, count, width, out, 1 if number == 0 else 2, parts))
+            stages.append(
+                Stage(block, count, width, out, 1 if number == 0 else 2, parts)
+            )
             width = out
         self.stages = nn.Sequential(*stages)
         self.norm = parts.normalisation(nn, width)

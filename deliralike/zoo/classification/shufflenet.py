@@ -35,7 +35,11 @@ class InvertedResidual(Network):
         self.stride = stride
         self.branch1 = None
         if stride > 1:
-            depthwise: dict[str, Any] = {"padding": 1, "groups": in_channels, "bias": False}
+            depthwise: dict[str, Any] = {
+                "padding": 1,
+                "groups": in_channels,
+                "bias": False,
+            }
             self.branch1 = nn.Sequential(
                 nn.Conv2d(in_channels, in_channels, 3, stride, **depthwise),
                 nn.BatchNorm2d(in_channels),
@@ -62,7 +66,9 @@ class InvertedResidual(Network):
         else:
             left = self.branch1(x)
             right = self.branch2(x)
-        y = self.nn.stack([left, right], 2)  # (batch, out_channels / 2, 2, height, width)
+        y = self.nn.stack(
+            [left, right], 2
+        )  # (batch, out_channels / 2, 2, height, width)
         return self.nn.flatten(y, 1, 2)
 
 

@@ -56,7 +56,9 @@ class Fire(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, 2 * expand, *size)``.
     """
 
-    def __init__(self, in_channels: int, squeeze: int, expand: int, dims: int = 2) -> None:
+    def __init__(
+        self, in_channels: int, squeeze: int, expand: int, dims: int = 2
+    ) -> None:
         super().__init__()
         conv = by_dims(self.nn, dims, "Conv")
         self.squeeze = conv(in_channels, squeeze, 1)
@@ -141,8 +143,12 @@ class SqueezeNet(Model):
         self.least = 2 * (2 ** plan.count(None) - 1) + kernel
         last = nn.Identity()
         if num_classes != 0:
-            last = conv(width, checks.positive(num_classes, "num_classes", "SqueezeNet"), 1)
-        self.classifier = nn.Sequential(nn.Dropout(dropout), last, nn.ReLU(), average(1))
+            last = conv(
+                width, checks.positive(num_classes, "num_classes", "SqueezeNet"), 1
+            )
+        self.classifier = nn.Sequential(
+            nn.Dropout(dropout), last, nn.ReLU(), average(1)
+        )
         self.num_classes = num_classes
 
     @property

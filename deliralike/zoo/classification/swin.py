@@ -102,7 +102,9 @@ class WindowAttention(Network):
     ) -> None:
         super().__init__()
         nn = self.nn
-        checks.divides(channels, heads, "SwinTransformer: width of a stage", "num_heads")
+        checks.divides(
+            channels, heads, "SwinTransformer: width of a stage", "num_heads"
+        )
         self.window, self.shift, self.heads = window, shift, heads
         self.pretrained_window = pretrained_window
         self.sides = (window, window)
@@ -114,7 +116,9 @@ class WindowAttention(Network):
     def _make_positions(self) -> None:
         nn = self.nn
         offsets = (2 * self.window - 1) ** 2
-        self.relative_position_bias_table = nn.Parameter((offsets, self.heads), Normal(0.02))
+        self.relative_position_bias_table = nn.Parameter(
+            (offsets, self.heads), Normal(0.02)
+        )
         self.relative_position_index = nn.Buffer(relative_positions(self.sides).ravel())
 
     def _make_layers(self, channels: int) -> None:
@@ -133,7 +137,9 @@ class WindowAttention(Network):
         bias = self._bias()
         if mask is not None:
             bias = bias + mask
-        return self.dropout(self.proj(self._attend(x, bias)))  # (batch, windows, tokens, channels)
+        return self.dropout(
+            self.proj(self._attend(x, bias))
+        )  # (batch, windows, tokens, channels)
 
     def _attend(self, x, bias):
         nn = self.nn
@@ -247,7 +253,13 @@ class SwinBlock(Network):
         inner = int(channels * mlp_ratio)
         self.norm1 = nn.LayerNorm(channels)
         self.attn = self.attention(
-            channels, window, shift, heads, dropout, attention_dropout, pretrained_window
+            channels,
+            window,
+            shift,
+            heads,
+            dropout,
+            attention_dropout,
+            pretrained_window,
         )
         self.drop_path1 = nn.DropPath(stochastic_depth)
         self.norm2 = nn.LayerNorm(channels)
@@ -343,16 +355,22 @@ class SwinTransformer(Model):
     ) -> None:
         super().__init__()
         positive("SwinTransformer", in_channels=in_channels, patch_size=patch_size)
-        depths, num_heads = paired("SwinTransformer", depths=depths, num_heads=num_heads)
+        depths, num_heads = paired(
+            "SwinTransformer", depths=depths, num_heads=num_heads
+        )
         windows = _windows(window_size, len(depths), "window_size")
         pretrained = windows
         if pretrained_window_size is not None:
-            pretrained = _windows(pretrained_window_size, len(depths), "pretrained_window_size")
+            pretrained = _windows(
+                pretrained_window_size, len(depths), "pretrained_window_size"
+            )
         block, merging = _kinds(version, pretrained_window_size)
         nn = self.nn
         total = sum(depths)
         patches = nn.Conv2d(in_channels, embed_dim, patch_size, patch_size)
-        features = [nn.Sequential(patches, Permute((0, 2, 3, 1)), nn.LayerNorm(embed_dim))]
+        features = [
+            nn.Sequential(patches, Permute((0, 2, 3, 1)), nn.LayerNorm(embed_dim))
+        ]
         options: dict[str, Any] = {
             "mlp_ratio": mlp_ratio,
             "dropout": dropout,
@@ -370,7 +388,9 @@ class SwinTransformer(Model):
                 shift = window // 2 if i % 2 else 0
                 chance = stochastic_depth * (start + i) / max(1, total - 1)
                 blocks.append(
-                    block(width, heads, window, shift, stochastic_depth=chance, **options)
+                    block(
+                        width, heads, window, shift, stochastic_depth=chance, **options
+                    )
                 )
             features.append(nn.Sequential(*blocks))
         self.features = nn.Sequential(*features)
@@ -413,7 +433,10 @@ class SwinTransformer(Model):
         """
         own = {}
         for path, block in self.named_blocks():
-            if not isinstance(block, WindowAttention) or f"{path}.qkv.weight" not in state:
+            if (
+                not isinstance(block, WindowAttention)
+                or f"{path}.qkv.weight" not in state
+            ):
                 continue
             for name, table in block.tables().items():
                 own[f"{path}.{name}"] = table

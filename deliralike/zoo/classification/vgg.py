@@ -105,7 +105,10 @@ class VGG(Model):
             classifier(nn, hidden, num_classes, "VGG"),
         )
         self.num_classes = num_classes
-        self.window = (widths[-1], *(pooled,) * dims)  # that the first linear layer sees
+        self.window = (
+            widths[-1],
+            *(pooled,) * dims,
+        )  # that the first linear layer sees
         self.least = 2 ** len(layers)
 
     @property
@@ -144,14 +147,21 @@ class VGG(Model):
 
 
 def _features(
-    nn: Any, dims: int, width: int, layers: Sequence[int], widths: Sequence[int], batch_norm: bool
+    nn: Any,
+    dims: int,
+    width: int,
+    layers: Sequence[int],
+    widths: Sequence[int],
+    batch_norm: bool,
 ) -> Any:
     """Return the layers in a row, the positions of the convolutions, and the ends of the stages."""
     conv, norm, pool = by_dims(nn, dims, "Conv", "BatchNorm", "MaxPool")
     blocks: list[Any] = []
     convolutions = []
     ends = []
-    for block, (count, channels) in enumerate(zip(layers, widths, strict=True), start=1):
+    for block, (count, channels) in enumerate(
+        zip(layers, widths, strict=True), start=1
+    ):
         for _ in range(count):
             convolutions.append(len(blocks))
             blocks.append(conv(width, channels, 3, padding=1))

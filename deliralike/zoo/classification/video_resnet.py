@@ -18,7 +18,9 @@ from deliralike.zoo.setting_checks import numbers, one_of
 KINDS = ("3d", "2d", "2+1d")
 
 
-def _convolution(nn: Any, kind: str, in_channels: int, channels: int, inside: int, stride: int):
+def _convolution(
+    nn: Any, kind: str, in_channels: int, channels: int, inside: int, stride: int
+):
     """Make a convolution over frames, height and width.
 
     Args:
@@ -49,7 +51,9 @@ class VideoBlock(Network):
         the stride, rounded up; the kind ``"2d"`` keeps the number of frames.
     """
 
-    def __init__(self, kind: str, in_channels: int, channels: int, stride: int = 1) -> None:
+    def __init__(
+        self, kind: str, in_channels: int, channels: int, stride: int = 1
+    ) -> None:
         super().__init__()
         nn = self.nn
         # As many weights as a 3x3x3 convolution: the paper's section 3.5.
@@ -176,7 +180,9 @@ def _stage(nn, kind: str, count: int, in_channels: int, channels: int, stride: i
 
 def _kinds(kinds: Any) -> tuple[str, ...]:
     if isinstance(kinds, str) or len(kinds) != 4:
-        raise SettingError(f"VideoResNet: kinds={kinds!r}; wanted one for each of four stages")
+        raise SettingError(
+            f"VideoResNet: kinds={kinds!r}; wanted one for each of four stages"
+        )
     for kind in kinds:
         one_of(kind, KINDS, "kind", "VideoResNet")
     return tuple(kinds)

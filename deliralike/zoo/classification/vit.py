@@ -17,12 +17,26 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal, XavierUniform
 from deliralike.zoo.blocks import classifier, has_side, images_of_size
-from deliralike.zoo.keymaps import KeyMap, Replacement, State, apart, by_patterns, joined
+from deliralike.zoo.keymaps import (
+    KeyMap,
+    Replacement,
+    State,
+    apart,
+    by_patterns,
+    joined,
+)
 from deliralike.zoo.layouts import as_grid, as_tokens
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import positive
-from deliralike.zoo.tables import CORNERS, EDGES, RESAMPLED, SMOOTH, Matrix, resampled_rows
+from deliralike.zoo.tables import (
+    CORNERS,
+    EDGES,
+    RESAMPLED,
+    SMOOTH,
+    Matrix,
+    resampled_rows,
+)
 
 _LAYER = r"encoder\.layers\.encoder_layer_(\d+)"
 _TIMM = KeyMap(
@@ -48,21 +62,28 @@ _TIMM = KeyMap(
 
 
 _HF = r"encoder.layer.\1"
-_HF_PACKED = ".attention.attention.in_proj."  # Hugging Face has three arrays in its place
+_HF_PACKED = (
+    ".attention.attention.in_proj."  # Hugging Face has three arrays in its place
+)
 _HF_PARTS = tuple(f".attention.attention.{part}." for part in ("query", "key", "value"))
 
 
 def _packed(state: State) -> State:
     """Join the maps of queries, keys and values, and leave out the pooler of the bare model."""
     named = {name.removeprefix("deit."): value for name, value in state.items()}
-    arrays = {name: value for name, value in named.items() if not name.startswith("pooler.")}
+    arrays = {
+        name: value for name, value in named.items() if not name.startswith("pooler.")
+    }
     return joined(arrays, _HF_PARTS, _HF_PACKED)
 
 
 def _unpacked(state: State, model: str) -> State:
     """Split the maps of queries, keys and values, and name all but the heads after the model."""
     split = apart(state, _HF_PARTS, _HF_PACKED)
-    return {name if "classifier." in name else f"{model}.{name}": split[name] for name in split}
+    return {
+        name if "classifier." in name else f"{model}.{name}": split[name]
+        for name in split
+    }
 
 
 _HF_NAMES: dict[str, Replacement] = {
@@ -224,9 +245,14 @@ class VisionTransformer(Model):
     ) -> None:
         super().__init__()
         positive(
-            "VisionTransformer", image_size=image_size, patch_size=patch_size, num_layers=num_layers
+            "VisionTransformer",
+            image_size=image_size,
+            patch_size=patch_size,
+            num_layers=num_layers,
         )
-        checks.divides(image_size, patch_size, "VisionTransformer: image_size", "patch_size")
+        checks.divides(
+            image_size, patch_size, "VisionTransformer: image_size", "patch_size"
+        )
         _check_distillation(distilled, distilled_training, representation_size)
         nn = self.nn
         self.image_size = image_size
@@ -270,9 +296,13 @@ class VisionTransformer(Model):
         It truncates at 2, which is dozens of standard deviations, so at nothing.
         """
         return {
-            "conv_proj.weight": Normal(1 / math.sqrt(self.in_channels * self.patch_size**2)),
+            "conv_proj.weight": Normal(
+                1 / math.sqrt(self.in_channels * self.patch_size**2)
+            ),
             "conv_proj.bias": ZEROS,
-            "heads.pre_logits.weight": Normal(1 / math.sqrt(self.class_token.shape[-1])),
+            "heads.pre_logits.weight": Normal(
+                1 / math.sqrt(self.class_token.shape[-1])
+            ),
             "heads.pre_logits.bias": ZEROS,
             "heads.head.*": ZEROS,
             "heads.head_dist.*": ZEROS,
@@ -339,7 +369,11 @@ class VisionTransformer(Model):
 
         Whose rule is followed says the layout of the file, or else the network.
         """
-        if name != "encoder.pos_embedding" or value.ndim != 3 or value.shape[2] != shape[2]:
+        if (
+            name != "encoder.pos_embedding"
+            or value.ndim != 3
+            or value.shape[2] != shape[2]
+        ):
             return None
         matrix = resampling or self.resampling
         rows = resampled_rows(value[0], shape[1], matrix, self.prefixes)
@@ -355,9 +389,13 @@ class DeiT(VisionTransformer):
     resampling = staticmethod(SMOOTH)
 
 
-def _check_distillation(distilled: bool, training: bool, representation_size: int | None) -> None:
+def _check_distillation(
+    distilled: bool, training: bool, representation_size: int | None
+) -> None:
     if training and not distilled:
-        raise SettingError("VisionTransformer: distilled_training=True needs distilled=True")
+        raise SettingError(
+            "VisionTransformer: distilled_training=True needs distilled=True"
+        )
     if distilled and representation_size is not None:
         raise SettingError(
             f"VisionTransformer: representation_size={representation_size!r}; wanted None, as "
@@ -366,9 +404,13 @@ def _check_distillation(distilled: bool, training: bool, representation_size: in
 
 
 _VIT = "Dosovitskiy et al. 2021, arXiv 2010.11929; torchvision"
-_DEIT = "Touvron et al. 2021, arXiv 2012.12877; timm's network, under torchvision's names"
+_DEIT = (
+    "Touvron et al. 2021, arXiv 2012.12877; timm's network, under torchvision's names"
+)
 
-_DISTILLED = "Touvron et al. 2021, arXiv 2012.12877; timm, under names like torchvision's"
+_DISTILLED = (
+    "Touvron et al. 2021, arXiv 2012.12877; timm, under names like torchvision's"
+)
 
 # name: (patch, blocks, heads, width of the tokens, parameters, source)
 _VARIANTS = {

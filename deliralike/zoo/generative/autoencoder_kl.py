@@ -116,7 +116,13 @@ class AutoencoderKL(Model):
         up = [medical.Convolution(latent_channels, widths[-1], dims, alone=True)]
         if with_decoder_nonlocal_attn:
             up += _nonlocal(widths[-1], shared)
-        up += _levels(widths[::-1], layers[::-1], attends[::-1], shared, partial(double, dims=dims))
+        up += _levels(
+            widths[::-1],
+            layers[::-1],
+            attends[::-1],
+            shared,
+            partial(double, dims=dims),
+        )
         up += _last(nn, widths[0], out_channels, shared)
         self.decoder = InTurn(up)
         latent = (latent_channels, latent_channels, dims, 1)
@@ -141,7 +147,12 @@ class AutoencoderKL(Model):
         if noise is not None:
             check_noise(self, noise, mean)
             latent = mean + noise * deviation
-        return {"encoder": encoded, "mean": mean, "deviation": deviation, "latent": latent}
+        return {
+            "encoder": encoded,
+            "mean": mean,
+            "deviation": deviation,
+            "latent": latent,
+        }
 
     def encode(self, x):
         """Return the means and the standard deviations of the latent pictures."""
@@ -186,7 +197,9 @@ class Residual(Network):
         self.conv2 = medical.Convolution(out_channels, out_channels, dims, alone=True)
         self.nin_shortcut = nn.Identity()
         if in_channels != out_channels:
-            self.nin_shortcut = medical.Convolution(in_channels, out_channels, dims, 1, alone=True)
+            self.nin_shortcut = medical.Convolution(
+                in_channels, out_channels, dims, 1, alone=True
+            )
 
     def forward(self, x):
         nn = self.nn
@@ -269,7 +282,9 @@ def _attention(channels: int, shared: Shared) -> Any:
     )
 
 
-def _last(nn: Any, in_channels: int, out_channels: int, shared: Shared) -> Iterator[Any]:
+def _last(
+    nn: Any, in_channels: int, out_channels: int, shared: Shared
+) -> Iterator[Any]:
     yield nn.GroupNorm(shared.norm_num_groups, in_channels, shared.norm_eps)
     yield medical.Convolution(in_channels, out_channels, shared.dims, alone=True)
 

@@ -138,7 +138,9 @@ class Discriminator(Model):
         self.image_size = image_size
         self.num_classes = _scores(num_classes)
         self.per_level = 2 if norm is None else 3
-        layers = _down(self.nn, in_channels, width, self.levels, num_classes, dims, norm)
+        layers = _down(
+            self.nn, in_channels, width, self.levels, num_classes, dims, norm
+        )
         self.main = self.nn.Sequential(*layers)
 
     @property
@@ -176,7 +178,10 @@ class Discriminator(Model):
 
         The first level has no normalisation.
         """
-        return [(f"level{n}", 2 + self.per_level * (n - 1)) for n in range(1, self.levels + 1)]
+        return [
+            (f"level{n}", 2 + self.per_level * (n - 1))
+            for n in range(1, self.levels + 1)
+        ]
 
 
 def doublings(image_size: int, what: str) -> int:
@@ -187,7 +192,9 @@ def doublings(image_size: int, what: str) -> int:
     """
     times = checks.positive(image_size, "image_size", what).bit_length() - 3
     if times < 1 or image_size != 4 * 2**times:
-        raise SettingError(f"{what}: image_size={image_size!r}; wanted 8, 16, 32, 64 or so on")
+        raise SettingError(
+            f"{what}: image_size={image_size!r}; wanted 8, 16, 32, 64 or so on"
+        )
     return times
 
 
@@ -207,7 +214,13 @@ def _up(
 
 
 def _down(
-    nn, in_channels: int, width: int, levels: int, num_classes: int, dims: int, norm: str | None
+    nn,
+    in_channels: int,
+    width: int,
+    levels: int,
+    num_classes: int,
+    dims: int,
+    norm: str | None,
 ) -> Iterator[Any]:
     conv = by_dims(nn, dims, "Conv")
     bias = norm in (None, "layer")
@@ -239,7 +252,11 @@ def _start_values(main) -> Iterator[tuple[str, Normal]]:
 
 
 def _scores(num_classes: int) -> int:
-    return 0 if num_classes == 0 else checks.positive(num_classes, "num_classes", "Discriminator")
+    return (
+        0
+        if num_classes == 0
+        else checks.positive(num_classes, "num_classes", "Discriminator")
+    )
 
 
 def noise(settings: Mapping[str, Any]) -> tuple[int, ...]:

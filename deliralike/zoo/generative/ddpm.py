@@ -101,11 +101,15 @@ class DiffusionUNet(Model):
         down_blocks = []
         for level, (before, width) in enumerate(pairwise((first, *widths))):
             padding = downsample_padding if level < self.halvings else None
-            down_blocks.append(Down(before, width, layers, attention[level], padding, **options))
+            down_blocks.append(
+                Down(before, width, layers, attention[level], padding, **options)
+            )
         self.down_blocks = nn.ModuleList(down_blocks)
         up_blocks = []
         for level, before, width, finer in levels_up(widths):
-            block = Up(before, width, finer, layers + 1, attention[level], level > 0, **options)
+            block = Up(
+                before, width, finer, layers + 1, attention[level], level > 0, **options
+            )
             up_blocks.append(block)
         self.up_blocks = nn.ModuleList(up_blocks)
         self.mid_block = Middle(widths[-1], **options)
@@ -119,7 +123,9 @@ class DiffusionUNet(Model):
     def forward_stages(self, x, time):
         """Return the outputs of the first convolution and of each level, down and up."""
         check_halvings(self, x)
-        waves = time_waves(self, time, self.conv_in.out_channels, x, self.flip, self.shift)
+        waves = time_waves(
+            self, time, self.conv_in.out_channels, x, self.flip, self.shift
+        )
         time = self.time_embedding(waves)  # (batch, 4 * features[0])
         return run_levels(self, x, "mid", time)
 
@@ -150,7 +156,9 @@ def levels_up(widths: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
         before = widths[level]
 
 
-def with_skips(in_channels: int, out_channels: int, finer: int, layers: int) -> list[int]:
+def with_skips(
+    in_channels: int, out_channels: int, finer: int, layers: int
+) -> list[int]:
     """Return the channels that each residual block of a level on the way up takes."""
     inner = [out_channels] * (layers - 1)
     pairs = zip([in_channels, *inner], [*inner, finer], strict=True)
@@ -276,7 +284,9 @@ class Attention(Network):
         ``(batch, channels, *size)``
     """
 
-    def __init__(self, channels: int, head_width: int | None, num_groups: int, eps: float) -> None:
+    def __init__(
+        self, channels: int, head_width: int | None, num_groups: int, eps: float
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.heads = 1
@@ -295,7 +305,9 @@ class Attention(Network):
         tokens = as_tokens(nn, self.group_norm(x))
         maps = (self.to_q, self.to_k, self.to_v)
         q, k, v = (split_heads(nn, to(tokens), self.heads) for to in maps)
-        y, _ = nn.attention(q, k, v, need_weights=False)  # (batch, heads, places, head_width)
+        y, _ = nn.attention(
+            q, k, v, need_weights=False
+        )  # (batch, heads, places, head_width)
         y = self.to_out[0](joined_heads(nn, y))
         return x + as_grid(nn, y, x.shape[2:])
 
@@ -324,10 +336,14 @@ class Down(Network):
         if attends:
             self.attentions = _attentions(nn, out_channels, layers, head_width, options)
         widths = [in_channels, *[out_channels] * (layers - 1)]
-        self.resnets = nn.ModuleList([Residual(width, out_channels, **options) for width in widths])
+        self.resnets = nn.ModuleList(
+            [Residual(width, out_channels, **options) for width in widths]
+        )
         self.downsamplers = None
         if padding is not None:
-            self.downsamplers = nn.ModuleList([Halve(out_channels, padding, options["dims"])])
+            self.downsamplers = nn.ModuleList(
+                [Halve(out_channels, padding, options["dims"])]
+            )
 
     def forward(self, x, time):
         outputs = []
@@ -384,7 +400,9 @@ class Up(Network):
         if attends:
             self.attentions = _attentions(nn, out_channels, layers, head_width, options)
         widths = with_skips(in_channels, out_channels, finer, layers)
-        self.resnets = nn.ModuleList([Residual(width, out_channels, **options) for width in widths])
+        self.resnets = nn.ModuleList(
+            [Residual(width, out_channels, **options) for width in widths]
+        )
         self.upsamplers = None
         if doubles:
             self.upsamplers = nn.ModuleList([Double(out_channels, options["dims"])])
@@ -409,7 +427,9 @@ class Halve(Network):
     def __init__(self, channels: int, padding: int, dims: int) -> None:
         super().__init__()
         if padding not in (0, 1):
-            raise SettingError(f"DiffusionUNet: downsample_padding={padding!r}; wanted 0 or 1")
+            raise SettingError(
+                f"DiffusionUNet: downsample_padding={padding!r}; wanted 0 or 1"
+            )
         self.far_side_only = padding == 0
         self.conv = by_dims(self.nn, dims, "Conv")(channels, channels, 3, 2, padding)
 
@@ -434,9 +454,13 @@ class Double(Network):
         return self.conv(self.nn.interpolate(x, scale_factor=2.0))
 
 
-def _attentions(nn, channels: int, count: int, head_width: int | None, options: Mapping[str, Any]):
+def _attentions(
+    nn, channels: int, count: int, head_width: int | None, options: Mapping[str, Any]
+):
     settings = {name: options[name] for name in ("num_groups", "eps")}
-    return nn.ModuleList([Attention(channels, head_width, **settings) for _ in range(count)])
+    return nn.ModuleList(
+        [Attention(channels, head_width, **settings) for _ in range(count)]
+    )
 
 
 def _widths(features: Sequence[int], attention: Sequence[bool]) -> tuple[int, ...]:

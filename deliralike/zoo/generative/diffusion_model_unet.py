@@ -139,7 +139,9 @@ class DiffusionModelUNet(Model):
             "num_res_blocks",
             what,
         )
-        head_widths = medical.per_stage(num_head_channels, levels, "num_head_channels", what)
+        head_widths = medical.per_stage(
+            num_head_channels, levels, "num_head_channels", what
+        )
         checks.divides(widths[0], 2, f"{what}: channels[0]", "2 (sines and cosines)")
         _check_conditioning(with_conditioning, cross_attention_dim)
         first = widths[0]
@@ -166,20 +168,28 @@ class DiffusionModelUNet(Model):
         if num_class_embeds is not None:
             checks.positive(num_class_embeds, "num_class_embeds", what)
             self.class_embedding = nn.Embedding(num_class_embeds, 4 * first)
-        heads = [head if on else None for head, on in zip(head_widths, attends, strict=True)]
+        heads = [
+            head if on else None for head, on in zip(head_widths, attends, strict=True)
+        ]
         down_blocks = []
         for level, (before, width) in enumerate(pairwise((first, *widths))):
             halves = level < self.halvings
-            down_blocks.append(Down(before, width, layers[level], heads[level], halves, shared))
+            down_blocks.append(
+                Down(before, width, layers[level], heads[level], halves, shared)
+            )
         self.down_blocks = nn.ModuleList(down_blocks)
         self.middle_block = Middle(widths[-1], head_widths[-1], shared)
         up_blocks = []
         for level, before, width, finer in levels_up(widths):
-            block = Up(before, width, finer, layers[level] + 1, heads[level], level > 0, shared)
+            block = Up(
+                before, width, finer, layers[level] + 1, heads[level], level > 0, shared
+            )
             up_blocks.append(block)
         self.up_blocks = nn.ModuleList(up_blocks)
         last = medical.Convolution(first, out_channels, dims, alone=True)
-        self.out = nn.Sequential(nn.GroupNorm(norm_num_groups, first, norm_eps), nn.SiLU(), last)
+        self.out = nn.Sequential(
+            nn.GroupNorm(norm_num_groups, first, norm_eps), nn.SiLU(), last
+        )
 
     def forward(self, x, timesteps, context=None, class_labels=None):
         stages = self.forward_stages(x, timesteps, context, class_labels)
@@ -212,7 +222,9 @@ class DiffusionModelUNet(Model):
         return context, class_labels
 
 
-def _check_conditioning(with_conditioning: bool, cross_attention_dim: int | None) -> None:
+def _check_conditioning(
+    with_conditioning: bool, cross_attention_dim: int | None
+) -> None:
     """Check that the width of the context is given where there is one, and only there."""
     if bool(with_conditioning) != (cross_attention_dim is not None):
         raise SettingError(
@@ -220,7 +232,9 @@ def _check_conditioning(with_conditioning: bool, cross_attention_dim: int | None
             f"cross_attention_dim={cross_attention_dim!r}; wanted both or neither"
         )
     if cross_attention_dim is not None:
-        checks.positive(cross_attention_dim, "cross_attention_dim", "DiffusionModelUNet")
+        checks.positive(
+            cross_attention_dim, "cross_attention_dim", "DiffusionModelUNet"
+        )
 
 
 class Residual(Network):
@@ -256,7 +270,9 @@ class Residual(Network):
 
     def forward(self, x, time):
         nn = self.nn
-        y = self.conv1(self.resize(nn.silu(self.norm1(x))))  # (batch, out_channels, *size)
+        y = self.conv1(
+            self.resize(nn.silu(self.norm1(x)))
+        )  # (batch, out_channels, *size)
         shift = self.time_emb_proj(nn.silu(time))  # (batch, out_channels)
         y = y + nn.reshape(shift, (*shift.shape, *(1,) * (len(x.shape) - 2)))
         y = self.conv2(nn.silu(self.norm2(y)))
@@ -326,12 +342,16 @@ class SpatialTransformer(Network):
         nn = self.nn
         heads = head_count(channels, head_width)
         self.norm = nn.GroupNorm(shared.norm_num_groups, channels, shared.norm_eps)
-        self.proj_in = medical.Convolution(channels, channels, shared.dims, 1, alone=True)
+        self.proj_in = medical.Convolution(
+            channels, channels, shared.dims, 1, alone=True
+        )
         blocks = []
         for _ in range(shared.transformer_num_layers):
             blocks.append(TransformerBlock(channels, heads, shared))
         self.transformer_blocks = nn.ModuleList(blocks)
-        self.proj_out = medical.Convolution(channels, channels, shared.dims, 1, alone=True)
+        self.proj_out = medical.Convolution(
+            channels, channels, shared.dims, 1, alone=True
+        )
 
     def forward(self, x, context):
         tokens = as_tokens(self.nn, self.proj_in(self.norm(x)))
@@ -381,7 +401,9 @@ class Down(Network):
         nn = self.nn
         self.attentions = _attentions(nn, out_channels, layers, head_width, shared)
         widths = [in_channels, *[out_channels] * (layers - 1)]
-        self.resnets = nn.ModuleList([Residual(width, out_channels, shared) for width in widths])
+        self.resnets = nn.ModuleList(
+            [Residual(width, out_channels, shared) for width in widths]
+        )
         self.downsampler = None
         if halves and shared.resblock_updown:
             pool = by_dims(nn, shared.dims, "AvgPool")(2, 2)
@@ -494,10 +516,14 @@ class Double(Network):
         return self.postconv(self.nn.interpolate(x, scale_factor=2.0))
 
 
-def _attentions(nn: Any, channels: int, count: int, head_width: int | None, shared: Shared) -> Any:
+def _attentions(
+    nn: Any, channels: int, count: int, head_width: int | None, shared: Shared
+) -> Any:
     if head_width is None:
         return None
-    return nn.ModuleList([_attention(channels, head_width, shared) for _ in range(count)])
+    return nn.ModuleList(
+        [_attention(channels, head_width, shared) for _ in range(count)]
+    )
 
 
 def _inputs(settings: Mapping[str, Any]) -> list[Any]:

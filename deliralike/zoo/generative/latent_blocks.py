@@ -82,7 +82,9 @@ class CrossAttention(Network):
         ``(batch, tokens, width)``.
     """
 
-    def __init__(self, width: int, heads: int, context_width: int, dropout: float) -> None:
+    def __init__(
+        self, width: int, heads: int, context_width: int, dropout: float
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.heads = heads
@@ -115,7 +117,12 @@ class SpatialAttention(Network):
     """
 
     def __init__(
-        self, channels: int, head_width: int | None, num_groups: int, eps: float, **options: Any
+        self,
+        channels: int,
+        head_width: int | None,
+        num_groups: int,
+        eps: float,
+        **options: Any,
     ) -> None:
         super().__init__()
         heads = 1 if head_width is None else head_count(channels, head_width)

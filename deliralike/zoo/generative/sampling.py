@@ -58,7 +58,9 @@ class NoiseSchedule:
     clip_sample_range: float | None = 1.0
 
     def __post_init__(self) -> None:
-        checks.positive(self.num_train_timesteps, "num_train_timesteps", "NoiseSchedule")
+        checks.positive(
+            self.num_train_timesteps, "num_train_timesteps", "NoiseSchedule"
+        )
         one_of(self.beta_schedule, BETAS, "beta_schedule", "NoiseSchedule")
         one_of(self.prediction_type, PREDICTIONS, "prediction_type", "NoiseSchedule")
         if not 0.0 < self.beta_start <= self.beta_end < 1.0:
@@ -76,7 +78,9 @@ class NoiseSchedule:
         elif self.beta_schedule == "scaled_linear":
             betas = np.linspace(self.beta_start**0.5, self.beta_end**0.5, count) ** 2
         else:
-            angles = (np.arange(count + 1) / count + _COSINE_OFFSET) / (1.0 + _COSINE_OFFSET)
+            angles = (np.arange(count + 1) / count + _COSINE_OFFSET) / (
+                1.0 + _COSINE_OFFSET
+            )
             left = np.cos(angles * np.pi / 2) ** 2
             betas = np.minimum(1.0 - left[1:] / left[:-1], _LARGEST_BETA)
         return np.cumprod(1.0 - betas)
@@ -88,9 +92,13 @@ class NoiseSchedule:
             SettingError: There are more than `num_train_timesteps`.
         """
         count = self.num_train_timesteps
-        steps = count if steps is None else checks.positive(steps, "steps", "NoiseSchedule")
+        steps = (
+            count if steps is None else checks.positive(steps, "steps", "NoiseSchedule")
+        )
         if steps > count:
-            raise SettingError(f"NoiseSchedule: steps={steps}; there are {count} at most")
+            raise SettingError(
+                f"NoiseSchedule: steps={steps}; there are {count} at most"
+            )
         return [number * (count // steps) for number in reversed(range(steps))]
 
     def add_noise(self, nn: Any, x: Any, noise: Any, time: Any) -> Any:
@@ -123,7 +131,13 @@ class NoiseSchedule:
         return factors[0], factors[1]
 
     def before(
-        self, nn: Any, x: Any, output: Any, time: int, previous: int | None, eta: float | None
+        self,
+        nn: Any,
+        x: Any,
+        output: Any,
+        time: int,
+        previous: int | None,
+        eta: float | None,
     ) -> tuple[Any, float]:
         """Return mean and standard deviation of pictures at an earlier step.
 
@@ -215,13 +229,17 @@ def sample(
         for number, (time, previous) in enumerate(zip(times, earlier, strict=True), 1):
             now = backend.prepare(np.full(shape[0], time), network)
             output = run(x, now, *conditions)
-            x, deviation = schedule.before(network.nn, x, output, time, previous, noise_share)
+            x, deviation = schedule.before(
+                network.nn, x, output, time, previous, noise_share
+            )
             if deviation:
                 x = x + deviation * drawn(number)
     return x
 
 
-def portable_noise(seed: int, step: int, first_sample: int, shape: Sequence[int]) -> np.ndarray:
+def portable_noise(
+    seed: int, step: int, first_sample: int, shape: Sequence[int]
+) -> np.ndarray:
     """Draw standard normal numbers, each sample's from seed, step and its own number alone.
 
     Example:

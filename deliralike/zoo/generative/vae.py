@@ -43,7 +43,11 @@ class VAE(Model):
     outputs = "in_features"
 
     def __init__(
-        self, in_features: int = 784, hidden: int = 400, latent_size: int = 20, sigmoid: bool = True
+        self,
+        in_features: int = 784,
+        hidden: int = 400,
+        latent_size: int = 20,
+        sigmoid: bool = True,
     ) -> None:
         super().__init__()
         nn = self.nn
@@ -150,7 +154,9 @@ class ConvVAE(Model):
         """Return the levels of the encoder and the decoder, and the distribution between them."""
         nn = self.nn
         has_side(self, x, self.image_size)
-        stages = in_turn(x, {f"encoder{n}": block for n, block in enumerate(self.encoder)})
+        stages = in_turn(
+            x, {f"encoder{n}": block for n, block in enumerate(self.encoder)}
+        )
         flat = nn.flatten(next(reversed(stages.values())))
         mu = self.fc_mu(flat)
         logvar = self.fc_var(flat)
@@ -191,7 +197,11 @@ def check_noise(model: Any, noise: Any, mean: Any) -> None:
 def _doubling(nn, in_channels: int, out_channels: int, dims: int):
     """Make a transposed convolution to twice the size, a normalisation and an activation."""
     conv, norm = by_dims(nn, dims, "ConvTranspose", "BatchNorm")
-    return conv(in_channels, out_channels, 3, 2, 1, 1), norm(out_channels), nn.LeakyReLU()
+    return (
+        conv(in_channels, out_channels, 3, 2, 1, 1),
+        norm(out_channels),
+        nn.LeakyReLU(),
+    )
 
 
 def _coarsest(image_size: int, levels: int) -> int:

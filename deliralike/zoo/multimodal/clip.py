@@ -167,10 +167,16 @@ class CLIP(Model):
         options = {"hidden_act": hidden_act, "eps": eps, "dropout": attention_dropout}
         self.logit_scale = nn.Parameter((), Constant(2.6592))
         text = _encoder(text_sizes, options)
-        self.text_model = TextModel(vocab_size, max_position_embeddings, text, eos_token_id, eps)
+        self.text_model = TextModel(
+            vocab_size, max_position_embeddings, text, eos_token_id, eps
+        )
         vision = _encoder(vision_sizes, options)
-        self.vision_model = VisionModel(image_size, patch_size, in_channels, vision, eps)
-        self.visual_projection = nn.Linear(vision_hidden_size, projection_dim, bias=False)
+        self.vision_model = VisionModel(
+            image_size, patch_size, in_channels, vision, eps
+        )
+        self.visual_projection = nn.Linear(
+            vision_hidden_size, projection_dim, bias=False
+        )
         self.text_projection = nn.Linear(text_hidden_size, projection_dim, bias=False)
 
     @property
@@ -239,7 +245,10 @@ class CLIP(Model):
         self, name: str, value: np.ndarray, shape: tuple[int, ...]
     ) -> np.ndarray | None:
         """Resample the positions of another image size, and cut a longer table of those of text."""
-        if not name.endswith("position_embedding.weight") or value.shape[1:] != shape[1:]:
+        if (
+            not name.endswith("position_embedding.weight")
+            or value.shape[1:] != shape[1:]
+        ):
             return None
         if name.startswith("text_model."):
             return cut(value, shape)
@@ -248,7 +257,9 @@ class CLIP(Model):
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Leave out the tables of numbers in older files."""
         numbers = re.compile(r"\.position_ids$")
-        return {name: value for name, value in state.items() if not numbers.search(name)}
+        return {
+            name: value for name, value in state.items() if not numbers.search(name)
+        }
 
 
 def _encoder(sizes: Mapping[str, int], options: Mapping[str, Any]) -> Any:
@@ -276,7 +287,12 @@ class TextModel(Network):
     """
 
     def __init__(
-        self, vocab_size: int, positions: int, encoder: Any, eos_token_id: int, eps: float
+        self,
+        vocab_size: int,
+        positions: int,
+        encoder: Any,
+        eos_token_id: int,
+        eps: float,
     ) -> None:
         super().__init__()
         self.positions = positions
@@ -299,7 +315,9 @@ class TextModel(Network):
         bias = causal_bias(self.nn, input_ids, x)  # (tokens, tokens)
         if attention_mask is not None:
             check_mask(self, attention_mask, input_ids, "attention_mask")
-            bias = bias + padding_bias(self.nn, attention_mask, x)  # (texts, 1, tokens, tokens)
+            bias = bias + padding_bias(
+                self.nn, attention_mask, x
+            )  # (texts, 1, tokens, tokens)
         return self.encoder(x, bias)
 
     def _ends(self, input_ids):
@@ -334,7 +352,12 @@ class VisionModel(Network):
     """
 
     def __init__(
-        self, image_size: int, patch_size: int, in_channels: int, encoder: Any, eps: float
+        self,
+        image_size: int,
+        patch_size: int,
+        in_channels: int,
+        encoder: Any,
+        eps: float,
     ) -> None:
         super().__init__()
         width = encoder.width
@@ -356,13 +379,19 @@ class VisionEmbeddings(Network):
 
     start_values = {"*_embedding.weight": Normal(0.02)}
 
-    def __init__(self, image_size: int, patch_size: int, in_channels: int, width: int) -> None:
+    def __init__(
+        self, image_size: int, patch_size: int, in_channels: int, width: int
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.image_size = image_size
         self.class_embedding = nn.Parameter((width,), Normal(width**-0.5))
-        self.patch_embedding = nn.Conv2d(in_channels, width, patch_size, patch_size, bias=False)
-        self.position_embedding = nn.Embedding((image_size // patch_size) ** 2 + 1, width)
+        self.patch_embedding = nn.Conv2d(
+            in_channels, width, patch_size, patch_size, bias=False
+        )
+        self.position_embedding = nn.Embedding(
+            (image_size // patch_size) ** 2 + 1, width
+        )
 
     def forward(self, pixel_values):
         nn = self.nn
@@ -420,7 +449,13 @@ class Layer(Network):
     """
 
     def __init__(
-        self, width: int, heads: int, inner: int, hidden_act: str, eps: float, dropout: float
+        self,
+        width: int,
+        heads: int,
+        inner: int,
+        hidden_act: str,
+        eps: float,
+        dropout: float,
     ) -> None:
         super().__init__()
         self.self_attn = Attention(width, heads, dropout)
@@ -449,7 +484,9 @@ class Attention(Network):
     def forward(self, x, bias):
         nn = self.nn
         query, key, value = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        return self.out_proj(attend(nn, query, key, value, self.heads, bias, self.dropout))
+        return self.out_proj(
+            attend(nn, query, key, value, self.heads, bias, self.dropout)
+        )
 
 
 class MLP(Network):

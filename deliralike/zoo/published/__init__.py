@@ -6,4 +6,11 @@
 from deliralike.zoo.published.entries import Published, WeightsTable
 from deliralike.zoo.published.names import choose, how_to_see_all, is_name, weights
 
-__all__ = ["Published", "WeightsTable", "choose", "how_to_see_all", "is_name", "weights"]
+__all__ = [
+    "Published",
+    "WeightsTable",
+    "choose",
+    "how_to_see_all",
+    "is_name",
+    "weights",
+]

@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from deliralike import weights as weight_files
-from deliralike.errors import DeliralikeError, DownloadError, SettingError, WeightFileError
+from deliralike.errors import (
+    DeliralikeError,
+    DownloadError,
+    SettingError,
+    WeightFileError,
+)
 from deliralike.weights.downloads import WebFile
 from deliralike.zoo import building, images, loading, registry
 from deliralike.zoo.published.entries import Published
@@ -146,7 +151,9 @@ def _accuracy(entry: Published, data: Path, backend: str | None) -> str:
     pictures = _pictures(data, entry)
     backends = importlib.import_module("deliralike.backends")
     network = building.build(
-        entry.architecture, backend=backend or backends.available()[0], weights=entry.name
+        entry.architecture,
+        backend=backend or backends.available()[0],
+        weights=entry.name,
     )
     right = 0
     for start in range(0, len(pictures), _PICTURES_AT_ONCE):

@@ -40,7 +40,9 @@ def described(
     published = config.get("pretrained_cfg")
     preprocessing: Preprocessing | None
     if published:
-        stated = {"num_classes": config.get("num_classes", published.get("num_classes"))}
+        stated = {
+            "num_classes": config.get("num_classes", published.get("num_classes"))
+        }
         stated["image_size"] = published["input_size"][-1]
         preprocessing = of_timm(published)
         labels = tuple(config.get("label_names") or published.get("label_names") or ())

@@ -94,7 +94,15 @@ class WeightsTable(tuple[Published, ...]):
         no published weights
     """
 
-    COLUMNS = ("architecture", "name", "classes", "accuracy", "licence", "size", "preprocessing")
+    COLUMNS = (
+        "architecture",
+        "name",
+        "classes",
+        "accuracy",
+        "licence",
+        "size",
+        "preprocessing",
+    )
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the cells of each entry, in the order of `COLUMNS`."""
@@ -114,7 +122,9 @@ class WeightsTable(tuple[Published, ...]):
         for entry in self:
             if entry.name == name:
                 return entry
-        raise UnknownName(f"the table has no weights {name!r}. {suggestion(name, self.names)}")
+        raise UnknownName(
+            f"the table has no weights {name!r}. {suggestion(name, self.names)}"
+        )
 
     def __str__(self) -> str:
         """Return a table with a line for each entry."""
@@ -151,7 +161,9 @@ def registry() -> WeightsTable:
         entries += [_entry(record) for record in content["weights"]]
     best: dict[str, Published] = {}
     for entry in entries:
-        best[entry.architecture] = max(best.get(entry.architecture, entry), entry, key=_rank)
+        best[entry.architecture] = max(
+            best.get(entry.architecture, entry), entry, key=_rank
+        )
     return WeightsTable(
         replace(entry, default=entry is best[entry.architecture]) for entry in entries
     )
@@ -198,7 +210,9 @@ def _file(record: Mapping[str, Any]) -> RemoteFile:
     return file
 
 
-def _metrics(metrics: Mapping[str, Mapping[str, float]]) -> Iterable[tuple[str, str, float]]:
+def _metrics(
+    metrics: Mapping[str, Mapping[str, float]],
+) -> Iterable[tuple[str, str, float]]:
     for data, values in metrics.items():
         for metric, value in values.items():
             yield data, metric, value
@@ -207,5 +221,6 @@ def _metrics(metrics: Mapping[str, Mapping[str, float]]) -> Iterable[tuple[str, 
 def _hashable(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values with tuples in place of lists."""
     return {
-        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in values.items()
     }

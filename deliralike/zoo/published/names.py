@@ -106,7 +106,9 @@ def _at(entry: Published, revision: str) -> Published:
     if not revision:
         return entry
     if not isinstance(entry.file, HubFile):
-        raise SettingError(f"{entry.name!r} is no repository, so it has no revision {revision!r}")
+        raise SettingError(
+            f"{entry.name!r} is no repository, so it has no revision {revision!r}"
+        )
     return replace(
         entry,
         name=f"{entry.name}@{revision}",

@@ -77,7 +77,9 @@ class AttentionUNet(Model):
             stride = strides[level]
             down = ConvBlock(fine, coarse, kernel_size, stride, **options)
             inner = down if below is None else nn.Sequential(down, below)
-            below = AttentionLayer(fine, coarse, inner, up_kernel_size, stride, **options)
+            below = AttentionLayer(
+                fine, coarse, inner, up_kernel_size, stride, **options
+            )
         first = ConvBlock(in_channels, widths[0], kernel_size, 1, **options)
         last = medical.Convolution(widths[0], out_channels, dims, 1, alone=True)
         self.model = nn.Sequential(first, below, last)
@@ -129,7 +131,9 @@ class ConvBlock(Network):
         super().__init__()
         adn: dict[str, Any] = {"norm": "batch", "act": "relu", "dropout": dropout}
         self.conv = self.nn.Sequential(
-            medical.Convolution(in_channels, out_channels, dims, kernel_size, stride, **adn),
+            medical.Convolution(
+                in_channels, out_channels, dims, kernel_size, stride, **adn
+            ),
             medical.Convolution(out_channels, out_channels, dims, kernel_size, **adn),
         )
 
@@ -145,7 +149,12 @@ class UpConv(Network):
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, dims: int
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes,
+        dims: int,
     ) -> None:
         super().__init__()
         self.up = medical.Convolution(

@@ -52,9 +52,15 @@ class ASPP(Network):
             if separable:
                 kernels.append(Separable(in_channels, out_channels, rate, dims))
             else:
-                kernels.append(conv(in_channels, out_channels, 3, 1, rate, rate, bias=False))
-        branches = [nn.Sequential(kernel, norm(out_channels), nn.ReLU()) for kernel in kernels]
-        self.convs = nn.ModuleList([*branches, Average(in_channels, out_channels, dims)])
+                kernels.append(
+                    conv(in_channels, out_channels, 3, 1, rate, rate, bias=False)
+                )
+        branches = [
+            nn.Sequential(kernel, norm(out_channels), nn.ReLU()) for kernel in kernels
+        ]
+        self.convs = nn.ModuleList(
+            [*branches, Average(in_channels, out_channels, dims)]
+        )
         self.project = nn.Sequential(
             conv(len(self.convs) * out_channels, out_channels, 1, bias=False),
             norm(out_channels),
@@ -63,7 +69,9 @@ class ASPP(Network):
         )
 
     def forward(self, x):
-        return self.project(self.nn.concatenate([branch(x) for branch in self.convs], dim=1))
+        return self.project(
+            self.nn.concatenate([branch(x) for branch in self.convs], dim=1)
+        )
 
 
 class Average(Sequential):
@@ -90,7 +98,9 @@ class Average(Sequential):
 class Separable(Sequential):
     """A dilated 3x3 convolution of each channel by itself, then a 1x1 convolution."""
 
-    def __init__(self, in_channels: int, out_channels: int, rate: int, dims: int) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, rate: int, dims: int
+    ) -> None:
         conv = by_dims(self.nn, dims, "Conv")
         super().__init__(
             conv(in_channels, in_channels, 3, 1, rate, rate, in_channels, bias=False),
@@ -99,12 +109,19 @@ class Separable(Sequential):
 
 
 def deeplab_head(
-    nn: Any, in_channels: int, num_classes: int, rates: Sequence[int], dropout: float, dims: int
+    nn: Any,
+    in_channels: int,
+    num_classes: int,
+    rates: Sequence[int],
+    dropout: float,
+    dims: int,
 ) -> Any:
     """Make the pyramid with 256 channels, a 3x3 and a 1x1 convolution to the classes."""
     conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
     return nn.Sequential(
-        ASPP(in_channels, 256, numbers(rates, "rates", "DeepLab"), False, dropout, dims),
+        ASPP(
+            in_channels, 256, numbers(rates, "rates", "DeepLab"), False, dropout, dims
+        ),
         conv(256, 256, 3, padding=1, bias=False),
         norm(256),
         nn.ReLU(),
@@ -148,7 +165,9 @@ class TorchvisionDeepLabV3(BackboneSegmentation):
         super().__init__()
         width, aux_width = self.run_on(backbone, in_channels, dims, backbone_settings)
         checks.positive(num_classes, "num_classes", "TorchvisionDeepLabV3")
-        self.classifier = deeplab_head(self.nn, width, num_classes, rates, dropout, dims)
+        self.classifier = deeplab_head(
+            self.nn, width, num_classes, rates, dropout, dims
+        )
         self.add_aux_head(aux_loss, aux_width, num_classes, aux_dropout, dims)
 
 
@@ -210,7 +229,9 @@ class DeepLabV3(EncoderDecoder):
         multiple = min(2**depth, output_stride)
         self.multiple = multiple
         self.decoder = Decoder(channels, width, rates, separable, dropout, dims)
-        self.segmentation_head = segmentation_head(self.nn, width, num_classes, 1, dims, multiple)
+        self.segmentation_head = segmentation_head(
+            self.nn, width, num_classes, 1, dims, multiple
+        )
 
 
 class Decoder(Network):
@@ -293,7 +314,9 @@ class DeepLabV3Plus(EncoderDecoder):
         self.decoder = JoiningDecoder(
             fine, coarse, width, rates, separable, dropout, dims, upsampling
         )
-        self.segmentation_head = segmentation_head(self.nn, width, num_classes, 1, dims, 4)
+        self.segmentation_head = segmentation_head(
+            self.nn, width, num_classes, 1, dims, 4
+        )
 
 
 class JoiningDecoder(Network):
@@ -326,10 +349,16 @@ class JoiningDecoder(Network):
             norm(out_channels),
             nn.ReLU(),
         )
-        self.up = nn.Upsample(scale_factor=float(upsampling), mode="linear", align_corners=True)
-        self.block1 = nn.Sequential(conv(fine_channels, 48, 1, bias=False), norm(48), nn.ReLU())
+        self.up = nn.Upsample(
+            scale_factor=float(upsampling), mode="linear", align_corners=True
+        )
+        self.block1 = nn.Sequential(
+            conv(fine_channels, 48, 1, bias=False), norm(48), nn.ReLU()
+        )
         self.block2 = nn.Sequential(
-            Separable(48 + out_channels, out_channels, 1, dims), norm(out_channels), nn.ReLU()
+            Separable(48 + out_channels, out_channels, 1, dims),
+            norm(out_channels),
+            nn.ReLU(),
         )
 
     def forward(self, features, size):

@@ -99,7 +99,9 @@ class DynUNet(Model):
         self.deep_supervision = bool(deep_supervision)
         nn = self.nn
         stages = zip((in_channels, *widths), widths, kernel_size, strides, strict=False)
-        first, *downs, last = [Block(*stage, res_block=res_block, **options) for stage in stages]
+        first, *downs, last = [
+            Block(*stage, res_block=res_block, **options) for stage in stages
+        ]
         fine = widths[-2::-1]
         coarse = widths[:0:-1]
         steps = zip(coarse, fine, kernel_size[:0:-1], ups[::-1], strict=True)
@@ -121,7 +123,9 @@ class DynUNet(Model):
     @property
     def stem_paths(self) -> tuple[str, ...]:  # type: ignore[override]
         """The convolution that reads the input, or two of a residual block."""
-        layers = ("conv1", "conv3") if hasattr(self.input_block, "conv3") else ("conv1",)
+        layers = (
+            ("conv1", "conv3") if hasattr(self.input_block, "conv3") else ("conv1",)
+        )
         return tuple(f"input_block.{layer}.conv" for layer in layers)
 
     @property
@@ -167,7 +171,10 @@ class DynUNet(Model):
 
         A file with both names may then be adapted, and an older one may lack ``skip_layers``.
         """
-        downs = ["input_block", *(f"downsamples.{i}" for i in range(len(self.downsamples)))]
+        downs = [
+            "input_block",
+            *(f"downsamples.{i}" for i in range(len(self.downsamples))),
+        ]
         ups = [f"upsamples.{i}" for i in reversed(range(len(self.upsamples)))]
         names: dict[str, str] = {}
         for level, (down, up) in enumerate(zip(downs, ups, strict=True)):
@@ -269,7 +276,14 @@ class UpBlock(Network):
     ) -> None:
         super().__init__()
         self.transp_conv = Conv(
-            in_channels, out_channels, upsample, upsample, dims, dropout, bias, transposed=True
+            in_channels,
+            out_channels,
+            upsample,
+            upsample,
+            dims,
+            dropout,
+            bias,
+            transposed=True,
         )
         block |= {"dims": dims, "dropout": dropout}
         self.conv_block = Block(2 * out_channels, out_channels, kernel_size, **block)

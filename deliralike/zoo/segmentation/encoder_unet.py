@@ -86,10 +86,16 @@ class EncoderUNet(EncoderDecoder):
         if center is None:
             center = has_center(encoder)
         self.decoder = self._make_decoder(channels, out, center, **options)
-        self.segmentation_head = segmentation_head(self.nn, out[-1], num_classes, 3, dims)
+        self.segmentation_head = segmentation_head(
+            self.nn, out[-1], num_classes, 3, dims
+        )
 
     def _make_decoder(
-        self, channels: tuple[int, ...], out: tuple[int, ...], center: bool, **options: Any
+        self,
+        channels: tuple[int, ...],
+        out: tuple[int, ...],
+        center: bool,
+        **options: Any,
     ) -> Any:
         return Decoder(channels, out, center, **options)
 
@@ -150,7 +156,9 @@ class Block(Network):
         super().__init__()
         one_of(interpolation, RESIZES, "interpolation", "decoder")
         self.mode = RESIZES[interpolation]
-        self.conv1 = ConvNormActivation(in_channels + skip_channels, out_channels, dims=dims)
+        self.conv1 = ConvNormActivation(
+            in_channels + skip_channels, out_channels, dims=dims
+        )
         # The reference has a gate without a skip to join as well, which then never runs.
         self.attention1 = Attention(attention, in_channels + skip_channels, dims)
         self.conv2 = ConvNormActivation(out_channels, out_channels, dims=dims)
@@ -173,7 +181,9 @@ class Attention(Network):
         super().__init__()
         if kind not in (None, "scse"):
             raise SettingError(f"there is no attention={kind!r}; wanted 'scse' or None")
-        self.attention = self.nn.Identity() if kind is None else ChannelAndSpaceGate(channels, dims)
+        self.attention = (
+            self.nn.Identity() if kind is None else ChannelAndSpaceGate(channels, dims)
+        )
 
     def forward(self, x):
         return self.attention(x)
@@ -187,7 +197,9 @@ class ChannelAndSpaceGate(Network):
         nn = self.nn
         conv, pool = by_dims(nn, dims, "Conv", "AdaptiveAvgPool")
         if channels < reduction:
-            raise SettingError(f"attention='scse': {channels} channels; wanted {reduction} or more")
+            raise SettingError(
+                f"attention='scse': {channels} channels; wanted {reduction} or more"
+            )
         squeezed = channels // reduction
         self.cSE = nn.Sequential(
             pool(1),

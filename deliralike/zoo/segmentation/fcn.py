@@ -37,7 +37,9 @@ class BackboneSegmentation(Model):
     @property
     def stem_paths(self):  # type: ignore[override]
         """The backbone's stem."""
-        return tuple(f"backbone.{path}" for path in getattr(self.backbone, "stem_paths", ()))
+        return tuple(
+            f"backbone.{path}" for path in getattr(self.backbone, "stem_paths", ())
+        )
 
     @property
     def head_paths(self):  # type: ignore[override]
@@ -47,7 +49,11 @@ class BackboneSegmentation(Model):
         return ("classifier.4", "aux_classifier.4")
 
     def run_on(
-        self, backbone: Any, in_channels: int, dims: int, settings: Mapping[str, Any] | None
+        self,
+        backbone: Any,
+        in_channels: int,
+        dims: int,
+        settings: Mapping[str, Any] | None,
     ) -> tuple[int, int]:
         """Build the backbone, dilated where it can be.
 
@@ -65,12 +71,19 @@ class BackboneSegmentation(Model):
         return stages[self.out_stage].channels, stages[self.aux_stage].channels
 
     def add_aux_head(
-        self, wanted: bool, in_channels: int, num_classes: int, dropout: float, dims: int
+        self,
+        wanted: bool,
+        in_channels: int,
+        num_classes: int,
+        dropout: float,
+        dims: int,
     ) -> None:
         """Create the auxiliary head, a `fcn_head`, where it is wanted."""
         self.aux_classifier = None
         if wanted:
-            self.aux_classifier = fcn_head(self.nn, in_channels, num_classes, dropout, dims)
+            self.aux_classifier = fcn_head(
+                self.nn, in_channels, num_classes, dropout, dims
+            )
 
     def forward(self, x):
         stages = self.forward_stages(x)
@@ -134,7 +147,9 @@ class FCN(BackboneSegmentation):
         self.add_aux_head(aux_loss, aux_width, num_classes, aux_dropout, dims)
 
 
-def fcn_head(nn: Any, in_channels: int, num_classes: int, dropout: float, dims: int) -> Any:
+def fcn_head(
+    nn: Any, in_channels: int, num_classes: int, dropout: float, dims: int
+) -> Any:
     """Make a 3x3 convolution to a quarter of the channels, and a 1x1 convolution to the classes."""
     conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
     width = in_channels // 4

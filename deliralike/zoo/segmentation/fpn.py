@@ -11,7 +11,12 @@ from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn.start import ZEROS, HeUniform
 from deliralike.zoo.blocks import by_dims, images
-from deliralike.zoo.encoders import DECODER_START, EncoderDecoder, depth_of, segmentation_head
+from deliralike.zoo.encoders import (
+    DECODER_START,
+    EncoderDecoder,
+    depth_of,
+    segmentation_head,
+)
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import positive
 
@@ -70,7 +75,9 @@ class FPN(EncoderDecoder):
         super().__init__()
         depth = depth_of(encoder_depth, 3, "FPN")
         positive(
-            "FPN", pyramid_channels=pyramid_channels, segmentation_channels=segmentation_channels
+            "FPN",
+            pyramid_channels=pyramid_channels,
+            segmentation_channels=segmentation_channels,
         )
         if merge not in ("add", "cat"):
             raise SettingError(f"FPN: merge={merge!r}; wanted 'add' or 'cat'")
@@ -83,7 +90,9 @@ class FPN(EncoderDecoder):
         if merge == "cat":
             width *= 4
         upsampling = 2 ** (depth - 3)
-        self.segmentation_head = segmentation_head(self.nn, width, num_classes, 1, dims, upsampling)
+        self.segmentation_head = segmentation_head(
+            self.nn, width, num_classes, 1, dims, upsampling
+        )
 
 
 class Decoder(Network):
@@ -113,7 +122,9 @@ class Decoder(Network):
         self.p4 = Level(pyramid, c4, dims)
         self.p3 = Level(pyramid, c3, dims)
         self.p2 = Level(pyramid, c2, dims)
-        blocks = [Upwards(pyramid, width, doublings, dims) for doublings in (3, 2, 1, 0)]
+        blocks = [
+            Upwards(pyramid, width, doublings, dims) for doublings in (3, 2, 1, 0)
+        ]
         self.seg_blocks = nn.ModuleList(blocks)
         self.dropout = drop(dropout)
 
@@ -149,7 +160,9 @@ class Upwards(Network):
     With no doublings it is a single convolution.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, doublings: int, dims: int) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, doublings: int, dims: int
+    ) -> None:
         super().__init__()
         doubles = doublings > 0
         blocks = [Convolution(in_channels, out_channels, doubles, dims)]
@@ -167,7 +180,9 @@ class Convolution(Network):
     If wanted, a linear doubling of the size follows.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, doubles: bool, dims: int) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, doubles: bool, dims: int
+    ) -> None:
         super().__init__()
         nn = self.nn
         conv = by_dims(self.nn, dims, "Conv")
@@ -181,7 +196,9 @@ class Convolution(Network):
     def forward(self, x):
         x = self.block(x)
         if self.doubles:
-            x = self.nn.interpolate(x, scale_factor=2.0, mode="linear", align_corners=True)
+            x = self.nn.interpolate(
+                x, scale_factor=2.0, mode="linear", align_corners=True
+            )
         return x
 
 

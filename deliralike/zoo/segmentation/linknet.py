@@ -9,7 +9,12 @@ from typing import Any
 from deliralike.network.base import Network
 from deliralike.nn.start import HeUniform
 from deliralike.zoo.blocks import by_dims, images
-from deliralike.zoo.encoders import HEAD_START, EncoderDecoder, depth_of, segmentation_head
+from deliralike.zoo.encoders import (
+    HEAD_START,
+    EncoderDecoder,
+    depth_of,
+    segmentation_head,
+)
 from deliralike.zoo.mobile import ConvNormActivation
 from deliralike.zoo.registry import register
 
@@ -78,7 +83,9 @@ class Decoder(Network):
         super().__init__()
         widths = (*reversed(channels), LAST)
         pairs = zip(widths, widths[1:], strict=False)
-        self.blocks = self.nn.ModuleList([Block(before, after, dims) for before, after in pairs])
+        self.blocks = self.nn.ModuleList(
+            [Block(before, after, dims) for before, after in pairs]
+        )
 
     def forward(self, features, size):
         *skips, x = features
@@ -103,7 +110,9 @@ class Block(Network):
         width = in_channels // 4
         self.block = nn.Sequential(
             ConvNormActivation(in_channels, width, 1, dims=dims),
-            nn.Sequential(deconv(width, width, 4, stride=2, padding=1), norm(width), nn.ReLU()),
+            nn.Sequential(
+                deconv(width, width, 4, stride=2, padding=1), norm(width), nn.ReLU()
+            ),
             ConvNormActivation(width, out_channels, 1, dims=dims),
         )
 

@@ -97,7 +97,9 @@ class MobileDeepLabV3(MobileSegmentation):
         super().__init__()
         width, aux_width = self.run_on_trunk(blocks, width_mult, in_channels, dims)
         checks.positive(num_classes, "num_classes", "MobileDeepLabV3")
-        self.classifier = deeplab_head(self.nn, width, num_classes, rates, dropout, dims)
+        self.classifier = deeplab_head(
+            self.nn, width, num_classes, rates, dropout, dims
+        )
         self.add_aux_head(aux_loss, aux_width, num_classes, aux_dropout, dims)
 
 
@@ -149,13 +151,24 @@ class LiteHead(Network):
     """
 
     def __init__(
-        self, low_channels: int, high_channels: int, num_classes: int, width: int, dims: int
+        self,
+        low_channels: int,
+        high_channels: int,
+        num_classes: int,
+        width: int,
+        dims: int,
     ) -> None:
         super().__init__()
         nn = self.nn
-        conv, norm, pool = by_dims(self.nn, dims, "Conv", "BatchNorm", "AdaptiveAvgPool")
-        self.cbr = nn.Sequential(conv(high_channels, width, 1, bias=False), norm(width), nn.ReLU())
-        self.scale = nn.Sequential(pool(1), conv(high_channels, width, 1, bias=False), nn.Sigmoid())
+        conv, norm, pool = by_dims(
+            self.nn, dims, "Conv", "BatchNorm", "AdaptiveAvgPool"
+        )
+        self.cbr = nn.Sequential(
+            conv(high_channels, width, 1, bias=False), norm(width), nn.ReLU()
+        )
+        self.scale = nn.Sequential(
+            pool(1), conv(high_channels, width, 1, bias=False), nn.Sigmoid()
+        )
         self.low_classifier = conv(low_channels, num_classes, 1)
         self.high_classifier = conv(width, num_classes, 1)
 

@@ -50,7 +50,10 @@ class NNUNet(Model):
     @property
     def head_paths(self) -> tuple[str, ...]:  # type: ignore[override]
         """One layer for each size, from the coarsest to the finest."""
-        return tuple(f"decoder.seg_layers.{stage}" for stage in range(len(self.decoder.seg_layers)))
+        return tuple(
+            f"decoder.seg_layers.{stage}"
+            for stage in range(len(self.decoder.seg_layers))
+        )
 
     def forward(self, x):
         return self.decoder.outputs(list(self.forward_stages(x).values()))
@@ -61,11 +64,15 @@ class NNUNet(Model):
         The decoder's stages go from coarse to fine.
         """
         depth = len(self.encoder.stages)
-        medical.divides(self, x, self.factors, f"encoder.stages.{depth - 1}", self.several)
+        medical.divides(
+            self, x, self.factors, f"encoder.stages.{depth - 1}", self.several
+        )
         skips = self.encoder(x)
         stages = {f"encoder.stages.{stage}": skip for stage, skip in enumerate(skips)}
         decoded = self.decoder(skips)
-        return stages | {f"decoder.stages.{stage}": x for stage, x in enumerate(decoded)}
+        return stages | {
+            f"decoder.stages.{stage}": x for stage, x in enumerate(decoded)
+        }
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Leave one name for each array.
@@ -90,7 +97,9 @@ class NNUNet(Model):
         checks.positive(num_classes, "num_classes", what)
         self.factors = medical.reductions(strides, dims)
         self.several = options["norm"] == "instance"
-        counts = medical.per_stage(n_conv, len(features) - 1, "n_conv_per_stage_decoder", what)
+        counts = medical.per_stage(
+            n_conv, len(features) - 1, "n_conv_per_stage_decoder", what
+        )
         self.encoder = encoder
         self.decoder = Decoder(
             encoder,
@@ -191,7 +200,9 @@ class PlainConvUNet(NNUNet):
         kernels, strides, counts = _stages(
             what, len(features), kernel_sizes, strides, n_conv_per_stage
         )
-        encoder = PlainEncoder(in_channels, features, kernels, strides, counts, **options)
+        encoder = PlainEncoder(
+            in_channels, features, kernels, strides, counts, **options
+        )
         self._take(
             encoder,
             num_classes,
@@ -235,7 +246,10 @@ class ResidualEncoderUNet(NNUNet):
     def start_values(self):  # type: ignore[override]
         """The start values of `NNUNet`, with zeros for the last normalisation of each branch."""
         last = "conv3" if self.block == "bottleneck" else "conv2"
-        names = (f"*blocks.*.{last}.norm.weight", f"*blocks.*.{last}.all_modules.1.weight")
+        names = (
+            f"*blocks.*.{last}.norm.weight",
+            f"*blocks.*.{last}.all_modules.1.weight",
+        )
         return NNUNet.start_values | dict.fromkeys(names, ZEROS)
 
     stem_paths = ("encoder.stem.convs.0.conv",)
@@ -263,7 +277,9 @@ class ResidualEncoderUNet(NNUNet):
         what = "ResidualEncoderUNet"
         one_of(block, BLOCKS, "block", what)
         if (block == "bottleneck") != (bottleneck_channels is not None):
-            raise SettingError(f"{what}: block='bottleneck' and bottleneck_channels go together")
+            raise SettingError(
+                f"{what}: block='bottleneck' and bottleneck_channels go together"
+            )
         self.block = block
         options = {
             "dims": dims,
@@ -276,7 +292,9 @@ class ResidualEncoderUNet(NNUNet):
         kernels, strides, counts = _stages(
             what, len(features), kernel_sizes, strides, n_blocks_per_stage
         )
-        inner = medical.per_stage(bottleneck_channels, len(features), "bottleneck_channels", what)
+        inner = medical.per_stage(
+            bottleneck_channels, len(features), "bottleneck_channels", what
+        )
         if stem_channels is None:
             stem = features[0]
         else:
@@ -396,7 +414,9 @@ class ResidualBlock(Network):
         dims = options["dims"]
         bare = options | {"nonlin": None, "dropout": 0.0}
         if inner is None:
-            self.conv1 = ConvBlock(in_channels, out_channels, kernel_size, stride, **options)
+            self.conv1 = ConvBlock(
+                in_channels, out_channels, kernel_size, stride, **options
+            )
             self.conv2 = ConvBlock(out_channels, out_channels, kernel_size, **bare)
             self.nonlin2 = medical.activation(nn, options["nonlin"])
         else:
@@ -410,7 +430,9 @@ class ResidualBlock(Network):
         if max(stride) > 1:
             changes.append(by_dims(nn, dims, "AvgPool")(stride, stride))
         if in_channels != out_channels:
-            changes.append(ConvBlock(in_channels, out_channels, 1, **bare | {"bias": False}))
+            changes.append(
+                ConvBlock(in_channels, out_channels, 1, **bare | {"bias": False})
+            )
         self.skip = nn.Sequential(*changes) if changes else None
 
     def forward(self, x):
@@ -439,10 +461,16 @@ class StackedResidualBlocks(Network):
         **options: Any,
     ) -> None:
         super().__init__()
-        blocks = [ResidualBlock(in_channels, out_channels, kernel_size, stride, inner, **options)]
+        blocks = [
+            ResidualBlock(
+                in_channels, out_channels, kernel_size, stride, inner, **options
+            )
+        ]
         for _ in range(1, count):
             blocks.append(
-                ResidualBlock(out_channels, out_channels, kernel_size, 1, inner, **options)
+                ResidualBlock(
+                    out_channels, out_channels, kernel_size, 1, inner, **options
+                )
             )
         self.blocks = self.nn.Sequential(*blocks)
 
@@ -492,7 +520,9 @@ class ResidualEncoder(Network):
         self.stem = StackedConvBlocks(1, in_channels, stem, kernels[0], **options)
         before = (stem, *features[:-1])
         stages = []
-        for stage in zip(counts, before, features, kernels, strides, inner, strict=True):
+        for stage in zip(
+            counts, before, features, kernels, strides, inner, strict=True
+        ):
             stages.append(StackedResidualBlocks(*stage, **options))
         self.stages = self.nn.Sequential(*stages)
 
@@ -556,7 +586,9 @@ class Decoder(Network):
         if not self.deep_supervision:
             return layers[-1](stages[-1])
         outputs = []
-        for layer, x in zip(reversed(layers), reversed(stages[-len(layers) :]), strict=True):
+        for layer, x in zip(
+            reversed(layers), reversed(stages[-len(layers) :]), strict=True
+        ):
             outputs.append(layer(x))
         return outputs
 

@@ -10,7 +10,12 @@ from typing import Any
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo.blocks import by_dims, images
-from deliralike.zoo.encoders import DECODER_START, EncoderDecoder, depth_of, segmentation_head
+from deliralike.zoo.encoders import (
+    DECODER_START,
+    EncoderDecoder,
+    depth_of,
+    segmentation_head,
+)
 from deliralike.zoo.mobile import ConvNormActivation
 from deliralike.zoo.registry import register
 
@@ -80,7 +85,9 @@ class Decoder(Network):
         A list of ``(batch, in_channels, *coarse)``; gives ``(batch, out_channels, *coarse)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, dropout: float, dims: int) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, dropout: float, dims: int
+    ) -> None:
         super().__init__()
         self.psp = Pyramid(in_channels, dims)
         width = in_channels + len(SIZES) * (in_channels // 4)
@@ -114,7 +121,9 @@ class Averages(Network):
     A linear resize brings them to the input's size.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, size: int, dims: int) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, size: int, dims: int
+    ) -> None:
         super().__init__()
         nn = self.nn
         conv, pool = by_dims(nn, dims, "Conv", "AdaptiveAvgPool")

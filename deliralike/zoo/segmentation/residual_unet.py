@@ -85,7 +85,13 @@ class ResidualUNet(Model):
         self.units = num_res_units
         self.factors = medical.reductions(strides, dims)
         self.several = norm == "instance"
-        options = {"dims": dims, "act": act, "norm": norm, "dropout": dropout, "bias": bias}
+        options = {
+            "dims": dims,
+            "act": act,
+            "norm": norm,
+            "dropout": dropout,
+            "bias": bias,
+        }
         unit = {"kernel_size": kernel_size, **options}
         below = _down(widths[-2], widths[-1], 1, num_res_units, unit)
         wide = widths[-1]  # the number of channels that come from below
@@ -95,7 +101,9 @@ class ResidualUNet(Model):
             outer = in_channels if top else widths[level - 1]
             down = _down(outer, inner, strides[level], num_res_units, unit)
             out = out_channels if top else outer
-            up = self._up(inner + wide, out, strides[level], up_kernel_size, top, unit, options)
+            up = self._up(
+                inner + wide, out, strides[level], up_kernel_size, top, unit, options
+            )
             below = self.nn.Sequential(down, Beside(below), up)
             wide = outer
         self.model = below
@@ -159,7 +167,9 @@ class ResidualUNet(Model):
         )
         if self.units == 0:
             return up
-        residual = ResidualUnit(out_channels, out_channels, 1, 1, last_alone=top, **unit)
+        residual = ResidualUnit(
+            out_channels, out_channels, 1, 1, last_alone=top, **unit
+        )
         return self.nn.Sequential(up, residual)
 
 
@@ -197,7 +207,12 @@ class ResidualUnit(Network):
         **adn: Any,
     ) -> None:
         super().__init__()
-        options: dict[str, Any] = {"dims": dims, "kernel_size": kernel_size, "bias": bias, **adn}
+        options: dict[str, Any] = {
+            "dims": dims,
+            "kernel_size": kernel_size,
+            "bias": bias,
+            **adn,
+        }
         units = {}
         width = in_channels
         for i in range(count):
@@ -219,7 +234,9 @@ class ResidualUnit(Network):
         kernel = medical.odd(kernel_size, dims) if max(steps) > 1 else (1,) * dims
         padding = tuple((k - 1) // 2 for k in kernel)
         conv = by_dims(self.nn, dims, "Conv")
-        self.residual = conv(in_channels, out_channels, kernel, steps, padding, bias=bias)
+        self.residual = conv(
+            in_channels, out_channels, kernel, steps, padding, bias=bias
+        )
 
     def forward(self, x):
         return self.conv(x) + self.residual(x)
@@ -240,7 +257,9 @@ class Units(Network):
         return x
 
 
-def _down(in_channels: int, out_channels: int, stride: Sizes, units: int, options: Any) -> Any:
+def _down(
+    in_channels: int, out_channels: int, stride: Sizes, units: int, options: Any
+) -> Any:
     if units == 0:
         return medical.Convolution(in_channels, out_channels, stride=stride, **options)
     return ResidualUnit(in_channels, out_channels, stride, units, **options)

@@ -15,7 +15,12 @@ from deliralike.zoo.blocks import has_side, images_of_size
 from deliralike.zoo.classification.convnext import ChannelNorm
 from deliralike.zoo.classification.mixer import PatchEmbed
 from deliralike.zoo.keymaps import KeyMap, State, by_patterns
-from deliralike.zoo.layouts import channels_first, channels_last, joined_heads, unpacked_heads
+from deliralike.zoo.layouts import (
+    channels_first,
+    channels_last,
+    joined_heads,
+    unpacked_heads,
+)
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import positive
@@ -27,7 +32,11 @@ _OTHER_PARTS = ("prompt_encoder.", "mask_decoder.", "shared_image_embedding.", "
 
 def _encoder_alone(state: State) -> dict[str, np.ndarray]:
     """Leave out the parts of the whole network that read prompts and draw masks."""
-    return {name: value for name, value in state.items() if not name.startswith(_OTHER_PARTS)}
+    return {
+        name: value
+        for name, value in state.items()
+        if not name.startswith(_OTHER_PARTS)
+    }
 
 
 _ORIGINAL = KeyMap(
@@ -185,7 +194,13 @@ class Block(Network):
     """
 
     def __init__(
-        self, width: int, heads: int, inner: int, side: int, window: int | None, eps: float
+        self,
+        width: int,
+        heads: int,
+        inner: int,
+        side: int,
+        window: int | None,
+        eps: float,
     ) -> None:
         super().__init__()
         nn = self.nn
@@ -204,7 +219,9 @@ class Block(Network):
         return within_windows(self.nn, x, sides, (0, 0), self._attended)
 
     def _attended(self, windows, _):
-        grids = self.nn.reshape(windows, (-1, self.window, self.window, windows.shape[-1]))
+        grids = self.nn.reshape(
+            windows, (-1, self.window, self.window, windows.shape[-1])
+        )
         return self.nn.reshape(self.attn(grids), tuple(windows.shape))
 
 
@@ -240,7 +257,9 @@ class Attention(Network):
         """Return the term of the scores, ``(batch, heads, places, places)``."""
         nn = self.nn
         places = nn.arange(side, like=q)
-        distance = nn.unsqueeze(places, 1) - nn.unsqueeze(places, 0) + (side - 1)  # (query, key)
+        distance = (
+            nn.unsqueeze(places, 1) - nn.unsqueeze(places, 0) + (side - 1)
+        )  # (query, key)
         batch, heads, _, channels = q.shape
         q = nn.reshape(q, (batch * heads, side, side, channels))
         rows = nn.einsum("bhwc,hkc->bhwk", q, nn.take(self.rel_pos_h, distance))

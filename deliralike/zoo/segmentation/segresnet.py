@@ -71,7 +71,11 @@ class SegResNet(Model):
         width = checks.positive(init_filters, "init_filters", "SegResNet")
         one_of(upsample, UPSAMPLINGS, "upsample", "SegResNet")
         nn = self.nn
-        norms: dict[str, Any] = {"norm": norm, "num_groups": num_groups, "affine": False}
+        norms: dict[str, Any] = {
+            "norm": norm,
+            "num_groups": num_groups,
+            "affine": False,
+        }
         self.factors = (2 ** len(ups),) * dims
         self.several = norm == "instance"
         self.convInit = _conv(in_channels, width, dims)
@@ -82,7 +86,9 @@ class SegResNet(Model):
             blocks = [ResBlock(wide, dims, **norms) for _ in range(count)]
             down_layers.append(nn.Sequential(first, *blocks))
         self.down_layers = nn.ModuleList(down_layers)
-        widths = [width * 2**level for level in range(len(ups), 0, -1)]  # before each step up
+        widths = [
+            width * 2**level for level in range(len(ups), 0, -1)
+        ]  # before each step up
         up_layers = []
         for wide, count in zip(widths, ups, strict=True):
             blocks = [ResBlock(wide // 2, dims, **norms) for _ in range(count)]
@@ -91,7 +97,9 @@ class SegResNet(Model):
         up_samples = []
         for wide in widths:
             conv = _conv(wide, wide // 2, dims, kernel_size=1)
-            up_samples.append(nn.Sequential(conv, _upsample(nn, wide // 2, dims, upsample)))
+            up_samples.append(
+                nn.Sequential(conv, _upsample(nn, wide // 2, dims, upsample))
+            )
         self.up_samples = nn.ModuleList(up_samples)
         self.conv_final = nn.Sequential(
             medical.normalisation(nn, norm, width, dims, False, num_groups),
@@ -116,7 +124,9 @@ class SegResNet(Model):
             x = down(x)
             stages[f"down_layers.{i}"] = x
         skips = list(stages.values())[:-1]
-        for i, (up, blocks) in enumerate(zip(self.up_samples, self.up_layers, strict=True)):
+        for i, (up, blocks) in enumerate(
+            zip(self.up_samples, self.up_layers, strict=True)
+        ):
             x = blocks(up(x) + skips.pop())
             stages[f"up_layers.{i}"] = x
         return stages
@@ -125,7 +135,9 @@ class SegResNet(Model):
 class ResBlock(Network):
     """Normalisation, ReLU and 3x3 convolution, twice, added to the input; the shape stays."""
 
-    def __init__(self, channels: int, dims: int, norm: str, num_groups: int, affine: bool) -> None:
+    def __init__(
+        self, channels: int, dims: int, norm: str, num_groups: int, affine: bool
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.norm1 = medical.normalisation(nn, norm, channels, dims, affine, num_groups)
@@ -143,7 +155,9 @@ class ResBlock(Network):
 def _conv(
     in_channels: int, out_channels: int, dims: int, bias: bool = False, **options: Any
 ) -> Any:
-    return medical.Convolution(in_channels, out_channels, dims, bias=bias, alone=True, **options)
+    return medical.Convolution(
+        in_channels, out_channels, dims, bias=bias, alone=True, **options
+    )
 
 
 def _upsample(nn: Any, channels: int, dims: int, kind: str) -> Any:
@@ -152,7 +166,9 @@ def _upsample(nn: Any, channels: int, dims: int, kind: str) -> Any:
     return nn.Upsample(scale_factor=2.0, mode="linear")
 
 
-def _counts(downs: Sequence[int], ups: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _counts(
+    downs: Sequence[int], ups: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     lists = not isinstance(downs, int | str) and not isinstance(ups, int | str)
     if not lists or not ups or len(downs) != len(ups) + 1:
         raise SettingError(

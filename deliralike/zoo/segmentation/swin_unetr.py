@@ -125,7 +125,12 @@ class SwinUNETR(Model):
         medical.two_or_three(dims, "SwinUNETR")
         one_of(downsample, MERGINGS, "downsample", "SwinUNETR")
         width = checks.positive(feature_size, "feature_size", "SwinUNETR")
-        options: dict[str, Any] = {"dims": dims, "norm": norm, "affine": False, "res_block": True}
+        options: dict[str, Any] = {
+            "dims": dims,
+            "norm": norm,
+            "affine": False,
+            "res_block": True,
+        }
         self.factors = (32,) * dims
         self.several = norm == "instance"
         self.normalize = bool(normalize)
@@ -179,7 +184,9 @@ class SwinUNETR(Model):
         medical.divides(self, x, self.factors, "encoder10", self.several)
         names = ("patch_embed", "layers1", "layers2", "layers3", "layers4")
         hidden = [self._normalised(stage) for stage in self.swinViT(x)]
-        stages = {f"swinViT.{name}": stage for name, stage in zip(names, hidden, strict=True)}
+        stages = {
+            f"swinViT.{name}": stage for name, stage in zip(names, hidden, strict=True)
+        }
         skips = [
             self.encoder1(x),
             self.encoder2(hidden[0]),
@@ -209,7 +216,9 @@ class SwinUNETR(Model):
             if not isinstance(block, WindowAttention):
                 continue
             if f"{path}.relative_position_bias_table" in state:
-                own[f"{path}.relative_position_index"] = relative_positions(block.window_size)
+                own[f"{path}.relative_position_index"] = relative_positions(
+                    block.window_size
+                )
         return {**state, **own}
 
 
@@ -281,7 +290,9 @@ class PatchEmbed(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, width, *size / 2)``.
     """
 
-    def __init__(self, in_channels: int, width: int, dims: int, patch_norm: bool) -> None:
+    def __init__(
+        self, in_channels: int, width: int, dims: int, patch_norm: bool
+    ) -> None:
         super().__init__()
         self.proj = by_dims(self.nn, dims, "Conv")(in_channels, width, 2, 2)
         self.norm = self.nn.LayerNorm(width) if patch_norm else None
@@ -349,7 +360,9 @@ class SwinBlock(Network):
         nn = self.nn
         self.window, self.shift = window, shift
         self.norm1 = nn.LayerNorm(width)
-        self.attn = WindowAttention(width, heads, window, qkv_bias, dropout, attention_dropout)
+        self.attn = WindowAttention(
+            width, heads, window, qkv_bias, dropout, attention_dropout
+        )
         self.drop_path = nn.DropPath(chance)
         self.norm2 = nn.LayerNorm(width)
         self.mlp = MLP(width, int(width * mlp_ratio), dropout)

@@ -81,7 +81,9 @@ class UNet(Model):
         self.levels = len(widths) - 1
         self.conv_0 = TwoConv(in_channels, widths[0], **options)
         for level in range(1, self.levels + 1):
-            setattr(self, f"down_{level}", Down(widths[level - 1], widths[level], **options))
+            setattr(
+                self, f"down_{level}", Down(widths[level - 1], widths[level], **options)
+            )
         for level in range(self.levels, 0, -1):
             fine = widths[level - 1]
             out = fine if level > 1 else last

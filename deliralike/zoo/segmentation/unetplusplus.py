@@ -38,7 +38,11 @@ class UNetPlusPlus(EncoderUNet):
     least_depth = 2
 
     def _make_decoder(
-        self, channels: tuple[int, ...], out: tuple[int, ...], center: bool, **options: Any
+        self,
+        channels: tuple[int, ...],
+        out: tuple[int, ...],
+        center: bool,
+        **options: Any,
     ) -> Any:
         self.multiple = 2 ** len(channels)
         return Decoder(channels, out, center, **options)
@@ -55,7 +59,11 @@ class Decoder(Network):
     """
 
     def __init__(
-        self, channels: tuple[int, ...], out: tuple[int, ...], center: bool, **options: Any
+        self,
+        channels: tuple[int, ...],
+        out: tuple[int, ...],
+        center: bool,
+        **options: Any,
     ) -> None:
         super().__init__()
         *skips, width = channels
@@ -71,11 +79,17 @@ class Decoder(Network):
         blocks = {}
         for level, skip in enumerate(skips):
             joined = skip * (level + 1)
-            blocks[f"x_0_{level}"] = Block(befores[level], joined, out[level], **options)
+            blocks[f"x_0_{level}"] = Block(
+                befores[level], joined, out[level], **options
+            )
             for start in range(1, level + 1):
                 joined = skip * (level + 1 - start)
-                blocks[f"x_{start}_{level}"] = Block(skips[level - 1], joined, skip, **options)
-        blocks[f"x_0_{self.levels}"] = Block(befores[self.levels], 0, out[self.levels], **options)
+                blocks[f"x_{start}_{level}"] = Block(
+                    skips[level - 1], joined, skip, **options
+                )
+        blocks[f"x_0_{self.levels}"] = Block(
+            befores[self.levels], 0, out[self.levels], **options
+        )
         self.blocks = self.nn.ModuleDict(blocks)
 
     def forward(self, features, size):

@@ -28,7 +28,10 @@ from deliralike.zoo.segmentation.dynunet import Block, Conv, OutBlock, UpBlock
 from deliralike.zoo.setting_checks import one_of
 from deliralike.zoo.windows import cut_windows
 
-PATCH, LAYERS = 16, 12  # the reference has no other: four steps up lead from patches to elements
+PATCH, LAYERS = (
+    16,
+    12,
+)  # the reference has no other: four steps up lead from patches to elements
 PROJECTIONS = ("conv", "perceptron")
 
 
@@ -107,7 +110,14 @@ class UNETR(Model):
         self.img_size, self.proj_type = size, proj_type
         self.grid = tuple(n // PATCH for n in size)
         self.vit = ViT(
-            in_channels, self.grid, wide, mlp_dim, num_heads, proj_type, dropout, qkv_bias
+            in_channels,
+            self.grid,
+            wide,
+            mlp_dim,
+            num_heads,
+            proj_type,
+            dropout,
+            qkv_bias,
         )
         self.encoder1 = ConvLayer(in_channels, width, **options)
         self.encoder2 = ProjectedUp(wide, 2 * width, 2, conv_block, **options)
@@ -151,7 +161,9 @@ class UNETR(Model):
         stages["vit.norm"] = self._image(last)
         stages["encoder1"] = self.encoder1(x)
         for i, block in ((2, 3), (3, 6), (4, 9)):
-            stages[f"encoder{i}"] = getattr(self, f"encoder{i}")(stages[f"vit.blocks.{block}"])
+            stages[f"encoder{i}"] = getattr(self, f"encoder{i}")(
+                stages[f"vit.blocks.{block}"]
+            )
         x = stages["vit.norm"]
         for i in (5, 4, 3, 2):
             x = getattr(self, f"decoder{i}")(x, stages[f"encoder{i - 1}"])
@@ -184,7 +196,9 @@ class UNETR(Model):
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Leave out the attention across sequences that MONAI's files had for a while, unused."""
-        return {name: value for name, value in state.items() if ".cross_attn." not in name}
+        return {
+            name: value for name, value in state.items() if ".cross_attn." not in name
+        }
 
 
 class ViT(Network):
@@ -212,9 +226,13 @@ class ViT(Network):
     ) -> None:
         super().__init__()
         nn = self.nn
-        self.patch_embedding = PatchEmbedding(in_channels, grid, hidden_size, proj_type, dropout)
+        self.patch_embedding = PatchEmbedding(
+            in_channels, grid, hidden_size, proj_type, dropout
+        )
         settings = (hidden_size, mlp_dim, num_heads, dropout, qkv_bias)
-        self.blocks = nn.ModuleList([TransformerBlock(*settings) for _ in range(LAYERS)])
+        self.blocks = nn.ModuleList(
+            [TransformerBlock(*settings) for _ in range(LAYERS)]
+        )
         self.norm = nn.LayerNorm(hidden_size)
 
     def forward(self, x):
@@ -251,7 +269,9 @@ class PatchEmbedding(Network):
         nn = self.nn
         dims = len(grid)
         one_of(proj_type, PROJECTIONS, "proj_type", "UNETR")
-        self.position_embeddings = nn.Parameter((1, math.prod(grid), hidden_size), ZEROS)
+        self.position_embeddings = nn.Parameter(
+            (1, math.prod(grid), hidden_size), ZEROS
+        )
         if proj_type == "conv":
             conv = by_dims(nn, dims, "Conv")
             self.patch_embeddings = conv(in_channels, hidden_size, PATCH, PATCH)
@@ -290,7 +310,12 @@ class TransformerBlock(Network):
     """
 
     def __init__(
-        self, hidden_size: int, mlp_dim: int, num_heads: int, dropout: float, qkv_bias: bool
+        self,
+        hidden_size: int,
+        mlp_dim: int,
+        num_heads: int,
+        dropout: float,
+        qkv_bias: bool,
     ) -> None:
         super().__init__()
         nn = self.nn
@@ -298,7 +323,9 @@ class TransformerBlock(Network):
         self.norm1 = nn.LayerNorm(hidden_size)
         self.attn = SelfAttention(hidden_size, num_heads, dropout, qkv_bias)
         self.norm2 = nn.LayerNorm(hidden_size)
-        self.norm_cross_attn = nn.LayerNorm(hidden_size)  # never used, but in MONAI's files
+        self.norm_cross_attn = nn.LayerNorm(
+            hidden_size
+        )  # never used, but in MONAI's files
 
     def forward(self, x):
         x = x + self.attn(self.norm1(x))
@@ -325,7 +352,9 @@ class MLP(Network):
 class SelfAttention(Network):
     """Attention of tokens to each other; ``(batch, tokens, hidden_size)`` gives the same."""
 
-    def __init__(self, hidden_size: int, num_heads: int, dropout: float, qkv_bias: bool) -> None:
+    def __init__(
+        self, hidden_size: int, num_heads: int, dropout: float, qkv_bias: bool
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.num_heads = num_heads
@@ -354,7 +383,9 @@ def attend(layer: Any, packed: Any, heads: int, dropout: Any, bias: Any = None) 
     query, key, value = unpacked_heads(nn, packed, heads)
     kept = None
     if dropout.training and dropout.p:
-        kept = dropout(nn.zeros((*query.shape[:-1], query.shape[-2]), like=packed) + 1.0)
+        kept = dropout(
+            nn.zeros((*query.shape[:-1], query.shape[-2]), like=packed) + 1.0
+        )
     y, _ = nn.attention(query, key, value, bias, kept, need_weights=False)
     return joined_heads(nn, y)
 
@@ -394,10 +425,18 @@ class ProjectedUp(Network):
         super().__init__()
         nn = self.nn
         dims = options["dims"]
-        ups = [Conv(out_channels, out_channels, 2, 2, dims, transposed=True) for _ in range(count)]
-        self.transp_conv_init = Conv(in_channels, out_channels, 2, 2, dims, transposed=True)
+        ups = [
+            Conv(out_channels, out_channels, 2, 2, dims, transposed=True)
+            for _ in range(count)
+        ]
+        self.transp_conv_init = Conv(
+            in_channels, out_channels, 2, 2, dims, transposed=True
+        )
         if conv_block:
-            ups = [nn.Sequential(up, Block(out_channels, out_channels, **options)) for up in ups]
+            ups = [
+                nn.Sequential(up, Block(out_channels, out_channels, **options))
+                for up in ups
+            ]
         self.blocks = nn.ModuleList(ups)
 
     def forward(self, x):
@@ -416,5 +455,8 @@ register(
         "Hatamizadeh et al. 2022, arXiv 2103.10504; MONAI UNETR, as its tutorial on abdominal "
         "organs sets it"
     ),
-    shape=lambda s: (s["in_channels"], *geometry.steps(s["img_size"], s["dims"], "img_size")),
+    shape=lambda s: (
+        s["in_channels"],
+        *geometry.steps(s["img_size"], s["dims"], "img_size"),
+    ),
 )

@@ -138,7 +138,13 @@ class DownTransition(Network):
     """
 
     def __init__(
-        self, in_channels: int, count: int, dropout: float, dims: int, act: str, bias: bool
+        self,
+        in_channels: int,
+        count: int,
+        dropout: float,
+        dims: int,
+        act: str,
+        bias: bool,
     ) -> None:
         super().__init__()
         nn = self.nn
@@ -155,7 +161,9 @@ class DownTransition(Network):
         self.dropout = drop(dropout)
 
     def forward(self, x):
-        x = self.act_function1(self.bn1(self.down_conv(x)))  # (batch, 2 * in_channels, *size / 2)
+        x = self.act_function1(
+            self.bn1(self.down_conv(x))
+        )  # (batch, 2 * in_channels, *size / 2)
         return self.act_function2(self.ops(self.dropout(x)) + x)
 
 
@@ -180,7 +188,9 @@ class UpTransition(Network):
         super().__init__()
         nn = self.nn
         half = out_channels // 2
-        transposed, norm, drop = by_dims(nn, dims, "ConvTranspose", "BatchNorm", "Dropout")
+        transposed, norm, drop = by_dims(
+            nn, dims, "ConvTranspose", "BatchNorm", "Dropout"
+        )
         self.up_conv = transposed(in_channels, half, 2, stride=2)
         self.bn1 = norm(half)
         self.dropout = drop(dropout)

@@ -86,7 +86,9 @@ class Output(Network):
 class Attention(Network):
     """Attention with its own shortcut."""
 
-    def __init__(self, width: int, heads: int, dropout: float, attention_dropout: float) -> None:
+    def __init__(
+        self, width: int, heads: int, dropout: float, attention_dropout: float
+    ) -> None:
         super().__init__()
         self.self = SelfAttention(width, heads, attention_dropout)
         self.output = Output(width, width, dropout)
@@ -115,7 +117,12 @@ class Layer(Network):
     """
 
     def __init__(
-        self, width: int, heads: int, inner: int, dropout: float, attention_dropout: float
+        self,
+        width: int,
+        heads: int,
+        inner: int,
+        dropout: float,
+        attention_dropout: float,
     ) -> None:
         super().__init__()
         self.attention = Attention(width, heads, dropout, attention_dropout)
@@ -180,12 +187,16 @@ class _BERTModel(Model):
 
     def adapt_weight(self, name, value, shape):
         """Cut a longer table of positions."""
-        return cut(value, shape) if name.endswith("position_embeddings.weight") else None
+        return (
+            cut(value, shape) if name.endswith("position_embeddings.weight") else None
+        )
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Leave out the tables of numbers in older files, and the heads of the pretraining."""
         unused = r"(^|\.)embeddings\.(position|token_type)_ids$|^cls\."
-        return {name: value for name, value in state.items() if not re.search(unused, name)}
+        return {
+            name: value for name, value in state.items() if not re.search(unused, name)
+        }
 
 
 class BERT(_BERTModel):
@@ -248,27 +259,44 @@ class BERT(_BERTModel):
             "type_vocab_size": type_vocab_size,
         }
         positive("BERT", **sizes)
-        checks.divides(hidden_size, num_attention_heads, "BERT: hidden_size", "num_attention_heads")
+        checks.divides(
+            hidden_size, num_attention_heads, "BERT: hidden_size", "num_attention_heads"
+        )
         self.max_position_embeddings = max_position_embeddings
         self.embeddings = Embeddings(
             vocab_size, hidden_size, max_position_embeddings, type_vocab_size, dropout
         )
-        layer = (hidden_size, num_attention_heads, intermediate_size, dropout, attention_dropout)
+        layer = (
+            hidden_size,
+            num_attention_heads,
+            intermediate_size,
+            dropout,
+            attention_dropout,
+        )
         self.encoder = Encoder([Layer(*layer) for _ in range(num_hidden_layers)])
         self.pooler = Pooler(hidden_size)
 
     def forward(self, input_ids, attention_mask=None, token_type_ids=None):
-        *_, last = self.forward_stages(input_ids, attention_mask, token_type_ids).values()
+        *_, last = self.forward_stages(
+            input_ids, attention_mask, token_type_ids
+        ).values()
         return {"last_hidden_state": last, "pooler_output": self.pooler(last)}
 
     def forward_stages(self, input_ids, attention_mask=None, token_type_ids=None):
         """Return the embeddings and each layer, all ``(batch, tokens, hidden_size)``."""
-        check_tokens(self, input_ids, self.max_position_embeddings, "max_position_embeddings")
-        for name, mask in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
+        check_tokens(
+            self, input_ids, self.max_position_embeddings, "max_position_embeddings"
+        )
+        for name, mask in (
+            ("attention_mask", attention_mask),
+            ("token_type_ids", token_type_ids),
+        ):
             if mask is not None:
                 check_mask(self, mask, input_ids, name)
         x = self.embeddings(input_ids, token_type_ids)
-        bias = None if attention_mask is None else padding_bias(self.nn, attention_mask, x)
+        bias = (
+            None if attention_mask is None else padding_bias(self.nn, attention_mask, x)
+        )
         stages = {"embedding": x}
         for i, y in enumerate(self.encoder(x, bias), start=1):
             stages[f"layer{i}"] = y
@@ -299,7 +327,11 @@ class BERTClassifier(_BERTModel):
     keymaps = (_layout("old", old=True), _layout("BertModel", prefix=r"bert\."))
 
     def __init__(
-        self, num_classes: int = 2, hidden_size: int = 768, dropout: float = 0.1, **settings: Any
+        self,
+        num_classes: int = 2,
+        hidden_size: int = 768,
+        dropout: float = 0.1,
+        **settings: Any,
     ) -> None:
         super().__init__()
         self.bert = BERT(hidden_size=hidden_size, dropout=dropout, **settings)

@@ -44,7 +44,10 @@ class KeyValueCache:
         """
         if self.before:
             stored_key, stored_value = self.before[len(self.layers)]
-            extended = self._replaced(stored_key, key), self._replaced(stored_value, value)
+            extended = (
+                self._replaced(stored_key, key),
+                self._replaced(stored_value, value),
+            )
         else:
             extended = self._padded(key), self._padded(value)
         self.layers.append(extended)
@@ -76,7 +79,9 @@ class KeyValueCache:
 
     def _padded(self, x: Any) -> Any:
         batch, heads, tokens, width = x.shape
-        empty = self.nn.zeros((batch, heads, self.slots.shape[0] - tokens, width), like=x)
+        empty = self.nn.zeros(
+            (batch, heads, self.slots.shape[0] - tokens, width), like=x
+        )
         return self.nn.concatenate([x, empty], dim=2)
 
     def _replaced(self, stored: Any, new: Any) -> Any:

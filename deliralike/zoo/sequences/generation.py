@@ -106,11 +106,15 @@ class Choice:
     def __post_init__(self) -> None:
         """Check the settings."""
         if not self.temperature >= 0.0:
-            raise SettingError(f"generate: temperature={self.temperature!r}; wanted at least 0")
+            raise SettingError(
+                f"generate: temperature={self.temperature!r}; wanted at least 0"
+            )
         if self.top_k is not None:
             checks.positive(self.top_k, "top_k", "generate")
         if self.top_p is not None and not 0.0 < self.top_p <= 1.0:
-            raise SettingError(f"generate: top_p={self.top_p!r}; wanted a number above 0, up to 1")
+            raise SettingError(
+                f"generate: top_p={self.top_p!r}; wanted a number above 0, up to 1"
+            )
         is_limited = self.top_k is not None or self.top_p is not None
         if self.temperature == 0.0 and is_limited:
             raise SettingError(
@@ -153,7 +157,9 @@ def _texts(tokens: Any, vocabulary: int) -> tuple[list[np.ndarray], bool]:
         name = "generate: tokens" if is_single else f"generate: tokens[{number}]"
         array = np.asarray(text)
         if array.ndim != 1 or array.size == 0:
-            raise ShapeError(f"{name}: got shape {array.shape}, wanted (tokens,), at least one")
+            raise ShapeError(
+                f"{name}: got shape {array.shape}, wanted (tokens,), at least one"
+            )
         checks.whole_numbers(array, name)
         checks.index_range(array, vocabulary, name)
         texts.append(array.astype(np.int64))
@@ -213,7 +219,13 @@ def _continued(
 
 
 def _step(
-    network: Any, new: Any, position: Any, slots: Any, starts: Any, layers: Any, memory: Any
+    network: Any,
+    new: Any,
+    position: Any,
+    slots: Any,
+    starts: Any,
+    layers: Any,
+    memory: Any,
 ) -> tuple[Any, Any]:
     """Return the logits after new tokens, and the keys and values of all tokens."""
     cache = KeyValueCache(network.nn, slots, position, starts, layers)

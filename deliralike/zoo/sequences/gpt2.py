@@ -17,7 +17,11 @@ from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.layouts import split_heads
 from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.language_model import LanguageModel
-from deliralike.zoo.sequences.tokens import attend_heads, decoder_bias, decoder_positions
+from deliralike.zoo.sequences.tokens import (
+    attend_heads,
+    decoder_bias,
+    decoder_positions,
+)
 from deliralike.zoo.setting_checks import positive
 from deliralike.zoo.tables import cut
 
@@ -51,7 +55,9 @@ class Attention(Network):
     Query, key and value come from one product.
     """
 
-    def __init__(self, width: int, heads: int, dropout: float, attention_dropout: float) -> None:
+    def __init__(
+        self, width: int, heads: int, dropout: float, attention_dropout: float
+    ) -> None:
         super().__init__()
         self.heads = heads
         self.c_attn = Conv1D(width, 3 * width)
@@ -93,7 +99,12 @@ class Block(Network):
     """
 
     def __init__(
-        self, width: int, heads: int, inner: int, dropout: float, attention_dropout: float
+        self,
+        width: int,
+        heads: int,
+        inner: int,
+        dropout: float,
+        attention_dropout: float,
     ) -> None:
         super().__init__()
         self.ln_1 = self.nn.LayerNorm(width)
@@ -209,7 +220,9 @@ class GPT2(LanguageModel):
         self.n_layer = n_layer
         self.vocab_size = vocab_size
         self.max_tokens = n_positions
-        self.transformer = Body(**sizes, dropout=dropout, attention_dropout=attention_dropout)
+        self.transformer = Body(
+            **sizes, dropout=dropout, attention_dropout=attention_dropout
+        )
         self.lm_head = self.nn.Linear(n_embd, vocab_size, bias=False)
         self.lm_head.weight = self.transformer.wte.weight
 
@@ -249,7 +262,13 @@ _MINI = (
 # name: (settings, parameters)
 _VARIANTS = {
     "gpt_mini": (
-        {"vocab_size": 65, "n_positions": 128, "n_embd": 192, "n_layer": 6, "n_head": 6},
+        {
+            "vocab_size": 65,
+            "n_positions": 128,
+            "n_embd": 192,
+            "n_layer": 6,
+            "n_head": 6,
+        },
         None,
     ),
     "gpt2": ({}, 124_439_808),
@@ -266,6 +285,8 @@ for _name, (_settings, _parameters) in _VARIANTS.items():
         task="language modelling",
         dims=(1,),
         source=_MINI if _name == "gpt_mini" else _SOURCE,
-        shape=lambda settings: Input((settings["n_positions"],), below=settings["vocab_size"]),
+        shape=lambda settings: Input(
+            (settings["n_positions"],), below=settings["vocab_size"]
+        ),
         parameters=_parameters,
     )

@@ -48,7 +48,9 @@ class InceptionModule(Network):
             self.bottleneck = nn.Conv1d(in_channels, inside, 1, bias=False)
         convolutions = []
         for kernel_size in kernel_sizes:
-            convolutions.append(nn.Conv1d(inside, width, kernel_size, padding="same", bias=False))
+            convolutions.append(
+                nn.Conv1d(inside, width, kernel_size, padding="same", bias=False)
+            )
         self.convs = nn.ModuleList(convolutions)
         self.maxconvpool = nn.Sequential(
             nn.MaxPool1d(3, stride=1, padding=1),
@@ -57,7 +59,9 @@ class InceptionModule(Network):
         self.bn = nn.BatchNorm1d((len(convolutions) + 1) * width, EPS, MOMENTUM)
 
     def forward(self, x):
-        y = x if self.bottleneck is None else self.bottleneck(x)  # (batch, inside, time)
+        y = (
+            x if self.bottleneck is None else self.bottleneck(x)
+        )  # (batch, inside, time)
         branches = [conv(y) for conv in self.convs]
         branches.append(self.maxconvpool(x))
         return self.nn.relu(self.bn(self.nn.cat(branches, 1)))
@@ -70,7 +74,9 @@ class InceptionBlock(Network):
         ``(batch, in_channels, time)`` gives ``(batch, channels, time)``.
     """
 
-    def __init__(self, in_channels: int, layers: int, width: int, **options: Any) -> None:
+    def __init__(
+        self, in_channels: int, layers: int, width: int, **options: Any
+    ) -> None:
         super().__init__()
         nn = self.nn
         channels = width * (len(options["kernel_sizes"]) + 1)
@@ -81,7 +87,9 @@ class InceptionBlock(Network):
         for number in range(layers // 3):
             start = in_channels if number == 0 else channels
             conv = nn.Conv1d(start, channels, 1, bias=False)
-            shortcuts.append(nn.Sequential(conv, nn.BatchNorm1d(channels, EPS, MOMENTUM)))
+            shortcuts.append(
+                nn.Sequential(conv, nn.BatchNorm1d(channels, EPS, MOMENTUM))
+            )
         self.inception = nn.ModuleList(modules)
         self.shortcut = nn.ModuleList(shortcuts)
 

@@ -17,7 +17,11 @@ from deliralike.zoo.layouts import split_heads
 from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.language_model import LanguageModel
 from deliralike.zoo.sequences.rotary import angles, frequencies, rotated
-from deliralike.zoo.sequences.tokens import attend_heads, decoder_bias, decoder_positions
+from deliralike.zoo.sequences.tokens import (
+    attend_heads,
+    decoder_bias,
+    decoder_positions,
+)
 from deliralike.zoo.setting_checks import positive
 
 START = Normal(0.02)
@@ -123,7 +127,9 @@ class Body(Network):
         self.max_position_embeddings = max_position_embeddings
         self.turns = turns
         self.embed_tokens = nn.Embedding(vocab_size, width)
-        self.layers = nn.ModuleList([Layer(width, inner, eps, **attention) for _ in range(layers)])
+        self.layers = nn.ModuleList(
+            [Layer(width, inner, eps, **attention) for _ in range(layers)]
+        )
         self.norm = nn.RMSNorm(width, eps)
 
     def forward(self, input_ids, attention_mask=None, cache=None):
@@ -132,7 +138,9 @@ class Body(Network):
     def forward_stages(self, input_ids, attention_mask=None, cache=None):
         """See `Llama.forward_stages`; with a `KeyValueCache` the tokens are those that are new."""
         most = self.max_position_embeddings
-        positions = decoder_positions(self, input_ids, cache, most, "max_position_embeddings")
+        positions = decoder_positions(
+            self, input_ids, cache, most, "max_position_embeddings"
+        )
         x = self.embed_tokens(input_ids)
         bias = decoder_bias(self, input_ids, attention_mask, cache, x)
         turns = angles(self.nn, positions, self.turns, x)
@@ -184,7 +192,11 @@ class Llama(LanguageModel):
 
     body = "model"
     keymaps = (KeyMap("LlamaModel", by_patterns({r"model\.(.*)": r"\1"})),)
-    start_values = {"*.embed_tokens.weight": START, "*_proj.weight": START, "lm_head.weight": START}
+    start_values = {
+        "*.embed_tokens.weight": START,
+        "*_proj.weight": START,
+        "lm_head.weight": START,
+    }
 
     def __init__(
         self,
@@ -219,11 +231,17 @@ class Llama(LanguageModel):
             key_heads = num_attention_heads
         checks.positive(key_heads, "num_key_value_heads", "Llama")
         checks.divides(
-            num_attention_heads, key_heads, "Llama: num_attention_heads", "num_key_value_heads"
+            num_attention_heads,
+            key_heads,
+            "Llama: num_attention_heads",
+            "num_key_value_heads",
         )
         if head_dim is None:
             checks.divides(
-                hidden_size, num_attention_heads, "Llama: hidden_size", "num_attention_heads"
+                hidden_size,
+                num_attention_heads,
+                "Llama: hidden_size",
+                "num_attention_heads",
             )
             head_dim = hidden_size // num_attention_heads
         checks.positive(head_dim, "head_dim", "Llama")
@@ -250,7 +268,11 @@ class Llama(LanguageModel):
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Leave out the frequencies that older files hold."""
-        return {name: value for name, value in state.items() if not name.endswith(".inv_freq")}
+        return {
+            name: value
+            for name, value in state.items()
+            if not name.endswith(".inv_freq")
+        }
 
 
 _LLAMA2 = "Touvron et al. 2023, arXiv 2307.09288; Hugging Face LlamaForCausalLM"
@@ -284,7 +306,9 @@ _QWEN3_SETTINGS = {
 }
 
 
-def _sizes(width: int, inner: int, layers: int, heads: int, key_heads: int) -> dict[str, int]:
+def _sizes(
+    width: int, inner: int, layers: int, heads: int, key_heads: int
+) -> dict[str, int]:
     return {
         "hidden_size": width,
         "intermediate_size": inner,
@@ -305,14 +329,20 @@ def _llama3_scaling(factor: float) -> dict[str, Any]:
 
 
 _TIED = {"tie_word_embeddings": True}
-_SMOL_SETTINGS = {"vocab_size": 49152, "max_position_embeddings": 8192, "rope_theta": 100000.0}
+_SMOL_SETTINGS = {
+    "vocab_size": 49152,
+    "max_position_embeddings": 8192,
+    "rope_theta": 100000.0,
+}
 
 # name: (source, settings, parameters)
 _VARIANTS: dict[str, tuple[str, dict[str, Any], int]] = {
     "llama_2_7b": (_LLAMA2, {}, 6_738_415_616),
     "llama_3_1_8b": (
         _LLAMA3,
-        _LLAMA3_SETTINGS | _sizes(4096, 14336, 32, 32, 8) | {"rope_scaling": _llama3_scaling(8.0)},
+        _LLAMA3_SETTINGS
+        | _sizes(4096, 14336, 32, 32, 8)
+        | {"rope_scaling": _llama3_scaling(8.0)},
         8_030_261_248,
     ),
     "llama_3_2_1b": (
@@ -336,9 +366,21 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any], int]] = {
         _sizes(2048, 5632, 22, 32, 4) | {"max_position_embeddings": 2048},
         1_100_048_384,
     ),
-    "smollm2_135m": (_SMOL, _SMOL_SETTINGS | _sizes(576, 1536, 30, 9, 3) | _TIED, 134_515_008),
-    "smollm2_360m": (_SMOL, _SMOL_SETTINGS | _sizes(960, 2560, 32, 15, 5) | _TIED, 361_821_120),
-    "qwen2_5_0_5b": (_QWEN2, _QWEN2_SETTINGS | _sizes(896, 4864, 24, 14, 2) | _TIED, 494_032_768),
+    "smollm2_135m": (
+        _SMOL,
+        _SMOL_SETTINGS | _sizes(576, 1536, 30, 9, 3) | _TIED,
+        134_515_008,
+    ),
+    "smollm2_360m": (
+        _SMOL,
+        _SMOL_SETTINGS | _sizes(960, 2560, 32, 15, 5) | _TIED,
+        361_821_120,
+    ),
+    "qwen2_5_0_5b": (
+        _QWEN2,
+        _QWEN2_SETTINGS | _sizes(896, 4864, 24, 14, 2) | _TIED,
+        494_032_768,
+    ),
     "qwen2_5_1_5b": (
         _QWEN2,
         _QWEN2_SETTINGS
@@ -354,16 +396,34 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any], int]] = {
         | {"vocab_size": 152064, "max_position_embeddings": 131072},
         7_615_616_512,
     ),
-    "qwen3_0_6b": (_QWEN3, _QWEN3_SETTINGS | _sizes(1024, 3072, 28, 16, 8) | _TIED, 596_049_920),
-    "qwen3_1_7b": (_QWEN3, _QWEN3_SETTINGS | _sizes(2048, 6144, 28, 16, 8) | _TIED, 1_720_574_976),
-    "qwen3_4b": (_QWEN3, _QWEN3_SETTINGS | _sizes(2560, 9728, 36, 32, 8) | _TIED, 4_022_468_096),
-    "qwen3_8b": (_QWEN3, _QWEN3_SETTINGS | _sizes(4096, 12288, 36, 32, 8), 8_190_735_360),
+    "qwen3_0_6b": (
+        _QWEN3,
+        _QWEN3_SETTINGS | _sizes(1024, 3072, 28, 16, 8) | _TIED,
+        596_049_920,
+    ),
+    "qwen3_1_7b": (
+        _QWEN3,
+        _QWEN3_SETTINGS | _sizes(2048, 6144, 28, 16, 8) | _TIED,
+        1_720_574_976,
+    ),
+    "qwen3_4b": (
+        _QWEN3,
+        _QWEN3_SETTINGS | _sizes(2560, 9728, 36, 32, 8) | _TIED,
+        4_022_468_096,
+    ),
+    "qwen3_8b": (
+        _QWEN3,
+        _QWEN3_SETTINGS | _sizes(4096, 12288, 36, 32, 8),
+        8_190_735_360,
+    ),
 }
 
 
 def _sample(settings: Mapping[str, Any]) -> Input:
     """Return a text of at most 2048 tokens, the longest that all variants take."""
-    return Input((min(settings["max_position_embeddings"], 2048),), below=settings["vocab_size"])
+    return Input(
+        (min(settings["max_position_embeddings"], 2048),), below=settings["vocab_size"]
+    )
 
 
 for _name, (_source, _settings, _parameters) in _VARIANTS.items():

@@ -8,7 +8,12 @@ import numpy as np
 
 from deliralike.errors import SettingError
 
-LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+LLAMA3 = (
+    "factor",
+    "low_freq_factor",
+    "high_freq_factor",
+    "original_max_position_embeddings",
+)
 
 
 def frequencies(
@@ -34,7 +39,9 @@ def frequencies(
         (1.0, 0.01)
     """
     if width % 2:
-        raise SettingError(f"rotary positions turn pairs: a head's width of {width} is odd")
+        raise SettingError(
+            f"rotary positions turn pairs: a head's width of {width} is odd"
+        )
     plain = theta ** -(np.arange(0, width, 2) / width)
     if scaling is None:
         return tuple(plain.tolist())
@@ -56,7 +63,9 @@ def _llama3(scaling: Mapping[str, Any]) -> list[float]:
     return [float(scaling[name]) for name in LLAMA3]
 
 
-def angles(nn: Any, positions: Any, turns: tuple[float, ...], like: Any) -> tuple[Any, Any]:
+def angles(
+    nn: Any, positions: Any, turns: tuple[float, ...], like: Any
+) -> tuple[Any, Any]:
     """Return the cosines and sines of each position's angles, in the type of `like`.
 
     They are computed in single precision at least: half of it cannot count positions.

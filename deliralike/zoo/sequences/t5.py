@@ -59,7 +59,9 @@ class Attention(Network):
     def forward(self, x, keys, bias):
         key, value = keys
         query = split_heads(self.nn, self.q(x), self.heads)
-        return self.o(attend_heads(self.nn, query, key, value, bias, self.dropout, scale=1.0))
+        return self.o(
+            attend_heads(self.nn, query, key, value, bias, self.dropout, scale=1.0)
+        )
 
 
 class SelfAttention(Network):
@@ -152,7 +154,9 @@ class Block(Network):
         **attention: Any,
     ) -> None:
         super().__init__()
-        layers: list[Any] = [SelfAttention(width, dropout, buckets=buckets, **attention)]
+        layers: list[Any] = [
+            SelfAttention(width, dropout, buckets=buckets, **attention)
+        ]
         if is_decoder:
             layers.append(CrossAttention(width, dropout, **attention))
         layers.append(FeedForward(width, inner, dropout, is_gated))
@@ -190,17 +194,27 @@ class Stack(Network):
     ) -> None:
         super().__init__()
         nn = self.nn
-        self.is_decoder, self.buckets, self.max_distance = is_decoder, buckets, max_distance
+        self.is_decoder, self.buckets, self.max_distance = (
+            is_decoder,
+            buckets,
+            max_distance,
+        )
         self.embed_tokens = nn.Embedding(vocab_size, width)
         made = []
         for number in range(blocks):
             own = 0 if number else buckets  # the first block's table holds for all
-            made.append(Block(width, dropout=dropout, is_decoder=is_decoder, buckets=own, **block))
+            made.append(
+                Block(
+                    width, dropout=dropout, is_decoder=is_decoder, buckets=own, **block
+                )
+            )
         self.block = nn.ModuleList(made)
         self.final_layer_norm = nn.RMSNorm(width, EPS)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, tokens, bias, places, slots, memory=None, memory_bias=None, cache=None):
+    def forward(
+        self, tokens, bias, places, slots, memory=None, memory_bias=None, cache=None
+    ):
         x = self.dropout(self.embed_tokens(tokens))
         relative = self._relative_bias(places, slots)
         bias = relative if bias is None else relative + bias
@@ -220,7 +234,9 @@ class Stack(Network):
         nn = self.nn
         count = slots.shape[0]
         numbers = self._bucket_numbers(nn.arange(1 - count, count, like=slots))
-        steps = nn.reshape(slots, (1, -1)) - nn.permute(places, (1, 0))  # (queries, keys)
+        steps = nn.reshape(slots, (1, -1)) - nn.permute(
+            places, (1, 0)
+        )  # (queries, keys)
         chosen = nn.select(numbers, steps + (count - 1), 0)
         bias = self.block[0].layer[0].SelfAttention.relative_attention_bias(chosen)
         return nn.unsqueeze(nn.permute(bias, (2, 0, 1)), 0)
@@ -260,7 +276,9 @@ def bucket_starts(buckets: int, max_distance: int) -> np.ndarray:
     exact = buckets // 2
     # in single precision, as where the published weights were trained: a range's end depends on it
     ratio = np.log(np.maximum(steps, 1).astype(np.float32) / np.float32(exact))
-    share = ratio / np.float32(math.log(max_distance / exact)) * np.float32(buckets - exact)
+    share = (
+        ratio / np.float32(math.log(max_distance / exact)) * np.float32(buckets - exact)
+    )
     wide = np.minimum(exact + share.astype(np.int64), buckets - 1)
     rows = np.where(steps < exact, steps, wide)
     return np.searchsorted(rows, np.arange(1, buckets))
@@ -335,7 +353,10 @@ class T5(Model):
             "num_heads": num_heads,
         }
         positive("T5", **sizes)
-        buckets, longest = relative_attention_num_buckets, relative_attention_max_distance
+        buckets, longest = (
+            relative_attention_num_buckets,
+            relative_attention_max_distance,
+        )
         if buckets < 4 or longest <= buckets // 2:
             raise SettingError(
                 f"T5: relative_attention_num_buckets={buckets!r} and "
@@ -383,7 +404,9 @@ class T5(Model):
         }
 
     def forward(self, input_ids, decoder_input_ids, attention_mask=None):
-        *_, last = self.forward_stages(input_ids, decoder_input_ids, attention_mask).values()
+        *_, last = self.forward_stages(
+            input_ids, decoder_input_ids, attention_mask
+        ).values()
         return self._logits(last)
 
     def forward_stages(self, input_ids, decoder_input_ids, attention_mask=None):
@@ -396,7 +419,9 @@ class T5(Model):
         check_tokens(self, decoder_input_ids)
         places = position_numbers(self.nn, decoder_input_ids)
         bias = causal_bias(self.nn, decoder_input_ids, encoded[-1])
-        decoded = self.decoder(decoder_input_ids, bias, places, places[0], memory, memory_bias)
+        decoded = self.decoder(
+            decoder_input_ids, bias, places, places[0], memory, memory_bias
+        )
         return _named("encoder", encoded) | _named("decoder", decoded)
 
     def encode(self, input_ids, attention_mask):
@@ -408,12 +433,16 @@ class T5(Model):
         """Return the logits after the last of new tokens; see `deliralike.zoo.generate`."""
         bias = cache.bias(tokens, memory_bias)
         places = cache.places(tokens)
-        decoded = self.decoder(tokens, bias, places, cache.slots, memory, memory_bias, cache)
+        decoded = self.decoder(
+            tokens, bias, places, cache.slots, memory, memory_bias, cache
+        )
         return self._logits(decoded[-1][:, -1])
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Leave out a table of distances between texts, which older files hold and nobody reads."""
-        unread = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+        unread = (
+            "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+        )
         return {name: value for name, value in state.items() if name != unread}
 
     def _encoder_outputs(self, tokens, attention_mask):

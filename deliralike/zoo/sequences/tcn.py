@@ -59,7 +59,12 @@ class TemporalBlock(Network):
     """
 
     def __init__(
-        self, in_channels: int, channels: int, kernel_size: int, dilation: int, dropout: float
+        self,
+        in_channels: int,
+        channels: int,
+        kernel_size: int,
+        dilation: int,
+        dropout: float,
     ) -> None:
         super().__init__()
         nn = self.nn
@@ -90,7 +95,9 @@ class TemporalConvNet(Network):
         blocks = []
         channels = in_channels
         for number, width in enumerate(widths):
-            blocks.append(TemporalBlock(channels, width, kernel_size, 2**number, dropout))
+            blocks.append(
+                TemporalBlock(channels, width, kernel_size, 2**number, dropout)
+            )
             channels = width
         self.network = self.nn.Sequential(*blocks)
 

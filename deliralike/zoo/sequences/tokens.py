@@ -12,7 +12,9 @@ from deliralike.zoo.layouts import joined_heads, split_heads
 FORBIDDEN = -65504.0
 
 
-def check_tokens(model: Any, tokens: Any, most: int | None = None, setting: str = "") -> None:
+def check_tokens(
+    model: Any, tokens: Any, most: int | None = None, setting: str = ""
+) -> None:
     """Check token numbers ``(batch, tokens)``: no more of them than there are positions.
 
     Args:
@@ -28,7 +30,9 @@ def check_tokens(model: Any, tokens: Any, most: int | None = None, setting: str 
     shape = tuple(tokens.shape)
     where = checks.where(model)
     if len(shape) != 2:
-        raise ShapeError(f"{where}: got tokens of shape {shape}, wanted (batch, tokens)")
+        raise ShapeError(
+            f"{where}: got tokens of shape {shape}, wanted (batch, tokens)"
+        )
     checks.whole_numbers(tokens, f"{where}: tokens")
     count = shape[1]
     if most is not None and count > most:
@@ -76,7 +80,9 @@ def causal_bias(nn: Any, tokens: Any, like: Any) -> Any:
     return nn.cast(positions > nn.permute(positions, (1, 0)), like) * FORBIDDEN
 
 
-def decoder_positions(model: Any, tokens: Any, cache: Any, most: int, setting: str) -> Any:
+def decoder_positions(
+    model: Any, tokens: Any, cache: Any, most: int, setting: str
+) -> Any:
     """Return the positions of a decoder's tokens, which follow those in a cache if there is one.
 
     `most` and `setting` are as in `check_tokens`.
@@ -87,7 +93,9 @@ def decoder_positions(model: Any, tokens: Any, cache: Any, most: int, setting: s
     return position_numbers(model.nn, tokens)
 
 
-def decoder_bias(model: Any, tokens: Any, attention_mask: Any, cache: Any, like: Any) -> Any:
+def decoder_bias(
+    model: Any, tokens: Any, attention_mask: Any, cache: Any, like: Any
+) -> Any:
     """Return the term of a decoder's scores: later tokens are forbidden, and so is padding.
 
     It is ``(tokens, tokens)``, with a mask ``(batch, 1, tokens, tokens)`` and with a cache
@@ -101,7 +109,9 @@ def decoder_bias(model: Any, tokens: Any, attention_mask: Any, cache: Any, like:
     return bias + padding_bias(nn, attention_mask, like)
 
 
-def attend(nn: Any, query: Any, key: Any, value: Any, heads: int, bias: Any, dropout: Any) -> Any:
+def attend(
+    nn: Any, query: Any, key: Any, value: Any, heads: int, bias: Any, dropout: Any
+) -> Any:
     """Attend with several heads between tokens that are projected already.
 
     Args:

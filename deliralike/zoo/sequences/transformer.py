@@ -38,7 +38,9 @@ class TransformerEncoderLayer(Network):
         super().__init__()
         nn = self.nn
         self.norm_first = norm_first
-        self.self_attn = nn.MultiheadAttention(d_model, nhead, dropout, batch_first=True)
+        self.self_attn = nn.MultiheadAttention(
+            d_model, nhead, dropout, batch_first=True
+        )
         self.linear1 = nn.Linear(d_model, dim_feedforward)
         self.dropout = nn.Dropout(dropout)
         self.linear2 = nn.Linear(dim_feedforward, d_model)
@@ -56,7 +58,9 @@ class TransformerEncoderLayer(Network):
         return self.norm2(x + self._perceptron(x))
 
     def _attention(self, x, mask, key_padding_mask):
-        y, _ = self.self_attn(x, x, x, key_padding_mask, need_weights=False, attn_mask=mask)
+        y, _ = self.self_attn(
+            x, x, x, key_padding_mask, need_weights=False, attn_mask=mask
+        )
         return self.dropout1(y)
 
     def _perceptron(self, x):
@@ -103,7 +107,9 @@ class TransformerEncoder(Network):
         final_norm: bool = True,
     ) -> None:
         super().__init__()
-        positive("TransformerEncoder", num_layers=num_layers, dim_feedforward=dim_feedforward)
+        positive(
+            "TransformerEncoder", num_layers=num_layers, dim_feedforward=dim_feedforward
+        )
         one_of(activation, ACTIVATIONS, "activation", "TransformerEncoder")
         layer = (d_model, nhead, dim_feedforward, dropout, activation, norm_first)
         layers = [TransformerEncoderLayer(*layer) for _ in range(num_layers)]
@@ -188,7 +194,10 @@ class TransformerClassifier(Model):
         super().__init__()
         nn = self.nn
         positive(
-            "TransformerClassifier", vocab_size=vocab_size, max_tokens=max_tokens, d_model=d_model
+            "TransformerClassifier",
+            vocab_size=vocab_size,
+            max_tokens=max_tokens,
+            d_model=d_model,
         )
         one_of(pooling, POOLINGS, "pooling", "TransformerClassifier")
         self.max_tokens = max_tokens
@@ -198,7 +207,14 @@ class TransformerClassifier(Model):
         self.positions = Positions(max_tokens, d_model)
         self.dropout = nn.Dropout(dropout)
         self.encoder = TransformerEncoder(
-            d_model, nhead, num_layers, dim_feedforward, dropout, activation, norm_first, final_norm
+            d_model,
+            nhead,
+            num_layers,
+            dim_feedforward,
+            dropout,
+            activation,
+            norm_first,
+            final_norm,
         )
         self.fc = classifier(nn, d_model, num_classes, "TransformerClassifier")
 
@@ -222,7 +238,9 @@ class TransformerClassifier(Model):
             padding_mask = self.nn.cast(padding_mask, "bool")
         x = self.embedding(tokens) * math.sqrt(self.d_model)
         x = self.dropout(self.positions(x))
-        return {"embedding": x} | self.encoder.forward_stages(x, key_padding_mask=padding_mask)
+        return {"embedding": x} | self.encoder.forward_stages(
+            x, key_padding_mask=padding_mask
+        )
 
     def _pooled(self, x, padding_mask):
         """Pool over the tokens: (batch, tokens, d_model) gives (batch, d_model)."""
@@ -245,5 +263,7 @@ register(
     task="text classification",
     dims=(1,),
     source="Vaswani et al. 2017, arXiv 1706.03762; torch.nn.TransformerEncoder",
-    shape=lambda settings: Input((settings["max_tokens"],), below=settings["vocab_size"]),
+    shape=lambda settings: Input(
+        (settings["max_tokens"],), below=settings["vocab_size"]
+    ),
 )

@@ -133,7 +133,11 @@ class WaveNet(Model):
         for number in range(stacks * layers):
             is_last = number == stacks * layers - 1
             dilation = 2 ** (number % layers)
-            gated.append(GatedLayer(width, gate_width, skip_width, kernel_size, dilation, is_last))
+            gated.append(
+                GatedLayer(
+                    width, gate_width, skip_width, kernel_size, dilation, is_last
+                )
+            )
         self.layers = nn.ModuleList(gated)
         self.post1 = nn.Conv1d(skip_width, skip_width, 1)
         self.post2 = nn.Identity()
@@ -160,7 +164,9 @@ class WaveNet(Model):
         """
         nn = self.nn
         check_tokens(self, samples)
-        x = nn.one_hot(samples, self.levels, like=self.causal.weight)  # (batch, levels, time)
+        x = nn.one_hot(
+            samples, self.levels, like=self.causal.weight
+        )  # (batch, levels, time)
         x = self.causal(nn.pad(x, (self.before, 0)))
         stages = {"causal": x}
         in_stack = len(self.layers) // self.stacks

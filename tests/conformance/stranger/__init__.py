@@ -60,22 +60,30 @@ class StrangerBackend(Backend):
         leaves, inputs = [], self.prepare(inputs, network)
         slots = trainable(network)
         floating = nest.map(
-            lambda x: leaves.append(x) or len(leaves) - 1 if _is_floating(x) else None, inputs
+            lambda x: leaves.append(x) or len(leaves) - 1 if _is_floating(x) else None,
+            inputs,
         )
 
         def loss(boxes):
             boxes, rest = boxes[: len(slots)], boxes[len(slots) :]
-            batch = nest.map(lambda x, place: x if place is None else rest[place], inputs, floating)
+            batch = nest.map(
+                lambda x, place: x if place is None else rest[place], inputs, floating
+            )
             with holding(slots.values(), boxes):
                 return loss_function(network, *batch)
 
-        result, found = differentiated(loss, [*(slot.value for slot in slots.values()), *leaves])
+        result, found = differentiated(
+            loss, [*(slot.value for slot in slots.values()), *leaves]
+        )
         by_input = nest.map(
             lambda place: None if place is None else found[len(slots) + place], floating
         )
         value, *beside = result if isinstance(result, tuple) else (result,)
         return Gradients(
-            float(value), dict(zip(slots, found)), by_input, self.to_numpy(tuple(beside))
+            float(value),
+            dict(zip(slots, found)),
+            by_input,
+            self.to_numpy(tuple(beside)),
         )
 
     def optimizer(self, rule, network, parameters=None, groups=None):

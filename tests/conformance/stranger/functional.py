@@ -51,9 +51,14 @@ class StrangerFunctions(Functions):
     """Functions of NumPy arrays and boxes."""
 
     exp, log, sqrt, sin, cos, tanh = (
-        staticmethod(getattr(anp, f)) for f in ("exp", "log", "sqrt", "sin", "cos", "tanh")
+        staticmethod(getattr(anp, f))
+        for f in ("exp", "log", "sqrt", "sin", "cos", "tanh")
     )
-    abs, erf, sigmoid = staticmethod(anp.abs), staticmethod(special.erf), staticmethod(_sigmoid)
+    abs, erf, sigmoid = (
+        staticmethod(anp.abs),
+        staticmethod(special.erf),
+        staticmethod(_sigmoid),
+    )
     matmul, einsum, stop_gradient = (
         staticmethod(anp.matmul),
         staticmethod(anp.einsum),
@@ -65,13 +70,18 @@ class StrangerFunctions(Functions):
         if isinstance(start, np.ndarray):
             return Variable(np.array(start, construction.dtype), is_parameter=True)
         return construction.declare(
-            Variable(np.zeros(tuple(shape), construction.dtype), is_parameter=True), start
+            Variable(np.zeros(tuple(shape), construction.dtype), is_parameter=True),
+            start,
         )
 
     def Buffer(self, value):
         if value is None:
             return None
-        dtype = require_construction("a buffer").dtype if value.dtype.kind == "f" else value.dtype
+        dtype = (
+            require_construction("a buffer").dtype
+            if value.dtype.kind == "f"
+            else value.dtype
+        )
         return Variable(np.array(value, dtype), is_parameter=False)
 
     def constant(self, value, like):
@@ -105,7 +115,9 @@ class StrangerFunctions(Functions):
         return anp.arctan(x)
 
     def where(self, condition, x, y):
-        shape = np.broadcast_shapes(*(np.shape(getval(each)) for each in (condition, x, y)))
+        shape = np.broadcast_shapes(
+            *(np.shape(getval(each)) for each in (condition, x, y))
+        )
         dtype = np.result_type(
             *(each if isinstance(each, int | float) else each.dtype for each in (x, y))
         )
@@ -152,7 +164,8 @@ class StrangerFunctions(Functions):
 
     def pad_constant(self, x, pads, value=0.0):
         inside = tuple(
-            slice(max(0, -before), n - max(0, -after)) for n, (before, after) in zip(x.shape, pads)
+            slice(max(0, -before), n - max(0, -after))
+            for n, (before, after) in zip(x.shape, pads)
         )
         outside = [(max(0, before), max(0, after)) for before, after in pads]
         return anp.pad(x[inside], outside, "constant", constant_values=value)
@@ -178,7 +191,10 @@ class StrangerFunctions(Functions):
 
     def convolve(self, x, weight, stride, pads, dilation, groups):
         taps = self._taps(
-            self.pad_constant(x, ((0, 0), (0, 0), *pads)), weight.shape[2:], stride, dilation
+            self.pad_constant(x, ((0, 0), (0, 0), *pads)),
+            weight.shape[2:],
+            stride,
+            dilation,
         )
         size, under = (
             taps[0].shape[2:],
@@ -190,16 +206,27 @@ class StrangerFunctions(Functions):
         columns = anp.reshape(anp.stack(under, 3), (len(x), groups, rows.shape[2], -1))
         return anp.reshape(anp.matmul(rows, columns), (len(x), len(weight), *size))
 
-    def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
+    def convolve_transposed(
+        self, x, weight, stride, padding, output_padding, dilation, groups
+    ):
         kernel, n = weight.shape[2:], weight.ndim - 2
         reach = [d * (k - 1) for d, k in zip(dilation, kernel)]
-        pads = tuple((r - p, r - p + e) for r, p, e in zip(reach, padding, output_padding))
+        pads = tuple(
+            (r - p, r - p + e) for r, p, e in zip(reach, padding, output_padding)
+        )
         for dim, step in enumerate(stride, start=2):
             x = self._apart(x, dim, step)
         split = anp.reshape(weight, (groups, len(weight) // groups, *weight.shape[1:]))
-        turned = anp.reshape(anp.swapaxes(split, 1, 2), (-1, len(weight) // groups, *kernel))
+        turned = anp.reshape(
+            anp.swapaxes(split, 1, 2), (-1, len(weight) // groups, *kernel)
+        )
         return self.convolve(
-            x, turned[(..., *(slice(None, None, -1),) * n)], (1,) * n, pads, dilation, groups
+            x,
+            turned[(..., *(slice(None, None, -1),) * n)],
+            (1,) * n,
+            pads,
+            dilation,
+            groups,
         )
 
     def _apart(self, x, dim, step):
@@ -208,12 +235,18 @@ class StrangerFunctions(Functions):
             self.expand_dims(x, dim + 1),
             [(0, step - 1 if d == dim + 1 else 0) for d in range(x.ndim + 1)],
         )
-        together = anp.reshape(spread, (*x.shape[:dim], x.shape[dim] * step, *x.shape[dim + 1 :]))
-        return together[(*(slice(None),) * dim, slice(0, (x.shape[dim] - 1) * step + 1))]
+        together = anp.reshape(
+            spread, (*x.shape[:dim], x.shape[dim] * step, *x.shape[dim + 1 :])
+        )
+        return together[
+            (*(slice(None),) * dim, slice(0, (x.shape[dim] - 1) * step + 1))
+        ]
 
     def max_windows(self, x, kernel, stride, pads, dilation):
         padded = self.pad_constant(x, ((0, 0), (0, 0), *pads), -np.inf)
-        return self.max_along(anp.stack(self._taps(padded, kernel, stride, dilation)), 0)
+        return self.max_along(
+            anp.stack(self._taps(padded, kernel, stride, dilation)), 0
+        )
 
     def sum_windows(self, x, kernel, stride, pads):
         padded = self.pad_constant(x, ((0, 0), (0, 0), *pads))
@@ -227,7 +260,10 @@ class StrangerFunctions(Functions):
         ]
         steps = list(zip(counts, stride, dilation))
         cuts = [
-            [slice(o * d, o * d + (n - 1) * s + 1, s) for o, (n, s, d) in zip(at, steps)]
+            [
+                slice(o * d, o * d + (n - 1) * s + 1, s)
+                for o, (n, s, d) in zip(at, steps)
+            ]
             for at in itertools.product(*map(range, kernel))
         ]
         return [x[(slice(None), slice(None), *cut)] for cut in cuts]
@@ -247,6 +283,11 @@ class StrangerFunctions(Functions):
         if stream is None:
             return (_chance["generator"].random(tuple(shape)) >= p).astype(like.dtype)
         mask = random.keep_mask(
-            stream.seed, layer.block_path, stream.step, stream.first_sample, tuple(shape), p
+            stream.seed,
+            layer.block_path,
+            stream.step,
+            stream.first_sample,
+            tuple(shape),
+            p,
         )
         return mask.astype(like.dtype)

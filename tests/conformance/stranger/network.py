@@ -13,7 +13,11 @@ class Variable(Slot):
     """A parameter or buffer; it is its own slot. Within a gradient a parameter's value is a box."""
 
     def __init__(self, value, is_parameter):
-        self._value, self.is_parameter, self.trainable = value, is_parameter, is_parameter
+        self._value, self.is_parameter, self.trainable = (
+            value,
+            is_parameter,
+            is_parameter,
+        )
 
     @property
     def native(self):
@@ -53,7 +57,11 @@ class AbstractStrangerNetwork(AbstractNetwork):
     def __setattr__(self, name, value):
         refuse_plain_container(self, name, value)
         held = vars(self).get(name)
-        if isinstance(held, Variable) and not isinstance(value, Variable) and value is not None:
+        if (
+            isinstance(held, Variable)
+            and not isinstance(value, Variable)
+            and value is not None
+        ):
             held.write(value)  # without its graph
         else:
             super().__setattr__(name, value)
@@ -63,16 +71,24 @@ class AbstractStrangerNetwork(AbstractNetwork):
             name
         )  # a network that is being built may tie parameters: it gets them as such
         return (
-            found.value if isinstance(found, Variable) and current_construction() is None else found
+            found.value
+            if isinstance(found, Variable) and current_construction() is None
+            else found
         )
 
     def neutral_slots(self):
-        held = {name: value for name, value in vars(self).items() if isinstance(value, Variable)}
+        held = {
+            name: value
+            for name, value in vars(self).items()
+            if isinstance(value, Variable)
+        }
         slots = dict(
             sorted(held.items(), key=lambda item: not item[1].is_parameter)
         )  # parameters first; stable
         for path, child in self._children():
-            slots |= {f"{path}.{name}": slot for name, slot in child.neutral_slots().items()}
+            slots |= {
+                f"{path}.{name}": slot for name, slot in child.neutral_slots().items()
+            }
         return slots
 
     def named_blocks(self):

@@ -22,14 +22,18 @@ def differentiated(function, arrays):
     """
     starts = [VJPNode.new_root() for _ in arrays]
     with trace_stack.new_trace() as trace:
-        result = function([new_box(array, trace, start) for array, start in zip(arrays, starts)])
+        result = function(
+            [new_box(array, trace, start) for array, start in zip(arrays, starts)]
+        )
     value = result[0] if isinstance(result, tuple) else result
     found = _backward(value) if isbox(value) else {}
     gradients = [
         None if start not in found else np.asarray(found[start][0], array.dtype)
         for array, start in zip(arrays, starts)
     ]
-    return nest.map(lambda leaf: getval(leaf) if isbox(leaf) else leaf, result), gradients
+    return nest.map(
+        lambda leaf: getval(leaf) if isbox(leaf) else leaf, result
+    ), gradients
 
 
 def _backward(value):
@@ -89,9 +93,13 @@ class StrangerOptimizer(AbstractOptimizer):
                 rule: Rule = self.groups.rules[self._places[name]]
                 p, count = slots[name].value, self._counts.get(name, 0) + 1
                 shapes = rule.state_shapes(p.shape)
-                zeros = {slot: np.zeros(shape, p.dtype) for slot, shape in shapes.items()}
+                zeros = {
+                    slot: np.zeros(shape, p.dtype) for slot, shape in shapes.items()
+                }
                 state = self._state.get(name) or zeros
-                new, self._state[name] = rule.update(p, gradient, state, rule.scalars(count), np)
+                new, self._state[name] = rule.update(
+                    p, gradient, state, rule.scalars(count), np
+                )
                 slots[name].write(new)
                 self._counts[name] = count
 
@@ -120,4 +128,6 @@ class StrangerOptimizer(AbstractOptimizer):
             if slot == "step":
                 self._counts[name] = int(value)
             elif name:
-                self._state.setdefault(name, {})[slot] = np.array(value, slots[name].value.dtype)
+                self._state.setdefault(name, {})[slot] = np.array(
+                    value, slots[name].value.dtype
+                )

@@ -16,7 +16,10 @@ class UNet(chainer.Chain):
             self.c2 = L.Convolution2D(c, 2 * c, 3, 2, 1)
             self.c3 = L.Convolution2D(2 * c, c, 3, pad=1)
             self.c4 = L.Convolution2D(c, 3, 1)
-            self.n1, self.n2 = L.GroupNormalization(2, c), L.GroupNormalization(2, 2 * c)
+            self.n1, self.n2 = (
+                L.GroupNormalization(2, c),
+                L.GroupNormalization(2, 2 * c),
+            )
 
     def forward(self, x):
         e = self.silu(self.n1(self.c1(x)))
@@ -68,7 +71,10 @@ class TextCNN(chainer.Chain):
         super().__init__()
         with self.init_scope():
             self.words = L.EmbedID(13, 6)
-            self.w3, self.w2 = L.Convolution2D(1, 4, (3, 6)), L.Convolution2D(1, 4, (2, 6))
+            self.w3, self.w2 = (
+                L.Convolution2D(1, 4, (3, 6)),
+                L.Convolution2D(1, 4, (2, 6)),
+            )
             self.top = L.Linear(8, 4)
 
     def forward(self, xs):

@@ -18,9 +18,16 @@ class GPT(nnx.Module):
     """Three projections, positions from a table, and the table of words once more at the end."""
 
     def __init__(self, rngs, width=8):
-        self.wte, self.wpe = nnx.Embed(13, width, rngs=rngs), nnx.Embed(6, width, rngs=rngs)
-        self.q, self.k, self.v, self.o = (nnx.Linear(width, width, rngs=rngs) for _ in "qkvo")
-        self.norms = nnx.List([nnx.LayerNorm(width, epsilon=1e-5, rngs=rngs) for _ in range(3)])
+        self.wte, self.wpe = (
+            nnx.Embed(13, width, rngs=rngs),
+            nnx.Embed(6, width, rngs=rngs),
+        )
+        self.q, self.k, self.v, self.o = (
+            nnx.Linear(width, width, rngs=rngs) for _ in "qkvo"
+        )
+        self.norms = nnx.List(
+            [nnx.LayerNorm(width, epsilon=1e-5, rngs=rngs) for _ in range(3)]
+        )
         self.fc = nnx.Linear(width, 2 * width, rngs=rngs)
         self.proj = nnx.Linear(2 * width, width, rngs=rngs)
 
@@ -60,16 +67,27 @@ class UNet(nnx.Module):
         self.final = nnx.Conv(c, 3, (1, 1), rngs=rngs)
         self.fuse = nnx.Conv(2 * c, c, **three)
         self.deconv = nnx.ConvTranspose(
-            2 * c, c, (2, 2), strides=(2, 2), padding="VALID", transpose_kernel=True, rngs=rngs
+            2 * c,
+            c,
+            (2, 2),
+            strides=(2, 2),
+            padding="VALID",
+            transpose_kernel=True,
+            rngs=rngs,
         )
-        self.enc1, self.enc0 = nnx.Conv(c, 2 * c, strides=2, **three), nnx.Conv(2, c, **three)
+        self.enc1, self.enc0 = (
+            nnx.Conv(c, 2 * c, strides=2, **three),
+            nnx.Conv(2, c, **three),
+        )
         self.gn1 = nnx.GroupNorm(2 * c, num_groups=2, epsilon=1e-5, rngs=rngs)
         self.gn0 = nnx.GroupNorm(c, num_groups=2, epsilon=1e-5, rngs=rngs)
 
     def __call__(self, img):
         skip = nnx.swish(self.gn0(self.enc0(img)))
         low = nnx.swish(self.gn1(self.enc1(skip)))
-        return self.final(nnx.swish(self.fuse(jnp.concatenate((skip, self.deconv(low)), -1))))
+        return self.final(
+            nnx.swish(self.fuse(jnp.concatenate((skip, self.deconv(low)), -1)))
+        )
 
 
 class TwoTowers(nnx.Module):

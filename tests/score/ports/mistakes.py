@@ -19,7 +19,11 @@ def _chainer(*row):
 
 
 GPT, UNET, PAIR = "language model, tied", "u-net, channels last", "pair, texts first"
-GRU, COPIED, RESNET = "recurrent, written out", "residual, copied", "residual, by position"
+GRU, COPIED, RESNET = (
+    "recurrent, written out",
+    "residual, copied",
+    "residual, by position",
+)
 ATTENTION = ("attn", "attn.in_proj_weight", "attn.in_proj_bias")
 NORMS = ("b0", "b1")
 MISTAKES = (

@@ -11,10 +11,18 @@ from pkgutil import iter_modules
 
 from deliralike import zoo
 
-_modules = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
+_modules = [
+    import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)
+]
 CASES = {case.label: case for module in _modules for case in module.CASES}
-FULL = {name: make for module in _modules for name, make in getattr(module, "FULL", {}).items()}
-assert len(CASES) == sum(len(module.CASES) for module in _modules), "two cases have one label"
+FULL = {
+    name: make
+    for module in _modules
+    for name, make in getattr(module, "FULL", {}).items()
+}
+assert len(CASES) == sum(len(module.CASES) for module in _modules), (
+    "two cases have one label"
+)
 
 
 def _first_of_each_class():

@@ -7,7 +7,11 @@ from tests.zoo.case import Case
 
 AttentionUnet = Later("monai.networks.nets.AttentionUnet")
 
-FULL = {"attention_unet": partial(AttentionUnet, 3, 1, 2, (16, 32, 64, 128, 256), (2, 2, 2, 2))}
+FULL = {
+    "attention_unet": partial(
+        AttentionUnet, 3, 1, 2, (16, 32, 64, 128, 256), (2, 2, 2, 2)
+    )
+}
 
 CASES = [
     Case(

@@ -34,7 +34,10 @@ def reference(model="BertModel", dropout=0.1, attention_dropout=0.1, **settings)
 def outputs(model, *inputs):
     """The outputs as a dict."""
     came = model(*inputs)
-    return {"last_hidden_state": came.last_hidden_state, "pooler_output": came.pooler_output}
+    return {
+        "last_hidden_state": came.last_hidden_state,
+        "pooler_output": came.pooler_output,
+    }
 
 
 def _full(layers, width, heads):
@@ -73,7 +76,9 @@ CASES = [
         [Input((7,), below=13), Input((7,), below=2), Input((7,), below=3)],
         of="classifier",
         zero=("*.key.bias",),
-        reference=partial(reference, "BertForSequenceClassification", num_labels=4, **CLASSIFIER),
+        reference=partial(
+            reference, "BertForSequenceClassification", num_labels=4, **CLASSIFIER
+        ),
         call=lambda model, tokens, mask, segments: model(tokens, mask, segments).logits,
     ),
 ]

@@ -29,5 +29,7 @@ def reference():
 
 CASES = [
     Case("convnext_tiny", SMALL, (3, 19, 17), covers=NAMES, reference=reference),
-    Case("convnext_atto", SMALL, (3, 19, 17), covers=SMALLER),  # tests/zoo/test_timm_names.py
+    Case(
+        "convnext_atto", SMALL, (3, 19, 17), covers=SMALLER
+    ),  # tests/zoo/test_timm_names.py
 ]

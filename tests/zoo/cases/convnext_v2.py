@@ -9,7 +9,9 @@ create_model = Later("timm.create_model")
 ConvNeXt = Later("timm.models.convnext.ConvNeXt")
 
 SMALLER = tuple(f"convnextv2_{size}" for size in ("atto", "femto", "pico", "nano"))
-LARGER = tuple(f"convnextv2_{size}" for size in ("tiny", "small", "base", "large", "huge"))
+LARGER = tuple(
+    f"convnextv2_{size}" for size in ("tiny", "small", "base", "large", "huge")
+)
 FULL = {name: partial(create_model, name) for name in (*SMALLER, *LARGER)}
 
 SMALL = {"layers": (1, 2, 1, 1), "widths": (8, 12, 9, 10), "num_classes": 5}

@@ -14,7 +14,13 @@ FULL = {name: partial(get_model, name) for name in NAMES}
 CASES = [
     Case(
         "densenet121",
-        {"growth_rate": 4, "layers": (1, 2, 1, 2), "width": 6, "bottleneck": 2, "num_classes": 5},
+        {
+            "growth_rate": 4,
+            "layers": (1, 2, 1, 2),
+            "width": 6,
+            "bottleneck": 2,
+            "num_classes": 5,
+        },
         (3, 33, 67),
         covers=NAMES,
         reference=partial(DenseNet, 4, (1, 2, 1, 2), 6, 2, num_classes=5),

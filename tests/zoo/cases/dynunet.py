@@ -54,7 +54,15 @@ CASES = [
         (1, 4, 8),
         of="in 2d",
         reference=partial(
-            DynUNet, 2, 1, 3, (3, 3, 3), (1, 2, 2), (2, 2), filters=(3, 4, 5), norm_name="batch"
+            DynUNet,
+            2,
+            1,
+            3,
+            (3, 3, 3),
+            (1, 2, 2),
+            (2, 2),
+            filters=(3, 4, 5),
+            norm_name="batch",
         ),
     ),
 ]

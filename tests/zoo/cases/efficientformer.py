@@ -11,8 +11,16 @@ EfficientFormer = Later("timm.models.efficientformer.EfficientFormer")
 NAMES = tuple(f"efficientformer_{size}" for size in ("l1", "l3", "l7"))
 FULL = {name: partial(create_model, name) for name in NAMES}
 
-SMALL = {"image_size": 49, "layers": (1, 3), "widths": (6, 8), "num_vit": 2, "num_classes": 5}
-REFERENCE = partial(EfficientFormer, depths=(1, 3), embed_dims=(6, 8), num_vit=2, num_classes=5)
+SMALL = {
+    "image_size": 49,
+    "layers": (1, 3),
+    "widths": (6, 8),
+    "num_vit": 2,
+    "num_classes": 5,
+}
+REFERENCE = partial(
+    EfficientFormer, depths=(1, 3), embed_dims=(6, 8), num_vit=2, num_classes=5
+)
 
 
 def both_heads():
@@ -22,7 +30,11 @@ def both_heads():
     return model
 
 
-ZERO = ("stem.conv?.bias", "stages.?.blocks.0.mlp.fc?.bias", "stages.?.downsample.conv.bias")
+ZERO = (
+    "stem.conv?.bias",
+    "stages.?.blocks.0.mlp.fc?.bias",
+    "stages.?.downsample.conv.bias",
+)
 
 CASES = [
     Case("efficientformer_l1", SMALL, covers=NAMES, reference=REFERENCE, zero=ZERO),

@@ -12,7 +12,10 @@ EfficientNet = Later("torchvision.models.efficientnet.EfficientNet")
 FusedMBConvConfig = Later("torchvision.models.efficientnet.FusedMBConvConfig")
 MBConvConfig = Later("torchvision.models.efficientnet.MBConvConfig")
 
-NAMES = (*(f"efficientnet_b{i}" for i in range(8)), *(f"efficientnet_v2_{size}" for size in "sml"))
+NAMES = (
+    *(f"efficientnet_b{i}" for i in range(8)),
+    *(f"efficientnet_v2_{size}" for size in "sml"),
+)
 FULL = {name: partial(get_model, name) for name in NAMES}
 
 STAGES = (

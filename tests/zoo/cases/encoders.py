@@ -63,10 +63,17 @@ KINDS = {
     "deeplabv3plus": "DeepLabV3Plus",
 }
 DECODERS = {name: partial(decoder, kind) for name, kind in KINDS.items()}
-FULL = {name: partial(decoder, encoder_weights=None) for name, decoder in DECODERS.items()}
+FULL = {
+    name: partial(decoder, encoder_weights=None) for name, decoder in DECODERS.items()
+}
 NARROW = {
     "encoder": "vgg11",
-    "encoder_settings": {"layers": (1,) * 5, "widths": WIDTHS, "hidden": 4, "pooled": 1},
+    "encoder_settings": {
+        "layers": (1,) * 5,
+        "widths": WIDTHS,
+        "hidden": 4,
+        "pooled": 1,
+    },
 }
 SHORT = {"encoder": "resnet18", "encoder_settings": {"layers": (1,) * 4}}
 SHORT_BOTTLENECK = {
@@ -94,7 +101,11 @@ CASES = [
         {**NARROW, "decoder_channels": (6, 5, 6, 4, 4), "num_classes": 2},
         (3, 37, 45),
         reference=partial(
-            reference, "encoder_unet", "vgg_narrow", decoder_channels=(6, 5, 6, 4, 4), classes=2
+            reference,
+            "encoder_unet",
+            "vgg_narrow",
+            decoder_channels=(6, 5, 6, 4, 4),
+            classes=2,
         ),
     ),
     Case(
@@ -109,7 +120,11 @@ CASES = [
         },
         (1, 35, 33),
         of="gated",
-        zero=("encoder.features.[369].*", "encoder.features.12.*", "decoder.blocks.1.attention1.*"),
+        zero=(
+            "encoder.features.[369].*",
+            "encoder.features.12.*",
+            "decoder.blocks.1.attention1.*",
+        ),
         reference=partial(
             reference,
             "encoder_unet",
@@ -127,7 +142,11 @@ CASES = [
         (3, 32, 48),
         zero=("decoder.center.*",),
         reference=partial(
-            reference, "unetplusplus", "vgg_narrow", encoder_depth=4, decoder_channels=(6, 5, 6, 4)
+            reference,
+            "unetplusplus",
+            "vgg_narrow",
+            encoder_depth=4,
+            decoder_channels=(6, 5, 6, 4),
         ),
     ),
     Case(
@@ -165,7 +184,13 @@ CASES = [
     ),
     Case(
         "deeplabv3",
-        {**SHORT, "decoder_channels": 6, "rates": (1, 2, 3), "dropout": 0.0, "num_classes": 2},
+        {
+            **SHORT,
+            "decoder_channels": 6,
+            "rates": (1, 2, 3),
+            "dropout": 0.0,
+            "num_classes": 2,
+        },
         (3, 24, 32),
         reference=partial(
             reference,
@@ -181,12 +206,21 @@ CASES = [
         {**SHORT, "decoder_channels": 6, "rates": (1, 2, 3), "dropout": 0.0},
         (3, 32, 48),
         reference=partial(
-            reference, "deeplabv3plus", "short", decoder_channels=6, decoder_atrous_rates=(1, 2, 3)
+            reference,
+            "deeplabv3plus",
+            "short",
+            decoder_channels=6,
+            decoder_atrous_rates=(1, 2, 3),
         ),
     ),
     Case(
         "encoder_unet",
-        {"encoder": "resnet8", "encoder_depth": 2, "decoder_channels": (5, 4), "dims": 3},
+        {
+            "encoder": "resnet8",
+            "encoder_depth": 2,
+            "decoder_channels": (5, 4),
+            "dims": 3,
+        },
         (3, 4, 6, 5),
         of="in 3d",
     ),

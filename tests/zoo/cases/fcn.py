@@ -11,19 +11,28 @@ from tests.zoo.cases.encoders import NARROW, WIDTHS, smp, without_dropout
 get_model = Later("torchvision.models.get_model")
 DeepLabHead = Later("torchvision.models.segmentation.deeplabv3.DeepLabHead")
 DeepLabV3 = Later("torchvision.models.segmentation.deeplabv3.DeepLabV3")
-_deeplabv3_mobilenetv3 = Later("torchvision.models.segmentation.deeplabv3._deeplabv3_mobilenetv3")
+_deeplabv3_mobilenetv3 = Later(
+    "torchvision.models.segmentation.deeplabv3._deeplabv3_mobilenetv3"
+)
 FCN = Later("torchvision.models.segmentation.fcn.FCN")
 FCNHead = Later("torchvision.models.segmentation.fcn.FCNHead")
-_lraspp_mobilenetv3 = Later("torchvision.models.segmentation.lraspp._lraspp_mobilenetv3")
+_lraspp_mobilenetv3 = Later(
+    "torchvision.models.segmentation.lraspp._lraspp_mobilenetv3"
+)
 
 MOBILES = ("deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large")
-RESNETS = {name: (f"{name}_resnet50", f"{name}_resnet101") for name in ("fcn", "deeplabv3")}
+RESNETS = {
+    name: (f"{name}_resnet50", f"{name}_resnet101") for name in ("fcn", "deeplabv3")
+}
 FULL = {
     name: partial(get_model, name, weights=None, weights_backbone=None)
     for names in (*RESNETS.values(), MOBILES)
     for name in names
 }
-BACKBONE = {"backbone": NARROW["encoder"], "backbone_settings": NARROW["encoder_settings"]}
+BACKBONE = {
+    "backbone": NARROW["encoder"],
+    "backbone_settings": NARROW["encoder_settings"],
+}
 
 
 def reference(network, head):
@@ -31,11 +40,15 @@ def reference(network, head):
     backbone = smp.encoders.get_encoder("vgg_narrow", weights=None)
     forward = backbone.forward
     backbone.forward = lambda x: dict(zip(("aux", "out"), forward(x)[-2:], strict=True))
-    return without_dropout(network(backbone, head(WIDTHS[-1], 3), FCNHead(WIDTHS[-1], 3)))
+    return without_dropout(
+        network(backbone, head(WIDTHS[-1], 3), FCNHead(WIDTHS[-1], 3))
+    )
 
 
 MOBILE = {"blocks": mobilenet_v3.BLOCKS, "num_classes": 3}
-ZERO = ("backbone.*.block.[23].1.bias",)  # of a projection: what follows it is normalised
+ZERO = (
+    "backbone.*.block.[23].1.bias",
+)  # of a projection: what follows it is normalised
 
 
 def mobile_reference(make):
@@ -51,7 +64,13 @@ def outputs(model, x):
 CASES = [
     Case(
         "fcn_resnet50",
-        {**BACKBONE, "num_classes": 3, "aux_loss": True, "dropout": 0.0, "aux_dropout": 0.0},
+        {
+            **BACKBONE,
+            "num_classes": 3,
+            "aux_loss": True,
+            "dropout": 0.0,
+            "aux_dropout": 0.0,
+        },
         (3, 64, 71),
         call=outputs,
         covers=RESNETS["fcn"],
@@ -59,7 +78,13 @@ CASES = [
     ),
     Case(
         "deeplabv3_resnet50",
-        {**BACKBONE, "num_classes": 3, "aux_loss": True, "dropout": 0.0, "aux_dropout": 0.0},
+        {
+            **BACKBONE,
+            "num_classes": 3,
+            "aux_loss": True,
+            "dropout": 0.0,
+            "aux_dropout": 0.0,
+        },
         (3, 64, 71),
         call=outputs,
         covers=RESNETS["deeplabv3"],

@@ -32,17 +32,23 @@ class Main(nn.Module):
 
 
 def generator(latent=100, width=64, out=3, levels=4):
-    layers = [nn.ConvTranspose2d(latent, width * 2 ** (levels - 1), 4, 1, 0, bias=False)]
+    layers = [
+        nn.ConvTranspose2d(latent, width * 2 ** (levels - 1), 4, 1, 0, bias=False)
+    ]
     for level in reversed(range(levels)):
         channels = width * 2**level
         layers += [nn.BatchNorm2d(channels), nn.ReLU()]
         layers += [
-            nn.ConvTranspose2d(channels, channels // 2 if level else out, 4, 2, 1, bias=False)
+            nn.ConvTranspose2d(
+                channels, channels // 2 if level else out, 4, 2, 1, bias=False
+            )
         ]
     return Main(*layers, nn.Tanh())
 
 
-def discriminator(channels=3, width=64, levels=4, norm=nn.BatchNorm2d, bias=False, scores=1):
+def discriminator(
+    channels=3, width=64, levels=4, norm=nn.BatchNorm2d, bias=False, scores=1
+):
     layers = [nn.Conv2d(channels, width, 4, 2, 1, bias=bias), nn.LeakyReLU(0.2)]
     for level in range(1, levels):
         out = width * 2**level
@@ -51,7 +57,9 @@ def discriminator(channels=3, width=64, levels=4, norm=nn.BatchNorm2d, bias=Fals
             *([norm(out)] if norm else []),
             nn.LeakyReLU(0.2),
         ]
-    return Main(*layers, nn.Conv2d(width * 2 ** (levels - 1), scores, 4, 1, 0, bias=bias))
+    return Main(
+        *layers, nn.Conv2d(width * 2 ** (levels - 1), scores, 4, 1, 0, bias=bias)
+    )
 
 
 class Perceptron(nn.Module):
@@ -68,20 +76,28 @@ class Perceptron(nn.Module):
     def forward(self, x, noise):
         hidden = self.fc1(x).relu()
         mu, logvar = self.fc21(hidden), self.fc22(hidden)
-        return self.fc4(self.fc3(mu + noise * torch.exp(0.5 * logvar)).relu()).sigmoid(), mu, logvar
+        return (
+            self.fc4(self.fc3(mu + noise * torch.exp(0.5 * logvar)).relu()).sigmoid(),
+            mu,
+            logvar,
+        )
 
 
 class Vanilla(nn.Module):
     """PyTorch-VAE's ``VanillaVAE`` with its random numbers as an input, for any size."""
 
-    def __init__(self, channels=3, latent=128, hidden=(32, 64, 128, 256, 512), coarsest=2):
+    def __init__(
+        self, channels=3, latent=128, hidden=(32, 64, 128, 256, 512), coarsest=2
+    ):
         super().__init__()
         self.grid = (hidden[-1], coarsest, coarsest)
         flat = hidden[-1] * coarsest**2
         ins = (channels, *hidden[:-1])
         self.encoder = nn.Sequential(
             *(
-                nn.Sequential(nn.Conv2d(a, b, 3, 2, 1), nn.BatchNorm2d(b), nn.LeakyReLU())
+                nn.Sequential(
+                    nn.Conv2d(a, b, 3, 2, 1), nn.BatchNorm2d(b), nn.LeakyReLU()
+                )
                 for a, b in zip(ins, hidden, strict=True)
             )
         )
@@ -92,7 +108,9 @@ class Vanilla(nn.Module):
         self.decoder = nn.Sequential(
             *(
                 nn.Sequential(
-                    nn.ConvTranspose2d(a, b, 3, 2, 1, 1), nn.BatchNorm2d(b), nn.LeakyReLU()
+                    nn.ConvTranspose2d(a, b, 3, 2, 1, 1),
+                    nn.BatchNorm2d(b),
+                    nn.LeakyReLU(),
                 )
                 for a, b in zip(back[:-1], back[1:], strict=True)
             )
@@ -109,7 +127,9 @@ class Vanilla(nn.Module):
     def forward(self, x, noise):
         found = self.encoder(x).flatten(1)
         mu, logvar = self.fc_mu(found), self.fc_var(found)
-        grid = self.decoder_input(mu + noise * torch.exp(0.5 * logvar)).view(-1, *self.grid)
+        grid = self.decoder_input(mu + noise * torch.exp(0.5 * logvar)).view(
+            -1, *self.grid
+        )
         return self.final_layer(self.decoder(grid)), mu, logvar
 
 
@@ -158,14 +178,17 @@ def unet(
             "AttnDownBlock2D" if attends else "DownBlock2D" for attends in attention
         ),
         up_block_types=tuple(
-            "AttnUpBlock2D" if attends else "UpBlock2D" for attends in reversed(attention)
+            "AttnUpBlock2D" if attends else "UpBlock2D"
+            for attends in reversed(attention)
         ),
         layers_per_block=layers,
         norm_num_groups=groups,
         **chosen,
     )
     if exact:
-        network.time_proj = Waves(features[0], chosen["flip_sin_to_cos"], chosen["freq_shift"])
+        network.time_proj = Waves(
+            features[0], chosen["flip_sin_to_cos"], chosen["freq_shift"]
+        )
     return network
 
 
@@ -175,7 +198,9 @@ def sample(network, *inputs):
 
 def latent_unet(spatial_dims=2, in_channels=1, out_channels=1, **settings):
     """MONAI's network; what starts at zero there gets other values, so that gradients reach it."""
-    network = monai_unet.DiffusionModelUNet(spatial_dims, in_channels, out_channels, **settings)
+    network = monai_unet.DiffusionModelUNet(
+        spatial_dims, in_channels, out_channels, **settings
+    )
     for name, value in network.named_parameters():
         if name.endswith("weight") and value.ndim > 1 and not value.is_meta:
             torch.nn.init.normal_(value, std=0.2)
@@ -186,7 +211,9 @@ def noise_of(network, x, time, context=None, labels=None):
     """MONAI's output with its embedding of time in double precision."""
     width = network.block_out_channels[0]
     with mock.patch.object(
-        monai_unet.found(), "get_timestep_embedding", lambda time, _: Waves(width, True, 0)(time)
+        monai_unet.found(),
+        "get_timestep_embedding",
+        lambda time, _: Waves(width, True, 0)(time),
     ):
         return network(x, time, context, labels)
 
@@ -202,7 +229,11 @@ def reconstructed(network, x, noise):
 
 
 SMALL = {"features": (32, 64, 64), "attention": (0, 0, 1), "layers": 1, "groups": 8}
-CELEBA = {"size": 256, "features": (128, 128, 256, 256, 512, 512), "attention": (0, 0, 0, 0, 1, 0)}
+CELEBA = {
+    "size": 256,
+    "features": (128, 128, 256, 256, 512, 512),
+    "attention": (0, 0, 0, 0, 1, 0),
+}
 FULL = {
     "dcgan_generator": generator,
     "dcgan_discriminator": discriminator,
@@ -225,12 +256,26 @@ TINY = {
     "in_channels": 2,
     "out_channels": 2,
 }
-TINY_REFERENCE = {"features": (8, 12), "attention": (0, 1), "layers": 1, "groups": 4, "exact": True}
+TINY_REFERENCE = {
+    "features": (8, 12),
+    "attention": (0, 1),
+    "layers": 1,
+    "groups": 4,
+    "exact": True,
+}
 PICTURE, TIME = (2, 4, 6), Input((), below=1000)
 
 LATENT = {"in_channels": 2, "out_channels": 3, "channels": (4, 6), "norm_num_groups": 2}
-UNET = LATENT | {"attention_levels": (False, True), "num_res_blocks": 1, "num_head_channels": 3}
-CONDITIONED = {"with_conditioning": True, "cross_attention_dim": 5, "num_class_embeds": 4}
+UNET = LATENT | {
+    "attention_levels": (False, True),
+    "num_res_blocks": 1,
+    "num_head_channels": 3,
+}
+CONDITIONED = {
+    "with_conditioning": True,
+    "cross_attention_dim": 5,
+    "num_class_embeds": 4,
+}
 OTHERS = {"resblock_updown": True, "include_fc": False, "use_combined_linear": True}
 AUTOENCODER = LATENT | {"attention_levels": (False, True), "num_res_blocks": 1}
 TRANSPOSED = {
@@ -251,7 +296,11 @@ CASES = [
         reference=partial(generator, 7, 4, 2, 2),
         call=lambda net, noise: net(noise[:, :, None, None]),
     ),
-    Case("dcgan_generator", {"latent_size": 7, "width": 3, "image_size": 8, "dims": 3}, of="in 3d"),
+    Case(
+        "dcgan_generator",
+        {"latent_size": 7, "width": 3, "image_size": 8, "dims": 3},
+        of="in 3d",
+    ),
     Case(
         "dcgan_discriminator",
         {"in_channels": 2, "width": 4, "image_size": 16},
@@ -268,7 +317,13 @@ CASES = [
     ),
     Case(
         "wgan_critic",
-        {"in_channels": 2, "width": 4, "image_size": 16, "norm": "instance", "num_classes": 0},
+        {
+            "in_channels": 2,
+            "width": 4,
+            "image_size": 16,
+            "norm": "instance",
+            "num_classes": 0,
+        },
         batch=3,
         of="headless",
         covers=("wgan_critic", "wgan_gp_critic"),
@@ -276,7 +331,10 @@ CASES = [
         reference=None,
     ),
     Case(
-        "wgan_critic", {"width": 3, "image_size": 16, "norm": None, "dims": 1}, of="in 1d", batch=3
+        "wgan_critic",
+        {"width": 3, "image_size": 16, "norm": None, "dims": 1},
+        of="in 1d",
+        batch=3,
     ),
     Case(
         "vae",
@@ -314,7 +372,9 @@ CASES = [
         [(2, 4, 2, 6), TIME, (3, 5), Input((), below=4)],
         of="conditioned",
         reference=partial(
-            latent_unet, 3, **UNET | CONDITIONED | OTHERS | {"num_head_channels": (1, 2)}
+            latent_unet,
+            3,
+            **UNET | CONDITIONED | OTHERS | {"num_head_channels": (1, 2)},
         ),
         call=noise_of,
     ),

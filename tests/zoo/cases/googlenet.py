@@ -30,10 +30,15 @@ def reference():
     width = 192
     for name, (one, inside, two, inside_three, three, pooled) in BLOCKS.items():
         setattr(
-            net, f"inception{name}", Inception(width, one, inside, two, inside_three, three, pooled)
+            net,
+            f"inception{name}",
+            Inception(width, one, inside, two, inside_three, three, pooled),
         )
         width = one + two + three + pooled
-    net.aux1, net.aux2 = InceptionAux(14, 5, dropout=0.0), InceptionAux(18, 5, dropout=0.0)
+    net.aux1, net.aux2 = (
+        InceptionAux(14, 5, dropout=0.0),
+        InceptionAux(18, 5, dropout=0.0),
+    )
     net.fc = nn.Linear(width, 5)
     return net
 

@@ -47,7 +47,9 @@ class Mask(Input):
 
 
 FULL = {
-    "gpt_mini": partial(reference, vocab_size=65, n_positions=128, n_embd=192, n_layer=6, n_head=6),
+    "gpt_mini": partial(
+        reference, vocab_size=65, n_positions=128, n_embd=192, n_layer=6, n_head=6
+    ),
     "gpt2": reference,
     "gpt2_medium": partial(reference, n_embd=1024, n_layer=24, n_head=16),
     "gpt2_large": partial(reference, n_embd=1280, n_layer=36, n_head=20),

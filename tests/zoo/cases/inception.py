@@ -17,7 +17,13 @@ InceptionE = Later("torchvision.models.inception.InceptionE")
 
 FULL = {"inception_v3": partial(get_model, "inception_v3", init_weights=False)}
 
-SMALL = {"pool_features": (8,), "channels_7x7": (9,), "last": 1, "num_classes": 5, "dropout": 0.0}
+SMALL = {
+    "pool_features": (8,),
+    "channels_7x7": (9,),
+    "last": 1,
+    "num_classes": 5,
+    "dropout": 0.0,
+}
 
 
 def reference(aux_logits=False):
@@ -34,4 +40,8 @@ def reference(aux_logits=False):
     return net
 
 
-CASES = [Case("inception_v3", SMALL | {"aux_logits": False}, (3, 75, 80), reference=reference)]
+CASES = [
+    Case(
+        "inception_v3", SMALL | {"aux_logits": False}, (3, 75, 80), reference=reference
+    )
+]

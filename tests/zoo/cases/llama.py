@@ -34,9 +34,18 @@ SMALL = {
     "rope_scaling": None,
     "tie_word_embeddings": False,
 }
-LLAMA3 = SMALL | {"num_key_value_heads": 3, "rope_scaling": SCALING, "tie_word_embeddings": True}
+LLAMA3 = SMALL | {
+    "num_key_value_heads": 3,
+    "rope_scaling": SCALING,
+    "tie_word_embeddings": True,
+}
 QWEN2 = SMALL | {"qkv_bias": True, "num_hidden_layers": 1}
-QWEN3 = SMALL | {"qk_norm": True, "head_dim": 6, "num_attention_heads": 4, "num_key_value_heads": 2}
+QWEN3 = SMALL | {
+    "qk_norm": True,
+    "head_dim": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
 
 
 @contextmanager
@@ -48,7 +57,12 @@ def in_double_precision():
 
 
 def reference(
-    qkv_bias=False, qk_norm=False, rope_theta=10000.0, rope_scaling=None, eps=1e-5, **settings
+    qkv_bias=False,
+    qk_norm=False,
+    rope_theta=10000.0,
+    rope_scaling=None,
+    eps=1e-5,
+    **settings,
 ):
     """Hugging Face's language model of the kind that these settings make."""
     kind = "Qwen2" if qkv_bias else "Qwen3" if qk_norm else "Llama"
@@ -56,7 +70,8 @@ def reference(
     if kind == "Qwen2" and settings.get("head_dim") is None:
         del defaults["head_dim"]
     config = getattr(transformers, f"{kind}Config")(
-        rope_parameters={"rope_type": "default", "rope_theta": rope_theta} | (rope_scaling or {}),
+        rope_parameters={"rope_type": "default", "rope_theta": rope_theta}
+        | (rope_scaling or {}),
         attn_implementation="sdpa",
         use_cache=False,
         **defaults | settings,
@@ -76,7 +91,8 @@ _LLAMA3 = {
     "vocab_size": 128256,
     "max_position_embeddings": 131072,
     "rope_theta": 5e5,
-    "rope_scaling": SCALING | {"factor": 32.0, "original_max_position_embeddings": 8192},
+    "rope_scaling": SCALING
+    | {"factor": 32.0, "original_max_position_embeddings": 8192},
 }
 
 
@@ -93,7 +109,11 @@ def _full(width, inner, layers, heads, key_heads, **settings):
 
 
 _TIED = {"tie_word_embeddings": True}
-_SMOL = {"vocab_size": 49152, "max_position_embeddings": 8192, "rope_theta": 1e5} | _TIED
+_SMOL = {
+    "vocab_size": 49152,
+    "max_position_embeddings": 8192,
+    "rope_theta": 1e5,
+} | _TIED
 _QWEN2 = {"vocab_size": 151936, "qkv_bias": True, "rope_theta": 1e6}
 _QWEN3 = {"vocab_size": 151936, "qk_norm": True, "head_dim": 128, "rope_theta": 1e6}
 

@@ -25,7 +25,9 @@ CASES = [
         "maxvit_t",
         SMALL,
         (3, 21, 21),
-        reference=partial(MaxVit, (21, 21), 6, 3, [8, 12], [1, 1], 4, 0.0, num_classes=5),
+        reference=partial(
+            MaxVit, (21, 21), 6, 3, [8, 12], [1, 1], 4, 0.0, num_classes=5
+        ),
         zero=("*.pre_norm.bias",),
     ),
 ]

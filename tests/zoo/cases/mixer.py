@@ -12,7 +12,9 @@ Affine = Later("timm.models.mlp_mixer.Affine")
 MlpMixer = Later("timm.models.mlp_mixer.MlpMixer")
 ResBlock = Later("timm.models.mlp_mixer.ResBlock")
 
-MIXERS = tuple(f"mixer_{size}_224" for size in ("s32", "s16", "b32", "b16", "l32", "l16"))
+MIXERS = tuple(
+    f"mixer_{size}_224" for size in ("s32", "s16", "b32", "b16", "l32", "l16")
+)
 RESIDUAL = ("resmlp_12_224", "resmlp_24_224", "resmlp_36_224", "resmlp_big_24_224")
 FULL = {name: partial(create_model, name) for name in MIXERS + RESIDUAL}
 

@@ -17,7 +17,9 @@ CASES = [
         "mobilenet_v2",
         {"blocks": BLOCKS, "width_mult": 0.5, "num_classes": 5, "dropout": 0.0},
         (3, 17, 22),
-        reference=partial(MobileNetV2, 5, 0.5, [list(row) for row in BLOCKS], dropout=0.0),
+        reference=partial(
+            MobileNetV2, 5, 0.5, [list(row) for row in BLOCKS], dropout=0.0
+        ),
         zero=("features.*.conv.[23].bias",),
     ),  # of a projection: what follows it is normalised
 ]

@@ -49,7 +49,9 @@ def reference(dilated):
     return net
 
 
-ZERO = ("features.*.block.[23].1.bias",)  # of a projection: what follows it is normalised
+ZERO = (
+    "features.*.block.[23].1.bias",
+)  # of a projection: what follows it is normalised
 SMALL = {"blocks": BLOCKS, "hidden": 24, "num_classes": 5, "dropout": 0.0}
 CASES = [
     Case(

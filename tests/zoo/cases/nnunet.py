@@ -8,8 +8,12 @@ from tests.references import Later
 from tests.zoo.case import Case
 
 PlainConvUNet = Later("dynamic_network_architectures.architectures.unet.PlainConvUNet")
-ResidualEncoderUNet = Later("dynamic_network_architectures.architectures.unet.ResidualEncoderUNet")
-BottleneckD = Later("dynamic_network_architectures.building_blocks.residual.BottleneckD")
+ResidualEncoderUNet = Later(
+    "dynamic_network_architectures.architectures.unet.ResidualEncoderUNet"
+)
+BottleneckD = Later(
+    "dynamic_network_architectures.building_blocks.residual.BottleneckD"
+)
 
 
 def reference(
@@ -70,7 +74,9 @@ RESENC = partial(
     supervised=False,
 )
 FULL = {
-    "nnunet": partial(reference, PlainConvUNet, 1, FEATURES, 3, STRIDES, 2, 2, 2, supervised=False),
+    "nnunet": partial(
+        reference, PlainConvUNet, 1, FEATURES, 3, STRIDES, 2, 2, 2, supervised=False
+    ),
     "nnunet_resenc_m": RESENC,
     "nnunet_resenc_l": RESENC,
 }

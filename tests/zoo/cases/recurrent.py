@@ -18,7 +18,13 @@ TOKENS = {
     "num_layers": 2,
     "bidirectional": True,
 }
-VECTORS = {"num_classes": 3, "vocab_size": 0, "in_features": 4, "hidden_size": 5, "pooling": "mean"}
+VECTORS = {
+    "num_classes": 3,
+    "vocab_size": 0,
+    "in_features": 4,
+    "hidden_size": 5,
+    "pooling": "mean",
+}
 PLAIN = {
     "num_classes": 3,
     "vocab_size": 11,
@@ -47,7 +53,11 @@ class Reference(nn.Module):
         self.embedding = nn.Embedding(vocab_size, in_features) if vocab_size else None
         layer = {"lstm": nn.LSTM, "gru": nn.GRU}[cell]
         self.rnn = layer(
-            in_features, hidden_size, num_layers, batch_first=True, bidirectional=bidirectional
+            in_features,
+            hidden_size,
+            num_layers,
+            batch_first=True,
+            bidirectional=bidirectional,
         )
         self.fc = nn.Linear(hidden_size * (1 + bidirectional), num_classes)
 

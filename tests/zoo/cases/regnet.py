@@ -32,7 +32,9 @@ LAYERS, WIDTHS = (1, 2), (6, 16)  # the first stage is narrower than a group
 
 def reference(squeeze):
     """Torchvision's with stages of these widths."""
-    params = regnet.BlockParams(list(LAYERS), list(WIDTHS), [6, 8], [1.0, 1.0], [2, 2], squeeze)
+    params = regnet.BlockParams(
+        list(LAYERS), list(WIDTHS), [6, 8], [1.0, 1.0], [2, 2], squeeze
+    )
     return regnet.RegNet(params, 5)
 
 

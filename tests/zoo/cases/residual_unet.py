@@ -9,7 +9,14 @@ UNet = Later("monai.networks.nets.UNet")
 
 FULL = {
     "residual_unet": partial(
-        UNet, 3, 1, 2, (16, 32, 64, 128, 256), (2, 2, 2, 2), num_res_units=2, norm="batch"
+        UNet,
+        3,
+        1,
+        2,
+        (16, 32, 64, 128, 256),
+        (2, 2, 2, 2),
+        num_res_units=2,
+        norm="batch",
     )
 }
 
@@ -54,9 +61,17 @@ CASES = [
     ),
     Case(
         "residual_unet",
-        {"channels": (3, 4, 4), "strides": (2, 1), "dims": 1, "norm": "instance", "bias": False},
+        {
+            "channels": (3, 4, 4),
+            "strides": (2, 1),
+            "dims": 1,
+            "norm": "instance",
+            "bias": False,
+        },
         (1, 8),
         of="in 1d",
-        reference=partial(UNet, 1, 1, 2, (3, 4, 4), (2, 1), num_res_units=2, bias=False),
+        reference=partial(
+            UNet, 1, 1, 2, (3, 4, 4), (2, 1), num_res_units=2, bias=False
+        ),
     ),
 ]

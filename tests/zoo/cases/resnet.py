@@ -32,11 +32,14 @@ NAMES = (
 TIMM = tuple(
     name
     for name in zoo.list("*res*")
-    if "timm" in zoo.find(name).source and zoo.find(name).network is zoo.find("resnet18").network
+    if "timm" in zoo.find(name).source
+    and zoo.find(name).network is zoo.find("resnet18").network
 )
 FULL = {name: partial(get_model, name) for name in NAMES}
 FULL |= {name: partial(create_model, name) for name in TIMM}
-FULL["resnet10"] = partial(resnet10, spatial_dims=2, num_classes=1000, bias_downsample=False)
+FULL["resnet10"] = partial(
+    resnet10, spatial_dims=2, num_classes=1000, bias_downsample=False
+)
 
 BOTTLENECKS = tuple(name for name in NAMES if name not in ("resnet18", "resnet34"))
 
@@ -82,14 +85,18 @@ CASES = [
             cardinality=4,
             base_width=8,
         ),
-        covers=tuple(name for name in TIMM if zoo.find(name).settings["block"] == "bottleneck"),
+        covers=tuple(
+            name for name in TIMM if zoo.find(name).settings["block"] == "bottleneck"
+        ),
     ),
     Case(
         "resnet18d",
         DEEP | {"stem_type": "deep", "stem_width": 9, "squeeze_excitation": False},
         (3, 33, 39),
         reference=partial(of_timm, "BasicBlock", stem_type="deep", stem_width=9),
-        covers=tuple(name for name in TIMM if zoo.find(name).settings["block"] == "basic"),
+        covers=tuple(
+            name for name in TIMM if zoo.find(name).settings["block"] == "basic"
+        ),
     ),
     Case(
         "seresnet18",
@@ -109,7 +116,9 @@ CASES = [
         "resnext50_32x4d",
         {"layers": (1, 2, 1, 1), "num_classes": 5, "groups": 4, "width_per_group": 8},
         (3, 33, 35),
-        reference=partial(ResNet, Bottleneck, [1, 2, 1, 1], 5, groups=4, width_per_group=8),
+        reference=partial(
+            ResNet, Bottleneck, [1, 2, 1, 1], 5, groups=4, width_per_group=8
+        ),
         covers=BOTTLENECKS,
     ),
     Case(
@@ -146,7 +155,13 @@ CASES = [
     ),
     Case(
         "resnet18",
-        {"num_classes": 0, "dims": 3, "in_channels": 1, "layers": (1, 2, 1, 1), "shortcut": "A"},
+        {
+            "num_classes": 0,
+            "dims": 3,
+            "in_channels": 1,
+            "layers": (1, 2, 1, 1),
+            "shortcut": "A",
+        },
         (1, 17, 33, 19),
         of="of MedicalNet",
         reference=partial(

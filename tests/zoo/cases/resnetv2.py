@@ -44,7 +44,9 @@ CASES = [
         "resnetv2_50x1_bit",
         SMALL | WIDE | {"stem_width": 64},
         (3, 29, 23),
-        reference=partial(reference, (128, 256), (1, 2), "fixed", conv_layer=standardised),
+        reference=partial(
+            reference, (128, 256), (1, 2), "fixed", conv_layer=standardised
+        ),
         covers=BIG_TRANSFER,
     ),
     Case(

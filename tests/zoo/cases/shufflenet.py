@@ -8,7 +8,12 @@ from tests.zoo.case import Case
 get_model = Later("torchvision.models.get_model")
 ShuffleNetV2 = Later("torchvision.models.ShuffleNetV2")
 
-NAMES = ("shufflenet_v2_x0_5", "shufflenet_v2_x1_0", "shufflenet_v2_x1_5", "shufflenet_v2_x2_0")
+NAMES = (
+    "shufflenet_v2_x0_5",
+    "shufflenet_v2_x1_0",
+    "shufflenet_v2_x1_5",
+    "shufflenet_v2_x2_0",
+)
 FULL = {name: partial(get_model, name) for name in NAMES}
 
 LAYERS, WIDTHS = (1, 3, 1), (6, 8, 12, 14, 10)

@@ -51,7 +51,9 @@ class Block(nn.Module):
         y = x
         for conv in (self.conv1, self.conv2):
             length = conv.weight_v.flatten(1).norm(dim=1)[:, None, None]
-            y = self.dropout(convolved(y, conv, conv.weight_g * conv.weight_v / length).relu())
+            y = self.dropout(
+                convolved(y, conv, conv.weight_g * conv.weight_v / length).relu()
+            )
         x = x if self.downsample is None else self.downsample(x)
         return (x + y).relu()
 
@@ -83,7 +85,9 @@ class Layer(nn.Module):
 
 
 class WaveNet(nn.Module):
-    def __init__(self, levels, outputs, dilations, width, gate_width, skip_width, kernel_size):
+    def __init__(
+        self, levels, outputs, dilations, width, gate_width, skip_width, kernel_size
+    ):
         super().__init__()
         self.levels = levels
         self.causal = nn.Conv1d(levels, width, kernel_size)
@@ -114,16 +118,26 @@ class Module(nn.Module):
     def __init__(self, width_in, width, kernel_sizes, bottleneck):
         super().__init__()
         inside = bottleneck if width_in > 1 else width_in
-        self.bottleneck = nn.Conv1d(width_in, inside, 1, bias=False) if width_in > 1 else None
-        self.convs = nn.ModuleList(nn.Conv1d(inside, width, k, bias=False) for k in kernel_sizes)
+        self.bottleneck = (
+            nn.Conv1d(width_in, inside, 1, bias=False) if width_in > 1 else None
+        )
+        self.convs = nn.ModuleList(
+            nn.Conv1d(inside, width, k, bias=False) for k in kernel_sizes
+        )
         pool = nn.Identity()
-        self.maxconvpool = nn.Sequential(pool, nn.Conv1d(width_in, width, 1, bias=False))
-        self.bn = nn.BatchNorm1d(width * (len(kernel_sizes) + 1), eps=1e-3, momentum=0.01)
+        self.maxconvpool = nn.Sequential(
+            pool, nn.Conv1d(width_in, width, 1, bias=False)
+        )
+        self.bn = nn.BatchNorm1d(
+            width * (len(kernel_sizes) + 1), eps=1e-3, momentum=0.01
+        )
 
     def forward(self, x):
         y = x if self.bottleneck is None else self.bottleneck(x)
         # TensorFlow's "same": an even kernel has its longer side ahead
-        branches = [convolved(y, c, c.weight, after=c.kernel_size[0] // 2) for c in self.convs]
+        branches = [
+            convolved(y, c, c.weight, after=c.kernel_size[0] // 2) for c in self.convs
+        ]
         around = [x.roll(1, -1), x, x.roll(-1, -1)]
         around[0][..., 0] = around[2][..., -1] = -torch.inf
         branches.append(self.maxconvpool(torch.stack(around).amax(0)))
@@ -153,14 +167,22 @@ class InceptionTime(nn.Module):
         for number, module in enumerate(self.inceptionblock.inception):
             x = module(x)
             if number % 3 == 2:
-                before = x = (x + self.inceptionblock.shortcut[number // 3](before)).relu()
+                before = x = (
+                    x + self.inceptionblock.shortcut[number // 3](before)
+                ).relu()
         return self.fc(x.mean(2))
 
 
 CASES = [
     Case(
         "tcn",
-        {"num_classes": 3, "in_channels": 2, "widths": (4, 4, 5), "kernel_size": 3, "dropout": 0.0},
+        {
+            "num_classes": 3,
+            "in_channels": 2,
+            "widths": (4, 4, 5),
+            "kernel_size": 3,
+            "dropout": 0.0,
+        },
         (2, 17),
         reference=partial(TCN, 3, 2, (4, 4, 5), 3),
     ),
@@ -194,7 +216,13 @@ CASES = [
     ),
     Case(
         "inception_time",
-        {"num_classes": 3, "layers": 7, "width": 4, "kernel_sizes": (10, 5, 2), "bottleneck": 3},
+        {
+            "num_classes": 3,
+            "layers": 7,
+            "width": 4,
+            "kernel_sizes": (10, 5, 2),
+            "bottleneck": 3,
+        },
         (1, 21),
         batch=3,
         reference=partial(InceptionTime, 3, 1, 7, 4, (10, 5, 2), 3),

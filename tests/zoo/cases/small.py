@@ -27,7 +27,11 @@ class LeNet(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv1, self.conv2 = nn.Conv2d(1, 6, 5, padding=2), nn.Conv2d(6, 16, 5)
-        self.fc1, self.fc2, self.fc3 = nn.Linear(144, 120), nn.Linear(120, 84), nn.Linear(84, 10)
+        self.fc1, self.fc2, self.fc3 = (
+            nn.Linear(144, 120),
+            nn.Linear(120, 84),
+            nn.Linear(84, 10),
+        )
 
     def forward(self, x):
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)

@@ -14,7 +14,12 @@ SqueezeNet = Later("torchvision.models.squeezenet.SqueezeNet")
 NAMES = ("squeezenet1_0", "squeezenet1_1")
 FULL = {name: partial(get_model, name) for name in NAMES}
 
-SMALL = {"plan": (None, (4, 6), None, (5, 8), (4, 7)), "kernel": 7, "width": 8, "dropout": 0.0}
+SMALL = {
+    "plan": (None, (4, 6), None, (5, 8), (4, 7)),
+    "kernel": 7,
+    "width": 8,
+    "dropout": 0.0,
+}
 
 
 def reference():
@@ -35,7 +40,11 @@ def reference():
 
 CASES = [
     Case(
-        "squeezenet1_0", SMALL | {"num_classes": 5}, (3, 13, 28), reference=reference, covers=NAMES
+        "squeezenet1_0",
+        SMALL | {"num_classes": 5},
+        (3, 13, 28),
+        reference=reference,
+        covers=NAMES,
     ),
     Case(
         "squeezenet1_0",

@@ -10,7 +10,9 @@ from tests.zoo.case import Case
 get_model = Later("torchvision.models.get_model")
 SwinTransformer = Later("torchvision.models.swin_transformer.SwinTransformer")
 
-SwinTransformerBlockV2 = Later("torchvision.models.swin_transformer.SwinTransformerBlockV2")
+SwinTransformerBlockV2 = Later(
+    "torchvision.models.swin_transformer.SwinTransformerBlockV2"
+)
 PatchMergingV2 = Later("torchvision.models.swin_transformer.PatchMergingV2")
 
 NAMES = ("swin_t", "swin_s", "swin_b")

@@ -46,7 +46,9 @@ def reference(dropout=0.1, tie_word_embeddings=True, **settings):
 def logits(model, tokens, answer, mask=None):
     """The outputs as an array."""
     with in_double_precision():
-        return model(input_ids=tokens, decoder_input_ids=answer, attention_mask=mask).logits
+        return model(
+            input_ids=tokens, decoder_input_ids=answer, attention_mask=mask
+        ).logits
 
 
 _BASE = {"d_model": 768, "num_layers": 12, "num_heads": 12}

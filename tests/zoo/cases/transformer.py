@@ -19,7 +19,12 @@ SMALL = {
     "dim_feedforward": 10,
     "dropout": 0.0,
 }
-BEFORE = SMALL | {"activation": "gelu", "norm_first": True, "pooling": "first", "num_layers": 1}
+BEFORE = SMALL | {
+    "activation": "gelu",
+    "norm_first": True,
+    "pooling": "first",
+    "num_layers": 1,
+}
 PLAIN = SMALL | {"final_norm": False, "num_layers": 1}
 
 
@@ -30,10 +35,14 @@ class Positions(nn.Module):
         super().__init__()
         position = torch.arange(count, dtype=torch.float64).unsqueeze(1)
         factor = torch.exp(
-            torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10000.0) / width)
+            torch.arange(0, width, 2, dtype=torch.float64)
+            * (-math.log(10000.0) / width)
         )
         table = torch.zeros(count, width, dtype=torch.float64)
-        table[:, 0::2], table[:, 1::2] = torch.sin(position * factor), torch.cos(position * factor)
+        table[:, 0::2], table[:, 1::2] = (
+            torch.sin(position * factor),
+            torch.cos(position * factor),
+        )
         self.register_buffer("pe", table)
 
 
@@ -69,7 +78,9 @@ class Reference(nn.Module):
             norm_first=norm_first,
         )
         norm = nn.LayerNorm(d_model) if final_norm else None
-        self.encoder = nn.TransformerEncoder(layer, num_layers, norm, enable_nested_tensor=False)
+        self.encoder = nn.TransformerEncoder(
+            layer, num_layers, norm, enable_nested_tensor=False
+        )
         self.fc = nn.Linear(d_model, num_classes)
 
     def forward(self, tokens, padding=None):
@@ -81,7 +92,9 @@ class Reference(nn.Module):
         if padding is None:
             return self.fc(x.mean(1))
         return self.fc(
-            torch.stack([row[~out].mean(0) for row, out in zip(x, padding, strict=True)])
+            torch.stack(
+                [row[~out].mean(0) for row, out in zip(x, padding, strict=True)]
+            )
         )
 
 

@@ -58,7 +58,14 @@ CASES = [
     ),
     Case(
         "vgg11_bn",
-        SMALL | {"dims": 3, "num_classes": 0, "pooled": 2, "layers": (1, 1), "widths": (4, 6)},
+        SMALL
+        | {
+            "dims": 3,
+            "num_classes": 0,
+            "pooled": 2,
+            "layers": (1, 1),
+            "widths": (4, 6),
+        },
         (3, 5, 7, 4),
         of="in 3d, headless",
         zero=("features.*.bias",),

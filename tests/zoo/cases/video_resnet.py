@@ -18,7 +18,9 @@ SPLIT = ("2+1d", "2+1d", "2d", "2d")
 def reference(kinds, stem):
     """Torchvision's network with these kinds of convolutions."""
     makers = [getattr(video, CONVOLUTIONS[kind]) for kind in kinds]
-    return video.VideoResNet(video.BasicBlock, makers, [1, 1, 1, 1], getattr(video, stem), 5)
+    return video.VideoResNet(
+        video.BasicBlock, makers, [1, 1, 1, 1], getattr(video, stem), 5
+    )
 
 
 SMALL = {"layers": (1, 1, 1, 1), "num_classes": 5}

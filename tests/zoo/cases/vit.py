@@ -73,13 +73,23 @@ def reference(**settings):
     return model
 
 
-DISTILLED_SMALL = SMALL | {"num_classes": 4, "distilled": True, "distilled_training": True}
+DISTILLED_SMALL = SMALL | {
+    "num_classes": 4,
+    "distilled": True,
+    "distilled_training": True,
+}
 
 
 def distilled():
     """timm's network, whose two heads come one by one in training."""
     model = VisionTransformerDistilled(
-        img_size=15, patch_size=5, embed_dim=8, depth=2, num_heads=2, mlp_ratio=1.5, num_classes=4
+        img_size=15,
+        patch_size=5,
+        embed_dim=8,
+        depth=2,
+        num_heads=2,
+        mlp_ratio=1.5,
+        num_classes=4,
     )
     model.set_distilled_training()
     return model

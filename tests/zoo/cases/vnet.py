@@ -12,7 +12,9 @@ FULL = {"vnet": VNet}
 
 def dry(*args, **settings):
     """The reference without its dropout, which it has in two stages whatever it is told."""
-    network = VNet(*args, dropout_prob_down=None, dropout_prob_up=(None, 0.0), **settings)
+    network = VNet(
+        *args, dropout_prob_down=None, dropout_prob_up=(None, 0.0), **settings
+    )
     network.up_tr64.dropout2.p = network.up_tr32.dropout2.p = 0.0
     return network
 

@@ -4,7 +4,9 @@ from deliralike.backends.chainer.distributed.gradient_averaging import (
     GradientAveragingChainerNetwork,
 )
 from deliralike.backends.chainer.distributed.network import DistributedChainerNetwork
-from deliralike.backends.chainer.distributed.optimizer import unwrap_multi_node_optimizer
+from deliralike.backends.chainer.distributed.optimizer import (
+    unwrap_multi_node_optimizer,
+)
 
 __all__ = [
     "DistributedChainerNetwork",

@@ -25,7 +25,9 @@ class GradientAveragingChainerNetwork(GradientAveragingNetwork):
 
         Such an update would follow the gradients of this process alone.
         """
-        optimizer.native.add_hook(self._refuse_alone, f"{type(self).__name__}-{id(self)}")
+        optimizer.native.add_hook(
+            self._refuse_alone, f"{type(self).__name__}-{id(self)}"
+        )
 
     def step(self, optimizer: AbstractOptimizer) -> None:
         """Update by the means of all gradients since they were cleared."""
@@ -47,7 +49,10 @@ class GradientAveragingChainerNetwork(GradientAveragingNetwork):
         for name, slot in each_once(self.network.neutral_slots()).items():
             if slot.trainable:
                 self._own[name] = slot.native
-        return {name: gradient_spec(parameter.array) for name, parameter in self._own.items()}
+        return {
+            name: gradient_spec(parameter.array)
+            for name, parameter in self._own.items()
+        }
 
     def gradient(self, name):
         return self._own[name].grad

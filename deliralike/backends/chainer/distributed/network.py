@@ -7,9 +7,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from deliralike.backends.chainer.arrays import chainer, chainermn
-from deliralike.backends.chainer.distributed.own_backward import mean_gradients, without_backward
+from deliralike.backends.chainer.distributed.own_backward import (
+    mean_gradients,
+    without_backward,
+)
 from deliralike.backends.chainer.optimizer import Part
-from deliralike.backends.chainer.replicas.network import ChainerReplicas, DataParallelChainerNetwork
+from deliralike.backends.chainer.replicas.network import (
+    ChainerReplicas,
+    DataParallelChainerNetwork,
+)
 from deliralike.errors import CapabilityError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import Loss
@@ -40,7 +46,11 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Return the outputs of this process's share, or of the whole batch."""
-        if current() is not None or not self.state.weighs or not chainer.config.enable_backprop:
+        if (
+            current() is not None
+            or not self.state.weighs
+            or not chainer.config.enable_backprop
+        ):
             return super().call(args, kwargs)
         if self.state.takes_whole and self.network.training:
             return without_backward(super().call(args, kwargs))
@@ -57,7 +67,11 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         In evaluation it is the loss of this process's own batch.
         """
         network = self.network
-        if not network.training or not self.state.weighs or not chainer.config.enable_backprop:
+        if (
+            not network.training
+            or not self.state.weighs
+            or not chainer.config.enable_backprop
+        ):
             return super().compute_loss(loss, *batch)
         compute_loss = super().compute_loss
 
@@ -111,7 +125,9 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         backward(weighted * self.processes.count)
         return weighted
 
-    def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
+    def forward_backward(
+        self, loss: Loss, backward: Callable[[Any], None], *batch: Any
+    ) -> Any:
         """Run forward and backward on this process's share.
 
         Where ChainerMN adds gradients, they are those of the whole batch afterwards.
@@ -128,7 +144,9 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         """
         parameters = _initialized(self.network.root)
         is_used = [parameter.grad is not None for parameter in parameters.values()]
-        used = self.processes.all_gather_object("which parameters have gradients", is_used)
+        used = self.processes.all_gather_object(
+            "which parameters have gradients", is_used
+        )
         for parameter, *in_processes in zip(parameters.values(), *used, strict=True):
             if any(in_processes):
                 parameter.grad = _own_gradient(parameter)
@@ -157,7 +175,9 @@ class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
     Chainer optimizer makes the same update in all processes.
     """
 
-    _parallelism: ClassVar[type[ChainerReplicasOverProcesses]] = ChainerReplicasOverProcesses
+    _parallelism: ClassVar[type[ChainerReplicasOverProcesses]] = (
+        ChainerReplicasOverProcesses
+    )
 
     @property
     def parallelism(self) -> ChainerReplicasOverProcesses:

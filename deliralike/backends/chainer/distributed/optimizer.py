@@ -11,7 +11,9 @@ from deliralike.errors import ArgumentError, CapabilityError
 from deliralike.network.base import AbstractNetwork
 
 
-def unwrap_multi_node_optimizer(native: Any, network: AbstractNetwork) -> chainer.Optimizer:
+def unwrap_multi_node_optimizer(
+    native: Any, network: AbstractNetwork
+) -> chainer.Optimizer:
     """Return the optimizer inside one of ChainerMN's, and connect its communicator to the network.
 
     From then on the communicator adds the network's gradients. No batch is lost: ChainerMN's own

@@ -31,7 +31,9 @@ def mean_gradients(
         return detached.get(id(leaf), leaf)
 
     leaves, structure = nest.flatten(call(nest.map(detach, arguments)))
-    computed = [leaf for leaf in leaves if _has_graph(leaf) and leaf.creator_node is not None]
+    computed = [
+        leaf for leaf in leaves if _has_graph(leaf) and leaf.creator_node is not None
+    ]
     if not computed:
         return structure.unflatten(leaves)
     node = _MeanGradients(network, computed, list(detached.values()), weight)

@@ -27,7 +27,9 @@ class ChainerMNProcessGroup(MPIProcessGroup):
     def __init__(self, communicator: Any = None, timeout: float = 300.0) -> None:
         self._given = communicator
         world = MPI.COMM_WORLD if communicator is None else communicator.mpi_comm
-        super().__init__(world.Dup(), timeout)  # so that messages of others do not mix with these
+        super().__init__(
+            world.Dup(), timeout
+        )  # so that messages of others do not mix with these
 
     def communicator_for(self, device: str) -> Any:
         """Return the communicator for networks on a device; every process makes the call."""

@@ -40,7 +40,9 @@ class Product(chainer.FunctionNode):
         return (_COMPUTE[self.result](*inputs[:2], self.geometry),)
 
     def backward(self, indexes, gradients):
-        given = dict(zip(self.arguments[self.result], self.get_retained_inputs(), strict=True))
+        given = dict(
+            zip(self.arguments[self.result], self.get_retained_inputs(), strict=True)
+        )
         given[self.result] = gradients[0]
         results = []
         for index in indexes:
@@ -161,7 +163,12 @@ def _plan(g: Geometry, x: Any, weight: Sequence[int]) -> shifted.Plan | None:
         weight: The shape of the weight.
     """
     is_plain = isinstance(x, np.ndarray) and x.dtype.char in "fd"
-    if not is_plain or not x.size or math.prod(g.kernel) == 1 or min(*g.count, *weight) < 1:
+    if (
+        not is_plain
+        or not x.size
+        or math.prod(g.kernel) == 1
+        or min(*g.count, *weight) < 1
+    ):
         return None
     out, channels = weight[0] // g.groups, weight[1]
     plan = shifted.plan_of(g, len(x))

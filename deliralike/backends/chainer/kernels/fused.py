@@ -36,7 +36,9 @@ class Fused(chainer.FunctionNode):
 
     def of(self, *arguments: Any) -> tuple[Any, ...]:
         """Return the outputs for arrays and variables, of which some may be None."""
-        self.places = [place for place, each in enumerate(arguments) if each is not None]
+        self.places = [
+            place for place, each in enumerate(arguments) if each is not None
+        ]
         self.arity = len(arguments)
         return self.apply([arguments[place] for place in self.places])
 
@@ -44,7 +46,9 @@ class Fused(chainer.FunctionNode):
         """Return the output arrays."""
         raise NotImplementedError
 
-    def derive(self, arguments: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
+    def derive(
+        self, arguments: Sequence[Any], gradients: Sequence[Any]
+    ) -> Sequence[Any]:
         """Return the gradient of each argument from those of the outputs (None where absent).
 
         What is not in `self.wanted`, a set of places, need not be computed.
@@ -59,12 +63,16 @@ class Fused(chainer.FunctionNode):
         if chainer.config.enable_backprop:
             return self._derive_composed(indexes, gradients)
         arguments = self._spread([node.data for node in self.inputs])
-        arrays = [None if gradient is None else gradient.array for gradient in gradients]
+        arrays = [
+            None if gradient is None else gradient.array for gradient in gradients
+        ]
         self.wanted = {self.places[index] for index in indexes}
         results = self.derive(arguments, arrays)
         return tuple(Variable(results[self.places[index]]) for index in indexes)
 
-    def _derive_composed(self, indexes: Sequence[int], gradients: Sequence[Any]) -> tuple:
+    def _derive_composed(
+        self, indexes: Sequence[int], gradients: Sequence[Any]
+    ) -> tuple:
         """Return gradients that can be differentiated again."""
         # nodes of their own, so that only the paths through this operation count
         inputs = [F.identity(each) for each in self.get_retained_inputs()]
@@ -96,7 +104,9 @@ def are_plain(*values: Any) -> bool:
 
     Of arrays without axes NumPy makes numbers, which Chainer does not take.
     """
-    kinds = {value.dtype.char if value.shape else "" for value in values if value is not None}
+    kinds = {
+        value.dtype.char if value.shape else "" for value in values if value is not None
+    }
     return kinds in ({"f"}, {"d"})
 
 
@@ -333,7 +343,9 @@ class Attention(Fused):
         bias, mask = _broadcast(bias, shape), _broadcast(mask, shape)
         for piece in _pieces(self.weights):
             weights = self.weights[piece]
-            xp.matmul(query[piece] * self.scale, key[piece].swapaxes(-1, -2), out=weights)
+            xp.matmul(
+                query[piece] * self.scale, key[piece].swapaxes(-1, -2), out=weights
+            )
             if bias is not None:
                 weights += bias[piece]
             highest = weights.max(-1, keepdims=True)
@@ -352,15 +364,20 @@ class Attention(Fused):
         shape = self.weights.shape
         # gradients of bias and mask before they are summed to their shapes
         full_bias, full_mask = (
-            xp.empty(shape, query.dtype) if place in self.wanted else None for place in (3, 4)
+            xp.empty(shape, query.dtype) if place in self.wanted else None
+            for place in (3, 4)
         )
         mask_everywhere = _broadcast(mask, shape)
         for piece in _pieces(self.weights):
             weights = self.weights[piece]
-            g_output, g_weights = (None if each is None else each[piece] for each in gradients)
+            g_output, g_weights = (
+                None if each is None else each[piece] for each in gradients
+            )
             factor = None if mask is None else mask_everywhere[piece]
             if g_output is None:
-                g_output = xp.zeros((*weights.shape[:-1], value.shape[-1]), weights.dtype)
+                g_output = xp.zeros(
+                    (*weights.shape[:-1], value.shape[-1]), weights.dtype
+                )
             masked = weights if factor is None else weights * factor
             xp.matmul(masked.swapaxes(-1, -2), g_output, out=results[2][piece])
             slope = xp.matmul(g_output, value[piece].swapaxes(-1, -2))
@@ -376,9 +393,13 @@ class Attention(Fused):
                 full_bias[piece] = slope
             slope_of_scores = slope * self.scale
             xp.matmul(slope_of_scores, key[piece], out=results[0][piece])
-            xp.matmul(slope_of_scores.swapaxes(-1, -2), query[piece], out=results[1][piece])
+            xp.matmul(
+                slope_of_scores.swapaxes(-1, -2), query[piece], out=results[1][piece]
+            )
         for each, gradient in ((bias, full_bias), (mask, full_mask)):
-            results.append(None if gradient is None else chainer.utils.sum_to(gradient, each.shape))
+            results.append(
+                None if gradient is None else chainer.utils.sum_to(gradient, each.shape)
+            )
         return results
 
 

@@ -49,4 +49,6 @@ class Geometry:
 
     def padded(self) -> tuple[int, ...]:
         """Return the size with padding."""
-        return tuple(n + sum(pads) for n, pads in zip(self.size, self.pads, strict=True))
+        return tuple(
+            n + sum(pads) for n, pads in zip(self.size, self.pads, strict=True)
+        )

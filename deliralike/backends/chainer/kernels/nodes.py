@@ -56,7 +56,9 @@ class LinearMap(chainer.FunctionNode):
     """
 
     def __init__(
-        self, function: Callable[[Any], Any], transpose: Callable[[Any, tuple[int, ...]], Any]
+        self,
+        function: Callable[[Any], Any],
+        transpose: Callable[[Any, tuple[int, ...]], Any],
     ) -> None:
         super().__init__()
         self.function, self.transpose = function, transpose
@@ -80,7 +82,9 @@ def mean(axis: tuple[int, ...] | None, keepdims: bool) -> LinearMap:
         return array_module(x).asarray(x.mean(axis, keepdims=keepdims))
 
     def transpose(gy: Any, shape: tuple[int, ...]) -> Any:
-        axes = range(len(shape)) if axis is None else {each % len(shape) for each in axis}
+        axes = (
+            range(len(shape)) if axis is None else {each % len(shape) for each in axis}
+        )
         kept = [1 if each in axes else size for each, size in enumerate(shape)]
         count = math.prod(shape[each] for each in axes)
         share = gy.reshape(kept) * gy.dtype.type(1.0 / max(count, 1))
@@ -117,7 +121,9 @@ class Pad(chainer.FunctionNode):
 def _without_margins(shape: Sequence[int], margins: Pads) -> tuple[slice, ...]:
     """Return the index of an array without its positive margins, before and after on each axis."""
     axes = zip(shape, margins, strict=True)
-    return tuple(slice(max(before, 0), n - max(after, 0)) for n, (before, after) in axes)
+    return tuple(
+        slice(max(before, 0), n - max(after, 0)) for n, (before, after) in axes
+    )
 
 
 # Selecting
@@ -141,7 +147,9 @@ def select(index: Any, axis: int) -> LinearMap:
     return LinearMap(function, transpose)
 
 
-def _collect_host(gy: np.ndarray, index: np.ndarray, axis: int, length: int) -> np.ndarray:
+def _collect_host(
+    gy: np.ndarray, index: np.ndarray, axis: int, length: int
+) -> np.ndarray:
     before = gy.shape[:axis]
     after = gy.shape[axis + 1 :]
     repeats = _repeats(index, length)

@@ -81,7 +81,9 @@ class GroupNorm(Fused):
         totals = rows.sum(2)  # (batch, channels)
         dots = _dots(rows, standard)
         g_weight, g_bias = dots.sum(0), totals.sum(0)
-        factor = scale = self.scale.reshape(batch, self.groups).repeat(channels // self.groups, 1)
+        factor = scale = self.scale.reshape(batch, self.groups).repeat(
+            channels // self.groups, 1
+        )
         if weight is not None:
             factor = scale * weight
             totals, dots = totals * weight, dots * weight

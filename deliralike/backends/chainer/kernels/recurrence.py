@@ -15,7 +15,9 @@ from deliralike.backends.chainer.kernels.fused import Fused, logistic, saturatin
 class LSTM(Fused):
     """One layer in one direction; arguments and outputs are those of `Sequences.lstm`."""
 
-    def compute(self, x, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh, weight_hr):
+    def compute(
+        self, x, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh, weight_hr
+    ):
         xp = array_module(x)
         time = len(x)
         batch, width = cell.shape
@@ -36,7 +38,9 @@ class LSTM(Fused):
                 cell += i * g
                 tanh = xp.tanh(cell, out=self.tanh_cell[t])
                 output = o * tanh
-                self.hidden[t + 1] = output if weight_hr is None else output @ weight_hr.T
+                self.hidden[t + 1] = (
+                    output if weight_hr is None else output @ weight_hr.T
+                )
         return self.hidden[1:], self.hidden[-1].copy(), self.cells[-1].copy()
 
     def derive(self, arguments, gradients):
@@ -117,7 +121,9 @@ class GRU(Fused):
         g_hidden = xp.zeros_like(self.hidden[0]) if g_hidden is None else g_hidden
         r, z, n = (self.gates[:, :, place] for place in range(3))
         to_n = (1 - z) * (1 - n * n)
-        slopes = xp.empty_like(self.gates)  # of the sums r and z, and of n's share of the state
+        slopes = xp.empty_like(
+            self.gates
+        )  # of the sums r and z, and of n's share of the state
         slopes[:, :, 0] = to_n * self.from_hidden[:, :, 2] * r * (1 - r)
         slopes[:, :, 1] = (self.hidden[:-1] - n) * z * (1 - z)
         slopes[:, :, 2] = to_n * r
@@ -172,7 +178,14 @@ class RNN(Fused):
             xp.multiply(slopes[t], g_hidden, out=rows[t])
             g_hidden = rows[t] @ weight_hh
         gx, g_ih, g_bias = _of_input(rows, x, weight_ih)
-        return gx, g_hidden, g_ih, _of_weight(rows, self.hidden[:-1]), g_bias, g_bias.copy()
+        return (
+            gx,
+            g_hidden,
+            g_ih,
+            _of_weight(rows, self.hidden[:-1]),
+            g_bias,
+            g_bias.copy(),
+        )
 
 
 def _states(first: Any, time: int) -> Any:

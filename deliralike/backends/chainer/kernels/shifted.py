@@ -94,7 +94,9 @@ class Plan:
         axes = list(zip(remainders, self.geometry.stride, strict=False))
         strided = tuple(slice(remainder, None, stride) for remainder, stride in axes)
         sizes = zip(axes, self.geometry.size, strict=False)
-        size = tuple(len(range(remainder, n, stride)) for (remainder, stride), n in sizes)
+        size = tuple(
+            len(range(remainder, n, stride)) for (remainder, stride), n in sizes
+        )
         return Phase(strided, size, [])
 
     def cost(self, widening: float) -> float:
@@ -162,7 +164,13 @@ class Plan:
 
     def _shape(self, x: Any, places: int, piece: Piece) -> tuple[int, ...]:
         """Return (groups, places, channels, *elements) for an array of a piece's groups."""
-        return len(x), places, x.shape[1], *map(len, piece.spans), self.geometry.count[-1]
+        return (
+            len(x),
+            places,
+            x.shape[1],
+            *map(len, piece.spans),
+            self.geometry.count[-1],
+        )
 
     def _elements(self, x: Any, phase: Phase, piece: Piece) -> Any:
         """Return the view of an input that holds a piece's elements."""
@@ -226,7 +234,9 @@ def gradients(x: Any, w: Any, y: Any, plan: Plan) -> tuple[Any, Any]:
                 plan.add_columns(columns, phase, piece, gx)
             if totals is not None:
                 columns = plan.columns(x, phase, piece)
-                totals[number][piece.groups] += np.matmul(shifts, columns.swapaxes(1, 2))
+                totals[number][piece.groups] += np.matmul(
+                    shifts, columns.swapaxes(1, 2)
+                )
     of_input = None if gx is None else _from_groups(gx)
     return of_input, None if totals is None else _unstacked(totals, plan)
 

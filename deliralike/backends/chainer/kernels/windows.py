@@ -30,7 +30,10 @@ class Windows:
 
 
 def windows_over(
-    size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+    size: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
 ) -> Windows:
     """Return as many windows as fit into a size."""
     pads = [(0, 0)] * len(kernel)
@@ -78,7 +81,9 @@ class MaxWindows(chainer.FunctionNode):
         """Return for each window the number of its first element that is no padding."""
         w = self.windows
         number = np.zeros((), np.int64)
-        for row in zip(w.count, w.kernel, w.stride, self.before, w.dilation, strict=True):
+        for row in zip(
+            w.count, w.kernel, w.stride, self.before, w.dilation, strict=True
+        ):
             number = number[..., None] * row[1] + first_inside(*row)
         return number
 

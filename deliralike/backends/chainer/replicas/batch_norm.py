@@ -15,7 +15,10 @@ from deliralike.parallel.replicas.rendezvous import Rendezvous
 
 F = chainer.functions
 L = chainer.links
-_FORWARDS = (L.BatchNormalization.forward, chainermn.links.MultiNodeBatchNormalization.forward)
+_FORWARDS = (
+    L.BatchNormalization.forward,
+    chainermn.links.MultiNodeBatchNormalization.forward,
+)
 
 
 class AllSum(chainer.FunctionNode):
@@ -45,7 +48,9 @@ class AllSum(chainer.FunctionNode):
         return AllSum(self.rendezvous, self.index, topic).apply(gradients)
 
 
-def all_sum(rendezvous: Rendezvous, index: int, in_threads: bool) -> Callable[[Any, str], Any]:
+def all_sum(
+    rendezvous: Rendezvous, index: int, in_threads: bool
+) -> Callable[[Any, str], Any]:
     """Return the differentiable sum over all replicas: by `AllSum`, or in one graph."""
 
     def in_own_graph(x: Any, topic: str) -> Any:
@@ -53,7 +58,10 @@ def all_sum(rendezvous: Rendezvous, index: int, in_threads: bool) -> Callable[[A
 
     def in_one_graph(x: Any, topic: str) -> Any:
         x = chainer.as_variable(x)
-        values = [arrays.moved(value, x.device) for value in rendezvous.exchange(index, topic, x)]
+        values = [
+            arrays.moved(value, x.device)
+            for value in rendezvous.exchange(index, topic, x)
+        ]
         return F.add(*values) if len(values) > 1 else x
 
     return in_own_graph if in_threads else in_one_graph
@@ -107,7 +115,9 @@ def _forward(link: Any, x: Any, finetune: bool = False) -> Any:
     return F.cast(y, x.dtype)
 
 
-def _statistics(replica: Replica, topic: str, x: Any, axes: Sequence[int]) -> tuple[Any, Any, int]:
+def _statistics(
+    replica: Replica, topic: str, x: Any, axes: Sequence[int]
+) -> tuple[Any, Any, int]:
     """Return mean and biased variance over the samples of all replicas, and their number."""
     own_count = math.prod(x.shape[axis] for axis in axes)
     count = sum(replica.exchange(f"{topic}: the number of values", own_count))

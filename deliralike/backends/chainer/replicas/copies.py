@@ -21,7 +21,18 @@ from deliralike.errors import StructureError
 # The sets of names of a link's parameters, persistent values and children.
 _NAMES = ("_params", "_persistent", "_children")
 _HOOKS = "_local_link_hooks"
-_PLAIN = (str, bytes, int, float, complex, type(None), type, ModuleType, FunctionType, Variable)
+_PLAIN = (
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    type(None),
+    type,
+    ModuleType,
+    FunctionType,
+    Variable,
+)
 # Chainer's own hooks that hold one link's weights while it runs: each copy of the link needs its
 # own.
 _HOOKS_OF_ONE_LINK = (SpectralNormalization, WeightStandardization)
@@ -48,7 +59,9 @@ class Copies:
         with _bare(root):
             self.networks = [root, *(self._copy_to(device) for device in devices[1:])]
         self.links = _aligned(_unique(network.links()) for network in self.networks)
-        self.parameters = _aligned(_unique(_parameters(network)) for network in self.networks)
+        self.parameters = _aligned(
+            _unique(_parameters(network)) for network in self.networks
+        )
         self._hooks: list[tuple] = [()] * len(self.links)
         self._follow_hooks()
         self.remember()
@@ -97,7 +110,9 @@ class Copies:
         """Return the identities of the links and parameters."""
         return [id(each) for each in (*self.root.links(), *_parameters(self.root))]
 
-    def _follow_attributes(self, links: Sequence[chainer.Link], former: dict[str, Any]) -> None:
+    def _follow_attributes(
+        self, links: Sequence[chainer.Link], former: dict[str, Any]
+    ) -> None:
         """Set and delete attributes of the copies of a link as on the link itself."""
         link, *others = links
         present = vars(link)
@@ -175,7 +190,9 @@ class Copies:
                     _average(links[0], name, values, sizes)
 
 
-def _average(link: chainer.Link, name: str, values: Sequence[Any], sizes: Sequence[int]) -> None:
+def _average(
+    link: chainer.Link, name: str, values: Sequence[Any], sizes: Sequence[int]
+) -> None:
     first = values[0]
     if not arrays.is_array(first):
         if any(value != first for value in values):
@@ -187,7 +204,9 @@ def _average(link: chainer.Link, name: str, values: Sequence[Any], sizes: Sequen
     if all((value == first).all() for value in values[1:]):
         return  # no replica has changed it: no rounding either
     total = sum(sizes)
-    first[...] = sum(value * (size / total) for value, size in zip(values, sizes, strict=True))
+    first[...] = sum(
+        value * (size / total) for value, size in zip(values, sizes, strict=True)
+    )
 
 
 def _is_floating(value: Any) -> bool:
@@ -201,7 +220,11 @@ def _copy_persistent(link: chainer.Link, other: chainer.Link, name: str) -> None
     former = vars(other).get(name)
     if not arrays.is_array(value):
         vars(other)[name] = value if isinstance(value, _PLAIN) else copy.deepcopy(value)
-    elif arrays.is_array(former) and former.shape == value.shape and former.dtype == value.dtype:
+    elif (
+        arrays.is_array(former)
+        and former.shape == value.shape
+        and former.dtype == value.dtype
+    ):
         chainer.backend.copyto(former, value)
     else:
         vars(other)[name] = other.device.send(value.copy())
@@ -314,7 +337,9 @@ def _bare(root: chainer.Link) -> Iterator[None]:
         yield
 
 
-def _set_state(parameter: chainer.Parameter, rule: Any, gradient: Any, is_valid: bool) -> None:
+def _set_state(
+    parameter: chainer.Parameter, rule: Any, gradient: Any, is_valid: bool
+) -> None:
     parameter.update_rule = rule
     parameter._grad = gradient
     parameter._grad_valid = is_valid
@@ -360,7 +385,11 @@ def _parameters(network: chainer.Link) -> Iterator[chainer.Parameter]:
 def _shared(link: chainer.Link) -> Iterator[Any]:
     """Return the values that a link's copies share with it."""
     for name, value in vars(link).items():
-        if name not in _NAMES and name not in link._persistent and not _holds_own(value):
+        if (
+            name not in _NAMES
+            and name not in link._persistent
+            and not _holds_own(value)
+        ):
             yield value
 
 

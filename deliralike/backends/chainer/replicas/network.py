@@ -20,9 +20,20 @@ from deliralike.backends.chainer.network import (
     tie_as,
 )
 from deliralike.backends.chainer.random import Draws, drawing
-from deliralike.backends.chainer.replicas.batch_norm import all_sum, batch_norms, synchronised_links
-from deliralike.backends.chainer.replicas.copies import Copies, copy_parameter, equal_start_values
-from deliralike.backends.chainer.replicas.thread_context import Reports, settings_of_this_thread
+from deliralike.backends.chainer.replicas.batch_norm import (
+    all_sum,
+    batch_norms,
+    synchronised_links,
+)
+from deliralike.backends.chainer.replicas.copies import (
+    Copies,
+    copy_parameter,
+    equal_start_values,
+)
+from deliralike.backends.chainer.replicas.thread_context import (
+    Reports,
+    settings_of_this_thread,
+)
 from deliralike.errors import DeviceError, SettingError
 from deliralike.network.arguments import bind_arguments
 from deliralike.network.tree import block_tree
@@ -37,7 +48,11 @@ from deliralike.parallel.replicas.network import (
     ReplicatedNetwork,
 )
 from deliralike.parallel.replicas.rendezvous import Rendezvous
-from deliralike.parallel.replicas.run_in_threads import all_of, blas_threads, blas_threads_now
+from deliralike.parallel.replicas.run_in_threads import (
+    all_of,
+    blas_threads,
+    blas_threads_now,
+)
 
 
 class _ReplicatedType(ChainerNetworkType):
@@ -72,7 +87,9 @@ class ChainerReplicas(Replicas, ChainerSingle):
         """Compare values, as Chainer counts no changes of an array."""
         stale = self.network._copies.stale_parameter()
         table = self.network._tables[0]
-        return next((name for name, parameter in table.items() if parameter is stale), None)
+        return next(
+            (name for name, parameter in table.items() if parameter is stale), None
+        )
 
     @contextmanager
     def running(self, shares: Shares) -> Iterator[None]:
@@ -81,7 +98,9 @@ class ChainerReplicas(Replicas, ChainerSingle):
         self._draws = [Draws() for _ in shares.nests]
         self._reports = Reports(copies.links, self.network, self.local_sizes(shares))
         links = chain.from_iterable(copies.links) if len(shares.sizes) > 1 else ()
-        synchronised = [link for link in batch_norms(links) if self.is_synchronised(link)]
+        synchronised = [
+            link for link in batch_norms(links) if self.is_synchronised(link)
+        ]
         try:
             with equal_start_values(copies), synchronised_links(synchronised):
                 yield
@@ -135,12 +154,16 @@ class ChainerReplicas(Replicas, ChainerSingle):
     def replica_gradients(self) -> Iterator[dict[str, Any]]:
         """Return the gradients in each replica but the root, by neutral name."""
         for table in self.network._tables[1:]:
-            initialized = [(name, each) for name, each in table.items() if each.is_initialized]
+            initialized = [
+                (name, each) for name, each in table.items() if each.is_initialized
+            ]
             yield {name: parameter.grad for name, parameter in initialized}
 
     def holds_replica_gradients(self) -> bool:
         """See `Replicas`."""
-        others = chain.from_iterable(others for _, *others in self.network._copies.parameters)
+        others = chain.from_iterable(
+            others for _, *others in self.network._copies.parameters
+        )
         return any(other.is_initialized and other.grad is not None for other in others)
 
     def accumulate_gradients(self) -> None:
@@ -149,7 +172,9 @@ class ChainerReplicas(Replicas, ChainerSingle):
         for parameter, *others in network._copies.parameters:
             for other in others:
                 if other.is_initialized and other.grad is not None:
-                    total = network.backend.add(parameter.grad, other.grad, network.device_name)
+                    total = network.backend.add(
+                        parameter.grad, other.grad, network.device_name
+                    )
                     parameter.grad = total
         self.clear_replica_gradients()
 
@@ -250,8 +275,12 @@ class DataParallelChainerNetwork(
         cls, network: AbstractChainerNetwork, settings: ReplicaSettings
     ) -> DataParallelChainerNetwork:
         """Replicate a network with given settings."""
-        others = {field.name: getattr(settings, field.name) for field in fields(settings)}
-        devices, output, dim = (others.pop(name) for name in ("devices", "output_device", "dim"))
+        others = {
+            field.name: getattr(settings, field.name) for field in fields(settings)
+        }
+        devices, output, dim = (
+            others.pop(name) for name in ("devices", "output_device", "dim")
+        )
         return cls(network, devices, output, dim, **others)
 
     def _refuse_other_device(self) -> None:
@@ -267,7 +296,11 @@ class DataParallelChainerNetwork(
             return  # what is inside has its replicas, and there are no others
         for name, link in self.module.namedlinks():
             if isinstance(link, DataParallelChainerNetwork):
-                what = "the network" if link is self.module else f"the link {name!r} of the network"
+                what = (
+                    "the network"
+                    if link is self.module
+                    else f"the link {name!r} of the network"
+                )
                 raise SettingError(
                     f"{what} is replicated already: replicate what it was made from, network.root"
                 )
@@ -313,7 +346,9 @@ class DataParallelChainerNetwork(
         parameters = self.module.params(include_uninit)
         return iter({id(parameter): parameter for parameter in parameters}.values())
 
-    def namedparams(self, include_uninit: bool = True) -> Iterator[tuple[str, chainer.Parameter]]:
+    def namedparams(
+        self, include_uninit: bool = True
+    ) -> Iterator[tuple[str, chainer.Parameter]]:
         """Return the module's parameters, without a prefix."""
         return self.module.namedparams(include_uninit)
 
@@ -385,7 +420,9 @@ class DataParallelChainerNetwork(
         Tied parameters stay tied. With ``"share"`` each new replica shares the arrays of the
         replica that it copies, too.
         """
-        module = copy.deepcopy(self.module) if mode == "copy" else self.module.copy(mode)
+        module = (
+            copy.deepcopy(self.module) if mode == "copy" else self.module.copy(mode)
+        )
         if mode != "copy":
             tie_as(self.module, module, {})
         network = type(self).of(_wrapped(module), self.settings)
@@ -434,7 +471,11 @@ class DataParallelChainerNetwork(
 
     @classmethod
     def _scatter(
-        cls, inputs: tuple, kwargs: dict[str, Any], target_devices: Sequence[Any], dim: int = 0
+        cls,
+        inputs: tuple,
+        kwargs: dict[str, Any],
+        target_devices: Sequence[Any],
+        dim: int = 0,
     ) -> tuple[list[tuple], list[dict[str, Any]]]:
         """Return the positional and keyword arguments of each device.
 
@@ -454,11 +495,17 @@ class DataParallelChainerNetwork(
 
 def replicated_networks(link: chainer.Link) -> Iterator[DataParallelChainerNetwork]:
     """Return the replicated networks in a link, itself included."""
-    return (each for each in link.links() if isinstance(each, DataParallelChainerNetwork))
+    return (
+        each for each in link.links() if isinstance(each, DataParallelChainerNetwork)
+    )
 
 
 def _wrapped(link: chainer.Link) -> AbstractChainerNetwork:
-    return link if isinstance(link, AbstractChainerNetwork) else WrappedChainerNetwork(link)
+    return (
+        link
+        if isinstance(link, AbstractChainerNetwork)
+        else WrappedChainerNetwork(link)
+    )
 
 
 def _unwrapped(network: chainer.Link) -> chainer.Link:

@@ -109,7 +109,9 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
         Raises:
             OptimizerError: `optim_cls` is None or no class of Chainer's optimizers.
         """
-        if not (isinstance(optim_cls, type) and issubclass(optim_cls, chainer.Optimizer)):
+        if not (
+            isinstance(optim_cls, type) and issubclass(optim_cls, chainer.Optimizer)
+        ):
             raise OptimizerError(
                 f"from_optimizer_class: optim_cls={optim_cls!r} is no class of optimizers, wanted "
                 "one such as chainer.optimizers.Adam; its arguments follow it"
@@ -149,7 +151,9 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
         if ParallelOptimizerUpdateModelParameters.name in post_update_hooks:
             post_update_hooks.move_to_end(ParallelOptimizerUpdateModelParameters.name)
 
-    def update(self, lossfun: Callable[..., Any] | None = None, *args: Any, **kwargs: Any) -> None:
+    def update(
+        self, lossfun: Callable[..., Any] | None = None, *args: Any, **kwargs: Any
+    ) -> None:
         """Make one step: on ``lossfun(*args)``, or on present gradients.
 
         Args:

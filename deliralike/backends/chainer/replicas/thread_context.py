@@ -73,7 +73,9 @@ class Reports:
         if id(wrapper) in names:
             for root, *copies in links[:2]:
                 if _is_root(root, wrapper):
-                    names.update((id(link), names[id(wrapper)]) for link in (root, *copies))
+                    names.update(
+                        (id(link), names[id(wrapper)]) for link in (root, *copies)
+                    )
         for original, *copies in links:
             if id(original) in names:
                 names.update((id(link), names[id(original)]) for link in copies)

@@ -77,7 +77,9 @@ def data_parallel(
         inputs = ()
     elif not isinstance(inputs, tuple):
         inputs = (inputs,)
-    return DataParallel(module, device_ids, output_device, dim)(*inputs, **(module_kwargs or {}))
+    return DataParallel(module, device_ids, output_device, dim)(
+        *inputs, **(module_kwargs or {})
+    )
 
 
 def scatter(inputs: Any, devices: Sequence[Any], dim: int = 0) -> list[Any]:
@@ -165,7 +167,9 @@ def parallel_apply(
     if kwargs_tup is None:
         kwargs_tup = [{}] * len(modules)
     if devices is None:
-        names = [AbstractJaxNetwork.backend.wrap(module).device_name for module in modules]
+        names = [
+            AbstractJaxNetwork.backend.wrap(module).device_name for module in modules
+        ]
     else:
         names = [*map(device_name, devices)]
     if not len(modules) == len(inputs) == len(kwargs_tup) == len(names):
@@ -233,4 +237,6 @@ def _devices(device_ids: Sequence[Any] | None) -> list[str]:
     if device_ids is not None:
         return [*map(device_name, device_ids)]
     kind = arrays.find_device(arrays.default_device()).platform
-    return [name for name in arrays.devices() if arrays.find_device(name).platform == kind]
+    return [
+        name for name in arrays.devices() if arrays.find_device(name).platform == kind
+    ]

@@ -48,7 +48,9 @@ class _Call:
             return
         self.timer.cancel()
         if self.is_announced:
-            _LOGGER.warning("compiled %s in %.1f s", self.name, perf_counter() - self.begun)
+            _LOGGER.warning(
+                "compiled %s in %.1f s", self.name, perf_counter() - self.begun
+            )
 
     def _announce(self, text: str) -> None:
         self.is_announced = True

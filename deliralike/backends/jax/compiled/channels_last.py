@@ -34,10 +34,30 @@ _ARITHMETIC = (
     "square",
     "sub",
 )
-_LOGIC = ("and", "eq", "ge", "gt", "is_finite", "le", "lt", "ne", "not", "or", "select_n", "xor")
+_LOGIC = (
+    "and",
+    "eq",
+    "ge",
+    "gt",
+    "is_finite",
+    "le",
+    "lt",
+    "ne",
+    "not",
+    "or",
+    "select_n",
+    "xor",
+)
 _POWERS = ("cbrt", "exp", "exp2", "expm1", "log", "log1p", "rsqrt", "sqrt")
 _CURVES = ("cos", "cosh", "erf", "erf_inv", "logistic", "sin", "sinh", "tan", "tanh")
-_ROUNDING = ("ceil", "convert_element_type", "copy", "floor", "reduce_precision", "round")
+_ROUNDING = (
+    "ceil",
+    "convert_element_type",
+    "copy",
+    "floor",
+    "reduce_precision",
+    "round",
+)
 _DEPTHWISE = ("depthwise_output", "depthwise_input", "depthwise_weight")
 _BY_ELEMENT = frozenset((*_ARITHMETIC, *_LOGIC, *_POWERS, *_CURVES, *_ROUNDING))
 
@@ -72,7 +92,9 @@ def _run(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
     known.update(zip(jaxpr.invars, arguments, strict=True))
 
     def read(atoms: Sequence[Any]) -> list[Any]:
-        return [atom.val if isinstance(atom, Literal) else known[atom] for atom in atoms]
+        return [
+            atom.val if isinstance(atom, Literal) else known[atom] for atom in atoms
+        ]
 
     for equation in jaxpr.eqns:
         with equation.ctx.manager:
@@ -87,7 +109,9 @@ def _compute(equation: Any, values: list[Any]) -> Any:
     name = equation.primitive.name
     if name == "jit":
         return _run(equation.params["jaxpr"], values)
-    if name == "conv_general_dilated" and _is_neutral(equation.params["dimension_numbers"]):
+    if name == "conv_general_dilated" and _is_neutral(
+        equation.params["dimension_numbers"]
+    ):
         x, weight = _channels_last(values[0]), _channels_second(values[1])
         return ChannelsLast(_convolve(equation, x, weight))
     are_last = [isinstance(x, ChannelsLast) for x in values]
@@ -100,7 +124,9 @@ def _compute(equation: Any, values: list[Any]) -> Any:
     if name == "concatenate" and any(are_last):
         rank = len(equation.outvars[0].aval.shape)
         axis = _places(rank)[equation.params["dimension"]]
-        return ChannelsLast(_bind(equation, [*map(_channels_last, values)], dimension=axis))
+        return ChannelsLast(
+            _bind(equation, [*map(_channels_last, values)], dimension=axis)
+        )
     if name in _RULES and are_last[0] and not any(are_last[1:]):
         return _RULES[name](equation, values[0].value, values[1:])
     return _bind(equation, [*map(_channels_second, values)])
@@ -155,7 +181,10 @@ def _channels_last_or_scalar(x: Any) -> Any:
 
 def _is_neutral(numbers: Any) -> bool:
     plain = tuple(range(len(numbers.lhs_spec)))
-    return len(plain) > 2 and numbers.lhs_spec == numbers.rhs_spec == numbers.out_spec == plain
+    return (
+        len(plain) > 2
+        and numbers.lhs_spec == numbers.rhs_spec == numbers.out_spec == plain
+    )
 
 
 def _convolve(equation: Any, x: Any, weight: Any) -> Any:
@@ -242,7 +271,10 @@ def _reverse(equation: Any, x: Any, rest: list[Any]) -> ChannelsLast:
 
 
 def _broadcast(equation: Any, x: Any, rest: list[Any]) -> Any:
-    shape, dimensions = equation.params["shape"], equation.params["broadcast_dimensions"]
+    shape, dimensions = (
+        equation.params["shape"],
+        equation.params["broadcast_dimensions"],
+    )
     if dimensions != tuple(range(len(shape))):
         return _bind(equation, [_channels_second(ChannelsLast(x)), *rest])
     return ChannelsLast(_bind(equation, [x, *rest], shape=_in_order(shape)))
@@ -250,13 +282,24 @@ def _broadcast(equation: Any, x: Any, rest: list[Any]) -> Any:
 
 _RULES: dict[str, Callable[[Any, Any, list[Any]], Any]] = {
     **dict.fromkeys(
-        ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"),
+        (
+            "reduce_sum",
+            "reduce_max",
+            "reduce_min",
+            "reduce_prod",
+            "reduce_and",
+            "reduce_or",
+        ),
         _reduce,
     ),
     **dict.fromkeys(
         ("reduce_window_sum", "reduce_window_max", "reduce_window_min"),
         _per_axis(
-            "window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation"
+            "window_dimensions",
+            "window_strides",
+            "padding",
+            "base_dilation",
+            "window_dilation",
         ),
     ),
     "pad": _per_axis("padding_config"),

@@ -46,7 +46,9 @@ def network_program(function: Callable[..., Any], network: Any) -> Callable[...,
         if search.structure is None:
             return function(network, *values)
         arguments = flatten_arguments(values)
-        evaluation = _evaluation(function, search.structure, arguments.key, arrays.is_quick())
+        evaluation = _evaluation(
+            function, search.structure, arguments.key, arrays.is_quick()
+        )
         if evaluation.compiles:
             try:
                 return unpack(evaluation.program(search.values(), arguments.arrays))
@@ -98,14 +100,19 @@ class _Structure:
 
     def merge(self, values: Sequence[Any]) -> Any:
         """Return a network of this structure around other arrays."""
-        return nnx.merge(_with_copied_settings(self.graph), jax.tree.unflatten(self.tree, values))
+        return nnx.merge(
+            _with_copied_settings(self.graph), jax.tree.unflatten(self.tree, values)
+        )
 
     def refuse_changes(self, network: Any, values: Sequence[Any]) -> None:
         """Raise if a merged network has other attributes, or other arrays, than it was made of."""
         graph, state = nnx.split(network)
         if graph != self.graph:
             raise _NetworkChanges
-        if any(old is not new for old, new in zip(values, jax.tree.leaves(state), strict=True)):
+        if any(
+            old is not new
+            for old, new in zip(values, jax.tree.leaves(state), strict=True)
+        ):
             raise _NetworkChanges
 
 
@@ -187,7 +194,11 @@ def _is_variable(leaf: Any) -> bool:
 
 
 def _settings(graph: Any) -> list[Any]:
-    return [attribute.value for _, attribute in graph.attributes if hasattr(attribute, "value")]
+    return [
+        attribute.value
+        for _, attribute in graph.attributes
+        if hasattr(attribute, "value")
+    ]
 
 
 def _with_copied_settings(graph: Any) -> Any:

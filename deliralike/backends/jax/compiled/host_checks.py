@@ -55,7 +55,9 @@ def record_check(traced: Any, check: Check) -> None:
 
 
 def with_host_checks(
-    function: Callable[..., Any], place: int, compiler: Callable[[Callable[..., Any]], Any]
+    function: Callable[..., Any],
+    place: int,
+    compiler: Callable[[Callable[..., Any]], Any],
 ) -> Any:
     """Return a function as a compiled program whose checks are made at each call.
 
@@ -64,7 +66,9 @@ def with_host_checks(
         compiler: What compiles the function.
     """
     checks_by_kind: dict[tuple, dict[tuple[int, Hashable], Check]] = {}
-    known: set[tuple] = set()  # the kinds of batches for which the program has been traced
+    known: set[tuple] = (
+        set()
+    )  # the kinds of batches for which the program has been traced
 
     @wraps(function)
     def traced(*args: Any) -> Any:
@@ -78,7 +82,9 @@ def with_host_checks(
 
     def run(*args: Any) -> Any:
         batch = args[place]
-        kind = tuple([(getattr(x, "shape", ()), getattr(x, "dtype", float)) for x in batch])
+        kind = tuple(
+            [(getattr(x, "shape", ()), getattr(x, "dtype", float)) for x in batch]
+        )
         checks = checks_by_kind.setdefault(kind, {})
         for (index, _), check in checks.items():
             _make(check, batch[index])

@@ -9,8 +9,12 @@ from typing import Any
 import jax
 from flax import nnx
 
-_Changed = dict[int, tuple[nnx.Variable, Any]]  # by identity: a variable and its value before
-_changed: ContextVar[_Changed | None] = ContextVar("deliralike_inner_changes", default=None)
+_Changed = dict[
+    int, tuple[nnx.Variable, Any]
+]  # by identity: a variable and its value before
+_changed: ContextVar[_Changed | None] = ContextVar(
+    "deliralike_inner_changes", default=None
+)
 
 
 def store(variable: nnx.Variable, value: Any) -> None:

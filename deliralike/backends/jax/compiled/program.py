@@ -27,7 +27,12 @@ from deliralike.backends.jax.arrays import numpy as to_host
 from deliralike.backends.jax.compiled.channels_last import channels_last
 from deliralike.backends.jax.compiled.snapshot import Snapshot
 from deliralike.backends.jax.network import JaxSlot, holds, walk
-from deliralike.backends.jax.unstable import NNX_STATE, check_can_update, dce_jaxpr, jaxpr_as_fun
+from deliralike.backends.jax.unstable import (
+    NNX_STATE,
+    check_can_update,
+    dce_jaxpr,
+    jaxpr_as_fun,
+)
 from deliralike.errors import CapabilityError
 from deliralike.network.core import widest
 from deliralike.network.state import each_once, owned_slots
@@ -72,10 +77,16 @@ class ModuleVariables:
         attributes: The attributes of each node at the time of the search.
     """
 
-    def __init__(self, network: Any, owns: Callable[[str], bool] = lambda name: True) -> None:
+    def __init__(
+        self, network: Any, owns: Callable[[str], bool] = lambda name: True
+    ) -> None:
         """Search a network; nothing is copied."""
         self.network = network
-        slots = {name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter}
+        slots = {
+            name: slot
+            for name, slot in network.neutral_slots().items()
+            if slot.is_parameter
+        }
         self.slots: dict[str, JaxSlot] = each_once(slots)
         self.owned: dict[str, JaxSlot] = each_once(owned_slots(slots, owns))
         self.parameters: dict[str, nnx.Variable] = {}
@@ -95,7 +106,9 @@ class ModuleVariables:
                 self.others.append(node)
         self.attributes = [dict(vars(node)) for node in self.nodes]
         self._snapshot = Snapshot(network)
-        self._streams = [node for node in self.nodes if isinstance(node, native_random.RngStream)]
+        self._streams = [
+            node for node in self.nodes if isinstance(node, native_random.RngStream)
+        ]
         self._read_parameters = _readers(self.parameters)
         self._read_frozen = _readers(self.frozen)
         self._read_others = [*map(_reader, self.others)]
@@ -104,8 +117,12 @@ class ModuleVariables:
         self._write_others = [*map(_writer, self.others)]
         # nnx refuses to write variables of another trace; the first one stands for all
         self._checked = [*self.parameters.values(), *self.others][:1]
-        self.traced_settings: list[Setting] | None = None  # that the program traced last writes
-        self._written_settings: dict[int, tuple[Any, list[Setting]]] = {}  # by the program's id
+        self.traced_settings: list[Setting] | None = (
+            None  # that the program traced last writes
+        )
+        self._written_settings: dict[
+            int, tuple[Any, list[Setting]]
+        ] = {}  # by the program's id
 
     def mark(self) -> tuple:
         """Return a mark that changes with settings, blocks and frozen parameters.
@@ -121,7 +138,9 @@ class ModuleVariables:
         # in an order that does not depend on which parameters are frozen
         parameters = [slot.native for slot in self.slots.values()]
         for variable in (*parameters, *self.others):
-            marks.append(_mark(variable.get_metadata()))  # hooks, and whether it is frozen
+            marks.append(
+                _mark(variable.get_metadata())
+            )  # hooks, and whether it is frozen
         return tuple(marks)
 
     def changed_attributes(self, before: ModuleVariables) -> list[str]:
@@ -130,7 +149,9 @@ class ModuleVariables:
         `before` is the earlier search of the same network.
         """
         changed: dict[str, None] = {}
-        for node, now, then in zip(self.nodes, self.attributes, before.attributes, strict=False):
+        for node, now, then in zip(
+            self.nodes, self.attributes, before.attributes, strict=False
+        ):
             for name, value in now.items():
                 if _is_setting(name) and _mark(value) != _mark(then.get(name)):
                     changed[f"{type(node).__name__}.{name}"] = None
@@ -164,7 +185,9 @@ class ModuleVariables:
         """Those of named values whose parameters are owned."""
         return {name: value for name, value in named.items() if name in self.owned}
 
-    def rebuild(self, parameters: Named, frozen: Named, others: Sequence[Any]) -> Rebuilt:
+    def rebuild(
+        self, parameters: Named, frozen: Named, others: Sequence[Any]
+    ) -> Rebuilt:
         """A copy of the network around other arrays."""
         copies: dict[int, Any] = {}
         for name, variable in self.parameters.items():
@@ -174,7 +197,9 @@ class ModuleVariables:
         for variable, value in zip(self.others, others, strict=True):
             copies[id(variable)] = variable.copy(value)
         network = copy_around(self.network, copies)
-        return Rebuilt(network, [copies[id(variable)] for variable in self.others], copies)
+        return Rebuilt(
+            network, [copies[id(variable)] for variable in self.others], copies
+        )
 
     def written(self, rebuilt: Rebuilt, parameters: Named, frozen: Named) -> Named:
         """The parameters that a function has set in a copy, and what to."""
@@ -193,7 +218,9 @@ class ModuleVariables:
         """
         found = []
         for node, before in zip(self.nodes, self.attributes, strict=True):
-            now = vars(rebuilt.copies[id(node)]) if id(node) in rebuilt.copies else before
+            now = (
+                vars(rebuilt.copies[id(node)]) if id(node) in rebuilt.copies else before
+            )
             for name in filter(_is_setting, before):
                 value = now.get(name)
                 if value is before[name] or name in _OWN_SETTINGS:
@@ -214,10 +241,14 @@ class ModuleVariables:
             self._written_settings[id(program)] = (program, self.traced_settings)
         self.traced_settings = None
         if self._written_settings:
-            for node, name, value in self._written_settings.get(id(program), (None, []))[1]:
+            for node, name, value in self._written_settings.get(
+                id(program), (None, [])
+            )[1]:
                 setattr(node, name, value)
 
-    def refuse_written(self, rebuilt: Rebuilt, parameters: Named, frozen: Named) -> None:
+    def refuse_written(
+        self, rebuilt: Rebuilt, parameters: Named, frozen: Named
+    ) -> None:
         """Refuse replicas that set parameters or settings, of which each has its own.
 
         Raises:
@@ -225,7 +256,8 @@ class ModuleVariables:
         """
         names = [*self.written(rebuilt, parameters, frozen)]
         names += [
-            f"{type(node).__name__}.{name}" for node, name, _ in self.settings_written(rebuilt)
+            f"{type(node).__name__}.{name}"
+            for node, name, _ in self.settings_written(rebuilt)
         ]
         if names:
             raise CapabilityError(
@@ -299,7 +331,9 @@ def _readers(variables: dict[str, nnx.Variable]) -> dict[str, Callable[[], Any]]
 def _writer(variable: nnx.Variable) -> Callable[[Any], None]:
     """Return what writes the array of a variable, without nnx's check of the trace."""
     is_array = isinstance(variable.get_raw_value(), jax.Array)
-    is_plain = hasattr(type(variable), "_raw_value") and not variable.has_metadata("on_set_value")
+    is_plain = hasattr(type(variable), "_raw_value") and not variable.has_metadata(
+        "on_set_value"
+    )
     if is_array and is_plain:
         return partial(object.__setattr__, variable, "_raw_value")
     return variable.set_value
@@ -308,7 +342,9 @@ def _writer(variable: nnx.Variable) -> Callable[[Any], None]:
 class ProgramCache:
     """The programs compiled for one network, the latest sixteen."""
 
-    def __init__(self, network: Any, owns: Callable[[str], bool] = lambda name: True) -> None:
+    def __init__(
+        self, network: Any, owns: Callable[[str], bool] = lambda name: True
+    ) -> None:
         """Compile nothing yet."""
         self.network, self._owns = network, owns
         self._latest_variables: ModuleVariables | None = None
@@ -346,7 +382,10 @@ class ProgramCache:
         """The program of a key, made when there is none."""
         latest_key, latest = self._latest
         if key == latest_key:  # without the hashes of its parts, which take longer
-            self._latest = (key, latest)  # whose parts will be the very same objects next time
+            self._latest = (
+                key,
+                latest,
+            )  # whose parts will be the very same objects next time
             return latest
         if key not in self._programs:
             if len(self._programs) == _KEPT and not self._warned:
@@ -502,7 +541,10 @@ def stream_position() -> StreamPosition:
 
 
 def forward(
-    variables: ModuleVariables, loss_function: Callable[..., Any], values: Values, batch: tuple
+    variables: ModuleVariables,
+    loss_function: Callable[..., Any],
+    values: Values,
+    batch: tuple,
 ) -> tuple[Any, Any]:
     """Return the loss on a copy of the network around traced values.
 
@@ -513,7 +555,10 @@ def forward(
 
 
 def run_on_copy(
-    variables: ModuleVariables, function: Callable[..., Any], values: Values, batch: tuple
+    variables: ModuleVariables,
+    function: Callable[..., Any],
+    values: Values,
+    batch: tuple,
 ) -> tuple[Any, list[Any], Named]:
     """Return a function's result on a copy of the network around traced values.
 
@@ -526,7 +571,9 @@ def run_on_copy(
     return result, changed_values(rebuilt.others, values[2]), written
 
 
-def changed_values(variables: Sequence[nnx.Variable], before: Sequence[Any]) -> list[Any]:
+def changed_values(
+    variables: Sequence[nnx.Variable], before: Sequence[Any]
+) -> list[Any]:
     """The values of variables; None for each that still has the value of before."""
     changed = []
     for variable, old in zip(variables, before, strict=True):
@@ -550,7 +597,9 @@ def scalar_loss(result: Any) -> Any:
     return loss
 
 
-def aux_and_gradient(function: Callable[[Any], tuple[Any, Any]], at: Any) -> tuple[Any, Any]:
+def aux_and_gradient(
+    function: Callable[[Any], tuple[Any, Any]], at: Any
+) -> tuple[Any, Any]:
     """Return the auxiliary output of a function, and the gradient of its value.
 
     The gradient is None at leaves that the value does not depend on.
@@ -614,7 +663,9 @@ def _used_leaves(function: Callable[[list[Any]], Any], leaves: list[Any]) -> lis
     return [place for place, is_used in enumerate(are_used) if is_used]
 
 
-def _replace(values: Sequence[Any], places: Sequence[int], new: Sequence[Any]) -> list[Any]:
+def _replace(
+    values: Sequence[Any], places: Sequence[int], new: Sequence[Any]
+) -> list[Any]:
     """Return values with new ones in some places."""
     replaced = list(values)
     for place, value in zip(places, new, strict=True):
@@ -647,7 +698,9 @@ def neutral_gradients(
     for name, slot in network.neutral_slots().items():
         if slot.trainable:
             gradient = _on_host(by_variable[id(slot.native)])
-            neutral[name] = None if gradient is None else slot.layout.to_neutral(gradient)
+            neutral[name] = (
+                None if gradient is None else slot.layout.to_neutral(gradient)
+            )
     without_statics = tuple((is_array, None) for is_array, _ in arguments.static)
     only_arrays = Arguments(arguments.spec, without_statics, [])
     of_inputs = only_arrays.unflatten([*map(_on_host, inputs)])

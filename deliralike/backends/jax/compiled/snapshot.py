@@ -96,7 +96,11 @@ class Snapshot:
 
 def _parts(module: Any) -> list[Any]:
     """Return the attributes of a module without flax's own."""
-    return [value for name, value in vars(module).items() if not name.startswith("_pytree__")]
+    return [
+        value
+        for name, value in vars(module).items()
+        if not name.startswith("_pytree__")
+    ]
 
 
 def _is_leaf(node: Any) -> bool:

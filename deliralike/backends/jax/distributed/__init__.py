@@ -1,6 +1,8 @@
 """Networks of JAX in several processes."""
 
-from deliralike.backends.jax.distributed.gradient_averaging import GradientAveragingJaxNetwork
+from deliralike.backends.jax.distributed.gradient_averaging import (
+    GradientAveragingJaxNetwork,
+)
 from deliralike.backends.jax.distributed.network import (
     DistributedJaxNetwork,
     DistributedJaxOptimizer,

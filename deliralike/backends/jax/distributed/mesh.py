@@ -55,7 +55,9 @@ class ProcessMesh:
             tuple(shape), self.rows(dim), [arrays.move(share, self.own)]
         )
 
-    def compile(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    def compile(
+        self, function: Callable[..., Any], **options: Any
+    ) -> Callable[..., Any]:
         """A function as one program over the mesh, with the meaning that it has on whole arrays."""
 
         def with_constraints(*arguments: Any) -> Any:
@@ -76,7 +78,9 @@ class ProcessMesh:
         if not isinstance(value, jax.Array) or not value.is_fully_addressable:
             return value  # numbers of the host are the same everywhere
         own = arrays.move(value, self.own)
-        return jax.make_array_from_single_device_arrays(value.shape, self.everywhere, [own])
+        return jax.make_array_from_single_device_arrays(
+            value.shape, self.everywhere, [own]
+        )
 
     def _constrain(self, path: tuple, value: Any) -> Any:
         """Place a result on the mesh.

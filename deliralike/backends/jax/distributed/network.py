@@ -45,7 +45,9 @@ class JaxReplicasOverProcesses(ReplicasOverProcesses, JaxReplicas):
             for path, block in network.root.named_blocks():
                 if isinstance(block, nnx.BatchNorm):
                     name = path or "the network"
-                    _refuse_to_exchange(f"{name} (flax.nnx.BatchNorm): batch statistics")
+                    _refuse_to_exchange(
+                        f"{name} (flax.nnx.BatchNorm): batch statistics"
+                    )
         return shares
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -106,7 +108,9 @@ class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
 
 
 def _without_gradient(leaf: Any) -> Any:
-    if isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating):
+    if isinstance(leaf, jax.Array) and jax.numpy.issubdtype(
+        leaf.dtype, jax.numpy.floating
+    ):
         return _identity(leaf)
     return leaf
 
@@ -169,7 +173,12 @@ class _ShareLoss:
         """
         rendezvous = _RefusingRendezvous(len(self.sizes))
         replica = Replica(
-            self.index, self.device, self.sizes, rendezvous, self._refuse, self.synchronised
+            self.index,
+            self.device,
+            self.sizes,
+            rendezvous,
+            self._refuse,
+            self.synchronised,
         )
         with entered(replica):
             part = self.loss.parts(self.loss.compute(network.root, *share))
@@ -209,9 +218,15 @@ class DistributedJaxOptimizer(JaxOptimizer):
                 0, shares, parallelism.rendezvous(shares), 0, in_threads=True
             )
             loss = _ShareLoss(
-                loss_function, replica.sizes, replica.index, replica.device, replica.synchronised
+                loss_function,
+                replica.sizes,
+                replica.index,
+                replica.device,
+                replica.synchronised,
             )
-            (value, denominator, extras), gradients = super().gradients(loss, *shares.nests[0])
+            (value, denominator, extras), gradients = super().gradients(
+                loss, *shares.nests[0]
+            )
         own = network.backend.number(value)
         if loss_function.reduction == "denominator":
             denominator = self._total_denominator(denominator)

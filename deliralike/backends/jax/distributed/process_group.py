@@ -93,7 +93,9 @@ class JaxProcessGroup(ProcessGroup):
         own = np.zeros(size, np.uint8)
         own[: len(message)] = np.frombuffer(message, np.uint8)
         rows = self._run_program(self._whole, own)
-        return [row[:length].tobytes() for row, length in zip(rows, lengths, strict=True)]
+        return [
+            row[:length].tobytes() for row, length in zip(rows, lengths, strict=True)
+        ]
 
     def all_reduce_flat(self, flat: np.ndarray) -> np.ndarray:
         """Add by a program that computes in the array's own type."""
@@ -212,7 +214,10 @@ class JaxProcessGroup(ProcessGroup):
     # ----------------------------------------------------------------------------------------------
 
     def _leave(
-        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+        self,
+        kind: type[BaseException],
+        error: BaseException,
+        trace: TracebackType | None,
     ) -> None:
         """End this process for an error that nothing has caught; Python calls this."""
         sys.__excepthook__(kind, error, trace)
@@ -225,7 +230,9 @@ class JaxProcessGroup(ProcessGroup):
             say_error(why)
             unstable.coordinator().key_value_set(_FAILURE, why, allow_overwrite=True)
             time.sleep(_FAREWELL if jax.process_index() == 0 else 0.0)
-        except JaxRuntimeError as error:  # the store may be gone with the process that had it
+        except (
+            JaxRuntimeError
+        ) as error:  # the store may be gone with the process that had it
             say_error(f"{self}: the others cannot be told: {error}")
         sys.stdout.flush()
         os._exit(1)
@@ -256,7 +263,9 @@ def _start(timeout: float, rank_info: RankInfo | None) -> None:
         if rank_info is None:
             jax.distributed.initialize(**limits)
         else:
-            alone = rank_info.address.startswith("127.")  # then no other machine is to listen
+            alone = rank_info.address.startswith(
+                "127."
+            )  # then no other machine is to listen
             jax.distributed.initialize(
                 rank_info.address,
                 rank_info.count,

@@ -66,7 +66,9 @@ class Rows:
             joined.append(leaf)
         return joined
 
-    def _pad(self, leaf: Any, size: int, dim: int, description: Description) -> jax.Array:
+    def _pad(
+        self, leaf: Any, size: int, dim: int, description: Description
+    ) -> jax.Array:
         dtype, shape = description
         if size == 0:  # whatever there is does not count, and may have any size
             padded = [*shape[:dim], self.largest, *shape[dim:]]

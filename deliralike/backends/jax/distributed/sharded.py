@@ -46,9 +46,13 @@ class _GatheredNetwork:
         """
         parameters, frozen, others = variables.values()
         values = [*parameters.values(), *frozen.values(), *others]
-        is_same = self._variables is variables and all(map(operator.is_, self._values, values))
+        is_same = self._variables is variables and all(
+            map(operator.is_, self._values, values)
+        )
         if self.network is None or not is_same:
-            whole_parameters = {name: whole(value) for name, value in parameters.items()}
+            whole_parameters = {
+                name: whole(value) for name, value in parameters.items()
+            }
             whole_frozen = {name: whole(value) for name, value in frozen.items()}
             rebuilt = variables.rebuild(whole_parameters, whole_frozen, others)
             self.network = rebuilt.network.root
@@ -135,12 +139,16 @@ class ShardedJaxNetwork(SpmdJaxNetwork):
         for name, spec in specs.items():
             self._shard_parameter(name, slots[name].native, spec)
 
-    def _shard_parameter(self, name: str, variable: Any, spec: Sequence[str | None]) -> None:
+    def _shard_parameter(
+        self, name: str, variable: Any, spec: Sequence[str | None]
+    ) -> None:
         value = np.asarray(variable.get_value())
         sharding = self.process_mesh.sharding(spec)
         self.process_mesh.sharded[name] = (value.shape, sharding)
         variable.set_value(
-            jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
+            jax.make_array_from_callback(
+                value.shape, sharding, lambda index: value[index]
+            )
         )
 
     # Evaluation
@@ -184,7 +192,9 @@ class ShardedJaxNetwork(SpmdJaxNetwork):
             self._gathered.of(self._current_state().programs.variables())
 
 
-def _spec(name: str, shape: tuple[int, ...], rules: Rules, count: int) -> tuple[str | None, ...]:
+def _spec(
+    name: str, shape: tuple[int, ...], rules: Rules, count: int
+) -> tuple[str | None, ...]:
     """Return what each axis of a parameter, in PyTorch's layout, is sharded over."""
     for pattern, rule in rules.items():
         if fnmatch.fnmatchcase(name, pattern):
@@ -197,12 +207,18 @@ def _spec(name: str, shape: tuple[int, ...], rules: Rules, count: int) -> tuple[
 
 
 def _spec_by_rule(
-    name: str, shape: tuple[int, ...], pattern: str, rule: Sequence[str | None] | None, count: int
+    name: str,
+    shape: tuple[int, ...],
+    pattern: str,
+    rule: Sequence[str | None] | None,
+    count: int,
 ) -> tuple[str | None, ...]:
     axes = tuple(rule or ())
     spec = axes + (None,) * (len(shape) - len(axes))
     is_known = set(spec) <= {AXIS, None}
-    sharded_sizes = [size for size, axis in zip(shape, spec, strict=False) if axis is not None]
+    sharded_sizes = [
+        size for size, axis in zip(shape, spec, strict=False) if axis is not None
+    ]
     is_uneven = any(size % count for size in sharded_sizes)
     if not is_known or spec.count(AXIS) > 1 or len(spec) > len(shape) or is_uneven:
         raise SettingError(

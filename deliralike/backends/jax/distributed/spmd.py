@@ -125,7 +125,9 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
         From here on the random streams are one stream.
         """
         super().start_equal()
-        words = self.processes.broadcast_object("streams of random numbers", random.words(self))
+        words = self.processes.broadcast_object(
+            "streams of random numbers", random.words(self)
+        )
         random.follow(self, words)
 
     def in_program(
@@ -144,7 +146,9 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
         self.refuse_programs(arguments)
         own, has_samples = self._own_share(arguments, spec, root)
         leaves, structure = nest.flatten(own)
-        counts = samples_of_leaves(arguments, self.settings.dim, spec, self.backend, root)
+        counts = samples_of_leaves(
+            arguments, self.settings.dim, spec, self.backend, root
+        )
         dims = self._dims(leaves, counts)
         size = _sample_count(leaves, dims) if has_samples else 0
         sizes, descriptions = self._agree(size, [*map(describe, leaves, dims)])
@@ -161,12 +165,19 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
         if self.takes_whole:
             count, rank = self.processes.count, self.processes.rank
         shares = split_batch(
-            arguments, [self.device_name] * count, self.settings.dim, spec, self.backend, root=root
+            arguments,
+            [self.device_name] * count,
+            self.settings.dim,
+            spec,
+            self.backend,
+            root=root,
         ).nests
         has_samples = rank < len(shares) and not self._process_state.empty_share
         return shares[min(rank, len(shares) - 1)], has_samples
 
-    def _dims(self, leaves: Sequence[Any], counts: Sequence[int | None]) -> tuple[int | None, ...]:
+    def _dims(
+        self, leaves: Sequence[Any], counts: Sequence[int | None]
+    ) -> tuple[int | None, ...]:
         """The axis of each leaf that counts samples; None for a leaf that has none.
 
         Raises:
@@ -201,7 +212,9 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
         everyone = self.processes.all_gather_object(
             "a batch, the samples of each share", (size, descriptions)
         )
-        present = [(rank, other) for rank, (samples, other) in enumerate(everyone) if samples]
+        present = [
+            (rank, other) for rank, (samples, other) in enumerate(everyone) if samples
+        ]
         if not present:
             raise SettingError("no process has a sample in this batch")
         first, wanted = present[0]
@@ -227,7 +240,9 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
             def run(values: Values, arrays: list[Any], numbers: tuple) -> tuple:
                 batch = arguments.unflatten(arrays)
                 with position.enter(numbers):
-                    result, changed, written = run_on_copy(variables, function, values, batch)
+                    result, changed, written = run_on_copy(
+                        variables, function, values, batch
+                    )
                 return pack(result), changed, written
 
             return self.process_mesh.compile(run)
@@ -247,7 +262,11 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
         end, total = begin + sizes[rank], sum(sizes)
 
         def own(value: Any) -> Any:
-            if not isinstance(value, jax.Array) or not value.ndim or value.shape[dim] != total:
+            if (
+                not isinstance(value, jax.Array)
+                or not value.ndim
+                or value.shape[dim] != total
+            ):
                 return value
             return jax.lax.slice_in_dim(value, begin, end, axis=dim)
 

@@ -85,7 +85,9 @@ class ReplicaProgram:
         """The values of variables before the first piece."""
         return self._constants | dict(zip(self._inputs, operands, strict=True))
 
-    def run_piece(self, piece: int, known: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
+    def run_piece(
+        self, piece: int, known: dict[Any, Any]
+    ) -> tuple[list[Any], list[Any]]:
         """Run one piece of a replica's code.
 
         Return what later pieces need of it, and what it brings to the rendezvous point, or the
@@ -100,7 +102,11 @@ class ReplicaProgram:
         return [variable.aval for variable in self._carried[piece]]
 
     def store(
-        self, piece: int, known: dict[Any, Any], carried: Sequence[Any], total: Any = None
+        self,
+        piece: int,
+        known: dict[Any, Any],
+        carried: Sequence[Any],
+        total: Any = None,
     ) -> None:
         """Add the results of a piece, and the sum of the rendezvous after it, to known values."""
         known.update(zip(self._carried[piece], carried, strict=True))
@@ -114,9 +120,13 @@ class ReplicaProgram:
         """
         carried: list[list[Any]] = [[]]
         needed = {*map(id, [*self._outputs, *_read(pieces[-1])])}
-        for equations, sync_point in reversed([*zip(pieces, self._sync_points, strict=False)]):
+        for equations, sync_point in reversed(
+            [*zip(pieces, self._sync_points, strict=False)]
+        ):
             written = _written(equations)
-            carried.insert(0, [variable for variable in written if id(variable) in needed])
+            carried.insert(
+                0, [variable for variable in written if id(variable) in needed]
+            )
             needed.update(map(id, _read([*equations, sync_point])))
         return carried
 
@@ -124,7 +134,9 @@ class ReplicaProgram:
 class _Piece:
     """Some of a program's equations, as a function of the variables that they read."""
 
-    def __init__(self, whole: Any, equations: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __init__(
+        self, whole: Any, equations: Sequence[Any], outputs: Sequence[Any]
+    ) -> None:
         written = set(map(id, _written(equations)))
         inputs = {}
         for x in [*_read(equations), *outputs]:

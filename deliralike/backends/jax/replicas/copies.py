@@ -56,7 +56,9 @@ class ReplicaCopy:
 
     def streams(self) -> list[nnx.Variable]:
         """The root's random keys and counts."""
-        return [node for node, _ in self._records.values() if isinstance(node, nnx.RngState)]
+        return [
+            node for node, _ in self._records.values() if isinstance(node, nnx.RngState)
+        ]
 
     def store(self, variables: Sequence[nnx.Variable], values: Sequence[Any]) -> None:
         """Copy values into the replica's own variables in the places of these, all at once."""

@@ -84,7 +84,9 @@ class ReplicaMesh:
     def join(self, values: Sequence[jax.Array]) -> jax.Array:
         """An array of each device as one local value of a program; nothing is copied."""
         shape = values[0].shape
-        return jax.make_array_from_single_device_arrays(shape, self.everywhere, list(values))
+        return jax.make_array_from_single_device_arrays(
+            shape, self.everywhere, list(values)
+        )
 
     def split(self, value: jax.Array) -> list[jax.Array]:
         """The array of each device that a program gave as one local value; nothing is copied."""
@@ -95,7 +97,9 @@ class ReplicaMesh:
         """Values for every device alike."""
         return jax.device_put(list(values), self.everywhere)
 
-    def compile(self, body: Callable[..., Any], is_whole: bool = False) -> Callable[..., Any]:
+    def compile(
+        self, body: Callable[..., Any], is_whole: bool = False
+    ) -> Callable[..., Any]:
         """Compile one program over all devices.
 
         Arguments and results are local values, or the same everywhere.
@@ -124,7 +128,9 @@ class ReplicaMesh:
     def shard(self, value: jax.Array, dim: int) -> jax.Array:
         """An array of a program that computes on whole arrays, sharded along an axis."""
         spec = PartitionSpec(*[None] * dim, AXIS)
-        return lax.with_sharding_constraint(value, NamedSharding(self.device_mesh, spec))
+        return lax.with_sharding_constraint(
+            value, NamedSharding(self.device_mesh, spec)
+        )
 
     def replicate(self, values: Any) -> Any:
         """Whole arrays, one on each device."""
@@ -174,7 +180,9 @@ def _transpose_sum(
     cotangents: Sequence[Any], *by_slot: Any, positions: tuple, axis: str | None
 ) -> list[jax.Array]:
     # the map is its own transpose
-    return _sum.bind(*map(ad.instantiate_zeros, cotangents), positions=positions, axis=axis)
+    return _sum.bind(
+        *map(ad.instantiate_zeros, cotangents), positions=positions, axis=axis
+    )
 
 
 _sum = Primitive("sum_of_replicas")

@@ -99,7 +99,9 @@ def run_gradients(
 
             parameters = [values[0] for values in by_slot]
             with position.enter(numbers):
-                aux, gradients = aux_and_gradient(loss_and_aux, (parameters, differentiable))
+                aux, gradients = aux_and_gradient(
+                    loss_and_aux, (parameters, differentiable)
+                )
             return aux, mesh.replicate(gradients) if is_whole else gradients
 
         return with_host_checks(body, 1, lambda traced: mesh.compile(traced, is_whole))
@@ -133,7 +135,9 @@ def run_gradients(
     )
 
 
-def run_forward(network: Any, programs: ProgramCache, function: Callable, *arguments: Any) -> Any:
+def run_forward(
+    network: Any, programs: ProgramCache, function: Callable, *arguments: Any
+) -> Any:
     """Run ``function(network, *arguments)`` as one compiled program over all replicas.
 
     Buffers change.
@@ -158,7 +162,9 @@ def run_forward(network: Any, programs: ProgramCache, function: Callable, *argum
     key = ("forward", function, id(variables), flat.key, position.seed, is_whole)
     program = programs.get_or_compile(key, make)
     by_slot = _values_by_slot(network, variables, is_whole)
-    result, changed, counts = program(by_slot, mesh.put_everywhere(flat.arrays), position.numbers)
+    result, changed, counts = program(
+        by_slot, mesh.put_everywhere(flat.arrays), position.numbers
+    )
     _store(network, variables, changed, is_whole)
     network.parallelism.synchronize_buffers(counts.value[1])
     return unpack(_on_output_device(network, result))
@@ -180,9 +186,13 @@ def summed_gradients(loss_function: Callable, network: Any, inputs: tuple) -> Gr
     for gradients in by_replica[1:]:
         for name, gradient in gradients.items():
             if gradient is not None:
-                total[name] = network.backend.add(total[name], gradient, network.device_name)
+                total[name] = network.backend.add(
+                    total[name], gradient, network.device_name
+                )
     arguments = flatten_arguments(inputs)
-    return neutral_gradients(network, variables, arguments, value, total, input_gradients, result)
+    return neutral_gradients(
+        network, variables, arguments, value, total, input_gradients, result
+    )
 
 
 # Traced
@@ -217,7 +227,9 @@ def _run_whole(
 ) -> tuple[Any, list[Any], StaticValue]:
     """Return the same as `_run_replicas`, computed on the whole batch."""
     rebuilt = variables.rebuild(*by_slot[0])
-    vars(rebuilt.network)["_inside"] = WholeBatch(network.replica_mesh, network.settings.dim)
+    vars(rebuilt.network)["_inside"] = WholeBatch(
+        network.replica_mesh, network.settings.dim
+    )
     result = function(rebuilt.network, *batch)
     variables.refuse_written(rebuilt, *by_slot[0][:2])
     return result, changed_values(rebuilt.others, by_slot[0][2]), StaticValue((1, ()))
@@ -227,7 +239,9 @@ def _run_whole(
 # --------------------------------------------------------------------------------------------------
 
 
-def _values_by_slot(network: Any, variables: ModuleVariables, is_whole: bool) -> list[Values]:
+def _values_by_slot(
+    network: Any, variables: ModuleVariables, is_whole: bool
+) -> list[Values]:
     if is_whole:
         return [_values_of_root(network, variables)]
     values = []
@@ -250,7 +264,9 @@ def _values_of_root(network: Any, variables: ModuleVariables) -> Values:
     return parameters, frozen, jax.tree.unflatten(tree, mesh.put_everywhere(leaves))
 
 
-def _joined_values(network: Any, variables: ModuleVariables, replicas: Sequence[int]) -> Values:
+def _joined_values(
+    network: Any, variables: ModuleVariables, replicas: Sequence[int]
+) -> Values:
     """The variables of one replica on each device, as local values of a program."""
 
     def join(*leaves: jax.Array) -> jax.Array:
@@ -260,7 +276,9 @@ def _joined_values(network: Any, variables: ModuleVariables, replicas: Sequence[
         by_device = [network.own(replica, variable).get_value() for replica in replicas]
         return jax.tree.map(join, *by_device)
 
-    parameters = {name: value(variable) for name, variable in variables.parameters.items()}
+    parameters = {
+        name: value(variable) for name, variable in variables.parameters.items()
+    }
     frozen = {name: value(variable) for name, variable in variables.frozen.items()}
     return parameters, frozen, [*map(value, variables.others)]
 
@@ -290,11 +308,16 @@ def _store_slot(network: Any, variable: Any, slot: int, value: Any) -> None:
     by_device = zip(*map(mesh.split, leaves), strict=True)
     for replicas, own in zip(mesh.replicas_by_device, by_device, strict=True):
         if slot < len(replicas):
-            network.own(replicas[slot], variable).set_value(jax.tree.unflatten(tree, own))
+            network.own(replicas[slot], variable).set_value(
+                jax.tree.unflatten(tree, own)
+            )
 
 
 def _split_gradients(
-    mesh: ReplicaMesh, variables: ModuleVariables, by_slot: Sequence[Named], replica_count: int
+    mesh: ReplicaMesh,
+    variables: ModuleVariables,
+    by_slot: Sequence[Named],
+    replica_count: int,
 ) -> list[Named]:
     """The gradients of each replica, in the order of parameters: JAX sorts dicts."""
     positions = [mesh.position(replica) for replica in range(replica_count)]

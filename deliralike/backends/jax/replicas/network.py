@@ -17,7 +17,11 @@ from flax import nnx
 
 from deliralike import nest
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled.program import ModuleVariables, Named, ProgramCache
+from deliralike.backends.jax.compiled.program import (
+    ModuleVariables,
+    Named,
+    ProgramCache,
+)
 from deliralike.backends.jax.network import AbstractJaxNetwork, JaxNetworkType, walk
 from deliralike.backends.jax.replicas.copies import ReplicaCopy, derived_key
 from deliralike.backends.jax.replicas.mesh import ReplicaMesh
@@ -74,14 +78,18 @@ class ReplicaState:
 
     def values_of(self, variable: nnx.Variable) -> tuple:
         """A variable's value in each replica, the root first."""
-        return variable.get_value(), *(copy.of(variable).get_value() for copy in self.copies)
+        return variable.get_value(), *(
+            copy.of(variable).get_value() for copy in self.copies
+        )
 
     def note_settled(self, variables: Sequence[nnx.Variable]) -> None:
         """Remember that all replicas have the same values of these variables.
 
         The variables are synchronized until one of them is set to another value.
         """
-        self.settled = {id(variable): self.values_of(variable) for variable in variables}
+        self.settled = {
+            id(variable): self.values_of(variable) for variable in variables
+        }
 
     def is_settled(self, variable: nnx.Variable) -> bool:
         """Return whether no replica has set this variable since all had the same value."""
@@ -90,7 +98,9 @@ class ReplicaState:
             return False
         return all(map(operator.is_, self.values_of(variable), before))
 
-    def note_copied(self, variables: Sequence[nnx.Variable], values: Sequence[Any]) -> None:
+    def note_copied(
+        self, variables: Sequence[nnx.Variable], values: Sequence[Any]
+    ) -> None:
         """Remember which values of the root's the copies have."""
         for variable, value in zip(variables, values, strict=True):
             self.copied[id(variable)] = value
@@ -104,7 +114,9 @@ class ReplicaState:
             return False
         other = self.copies[0].of(variable).get_value()  # all are written together
         may_be_nan = jnp.issubdtype(value.dtype, jnp.inexact)
-        if not np.array_equal(arrays.numpy(value), arrays.numpy(other), equal_nan=may_be_nan):
+        if not np.array_equal(
+            arrays.numpy(value), arrays.numpy(other), equal_nan=may_be_nan
+        ):
             return True
         self.note_copied([variable], [value])
         return False
@@ -163,7 +175,10 @@ class JaxReplicas(Replicas):
         return super().detached_number(denominator)
 
     def run(
-        self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False
+        self,
+        function: Callable[[Any, Any], Any],
+        shares: Shares,
+        in_threads: bool = False,
     ) -> list[Any]:
         """Run a function on each replica and its share; see `Replicas.run`."""
         network, inside = self.network, self.network._inside
@@ -189,7 +204,11 @@ class JaxReplicas(Replicas):
         It must where its replicas wait for each other.
         """
         network = self.network
-        return network._inside is None and network.synchronised and network._is_concrete(arguments)
+        return (
+            network._inside is None
+            and network.synchronised
+            and network._is_concrete(arguments)
+        )
 
     def all_sum(
         self, replica_index: int, rendezvous: Rendezvous, in_threads: bool
@@ -220,7 +239,9 @@ class JaxReplicas(Replicas):
         trainable, frozen, others = variables.values()
         by_slot = []
         for index in range(mesh.slot_count):
-            by_slot.append((trainable, frozen, _with_derived_keys(variables, others, index)))
+            by_slot.append(
+                (trainable, frozen, _with_derived_keys(variables, others, index))
+            )
         shard_map = ShardMap(mesh, variables, by_slot, self.settings)
         results = shard_map.run(function, shares)
         variables.store({}, shard_map.settled_others())
@@ -282,14 +303,20 @@ class JaxReplicas(Replicas):
             copy.store(changed, [variable.get_value() for variable in changed])
         state.note_settled(buffers)
 
-    def _average(self, variable: nnx.Variable, values: tuple, sizes: Sequence[int]) -> None:
+    def _average(
+        self, variable: nnx.Variable, values: tuple, sizes: Sequence[int]
+    ) -> None:
         """Give the root the mean of a floating buffer over the replicas, weighted by samples."""
         if jnp.issubdtype(values[0].dtype, jnp.floating):
             device = arrays.find_device(self.network.device_name)
-            variable.set_value(weighted_mean(jax.device_put(list(values), device), sizes))
+            variable.set_value(
+                weighted_mean(jax.device_put(list(values), device), sizes)
+            )
 
 
-class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=ReplicatedType):
+class DataParallelJaxNetwork(
+    ReplicatedNetwork, AbstractJaxNetwork, metaclass=ReplicatedType
+):
     """A network as several replicas on JAX devices.
 
     An optimizer's step is one compiled program over the distinct devices, in which each computes on
@@ -339,7 +366,9 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         if output_device is not None:
             output_device = self.backend.check_device(output_device)
         self._replica_state = ReplicaState(
-            ReplicaSettings.of(devices=named, output_device=output_device, dim=dim, **settings)
+            ReplicaSettings.of(
+                devices=named, output_device=output_device, dim=dim, **settings
+            )
         )
         self._refuse()
         if self._is_concrete(()):
@@ -348,7 +377,9 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
     @classmethod
     def of(cls, network: AbstractNetwork, settings: ReplicaSettings) -> Self:
         """A network replicated by these settings."""
-        keywords = {field.name: getattr(settings, field.name) for field in fields(settings)}
+        keywords = {
+            field.name: getattr(settings, field.name) for field in fields(settings)
+        }
         return cls(network, **keywords)
 
     def _refuse(self) -> None:
@@ -387,7 +418,8 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         if self.settings.buffers == "sync":
             return True
         return any(
-            getattr(type(block), "synchronised", False) for _, block in self.root.named_blocks()
+            getattr(type(block), "synchronised", False)
+            for _, block in self.root.named_blocks()
         )
 
     @property
@@ -398,7 +430,9 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         """
         if self.settings.buffers != "sync":
             return False
-        return any(isinstance(block, nnx.BatchNorm) for _, block in self.root.named_blocks())
+        return any(
+            isinstance(block, nnx.BatchNorm) for _, block in self.root.named_blocks()
+        )
 
     def __repr__(self) -> str:
         """Return the devices, and the tree of the network inside."""
@@ -476,7 +510,9 @@ def _call(network: Any, args: tuple, kwargs: Named) -> Any:
     return network(*args, **kwargs)
 
 
-def _with_derived_keys(variables: ModuleVariables, others: list[Any], index: int) -> list[Any]:
+def _with_derived_keys(
+    variables: ModuleVariables, others: list[Any], index: int
+) -> list[Any]:
     """A replica's buffers and random states from the root's: its keys differ."""
     values = list(others)
     if index > 0:

@@ -78,7 +78,12 @@ class DataParallelJaxOptimizer(JaxOptimizer):
             return super().gradients(loss_function, *batch)
         variables = self._programs.variables()
         result, _, (root_gradients, *others), _ = mesh_program.run_gradients(
-            self.network, self._programs, variables, loss_function, batch, of_inputs=False
+            self.network,
+            self._programs,
+            variables,
+            loss_function,
+            batch,
+            of_inputs=False,
         )
         self.network.keep_gradients(others)
         return result, root_gradients

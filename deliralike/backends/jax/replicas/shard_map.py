@@ -101,7 +101,9 @@ class ShardMap:
         changed: list[Any] = []
         for i in range(len(self.variables.others)):
             is_changed = i in self.changed
-            changed.append([others[i] if is_changed else None for others in self.others])
+            changed.append(
+                [others[i] if is_changed else None for others in self.others]
+            )
         return changed
 
     def settled_others(self) -> list[Any]:
@@ -116,7 +118,9 @@ class ShardMap:
         return settled
 
     def _from_root(self, value: Any) -> Any:
-        return self.mesh.gather(value)[0]  # the root is the first replica, on the first device
+        return self.mesh.gather(value)[
+            0
+        ]  # the root is the first replica, on the first device
 
     def _settle(self) -> None:
         """Apply the policy of `Replicas.synchronize_buffers` between two runs in one program."""
@@ -278,7 +282,10 @@ class _Run:
         arrays = []
         for values in zip(*(each.arrays for each in self.arguments), strict=True):
             arrays.append(self._local(slot, values))
-        parameters, others = self.shard_map.parameters[slot], self.shard_map.others[slot]
+        parameters, others = (
+            self.shard_map.parameters[slot],
+            self.shard_map.others[slot],
+        )
         return parameters, others, arrays, first_sample, index
 
     def _local(self, slot: int, values: Sequence[Any]) -> Any:
@@ -355,7 +362,9 @@ class _Run:
                 self.shard_map.changed.add(i)
         return outputs + jax.tree.leaves(new)
 
-    def _traced_replica(self, kind: _Kind, first_sample: Any, index: Any) -> _TracedReplica:
+    def _traced_replica(
+        self, kind: _Kind, first_sample: Any, index: Any
+    ) -> _TracedReplica:
         first = kind.replicas[0]
         return _TracedReplica(
             index=first if len(kind.replicas) == 1 else index,
@@ -391,7 +400,9 @@ class _Run:
         except Exception as error:
             first = kind.replicas[0]
             device = self.mesh.device_names[first]
-            error.add_note(f"raised in replica {first} of {self.replica_count} on {device}")
+            error.add_note(
+                f"raised in replica {first} of {self.replica_count} on {device}"
+            )
             raise
 
     # Running
@@ -414,7 +425,9 @@ class _Run:
                 carried.append(carried_by_kinds)
                 summands.append(summand)
             totals = self.mesh.all_reduce(summands, positions)
-            for of_kinds, carried_by_kinds, total in zip(known, carried, totals, strict=True):
+            for of_kinds, carried_by_kinds, total in zip(
+                known, carried, totals, strict=True
+            ):
                 for kind in self.kinds:
                     values = carried_by_kinds[kind.number]
                     kind.program.store(piece, of_kinds[kind.number], values, total)
@@ -509,7 +522,9 @@ def _unpack_outputs(kind: _Kind, outputs: Sequence[Any]) -> Any:
     leaves, spec = kind.structure
     leaves = list(leaves)
     places = [place for place, leaf in enumerate(leaves) if leaf is None]
-    for place, output, like in zip(places, outputs, kind.program.output_types, strict=False):
+    for place, output, like in zip(
+        places, outputs, kind.program.output_types, strict=False
+    ):
         leaves[place] = _cut(output, like.shape)
     return unpack((leaves, spec))
 
@@ -542,7 +557,9 @@ def _pad(value: jax.Array, shape: Sequence[int]) -> jax.Array:
     """An array with zeros after its elements, in a larger shape."""
     if value.shape == tuple(shape):
         return value
-    missing = [(0, after - before) for before, after in zip(value.shape, shape, strict=True)]
+    missing = [
+        (0, after - before) for before, after in zip(value.shape, shape, strict=True)
+    ]
     return jnp.pad(value, missing)
 
 

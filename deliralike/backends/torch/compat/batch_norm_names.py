@@ -51,7 +51,9 @@ def convert_model(module: torch.nn.Module) -> torch.nn.Module:
         output_device = getattr(module, "output_device", None)
         dim = getattr(module, "dim", 0)
         inner = convert_model(module.module)
-        return DataParallelWithCallback(inner, module.device_ids or None, output_device, dim)
+        return DataParallelWithCallback(
+            inner, module.device_ids or None, output_device, dim
+        )
     counterparts: dict[Any, torch.nn.Module] = {}
     for layer in module.modules():
         if type(layer) in _SYNCHRONISED:

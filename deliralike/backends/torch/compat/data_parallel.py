@@ -64,9 +64,13 @@ class DataParallel(torch.nn.DataParallel):
         if device_ids is not None or torch.cuda.is_available():
             self.device_ids = device_names(device_ids, "cpu")
         if device_ids is not None and not self.device_ids:
-            raise DeviceError("DataParallel: device_ids is empty; None stands for all GPUs")
+            raise DeviceError(
+                "DataParallel: device_ids is empty; None stands for all GPUs"
+            )
         first = self.device_ids[0] if self.device_ids else "cpu"
-        self.output_device: Any = first if output_device is None else device_name(output_device)
+        self.output_device: Any = (
+            first if output_device is None else device_name(output_device)
+        )
         self.src_device_obj = torch.device(first)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -80,11 +84,15 @@ class DataParallel(torch.nn.DataParallel):
         _refuse_other_devices(self.module, self.src_device_obj)
         shares, keywords = self.scatter(inputs, kwargs, self.device_ids)
         if has_lazy(self.module):
-            initialize_lazy(self.module, partial(self.module, *shares[0], **keywords[0]))
+            initialize_lazy(
+                self.module, partial(self.module, *shares[0], **keywords[0])
+            )
         if len(self.device_ids) == 1:
             return self.module(*shares[0], **keywords[0])
         replicas = self.replicate(self.module, self.device_ids[: len(shares)])
-        return self.gather(self.parallel_apply(replicas, shares, keywords), self.output_device)
+        return self.gather(
+            self.parallel_apply(replicas, shares, keywords), self.output_device
+        )
 
     def replicate(self, module: Any, device_ids: Any) -> Any:
         """Return a module for each device; see `deliralike.backends.torch.replicate`."""
@@ -124,7 +132,9 @@ def data_parallel(
         inputs = ()
     elif not isinstance(inputs, tuple):
         inputs = (inputs,)
-    return DataParallel(module, device_ids, output_device, dim)(*inputs, **(module_kwargs or {}))
+    return DataParallel(module, device_ids, output_device, dim)(
+        *inputs, **(module_kwargs or {})
+    )
 
 
 class ReplicationCallbackDataParallel(DataParallel):
@@ -173,7 +183,9 @@ def patch_replication_callback(data_parallel: torch.nn.DataParallel) -> None:
             f"patch_replication_callback wants a DataParallel, not a {type(data_parallel).__name__}"
         )
     original = data_parallel.replicate
-    if isinstance(data_parallel, ReplicationCallbackDataParallel) or hasattr(original, _CALLS):
+    if isinstance(data_parallel, ReplicationCallbackDataParallel) or hasattr(
+        original, _CALLS
+    ):
         return
 
     @wraps(original)

@@ -13,9 +13,12 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
 from deliralike.errors import SettingError
 
 _NAME_BLOCKS = (
-    "say which blocks are gathered by themselves: blocks=['layers.*'], or smallest=1_000_000"
+    "say which blocks are gathered by themselves: "
+    "blocks=['layers.*'], or smallest=1_000_000"
 )
-_BUILD_FIRST = "build the network with its start values; all processes take those of the first"
+_BUILD_FIRST = (
+    "build the network with its start values; all processes take those of the first"
+)
 _SECOND_ARGUMENT = "the processes are the second argument: deliralike.join('torch')"
 _PREFETCHES = "leave it out: fully_shard gathers the coming block by itself"
 _WHOLE_STATE = "leave it out: neutral_state() and checkpoints hold whole arrays"
@@ -35,7 +38,11 @@ _ADVICE = {
     "optim_state_dict_config": "leave it out: checkpoints hold whole arrays",
 }
 # Arguments with a single possible value.
-_ALWAYS = {"sync_module_states": True, "use_orig_params": True, "limit_all_gathers": True}
+_ALWAYS = {
+    "sync_module_states": True,
+    "use_orig_params": True,
+    "limit_all_gathers": True,
+}
 _STRATEGIES = {"FULL_SHARD": True, "SHARD_GRAD_OP": False}  # reshard_after_forward
 
 
@@ -48,7 +55,9 @@ def in_own_terms(keywords: Mapping[str, Any]) -> dict[str, Any]:
     own: dict[str, Any] = {}
     for name, value in keywords.items():
         if name in _ADVICE:
-            raise SettingError(f"FullyShardedDataParallel has no setting {name!r}: {_ADVICE[name]}")
+            raise SettingError(
+                f"FullyShardedDataParallel has no setting {name!r}: {_ADVICE[name]}"
+            )
         if name in _ALWAYS:
             _check_always(name, value)
         elif name in _CONVERSIONS:

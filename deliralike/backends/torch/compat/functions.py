@@ -48,7 +48,10 @@ def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> list[Any]:
 
 
 def scatter_kwargs(
-    inputs: tuple[Any, ...], kwargs: dict[str, Any] | None, target_gpus: Sequence[Any], dim: int = 0
+    inputs: tuple[Any, ...],
+    kwargs: dict[str, Any] | None,
+    target_gpus: Sequence[Any],
+    dim: int = 0,
 ) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
     """Return the shares of positional and keyword arguments.
 
@@ -159,7 +162,10 @@ def apply_shares(
     count = len(modules)
     keywords = [{} for _ in modules] if kwargs_tup is None else kwargs_tup
     if devices is None:
-        names = [_device_of(module, share) for module, share in zip(modules, inputs, strict=False)]
+        names = [
+            _device_of(module, share)
+            for module, share in zip(modules, inputs, strict=False)
+        ]
     else:
         names = [device_name(device) for device in devices]
     if not len(inputs) == len(keywords) == len(names) == count:
@@ -167,8 +173,12 @@ def apply_shares(
             f"parallel_apply: {count} modules, {len(inputs)} inputs, {len(keywords)} kwargs and "
             f"{len(names)} devices: wanted as many of each"
         )
-    arguments = [share if isinstance(share, list | tuple) else (share,) for share in inputs]
-    sizes = tuple(_samples(share, dim) for share in zip(arguments, keywords, strict=True))
+    arguments = [
+        share if isinstance(share, list | tuple) else (share,) for share in inputs
+    ]
+    sizes = tuple(
+        _samples(share, dim) for share in zip(arguments, keywords, strict=True)
+    )
     rendezvous = Rendezvous(count)
     settings = thread_context(names)
 
@@ -186,7 +196,9 @@ def apply_shares(
         return run_in_threads(jobs, replicas, rendezvous)
 
 
-def _replica(network: torch.nn.Module, device: torch.device, detach: bool) -> torch.nn.Module:
+def _replica(
+    network: torch.nn.Module, device: torch.device, detach: bool
+) -> torch.nn.Module:
     replica = StructureCopy(partial(_copy, device, detach)).follow(network)
     for module in replica.modules():
         # so that PyTorch warns of zero_grad, which would clear nothing
@@ -195,7 +207,10 @@ def _replica(network: torch.nn.Module, device: torch.device, detach: bool) -> to
 
 
 def _copy(
-    device: torch.device, detach: bool, tensor: torch.Tensor, former: torch.Tensor | None
+    device: torch.device,
+    detach: bool,
+    tensor: torch.Tensor,
+    former: torch.Tensor | None,
 ) -> torch.Tensor:
     if detach or not tensor.requires_grad:
         return tensor.detach().to(device, copy=True)

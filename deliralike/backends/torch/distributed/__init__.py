@@ -1,6 +1,8 @@
 """Networks in several processes, on torch.distributed."""
 
-from deliralike.backends.torch.distributed.gradient_averaging import GradientAveragingTorchNetwork
+from deliralike.backends.torch.distributed.gradient_averaging import (
+    GradientAveragingTorchNetwork,
+)
 from deliralike.backends.torch.distributed.network import (
     DistributedTorchNetwork,
     TorchReplicasOverProcesses,

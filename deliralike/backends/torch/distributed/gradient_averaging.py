@@ -26,7 +26,9 @@ class GradientAveragingTorchNetwork(GradientAveragingNetwork, TorchHolder):
     def __init__(self, network, module, processes, **settings):
         TorchHolder.__init__(self, module)
         self._own: dict[str, torch.nn.Parameter] = {}
-        self._hooked: dict[int, torch.Tensor] = {}  # by identity; held, so that it stays unique
+        self._hooked: dict[
+            int, torch.Tensor
+        ] = {}  # by identity; held, so that it stays unique
         self._in_pass = False  # whether a callback for the end of backward is queued
         GradientAveragingNetwork.__init__(self, network, module, processes, **settings)
 
@@ -40,7 +42,10 @@ class GradientAveragingTorchNetwork(GradientAveragingNetwork, TorchHolder):
             if id(parameter) not in self._hooked:
                 self._hooked[id(parameter)] = parameter
                 parameter.register_post_accumulate_grad_hook(partial(_call, arrive))
-        return {name: GradientSpec(tuple(p.shape), _host_type(p)) for name, p in parameters.items()}
+        return {
+            name: GradientSpec(tuple(p.shape), _host_type(p))
+            for name, p in parameters.items()
+        }
 
     def _arrived(self, parameter: torch.Tensor) -> None:
         if not self._in_pass:
@@ -88,7 +93,11 @@ class GradientAveragingTorchNetwork(GradientAveragingNetwork, TorchHolder):
 
 
 def _host_type(parameter: torch.Tensor) -> str:
-    return "float32" if parameter.dtype == torch.bfloat16 else arrays.dtype_name(parameter.dtype)
+    return (
+        "float32"
+        if parameter.dtype == torch.bfloat16
+        else arrays.dtype_name(parameter.dtype)
+    )
 
 
 def _call(method: weakref.WeakMethod, *args: Any) -> None:

@@ -9,7 +9,11 @@ from typing import Any
 
 import torch
 
-from deliralike.backends.torch.distributed.own_backward import OwnBackward, OwnCall, put_gradients
+from deliralike.backends.torch.distributed.own_backward import (
+    OwnBackward,
+    OwnCall,
+    put_gradients,
+)
 from deliralike.backends.torch.distributed.process_group import TorchProcessGroup
 from deliralike.backends.torch.distributed.reducing import Reducing
 from deliralike.backends.torch.replicas.network import (
@@ -54,7 +58,11 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Return the outputs of this process's share, or of the whole batch."""
-        if current() is not None or not self.state.weighs or not torch.is_grad_enabled():
+        if (
+            current() is not None
+            or not self.state.weighs
+            or not torch.is_grad_enabled()
+        ):
             return super().call(args, kwargs)
         call = OwnCall(self.network)
         args, kwargs = call.watch_arguments((args, kwargs))
@@ -73,7 +81,9 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
             self.watch_call(OwnCall(network), result, self.weight_of_part)
         return result
 
-    def watch_call(self, call: OwnCall, outputs: Any, weight: Callable[[], float]) -> None:
+    def watch_call(
+        self, call: OwnCall, outputs: Any, weight: Callable[[], float]
+    ) -> None:
         """Watch for backward passes that reach the outputs of a call."""
         try:
             call.weight = weight()
@@ -81,12 +91,16 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
             call.refusal = error
         call.watch_outputs(outputs)
 
-    def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
+    def forward_backward(
+        self, loss: Loss, backward: Callable[[Any], None], *batch: Any
+    ) -> Any:
         """Run forward and backward on this process's share.
 
         The gradients of all processes add up to those of the batch.
         """
-        self.state.own_pass = None  # it may be left over from a pass that raised an error
+        self.state.own_pass = (
+            None  # it may be left over from a pass that raised an error
+        )
         return super().forward_backward(loss, backward, *batch)
 
     def begin_own_backward(self, task: int) -> None:
@@ -136,7 +150,9 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
                 f"{processes}: PyTorch adds gradients during backward over torch.distributed "
                 f"alone: deliralike.join('torch')"
             )
-        self.state.reducing = Reducing(network.root, network.module, processes, **keywords)
+        self.state.reducing = Reducing(
+            network.root, network.module, processes, **keywords
+        )
         processes.reducing.add(network)
 
     def reduces(self, sizes: Sequence[int]) -> bool:
@@ -172,10 +188,14 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
 
         state.reducing.follow()
         wanted = self.network.own_parameters() if state.wanted is None else state.wanted
-        state.reduced = state.reducing.backward(compute, share, backward, wanted, exchange)
+        state.reduced = state.reducing.backward(
+            compute, share, backward, wanted, exchange
+        )
         return losses[0]
 
-    def gradients_wanted(self, parameters: Mapping[str, Any]) -> AbstractContextManager[None]:
+    def gradients_wanted(
+        self, parameters: Mapping[str, Any]
+    ) -> AbstractContextManager[None]:
         """Return a context in which parts with none of these parameters send nothing."""
         return self.state.set(wanted=parameters)
 

@@ -69,7 +69,9 @@ class OwnBackward:
         self.network = network
         self.task = task
         parameters = network.own_parameters().items()
-        self._versions = {name: _version(parameter.grad) for name, parameter in parameters}
+        self._versions = {
+            name: _version(parameter.grad) for name, parameter in parameters
+        }
         unstable.call_after_backward(self._end)
 
     def new_gradients(self) -> dict[str, torch.Tensor | None]:

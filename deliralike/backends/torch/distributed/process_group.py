@@ -41,7 +41,10 @@ class TorchProcessGroup(ProcessGroup):
     engine = "torch.distributed"
 
     def __init__(
-        self, timeout: float = 300.0, rank_info: RankInfo | None = None, group: Any = None
+        self,
+        timeout: float = 300.0,
+        rank_info: RankInfo | None = None,
+        group: Any = None,
     ) -> None:
         if not dist.is_initialized():
             _begin(
@@ -49,9 +52,13 @@ class TorchProcessGroup(ProcessGroup):
                 datetime.timedelta(seconds=timeout),
             )
         self.group = group
-        ranks = dist.get_process_group_ranks(dist.group.WORLD if group is None else group)
+        ranks = dist.get_process_group_ranks(
+            dist.group.WORLD if group is None else group
+        )
         super().__init__(dist.get_rank(group), dist.get_world_size(group), ranks)
-        self._groups: dict[tuple[int, ...], ProcessGroup] = {tuple(range(self.count)): self}
+        self._groups: dict[tuple[int, ...], ProcessGroup] = {
+            tuple(range(self.count)): self
+        }
         self.reducing: weakref.WeakSet[Any] = weakref.WeakSet()
         self._between: dict[str, Any] = {}
         self._meshes: dict[str, DeviceMesh] = {}
@@ -112,8 +119,12 @@ class TorchProcessGroup(ProcessGroup):
             members = [world[rank] for rank in key]
             # within a subgroup the processes outside of it do not make the call
             is_local = self.group is not None
-            group = self.run(lambda: dist.new_group(members, use_local_synchronization=is_local))
-            self._groups[key] = TorchProcessGroup(group=group) if self.rank in key else self
+            group = self.run(
+                lambda: dist.new_group(members, use_local_synchronization=is_local)
+            )
+            self._groups[key] = (
+                TorchProcessGroup(group=group) if self.rank in key else self
+            )
         return self._groups[key]
 
     def mesh(self, kind: str) -> DeviceMesh:
@@ -172,8 +183,12 @@ class TorchProcessGroup(ProcessGroup):
 
     def _begin_all_gather(self, array: np.ndarray) -> Finish:
         own = torch.from_numpy(array)
-        messages = [torch.empty(len(array), dtype=torch.uint8) for _ in range(self.count)]
-        work = self.run(lambda: dist.all_gather(messages, own, group=self.group, async_op=True))
+        messages = [
+            torch.empty(len(array), dtype=torch.uint8) for _ in range(self.count)
+        ]
+        work = self.run(
+            lambda: dist.all_gather(messages, own, group=self.group, async_op=True)
+        )
 
         def finish() -> list[np.ndarray]:
             self.run(work.wait)
@@ -308,7 +323,9 @@ def _begin(own: RankInfo, timeout: datetime.timedelta) -> None:
     try:
         store.wait(arrivals, timeout)
     except RuntimeError as error:
-        missing = [str(rank) for rank, key in enumerate(arrivals) if not store.check([key])]
+        missing = [
+            str(rank) for rank, key in enumerate(arrivals) if not store.check([key])
+        ]
         raise ProcessError(
             f"process {own.rank} of {own.count}: within {timeout.total_seconds():g} s these "
             f"have not come at all: {', '.join(missing)}"

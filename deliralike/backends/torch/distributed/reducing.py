@@ -26,7 +26,9 @@ from deliralike.errors import (
 )
 from deliralike.parallel.processes.loss_exchange import LossExchange
 
-Computes = Callable[[Any], torch.Tensor]  # from a share of a batch, this process's part of the loss
+Computes = Callable[
+    [Any], torch.Tensor
+]  # from a share of a batch, this process's part of the loss
 
 _OWN = ("parts", "comm_hook", "comm_state")
 _DELAYED = ("delay_all_reduce_named_params", "param_to_hook_all_reduce")
@@ -77,7 +79,9 @@ class Reducing:
                 "out"
             )
         if comm_hook is None and comm_state is not None:
-            raise SettingError("in_backward has a comm_state and no comm_hook: name one")
+            raise SettingError(
+                "in_backward has a comm_state and no comm_hook: name one"
+            )
         self.network = network
         self.module = module
         self.processes = processes
@@ -115,10 +119,14 @@ class Reducing:
             part.carry(_Message(part.added[0], self.processes))
         wrapper = _Wrapper(part, **self.keywords)
         if self.hook is not None:
-            wrapper.register_comm_hook(*comm_hook(self.hook, self.state, wrapper.process_group))
+            wrapper.register_comm_hook(
+                *comm_hook(self.hook, self.state, wrapper.process_group)
+            )
         added = {id(parameter) for parameter in part.added if parameter.requires_grad}
         slots = self.network.neutral_slots().items()
-        return wrapper, frozenset(name for name, slot in slots if id(slot.native) in added)
+        return wrapper, frozenset(
+            name for name, slot in slots if id(slot.native) in added
+        )
 
     def drop(self) -> None:
         """Remove all wrappers."""
@@ -184,7 +192,11 @@ class _Part(torch.nn.Module):
         super().__init__()
         self.__dict__.update({table: vars(module)[table] for table in _TABLES})
         ignored = [*getattr(module, "_ddp_params_and_buffers_to_ignore", ())]
-        ignored += [name for name, parameter in self.named_parameters() if id(parameter) in owned]
+        ignored += [
+            name
+            for name, parameter in self.named_parameters()
+            if id(parameter) in owned
+        ]
         self._ddp_params_and_buffers_to_ignore = ignored  # read by PyTorch
         self.added = [p for name, p in self.named_parameters() if name not in ignored]
         owned.update(map(id, self.added))
@@ -212,7 +224,9 @@ class _Message:
     def __init__(self, like: torch.Tensor, processes: TorchProcessGroup) -> None:
         """Make the parameter, in float64 where another one is, else in float32."""
         dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
-        self.parameter = torch.nn.Parameter(torch.zeros(2, dtype=dtype, device=like.device))
+        self.parameter = torch.nn.Parameter(
+            torch.zeros(2, dtype=dtype, device=like.device)
+        )
         self.count = processes.count
         self.exchange: Any = None
 
@@ -326,5 +340,7 @@ def _paths(module: torch.nn.Module, parts: Any) -> Iterator[str]:
     known = [path for path, _ in module.named_modules() if path]
     for path in parts:
         if path not in known:
-            raise UnknownName(f"in_backward: there is no part {path!r}. {suggestion(path, known)}")
+            raise UnknownName(
+                f"in_backward: there is no part {path!r}. {suggestion(path, known)}"
+            )
     yield from parts

@@ -25,7 +25,10 @@ from deliralike.backends.torch.distributed.network import (
     TorchProcessState,
     TorchReplicasOverProcesses,
 )
-from deliralike.backends.torch.distributed.own_backward import OwnBackward, put_gradients
+from deliralike.backends.torch.distributed.own_backward import (
+    OwnBackward,
+    put_gradients,
+)
 from deliralike.backends.torch.distributed.process_group import TorchProcessGroup
 from deliralike.backends.torch.replicas.thread_context import current_device
 from deliralike.errors import (
@@ -109,7 +112,10 @@ class TorchShards(TorchReplicasOverProcesses):
             return super().call(args, kwargs)
 
     def run(
-        self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False
+        self,
+        function: Callable[[Any, Any], Any],
+        shares: Shares,
+        in_threads: bool = False,
     ) -> list[Any]:
         """See `Replicas.run`.
 
@@ -171,7 +177,9 @@ class TorchShards(TorchReplicasOverProcesses):
         """
         return nullcontext() if self.network.training else _evaluating(self.state.units)
 
-    def refuse_gradients_within(self, block: torch.nn.Module, args: Any, outputs: Any) -> None:
+    def refuse_gradients_within(
+        self, block: torch.nn.Module, args: Any, outputs: Any
+    ) -> None:
         """Refuse a loss that takes gradients within itself; a forward hook of blocks."""
         if not self.state.in_loss:
             return
@@ -239,7 +247,9 @@ class TorchShards(TorchReplicasOverProcesses):
         for name in parts:
             if name not in anywhere and own.had_none(name):
                 parameters[name].grad = None
-        whole = {name: gradient for name, gradient in gradients.items() if name not in parts}
+        whole = {
+            name: gradient for name, gradient in gradients.items() if name not in parts
+        }
         if whole:
             put_gradients(self.network, self.mean_gradients(whole))
 
@@ -317,7 +327,9 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         sharded._shard(units, keywords)
         return sharded
 
-    def _shard(self, blocks: Sequence[torch.nn.Module], keywords: dict[str, Any]) -> None:
+    def _shard(
+        self, blocks: Sequence[torch.nn.Module], keywords: dict[str, Any]
+    ) -> None:
         processes: Any = self.processes
         parallelism: Any = self.parallelism
         mesh = processes.mesh(torch.device(self.device_name).type)
@@ -325,7 +337,9 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         with current_device(self.device_name):
             for block in [*blocks, self.module]:
                 fully_shard(block, mesh=mesh, **keywords)
-        units = [block for block in self.module.modules() if isinstance(block, FSDPModule)]
+        units = [
+            block for block in self.module.modules() if isinstance(block, FSDPModule)
+        ]
         vars(self._process_state).update(units=units, parts=self.own_parameters())
         for number, unit in enumerate(units):
             # the parts of a loss add up to the batch's, so gradients are sums, not means
@@ -352,7 +366,9 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         """Release PyTorch's group, which the processes are about to end."""
         for unit in self._process_state.units:
             for group in unstable.sharding_groups(unit):
-                for info in filter(None, (group.mesh_info, group.post_forward_mesh_info)):
+                for info in filter(
+                    None, (group.mesh_info, group.post_forward_mesh_info)
+                ):
                     info.shard_process_group = None
 
 
@@ -364,7 +380,9 @@ class DropUnusedGradients:
         self.network = network
         self._sum_whole = SumOverProcesses(network)
 
-    def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
+    def __call__(
+        self, optimizer: AbstractOptimizer, gradients: dict[str, Any]
+    ) -> dict[str, Any]:
         """Return the gradients, None where no process has used the parameter.
 
         Raises:
@@ -378,7 +396,9 @@ class DropUnusedGradients:
         for name in parts:
             if name not in anywhere:
                 results[name] = None
-        whole = {name: gradient for name, gradient in gradients.items() if name not in parts}
+        whole = {
+            name: gradient for name, gradient in gradients.items() if name not in parts
+        }
         if whole:
             results |= self._sum_whole(optimizer, whole)
         return results
@@ -403,7 +423,9 @@ class _Gathering(AllGather):
         self.state.order.append(self.number)
         self.state.processes.collectives["all_gather"] += 1
         return self.state.processes.run(
-            lambda: super(_Gathering, self).__call__(output_tensor, input_tensor, group, async_op)
+            lambda: super(_Gathering, self).__call__(
+                output_tensor, input_tensor, group, async_op
+            )
         )
 
 
@@ -418,7 +440,12 @@ class _Reducing(ReduceScatter):
         self.state: Any = network._process_state
 
     def __call__(
-        self, output_tensor: Any, input_tensor: Any, group: Any, op: Any, async_op: bool = False
+        self,
+        output_tensor: Any,
+        input_tensor: Any,
+        group: Any,
+        op: Any,
+        async_op: bool = False,
     ) -> Any:
         state = self.state
         if state.silent:
@@ -440,12 +467,17 @@ class _Watching:
     """
 
     def __init__(
-        self, network: FullyShardedTorchNetwork, unit: torch.nn.Module, names: dict[tuple, str]
+        self,
+        network: FullyShardedTorchNetwork,
+        unit: torch.nn.Module,
+        names: dict[tuple, str],
     ) -> None:
         self.state: Any = network._process_state
         modules = _modules_of(unit)
         self.places = [
-            (module, key, name) for (module, key), name in names.items() if module in modules
+            (module, key, name)
+            for (module, key), name in names.items()
+            if module in modules
         ]
         self.hooked: dict[str, torch.Tensor] = {}
 
@@ -478,7 +510,9 @@ def blocks_from(smallest: int, module: torch.nn.Module) -> list[torch.nn.Module]
     owners = _owners(module)
     chosen: list[torch.nn.Module] = []
 
-    def is_unit(block: torch.nn.Module, parameters: dict[int, torch.nn.Parameter]) -> bool:
+    def is_unit(
+        block: torch.nn.Module, parameters: dict[int, torch.nn.Parameter]
+    ) -> bool:
         if not parameters or block is module or isinstance(block, _CONTAINERS):
             return False
         if sum(parameter.numel() for parameter in parameters.values()) < smallest:
@@ -503,7 +537,9 @@ def blocks_from(smallest: int, module: torch.nn.Module) -> list[torch.nn.Module]
     return list(dict.fromkeys(chosen))
 
 
-def blocks_named(patterns: Sequence[str], module: torch.nn.Module) -> list[torch.nn.Module]:
+def blocks_named(
+    patterns: Sequence[str], module: torch.nn.Module
+) -> list[torch.nn.Module]:
     """Return the blocks whose dotted paths match a pattern, inner blocks first.
 
     Raises:
@@ -514,7 +550,9 @@ def blocks_named(patterns: Sequence[str], module: torch.nn.Module) -> list[torch
     blocks = {path: block for path, block in module.named_modules() if path}
     for pattern in patterns:
         if not fnmatch.filter(blocks, pattern):
-            raise UnknownName(f"no block matches {pattern!r}. {suggestion(pattern, blocks)}")
+            raise UnknownName(
+                f"no block matches {pattern!r}. {suggestion(pattern, blocks)}"
+            )
     matching = []
     for path, block in blocks.items():
         if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns):
@@ -545,7 +583,9 @@ def _refuse_shared(
 
 
 def _is_whole(block: torch.nn.Module) -> bool:
-    return type(block).__module__.startswith("torch.nn.") and not isinstance(block, _CONTAINERS)
+    return type(block).__module__.startswith("torch.nn.") and not isinstance(
+        block, _CONTAINERS
+    )
 
 
 def _first_names(module: torch.nn.Module) -> dict[tuple[torch.nn.Module, str], str]:
@@ -575,7 +615,9 @@ def _leaves_evaluating(module: torch.nn.Module) -> Iterator[None]:
 
     Blocks keep their modes, as they may call other layers in training mode.
     """
-    leaves = [block for block in module.modules() if block.training and not block._modules]
+    leaves = [
+        block for block in module.modules() if block.training and not block._modules
+    ]
     for leaf in leaves:
         leaf.training = False
     try:

@@ -11,7 +11,9 @@ from deliralike.backends.torch.file_formats.pickles import PickleReader, Storage
 from deliralike.weights import refuse_hostile_archive
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
-_SHORT_PICKLE = 2**20  # bytes; a longer pickle that is larger than its file is no pickle of weights
+_SHORT_PICKLE = (
+    2**20
+)  # bytes; a longer pickle that is larger than its file is no pickle of weights
 _ORDERS = {b"little": "<", b"big": ">"}
 
 
@@ -67,7 +69,9 @@ class _Zip:
     def read(self, storage: Storage) -> bytes:
         info = self._info(f"data/{storage.key}")
         per_element = storage.nbytes // max(storage.elements, 1)
-        surplus = info.file_size - storage.nbytes  # an untyped storage may end within an element
+        surplus = (
+            info.file_size - storage.nbytes
+        )  # an untyped storage may end within an element
         if not 0 <= surplus < max(per_element, 1):
             raise ValueError(
                 f"its record {info.filename!r} has {info.file_size:,} bytes, and "
@@ -121,7 +125,9 @@ class _Pickles:
 
     def _find(self, storages: dict[str, Storage], keys: Any) -> dict[str, int]:
         """Return the position of each storage, after a check that all are within the file."""
-        is_list = isinstance(keys, list) and all(isinstance(key, str | int) for key in keys)
+        is_list = isinstance(keys, list) and all(
+            isinstance(key, str | int) for key in keys
+        )
         if not is_list or sorted(map(str, keys)) != sorted(storages):
             raise ValueError(
                 "its list of storages is not that of the storages that its tensors use"

@@ -181,7 +181,9 @@ class PickleReader(_Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what stands in for a function or class."""
-        module = {"__builtin__": "builtins", "torch.tensor": "torch._tensor"}.get(module, module)
+        module = {"__builtin__": "builtins", "torch.tensor": "torch._tensor"}.get(
+            module, module
+        )
         if module.startswith("numpy.core"):  # as NumPy 1 called it
             module = module.replace("core", "_core", 1)
         full = f"{module}.{name}"
@@ -219,7 +221,9 @@ class PickleReader(_Unpickler):
         _refuse_unless_counts(elements)
         storage = Storage(str(key), _STORAGES[name], elements)
         if self.storages.setdefault(storage.key, storage) != storage:
-            raise ValueError(f"its pickle describes the storage {storage.key!r} in two ways")
+            raise ValueError(
+                f"its pickle describes the storage {storage.key!r} in two ways"
+            )
         return storage
 
 
@@ -263,7 +267,9 @@ def _refuse_unless_counts(*values: Any) -> None:
             )
 
 
-def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor | Other:
+def _tensor(
+    storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any
+) -> Tensor | Other:
     """Describe a tensor of ``_rebuild_tensor`` or ``_rebuild_tensor_v2``.
 
     `rest` is what the latter has beside: requires_grad, hooks, metadata.
@@ -295,8 +301,14 @@ def _checked_tensor(
 ) -> Tensor | Other:
     if kind not in TYPES:
         return Other(f"torch.Tensor of {kind}")
-    if not isinstance(shape, tuple) or not isinstance(strides, tuple) or len(shape) != len(strides):
-        raise ValueError("its pickle has a tensor whose shape and strides do not fit each other")
+    if (
+        not isinstance(shape, tuple)
+        or not isinstance(strides, tuple)
+        or len(shape) != len(strides)
+    ):
+        raise ValueError(
+            "its pickle has a tensor whose shape and strides do not fit each other"
+        )
     if len(shape) > _MOST_AXES:
         raise ValueError(
             f"its pickle has a tensor of {len(shape)} axes, wanted {_MOST_AXES} at most"
@@ -323,8 +335,8 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor_v3": _tensor_of_bytes,
     "torch._utils._rebuild_parameter": _inner,
     "torch._utils._rebuild_parameter_with_state": _inner,
-    "torch._tensor._rebuild_from_type_v2": lambda function, _kind, arguments, _state: function(
-        *arguments
+    "torch._tensor._rebuild_from_type_v2": lambda function, _kind, arguments, _state: (
+        function(*arguments)
     ),
     "torch.Size": _inner,
     "collections.Counter": lambda counts=None: Table() if counts is None else counts,

@@ -115,7 +115,9 @@ def set_sbn_eps_mode(mode: str) -> None:
     _eps_mode = mode
 
 
-def move_statistics(layer: Any, mean: torch.Tensor, var: torch.Tensor, count: int) -> None:
+def move_statistics(
+    layer: Any, mean: torch.Tensor, var: torch.Tensor, count: int
+) -> None:
     """Move a layer's running statistics towards a batch's, in place and outside of the graph.
 
     Args:
@@ -148,7 +150,9 @@ def batch_norm(
     Raises:
         ShapeError: There is one value for each channel in the whole batch.
     """
-    count = sum(replica.exchange(f"{where}: the number of values", x.numel() // x.shape[1]))
+    count = sum(
+        replica.exchange(f"{where}: the number of values", x.numel() // x.shape[1])
+    )
     if count < 2:
         raise ShapeError(
             f"{where}: batch statistics need more than one value per channel, the batch over all "
@@ -190,7 +194,9 @@ def _batch_norm(
     eps: float = 1e-5,
 ) -> Any:
     if not training:
-        return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+        return F.batch_norm(
+            input, running_mean, running_var, weight, bias, training, momentum, eps
+        )
     y, mean, var, count = batch_norm(replica, input, weight, bias, eps, "batch_norm")
     _move(running_mean, mean, momentum)
     _move(running_var, var * (count / (count - 1)), momentum)

@@ -72,7 +72,9 @@ class StructureCopy:
             copied[name] = former[name] if is_own else self._mapped(value)
         for name in _OWN_DICTS:
             if copied[name] is attributes[name]:
-                copied[name] = copied[name].copy()  # so that additions to a replica stay in it
+                copied[name] = copied[
+                    name
+                ].copy()  # so that additions to a replica stay in it
         if "dynamo_ctx" in copied:
             _compile_again(module, copy, former)
 
@@ -157,12 +159,16 @@ def _refuse_compiled(module: torch.nn.Module) -> None:
         )
 
 
-def _compile_again(module: torch.nn.Module, copy: torch.nn.Module, former: dict[str, Any]) -> None:
+def _compile_again(
+    module: torch.nn.Module, copy: torch.nn.Module, former: dict[str, Any]
+) -> None:
     """Let the copy of a module from ``torch.compile`` call its own copy of the inner module."""
     if not unstable.is_compiled_module(module):
         return
     compiled: Any = copy
-    if "forward" not in former or former.get("dynamo_ctx") is not vars(module).get("dynamo_ctx"):
+    if "forward" not in former or former.get("dynamo_ctx") is not vars(module).get(
+        "dynamo_ctx"
+    ):
         unstable.compile_again(compiled)
         return
     for name in ("forward", "_forward"):
@@ -234,7 +240,9 @@ class ReplicaCopy(StructureCopy):
         super().__init__(self._tensor_like)
         self._set_by_runs = set_by_runs
         self.device = device
-        self._parameters: set[int] = set()  # the identities of the original's parameters
+        self._parameters: set[int] = (
+            set()
+        )  # the identities of the original's parameters
         # by the identity of a buffer of the original: its version and that of its copy
         self._buffer_versions: dict[int, tuple[int, int]] = {}
 
@@ -253,7 +261,11 @@ class ReplicaCopy(StructureCopy):
     def leaf_of(self, parameter: torch.Tensor) -> torch.nn.Parameter | None:
         """Return the copy that keeps gradients of its own; None where the parameter gets them."""
         copy = self.of(parameter)
-        return copy if isinstance(copy, torch.nn.Parameter) and copy is not parameter else None
+        return (
+            copy
+            if isinstance(copy, torch.nn.Parameter) and copy is not parameter
+            else None
+        )
 
     def copy_parameters(self, parameters: Iterable[torch.Tensor]) -> None:
         """Copy the values of these parameters of the original."""
@@ -275,14 +287,20 @@ class ReplicaCopy(StructureCopy):
         """
         pairs = []
         for parameter in parameters:
-            leaf = None if is_lazy(parameter) or parameter.is_meta else self.leaf_of(parameter)
+            leaf = (
+                None
+                if is_lazy(parameter) or parameter.is_meta
+                else self.leaf_of(parameter)
+            )
             if leaf is not None:
                 pairs.append((parameter, leaf))
         if any(parameter.is_cuda for parameter, _ in pairs):
             flags = [_unequal(parameter, leaf).any() for parameter, leaf in pairs]
             if not torch.stack(flags).any():  # the device is waited for once
                 return None
-        return next((parameter for parameter, leaf in pairs if _differs(parameter, leaf)), None)
+        return next(
+            (parameter for parameter, leaf in pairs if _differs(parameter, leaf)), None
+        )
 
     def copy_buffers(self) -> None:
         """Give every module new buffers with the values of the original's."""
@@ -307,15 +325,22 @@ class ReplicaCopy(StructureCopy):
             for name, buffer in module._buffers.items():
                 if buffer is None:
                     continue
-                if module.training or self._has_changed(buffer, self.of(module)._buffers[name]):
+                if module.training or self._has_changed(
+                    buffer, self.of(module)._buffers[name]
+                ):
                     return True
         return False
 
     def _has_changed(self, buffer: torch.Tensor, copy: torch.Tensor | None) -> bool:
         versions = self._buffer_versions.get(id(buffer))
-        return self.of(buffer) is not copy or versions != (_version(buffer), _version(copy))
+        return self.of(buffer) is not copy or versions != (
+            _version(buffer),
+            _version(copy),
+        )
 
-    def _tensor_like(self, original: torch.Tensor, former: torch.Tensor | None) -> torch.Tensor:
+    def _tensor_like(
+        self, original: torch.Tensor, former: torch.Tensor | None
+    ) -> torch.Tensor:
         if is_lazy(original):
             if former is not None and type(former) is type(original):
                 return former
@@ -332,7 +357,9 @@ class ReplicaCopy(StructureCopy):
             return former
         return self._new_buffer(original)
 
-    def _leaf_like(self, original: torch.Tensor, former: torch.Tensor | None) -> torch.Tensor:
+    def _leaf_like(
+        self, original: torch.Tensor, former: torch.Tensor | None
+    ) -> torch.Tensor:
         leaf = former
         if leaf is None or leaf is original or not _fits(leaf, original):
             leaf = torch.nn.Parameter(self._detached_copy(original))
@@ -341,7 +368,11 @@ class ReplicaCopy(StructureCopy):
 
     def _new_buffer(self, buffer: torch.Tensor) -> torch.Tensor:
         is_shapeless = is_lazy(buffer)
-        copy = _lazy_like(buffer, self.device) if is_shapeless else self._detached_copy(buffer)
+        copy = (
+            _lazy_like(buffer, self.device)
+            if is_shapeless
+            else self._detached_copy(buffer)
+        )
         self.pairs[id(buffer)] = (buffer, copy)
         self._buffer_versions[id(buffer)] = (_version(buffer), _version(copy))
         return copy

@@ -12,7 +12,12 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
 
 
 def has_lazy(module: torch.nn.Module) -> bool:

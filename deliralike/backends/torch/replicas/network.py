@@ -10,7 +10,11 @@ from typing import Any
 
 import torch
 
-from deliralike.backends.torch.network import AbstractTorchNetwork, TorchSingle, WrappedTorchNetwork
+from deliralike.backends.torch.network import (
+    AbstractTorchNetwork,
+    TorchSingle,
+    WrappedTorchNetwork,
+)
 from deliralike.backends.torch.random import draws_masks
 from deliralike.backends.torch.replicas.batch_norm import synchronising
 from deliralike.backends.torch.replicas.copies import ReplicaCopy, SetByRuns, has_hooks
@@ -79,7 +83,10 @@ class TorchReplicas(Replicas, TorchSingle):
 
     @torch.compiler.disable(reason=_COMPILE_FIRST)
     def run(
-        self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False
+        self,
+        function: Callable[[Any, Any], Any],
+        shares: Shares,
+        in_threads: bool = False,
     ) -> list[Any]:
         """See `Replicas.run`."""
         return super().run(function, shares, in_threads)
@@ -117,7 +124,9 @@ class TorchReplicas(Replicas, TorchSingle):
             OwnBackward(self.network).watch(outputs)
         return outputs
 
-    def gradients_wanted(self, parameters: Mapping[str, Any]) -> AbstractContextManager[None]:
+    def gradients_wanted(
+        self, parameters: Mapping[str, Any]
+    ) -> AbstractContextManager[None]:
         """Leave gradients in the replicas: hooks of the optimizer bring them together."""
         return _updating(self.network)
 
@@ -147,7 +156,9 @@ class TorchReplicas(Replicas, TorchSingle):
         function = sum_in_threads if in_threads else sum_of_graphs
         return partial(function, rendezvous, replica_index)
 
-    def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
+    def forward_backward(
+        self, loss: Loss, backward: Callable[[Any], None], *batch: Any
+    ) -> Any:
         """Run forward and backward; backward on the CPU in each replica's thread.
 
         On GPUs there is one backward pass over all replicas, as PyTorch has a thread for each
@@ -157,7 +168,9 @@ class TorchReplicas(Replicas, TorchSingle):
         network = self.network
         is_on_cpu = all(place == "cpu" for place in self.settings.places)
         has_copies = len(network.replicas) > 1
-        if is_on_cpu and not (has_copies and any(map(has_hooks, network.module.parameters()))):
+        if is_on_cpu and not (
+            has_copies and any(map(has_hooks, network.module.parameters()))
+        ):
             return super().forward_backward(loss, backward, *batch)
         return self.forward_backward_at_once(loss, backward, *batch)
 
@@ -168,12 +181,18 @@ class TorchReplicas(Replicas, TorchSingle):
         leaves = [copy.leaf_of(tensor) for copy in self.network._copies]
         return [leaf for leaf in leaves if leaf is not None]
 
-    def replica_leaves(self, parameters: Mapping[str, Any]) -> list[dict[str, torch.Tensor]]:
+    def replica_leaves(
+        self, parameters: Mapping[str, Any]
+    ) -> list[dict[str, torch.Tensor]]:
         """Return, for each further replica, the leaves of the root's parameters by name."""
         of_replicas = []
         for copy in self.network._copies:
-            leaves = {name: copy.leaf_of(parameter) for name, parameter in parameters.items()}
-            of_replicas.append({name: leaf for name, leaf in leaves.items() if leaf is not None})
+            leaves = {
+                name: copy.leaf_of(parameter) for name, parameter in parameters.items()
+            }
+            of_replicas.append(
+                {name: leaf for name, leaf in leaves.items() if leaf is not None}
+            )
         return of_replicas
 
     def clear_replica_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
@@ -182,7 +201,9 @@ class TorchReplicas(Replicas, TorchSingle):
             for copy in self.copies_of(parameter):
                 copy.grad = None
 
-    def replica_gradients(self, names: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    def replica_gradients(
+        self, names: Sequence[str] | None = None
+    ) -> Iterator[dict[str, Any]]:
         """Yield each replica's gradients (those named, or all), and clear them there.
 
         So a second hook that accumulates them adds nothing. A tied parameter comes under its first
@@ -210,7 +231,9 @@ class TorchReplicas(Replicas, TorchSingle):
                     continue
                 parameter = parameters[name]
                 device = str(parameter.device)
-                parameter.grad = self.network.backend.add(parameter.grad, gradient, device)
+                parameter.grad = self.network.backend.add(
+                    parameter.grad, gradient, device
+                )
 
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica."""
@@ -232,7 +255,9 @@ class TorchReplicas(Replicas, TorchSingle):
         come.
         """
         network = self.network
-        if sizes and not any(copy.has_changed_buffers(network.root) for copy in network._copies):
+        if sizes and not any(
+            copy.has_changed_buffers(network.root) for copy in network._copies
+        ):
             return
         with _without_graph():
             if sizes and self.settings.buffers == "mean":
@@ -252,7 +277,9 @@ class TorchReplicas(Replicas, TorchSingle):
                     averages[id(buffer)] = self._average(module, name, weights)
                 module._buffers[name] = averages[id(buffer)]
 
-    def _average(self, module: torch.nn.Module, name: str, weights: Sequence[float]) -> Any:
+    def _average(
+        self, module: torch.nn.Module, name: str, weights: Sequence[float]
+    ) -> Any:
         """Return the weighted sum of a buffer over replicas."""
         total = module._buffers[name] * weights[0]
         others = self.network._copies[: len(weights) - 1]
@@ -261,7 +288,9 @@ class TorchReplicas(Replicas, TorchSingle):
         return total.detach()
 
 
-class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclass=_Wrapper):
+class DataParallelTorchNetwork(
+    ReplicatedNetwork, AbstractTorchNetwork, metaclass=_Wrapper
+):
     """A network that runs as several replicas, one for each device; see `deliralike.DataParallel`.
 
     It is a ``torch.nn.Module`` whose parameters, buffers, blocks and ``state_dict`` are the given
@@ -313,7 +342,9 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
             CapabilityError: An embedding looks at all indices of a batch.
         """
         root = self.backend.wrap(module)
-        names = device_names(devices if devices is not None else device_ids, root.device_name)
+        names = device_names(
+            devices if devices is not None else device_ids, root.device_name
+        )
         names = [self.backend.check_device(name) for name in names]
         if output_device is not None:
             output_device = self.backend.check_device(device_name(output_device))
@@ -328,7 +359,9 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         self._start(root, checked_settings)
 
     @classmethod
-    def of(cls, root: AbstractNetwork, settings: ReplicaSettings) -> DataParallelTorchNetwork:
+    def of(
+        cls, root: AbstractNetwork, settings: ReplicaSettings
+    ) -> DataParallelTorchNetwork:
         """Replicate a network by these settings."""
         network = cls.__new__(cls)
         network._start(root, settings)
@@ -353,7 +386,8 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         set_by_runs = SetByRuns()
         self.__dict__["_set_by_runs"] = set_by_runs
         self.__dict__["_copies"] = [
-            ReplicaCopy(torch.device(place), set_by_runs) for place in self.settings.places[1:]
+            ReplicaCopy(torch.device(place), set_by_runs)
+            for place in self.settings.places[1:]
         ]
         self.__dict__["replicas"] = [self.root]
         self.__dict__["_one_at_a_time"] = OneAtATime()
@@ -363,7 +397,11 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
     @property
     def module(self) -> torch.nn.Module:
         """The module that was given."""
-        return self.root.native if isinstance(self.root, WrappedTorchNetwork) else self.root
+        return (
+            self.root.native
+            if isinstance(self.root, WrappedTorchNetwork)
+            else self.root
+        )
 
     # Replicas
 
@@ -378,7 +416,9 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
             self._set_by_runs.begin(self.root)
         if any(copy.has_new_modules for copy in self._copies):
             self.__dict__["replicas"] = replicas
-            call_replication_callbacks([list(replica.modules()) for replica in replicas])
+            call_replication_callbacks(
+                [list(replica.modules()) for replica in replicas]
+            )
 
     @torch.compiler.disable(reason=_COMPILE_FIRST)
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -431,7 +471,9 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
                 copy.requires_grad_(requires_grad)
         return self
 
-    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+    def _apply(
+        self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
+    ) -> Any:
         device = torch.device(self.settings.devices[0])
         new_device = fn(torch.empty(0, device=device)).device
         if new_device != device:
@@ -455,7 +497,9 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         """Return the state of the given module."""
         return self.module.state_dict(*args, **kwargs)
 
-    def load_state_dict(self, state: Any, strict: bool = True, assign: bool = False) -> Any:
+    def load_state_dict(
+        self, state: Any, strict: bool = True, assign: bool = False
+    ) -> Any:
         """Load into the root and copy to every replica."""
         report = self.module.load_state_dict(state, strict, assign)
         _copy_everything(self, report)
@@ -482,7 +526,9 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes but the replicas, which `__setstate__` makes again."""
         left_out = ("_copies", "_set_by_runs", "replicas", "_one_at_a_time", *_TABLES)
-        return {name: value for name, value in vars(self).items() if name not in left_out}
+        return {
+            name: value for name, value in vars(self).items() if name not in left_out
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the attributes, and make new replicas."""
@@ -501,8 +547,16 @@ def refuse_embeddings_of_whole_batch(network: AbstractNetwork) -> None:
         if not isinstance(block, torch.nn.Embedding | torch.nn.EmbeddingBag):
             continue
         for setting, is_set, effect in (
-            ("max_norm", block.max_norm is not None, "rescales the rows that it looks up"),
-            ("scale_grad_by_freq", block.scale_grad_by_freq, "counts the indices of a batch"),
+            (
+                "max_norm",
+                block.max_norm is not None,
+                "rescales the rows that it looks up",
+            ),
+            (
+                "scale_grad_by_freq",
+                block.scale_grad_by_freq,
+                "counts the indices of a batch",
+            ),
         ):
             if is_set:
                 raise CapabilityError(

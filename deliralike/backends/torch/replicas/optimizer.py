@@ -38,7 +38,9 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
         tensor([4.])
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, network: torch.nn.Module) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, network: torch.nn.Module
+    ) -> None:
         """Register the two hooks."""
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise OptimizerError(
@@ -86,7 +88,9 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
 
         Each call of a closure accumulates gradients as well.
         """
-        return self.optimizer.step() if closure is None else self.optimizer.step(closure)
+        return (
+            self.optimizer.step() if closure is None else self.optimizer.step(closure)
+        )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of this optimizer's parameters, in every replica."""
@@ -96,7 +100,9 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
         parallelism: Any = self.network.parallelism
         parallelism.clear_replica_gradients(self._parameters())
 
-    def _before_step(self, optimizer: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+    def _before_step(
+        self, optimizer: Any, args: tuple, kwargs: dict
+    ) -> tuple[tuple, dict] | None:
         # the first of args is the optimizer itself
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
@@ -135,7 +141,12 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
         """Set an attribute of the inner optimizer, where it has one of that name."""
         own = vars(self)
         inner = own.get("optimizer")
-        if inner is not None and name not in own and name in vars(inner) and name != "step":
+        if (
+            inner is not None
+            and name not in own
+            and name in vars(inner)
+            and name != "step"
+        ):
             setattr(inner, name, value)
         else:
             object.__setattr__(self, name, value)

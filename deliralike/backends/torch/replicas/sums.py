@@ -11,12 +11,16 @@ from deliralike.backends.torch import arrays
 from deliralike.parallel.replicas.rendezvous import Rendezvous
 
 
-def sum_of_graphs(rendezvous: Rendezvous, index: int, x: torch.Tensor, topic: str) -> torch.Tensor:
+def sum_of_graphs(
+    rendezvous: Rendezvous, index: int, x: torch.Tensor, topic: str
+) -> torch.Tensor:
     """Return the sum as an ordinary operation: one graph over all replicas, for one backward."""
     return _total(rendezvous.exchange(index, topic, x), x.device)
 
 
-def sum_in_threads(rendezvous: Rendezvous, index: int, x: torch.Tensor, topic: str) -> torch.Tensor:
+def sum_in_threads(
+    rendezvous: Rendezvous, index: int, x: torch.Tensor, topic: str
+) -> torch.Tensor:
     """Return the sum for replicas that run backward each in its own thread.
 
     There the gradients are summed in the same way.

@@ -20,7 +20,12 @@ def thread_context(devices: Sequence[str]) -> Callable[[], AbstractContextManage
     They are grad and inference mode, autocast, default device, hooks on saved tensors, and the
     streams of these devices.
     """
-    settings = [*_grad_mode(), *_autocast(), *_default_device(), *_saved_tensors_hooks()]
+    settings = [
+        *_grad_mode(),
+        *_autocast(),
+        *_default_device(),
+        *_saved_tensors_hooks(),
+    ]
     return partial(_Contexts, [*settings, *_streams(devices)])
 
 
@@ -71,7 +76,9 @@ def limit_this_thread() -> None:
         torch.set_num_threads(number)
 
 
-_threads_per_replica: ContextVar[int | None] = ContextVar("deliralike_torch_threads", default=None)
+_threads_per_replica: ContextVar[int | None] = ContextVar(
+    "deliralike_torch_threads", default=None
+)
 
 
 class _Contexts(ExitStack):
@@ -81,7 +88,9 @@ class _Contexts(ExitStack):
     stopped.
     """
 
-    def __init__(self, makers: Sequence[Callable[[], AbstractContextManager[Any]]]) -> None:
+    def __init__(
+        self, makers: Sequence[Callable[[], AbstractContextManager[Any]]]
+    ) -> None:
         super().__init__()
         self.makers = makers
 
@@ -103,7 +112,9 @@ def _autocast() -> list[Callable]:
     for kind in ("cpu", "cuda"):
         if torch.is_autocast_enabled(kind):
             dtype = torch.get_autocast_dtype(kind)
-            makers.append(partial(torch.autocast, kind, dtype=dtype, cache_enabled=is_cached))
+            makers.append(
+                partial(torch.autocast, kind, dtype=dtype, cache_enabled=is_cached)
+            )
     return makers
 
 
@@ -114,7 +125,11 @@ def _default_device() -> list[Callable]:
 
 def _saved_tensors_hooks() -> list[Callable]:
     hooks = unstable.saved_tensors_hooks()
-    return [] if hooks is None else [partial(torch.autograd.graph.saved_tensors_hooks, *hooks)]
+    return (
+        []
+        if hooks is None
+        else [partial(torch.autograd.graph.saved_tensors_hooks, *hooks)]
+    )
 
 
 def _streams(devices: Sequence[str]) -> list[Callable]:

@@ -88,7 +88,9 @@ class DataParallel(GradientAveragingNetwork):
             wrappers = list(optimizer)
         _check_optimizers(wrappers)
         network = backends.wrap(module)
-        optimizers = [optimizer_over(network, each.torch_optimizer) for each in wrappers]
+        optimizers = [
+            optimizer_over(network, each.torch_optimizer) for each in wrappers
+        ]
         blocking = blocking_parameter_updates
         if any(each.blocking_parameter_updates for each in wrappers):
             blocking = True

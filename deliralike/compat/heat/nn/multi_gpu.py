@@ -27,7 +27,9 @@ class DataParallelMultiGPU:
         comm: The communicator of all processes.
     """
 
-    def __new__(cls, module: Any = None, *args: Any, **kwargs: Any) -> DataParallelMultiGPU:
+    def __new__(
+        cls, module: Any = None, *args: Any, **kwargs: Any
+    ) -> DataParallelMultiGPU:
         """Return an object of this class and of the backend's class that holds networks.
 
         The backend is that of the given network.

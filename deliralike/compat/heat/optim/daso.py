@@ -232,7 +232,9 @@ class DASO:
         self._is_averaged = False
         if self.scaler is None:
             slots = trained_slots(self.module)
-            self._optimizer.apply({name: slot.native.grad for name, slot in slots.items()})
+            self._optimizer.apply(
+                {name: slot.native.grad for name, slot in slots.items()}
+            )
         else:
             self.scaler.step(self.local_optimizer)
             self.scaler.update()
@@ -286,7 +288,9 @@ class DASO:
 
     def _active(self) -> AsynchronousAverages:
         if self.averages is None:
-            raise SettingError("DASO has no network yet: DataParallelMultiGPU(network, optimizer)")
+            raise SettingError(
+                "DASO has no network yet: DataParallelMultiGPU(network, optimizer)"
+            )
         return self.averages
 
 
@@ -327,7 +331,9 @@ def _check_integers(**values: Any) -> None:
 
 def _check_stability(level: Any) -> None:
     if not isinstance(level, float):
-        raise ArgumentError(f"stability_level={level!r} must be a fraction such as 0.05")
+        raise ArgumentError(
+            f"stability_level={level!r} must be a fraction such as 0.05"
+        )
     if level < 0:
         raise SettingError(f"stability_level={level!r} must be at least 0")
 

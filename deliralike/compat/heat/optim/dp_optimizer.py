@@ -36,7 +36,9 @@ class DataParallelOptimizer:
         self._network: GradientAveragingNetwork | None = None
         self._optimizer: AbstractOptimizer | None = None
 
-    def bind(self, network: GradientAveragingNetwork, optimizer: AbstractOptimizer) -> None:
+    def bind(
+        self, network: GradientAveragingNetwork, optimizer: AbstractOptimizer
+    ) -> None:
         """Bind the optimizer to a network, whose parameters `step` updates from now on.
 
         Args:

@@ -25,7 +25,9 @@ class Excite(Network):
 
 
 class Inverted(Network):
-    def __init__(self, inputs, outputs, kernel=3, stride=1, expand=2.0, excite=False, p=0.0):
+    def __init__(
+        self, inputs, outputs, kernel=3, stride=1, expand=2.0, excite=False, p=0.0
+    ):
         super().__init__()
         nn = self.nn
         hidden = rounded(inputs * expand)
@@ -33,7 +35,9 @@ class Inverted(Network):
         self.adds, self.p = inputs == outputs and stride == 1, p
         self.pw = nn.Conv2d(inputs, hidden, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(hidden, **bn)
-        self.dw = nn.Conv2d(hidden, hidden, kernel, stride, kernel // 2, groups=hidden, bias=False)
+        self.dw = nn.Conv2d(
+            hidden, hidden, kernel, stride, kernel // 2, groups=hidden, bias=False
+        )
         self.bn2 = nn.BatchNorm2d(hidden, **bn)
         self.se = Excite(hidden) if excite else nn.Identity()
         self.pwl = nn.Conv2d(hidden, outputs, 1, bias=False)
@@ -66,7 +70,9 @@ class Mobile(Network):
         blocks = []
         for at, (kernel, expand, outputs, excite, stride) in enumerate(self.table):
             outputs, p = rounded(outputs * width), drop_path_rate * at / len(self.table)
-            blocks += [Inverted(channels, outputs, kernel, stride, expand, excite=excite, p=p)]
+            blocks += [
+                Inverted(channels, outputs, kernel, stride, expand, excite=excite, p=p)
+            ]
             channels = outputs
         self.blocks = nn.Sequential(*blocks)
         self.dropout = dropout

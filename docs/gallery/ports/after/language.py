@@ -46,7 +46,9 @@ class Causal(Network):
     def _heads(self, x):
         nn = self.nn
         b, t, _ = x.shape  # batch, time, width
-        return nn.transpose(nn.reshape(x, (b, t, self.heads, self.width // self.heads)), 1, 2)
+        return nn.transpose(
+            nn.reshape(x, (b, t, self.heads, self.width // self.heads)), 1, 2
+        )
 
     def forward(self, x):
         nn = self.nn
@@ -63,7 +65,10 @@ class Layer(Network):
     def __init__(self, settings):
         super().__init__()
         nn = self.nn
-        self.norm1, self.attention = Norm(settings.width, settings.bias), Causal(settings)
+        self.norm1, self.attention = (
+            Norm(settings.width, settings.bias),
+            Causal(settings),
+        )
         self.norm2 = Norm(settings.width, bias=settings.bias)
         self.mlp = nn.ModuleDict(
             dict(
@@ -95,7 +100,9 @@ class Language(Network):
     def forward(self, tokens, targets=None):
         nn = self.nn
         b, t = tokens.shape
-        assert t <= self.settings.length, f"{t} words are more than {self.settings.length}"
+        assert t <= self.settings.length, (
+            f"{t} words are more than {self.settings.length}"
+        )
         places = nn.arange(0, t, like=self.words.weight)
         x = self.words(tokens) + self.places(places)
         for layer in self.layers:

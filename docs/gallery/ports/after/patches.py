@@ -48,12 +48,18 @@ class Attend(Network):
         self.to_all = nn.Linear(width, 3 * heads * size, bias=False)
         self.to_out = nn.Identity()
         if heads > 1 or size != width:
-            self.to_out = nn.Sequential(nn.Linear(heads * size, width), nn.Dropout(dropout))
+            self.to_out = nn.Sequential(
+                nn.Linear(heads * size, width), nn.Dropout(dropout)
+            )
 
     def forward(self, x):
         nn = self.nn
         queries, keys, values = (
-            rearrange(part, "batch place (head size) -> batch head place size", head=self.heads)
+            rearrange(
+                part,
+                "batch place (head size) -> batch head place size",
+                head=self.heads,
+            )
             for part in nn.chunk(self.to_all(x), 3, dim=-1)
         )
         scores = einsum(queries, keys, "b h i d, b h j d -> b h i j") * self.scale
@@ -62,7 +68,18 @@ class Attend(Network):
 
 
 class Patches(Network):
-    def __init__(self, *, side, patch, classes, width=8, depth=2, heads=2, token=True, dropout=0.0):
+    def __init__(
+        self,
+        *,
+        side,
+        patch,
+        classes,
+        width=8,
+        depth=2,
+        heads=2,
+        token=True,
+        dropout=0.0,
+    ):
         super().__init__()
         nn = self.nn
         assert side % patch == 0, "patches must fill the picture"
@@ -72,12 +89,19 @@ class Patches(Network):
             nn.Linear(3 * patch * patch, width),
         )
         self.token = nn.Parameter((1, 1, width), start.Normal()) if token else None
-        self.position = nn.Parameter((1, places + bool(token), width), start.Normal(0.02))
+        self.position = nn.Parameter(
+            (1, places + bool(token), width), start.Normal(0.02)
+        )
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList([])
         for _ in range(depth):
-            mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
-            pair = [Branch(width, Attend(width, heads, dropout=dropout)), Branch(width, mlp)]
+            mlp = nn.Sequential(
+                nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+            )
+            pair = [
+                Branch(width, Attend(width, heads, dropout=dropout)),
+                Branch(width, mlp),
+            ]
             self.layers.append(nn.ModuleList(pair))
         self.mean = Reduce("b n d -> b d", "mean")
         self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, classes))
@@ -85,7 +109,9 @@ class Patches(Network):
     def forward(self, picture):
         x = self.embed(picture)
         if self.token is not None:
-            x = self.nn.cat((repeat(self.token, "1 1 d -> b 1 d", b=x.shape[0]), x), dim=1)
+            x = self.nn.cat(
+                (repeat(self.token, "1 1 d -> b 1 d", b=x.shape[0]), x), dim=1
+            )
         x = x + self.position
         x = self.dropout(x)
         for attend, mlp in self.layers:

@@ -28,7 +28,9 @@ class Unit(Network):
         norm = norm or nn.BatchNorm2d
         self.narrow = pointwise(nn, inputs, width)
         self.norm1 = norm(width)
-        self.spatial = nn.Conv2d(width, width, 3, step, 1, groups=2, bias=False)  # halves the size
+        self.spatial = nn.Conv2d(
+            width, width, 3, step, 1, groups=2, bias=False
+        )  # halves the size
         self.norm2 = norm(width)
         self.widen = pointwise(nn, width, width * self.widening)
         self.norm3 = norm(width * self.widening)
@@ -65,7 +67,10 @@ class Residual(Network):
             nn.ReLU(),
             nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
         )
-        stages = [self._stage(4 + 2 * at, depth, at + 1, norm) for at, depth in enumerate(depths)]
+        stages = [
+            self._stage(4 + 2 * at, depth, at + 1, norm)
+            for at, depth in enumerate(depths)
+        ]
         self.stages = nn.Sequential(*stages)
         self.pool = nn.AdaptiveAvgPool2d((1, 1))
         self.head = nn.Linear(self.channels, classes)
@@ -73,7 +78,9 @@ class Residual(Network):
     def _stage(self, width: int, depth: int, step: int, norm):
         nn = self.nn
         outputs = width * Unit.widening
-        shortcut = nn.Sequential(pointwise(nn, self.channels, outputs, step), norm(outputs))
+        shortcut = nn.Sequential(
+            pointwise(nn, self.channels, outputs, step), norm(outputs)
+        )
         units = [Unit(self.channels, width, step, shortcut, norm)]
         self.channels = outputs
         for _ in range(depth - 1):

@@ -35,4 +35,7 @@ class Tagger(Network):
         x, (last, _) = self.lstm(self.embedding(sentence), state)
         both = nn.cat((last[-2, :, :], last[-1, :, :]), dim=1)
         x, _ = self.gru(x)
-        return {"tags": nn.log_softmax(self.tag(nn.tanh(x)), dim=-1), "mood": self.mood(both)}
+        return {
+            "tags": nn.log_softmax(self.tag(nn.tanh(x)), dim=-1),
+            "mood": self.mood(both),
+        }

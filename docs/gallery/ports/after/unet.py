@@ -35,14 +35,18 @@ class Climb(Network):
         # odd sizes: the picture is made as large as the one beside it
         rows = beside.shape[-2] - x.shape[-2]
         columns = beside.shape[-1] - x.shape[-1]
-        x = nn.pad(x, [columns // 2, columns - columns // 2, rows // 2, rows - rows // 2])
+        x = nn.pad(
+            x, [columns // 2, columns - columns // 2, rows // 2, rows - rows // 2]
+        )
         return self.conv(nn.cat((beside, x), dim=1))
 
 
 class UNet(Network):
     """Masks of pictures."""
 
-    def __init__(self, channels=3, classes=2, widths=(4, 6, 8), learned=False, deep=True):
+    def __init__(
+        self, channels=3, classes=2, widths=(4, 6, 8), learned=False, deep=True
+    ):
         super().__init__()
         nn = self.nn
         self.deep = deep

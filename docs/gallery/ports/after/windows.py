@@ -20,8 +20,12 @@ def split_windows_np(x, size):
 
 
 def join_windows(nn, windows, size, height, width):
-    x = nn.reshape(windows, (-1, height // size, width // size, size, size, windows.shape[-1]))
-    return nn.reshape(nn.permute(x, (0, 1, 3, 2, 4, 5)), (x.shape[0], height, width, -1))
+    x = nn.reshape(
+        windows, (-1, height // size, width // size, size, size, windows.shape[-1])
+    )
+    return nn.reshape(
+        nn.permute(x, (0, 1, 3, 2, 4, 5)), (x.shape[0], height, width, -1)
+    )
 
 
 class WindowAttention(Network):
@@ -34,7 +38,10 @@ class WindowAttention(Network):
         self.bias_table = nn.Parameter(((2 * size - 1) ** 2, heads), start.ZEROS)
         axis = np.arange(size)
         places = np.stack(
-            [part.ravel() for part in np.stack(np.meshgrid(*[axis, axis], indexing="ij"), 0)]
+            [
+                part.ravel()
+                for part in np.stack(np.meshgrid(*[axis, axis], indexing="ij"), 0)
+            ]
         )
         apart = (places[:, :, None] - places[:, None, :]).transpose(1, 2, 0)
         apart += size - 1  # from zero on
@@ -47,11 +54,14 @@ class WindowAttention(Network):
         nn = self.nn
         b, n, c = x.shape
         qkv = nn.permute(
-            nn.reshape(self.qkv(x), (b, n, 3, self.heads, c // self.heads)), (2, 0, 3, 1, 4)
+            nn.reshape(self.qkv(x), (b, n, 3, self.heads, c // self.heads)),
+            (2, 0, 3, 1, 4),
         )
         q, k, v = qkv[0] * self.scale, qkv[1], qkv[2]
         attention = q @ nn.transpose(k, -2, -1)
-        bias = nn.reshape(self.bias_table[nn.reshape(self.bias_index, (-1,))], (n, n, self.heads))
+        bias = nn.reshape(
+            self.bias_table[nn.reshape(self.bias_index, (-1,))], (n, n, self.heads)
+        )
         attention = attention + nn.unsqueeze(nn.permute(bias, (2, 0, 1)), 0)
         if mask is not None:
             count = mask.shape[0]
@@ -110,7 +120,9 @@ class Windows(Network):
         self.patches = nn.Conv2d(3, width, kernel_size=patch, stride=patch)
         self.blocks = nn.ModuleList(
             [
-                WindowBlock(width, side // patch, heads, shift=0 if (at % 2 == 0) else 1)
+                WindowBlock(
+                    width, side // patch, heads, shift=0 if (at % 2 == 0) else 1
+                )
                 for at in range(depth)
             ]
         )

@@ -13,7 +13,9 @@ class Grow(nn.Module):
         self.add_module("bn_a", nn.BatchNorm2d(inputs))
         self.add_module("conv_a", nn.Conv2d(inputs, squeeze * growth, 1, bias=False))
         self.bn_b = nn.BatchNorm2d(squeeze * growth)
-        self.conv_b = nn.Conv2d(squeeze * growth, growth, kernel_size=3, padding=1, bias=False)
+        self.conv_b = nn.Conv2d(
+            squeeze * growth, growth, kernel_size=3, padding=1, bias=False
+        )
 
     def forward(self, earlier):
         x = torch.cat(earlier, 1)
@@ -47,13 +49,18 @@ class Dense(nn.Module):
     def __init__(self, growth=4, counts=(2, 3), squeeze=2, classes=10):
         super(Dense, self).__init__()
         width = 2 * growth
-        stem = [("conv", nn.Conv2d(3, width, 3, stride=2, padding=1)), ("act", nn.ELU())]
+        stem = [
+            ("conv", nn.Conv2d(3, width, 3, stride=2, padding=1)),
+            ("act", nn.ELU()),
+        ]
         self.body = nn.Sequential(OrderedDict(stem))
         for at, count in enumerate(counts):
             if at > 0:
                 self.body.add_module("halve_%d" % at, Halve(width, width // 2))
                 width //= 2
-            self.body.add_module("block_%d" % at, Growing(count, width, growth, squeeze))
+            self.body.add_module(
+                "block_%d" % at, Growing(count, width, growth, squeeze)
+            )
             width += count * growth
         self.body.add_module("bn", nn.BatchNorm2d(width))
         self.classifier = nn.Linear(width, classes)

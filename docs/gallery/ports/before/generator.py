@@ -14,7 +14,9 @@ class Double(chainer.Chain):
         self.norm = norm
         with self.init_scope():
             start = chainer.initializers.Normal(0.02)
-            self.conv = L.Deconvolution2D(None, channels, ksize, 2, 1, nobias=norm, initialW=start)
+            self.conv = L.Deconvolution2D(
+                None, channels, ksize, 2, 1, nobias=norm, initialW=start
+            )
             if norm:
                 self.bn = L.BatchNormalization(channels)
 
@@ -32,7 +34,9 @@ class Generator(chainer.Chain):
         with self.init_scope():
             self.project = L.Linear(latent, side * side * channels)
             self.bn = L.BatchNormalization(side * side * channels)
-            self.doubled = chainer.Sequential(Double(channels // 2), Double(channels // 4))
+            self.doubled = chainer.Sequential(
+                Double(channels // 2), Double(channels // 4)
+            )
             self.last = Double(1, ksize=3, norm=False, activation=F.tanh)
 
     def __call__(self, z):

@@ -58,7 +58,10 @@ class Causal(nn.Module):
 class Layer(nn.Module):
     def __init__(self, settings):
         super().__init__()
-        self.norm1, self.attention = Norm(settings.width, settings.bias), Causal(settings)
+        self.norm1, self.attention = (
+            Norm(settings.width, settings.bias),
+            Causal(settings),
+        )
         self.norm2 = Norm(settings.width, bias=settings.bias)
         self.mlp = nn.ModuleDict(
             dict(
@@ -98,7 +101,9 @@ class Language(nn.Module):
 
     def forward(self, tokens, targets=None):
         b, t = tokens.size()
-        assert t <= self.settings.length, f"{t} words are more than {self.settings.length}"
+        assert t <= self.settings.length, (
+            f"{t} words are more than {self.settings.length}"
+        )
         places = torch.arange(0, t, dtype=torch.long, device=tokens.device)
         x = self.words(tokens) + self.places(places)
         for layer in self.layers:

@@ -25,11 +25,17 @@ class Attend(nn.Module):
         self.to_all = nn.Linear(width, 3 * heads * size, bias=False)
         self.to_out = nn.Identity()
         if heads > 1 or size != width:
-            self.to_out = nn.Sequential(nn.Linear(heads * size, width), nn.Dropout(dropout))
+            self.to_out = nn.Sequential(
+                nn.Linear(heads * size, width), nn.Dropout(dropout)
+            )
 
     def forward(self, x):
         queries, keys, values = (
-            rearrange(part, "batch place (head size) -> batch head place size", head=self.heads)
+            rearrange(
+                part,
+                "batch place (head size) -> batch head place size",
+                head=self.heads,
+            )
             for part in self.to_all(x).chunk(3, dim=-1)
         )
         scores = einsum(queries, keys, "b h i d, b h j d -> b h i j") * self.scale
@@ -38,7 +44,18 @@ class Attend(nn.Module):
 
 
 class Patches(nn.Module):
-    def __init__(self, *, side, patch, classes, width=8, depth=2, heads=2, token=True, dropout=0.0):
+    def __init__(
+        self,
+        *,
+        side,
+        patch,
+        classes,
+        width=8,
+        depth=2,
+        heads=2,
+        token=True,
+        dropout=0.0,
+    ):
         super().__init__()
         assert side % patch == 0, "patches must fill the picture"
         places = (side // patch) ** 2
@@ -51,8 +68,13 @@ class Patches(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList([])
         for _ in range(depth):
-            mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
-            pair = [Branch(width, Attend(width, heads, dropout=dropout)), Branch(width, mlp)]
+            mlp = nn.Sequential(
+                nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+            )
+            pair = [
+                Branch(width, Attend(width, heads, dropout=dropout)),
+                Branch(width, mlp),
+            ]
             self.layers.append(nn.ModuleList(pair))
         self.mean = Reduce("b n d -> b d", "mean")
         self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, classes))
@@ -60,7 +82,9 @@ class Patches(nn.Module):
     def forward(self, picture):
         x = self.embed(picture)
         if self.token is not None:
-            x = torch.cat((repeat(self.token, "1 1 d -> b 1 d", b=x.shape[0]), x), dim=1)
+            x = torch.cat(
+                (repeat(self.token, "1 1 d -> b 1 d", b=x.shape[0]), x), dim=1
+            )
         x += self.position
         x = self.dropout(x)
         for attend, mlp in self.layers:

@@ -29,7 +29,9 @@ class Unit(nn.Module):
         norm = norm or nn.BatchNorm2d
         self.narrow = pointwise(inputs, width)
         self.norm1 = norm(width)
-        self.spatial = nn.Conv2d(width, width, 3, step, 1, groups=2, bias=False)  # halves the size
+        self.spatial = nn.Conv2d(
+            width, width, 3, step, 1, groups=2, bias=False
+        )  # halves the size
         self.norm2 = norm(width)
         self.widen = pointwise(width, width * self.widening)
         self.norm3 = norm(width * self.widening)
@@ -63,14 +65,19 @@ class Residual(nn.Module):
             nn.ReLU(inplace=True),
             nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
         )
-        stages = [self._stage(4 + 2 * at, depth, at + 1, norm) for at, depth in enumerate(depths)]
+        stages = [
+            self._stage(4 + 2 * at, depth, at + 1, norm)
+            for at, depth in enumerate(depths)
+        ]
         self.stages = nn.Sequential(*stages)
         self.pool = nn.AdaptiveAvgPool2d((1, 1))
         self.head = nn.Linear(self.channels, classes)
 
         for layer in self.modules():
             if isinstance(layer, nn.Conv2d):
-                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+                nn.init.kaiming_normal_(
+                    layer.weight, mode="fan_out", nonlinearity="relu"
+                )
             elif start_at_zero and isinstance(layer, Unit):
                 nn.init.zeros_(layer.norm3.weight)
 

@@ -35,14 +35,18 @@ class Climb(nn.Module):
         # odd sizes: the picture is made as large as the one beside it
         rows = beside.size(-2) - x.size(-2)
         columns = beside.size(-1) - x.size(-1)
-        x = F.pad(x, [columns // 2, columns - columns // 2, rows // 2, rows - rows // 2])
+        x = F.pad(
+            x, [columns // 2, columns - columns // 2, rows // 2, rows - rows // 2]
+        )
         return self.conv(torch.cat((beside, x), dim=1))
 
 
 class UNet(nn.Module):
     """Masks of pictures."""
 
-    def __init__(self, channels=3, classes=2, widths=(4, 6, 8), learned=False, deep=True):
+    def __init__(
+        self, channels=3, classes=2, widths=(4, 6, 8), learned=False, deep=True
+    ):
         super().__init__()
         self.deep = deep
         self.down = nn.ModuleList()

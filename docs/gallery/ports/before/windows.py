@@ -35,7 +35,11 @@ class WindowAttention(nn.Module):
 
     def forward(self, x, mask=None):
         b, n, c = x.shape
-        qkv = self.qkv(x).reshape(b, n, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
+        qkv = (
+            self.qkv(x)
+            .reshape(b, n, 3, self.heads, c // self.heads)
+            .permute(2, 0, 3, 1, 4)
+        )
         q, k, v = qkv[0] * self.scale, qkv[1], qkv[2]
         attention = q @ k.transpose(-2, -1)
         bias = self.bias_table[self.bias_index.view(-1)].view(n, n, self.heads)
@@ -71,7 +75,9 @@ class WindowBlock(nn.Module):
                     number += 1
             region = split_windows(region, size).squeeze(-1)
             mask = region.unsqueeze(1) - region.unsqueeze(2)
-            mask = mask.masked_fill(mask != 0, float(-100.0)).masked_fill(mask == 0, 0.0)
+            mask = mask.masked_fill(mask != 0, float(-100.0)).masked_fill(
+                mask == 0, 0.0
+            )
         self.register_buffer("mask", mask)
 
     def forward(self, x):
@@ -94,7 +100,9 @@ class Windows(nn.Module):
         self.patches = nn.Conv2d(3, width, kernel_size=patch, stride=patch)
         self.blocks = nn.ModuleList(
             [
-                WindowBlock(width, side // patch, heads, shift=0 if (at % 2 == 0) else 1)
+                WindowBlock(
+                    width, side // patch, heads, shift=0 if (at % 2 == 0) else 1
+                )
                 for at in range(depth)
             ]
         )
