@@ -1,7 +1,7 @@
 """What `port` makes of classes that others wrote: ``python -m tests.port.corpus``.
 
 Each class is ported and proved in a process of its own; what came of it is a line of JSON. Classes
-that have a line already are left out.
+that have a line already, with the same arguments, are left out.
 """
 
 import argparse
@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 # ruff: noqa: E501 - a line of the table is a class
-LIMIT = 240.0  # seconds a class
 #: A name, its arguments, its inputs without the batch; by the module that it is in.
 CORPUS = {
     "torchvision.models": """
@@ -213,23 +212,22 @@ def look(name, arguments, inputs, backends):
         except Exception as error:
             headline = f"{type(error).__name__}: {error}"
         told[backend] = (headline, time.process_time() - begin)
-        print(
-            json.dumps(told), flush=True
-        )  # what is known so far, in the case of a time limit
+        # What is known so far, in the case of a time limit.
+        print(json.dumps(told), flush=True)
     return told
 
 
-def _in_process(entry, backends):
+def _in_process(entry, backends, limit):
     label, name, arguments, inputs = entry
     command = [sys.executable, "-W", "ignore", "-m", "tests.port.corpus", "--one", name]
     command += ["--backends", ",".join(backends), arguments, *inputs]
     told = {"label": label, "arguments": arguments}
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=limit)
         output, errors = ended.stdout, ended.stderr
     except subprocess.TimeoutExpired as late:
         output = (late.stdout or b"").decode()
-        errors = f"more than {LIMIT:g} s"
+        errors = f"more than {limit:g} s"
     lines = [line for line in output.splitlines() if line.startswith("{")]
     if lines:
         return told | json.loads(lines[-1])
@@ -243,6 +241,7 @@ def main():
     parser.add_argument("--backends", default="jax,chainer")
     parser.add_argument("--only", default="", help="labels that match this expression")
     parser.add_argument("--results", type=Path, default=Path("build/corpus.jsonl"))
+    parser.add_argument("--limit", type=float, default=240.0, help="seconds a class")
     parser.add_argument("--one", help="in this process")
     parser.add_argument("rest", nargs="*")
     given = parser.parse_args()
@@ -253,12 +252,14 @@ def main():
         return
     given.results.parent.mkdir(exist_ok=True)
     given.results.touch()
-    done = {
-        json.loads(line)["label"] for line in given.results.read_text().splitlines()
-    }
+    done = set()
+    for line in given.results.read_text().splitlines():
+        told = json.loads(line)
+        done.add((told["label"], told["arguments"]))
     for entry in entries():
-        if re.search(given.only, entry[0]) and entry[0] not in done:
-            told = _in_process(entry, backends)
+        label, _, arguments, _ = entry
+        if re.search(given.only, label) and (label, arguments) not in done:
+            told = _in_process(entry, backends, given.limit)
             with given.results.open("a") as file:
                 file.write(json.dumps(told) + "\n")
             short = {

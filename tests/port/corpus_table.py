@@ -1,10 +1,11 @@
 """The page of ported classes: ``python -m tests.port.corpus_table RESULTS... --page PAGE``.
 
 The results are lines of JSON that ``python -m tests.port.corpus`` has written; of a class that is
-there twice the last one counts.
+there twice with the same arguments the last one counts.
 """
 
 import argparse
+import collections
 import datetime
 import json
 import re
@@ -81,8 +82,12 @@ def table(rows):
     titles = " | ".join(BACKENDS.values())
     yield f"| class | lines | changed | {titles} | seconds | what stood in the way |"
     yield "|---" * (5 + len(BACKENDS)) + "|"
+    labels = collections.Counter(row["label"] for row in rows)
     for row in rows:
-        cells = [row["label"], row.get("lines", ""), row.get("changed", "")]
+        title = row["label"]
+        if labels[title] > 1:
+            title = f"{title} {row['arguments'].partition(',')[0]}"
+        cells = [title, row.get("lines", ""), row.get("changed", "")]
         cells += [outcome(row, backend) for backend in BACKENDS]
         yield "| " + " | ".join(map(str, [*cells, seconds(row), reason(row)])) + " |"
 
@@ -100,7 +105,7 @@ def main():
     for path in given.results:
         for line in path.read_text().splitlines():
             row = json.loads(line)
-            rows[row["label"]] = row
+            rows[row["label"], row["arguments"]] = row
     text = given.page.read_text()
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
