@@ -333,11 +333,16 @@ class Definitions(cst.CSTTransformer):
         return cst.RemoveFromParent()
 
     def _is_passed_check(self, node: cst.If) -> bool:
-        """Whether a statement only complains, and did not."""
+        """Whether a statement complains, or is for another type of numbers, and did not run."""
         body = node.body
         if node.orelse is not None or not isinstance(body, cst.IndentedBlock):
             return False
-        return all(map(_complains, body.body)) and self._was_passed_over(body)
+        asked: Any = m.findall(node.test, m.Attribute())
+        asks_for_type = any(
+            self.table.is_dtype(self.source.meaning(one)) for one in asked
+        )
+        is_check = asks_for_type or all(map(_complains, body.body))
+        return is_check and self._was_passed_over(body)
 
     def visit_Assert(self, node: cst.Assert) -> bool:
         return not self.source.is_installed
@@ -364,6 +369,9 @@ class Definitions(cst.CSTTransformer):
         return updated if is_kept else cst.RemoveFromParent()
 
     def visit_Else(self, node: cst.Else) -> None:
+        self.branches.add(id(node.body))
+
+    def visit_ExceptHandler(self, node: cst.ExceptHandler) -> None:
         self.branches.add(id(node.body))
 
     def visit_IndentedBlock(self, node: cst.IndentedBlock) -> bool:

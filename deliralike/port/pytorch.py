@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import libcst as cst
@@ -29,7 +28,7 @@ from deliralike.port.calls import (
     written,
 )
 from deliralike.port.observing import Value, collection
-from deliralike.port.resolving import names_of_objects
+from deliralike.port.resolving import Names
 
 FRAMEWORK, TITLE, ARRAY = ("torch",), "PyTorch", "Tensor"
 # Modules whose members have names, and the prefix of these.
@@ -114,21 +113,12 @@ SCOPES: tuple[str, ...] = ()
 NAMES_MEMBERS = False
 
 
-@cache
-def _names(loaded: tuple[str, ...]) -> Callable[[Any], str | None]:
-    prefixes = {name: _MODULES[name] for name in loaded}
-    return names_of_objects(prefixes, {*FUNCTIONS, *WITHOUT_EFFECT})
-
-
 def name_of(value: Any) -> str | None:
     """PyTorch's name of an object: ``"Conv2d"``, ``"relu"``, ``"init.zeros_"``."""
-    try:
-        name = _names(tuple(one for one in _MODULES if one in sys.modules))(value)
-    except TypeError:
-        return None
+    name = _name_of(value)
     if name is not None and name.startswith(("timm.", "torchvision.")):
-        own = name in CLASSES or name in FUNCTIONS or name in WITHOUT_EFFECT
-        return name if own else None
+        is_known = name in CLASSES or name in FUNCTIONS or name in WITHOUT_EFFECT
+        return name if is_known else None
     return name
 
 
@@ -439,6 +429,7 @@ FUNCTIONS: dict[str, Entry] = {
     ),
     "torchvision.StochasticDepth": lambda call: _drop_path(call, "p", "mode", '"row"'),
 }
+_name_of = Names(_MODULES, {*FUNCTIONS, *WITHOUT_EFFECT})
 METHODS: dict[str, Entry] = {
     **{name: FUNCTIONS[name] for name in ("flatten", "reshape", "var", "std")},
     "view": _reshaped,
@@ -465,6 +456,8 @@ METHODS: dict[str, Entry] = {
     **dict.fromkeys(("item", "tolist", "nonzero"), _by_values),
     **dict.fromkeys(("bernoulli_", "normal_", "uniform_"), _random),
 }
+#: Attributes of attributes that are the same for all networks.
+KNOWN_ATTRIBUTES = {"device.type": '"cpu"'}
 #: Attributes of networks that others do not have, and what to write.
 UNLIKE_ATTRIBUTES: dict[str, str] = {}
 ATTRIBUTES: dict[str, Entry] = {
@@ -480,15 +473,17 @@ ATTRIBUTES: dict[str, Entry] = {
 # -------------------------------------------------------------------------------------------------
 
 
+def in_axes(kwargs: dict[str, str]) -> dict[str, str]:
+    """Arguments by NumPy's names."""
+    names = {"dim": "axis", "keepdim": "keepdims"}
+    kept = {key: value for key, value in kwargs.items() if key not in DROPPED}
+    return {names.get(key, key): value for key, value in kept.items()}
+
+
 def _np(name: str) -> Callable[[Call], str]:
     def written(call: Call) -> str:
-        kwargs = {
-            {"dim": "axis", "keepdim": "keepdims"}.get(key, key): value
-            for key, value in call.kwargs.items()
-            if key not in DROPPED
-        }
         first = (call.x,) if call.x else ()
-        return f"np.{name}({joined((*first, *call.args), kwargs)})"
+        return f"np.{name}({joined((*first, *call.args), in_axes(call.kwargs))})"
 
     return written
 
@@ -572,7 +567,6 @@ def _np_tensor(call: Call) -> str:
 
 NUMPY_FUNCTIONS: dict[str, Entry] = {
     **dict.fromkeys(("zeros", "ones", "empty", "full"), _np_filled),
-    "pow": _np("power"),
     "arange": _np_range,
     "linspace": _np_linspace,
     "meshgrid": _np_meshgrid,
@@ -619,18 +613,12 @@ def _np_split(call: Call) -> str:
 
 
 NUMPY_METHODS: dict[str, Entry] = {
-    **{name: _np(name) for name in ("sum", "mean", "max", "min", "any", "all")},
-    **{name: _np(name) for name in ("sin", "cos", "exp", "log", "sqrt", "abs")},
     **{name: METHODS[name] for name in ("size", "dim", "numel")},
-    "item": "{x}.item()",
-    "tolist": "{x}.tolist()",
     "view": "{x}.reshape({args})",
-    "reshape": "{x}.reshape({args})",
     "permute": "{x}.transpose({args})",
     "transpose": "np.swapaxes({x}, {args})",
     "t": "{x}.T",
     "unsqueeze": _np_axis("expand_dims"),
-    "squeeze": "{x}.squeeze({args})",
     "repeat": "np.tile({x}, {many})",
     "flatten": lambda call: _np_flat(call.x, *call.args, *call.kwargs.values()),
     "float": "{x}.astype(float)",
@@ -638,7 +626,6 @@ NUMPY_METHODS: dict[str, Entry] = {
     "int": "{x}.astype(np.int32)",
     "bool": "{x}.astype(bool)",
     "clone": "{x}.copy()",
-    "pow": "np.power({x}, {a})",
     "flip": "np.flip({x}, {many})",
     "repeat_interleave": "np.repeat({x}, {args})",
     "split": _np_split,

@@ -53,7 +53,11 @@ class Rewriter(Definitions):
     def leave_Attribute(
         self, original: cst.Attribute, updated: cst.Attribute
     ) -> cst.BaseExpression:
+        name = original.attr.value
+        if isinstance(original.value, cst.Attribute):
+            name = f"{original.value.attr.value}.{name}"
         known = self._known_attribute(original) or self._constant(original)
+        known = known or self.table.KNOWN_ATTRIBUTES.get(name)
         if known is not None:
             return cst.parse_expression(known)
         referred = self._reference(original, updated)
@@ -503,9 +507,12 @@ class Rewriter(Definitions):
             entry = self.table.NUMPY_METHODS.get(call.name)
             if entry is not None:
                 return self._parsed(written(entry, call))
-            if hasattr(np.ndarray, call.name):
+            if call.name.endswith("_"):  # of a start value, see `parameter`
                 return updated
-            raise NeedsHand(f"{call.name} while the network is created: use NumPy")
+            if not hasattr(np.ndarray, call.name):
+                return self._parsed(self.table.in_numpy(call))
+            given = joined(call.args, self.table.in_axes(call.kwargs))
+            return self._parsed(f"{call.x}.{call.name}({given})")
         if call.name in self.table.METHODS:
             return self._parsed(written(self.table.METHODS[call.name], call))
         name = call.name.removesuffix("_")

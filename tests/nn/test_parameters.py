@@ -78,3 +78,23 @@ def test_parameters_are_taken_as_arrays_are(name, subtests):
             found = ours(network.nn, network.one, network.other)
             found = network.backend.to_numpy(network.nn.cast(found, "float64"))
             np.testing.assert_allclose(found, expected.astype(np.float64), rtol=1e-14)
+
+
+class Indexed(Network):
+    """A parameter whose elements a buffer names."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = self.nn.Parameter((2, 3), np.arange(6.0).reshape(2, 3))
+        self.order = self.nn.Buffer(np.array([[2, 0], [1, 1]]))
+
+    def forward(self, x):
+        return x + self.table[:, self.order]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_buffer_is_the_index_of_a_parameter(name):
+    network = Indexed.on(get(name))()
+    x = network.backend.prepare(np.ones((2, 2, 2), np.float32), network)
+    wanted = 1.0 + np.arange(6.0).reshape(2, 3)[:, [[2, 0], [1, 1]]]
+    np.testing.assert_array_equal(network.backend.to_numpy(network(x)), wanted)

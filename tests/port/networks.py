@@ -622,3 +622,21 @@ class Late(nn.Module):
         if torch.is_tensor(scale) or not x.is_floating_point():
             raise TypeError("a number, and an array of numbers")
         return functional.elu(self.smooth(self.norm(x))) * sqrt(scale)
+
+
+class Gate(nn.Module):
+    def __init__(self, width, act=nn.ReLU):
+        super().__init__()
+        self.fc, self.act = nn.Linear(width, width), act()
+
+    def forward(self, x):
+        return x * self.act(self.fc(x))
+
+
+class Gated(nn.Module):
+    def __init__(self, width=4, gate=Gate):
+        super().__init__()
+        self.gate = gate(width)
+
+    def forward(self, x):
+        return self.gate(x)

@@ -73,6 +73,19 @@ def _comparison(name: str) -> Any:
 for _name in ("__lt__", "__le__", "__ne__", "__gt__", "__ge__"):
     setattr(nnx.Variable, _name, _comparison(_name))
 
+_item_of_variable = nnx.Variable.__getitem__
+
+
+def _item(variable: nnx.Variable, index: Any) -> Any:
+    """An element, also where a variable is the index, or a part of it: JAX refuses those."""
+    parts = map(value_of, index) if isinstance(index, tuple) else None
+    return _item_of_variable(
+        variable, value_of(index) if parts is None else tuple(parts)
+    )
+
+
+nnx.Variable.__getitem__ = _item  # type: ignore[method-assign]
+
 
 class JaxFunctions(Functions):
     """Functions of arrays."""
