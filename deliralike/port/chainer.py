@@ -130,6 +130,11 @@ def _dtype(value: Any) -> str:
     return "" if value.dtype is None else str(value.dtype)
 
 
+def follows_mode(_: Any) -> bool:
+    """Whether all links within one are in the mode that it is set to: there is one for all."""
+    return True
+
+
 def parameters(block: Any) -> list[str]:
     """The names of a link's own parameters, whose counterparts have other names: none."""
     del block

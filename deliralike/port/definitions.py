@@ -284,7 +284,8 @@ class Definitions(cst.CSTTransformer):
         is_called = bool(self.observed.phases(path))
         if self.table.is_network_class(cls):
             is_hub = self.source.is_installed and name == "__new__"
-            return is_hub or not is_called or self.start_code.is_all(node)
+            is_idle = is_hub or (name == "train" and self.program.follow_mode(cls))
+            return is_idle or not is_called or self.start_code.is_all(node)
         is_pythons = name.startswith("__") and name != "__call__"
         return self.source.is_installed and not is_called and not is_pythons
 
@@ -294,9 +295,9 @@ class Definitions(cst.CSTTransformer):
         function = self.functions.pop()
         self.path.pop()
         if function.is_left_out:
-            self.program.leave_out(
-                self.source, original, f"{function.path} was not called"
-            )
+            is_called = self.observed.phases(function.path)
+            why = "has no effect here" if is_called else "was not called"
+            self.program.leave_out(self.source, original, f"{function.path} {why}")
             return cst.RemoveFromParent()
         if not updated.body.body:
             updated = begun(updated, "pass")

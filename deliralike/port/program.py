@@ -86,6 +86,11 @@ class Program:
             None,
         )
 
+    def follow_mode(self, cls: Any) -> bool:
+        """Whether all blocks within those of a class are in the mode that these are set to."""
+        blocks = [one for one in self.blocks if isinstance(one, cls)]
+        return all(map(self.table.follows_mode, blocks))
+
     def layer_of(self, function: Any) -> str | None:
         """The layer of `nn` that drops what a function of one's own does, or None."""
         if not inspect.isfunction(function) or not self.is_own(function.__module__):
@@ -392,7 +397,7 @@ class Program:
     @cached_property
     def finished(self) -> dict[Where, Any]:
         """The definitions as they stand in the port, once all are known that it needs."""
-        needing = self._needing()
+        needing = self.needing
         functions = (cst.ClassDef, cst.FunctionDef)
         constants = {
             self.names[where]
@@ -404,7 +409,8 @@ class Program:
             for where, node in self.nodes.items()
         }
 
-    def _needing(self) -> frozenset[str]:
+    @cached_property
+    def needing(self) -> frozenset[str]:
         """The functions and constants that take the functions of the backend, called ``nn``."""
         needing: set[str] = set()
         while True:

@@ -309,9 +309,10 @@ class Rewriter(Definitions):
         owner = (
             self.source.meaning(func.value) if isinstance(func, cst.Attribute) else None
         )
-        if isclass(owner) and self.table.name_of(owner) is not None:
-            raise NeedsHand(
-                f"there is no {self.table.name_of(owner)}.{func.attr.value} in nn"
+        owned_by = self.table.name_of(owner) if isclass(owner) else None
+        if owned_by is not None:  # a class method
+            return self._class_method(
+                f"{owned_by}.{func.attr.value}", original, updated
             )
         layer = self.program.layer_of(own)
         if layer is not None:
@@ -341,6 +342,14 @@ class Rewriter(Definitions):
         if value.kind in ("network", "container") and is_setter:
             return self._parsed(written(self.table.SETTERS[call.name], call))
         return updated
+
+    def _class_method(
+        self, name: str, original: cst.Call, updated: cst.Call
+    ) -> cst.BaseExpression:
+        if name not in self.table.FUNCTIONS:
+            raise NeedsHand(f"there is no {name} in nn")
+        call = self._seen(name, original, updated)
+        return self._parsed(written(self.table.FUNCTIONS[name], call))
 
     def _module(self, call: cst.Call) -> str:
         """The name of a module that a call is given first."""

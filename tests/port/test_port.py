@@ -43,6 +43,8 @@ CASES = {
     "recursive": (networks.Recursive, image(2, 3, 4, 4), {}),
     "keeping": (networks.Keeping, image(2, 3, 4), {}),
     "late": (networks.Late, image(3, 5), {}),
+    "pretrained": (networks.Pretrained, tokens(3, 9), {}),
+    "moded": (networks.Moded, image(3, 3, 7, 9), {}),
     "gated": (
         networks.Gated,
         image(3, 4),
