@@ -42,8 +42,8 @@ def combinations(
         if "seed" in axes:
             raise SettingError("--seeds and --grid seed=… say the same: leave one away")
         axes["seed"] = [*range(first_seed, first_seed + seeds)]
-    for values in itertools.product(*axes.values()):
-        chosen = dict(zip(axes, values, strict=True))
+    for choice in itertools.product(*axes.values()):
+        chosen = dict(zip(axes, choice, strict=True))
         words = [f"{key}={value}" for key, value in chosen.items()]
         yield re.sub(r"[^\w.=+-]+", "-", "_".join(words)), chosen
 
@@ -54,7 +54,7 @@ def _axis(text: str) -> tuple[str, list[Any]]:
     parts = re.findall(r"""(?:\[[^]]*\]|\([^)]*\)|"[^"]*"|'[^']*'|[^,])+""", values)
     if not (key.strip() and equals and parts):
         raise SettingError(f"--grid {text!r}: wanted KEY=VALUE,VALUE")
-    found = []
+    found: list[Any] = []
     for part in parts:
         found += key_values([f"{key}={part}"], "--grid").values()
     return key.strip(), found
