@@ -84,7 +84,7 @@ def _getitem(self: nnx.Variable, key: Any) -> Any:
     return _take(self, value_of(key))
 
 
-nnx.Variable.__getitem__ = _getitem  # type: ignore[method-assign]
+nnx.Variable.__getitem__ = _getitem
 
 
 class JaxFunctions(Functions):
