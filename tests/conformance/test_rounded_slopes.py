@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from deliralike import Network, compare
+from deliralike import Network, backends, compare
+from deliralike.backends.torch.native_functions import called_through
 from deliralike.conformance import distance_loss
 
 torch = pytest.importorskip("torch")
@@ -47,6 +48,20 @@ def test_a_network_with_hardsigmoid_is_proved(backend, inplace):
     )
     assert proof.headline.startswith("PROVED"), proof.headline
     assert torch.nn.functional.hardsigmoid is own
+
+
+def test_the_slope_is_mended_once_where_calls_are_followed():
+    backend = backends.get("torch")
+    x = torch.linspace(-1.0, 1.0, 7, dtype=torch.float64, requires_grad=True)
+
+    def around(path, compute, args, kwargs):
+        return compute(*args, **kwargs)
+
+    gate = torch.nn.Hardsigmoid()
+    with backend.undisturbed(), backend.undisturbed():
+        with called_through(around):
+            (gradient,) = torch.autograd.grad(gate(x).sum(), x)
+    assert np.abs(gradient.numpy() - 1.0 / 6.0).max() < 1e-16
 
 
 def test_axes_of_length_one_that_stand_elsewhere_explain_nothing():
