@@ -78,6 +78,7 @@ class Definitions(cst.CSTTransformer):
         self.passed_by: set[cst.CSTNode] = set()
         self.start_values: set[cst.CSTNode] = set()  # statements that only set them
         self.statements: set[cst.CSTNode] = set()  # expressions that are statements
+        self.set_names: set[str] = set()  # global names that functions set
         self.branches: set[int] = set()  # the identities of blocks of `if` and `else`
 
     @property

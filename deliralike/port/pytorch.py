@@ -109,6 +109,8 @@ IDLE_METHODS = ("flatten_parameters",)
 TRANSPARENT = ("no_grad", "inference_mode", "enable_grad", "autocast", "jit.")
 #: Methods of networks that open a context without a meaning for what is computed.
 SCOPES: tuple[str, ...] = ()
+#: The functions that `nn` has by the same name with the same arguments; None for all.
+SAME = None
 #: Whether members are handed to ``super().__init__`` by their names.
 NAMES_MEMBERS = False
 
@@ -120,11 +122,6 @@ def name_of(value: Any) -> str | None:
         is_known = name in CLASSES or name in FUNCTIONS or name in WITHOUT_EFFECT
         return name if is_known else None
     return name
-
-
-def has_same_meaning(_: str) -> bool:
-    """Whether `nn` has this function by the same name, with the same arguments: all of them."""
-    return True
 
 
 def is_dtype(value: Any) -> bool:
@@ -173,10 +170,6 @@ def unsaved(block: Any) -> dict[str, Any]:
 def noting_axes(_: dict[int, int]) -> Any:
     """A context: the names of layers tell with how many axes they are called."""
     return nullcontext()
-
-
-def attribute_of(_owner: Any, _name: str) -> None:
-    """What stands for an attribute of a known object: there is none of that kind."""
 
 
 def drawing(call: Call) -> dict[str, str]:

@@ -40,7 +40,9 @@ def as_exact_as_their_type() -> Iterator[None]:
     own = F.hardsigmoid
 
     def hardsigmoid(input: Any, inplace: bool = False) -> Any:  # PyTorch's name
-        if input.dtype != torch.float64 or not input.requires_grad:
+        # PyTorch's own function calls this one again where a mode follows its calls.
+        is_scaled = getattr(input.grad_fn, "_forward_cls", None) is _Scaled
+        if input.dtype != torch.float64 or not input.requires_grad or is_scaled:
             return own(input, inplace)
         output = own(_Scaled.apply(input))
         return input.copy_(output) if inplace else output
