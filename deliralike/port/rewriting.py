@@ -138,6 +138,13 @@ class Rewriter(Definitions):
     # Choices
     # ---------------------------------------------------------------------------------------------
 
+    def leave_AssignTarget(
+        self, original: cst.AssignTarget, updated: cst.AssignTarget
+    ) -> cst.AssignTarget:
+        """What is assigned keeps its name."""
+        is_name = isinstance(original.target, cst.Name)
+        return original if is_name else updated
+
     def visit_Global(self, node: cst.Global) -> None:
         self.set_names |= {one.name.value for one in node.names}
 
