@@ -687,3 +687,29 @@ class Moded(nn.Module):
         for child in self.children():
             x = child(x)
         return x
+
+
+class Rated(nn.Module):
+    """Tells each block with which rate it drops."""
+
+    def __init__(self, depth=2, rate=0.4):
+        super().__init__()
+        self.rate = rate
+        self.blocks = nn.ModuleList(RatedBlock() for _ in range(depth))
+
+    def forward(self, x):
+        for number, block in enumerate(self.blocks):
+            x = block(x, drop_rate=self.rate * (number + 1) / len(self.blocks))
+        return x
+
+
+class RatedBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x, drop_rate=None):
+        out = nnf.dropout(self.conv(x), drop_rate, self.training)
+        if drop_rate is not None and drop_rate > 0:
+            out = drop_path(out, drop_rate, self.training)
+        return out + x

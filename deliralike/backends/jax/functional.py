@@ -84,7 +84,7 @@ def _item(variable: nnx.Variable, index: Any) -> Any:
     )
 
 
-nnx.Variable.__getitem__ = _item  # type: ignore[method-assign]
+nnx.Variable.__getitem__ = _item
 
 
 class JaxFunctions(Functions):
