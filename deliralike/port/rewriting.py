@@ -618,6 +618,29 @@ class Rewriter(Definitions):
         )
         return cst.FlattenSentinel(updated.body.body)
 
+    def leave_Expr(self, original: cst.Expr, updated: cst.Expr) -> Any:
+        """``x.mul_(y)`` is ``x = nn.mul(x, y)``: arrays of others are not written over."""
+        made: Any = updated.value
+        owner: Any = original.value
+        target = made
+        while isinstance(owner, cst.Call):  # of one behind the other, the first one's
+            is_method = isinstance(owner.func, cst.Attribute)
+            if not is_method or not self._writes_over(owner.func):
+                return updated
+            owner, target = owner.func.value, target.args[0].value
+        if target is made:
+            return updated
+        if isinstance(target, cst.Subscript):
+            return _written_into(target, made)
+        return cst.Assign([cst.AssignTarget(target)], made)
+
+    def _writes_over(self, method: cst.Attribute) -> bool:
+        """Whether a method writes over the array that it belongs to."""
+        value = self.observed.one("values", self.source.end(method))
+        is_array = value is not None and value.is_array and not self.in_construction
+        name = method.attr.value
+        return is_array and name.endswith("_") and name != "requires_grad_"
+
     def leave_AugAssign(
         self, original: cst.AugAssign, updated: cst.AugAssign
     ) -> cst.BaseSmallStatement:

@@ -713,3 +713,24 @@ class RatedBlock(nn.Module):
         if drop_rate is not None and drop_rate > 0:
             out = drop_path(out, drop_rate, self.training)
         return out + x
+
+
+class Overwriting(nn.Module):
+    """Methods that write over what they belong to, as statements."""
+
+    def __init__(self, width=5):
+        super().__init__()
+        self.width = width
+        steps = torch.arange(-(self.width - 1), self.width, 2, dtype=torch.float32)
+        steps /= self.width
+        self.register_buffer("steps", steps)
+        self.fc = nn.Linear(width, width)
+
+    def forward(self, x):
+        x = self.fc(x)
+        x.mul_(self.steps).clamp_(min=-1.0)
+        y = x.clone()
+        y[:, 1:3].zero_()
+        y.add_(x)
+        x[0].fill_(0.5)
+        return y.masked_fill_(y < -0.5, 2.0) + x

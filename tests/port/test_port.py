@@ -46,6 +46,7 @@ CASES = {
     "pretrained": (networks.Pretrained, tokens(3, 9), {}),
     "moded": (networks.Moded, image(3, 3, 7, 9), {}),
     "rated": (networks.Rated, image(5, 3, 4, 6), {}),
+    "overwriting": (networks.Overwriting, image(3, 5), {}),
     "gated": (
         networks.Gated,
         image(3, 4),

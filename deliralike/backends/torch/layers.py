@@ -225,7 +225,7 @@ class _Dropout(_Native):
     takes_options = False
     draws_masks = True
 
-    def forward(self, x, p: float | None = None):
+    def forward(self, x: Any, p: float | None = None) -> Any:
         self.written_once.check_input(self, x)
         if not self.training or self.p == 0 and p is None:
             return x
