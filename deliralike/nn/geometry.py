@@ -16,16 +16,16 @@ Pads = tuple[tuple[int, int], ...]
 
 
 def per_axis(value: int | Sequence[int], n: int, name: str) -> tuple[int, ...]:
-    """Return one whole number for each of `n` axes.
+    """Return one whole number for each of `n` axes; one in a list is for all, as in PyTorch.
 
     Example:
-        >>> per_axis(3, 2, "kernel_size")
-        (3, 3)
+        >>> per_axis(3, 2, "kernel_size"), per_axis([3], 2, "kernel_size")
+        ((3, 3), (3, 3))
     """
-    if isinstance(value, (int, np.integer)):
-        values = (value,) * n
-    else:
-        values = tuple(value)
+    is_number = isinstance(value, (int, np.integer))
+    values: tuple[Any, ...] = (value,) if is_number else tuple(value)  # type: ignore[arg-type]
+    if len(values) == 1:
+        values *= n
     if len(values) != n:
         raise SettingError(
             f"{name}={value!r} has {len(values)} numbers; wanted one, or one for each of {n} axes"

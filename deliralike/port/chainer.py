@@ -70,11 +70,6 @@ NUMPY_METHODS: dict[str, Entry] = {}
 name_of = Names(_MODULES)
 
 
-def has_same_meaning(name: str) -> bool:
-    """Whether `nn` has this function by the same name, with the same arguments."""
-    return name in _SAME.split()
-
-
 def is_dtype(_: Any) -> bool:
     """Whether an object is a type of numbers that others do not have: they are NumPy's."""
     return False
@@ -160,13 +155,6 @@ def noting_axes(axes: dict[int, int]) -> Iterator[None]:
 
     with Noting():
         yield
-
-
-def attribute_of(owner: Any, name: str) -> str | None:
-    """What stands for an attribute of a known object: ``chainer.config.train``."""
-    chainer = sys.modules["chainer"]
-    is_mode = owner in (chainer.config, chainer.global_config) and name == "train"
-    return "self.training" if is_mode else None
 
 
 def drawing(call: Call) -> dict[str, str]:
@@ -438,12 +426,6 @@ _OF_CONVOLUTION = "nobias initialW initial_bias dilate groups"
 _OF_DECONVOLUTION = f"nobias outsize {_OF_CONVOLUTION}"
 LINKS: dict[str, Entry] = {
     "Linear": _linear,
-    "Convolution1D": _convolution("Conv1d", _OF_CONVOLUTION),
-    "Convolution2D": _convolution("Conv2d", _OF_CONVOLUTION),
-    "Convolution3D": _convolution("Conv3d", _OF_CONVOLUTION),
-    "Deconvolution1D": _convolution("ConvTranspose1d", _OF_DECONVOLUTION, axis=0),
-    "Deconvolution2D": _convolution("ConvTranspose2d", _OF_DECONVOLUTION, axis=0),
-    "Deconvolution3D": _convolution("ConvTranspose3d", _OF_DECONVOLUTION, axis=0),
     "DilatedConvolution2D": _convolution("Conv2d", f"dilate {_OF_CONVOLUTION}"),
     "BatchNormalization": _batch_norm,
     "EmbedID": _embedding,
@@ -451,6 +433,10 @@ LINKS: dict[str, Entry] = {
     "GroupNormalization": _group_norm,
     "Sequential": _sequence,
 }
+for _n in (1, 2, 3):
+    _transposed = f"ConvTranspose{_n}d"
+    LINKS[f"Convolution{_n}D"] = _convolution(f"Conv{_n}d", _OF_CONVOLUTION)
+    LINKS[f"Deconvolution{_n}D"] = _convolution(_transposed, _OF_DECONVOLUTION, axis=0)
 for _reason, _links in _UNLIKE.items():
     LINKS |= dict.fromkeys(_links.split(), _unlike(_reason))
 IN_BOTH = tuple(LINKS)
@@ -459,8 +445,8 @@ IN_BOTH = tuple(LINKS)
 # Functions
 # -------------------------------------------------------------------------------------------------
 
-#: Functions of one array, which have the same name and meaning.
-_SAME = (
+#: The functions that `nn` has by the same name with the same arguments.
+SAME = (
     "relu sigmoid tanh selu relu6 exp expm1 log log1p log2 log10 sqrt rsqrt square sin cos tan "
     "sinh cosh floor ceil sign maximum minimum erf erfc where broadcast_to"
 )
@@ -622,7 +608,9 @@ METHODS: dict[str, Entry] = {
     **{name: FUNCTIONS[name] for name in ("sum", "mean", "max", "min", "argmax")},
 }
 #: Attributes of attributes that are the same for all networks.
-KNOWN_ATTRIBUTES: dict[str, str] = {}
+KNOWN_ATTRIBUTES = dict.fromkeys(
+    ("config.train", "global_config.train"), "self.training"
+)
 #: Attributes of networks that others do not have, and what to write.
 UNLIKE_ATTRIBUTES = {
     "xp": "arrays are made by functions of nn, random numbers by layers such as nn.Dropout"

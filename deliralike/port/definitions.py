@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import sys
 from collections.abc import Mapping, Sequence
@@ -78,6 +79,7 @@ class Definitions(cst.CSTTransformer):
         self.passed_by: set[cst.CSTNode] = set()
         self.start_values: set[cst.CSTNode] = set()  # statements that only set them
         self.statements: set[cst.CSTNode] = set()  # expressions that are statements
+        self.set_names: set[str] = set()  # global names that functions set
         self.branches: set[int] = set()  # the identities of blocks of `if` and `else`
 
     @property
@@ -188,12 +190,22 @@ class Definitions(cst.CSTTransformer):
                 f"{name} that does not follow self.training: a layer, nn.{layer}, in __init__",
                 given["input"],
             )
-        made = f"{NN}.{layer}({given['p']})"
+        x, rate = given["input"], given["p"]
+        is_known = self._is_known_in_creation(rate)  # else each call gives it
+        made = f"{NN}.{layer}({rate if is_known else ''})"
         number = len(self.layers) + 1
         attribute = self.layers.setdefault(
             made, f"{name}_layer{number if number > 1 else ''}"
         )
-        return f"self.{attribute}({given['input']})"
+        return (
+            f"self.{attribute}({x})" if is_known else f"self.{attribute}({x}, {rate})"
+        )
+
+    def _is_known_in_creation(self, text: str) -> bool:
+        """Whether an expression has no names but those of the module, and ``self``."""
+        nodes = ast.walk(ast.parse(text, mode="eval"))
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
+        return names <= {"self", *vars(self.source.module)}
 
     def by_instance(self, what: str, values: Sequence[tuple[Any, Any]]) -> str:
         """The source of a size: a number, or an argument where instances of a class differ.
@@ -264,7 +276,8 @@ class Definitions(cst.CSTTransformer):
     def _caches(self, node: cst.FunctionDef) -> list[str]:
         """The dicts of a network in which a function keeps arrays: traced programs cannot."""
         found = []
-        for kept in m.findall(node, _KEPT):
+        statements: Any = m.findall(node, _KEPT)
+        for kept in statements:
             begin, end = self.source.begin(kept), self.source.end(kept.value)
             made = self.observed.one("results", end)
             is_dict = Value("dict") in self.observed.facts["targets"].get(begin, ())
@@ -305,8 +318,8 @@ class Definitions(cst.CSTTransformer):
             updated = begun(
                 updated, f"if {argument} == {word}:\n    {argument} = {made}\n"
             )
-        for name in function.caches:
-            updated = begun(updated, f"{name} = {{}}")
+        for cache in function.caches:
+            updated = begun(updated, f"{cache} = {{}}")
         decorators = self._decorators(original.decorators, updated.decorators)
         renamed = cst.Name(
             self.table.RENAMED.get(original.name.value, original.name.value)

@@ -29,7 +29,7 @@ from typing import Any
 Place = tuple[int, int]  # line, counted from 1, and column of an expression's end
 CONSTRUCTION, FORWARD = "construction", "forward"
 _TELL = "__deliralike_port__"
-_MANY = 30  # more than a person would write out
+_MANY = 100  # parts, more than a person would write out
 
 
 @dataclass(frozen=True)

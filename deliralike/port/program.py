@@ -6,7 +6,6 @@ import ast
 import builtins
 import importlib
 import inspect
-import itertools
 import pkgutil
 import symtable
 import sys
@@ -534,16 +533,18 @@ def _comments(node: Any) -> list[cst.EmptyLine]:
 
 def _grouped(lines: set[str]) -> list[str]:
     """Imports: those of Python, then others; names of one module in one line."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for line in sorted(lines):
+        begin, _, name = line.partition(" import ")
+        names[begin].append(name)
     python: list[str] = []
     others: list[str] = []
-    for line in sorted(line for line in lines if line.startswith("import")):
-        (python if _is_standard(_imported(line)) else others).append(line)
-    given = sorted((line for line in lines if line.startswith("from")), key=_imported)
-    for module, of_module in itertools.groupby(given, _imported):
-        names = sorted(line.partition(" import ")[2] for line in of_module)
-        made = f"from {module} import {', '.join(names)}"
-        (python if _is_standard(module) else others).append(made)
-    return [*python, *([""] if python and others else []), *others]
+    for begin in sorted(names, key=lambda one: (one.startswith("from"), one)):
+        given = ", ".join(names[begin])
+        to = python if _is_standard(_imported(begin)) else others
+        to.append(f"{begin} import {given}" if given else begin)
+    between = [""] if python and others else []
+    return [*python, *between, *others]
 
 
 def _is_standard(module: str) -> bool:

@@ -5,6 +5,7 @@ A name that is not here and that `nn` has is taken as it stands.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -109,6 +110,8 @@ IDLE_METHODS = ("flatten_parameters",)
 TRANSPARENT = ("no_grad", "inference_mode", "enable_grad", "autocast", "jit.")
 #: Methods of networks that open a context without a meaning for what is computed.
 SCOPES: tuple[str, ...] = ()
+#: The functions that `nn` has by the same name with the same arguments; None for all.
+SAME = None
 #: Whether members are handed to ``super().__init__`` by their names.
 NAMES_MEMBERS = False
 
@@ -120,11 +123,6 @@ def name_of(value: Any) -> str | None:
         is_known = name in CLASSES or name in FUNCTIONS or name in WITHOUT_EFFECT
         return name if is_known else None
     return name
-
-
-def has_same_meaning(_: str) -> bool:
-    """Whether `nn` has this function by the same name, with the same arguments: all of them."""
-    return True
 
 
 def is_dtype(value: Any) -> bool:
@@ -173,10 +171,6 @@ def unsaved(block: Any) -> dict[str, Any]:
 def noting_axes(_: dict[int, int]) -> Any:
     """A context: the names of layers tell with how many axes they are called."""
     return nullcontext()
-
-
-def attribute_of(_owner: Any, _name: str) -> None:
-    """What stands for an attribute of a known object: there is none of that kind."""
 
 
 def drawing(call: Call) -> dict[str, str]:
@@ -303,13 +297,17 @@ def _created(call: Call) -> str:
     return call_of_nn(name, shape, like=like)
 
 
+#: A number with a point.
+_FRACTION = re.compile(r"\d\.|\.\d")
+
+
 def _ranged(call: Call) -> str:
     like = _like_of(call)
     names = ("start", "end", "step", "steps", "n", "m")
     given = {name: value for name, value in call.kwargs.items() if name in names}
     made = call_of_nn(call.name, *call.args, **given, like=like)
     is_floating = call.result is not None and call.result.is_floating
-    is_whole = call.name == "arange" and not any("." in value for value in call.args)
+    is_whole = call.name == "arange" and not any(map(_FRACTION.search, call.args))
     return call_of_nn("cast", made, like) if is_whole and is_floating else made
 
 
@@ -463,6 +461,8 @@ METHODS: dict[str, Entry] = {
     "dim": "{x}.ndim",
     "ndimension": "{x}.ndim",
     "numel": "math.prod({x}.shape)",
+    "zero_": "nn.zeros_like({x})",
+    "fill_": "nn.full_like({x}, {a})",
     "is_floating_point": lambda call: str(call.value is None or call.value.is_floating),
     **dict.fromkeys(("contiguous", "cuda", "cpu", "clone", "requires_grad_"), "{x}"),
     **dict.fromkeys(("type_as", "float", "double", "half"), _converted),
@@ -528,7 +528,7 @@ def _np_range(call: Call) -> str:
     kwargs = {
         names[name]: value for name, value in call.kwargs.items() if name in names
     }
-    if _np_dtype(call) == "float" and not any("." in value for value in call.args):
+    if _np_dtype(call) == "float" and not any(map(_FRACTION.search, call.args)):
         kwargs["dtype"] = "float"
     return f"np.arange({joined(call.args, kwargs)})"
 

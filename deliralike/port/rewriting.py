@@ -53,11 +53,8 @@ class Rewriter(Definitions):
     def leave_Attribute(
         self, original: cst.Attribute, updated: cst.Attribute
     ) -> cst.BaseExpression:
-        name = original.attr.value
-        if isinstance(original.value, cst.Attribute):
-            name = f"{original.value.attr.value}.{name}"
-        known = self._known_attribute(original) or self._constant(original)
-        known = known or self.table.KNOWN_ATTRIBUTES.get(name)
+        last_names = ".".join(code(original).split(".")[-2:])
+        known = self.table.KNOWN_ATTRIBUTES.get(last_names) or self._constant(original)
         if known is not None:
             return cst.parse_expression(known)
         referred = self._reference(original, updated)
@@ -95,14 +92,6 @@ class Rewriter(Definitions):
             f"(None if {text} is None else {made})" if None in kept else made
         )
 
-    def _known_attribute(self, original: cst.Attribute) -> str | None:
-        owner = self.source.meaning(original.value)
-        return (
-            None
-            if owner is MISSING
-            else self.table.attribute_of(owner, original.attr.value)
-        )
-
     def _reference(
         self, original: Any, updated: cst.BaseExpression
     ) -> cst.BaseExpression:
@@ -126,8 +115,9 @@ class Rewriter(Definitions):
             return cst.Name(need(meaning))
         if not isinstance(original, cst.Name):
             return updated
-        if self.source.is_installed and isinstance(meaning, (bool, NoneType)):
-            return cst.Name(str(meaning))  # a setting, or what an import was tried for
+        is_setting = self.source.is_installed and original.value not in self.set_names
+        if is_setting and isinstance(meaning, (bool, NoneType)):
+            return cst.Name(str(meaning))  # or what an import was tried for
         home = self.program.home(self.source, original.value)
         if home is not None and not isinstance(meaning, ModuleType):
             return cst.Name(self.program.need_name(*home))
@@ -142,10 +132,21 @@ class Rewriter(Definitions):
 
     def _has(self, name: str) -> bool:
         """Whether `nn` has what the framework has by this name."""
-        return self.program.has(name) and self.table.has_same_meaning(name)
+        same = self.table.SAME
+        return self.program.has(name) and (same is None or name in same.split())
 
     # Choices
     # ---------------------------------------------------------------------------------------------
+
+    def leave_AssignTarget(
+        self, original: cst.AssignTarget, updated: cst.AssignTarget
+    ) -> cst.AssignTarget:
+        """What is assigned keeps its name."""
+        is_name = isinstance(original.target, cst.Name)
+        return original if is_name else updated
+
+    def visit_Global(self, node: cst.Global) -> None:
+        self.set_names |= {one.name.value for one in node.names}
 
     def visit_Expr(self, node: cst.Expr) -> None:
         self.statements.add(node.value)
@@ -616,6 +617,29 @@ class Rewriter(Definitions):
             self.source, original.items[0], "a context of the framework"
         )
         return cst.FlattenSentinel(updated.body.body)
+
+    def leave_Expr(self, original: cst.Expr, updated: cst.Expr) -> Any:
+        """``x.mul_(y)`` is ``x = nn.mul(x, y)``: arrays of others are not written over."""
+        made: Any = updated.value
+        owner: Any = original.value
+        target = made
+        while isinstance(owner, cst.Call):  # of one behind the other, the first one's
+            is_method = isinstance(owner.func, cst.Attribute)
+            if not is_method or not self._writes_over(owner.func):
+                return updated
+            owner, target = owner.func.value, target.args[0].value
+        if target is made:
+            return updated
+        if isinstance(target, cst.Subscript):
+            return _written_into(target, made)
+        return cst.Assign([cst.AssignTarget(target)], made)
+
+    def _writes_over(self, method: cst.Attribute) -> bool:
+        """Whether a method writes over the array that it belongs to."""
+        value = self.observed.one("values", self.source.end(method))
+        is_array = value is not None and value.is_array and not self.in_construction
+        name = method.attr.value
+        return is_array and name.endswith("_") and name != "requires_grad_"
 
     def leave_AugAssign(
         self, original: cst.AugAssign, updated: cst.AugAssign

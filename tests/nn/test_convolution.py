@@ -26,3 +26,9 @@ def test_a_transposed_convolution_reaches_the_size_asked_for(name):
         )
 
     agree_all(name, {str(size): to(size) for size in [(9, 7), (10, 8), (10, 7)]})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_number_in_a_list_is_for_all_axes(name):
+    settings = {"args": (2, 3, 3), "stride": [2], "padding": [1]}
+    agree_all(name, {"": LayerCase("Conv2d", settings, [normal(2, 2, 2, 7, 5)])})

@@ -184,3 +184,14 @@ def test_alpha_dropout_scales_and_shifts_as_in_its_paper(name, layer):
     kept = np.isclose(y, a * x + b, rtol=0, atol=1e-12)
     np.testing.assert_allclose(y[~kept], a * low + b, rtol=0, atol=1e-12)
     assert 0 < kept.mean() < 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_call_gives_another_rate_than_the_layer(name):
+    x = normal(0, 6, 5, 4)
+    network = hold(name, "Dropout", {"p": 0.5}).train()
+    backend = get(name)
+    (given,) = backend.prepare((x,), network)
+    for rate, wanted in ((0, x), (1, 0.0 * x)):
+        found = backend.numpy(network.layer(given, rate))
+        np.testing.assert_array_equal(found, wanted)

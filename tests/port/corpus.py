@@ -190,12 +190,13 @@ CORPUS = {
     """,
     "transformers.models": """
         bert.modeling_bert.BertModel config=transformers.BertConfig(hidden_size=8,num_hidden_layers=1,num_attention_heads=2,intermediate_size=12,vocab_size=50) ints:7:50
-        bert.modeling_bert.BertEncoder config=transformers.BertConfig(hidden_size=8,num_hidden_layers=2,num_attention_heads=2,intermediate_size=12,attn_implementation="eager") 7x8
+        bert.modeling_bert.BertEmbeddings config=transformers.BertConfig(hidden_size=8,vocab_size=50) ints:7:50
         gpt2.modeling_gpt2.GPT2Model config=transformers.GPT2Config(n_embd=8,n_layer=1,n_head=2,vocab_size=50) ints:7:50
         llama.modeling_llama.LlamaMLP config=transformers.LlamaConfig(hidden_size=8,num_attention_heads=2,num_key_value_heads=2,intermediate_size=12) 7x8
         vit.modeling_vit.ViTModel config=transformers.ViTConfig(hidden_size=8,num_hidden_layers=1,num_attention_heads=2,intermediate_size=12,image_size=16,patch_size=4) 3x16x16
         resnet.modeling_resnet.ResNetEncoder config=transformers.ResNetConfig(embedding_size=4,hidden_sizes=[4,8],depths=[1,1]) 4x17x17
-        convnext.modeling_convnext.ConvNextEncoder config=transformers.ConvNextConfig(hidden_sizes=[4,8],depths=[1,1],num_stages=2) 4x16x16
+        resnet.modeling_resnet.ResNetStage config=transformers.ResNetConfig(),in_channels=4,out_channels=8 4x17x17
+        convnext.modeling_convnext.ConvNextStage config=transformers.ConvNextConfig(),in_channels=4,out_channels=8 4x16x16
     """,
 }
 

@@ -687,3 +687,50 @@ class Moded(nn.Module):
         for child in self.children():
             x = child(x)
         return x
+
+
+class Rated(nn.Module):
+    """Tells each block with which rate it drops."""
+
+    def __init__(self, depth=2, rate=0.4):
+        super().__init__()
+        self.rate = rate
+        self.blocks = nn.ModuleList(RatedBlock() for _ in range(depth))
+
+    def forward(self, x):
+        for number, block in enumerate(self.blocks):
+            x = block(x, drop_rate=self.rate * (number + 1) / len(self.blocks))
+        return x
+
+
+class RatedBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x, drop_rate=None):
+        out = nnf.dropout(self.conv(x), drop_rate, self.training)
+        if drop_rate is not None and drop_rate > 0:
+            out = drop_path(out, drop_rate, self.training)
+        return out + x
+
+
+class Overwriting(nn.Module):
+    """Methods that write over what they belong to, as statements."""
+
+    def __init__(self, width=5):
+        super().__init__()
+        self.width = width
+        steps = torch.arange(-(self.width - 1), self.width, 2, dtype=torch.float32)
+        steps /= self.width
+        self.register_buffer("steps", steps)
+        self.fc = nn.Linear(width, width)
+
+    def forward(self, x):
+        x = self.fc(x)
+        x.mul_(self.steps).clamp_(min=-1.0)
+        y = x.clone()
+        y[:, 1:3].zero_()
+        y.add_(x)
+        x[0].fill_(0.5)
+        return y.masked_fill_(y < -0.5, 2.0) + x

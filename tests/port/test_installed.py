@@ -120,6 +120,16 @@ def is_compiling():
         return dynamo.is_compiling()
 
 
+USES_TWO = True
+
+
+def uses_two(use=None):
+    global USES_TWO
+    if use is not None:
+        USES_TWO = use
+    return USES_TWO
+
+
 class Processor:
     def __call__(self, network, x):
         return torch.bmm(x, network.fc(x).transpose(1, 2))
@@ -149,7 +159,8 @@ class Net(nn.Module):
             x = x.to(torch.float32)
         if x.device.type == "mps":
             return self.processor(self, x.cpu())
-        return self.processor(self, x) * (2.0 if is_compiling() else 1.0)
+        factor = 2.0 if is_compiling() or uses_two() else 1.0
+        return self.processor(self, x) * factor
 """
 
 

@@ -45,6 +45,8 @@ CASES = {
     "late": (networks.Late, image(3, 5), {}),
     "pretrained": (networks.Pretrained, tokens(3, 9), {}),
     "moded": (networks.Moded, image(3, 3, 7, 9), {}),
+    "rated": (networks.Rated, image(5, 3, 4, 6), {}),
+    "overwriting": (networks.Overwriting, image(3, 5), {}),
     "gated": (
         networks.Gated,
         image(3, 4),
@@ -67,9 +69,14 @@ def test_it_is_proved_on_chainer_without_a_touch(name):
     assert proof.headline.startswith("PROVED"), proof.headline
 
 
-@pytest.mark.parametrize("name", ["residual", "language model", "patches"])
+@pytest.mark.parametrize("name", ["residual", "language model", "patches", "moded"])
 def test_it_is_proved_on_jax(name):
     proof = ported(name).prove("jax")
+    assert proof.headline.startswith("PROVED"), proof.headline
+
+
+def test_rates_that_blocks_are_told_are_proved_on_torch():
+    proof = ported("rated").prove("torch")
     assert proof.headline.startswith("PROVED"), proof.headline
 
 

@@ -225,14 +225,15 @@ class _Dropout(_Native):
     takes_options = False
     draws_masks = True
 
-    def forward(self, x):
+    def forward(self, x: Any, p: float | None = None) -> Any:
         self.written_once.check_input(self, x)
-        if not self.training or self.p == 0:
+        if not self.training or self.p == 0 and p is None:
             return x
-        draws_itself = not torch.compiler.is_compiling()  # inductor draws other masks
+        # inductor draws other masks
+        draws_itself = p is None and not torch.compiler.is_compiling()
         if draws_itself and not draws_portably() and not draws_by_key():
             return super().forward(x)
-        return self.written_once.forward(self, x)
+        return self.written_once.forward(self, x, p)
 
     def check_input(self, x: Any) -> None:
         self.written_once.check_input(self, x)

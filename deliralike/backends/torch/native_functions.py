@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
@@ -38,34 +37,21 @@ def as_exact_as_their_type() -> Iterator[None]:
 
     The slope 1/6 of `hardsigmoid` is rounded to float32 for arrays of float64, too (PyTorch 2.13).
     """
-    if getattr(_mended, "is_active", False):  # by a block around this one
-        yield
-        return
-    _mended.is_active = True
+    own = F.hardsigmoid
+
+    def hardsigmoid(input: Any, inplace: bool = False) -> Any:  # PyTorch's name
+        # PyTorch's own function calls this one again where a mode follows its calls.
+        is_scaled = getattr(input.grad_fn, "_forward_cls", None) is _Scaled
+        if input.dtype != torch.float64 or not input.requires_grad or is_scaled:
+            return own(input, inplace)
+        output = own(_Scaled.apply(input))
+        return input.copy_(output) if inplace else output
+
+    F.hardsigmoid = hardsigmoid
     try:
-        with _AsExact():
-            yield
+        yield
     finally:
-        _mended.is_active = False
-
-
-class _AsExact(TorchFunctionMode):
-    """Within modes that were entered later, which see the calls as they were made."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        del types
-        if func is F.hardsigmoid:
-            return _hardsigmoid(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
-
-
-def _hardsigmoid(input: Any, inplace: bool = False) -> Any:  # PyTorch's name
-    if input.dtype != torch.float64 or not input.requires_grad:
-        return F.hardsigmoid(input, inplace)
-    output = F.hardsigmoid(_Scaled.apply(input))
-    return input.copy_(output) if inplace else output
+        F.hardsigmoid = own
 
 
 @contextmanager
@@ -107,7 +93,6 @@ class _Scaled(torch.autograd.Function):
         return gradient * _LACKING
 
 
-_mended = threading.local()
 _SLOPE = 1.0 / 6.0
 _LACKING = _SLOPE / torch.tensor(_SLOPE, dtype=torch.float32).item()
 

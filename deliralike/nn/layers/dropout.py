@@ -27,19 +27,21 @@ class _Dropout(Network):
     def mask_shape(self, x) -> tuple[int, ...]:
         return tuple(x.shape)
 
-    def forward(self, x):
+    def forward(self, x, p: float | None = None):
+        rate = self.p if p is None else p
         self.check_input(x)
-        if not self.training or self.p == 0:
+        if not self.training or rate == 0:
             return x
-        if self.p == 1:
+        if rate == 1:
             return x * 0.0
-        mask = self.nn.keep_mask(self, self.mask_shape(x), self.p, x)
-        return x * (mask * (1.0 / (1.0 - self.p)))
+        mask = self.nn.keep_mask(self, self.mask_shape(x), rate, x)
+        return x * (mask * (1.0 / (1.0 - rate)))
 
 
 class Dropout(_Dropout):
     """Dropout of elements with probability `p`. Source: Srivastava et al. 2014.
 
+    ``layer(x, p)`` drops with another probability, as where each block is told its own.
     `inplace` has no effect, as for `ReLU`.
     """
 
@@ -50,16 +52,17 @@ class AlphaDropout(_Dropout):
     Dropped elements are ``-alpha * scale`` of `SELU` in the place of 0.
     """
 
-    def forward(self, x):
+    def forward(self, x, p: float | None = None):
+        rate = self.p if p is None else p
         self.check_input(x)
-        if not self.training or self.p == 0:
+        if not self.training or rate == 0:
             return x
-        if self.p == 1:
+        if rate == 1:
             return x * 0.0
-        mask = self.nn.keep_mask(self, self.mask_shape(x), self.p, x)
+        mask = self.nn.keep_mask(self, self.mask_shape(x), rate, x)
         low = -1.7580993408473766  # -alpha * scale
-        factor = 1.0 / math.sqrt((1.0 - self.p) * (1.0 + self.p * low * low))
-        return (x * mask + low * (1.0 - mask)) * factor - factor * low * self.p
+        factor = 1.0 / math.sqrt((1.0 - rate) * (1.0 + rate * low * low))
+        return (x * mask + low * (1.0 - mask)) * factor - factor * low * rate
 
 
 class FeatureAlphaDropout(AlphaDropout):

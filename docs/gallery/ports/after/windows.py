@@ -46,7 +46,7 @@ class WindowAttention(Network):
         apart = (places[:, :, None] - places[:, None, :]).transpose(1, 2, 0)
         apart += size - 1  # from zero on
         apart[:, :, 0] *= 2 * size - 1
-        self.bias_index = nn.Buffer(np.sum(apart, -1))
+        self.bias_index = nn.Buffer(apart.sum(-1))
         self.qkv = nn.Linear(width, width * 3)
         self.proj = nn.Linear(width, width)
 
