@@ -64,7 +64,7 @@ class OverlapLosses(Losses):
         """
         entropy = self.cross_entropy(logits, target)
         labels = self.one_hot(target, logits.shape[1], like=logits)
-        probabilities = self.softmax(logits, dim=1)
+        probabilities = self.exp(self.log_softmax(logits, dim=1))
         dice = self.dice_loss(probabilities, labels, smooth, include_background)
         return dice_weight * dice + ce_weight * entropy
 
