@@ -10,12 +10,10 @@ from deliralike.training.callbacks import (
     Checkpoints,
     Curves,
     EarlyStopping,
-    GradientStatistics,
     Images,
     JsonLines,
     MLflow,
     Monitor,
-    Profiler,
     ProgressBar,
     StopOnNaN,
     TensorBoard,
@@ -30,7 +28,6 @@ from deliralike.training.evaluation import (
     predict,
 )
 from deliralike.training.history import Epoch, History, Step
-from deliralike.training.learning_rate import LearningRates, find_learning_rate
 from deliralike.training.loop import classification_loss, fit
 from deliralike.training.run import Run
 from deliralike.training.trainer import Trainer
@@ -42,15 +39,12 @@ __all__ = [
     "Curves",
     "EarlyStopping",
     "Epoch",
-    "GradientStatistics",
     "History",
     "Images",
     "JsonLines",
-    "LearningRates",
     "MLflow",
     "Metric",
     "Monitor",
-    "Profiler",
     "ProgressBar",
     "Run",
     "Step",
@@ -64,7 +58,6 @@ __all__ = [
     "classification_loss",
     "cross_entropy",
     "evaluate",
-    "find_learning_rate",
     "fit",
     "predict",
 ]

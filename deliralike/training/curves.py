@@ -19,7 +19,6 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, NullLocator
 
 from deliralike.training.history import History, Step
-from deliralike.training.learning_rate import LearningRates
 
 # Colours that people with colour-blindness tell apart (Okabe and Ito 2008); wide, thin and dotted
 # lines that can be distinguished where they coincide.
@@ -90,33 +89,6 @@ class _Picture(Figure):
         file = io.BytesIO()
         self.savefig(file, format="png")
         return file.getvalue()
-
-
-def draw_learning_rates(
-    curve: LearningRates, path: str | Path, rule: str = "steepest"
-) -> Path:
-    """Draw the losses of `find_learning_rate` over the learning rates, and what a rule suggests.
-
-    Args:
-        path: As for `draw_curves`.
-        rule: See `LearningRates.suggest`.
-
-    Raises:
-        SettingError: The rule suggests nothing.
-    """
-    suggested = curve.suggest(rule)
-    figure, [axis] = _grid(1, 1, 1)
-    _prepare(axis, "training loss, every learning rate")
-    axis.set_xscale("log")
-    axis.set_xlabel("learning rate")
-    axis.plot(curve.rates, curve.losses, color="0.8", linewidth=1.0, label="loss")
-    axis.plot(curve.rates, curve.smoothed, color=_COLOURS[0], label="smoothed")
-    axis.axvline(
-        suggested, color=_COLOURS[1], linestyle="--", label=f"{rule}: {suggested:.3g}"
-    )
-    axis.legend(frameon=False, fontsize=9)
-    figure.savefig(path)
-    return Path(path)
 
 
 def _panels(

@@ -298,32 +298,6 @@ def _slots_of(optimizer: AbstractOptimizer) -> set[str]:
 
 
 @contextmanager
-def without_trace(trainer: Trainer) -> Iterator[None]:
-    """Give back weights, optimizers, averages and random generators as they are now.
-
-    That is done after an error in the block as well. Hooks of optimizers that have a state, such as
-    a `WeightAverage`, are given back too.
-    """
-    run = Run(trainer, epochs=0)
-    weights = trainer.network.neutral_state()
-    optimizers = {name: _optimizer_state(run, name) for name in trainer.optimizers}
-    updated = {name: each.updated for name, each in trainer.optimizers.items()}
-    hooks = [(hook, hook.state()) for hook in _hooks_with_state(trainer)]
-    generators = _random_state(run)
-    try:
-        yield
-    finally:
-        for name, optimizer in trainer.optimizers.items():
-            optimizer.flush()  # what an error left in a window
-            _load_optimizer(run, name, optimizers[name], ())
-            optimizer.updated = updated[name]
-        trainer.network.load_neutral_state(weights)
-        for hook, state in hooks:
-            hook.load_state(state)
-        _load_random_state(run, generators)
-
-
-@contextmanager
 def without_side_effects(trainer: Trainer) -> Iterator[None]:
     """Give back random generators, buffers and the attributes of all blocks as they are now.
 
@@ -386,15 +360,6 @@ def _shapes(trainer: Trainer) -> dict[str, Any]:
         }
     except Exception:  # noqa: BLE001  # frameworks differ in what they raise
         return {}
-
-
-def _hooks_with_state(trainer: Trainer) -> list[Any]:
-    hooks: list[Any] = []
-    for optimizer in trainer.optimizers.values():
-        hooks += [*optimizer.pre_update_hooks, *optimizer.post_update_hooks]
-    return [
-        hook for hook in hooks if hasattr(hook, "state") and hasattr(hook, "load_state")
-    ]
 
 
 # Random numbers -----------------------------------------------------------------------------------

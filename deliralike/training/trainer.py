@@ -372,24 +372,6 @@ class Trainer:
                 )
                 raise
 
-    def probe(
-        self,
-        callbacks: Iterable[Callback],
-        schedules: Mapping[str, Any],
-        base_lr: Mapping[str, float],
-    ) -> Trainer:
-        """Return a trainer of the same network and optimizers that follows other schedules.
-
-        It keeps no average.
-        """
-        probe = copy.copy(self)
-        probe.callbacks = list(callbacks)
-        probe.average = None
-        probe._next_epoch = 0  # noqa: SLF001  # the copy is ours
-        probe.base_lr = {**self.base_lr, **base_lr}
-        probe.given_schedules = dict(schedules)
-        return probe
-
     def evaluate(
         self,
         samples: Any,
