@@ -22,7 +22,7 @@ def command(
         str | None,
         typer.Argument(
             metavar="[SETTINGS|NETWORK]",
-            help="A file of settings (.toml, .yaml), a network of the zoo, or yours: file.py:Net.",
+            help="A file of settings (.toml), a network of the zoo, or yours: file.py:Net.",
         ),
     ] = None,
     data: Annotated[

@@ -4,7 +4,6 @@ one beside it."""
 import io
 import json
 import tempfile
-import tomllib
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -17,7 +16,6 @@ import h5py
 import numpy as np
 import safetensors.numpy
 import torch
-import yaml
 
 from deliralike import backends, weights
 from deliralike.training import checkpoint
@@ -387,10 +385,6 @@ def _toml_samples() -> list[Files]:
     return [{"x.toml": bare.encode()}, {"x.toml": text.encode()}]
 
 
-def _yaml_samples() -> list[Files]:
-    return [{"x.yaml": yaml.safe_dump(tomllib.loads(as_toml(_settings()))).encode()}]
-
-
 def _status_samples() -> list[Files]:
     status = run_folder.Status(
         "finished", "", 1.7e9, 12.5, {"accuracy": 0.9, "loss": float("nan")}
@@ -456,7 +450,6 @@ FORMATS = {
     ),
     "checkpoints-index": Format(_index_samples, "", _read_index),
     "toml": Format(_toml_samples, "x.toml", read_settings),
-    "yaml": Format(_yaml_samples, "x.yaml", read_settings),
     "status": Format(_status_samples, "", _read_status),
 }
 

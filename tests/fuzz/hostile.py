@@ -116,7 +116,7 @@ def _claimed(content: bytes, **changes: int) -> dict[str, object]:
 _STATE = safetensors.numpy.save({"w": np.ones(3)}, {"deliralike.order": '["w"]'})
 _MANY = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s,)}"
 
-# HDF5 and TOML nested 3,000 deep, YAML in itself and damaged folders of Orbax are tested with their
+# HDF5 and TOML nested 3,000 deep and damaged folders of Orbax are tested with their
 # readers. By format and what it does: the files.
 HOSTILE: dict[tuple[str, str], Callable[[], Files]] = {
     ("npz", "many members that unfold"): lambda: {
@@ -219,16 +219,6 @@ HOSTILE: dict[tuple[str, str], Callable[[], Files]] = {
     },
     ("checkpoints-index", "a deep list"): lambda: {"checkpoints.json": b"[" * 100_000},
     ("status", "a deep list"): lambda: {"status.json": b"[" * 100_000},
-    ("yaml", "a call"): lambda: {
-        "x.yaml": b"network: !!python/object/apply:os.abort []\n"
-    },
-    ("yaml", "a laugh that grows"): lambda: {"x.yaml": _laughs()},
-    ("yaml", "a long hexadecimal number"): lambda: {
-        "x.yaml": b"network: mlp\nseed: 0x" + b"1" * 99_999
-    },
-    ("yaml", "a long number in base 60"): lambda: {
-        "x.yaml": b"network: mlp\nseed: " + b"1:" * 99_999 + b"1"
-    },
     ("toml", "a long hexadecimal number"): lambda: {
         "x.toml": b'network = "mlp"\nseed = 0x' + b"1" * 99_999
     },
@@ -258,10 +248,3 @@ def _calls_in_calls(depth: int) -> bytes:
         + b"Nt" * (depth + 1)
         + b"R"
     )
-
-
-def _laughs() -> bytes:
-    """Lists of the list before, ten times: 10 ** 30 elements."""
-    lines = ["network: mlp", "a0: &a0 [x, x]"]
-    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
-    return ("\n".join(lines) + "\ntransforms: *a29\n").encode()

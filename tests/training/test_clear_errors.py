@@ -83,13 +83,6 @@ ENDLESS = {
     + "{a = " * 60
     + "1"
     + "}" * 60,
-    "itself.yaml": "network: mlp\nnetwork_settings: &a {hidden: *a}\n",
-    "deep.yaml": "network: mlp\nnetwork_settings: " + "[" * 3000 + "]" * 3000,
-    "much.yaml": "a: &a [1,1,1,1,1,1,1,1,1]\n"
-    + "".join(
-        f"{x}: &{x} [{','.join(['*' + y] * 9)}]\n"
-        for y, x in zip("abcdefghi", "bcdefghij", strict=True)
-    ),
 }
 
 
