@@ -4,14 +4,13 @@ A loader gives the same batches in the same order on every backend and machine.
 """
 
 from deliralike.data import nifti, transforms
-from deliralike.data.adapters import albumentations, batchgenerators
 from deliralike.data.array_guessing import as_dataset
 from deliralike.data.batching import batch_count, batches, order, size
 from deliralike.data.broadcast_loader import FromRoot
 from deliralike.data.cached import Cached
 from deliralike.data.collate import collate
 from deliralike.data.dataset import Dataset, Samples, stratified_split
-from deliralike.data.distances import SignedDistances, signed_distances
+from deliralike.data.distances import signed_distances
 from deliralike.data.folders import (
     ImageFolder,
     PairedFolders,
@@ -58,17 +57,14 @@ __all__ = [
     "Samples",
     "SequentialSampler",
     "ShuffledSampler",
-    "SignedDistances",
     "Stream",
     "StratifiedSampler",
     "Subset",
     "Volume",
     "WeightedSampler",
-    "albumentations",
     "as_dataset",
     "batch_count",
     "batches",
-    "batchgenerators",
     "collate",
     "folds",
     "image_folder",

@@ -7,7 +7,6 @@ resumed.
 import inspect
 import random
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +16,6 @@ import numpy as np
 from deliralike.nn import start
 from deliralike.terminal import warn
 
-#: Whoever seeds the global random states for a while and puts them back holds it.
-GLOBALS = threading.RLock()
 _GENERATOR_NAMES = ("generator", "rng")
 _POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -129,12 +126,11 @@ def watched(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def _global_states() -> dict[str, Any]:
-    with GLOBALS:
-        state: Any = np.random.get_state()
-        states = {
-            "NumPy": (state[1].tobytes(), *state[2:]),
-            "Python": random.getstate(),
-        }
+    state: Any = np.random.get_state()
+    states: dict[str, Any] = {
+        "NumPy": (state[1].tobytes(), *state[2:]),
+        "Python": random.getstate(),
+    }
     if torch := sys.modules.get("torch"):
         states["PyTorch"] = torch.get_rng_state().numpy().tobytes()
     return states

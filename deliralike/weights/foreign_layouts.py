@@ -54,12 +54,11 @@ def doubts(network: Any, contents: Contents) -> dict[str, Doubt]:
         if name.endswith("weight") and kind.startswith(_KINDS):
             shapes[name] = (kind, tuple(slot.shape))
     found = _columns(shapes) | _rows(shapes)
-    if contents.may_flip:
-        for name, (kind, _) in shapes.items():
-            if kind.startswith("convtranspose"):
-                found[name] = Doubt(
-                    "flax turns it around unless transpose_kernel is set", _turned
-                )
+    for name, (kind, _) in shapes.items():
+        if kind.startswith("convtranspose"):
+            found[name] = Doubt(
+                "flax turns it around unless transpose_kernel is set", _turned
+            )
     return found
 
 

@@ -5,7 +5,6 @@ import io
 import json
 import tempfile
 import warnings
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,53 +178,21 @@ def _read_safetensors(path: Path) -> Arrays:
     return weights.read(path)
 
 
-# Keras, flax
+# Chainer, flax
 # -----------------------------------------------------------------------------
 
 
-def _keras_3(path: Path) -> None:
+def _chainer_hdf5(path: Path) -> None:
     rng = np.random.default_rng(3)
     with h5py.File(path, "w") as file:
-        for group, shapes in {
-            "conv2d": [(3, 3, 1, 2), (2,)],
-            "dense": [(4, 3), (3,)],
-        }.items():
-            variables = file.create_group(f"layers/{group}/vars")
-            variables.attrs["name"] = f"{group}_a"
-            for number, shape in enumerate(shapes):
-                variables.create_dataset(
-                    str(number),
-                    data=rng.standard_normal(shape),
-                    compression="gzip",
-                    shuffle=True,
-                )
-
-
-def _keras_2(path: Path) -> None:
-    rng = np.random.default_rng(4)
-    with h5py.File(path, "w") as file:
-        file.attrs["layer_names"] = [b"conv", b"dense"]
-        for name, shape in {"conv": (3, 3, 1, 2), "dense": (4, 3)}.items():
-            group = file.create_group(name)
-            group.attrs["weight_names"] = [
-                f"{name}/kernel:0".encode(),
-                f"{name}/bias:0".encode(),
-            ]
-            group[f"{name}/kernel:0"] = rng.standard_normal(shape).astype(np.float32)
-            group[f"{name}/bias:0"] = rng.standard_normal(shape[-1])
+        for name, shape in {"conv/W": (2, 1, 3, 3), "fc/W": (4, 3)}.items():
+            file.create_dataset(
+                name, data=rng.standard_normal(shape), compression="gzip", shuffle=True
+            )
 
 
 def _hdf5_samples() -> list[Files]:
-    return [_written("x", _keras_3), _written("x", _keras_2)]
-
-
-def _keras_samples() -> list[Files]:
-    content = _written("x", _keras_3)["x"]
-    written = io.BytesIO()
-    with zipfile.ZipFile(written, "w") as archive:
-        archive.writestr("metadata.json", '{"keras_version": "3.0"}')
-        archive.writestr("model.weights.h5", content)
-    return [{"x": written.getvalue()}]
+    return [_written("x", _chainer_hdf5)]
 
 
 def _datasets(file: Any) -> Arrays:
@@ -240,11 +207,6 @@ def _datasets(file: Any) -> Arrays:
 def _node(node: Any) -> Any:
     list(node.attrs.values())  # damage that stops HDF5 itself may be there, too
     return node[()] if hasattr(node, "dtype") else ""
-
-
-def _keras_strict(path: Path) -> Arrays:
-    with zipfile.ZipFile(path) as archive:
-        return _datasets(io.BytesIO(archive.read("model.weights.h5")))
 
 
 def _flax_tree() -> Any:
@@ -421,15 +383,6 @@ FORMATS = {
         "x",
         weights.read,
         _datasets,
-        by_name=False,
-        native=True,
-        seconds=2,
-    ),
-    "keras": Format(
-        _keras_samples,
-        "x",
-        weights.read,
-        _keras_strict,
         by_name=False,
         native=True,
         seconds=2,

@@ -194,9 +194,6 @@ HOSTILE: dict[tuple[str, str], Callable[[], Files]] = {
         )
     },
     ("hdf5", "a link to itself"): lambda: _hdf5(_loop),
-    ("keras", "a zip bomb"): lambda: {
-        "x": _zip({"model.weights.h5": bytes(200 * MEBIBYTE)})
-    },
     ("checkpoint", "a deep state"): _deep_checkpoint,
     ("checkpoint", "a part outside of the folder"): lambda: _checkpoint(
         {"../../x": _claimed(_STATE)["run"]}, {"../../x": {"$array": "w"}}

@@ -336,19 +336,14 @@ def test_early_stopping_ends_a_run_and_is_its_reason(tmp_path):
     )
 
 
-def test_pictures_and_tensorboard_are_written_when_asked_for(tmp_path):
+def test_files_of_tensorboard_are_written_when_asked_for(tmp_path):
     asked = {
-        "pictures": 2,
         "tensorboard": True,
         "stop_on_nan": 1,
         "epochs": 4,
         "batch_size": 719,
     }
     result = Experiment(SETTINGS, **asked).run(tmp_path / "run")
-    assert sorted(os.listdir(result.folder / "pictures")) == [
-        "epoch-0002.png",
-        "epoch-0004.png",
-    ]
     assert os.listdir(result.folder / "tensorboard")
 
 

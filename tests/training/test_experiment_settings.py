@@ -64,7 +64,6 @@ OTHERS = {
     "metrics": ({"name": "loss"}, {"name": "top-k", "k": 3}),
     "early_stopping": {"monitor": "loss", "patience": 0},
     "checkpoints": {"every_epochs": None, "every_steps": 3, "keep": 1},
-    "pictures": 2,
     "tensorboard": True,
     "wandb": {"project": "cells", "mode": "offline"},
     "mlflow": {"experiment": "cells", "tracking_uri": "sqlite:///runs.db"},

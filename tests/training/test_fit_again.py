@@ -18,9 +18,6 @@ CALLBACKS = {
     "EarlyStopping": lambda _: training.EarlyStopping(
         "m", patience=2, restore_best=True
     ),
-    "Images": lambda folder: training.Images(
-        folder, (np.zeros((2, 3)), np.zeros((2, 2))), draw=lambda *_: None
-    ),
     "JsonLines": lambda folder: training.JsonLines(folder / "run.jsonl"),
     "MLflow": lambda _: training.MLflow("e"),
     "ProgressBar": lambda _: training.ProgressBar(),

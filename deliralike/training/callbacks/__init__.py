@@ -4,7 +4,6 @@ from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.checkpoint import Checkpoint, Checkpoints
 from deliralike.training.callbacks.curves import Curves
 from deliralike.training.callbacks.early_stopping import EarlyStopping
-from deliralike.training.callbacks.images import Images
 from deliralike.training.callbacks.json_lines import JsonLines
 from deliralike.training.callbacks.mlflow_runs import MLflow
 from deliralike.training.callbacks.monitor import Monitor
@@ -20,7 +19,6 @@ __all__ = [
     "Checkpoints",
     "Curves",
     "EarlyStopping",
-    "Images",
     "JsonLines",
     "MLflow",
     "Monitor",

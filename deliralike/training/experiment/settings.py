@@ -245,11 +245,6 @@ class Settings:
         "mode the best too.",
         {"every_epochs": 1, "keep": 2},
     )
-    pictures: int = _is(
-        checks.whole(0),
-        "Draw held-out samples with predictions every so many epochs; 0: never.",
-        0,
-    )
     tensorboard: bool = _is(
         checks.flag, "Write for TensorBoard as well, into a folder of the run's.", False
     )
