@@ -11,19 +11,17 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from deliralike.errors import (
     ArgumentError,
     SettingError,
     StateError,
-    UnknownName,
-    refuse_unknown_settings,
-    suggestion,
     whole_number,
 )
 from deliralike.optim.rules import number
+from deliralike.training.by_name import make_by_name
 from deliralike.training.fields import COUNT, NUMBER, refuse_wrong_fields
 
 _OF_PLATEAU = {
@@ -411,18 +409,9 @@ def schedule(name: str, **settings: Any) -> Schedule:
         >>> schedule("warmup", steps=10, then={"name": "cosine", "steps": 90})
         Warmup(steps=10, then=Cosine(steps=90, final=0.0), start=0.0)
     """
-    if name not in SCHEDULES:
-        raise UnknownName(
-            f"there is no schedule {name!r}. {suggestion(name, SCHEDULES)}"
-        )
-    kind: Any = SCHEDULES[name]
-    known = {each.name: each for each in fields(kind) if each.init}
-    refuse_unknown_settings(f"schedule {name!r}", settings, known)
-    for setting, each in known.items():
-        if setting not in settings and each.default is MISSING:
-            raise ArgumentError(f"schedule {name!r} needs a setting {setting!r}")
-    arguments = {key: _nested(value) for key, value in settings.items()}
-    return kind(**arguments)
+    if "then" in settings:
+        settings["then"] = _nested(settings["then"])
+    return make_by_name("schedule", SCHEDULES, name, settings)
 
 
 def schedule_of(given: Any, updates: int | None = None) -> Any:
