@@ -126,7 +126,7 @@ def _of_trainer(run: Run) -> dict[str, Any]:
     trainer = run.trainer
     average = None
     if trainer.average is not None:
-        names = ("decay", "start", "every", "warmup")
+        names = ("decay", "start")
         average = {name: getattr(trainer.average, name) for name in names}
     return {
         "dtype": run.network.dtype_name,
