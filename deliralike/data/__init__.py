@@ -34,7 +34,6 @@ from deliralike.data.sampling import (
     RepeatedSampler,
     SequentialSampler,
     ShuffledSampler,
-    StratifiedSampler,
     WeightedSampler,
 )
 from deliralike.data.source import Stream, Subset, subset
@@ -58,7 +57,6 @@ __all__ = [
     "SequentialSampler",
     "ShuffledSampler",
     "Stream",
-    "StratifiedSampler",
     "Subset",
     "Volume",
     "WeightedSampler",

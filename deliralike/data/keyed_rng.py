@@ -141,11 +141,6 @@ def mixes_samples(call: Call | None) -> bool:
     return call is not None and bool(getattr(call.function, "whole_batch", False))
 
 
-def has_argument(function: Callable[..., Any], name: str) -> bool:
-    """Return whether the function has an argument of that name."""
-    return name in [parameter.name for parameter in _parameters(function)]
-
-
 def has_required_argument(function: Callable[..., Any]) -> bool:
     """Return whether the function has a positional argument without a default."""
     for parameter in _parameters(function):

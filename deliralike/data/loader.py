@@ -294,7 +294,6 @@ class Loader:
                 self._read.samples,
                 seed=self.seed,
                 epoch=epoch,
-                batch_size=self.batch_size,
             )
             self._latest = (epoch, indices)
         return self._latest[1]

@@ -100,8 +100,7 @@ class Settings:
     )
     data: str = _is(
         checks.text,
-        'A dataset by name, or your own: "module:function", a folder of pictures, "x.npz", '
-        '"x.csv".',
+        'A dataset by name, or your own: "module:function", a folder of pictures, "x.npz".',
         "digits",
     )
     data_settings: Mapping[str, Any] = _is(
