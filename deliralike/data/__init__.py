@@ -17,7 +17,7 @@ from deliralike.data.folders import (
     image_folder,
     paired_folders,
 )
-from deliralike.data.folds import Fold, folds, train_validation
+from deliralike.data.folds import Fold, folds
 from deliralike.data.foreign import Batches, loader_of
 from deliralike.data.label_crops import CropByPosNegLabel
 from deliralike.data.loader import Loader, LoaderIterator
@@ -78,7 +78,6 @@ __all__ = [
     "size",
     "stratified_split",
     "subset",
-    "train_validation",
     "transforms",
     "write_nifti",
 ]

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.data import progress
 from deliralike.data.collate import collate
 from deliralike.data.keyed_rng import Call, KeyedRng, mixes_samples
 from deliralike.data.source import Source
@@ -38,6 +37,12 @@ class Job:
     repeats: np.ndarray
     read: Sequence[Any] = ()
     own: slice | None = None
+
+    @property
+    def place(self) -> str:
+        """The batch and its samples in words, for messages."""
+        samples = np.array2string(self.indices, threshold=8)
+        return f"batch {self.number} of epoch {self.epoch}, samples {samples}"
 
 
 @dataclass(frozen=True)
@@ -74,9 +79,7 @@ class BatchPipeline:
 
     def __call__(self, job: Job) -> Any:
         """Return the batch of a job."""
-        progress.at_batch(job.number, job.epoch)
         batch = self._stacked(job)
-        progress.at_batch(job.number, job.epoch)
         if self.batch_transform is None:
             return batch
         rng = KeyedRng(self.seed, "data/batch_transform")
@@ -95,7 +98,6 @@ class BatchPipeline:
     def _transformed(self, job: Job, place: int) -> Any:
         index = int(job.indices[place])
         repeat = int(job.repeats[place])
-        progress.at_sample(index)
         if self.source is None:
             sample = job.read[place]
         else:

@@ -77,7 +77,7 @@ class Loader:
             dropped; while batches are made: samples that cannot be stacked.
         SettingError: An option has a value that makes no sense.
         ArgumentError: Samples cannot be read from the source, or a transform cannot be called.
-        WorkerTimeout: While batches are made: none has come in time; the worker and its sample are
+        WorkerTimeout: While batches are made: none has come in time; the worker and its batch are
             named.
 
     Example:

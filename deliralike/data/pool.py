@@ -17,14 +17,13 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, MutableSequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import repeat, takewhile
 from typing import Any
 
-from deliralike.data import progress
 from deliralike.errors import BatchError, SettingError, WorkerTimeout
 
 # Seconds that workers have to end by themselves, without and with an error.
@@ -47,11 +46,9 @@ class Worker:
         """Take a function from a job to its result."""
         self.name = name
         self._make = make
-        self.board: MutableSequence[int] = [*progress.NOWHERE]
 
     def start(self) -> None:
         """Wait until it can begin with a job."""
-        progress.watch(self.board)
 
     def __call__(self, job: Any) -> Any:
         """Return the result of a job."""
@@ -69,12 +66,9 @@ class ProcessWorker(Worker):
 
     def __init__(self, make: bytes) -> None:
         """Take a pickled function from a job to its result."""
-        self.board = _spawn.RawArray("q", progress.NOWHERE)
-        self._connection, theirs = _spawn.Pipe()
-        with theirs:
-            self._process = _spawn.Process(
-                target=_serve, args=(theirs, make, self.board)
-            )
+        self._connection, far_end = _spawn.Pipe()
+        with far_end:
+            self._process = _spawn.Process(target=_serve, args=(far_end, make))
             self._process.start()
         self.name = f"process {self._process.pid}"
 
@@ -127,7 +121,7 @@ class Pool:
         self.timeout = timeout
         self._started = threading.Event()
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._busy: dict[Future[Any], Worker] = {}
+        self._busy: dict[Future[Any], str] = {}
         self._workers: list[Worker] = []
         self._threads: list[threading.Thread] = []
         atexit.register(
@@ -211,7 +205,8 @@ class Pool:
         while task is not None:
             future, job = task
             if future.set_running_or_notify_cancel():
-                self._busy[future] = worker
+                place = getattr(job, "place", "the stream")
+                self._busy[future] = f"{worker.name} is at {place}"
                 try:
                     future.set_result(worker(job))
                 except BaseException as error:  # noqa: BLE001
@@ -225,13 +220,9 @@ class Pool:
         busy = self._busy.copy()  # a job may wait for workers that hang in others
         if not busy:
             return "no worker has started"
-        workers = list(busy.values())
         if awaited in busy:
-            workers = [busy[awaited]]
-        places = []
-        for worker in workers:
-            places.append(f"{worker.name} is at {progress.described(worker.board)}")
-        return ", ".join(places)
+            return busy[awaited]
+        return ", ".join(busy.values())
 
 
 def ahead(jobs: Iterator[Any], workers: Pool, count: int) -> Iterator[Any]:
@@ -336,11 +327,10 @@ class _InWorker(Exception):
 # In a worker process ------------------------------------------------------------------------------
 
 
-def _serve(connection: Any, make: bytes, board: MutableSequence[int]) -> None:
+def _serve(connection: Any, make: bytes) -> None:
     # Ctrl-C is for the reader, which may still want a batch, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    progress.watch(board)
     unpacked = _unpacked(make)
     with suppress(EOFError, ConnectionError):  # the reader has closed it
         connection.send("started")

@@ -82,12 +82,9 @@ class WeightedSampler:
     Args:
         weights: One number for each sample, zero or above; a sample of weight zero is never drawn.
         samples: The number of draws in an epoch; the number of weights if not given.
-        replacement: Whether a sample may be drawn again in the same epoch. If not, each draw is
-            among those that are left, with their weights (Efraimidis and Spirakis 2006).
 
     Raises:
-        SettingError: A weight is below zero or no number, all are zero, or more samples are wanted
-            without replacement than have a weight above zero.
+        SettingError: A weight is below zero or no number, or all are zero.
 
     Example:
         >>> sorted(set(WeightedSampler([0, 1, 2], samples=100)(3, seed=0, epoch=0).tolist()))
@@ -98,20 +95,12 @@ class WeightedSampler:
         self,
         weights: Sequence[float] | np.ndarray,
         samples: int | None = None,
-        replacement: bool = True,
     ):
         self.weights = _checked_weights(weights)
         self.samples = len(self.weights) if samples is None else samples
-        self.replacement = replacement
-        drawable = int((self.weights > 0).sum())
         if self.samples < 1:
             raise SettingError(
                 f"samples, how many are drawn in an epoch, must be at least 1, not {samples!r}"
-            )
-        if not replacement and self.samples > drawable:
-            raise SettingError(
-                f"{self.samples} samples cannot be drawn without replacement: {drawable} have a "
-                f"weight above zero. Set samples={drawable} or replacement=True."
             )
 
     def __call__(self, samples: int, seed: int, epoch: int) -> np.ndarray:
@@ -121,23 +110,11 @@ class WeightedSampler:
                 f"the sampler has {len(self.weights)} weights, and the source has {samples} "
                 "samples: one for each is needed"
             )
-        if self.replacement:
-            return self._with_replacement(seed, epoch)
-        return self._without_replacement(seed, epoch)
-
-    def _with_replacement(self, seed: int, epoch: int) -> np.ndarray:
         sums = np.cumsum(self.weights)
         points = sums[-1] * uniform(seed, "data/weighted", epoch, self.samples)
         indices = np.searchsorted(sums, points, side="right")
         last = np.flatnonzero(self.weights)[-1]
         return np.minimum(indices, last)  # a product may round up to the last sum
-
-    def _without_replacement(self, seed: int, epoch: int) -> np.ndarray:
-        numbers = uniform(seed, "data/weighted", epoch, len(self.weights))
-        with np.errstate(divide="ignore"):
-            arrivals = -np.log1p(-numbers) / self.weights
-        arrivals[self.weights == 0] = np.inf
-        return np.argsort(arrivals, kind="stable")[: self.samples]
 
 
 def drawn(sampler: Sampler, samples: int, *, seed: int, epoch: int) -> np.ndarray:

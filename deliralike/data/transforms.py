@@ -43,47 +43,6 @@ class Compose:
         return sample
 
 
-class OneOf:
-    """One of several transforms of samples or of batches, drawn each time.
-
-    Args:
-        transforms: The transforms; each takes the sample, and the generator if it wants one.
-        weights: How often each is taken, in proportion; all alike when not given.
-
-    Example:
-        >>> either = OneOf([np.negative, np.square], weights=[0.0, 1.0])
-        >>> either(np.array([3.0]), np.random.default_rng(0)).tolist()
-        [9.0]
-    """
-
-    def __init__(
-        self,
-        transforms: Sequence[Callable[..., Any]],
-        weights: Sequence[float] | None = None,
-    ):
-        self._calls = [Call.of(transform) for transform in transforms]
-        numbers = (
-            np.ones(len(self._calls)) if weights is None else np.array(weights, float)
-        )
-        fits = numbers.shape == (len(self._calls),) and len(numbers) > 0
-        if not fits or numbers.min() < 0 or not 0 < numbers.sum() < np.inf:
-            raise SettingError(
-                f"weights={weights!r} must be one number from 0 up for each of "
-                f"{len(self._calls)} transforms, at least one of them above 0"
-            )
-        self._shares = numbers / numbers.sum()
-
-    @property
-    def whole_batch(self) -> bool:
-        """Whether one of the transforms mixes the samples of a batch."""
-        return any(map(mixes_samples, self._calls))
-
-    def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
-        """Return the sample after the transform that is drawn."""
-        place = int(generator.choice(len(self._calls), p=self._shares))
-        return self._calls[place](sample, lambda: generator)
-
-
 @dataclass(frozen=True)
 class Flip:
     """Mirror along each of `axes`, each with the same probability and independently.
@@ -320,60 +279,6 @@ class Rotate:
             )
 
         return on_grid(sample, rotated)
-
-
-@dataclass(frozen=True)
-class Elastic:
-    """Move every place by a smooth random field. Source: Simard, Steinkraus and Platt 2003.
-
-    The picture is interpolated linearly, masks take the nearest value; the edge is
-    continued outside. SciPy is needed.
-
-    Args:
-        strength: The standard deviation of the movement along each axis, in pixels.
-        smoothness: The standard deviation of the Gaussian filter of the field, in pixels.
-
-    Example:
-        >>> Elastic(0.0)(np.ones((1, 3, 3)), np.random.default_rng(0)).sum().item()
-        9.0
-    """
-
-    strength: float
-    smoothness: float = 4.0
-
-    def __post_init__(self) -> None:
-        if self.strength < 0 or self.smoothness <= 0:
-            raise SettingError(
-                f"strength must not be below zero, and smoothness must be above, not {self!r}"
-            )
-
-    def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
-        """Return the deformed sample."""
-        images = needed(
-            "scipy.ndimage",
-            package="scipy",
-            extra="data",
-            purpose="an elastic deformation",
-        )
-        shape = spatial_shape(sample)
-        movements = []
-        for _ in shape:
-            noise = generator.standard_normal(shape)
-            smooth = images.gaussian_filter(noise, self.smoothness)
-            scale = smooth.std() or 1.0
-            movements.append(self.strength * smooth / scale)
-        places = np.indices(shape) + movements
-
-        def deformed(array: np.ndarray) -> np.ndarray:
-            new_planes = []
-            for plane in _as_numbers(array).reshape(-1, *shape):
-                new = images.map_coordinates(
-                    plane, places, order=_order(array), mode="nearest"
-                )
-                new_planes.append(new)
-            return np.stack(new_planes).reshape(array.shape)
-
-        return on_grid(sample, deformed)
 
 
 def on_axes(size: int | Sequence[int], axes: int) -> tuple[int, ...]:

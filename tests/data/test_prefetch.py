@@ -309,7 +309,7 @@ def test_a_process_that_hangs_is_named_after_the_timeout_and_killed(
         wait_until(lambda: said.exists() and said.read_text())
         with pytest.raises(
             WorkerTimeout,
-            match="has come within timeout=4 seconds: process .* is at sample 7. ",
+            match="timeout=4 seconds: process .* is at batch 1 of epoch 0, samples .5 6 7 8 9.. ",
         ):
             next(batches)
     assert not is_running(int(said.read_text()))
@@ -334,10 +334,12 @@ def test_a_thread_that_hangs_is_named_after_the_timeout(stream):
     batches = data.Loader(source, 5, shuffle=False, workers=2, timeout=2).batches()
     assert len(next(batches)["y"]) == 5
     assert reached.wait(LIMIT)
-    who = "thread reader" if stream else "thread worker ."
+    who = "thread worker . is at batch 1 of epoch 0, samples .5 6 7 8 9."
+    if stream:
+        who = "thread reader is at the stream"
     with pytest.raises(
         WorkerTimeout,
-        match=f"within timeout=2 seconds: {who} is at sample 7. It hangs there",
+        match=f"within timeout=2 seconds: {who}. It hangs there",
     ):
         next(batches)
     end.set()
@@ -451,7 +453,7 @@ def test_the_second_ctrl_c_ends_a_run_whose_worker_hangs_and_leaves_nothing(
     assert (
         "KeyboardInterrupt" in told
         and "while a batch was waited for: " in told
-        and "is at sample 7" in told
+        and "is at batch 1 of epoch 0" in told
     )
     assert kind == "thread" or not is_running(int(said.read_text()))
 

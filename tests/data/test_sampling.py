@@ -20,27 +20,6 @@ def test_weighted_draws_come_with_the_frequencies_of_the_weights():
     )
 
 
-def test_draws_without_replacement_follow_successive_sampling():
-    """The first draw has the weights' frequencies; the second those of what is left, summed over
-    the first."""
-    weights = np.array([1.0, 2.0, 5.0, 0.0])
-    share = weights / weights.sum()
-    second = [
-        sum(share[j] * share[i] / (1 - share[j]) for j in range(3) if j != i)
-        for i in range(3)
-    ]
-    sampler = data.WeightedSampler(weights, samples=2, replacement=False)
-    draws = np.array([sampler(4, seed=0, epoch=epoch) for epoch in range(4000)])
-    for place, wanted in enumerate((share[:3], second)):
-        assert (
-            stats.chisquare(
-                np.bincount(draws[:, place], minlength=3), 4000 * np.array(wanted)
-            ).pvalue
-            > 0.01
-        )
-    assert (draws[:, 0] != draws[:, 1]).all()
-
-
 def test_a_weighted_loader_has_as_many_samples_as_are_drawn():
     loader = data.Loader(
         {"y": np.arange(7)}, 4, sampler=data.WeightedSampler(np.ones(7), samples=10)
@@ -62,12 +41,7 @@ def test_weights_that_make_no_sense_are_refused(weights):
         data.WeightedSampler(weights)
 
 
-def test_more_samples_than_there_are_cannot_be_drawn_without_replacement():
-    with pytest.raises(
-        SettingError,
-        match=r"3 samples cannot be drawn without replacement: 2 have .* Set samples=2",
-    ):
-        data.WeightedSampler([1, 0, 1], replacement=False)
+def test_no_draws_are_refused():
     with pytest.raises(SettingError, match="must be at least 1, not 0"):
         data.WeightedSampler([1], samples=0)
 

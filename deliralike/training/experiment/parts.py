@@ -25,7 +25,6 @@ Entry = Mapping[str, Any]
 TRANSFORMS: Mapping[str, Callable[..., Any]] = {
     "crop": transforms.Crop,
     "crop-by-pos-neg-label": CropByPosNegLabel,
-    "elastic": transforms.Elastic,
     "flip": transforms.Flip,
     "noise": transforms.Noise,
     "normalise": transforms.Normalise,
