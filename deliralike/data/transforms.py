@@ -108,18 +108,10 @@ class Crop:
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
         """Return the window."""
         shape = spatial_shape(sample)
-        sizes = on_axes(self.size, len(shape))
-        room = []
-        for length, size in zip(shape, sizes, strict=False):
-            room.append(length + 2 * self.padding - size)
-        if len(sizes) != len(shape) or min(room) < 0:
-            raise BatchError(
-                f"a window of {sizes} does not fit into a picture of {shape} with padding "
-                f"{self.padding}"
-            )
+        padded = tuple(length + 2 * self.padding for length in shape)
         window: list[Any] = [...]
-        for left, size in zip(room, sizes, strict=True):
-            begin = int(generator.integers(left + 1))
+        for length, size in zip(padded, window_in(padded, self.size), strict=True):
+            begin = int(generator.integers(length - size + 1))
             window.append(slice(begin, begin + size))
 
         def cropped(array: np.ndarray) -> np.ndarray:
@@ -160,10 +152,6 @@ class PadTo:
         """Return the padded sample."""
         shape = spatial_shape(sample)
         size = on_axes(self.size, len(shape))
-        if len(size) != len(shape):
-            raise BatchError(
-                f"size={self.size!r} has {len(size)} axes, and the picture has {shape}"
-            )
         widths = []
         for length, least in zip(shape, size, strict=True):
             missing = max(least - length, 0)
@@ -284,13 +272,33 @@ class Rotate:
 def on_axes(size: int | Sequence[int], axes: int) -> tuple[int, ...]:
     """Return a size along each axis, which may be given as one number for so many axes.
 
+    Raises:
+        BatchError: There are more or fewer sizes than axes.
+
     Example:
         >>> on_axes(3, axes=2), on_axes([3, 4], axes=2)
         ((3, 3), (3, 4))
     """
     if isinstance(size, int):
         return (size,) * axes
+    if len(size) != axes:
+        raise BatchError(f"size={size!r} has {len(size)} axes, and a picture {axes}")
     return tuple(size)
+
+
+def window_in(shape: tuple[int, ...], size: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the size of a window along each axis of a picture.
+
+    Raises:
+        BatchError: The picture is smaller.
+    """
+    sizes = on_axes(size, len(shape))
+    if any(np.greater(sizes, shape)):
+        raise BatchError(
+            f"a window of {sizes} does not fit into a picture of {shape}: pad the picture "
+            "before, transforms.PadTo"
+        )
+    return sizes
 
 
 def spatial_shape(sample: Any) -> tuple[int, ...]:

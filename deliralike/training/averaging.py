@@ -10,7 +10,7 @@ import numpy as np
 
 from deliralike.errors import ArgumentError, SettingError, StateError, whole_number
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.state import Slot, plan_load
+from deliralike.network.state import Slot, each_once, plan_load
 from deliralike.optim.optimizer import AbstractOptimizer
 
 
@@ -114,11 +114,11 @@ class WeightAverage:
         """Follow an update of the weights.
 
         Raises:
-            StateError: The network holds the average, see `applied`.
+            StateError: The network holds the average, see `swap_in`.
         """
         if self._applied:
             raise StateError(
-                "the network holds its averaged weights: leave applied() before it is trained on"
+                "the network holds its averaged weights: leave swap_in() before it is trained on"
             )
         self.updates += 1
         since = self.updates - self.start
@@ -213,15 +213,7 @@ class WeightAverage:
 
     def _slots(self) -> dict[str, Slot]:
         """Return parameters and buffers, tied ones under their first name."""
-        slots: dict[str, Slot] = {}
-        known: set[int] = set()  # ids of parameters
-        for name, slot in self.network.neutral_slots().items():
-            if slot.is_parameter and id(slot.native) in known:
-                continue
-            if slot.is_parameter:
-                known.add(id(slot.native))
-            slots[name] = slot
-        return slots
+        return each_once(self.network.neutral_slots())
 
 
 def _has_mean(name: str, slot: Slot, array: Any) -> bool:

@@ -17,14 +17,11 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
-from deliralike.training.history import History, rates
-
 # Colours that people with colour-blindness tell apart (Okabe and Ito 2008).
 _COLOURS = ("#0072B2", "#E69F00", "#000000", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 _TINY = 1e-17  # drawn where two runs are equal to the last bit: below what float64 can resolve
-_LONG = 150  # steps, from which on a moving median is drawn
 
-Runs = Mapping[str, History]
+Runs = Mapping[str, Any]  # a `History` by name, which imports this file to draw itself
 
 
 def draw_curves(
@@ -99,17 +96,11 @@ class _Picture(Figure):
 
 
 def _draw_losses(axis: Any, runs: Runs) -> None:
-    """Draw the loss of each step; of a long run alone, its moving median too."""
+    """Draw the loss of each step."""
     _set_title(axis, "training loss, every step")
     for index, (name, history) in enumerate(runs.items()):
         steps = [step.step for step in history.steps]
         axis.plot(steps, history.losses, label=_literal(name), **_style(index, runs))
-    if len(runs) == 1 and len(steps) > _LONG:
-        width = len(steps) // 50
-        windows = np.lib.stride_tricks.sliding_window_view(history.losses, width)
-        medians = np.median(windows, axis=1)
-        label = f"median of {width} steps"
-        axis.plot(steps[width - 1 :], medians, color=_COLOURS[1], label=label)
     if all(_is_positive(history) for history in runs.values()):
         axis.set_yscale("log")
     if len(axis.lines) > 1:
@@ -140,7 +131,7 @@ def _draw_rates(axis: Any, runs: Runs) -> None:
     _set_title(axis, "learning rate, every step")
     for index, (run_name, history) in enumerate(runs.items()):
         steps = [step.step for step in history.steps]
-        for name, values in _rates(history).items():
+        for name, values in history.learning_rates().items():
             label = name.removeprefix("lr/")
             style = {}
             if len(runs) > 1:
@@ -196,12 +187,12 @@ def _style(index: int, runs: Runs) -> dict[str, Any]:
 # Contents of histories ----------------------------------------------------------------------------
 
 
-def _is_positive(history: History) -> bool:
+def _is_positive(history: Any) -> bool:
     finite = history.losses[np.isfinite(history.losses)]
     return len(finite) > 0 and bool((finite > 0).all())
 
 
-def _points(history: History, metric: str) -> tuple[list[int], list[float]]:
+def _points(history: Any, metric: str) -> tuple[list[int], list[float]]:
     """Return the steps at which a metric was measured, and its values."""
     steps = []
     values = []
@@ -237,19 +228,9 @@ def _families(names: Sequence[str], alone: bool) -> list[list[str]]:
     return list(families.values())
 
 
-def _rates(history: History) -> dict[str, list[float]]:
-    """Return the learning rates of each optimizer, NaN where one has none."""
-    of_optimizers: dict[str, list[float]] = {}
-    for step in history.steps:
-        for name, rate in rates(step).items():
-            values = of_optimizers.setdefault(name, [])
-            values.append(float("nan") if rate is None else rate)
-    return of_optimizers
-
-
 def _has_changing_rates(runs: Runs) -> bool:
     for history in runs.values():
-        for values in _rates(history).values():
+        for values in history.learning_rates().values():
             if len(set(values)) > 1 and not np.isnan(values).all():
                 return True
     return False

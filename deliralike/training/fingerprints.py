@@ -49,7 +49,7 @@ def fingerprints(run: Run) -> Texts:
     return texts | _of_validation(run.validation) | dict(_of_network(run.network))
 
 
-def kept(run: Run) -> Texts:
+def fingerprints_at_start(run: Run) -> Texts:
     """Return the fingerprints with which a run began, for a checkpoint.
 
     Values that steps have changed since, such as a counter, are unknown.

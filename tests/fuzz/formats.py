@@ -318,14 +318,13 @@ def _checkpoint_strict(path: Path) -> Arrays:
 def _index_samples() -> list[Files]:
     names = ["step-00000002", "step-00000004"]
     files = {f"{name}/state.json": b"{}" for name in names}
-    index = {"checkpoints": names, "best": names[0], "ranking": names[:1]}
+    index = {"checkpoints": names, "best": names[0]}
     return [files | {"checkpoints.json": json.dumps(index).encode()}]
 
 
 def _read_index(path: Path) -> None:
     Checkpoints.all(path)
     Checkpoints.best(path)
-    Checkpoints.ranked(path)
 
 
 def _settings() -> Settings:

@@ -178,7 +178,7 @@ def test_training_on_averaged_weights_is_an_error(backend):
     _, average = with_decay(backend, steps=4)
     with (
         pytest.raises(
-            StateError, match=r"holds its averaged weights: leave applied\(\)"
+            StateError, match=r"holds its averaged weights: leave swap_in\(\)"
         ),
         average.swap_in(),
     ):

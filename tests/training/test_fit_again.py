@@ -14,7 +14,6 @@ from tests.training.small_runs import network, samples, scripted, trainer
 
 CALLBACKS = {
     "Checkpoint": lambda folder: training.Checkpoint(folder / "c", monitor="m"),
-    "Curves": lambda folder: training.Curves(folder / "curves.svg", 9),
     "EarlyStopping": lambda _: training.EarlyStopping(
         "m", patience=2, restore_best=True
     ),

@@ -2,7 +2,6 @@
 
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.checkpoint import Checkpoint, Checkpoints
-from deliralike.training.callbacks.curves import Curves
 from deliralike.training.callbacks.early_stopping import EarlyStopping
 from deliralike.training.callbacks.json_lines import JsonLines
 from deliralike.training.callbacks.mlflow_runs import MLflow
@@ -17,7 +16,6 @@ __all__ = [
     "Callback",
     "Checkpoint",
     "Checkpoints",
-    "Curves",
     "EarlyStopping",
     "JsonLines",
     "MLflow",

@@ -27,7 +27,6 @@ from deliralike.training.run import Run
 
 METRICS_SHOWN = 2
 SECONDS = 0.1  # between two losses that are shown
-WIDE = 120  # columns of a terminal
 
 
 class ProgressBar(Writer):
@@ -77,7 +76,6 @@ class ProgressBar(Writer):
             self.label,
             total=total,
             completed=completed,
-            samples=0,
             text="",
             validation="",
         )
@@ -90,11 +88,8 @@ class ProgressBar(Writer):
 
     def _show(self, step: Step) -> None:
         """Draw all steps so far, with the loss of the last one, which waits for the device."""
-        samples = max(step.samples, self._bar().fields["samples"])
         text = f"loss {step.loss:.4g}"
-        self._bars.update(
-            self._task, advance=self._advanced, samples=samples, text=text
-        )
+        self._bars.update(self._task, advance=self._advanced, text=text)
         self._advanced = 0
         self._shown = time.monotonic()
 
@@ -152,7 +147,7 @@ def bars(console: Console | None = None) -> Progress:
         ),
         BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=6)),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
-        RateColumn(with_samples=console.width >= WIDE),
+        RateColumn(table_column=Column(no_wrap=True)),
         TimeRemainingColumn(
             elapsed_when_finished=True, table_column=Column(no_wrap=True)
         ),
@@ -187,20 +182,11 @@ def _validation(epoch: Epoch) -> list[str]:
 
 
 class RateColumn(ProgressColumn):
-    """A column with steps a second, and samples a second where there is room."""
-
-    def __init__(self, with_samples: bool = True) -> None:
-        """Make a column of one line."""
-        super().__init__(table_column=Column(no_wrap=True))
-        self._with_samples = with_samples
+    """A column with steps a second."""
 
     def render(self, task: Task) -> Text:
         """Return the rate of one bar."""
         speed = task.finished_speed or task.speed
         if speed is None:
             return Text("")
-        text = f"{speed:.3g} steps/s"
-        if self._with_samples:
-            samples = speed * task.fields["samples"]
-            text += f", {samples:,.0f} samples/s"
-        return Text(text, style="cyan")
+        return Text(f"{speed:.3g} steps/s", style="cyan")
