@@ -28,7 +28,7 @@ class Job:
         indices: The samples of the batch.
         repeats: For each sample, how often it came before in the epoch.
         read: The samples themselves where only one reader can reach them.
-        own: The rows that are kept of a batch whose samples were mixed; all when None.
+        rows: The rows that are kept of a batch whose samples were mixed; all when None.
     """
 
     epoch: int
@@ -36,7 +36,7 @@ class Job:
     indices: np.ndarray
     repeats: np.ndarray
     read: Sequence[Any] = ()
-    own: slice | None = None
+    rows: slice | None = None
 
     @property
     def place(self) -> str:
@@ -87,7 +87,7 @@ class BatchPipeline:
             batch = self.batch_transform(
                 batch, partial(rng.generator, job.epoch, job.number)
             )
-            return batch if job.own is None else _rows(batch, job.own)
+            return batch if job.rows is None else _rows(batch, job.rows)
 
     def _stacked(self, job: Job) -> Any:
         if self.transform is None and self.source is not None:

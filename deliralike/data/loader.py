@@ -333,7 +333,9 @@ class Loader:
             own = self._own_rows(epoch, number)
             begin = number * self.batch_size
             if self._mixes:
-                yield Job(epoch, number, row, before[begin : begin + len(row)], own=own)
+                yield Job(
+                    epoch, number, row, before[begin : begin + len(row)], rows=own
+                )
             else:
                 begin += own.start
                 yield Job(epoch, number, row, before[begin : begin + len(row)])

@@ -164,7 +164,7 @@ def _of_optimizer(name: str, optimizer: AbstractOptimizer, lr: float | None) -> 
     values = [hook.max_value for hook in hooks if isinstance(hook, ClipValue)]
     own_hooks = []
     for hook in hooks:
-        if code_digest.is_own(getattr(hook, "__module__", None)):
+        if code_digest.is_user_code(getattr(hook, "__module__", None)):
             own_hooks.append(hook)
     settings = {
         "precision": optimizer.precision,

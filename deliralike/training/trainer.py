@@ -318,7 +318,7 @@ class Trainer:
             ):  # one process alone may know what differs
                 restore(run, checkpoint.read(resume), accept)
         with self._with_others(run), deferred(self.processes, run.place) as interrupt:
-            process_agreement.refuse_unlike(run, validation)
+            process_agreement.refuse_differing(run, validation)
             try:
                 run.call_callbacks("on_start")
                 while run.epoch < epochs and not run.stopped:

@@ -40,7 +40,7 @@ _REPOSITORY = (
     r"(?!.*(--|\.\.|\.git$))(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the Hub names them
 )
 _DELETE = "Delete it to download it again"
-_NOT_KEPT = "It was not kept: the address, or a mirror or proxy, gives another file"
+_MISMATCH = "It was not kept: the address, or a mirror or proxy, gives another file"
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class WebFile:
                     headers={"Accept-Encoding": "identity"},
                     displayed_filename=self.place.name,
                 )
-            _check(part, self.sha256, str(self), _NOT_KEPT)
+            _check(part, self.sha256, str(self), _MISMATCH)
         except (DownloadError, WeightFileError) as error:
             # 416: the server has no such part, since the file is whole already, or another one
             if isinstance(error, WeightFileError) or error.status == 416:

@@ -104,11 +104,11 @@ def settled(
     for name in opened if isinstance(guess, bool) else guess:
         if name not in opened:
             raise UnknownName(f"guess={name!r} is not open. {suggestion(name, opened)}")
-        usual[name] = taken(name, opened[name], state[name], source)
+        usual[name] = as_usual(name, opened[name], state[name], source)
     return usual
 
 
-def taken(name: str, doubt: Doubt, array: Any, source: object) -> np.ndarray:
+def as_usual(name: str, doubt: Doubt, array: Any, source: object) -> np.ndarray:
     """Return an array as its framework usually has it, and log that this was a guess."""
     log(logging.WARNING, f"{source}: a guess, {name} is taken as usual: {doubt.words}")
     return doubt.usual(np.asarray(array))

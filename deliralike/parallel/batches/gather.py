@@ -162,7 +162,7 @@ class _Joiner:
         shape = column[0].shape
         for leaf in column:
             if type(leaf) is not type(column[0]) or leaf.shape != shape:
-                self._refuse_unlike(column, is_native=is_native)
+                self._refuse_mismatch(column, is_native=is_native)
                 break
         if not shape:
             return self._join_scalars(column, is_native=is_native)
@@ -182,13 +182,13 @@ class _Joiner:
         assert self.backend is not None
         return self.backend
 
-    def _refuse_unlike(self, column: Sequence[Any], *, is_native: bool) -> None:
+    def _refuse_mismatch(self, column: Sequence[Any], *, is_native: bool) -> None:
         for index, leaf in enumerate(column):
             is_same_kind = (
                 self.is_native(leaf) if is_native else isinstance(leaf, _HOST)
             )
             if not is_same_kind:
-                raise _unlike(column, index)
+                raise _kind_error(column, index)
         _refuse_shapes([tuple(leaf.shape) for leaf in column], self.dim)
 
     def _join_scalars(self, column: Sequence[Any], *, is_native: bool) -> Any:
@@ -215,7 +215,7 @@ class _Joiner:
         first = column[0]
         for index, leaf in enumerate(column):
             if type(leaf) is not type(first) and self._is_array_or_container(leaf):
-                raise _unlike(column, index)
+                raise _kind_error(column, index)
             if self.others == "equal" and not _same(first, leaf):
                 raise _Refused(
                     StructureError,
@@ -280,7 +280,7 @@ def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
     return shape[:dim] + shape[dim % len(shape) + 1 :]
 
 
-def _unlike(column: Sequence[Any], index: int) -> _Refused:
+def _kind_error(column: Sequence[Any], index: int) -> _Refused:
     return _Refused(
         StructureError,
         f"is {nest.described(column[0])} on replica 0 and {nest.described(column[index])} "

@@ -235,11 +235,11 @@ class Settings:
         (),
     )
     early_stopping: Mapping[str, Any] | None = _is(
-        checks.optional(checks.made_by(EarlyStopping)),
+        checks.optional(checks.arguments_of(EarlyStopping)),
         'Stop when a metric gets no better: {monitor = "loss", mode = "min", patience = 5}.',
     )
     checkpoints: Mapping[str, Any] | None = _is(
-        checks.optional(checks.made_by(Checkpoint, "folder")),
+        checks.optional(checks.arguments_of(Checkpoint, "folder")),
         "How often the whole state is saved, and how much is kept; none: never. With monitor and "
         "mode the best too.",
         {"every_epochs": 1, "keep": 2},
@@ -248,11 +248,11 @@ class Settings:
         checks.flag, "Write for TensorBoard as well, into a folder of the run's.", False
     )
     wandb: Mapping[str, Any] | None = _is(
-        checks.optional(checks.made_by(WandB, "folder", "config")),
+        checks.optional(checks.arguments_of(WandB, "folder", "config")),
         'Log to Weights & Biases as well: {project = "cells", mode = "offline"}.',
     )
     mlflow: Mapping[str, Any] | None = _is(
-        checks.optional(checks.made_by(MLflow, "params")),
+        checks.optional(checks.arguments_of(MLflow, "params")),
         'Log to MLflow as well: {experiment = "cells", tracking_uri = "sqlite:///runs.db"}.',
     )
     stop_on_nan: int = _is(
