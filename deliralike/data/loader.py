@@ -50,7 +50,7 @@ class Loader:
             also depend on the epoch.
         shuffle: Whether the order is drawn anew for each epoch; it is if not given, except for a
             stream.
-        sampler: A sampler that gives the order instead: `WeightedSampler`, `StratifiedSampler`, or
+        sampler: A sampler that gives the order instead: `WeightedSampler`, `RepeatedSampler`, or
             any callable with the arguments ``(samples, seed, epoch)``.
         drop_last: Whether to leave out a last batch that is smaller than the others.
         transform: A function of one sample. If it has a second argument without a default, or one
