@@ -67,9 +67,7 @@ def command(
     network = own_code.load(name)
     for framework in {table.FRAMEWORK[0] for table in TABLES} & {*known.available()}:
         known.get(framework).seed(seed)
-    found = port(
-        network, _drawn(inputs, batch, seed), **key_values(set_ or (), "--set")
-    )
+    found = port(network, drawn(inputs, batch, seed), **key_values(set_ or (), "--set"))
     columns = ("definition", "lines", "changed")
     show_table(columns, found.changes, right=columns[1:])
     for title, remarks in (("Needs a hand", found.hands), ("Left out", found.left_out)):
@@ -93,7 +91,7 @@ def command(
     raise typer.Exit(1 if differs else 0)
 
 
-def _drawn(texts: list[str], batch: int, seed: int) -> Any:
+def drawn(texts: list[str], batch: int, seed: int) -> Any:
     """Arrays of these forms, by position or by name.
 
     Raises:
@@ -124,4 +122,4 @@ def _entry(text: str) -> Any:
     _, sizes, below = [*text.split(":"), "", ""][:3]
     if not below.isdigit():
         raise SettingError(f"--input {text!r}: wanted whole numbers as ints:16:50000")
-    return Input(shape_of(sizes) or (), int(below))
+    return Input((sizes and shape_of(sizes)) or (), int(below))

@@ -136,9 +136,13 @@ def mapped(value: Any, table: Any, change: Callable[[Any], Any]) -> Any:
     is_own = is_own_module(type(value).__module__, table.FRAMEWORK)
     if not is_own or not hasattr(value, "__dict__"):
         return value
-    copied = object.__new__(inner(type(value)))  # a configuration
-    for name, one in vars(value).items():
-        object.__setattr__(copied, name, inner(one))
+    cls, before = inner(type(value)), vars(value)  # of a configuration
+    after = {name: inner(one) for name, one in before.items()}
+    if cls is type(value) and all(after[name] is before[name] for name in before):
+        return value
+    copied = object.__new__(cls)
+    for name, one in after.items():
+        object.__setattr__(copied, name, one)
     return copied
 
 

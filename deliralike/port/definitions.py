@@ -14,13 +14,17 @@ from libcst import matchers as m
 
 from deliralike.port.calls import NN, NeedsHand, code
 from deliralike.port.finishing import begun
-from deliralike.port.observing import CONSTRUCTION, FORWARD
+from deliralike.port.observing import CONSTRUCTION, FORWARD, Value
 from deliralike.port.start_code import StartCode
 
 if TYPE_CHECKING:
     from deliralike.port.resolving import Source
 
 _PASS = cst.parse_statement("pass")
+#: ``self.cache[key] = value``
+_KEPT = m.Assign(
+    [m.AssignTarget(m.Subscript(m.Attribute(m.Name("self"))))], m.Call() | m.Subscript()
+)
 _NO_SPACE = cst.SimpleWhitespace("")
 EQUAL = cst.AssignEqual(_NO_SPACE, _NO_SPACE)
 
@@ -35,6 +39,7 @@ class Function:
         arrays: The names of arguments that were arrays.
         defaults: Arguments whose default is a class or function of the backend: the word that
             stands for it, and what it stands for.
+        caches: Attributes in which it keeps arrays for its next call, by a key.
         is_left_out: Whether the port does not have it.
     """
 
@@ -42,6 +47,7 @@ class Function:
     in_construction: bool
     arrays: list[str]
     defaults: list[tuple[str, str, str]] = field(default_factory=list)
+    caches: list[str] = field(default_factory=list)
     is_left_out: bool = False
 
 
@@ -71,6 +77,7 @@ class Definitions(cst.CSTTransformer):
         # Tables of which what the run took is written out, functions that layers stand for.
         self.passed_by: set[cst.CSTNode] = set()
         self.start_values: set[cst.CSTNode] = set()  # statements that only set them
+        self.statements: set[cst.CSTNode] = set()  # expressions that are statements
         self.branches: set[int] = set()  # the identities of blocks of `if` and `else`
 
     @property
@@ -250,17 +257,36 @@ class Definitions(cst.CSTTransformer):
             arrays += self.functions[-1].arrays
             phases = phases or {CONSTRUCTION if self.in_construction else FORWARD}
         in_construction = self.in_numpy or FORWARD not in phases
-        self.functions.append(Function(path, in_construction, arrays))
+        caches = [] if in_construction else self._caches(node)
+        self.functions.append(Function(path, in_construction, arrays, caches=caches))
         return True
 
+    def _caches(self, node: cst.FunctionDef) -> list[str]:
+        """The dicts of a network in which a function keeps arrays: traced programs cannot."""
+        found = []
+        for kept in m.findall(node, _KEPT):
+            begin, end = self.source.begin(kept), self.source.end(kept.value)
+            made = self.observed.one("results", end)
+            is_dict = Value("dict") in self.observed.facts["targets"].get(begin, ())
+            if is_dict and made is not None and made.is_array:
+                self.program.specialise(self.where(kept), "an array that it kept")
+                found.append(kept.targets[0].target.value.attr.value)
+        return list(dict.fromkeys(found))
+
     def _is_left_out(self, node: cst.FunctionDef, path: str) -> bool:
-        """Whether it is a method of a network that was not called, or only sets start values."""
-        cls = vars(self.source.module).get(self.class_name)
-        is_method = len(self.path) == 2 and not self.functions
-        if not is_method or not self.table.is_network_class(cls):
+        """Whether it is a method that was not called, or only sets a network's start values.
+
+        Other classes of one's own keep all methods.
+        """
+        if len(self.path) != 2 or self.functions:
             return False
-        is_hub = self.source.is_installed and node.name.value == "__new__"
-        return is_hub or not self.observed.phases(path) or self.start_code.is_all(node)
+        cls, name = vars(self.source.module).get(self.class_name), node.name.value
+        is_called = bool(self.observed.phases(path))
+        if self.table.is_network_class(cls):
+            is_hub = self.source.is_installed and name == "__new__"
+            return is_hub or not is_called or self.start_code.is_all(node)
+        is_pythons = name.startswith("__") and name != "__call__"
+        return self.source.is_installed and not is_called and not is_pythons
 
     def leave_FunctionDef(
         self, original: cst.FunctionDef, updated: cst.FunctionDef
@@ -278,6 +304,8 @@ class Definitions(cst.CSTTransformer):
             updated = begun(
                 updated, f"if {argument} == {word}:\n    {argument} = {made}\n"
             )
+        for name in function.caches:
+            updated = begun(updated, f"{name} = {{}}")
         decorators = self._decorators(original.decorators, updated.decorators)
         renamed = cst.Name(
             self.table.RENAMED.get(original.name.value, original.name.value)
@@ -319,6 +347,21 @@ class Definitions(cst.CSTTransformer):
             return updated
         self.program.leave_out(self.source, original, "a check that was passed")
         return cst.RemoveFromParent()
+
+    def leave_ImportFrom(
+        self, original: cst.ImportFrom, updated: cst.ImportFrom
+    ) -> Any:
+        return self._imported(original, updated)
+
+    def leave_Import(self, original: cst.Import, updated: cst.Import) -> Any:
+        return self._imported(original, updated)
+
+    def _imported(self, original: Any, updated: Any) -> Any:
+        """Within functions, too, what is ported is imported no more."""
+        names = [one.evaluated_alias or one.evaluated_name for one in original.names]
+        modules = {self.source.imports[name.partition(".")[0]].module for name in names}
+        is_kept = not any(map(self.program.is_ported, modules))
+        return updated if is_kept else cst.RemoveFromParent()
 
     def visit_Else(self, node: cst.Else) -> None:
         self.branches.add(id(node.body))

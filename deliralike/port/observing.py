@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import ast
 import builtins
+import gc
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, NoneType
+from pathlib import Path
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    NoneType,
+)
 from typing import Any
 
 Place = tuple[int, int]  # line, counted from 1, and column of an expression's end
@@ -30,8 +39,8 @@ class Value:
     Attributes:
         kind: ``"array"``, ``"parameter"``, ``"frozen"``, ``"network"``, ``"container"``,
             ``"flattening"`` (a layer that flattens its input first), ``"shape"``, ``"zero"``
-            (a number), ``"none"``, ``"sequence"``, ``"arrays"`` (a collection of them),
-            ``"placement"`` (a dict of device and type) or ``"other"``.
+            (a number), ``"none"``, ``"sequence"``, ``"dict"``, ``"arrays"`` (a collection of
+            them), ``"placement"`` (a dict of device and type) or ``"other"``.
         ndim: The number of axes of an array.
         dtype: The type of an array's numbers, by NumPy's name.
     """
@@ -61,6 +70,8 @@ def collection(value: Any, describe: Callable[[Any], Value]) -> Value:
         describe(one).is_array for one in parts
     ):
         return Value("arrays")
+    if isinstance(value, dict):
+        return Value("dict")
     return Value("sequence" if is_sequence else "other")
 
 
@@ -74,25 +85,17 @@ class Choice:
     value: Any
 
 
-@dataclass(frozen=True)
-class Partial:
-    """A function with some of its arguments, which is equal to another one of these."""
-
-    func: Any
-    args: Any
-    keywords: Any
-
-
-def _comparable(value: Any) -> Any:
-    """A value as it is now, which equals another one with the same parts: collections change."""
+def leaves(value: Any) -> Iterator[Any]:
+    """The parts of collections and of functions with some of their arguments."""
     if isinstance(value, partial):
-        return Partial(value.func, _comparable(value.args), _comparable(value.keywords))
+        value = [value.func, *value.args, value.keywords]
     if isinstance(value, dict):
-        return {key: _comparable(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        parts = list(map(_comparable, value))
-        return parts if isinstance(value, list) else tuple(parts)
-    return value
+        value = [*value, *value.values()]
+    if not isinstance(value, (list, tuple)):
+        yield value
+        return
+    for part in value:
+        yield from leaves(part)
 
 
 def _copied(value: Any) -> Any:
@@ -103,13 +106,8 @@ def _copied(value: Any) -> Any:
 
 
 def _is_choice(value: Any) -> bool:
-    if isinstance(value, partial):
-        value = [value.func, *value.args, *value.keywords.values()]
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    if isinstance(value, (list, tuple)):
-        return len(value) < _MANY and all(map(_is_choice, value))
-    return isinstance(value, _CHOICES)
+    parts = list(leaves(value))
+    return len(parts) < _MANY and all(isinstance(part, _CHOICES) for part in parts)
 
 
 @dataclass
@@ -169,8 +167,11 @@ class Observed:
 
     def choice(self, place: Place) -> Choice | None:
         """What a call or subscript gave each time, if it was one choice."""
-        found = self.objects["chosen"].get(place) or [None]
-        return found[0] if all(one == found[0] for one in found) else None
+        found = self.objects["chosen"].get(place, [])
+        if not found or None in found:
+            return None
+        different = {tuple(leaves(one.value)) for one in found}
+        return found[0] if len(different) == 1 else None
 
     def choices(self, place: Place) -> dict[Any, Choice | None]:
         """What a subscript gave, by what it was given, where these are texts and numbers."""
@@ -191,21 +192,21 @@ def _is_plain(key: Any) -> bool:
 
 
 def _single(values: set[Value] | None) -> Value | None:
+    """What is common to values; arrays of several types of floating numbers are floating."""
     if not values:
         return None
-    if len(values) == 1:
-        return next(iter(values))
-    kinds = {value.kind for value in values}
-    if all(value.is_array for value in values):
-        ndims = {value.ndim for value in values}
-        dtypes = {value.dtype for value in values}
-        are_floating = all(value.is_floating for value in values)
-        return Value(
-            kinds.pop() if len(kinds) == 1 else "array",
-            ndims.pop() if len(ndims) == 1 else 0,
-            dtypes.pop() if len(dtypes) == 1 else "float32" if are_floating else "",
-        )
-    return Value(kinds.pop()) if len(kinds) == 1 else Value("other")
+
+    def common(name: str, otherwise: Any) -> Any:
+        found = {getattr(value, name) for value in values}
+        return found.pop() if len(found) == 1 else otherwise
+
+    are_arrays = all(value.is_array for value in values)
+    are_floating = all(value.is_floating for value in values)
+    return Value(
+        common("kind", "array" if are_arrays else "other"),
+        common("ndim", 0),
+        common("dtype", "float32" if are_floating else ""),
+    )
 
 
 class Observation:
@@ -220,11 +221,11 @@ class Observation:
         self.is_own = is_own
         self.table = table
         self.files: dict[str, Observed] = defaultdict(Observed)
-        self.created: dict[
-            int, dict[str, Any]
-        ] = {}  # arguments of __init__, by the object's id
+        # Arguments of __init__, by the object's identity.
+        self.created: dict[int, dict[str, Any]] = {}
         self.axes: dict[int, int] = {}  # of the inputs of networks, by their identities
         self._codes: dict[CodeType, set[str]] = defaultdict(set)
+        self._is_telling = False
 
     @contextmanager
     def calls(self, phase: str) -> Iterator[None]:
@@ -262,23 +263,17 @@ class Observation:
     @contextmanager
     def values(self) -> Iterator[None]:
         """Let the functions that were called tell their values in a block."""
-        changed: list[tuple[FunctionType, CodeType]] = []
-        telling = {
-            file: _telling(file, observed, self.table)
-            for file, observed in self.files.items()
-        }
-        for function in _functions(self.files):
-            code = function.__code__
-            codes = (
-                telling[code.co_filename].codes if code.co_filename in telling else {}
-            )
-            new = codes.get((code.co_qualname, code.co_firstlineno))
-            if code in self._codes and new is not None:
-                changed.append((function, code))
-                function.__code__ = new
-        tellers = {file: one.tell for file, one in telling.items()}
-        setattr(builtins, _TELL, tellers)
+        telling: dict[tuple[str, str, int], CodeType] = {}
+        for file in self.files:
+            telling |= {_key(code): code for code in _codes(_telling(file))}
+        functions = _functions(self.files)
+        changed = [
+            (one, one.__code__) for one in functions if one.__code__ in self._codes
+        ]
+        setattr(builtins, _TELL, self._tell)
         try:
+            for function, code in changed:
+                function.__code__ = telling.get(_key(code), code)
             with self.table.noting_axes(self.axes):
                 yield
         finally:
@@ -286,78 +281,70 @@ class Observation:
                 function.__code__ = code
             delattr(builtins, _TELL)
 
+    def _tell(self, file: str, what: str, key: Any, value: Any) -> Any:
+        if not self._is_telling:  # what describes a value may call what tells others
+            self._is_telling = True
+            try:
+                self._note(self.files[file], what, key, value)
+            finally:
+                self._is_telling = False
+        return value
+
+    def _note(self, observed: Observed, what: str, key: Any, value: Any) -> None:
+        if what == "keys":
+            observed.objects[what][key].append(value)
+            return
+        described = self.table.describe(value)
+        if what != "returned":
+            observed.facts[what][key].add(described)
+            return
+        if described.is_array or described.kind == "arrays":
+            observed.facts["results"][key].add(described)
+        if self.table.is_network_class(type(value)):
+            observed.objects["returned"][key].append(value)
+        choice = Choice(_copied(value)) if _is_choice(value) else None
+        observed.objects["chosen"][key].append(choice)
+
+
+#: What may hold a function.
+_HOLDERS = (property, staticmethod, classmethod, partial, cached_property, CellType)
+
 
 def _functions(files: Collection[str]) -> list[FunctionType]:
     """The functions and methods of modules with these files, also those within decorators."""
-    found: dict[int, FunctionType] = {}
-    modules = [
-        one for one in sys.modules.values() if getattr(one, "__file__", None) in files
-    ]
-    waiting: list[Any] = [
-        value for module in modules for value in list(vars(module).values())
-    ]
+
+    def is_own(module: Any) -> bool:
+        return getattr(module, "__file__", None) in files
+
+    waiting: list[Any] = []
+    for module in filter(is_own, list(sys.modules.values())):
+        waiting += vars(module).values()
+    found: list[FunctionType] = []
     seen: set[int] = set()
     while waiting:
         value = waiting.pop()
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, type):
-            is_own = (
-                getattr(sys.modules.get(value.__module__), "__file__", None) in files
-            )
-            waiting += vars(value).values() if is_own else ()
-        elif isinstance(value, FunctionType):
-            found[id(value)] = value
-            waiting += [
-                cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)
-            ]
-        elif isinstance(value, property):
-            waiting += [value.fget, value.fset]
-        elif isinstance(value, (staticmethod, classmethod)):
-            waiting.append(value.__func__)
-        elif isinstance(value, (partial, cached_property)):
-            waiting.append(value.func)
-    return list(found.values())
+        if isinstance(value, FunctionType):
+            found.append(value)
+            waiting += value.__closure__ or ()
+        elif isinstance(value, type) and is_own(sys.modules.get(value.__module__)):
+            waiting += vars(value).values()
+        elif isinstance(value, _HOLDERS):
+            waiting += gc.get_referents(value)
+    return found
 
 
-def _is_full(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:  # nothing was put there yet
-        return False
+def _key(code: CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
-@dataclass
-class _Telling:
-    codes: dict[tuple[str, int], CodeType]
-    tell: Callable[[str, Any, Any], Any]
-
-
-def _telling(file: str, observed: Observed, table: Any) -> _Telling:
-    with open(file, encoding="utf-8") as text:
-        tree = _Tellers(file).visit(ast.parse(text.read()))
-    code = compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True)
-
-    def tell(what: str, key: Any, value: Any) -> Any:
-        if what == "keys":
-            observed.objects[what][key].append(value)
-            return value
-        described = table.describe(value)
-        if what != "returned":
-            observed.facts[what][key].add(described)
-            return value
-        if described.is_array or described.kind == "arrays":
-            observed.facts["results"][key].add(described)
-        if table.is_network_class(type(value)):
-            observed.objects["returned"][key].append(value)
-        choice = Choice(_comparable(value)) if _is_choice(value) else None
-        observed.objects["chosen"][key].append(choice)
-        return value
-
-    return _Telling(
-        {(one.co_qualname, one.co_firstlineno): one for one in _codes(code)}, tell
-    )
+def _telling(file: str) -> CodeType:
+    """The code of a file whose functions tell their values."""
+    text = Path(file).read_text(encoding="utf-8")
+    tree = ast.fix_missing_locations(_Tellers(file).visit(ast.parse(text)))
+    return compile(tree, file, "exec", dont_inherit=True)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -379,11 +366,8 @@ class _Tellers(ast.NodeTransformer):
         self.path: list[str] = []
 
     def _tell(self, what: str, key: Any, value: ast.expr) -> ast.expr:
-        teller = ast.Subscript(
-            ast.Name(_TELL, ast.Load()), ast.Constant(self.file), ast.Load()
-        )
-        key_tuple = ast.Tuple([ast.Constant(part) for part in key], ast.Load())
-        call = ast.Call(teller, [ast.Constant(what), key_tuple, value], [])
+        given = [ast.Constant(one) for one in (self.file, what, key)]
+        call = ast.Call(ast.Name(_TELL, ast.Load()), [*given, value], [])
         return ast.copy_location(call, value)
 
     def _telling(self, what: str, key: Any, value: ast.expr, at: ast.stmt) -> ast.stmt:

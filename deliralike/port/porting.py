@@ -265,14 +265,20 @@ def _run(network: Any, inputs: Any) -> None:
 
 
 def _need_all(program: Program, arguments: Arguments) -> None:
-    """Port the classes and functions among arguments."""
+    """Port the classes and functions among arguments.
+
+    Configurations of an installed package stay what they are, where its code does not name them.
+    """
 
     def needed(value: Any) -> Any:
+        is_network = program.table.is_network_class(value)
         if program.table.is_network_class(type(value)):
             needed(type(value))
             _need_all(program, program.arguments_of(value))
         elif program.is_own(value.__module__):
-            program.need(value)
+            is_installed = program.source(value.__module__).is_installed
+            if is_network or not (inspect.isclass(value) and is_installed):
+                program.need(value)
         return value
 
     mapped(arguments, program.table, needed)

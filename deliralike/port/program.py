@@ -118,6 +118,10 @@ class Program:
         """Whether a module belongs to the framework."""
         return module.partition(".")[0] in self.table.FRAMEWORK
 
+    def is_ported(self, module: str) -> bool:
+        """Whether what a module defines stands in the port, or `nn` has it."""
+        return self.is_own(module) or self.is_framework(module)
+
     def has(self, name: str) -> bool:
         """Whether `nn` has a layer or function of this name."""
         return (

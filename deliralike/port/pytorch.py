@@ -101,6 +101,7 @@ WITHOUT_EFFECT = (
     "jit.is_scripting",
     "jit.is_tracing",
     "compiler.is_compiling",
+    "is_grad_enabled",
     "onnx.is_in_onnx_export",
 )
 #: Methods of layers that are called for their effect on the framework alone.
@@ -424,6 +425,7 @@ FUNCTIONS: dict[str, Entry] = {
     "bernoulli": _random,
     "normal": _random,
     "finfo": "np.finfo(np.float32)",
+    "is_tensor": 'hasattr({a}, "shape")',
     "nonzero": _by_values,
     "unique": _by_values,
     "checkpoint.checkpoint": _checkpoint,
@@ -453,6 +455,7 @@ METHODS: dict[str, Entry] = {
     "dim": "{x}.ndim",
     "ndimension": "{x}.ndim",
     "numel": "math.prod({x}.shape)",
+    "is_floating_point": lambda call: str(call.value is None or call.value.is_floating),
     **dict.fromkeys(("contiguous", "cuda", "cpu", "clone", "requires_grad_"), "{x}"),
     **dict.fromkeys(("type_as", "float", "double", "half"), _converted),
     **dict.fromkeys(("to", "type"), _to),
@@ -636,6 +639,8 @@ NUMPY_METHODS: dict[str, Entry] = {
     "bool": "{x}.astype(bool)",
     "clone": "{x}.copy()",
     "pow": "np.power({x}, {a})",
+    "flip": "np.flip({x}, {many})",
+    "repeat_interleave": "np.repeat({x}, {args})",
     "split": _np_split,
     **dict.fromkeys(("masked_fill", "masked_fill_"), "np.where({a}, {b}, {x})"),
     **dict.fromkeys(("contiguous", "cpu", "cuda", "detach", "numpy"), "{x}"),
@@ -735,12 +740,14 @@ def _member(call: Call) -> str:
     return f"setattr({call.x}, {joined((*call.args, *call.kwargs.values()), {})})"
 
 
-#: Methods of modules that set an attribute.
+#: Methods of modules that set an attribute, or give members.
 SETTERS: dict[str, Entry] = {
     "register_buffer": _buffer,
     "register_parameter": _member,
     "add_module": _member,
     "__getattr__": "getattr({x}, {a})",
+    "modules": "[block for _, block in {x}.named_blocks()]",
+    "named_modules": "{x}.named_blocks()",
 }
 #: Tables of a network's members by name.
 MEMBERS = ("_modules", "_parameters", "_buffers")

@@ -108,18 +108,16 @@ class Source:
             if owner is MISSING or isinstance(owner, property):
                 return MISSING
             return getattr(owner, node.attr.value, MISSING)
-        if not isinstance(node, cst.Name) or not self._is_global(node):
-            return MISSING
-        return vars(self.module).get(node.value, MISSING)
-
-    def _is_global(self, node: cst.Name) -> bool:
-        scope = self.scopes.get(node)
+        scope = self.scopes.get(node) if isinstance(node, cst.Name) else None
         if scope is None:
-            return False
-        assignments = scope[node.value]
-        if not assignments:  # from a module import *
-            return node.value in vars(self.module)
-        return all(isinstance(one.scope, metadata.GlobalScope) for one in assignments)
+            return MISSING
+        name: Any = node.value  # type: ignore[attr-defined]
+        assignments = scope[name]  # none where it is from a module import *
+        if all(isinstance(one.scope, metadata.GlobalScope) for one in assignments):
+            return vars(self.module).get(name, MISSING)
+        if all(isinstance(one, metadata.ImportAssignment) for one in assignments):
+            return self.imports[name].value()
+        return MISSING
 
     def begin(self, node: cst.CSTNode) -> tuple[int, int]:
         """Line and column at which a node begins."""
@@ -138,6 +136,14 @@ class Import:
 
     module: str
     name: str | None = None
+
+    def value(self) -> Any:
+        """What it is; `MISSING` where the module is not loaded, or has no such name."""
+        loaded = sys.modules.get(self.module, MISSING)
+        if self.name is None:
+            return loaded
+        module = sys.modules.get(f"{self.module}.{self.name}", MISSING)
+        return getattr(loaded, self.name, module)
 
     def line(self, local: str) -> str:
         """The statement that gives the name again."""

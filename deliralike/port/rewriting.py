@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
 from inspect import isclass, isfunction
 from types import ModuleType, NoneType
 from typing import Any
 
 import libcst as cst
+import numpy as np
 from libcst import matchers as m
 
 from deliralike.port.calls import (
@@ -23,7 +25,7 @@ from deliralike.port.calls import (
 )
 from deliralike.port.definitions import EQUAL, Definitions
 from deliralike.port.dropping import arguments_of_drop
-from deliralike.port.observing import Choice, Partial, Value
+from deliralike.port.observing import Choice, Value, leaves
 from deliralike.port.resolving import MISSING
 
 
@@ -58,6 +60,8 @@ class Rewriter(Definitions):
         if referred is not updated or self.in_construction:
             return referred
         if m.matches(original, m.Attribute(m.Name("self"))):
+            if original.attr.value in self.functions[-1].caches:
+                return original.attr
             unsaved = self._unsaved(original.attr.value, code(updated))
             if unsaved is not None:
                 return unsaved
@@ -139,6 +143,9 @@ class Rewriter(Definitions):
     # Choices
     # ---------------------------------------------------------------------------------------------
 
+    def visit_Expr(self, node: cst.Expr) -> None:
+        self.statements.add(node.value)
+
     def visit_Call(self, node: cst.Call) -> bool:
         if self.program.layer_of(self.source.meaning(node.func)) is not None:
             self.passed_by.add(node.func)
@@ -198,9 +205,10 @@ class Rewriter(Definitions):
         found = self.observed.choice(self.source.end(node))
         if found is None or not self._is_portable(found.value):
             return None
-        if callable(found.value) or isinstance(found.value, Partial):
+        if callable(found.value) or isinstance(found.value, partial):
             return found
         is_flag = isinstance(found.value, (bool, NoneType)) and self._calls_own(node)
+        is_flag &= node not in self.statements  # which is there for its effect
         return found if is_flag or self._is_of_table(node) else None
 
     def _is_of_table(self, node: Any) -> bool:
@@ -212,12 +220,9 @@ class Rewriter(Definitions):
 
     def _is_portable(self, value: Any) -> bool:
         """Whether a value can be written out."""
-        if isinstance(value, Partial):
-            value = [value.func, *value.args, *value.keywords.values()]
-        if isinstance(value, dict):
-            value = [*value, *value.values()]
-        if isinstance(value, (list, tuple)):
-            return all(map(self._is_portable, value))
+        return all(map(self._is_portable_leaf, leaves(value)))
+
+    def _is_portable_leaf(self, value: Any) -> bool:
         if isinstance(value, (bool, int, float, str, NoneType)):
             return True
         name = self.table.name_of(value)
@@ -225,7 +230,7 @@ class Rewriter(Definitions):
 
     def _written(self, value: Any) -> str:
         """The source of a value."""
-        if isinstance(value, Partial):
+        if isinstance(value, partial):
             words = {key: self._written(one) for key, one in value.keywords.items()}
             self.program.lines.add("from functools import partial")
             return f"partial({joined([*map(self._written, (value.func, *value.args))], words)})"
@@ -496,7 +501,11 @@ class Rewriter(Definitions):
     def _method(self, call: Call, updated: cst.Call) -> cst.BaseExpression:
         if self.in_construction:
             entry = self.table.NUMPY_METHODS.get(call.name)
-            return updated if entry is None else self._parsed(written(entry, call))
+            if entry is not None:
+                return self._parsed(written(entry, call))
+            if hasattr(np.ndarray, call.name):
+                return updated
+            raise NeedsHand(f"{call.name} while the network is created: use NumPy")
         if call.name in self.table.METHODS:
             return self._parsed(written(self.table.METHODS[call.name], call))
         name = call.name.removesuffix("_")

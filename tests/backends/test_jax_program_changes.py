@@ -16,6 +16,7 @@ import pytest
 from flax import nnx
 
 from deliralike import backends
+from deliralike.errors import CapabilityError
 from deliralike.network import Network
 from deliralike.optim.rules import rule
 
@@ -430,3 +431,59 @@ def test_a_variable_of_several_arrays_may_get_more_of_them():
     program(net)
     net.table.set_value({"a": ones(), "b": ones()})
     np.testing.assert_array_equal(program(net), as_it_is(net))
+
+
+# What a forward pass keeps for later calls
+# -----------------------------------------------------------------------------
+
+
+class Caching(Network):
+    """Fills a dict, as attention does with its biases in evaluation, or something else."""
+
+    def __init__(self, keep):
+        super().__init__()
+        self.bias = self.nn.Parameter((3,), np.arange(3.0))
+        self.cache = {"first": 0.0}
+        self.outputs = []
+        self.keep = keep
+
+    def forward(self, x):
+        self.keep(self)
+        return x * self.cache.get("turned", 1.0) + self.bias
+
+
+def turned(network):
+    if "turned" not in network.cache:
+        network.cache["turned"] = network.bias[np.array([2, 1, 0])]
+
+
+def replaced(network):
+    network.cache["first"] = network.bias * 2
+
+
+def collected(network):
+    network.outputs.append(network.bias * 2)
+
+
+def loss_of(network, x):
+    return network.nn.sum(network(x))
+
+
+def test_a_dict_that_forward_fills_once_is_a_cache_of_the_program():
+    network = Caching.on("jax")(turned)
+    (x,) = JAX.prepare((X,), network)
+    for _ in range(2):
+        found = JAX.gradients(loss_of, network, x)
+        np.testing.assert_allclose(found.parameters["bias"], 7 + X.sum(0)[::-1])
+        assert network.cache == {"first": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("keep", "name"), [(replaced, "cache"), (collected, "outputs")]
+)
+def test_what_a_program_would_forget_is_refused(keep, name):
+    network = Caching.on("jax")(keep)
+    (x,) = JAX.prepare((X,), network)
+    with pytest.raises(CapabilityError, match=f"sets Caching.{name} to an array"):
+        JAX.gradients(loss_of, network, x)
+    assert (network.cache, network.outputs) == ({"first": 0.0}, [])

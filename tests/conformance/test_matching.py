@@ -377,6 +377,30 @@ def test_gates_of_chainers_stateless_gru_are_those_of_pytorch():
                 )
 
 
+@pytest.mark.parametrize("hidden_first", [False, True])
+def test_a_recurrence_that_is_written_out_has_the_gates_of_both_sides(hidden_first):
+    """Two matrices of three gates each beside a GRU's, in either order of creation."""
+    sides = {"ih": ("w", nn.Linear(6, 15)), "hh": ("u", nn.Linear(5, 15))}
+    layers = dict(sides.values())
+    if hidden_first:
+        layers = dict(reversed(layers.items()))
+    candidate = ports.made(lambda: nn.ModuleDict(layers), "torch")
+    whole = nn.ModuleDict({"gru": nn.GRU(6, 5)})
+    reference = ports.filled(ports.made(lambda: whole, "torch"), 1)
+    state = reference.neutral_state()
+    wanted = {
+        f"{name}.{leaf}": state[f"gru.{leaf}_{side}_l0"]
+        for side, (name, _) in sides.items()
+        for leaf in ("weight", "bias")
+    }
+    candidate.load_neutral_state(wanted)
+    match = matching.propose(reference, candidate)
+    assert match.complete and not match.ambiguous
+    given = match.to_candidate(state)
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(given[name], value)
+
+
 def test_gradients_go_through_the_map_also_where_two_biases_are_one():
     reference, candidate = (
         ports.build("lstm", "torch", 1),

@@ -10,10 +10,10 @@ torch = pytest.importorskip("torch")
 
 
 class Squeezed(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, inplace):
         super().__init__()
         self.conv = torch.nn.Conv2d(3, 4, 3, stride=2)
-        self.gate = torch.nn.Hardsigmoid()
+        self.gate = torch.nn.Hardsigmoid(inplace)
 
     def forward(self, x):
         x = self.conv(x)
@@ -31,13 +31,14 @@ class Port(Network):
         return x * self.gate(self.nn.mean(x, (2, 3), keepdim=True))
 
 
+@pytest.mark.parametrize("inplace", [False, True])
 @pytest.mark.parametrize("backend", ["torch", "chainer"])
-def test_a_network_with_hardsigmoid_is_proved(backend):
+def test_a_network_with_hardsigmoid_is_proved(backend, inplace):
     own = torch.nn.functional.hardsigmoid
     batch = (np.random.default_rng(0).standard_normal((3, 3, 7, 9)),)
     port = Port.on(backend)()
     proof = compare(
-        Squeezed(),
+        Squeezed(inplace),
         port,
         batch,
         loss=distance_loss,

@@ -78,3 +78,25 @@ def test_parameters_are_taken_as_arrays_are(name, subtests):
             found = ours(network.nn, network.one, network.other)
             found = network.backend.to_numpy(network.nn.cast(found, "float64"))
             np.testing.assert_allclose(found, expected.astype(np.float64), rtol=1e-14)
+
+
+class Table(Network):
+    """A table whose columns are taken in an order that is kept as a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        nn = self.nn
+        self.values = nn.Parameter((2, 5), np.arange(10.0).reshape(2, 5))
+        self.order = nn.Buffer(np.array([4, 0, 3]))
+        self.chosen = nn.Buffer(np.array([True, False, True]))
+
+    def forward(self, x):
+        return self.values[:, self.order] + self.order[self.chosen][0] + x
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_parameter_is_indexed_by_a_buffer(name):
+    network = Table.on(get(name), dtype="float64")()
+    (x,) = network.backend.prepare((np.zeros((2, 3)),), network)
+    wanted = np.arange(10.0).reshape(2, 5)[:, [4, 0, 3]] + 4
+    np.testing.assert_array_equal(network.backend.to_numpy(network(x)), wanted)

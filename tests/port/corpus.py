@@ -5,6 +5,7 @@ that have a line already, with the same arguments, are left out.
 """
 
 import argparse
+import importlib
 import json
 import re
 import subprocess
@@ -13,7 +14,7 @@ import time
 from pathlib import Path
 
 # ruff: noqa: E501 - a line of the table is a class
-#: A name, its arguments, its inputs without the batch; by the module that it is in.
+#: A name, its arguments, its inputs as ``--input`` takes them; by the module that it is in.
 CORPUS = {
     "torchvision.models": """
         alexnet num_classes=5 3x64x64
@@ -170,6 +171,32 @@ CORPUS = {
         Unet encoder_name="se_resnet50",encoder_weights=None,classes=3 3x64x64
         Unet encoder_name="timm-mobilenetv3_small_075",encoder_weights=None,classes=3 3x64x64
     """,
+    "dynamic_network_architectures.architectures": """
+        unet.PlainConvUNet input_channels=1,n_stages=3,features_per_stage=[4,8,8],conv_op=torch.nn.Conv2d,kernel_sizes=3,strides=[1,2,2],n_conv_per_stage=1,num_classes=3,n_conv_per_stage_decoder=1,norm_op=torch.nn.InstanceNorm2d,norm_op_kwargs={"affine":True},nonlin=torch.nn.LeakyReLU,nonlin_kwargs={"inplace":True} 1x16x16
+        unet.ResidualEncoderUNet input_channels=1,n_stages=3,features_per_stage=[4,8,8],conv_op=torch.nn.Conv2d,kernel_sizes=3,strides=[1,2,2],n_blocks_per_stage=1,num_classes=3,n_conv_per_stage_decoder=1,norm_op=torch.nn.InstanceNorm2d,norm_op_kwargs={"affine":True},nonlin=torch.nn.LeakyReLU,nonlin_kwargs={"inplace":True} 1x16x16
+        unet.ResidualUNet input_channels=1,n_stages=3,features_per_stage=[4,8,8],conv_op=torch.nn.Conv2d,kernel_sizes=3,strides=[1,2,2],n_blocks_per_stage=1,num_classes=3,n_conv_per_stage_decoder=1,norm_op=torch.nn.BatchNorm2d,nonlin=torch.nn.ReLU 1x16x16
+        resnet.ResNet18_CIFAR n_classes=5,n_input_channels=3 3x32x32
+        vgg.VGG16_cifar n_classes=5 3x32x32
+        primus.Primus input_channels=1,embed_dim=24,patch_embed_size=(4,4,4),num_classes=3,eva_depth=1,eva_numheads=2,input_shape=(8,8,8) 1x8x8x8
+    """,
+    "diffusers.models": """
+        unets.unet_2d.UNet2DModel sample_size=16,block_out_channels=(8,8),layers_per_block=1,norm_num_groups=4,down_block_types=("DownBlock2D","AttnDownBlock2D"),up_block_types=("AttnUpBlock2D","UpBlock2D"),attention_head_dim=4 3x16x16 ints::100
+        autoencoders.autoencoder_kl.AutoencoderKL block_out_channels=(8,),layers_per_block=1,norm_num_groups=4 3x16x16
+        autoencoders.vae.Encoder block_out_channels=(8,8),norm_num_groups=4,down_block_types=("DownEncoderBlock2D","DownEncoderBlock2D") 3x16x16
+        autoencoders.vae.Decoder block_out_channels=(8,8),norm_num_groups=4,up_block_types=("UpDecoderBlock2D","UpDecoderBlock2D") 3x8x8
+        resnet.ResnetBlock2D in_channels=4,out_channels=8,temb_channels=6,groups=2 4x8x8 6
+        attention.BasicTransformerBlock dim=8,num_attention_heads=2,attention_head_dim=4,cross_attention_dim=6 hidden_states=5x8 encoder_hidden_states=4x6
+        transformers.dit_transformer_2d.DiTTransformer2DModel num_attention_heads=2,attention_head_dim=4,in_channels=3,num_layers=1,sample_size=8,norm_num_groups=1,num_embeds_ada_norm=10 3x8x8 ints::100 ints::10
+    """,
+    "transformers.models": """
+        bert.modeling_bert.BertModel config=transformers.BertConfig(hidden_size=8,num_hidden_layers=1,num_attention_heads=2,intermediate_size=12,vocab_size=50) ints:7:50
+        bert.modeling_bert.BertEncoder config=transformers.BertConfig(hidden_size=8,num_hidden_layers=2,num_attention_heads=2,intermediate_size=12,attn_implementation="eager") 7x8
+        gpt2.modeling_gpt2.GPT2Model config=transformers.GPT2Config(n_embd=8,n_layer=1,n_head=2,vocab_size=50) ints:7:50
+        llama.modeling_llama.LlamaMLP config=transformers.LlamaConfig(hidden_size=8,num_attention_heads=2,num_key_value_heads=2,intermediate_size=12) 7x8
+        vit.modeling_vit.ViTModel config=transformers.ViTConfig(hidden_size=8,num_hidden_layers=1,num_attention_heads=2,intermediate_size=12,image_size=16,patch_size=4) 3x16x16
+        resnet.modeling_resnet.ResNetEncoder config=transformers.ResNetConfig(embedding_size=4,hidden_sizes=[4,8],depths=[1,1]) 4x17x17
+        convnext.modeling_convnext.ConvNextEncoder config=transformers.ConvNextConfig(hidden_sizes=[4,8],depths=[1,1],num_stages=2) 4x16x16
+    """,
 }
 
 
@@ -179,26 +206,26 @@ def entries():
         for line in lines.strip().splitlines():
             name, arguments, *inputs = line.split()
             label = f"{module.partition('.')[0]} {name}"
-            yield label, f"{module}:{name}", arguments, inputs
+            yield label, ":".join(f"{module}.{name}".rsplit(".", 1)), arguments, inputs
 
 
 def look(name, arguments, inputs, backends):
     """Port one class and prove it; what came of it, as a dict."""
     import pkgutil
 
-    import numpy as np
-
     from deliralike import port
+    from deliralike.cli.port import drawn
     from tests.references import allow_torchvision
 
     allow_torchvision()
-    rng = np.random.default_rng(0)
-    arrays = [
-        rng.standard_normal((2, *map(int, size.split("x")))).astype("float32")
-        for size in inputs
-    ]
+    words = set(re.findall(r"\b(torch|transformers)\.", arguments))
+    modules = {word: importlib.import_module(word) for word in words}
     begin = time.process_time()
-    found = port(pkgutil.resolve_name(name), arrays, **eval(f"dict({arguments})"))
+    found = port(
+        pkgutil.resolve_name(name),
+        drawn(inputs, 2, 0),
+        **eval(f"dict({arguments})", modules),
+    )
     told = {
         "port": time.process_time() - begin,
         "hands": [str(one) for one in found.hands],

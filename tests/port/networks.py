@@ -580,3 +580,45 @@ class Recursive(nn.Module):
     def forward(self, x):
         x = self.level(x, 1) * self.scale(x)
         return x if self.shift is None else x + self.shift
+
+
+class Keeping(nn.Module):
+    """What is the same for all batches of evaluation is kept, for each device."""
+
+    def __init__(self, size=4):
+        super().__init__()
+        self.table = nn.Parameter(torch.linspace(-1.0, 1.0, size))
+        self.register_buffer("order", torch.arange(size).flip(0), persistent=False)
+        self.kept = {}
+
+    def biases(self, device):
+        if self.training:
+            return self.table[self.order]
+        key = str(device)
+        if key not in self.kept:
+            self.kept[key] = self.table[self.order]
+        return self.kept[key]
+
+    def forward(self, x):
+        return x + self.biases(x.device)
+
+
+class Late(nn.Module):
+    """Imports where they are needed, and asks what it was given."""
+
+    def __init__(self, width=5, norm="layer"):
+        super().__init__()
+        from torch.nn import LayerNorm
+        from torch.nn.modules.activation import GELU as Smooth
+
+        self.norm = LayerNorm(width) if norm == "layer" else None
+        self.smooth = Smooth()
+
+    def forward(self, x, scale=2.0):
+        from math import sqrt
+
+        import torch.nn.functional as functional
+
+        if torch.is_tensor(scale) or not x.is_floating_point():
+            raise TypeError("a number, and an array of numbers")
+        return functional.elu(self.smooth(self.norm(x))) * sqrt(scale)

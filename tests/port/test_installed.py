@@ -50,14 +50,58 @@ class Net(nn.Module):
 """
 
 
-def test_what_is_chosen_hides_no_hand_of_its_line(tmp_path, monkeypatch):
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Installs a package, whose text is given, and returns its class ``Net``."""
     folder = tmp_path / "site-packages"
     folder.mkdir()
-    (folder / "stranger_port.py").write_text(STRANGER)
     monkeypatch.syspath_prepend(folder)
-    network = importlib.import_module("stranger_port").Net
-    found = port(network, (np.ones((2, 4), np.float32),))
+
+    def install(name, text):
+        (folder / f"{name}.py").write_text(text)
+        return importlib.import_module(name).Net
+
+    return install
+
+
+def test_what_is_chosen_hides_no_hand_of_its_line(installed, tmp_path):
+    found = port(installed("stranger_port", STRANGER), (np.ones((2, 4), np.float32),))
     assert any("stranger_port.py:15: dropout" in str(remark) for remark in found.hands)
+    file = tmp_path / "site-packages" / "stranger_port.py"
     assert [str(one) for one in found.left_out if "nn.relu" in str(one)] == [
-        f"{folder}/stranger_port.py:15: what is chosen by its arguments, nn.relu here"
+        f"{file}:15: what is chosen by its arguments, nn.relu here"
     ]
+
+
+PATCHED = """
+from torch import nn
+
+
+def dilate(network, rate):
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):
+            layer.stride, layer.dilation = (1, 1), (rate, rate)
+            layer.padding = tuple(rate * (size // 2) for size in layer.kernel_size)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.ReLU())
+        self.last = nn.Sequential(nn.Conv2d(4, 5, 3, stride=2, padding=1))
+        dilate(self.last, 2)
+
+    def forward(self, x):
+        return self.last(self.stem(x))
+"""
+
+
+@pytest.mark.parametrize("backend", ["torch", "chainer"])
+def test_layers_that_are_changed_once_they_exist_are_changed_in_the_port(
+    installed, backend
+):
+    x = np.random.default_rng(0).standard_normal((2, 3, 15, 13)).astype(np.float32)
+    found = port(installed(f"patched_{backend}", PATCHED), (x,))
+    assert found.hands == []
+    proof = found.prove(backend)
+    assert proof.headline.startswith("PROVED"), proof.headline

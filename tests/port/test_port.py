@@ -40,6 +40,8 @@ CASES = {
     "states": (networks.States, tokens(2, 5), {}),
     "tables": (networks.Tables, image(2, 6, 4), {}),
     "recursive": (networks.Recursive, image(2, 3, 4, 4), {}),
+    "keeping": (networks.Keeping, image(2, 3, 4), {}),
+    "late": (networks.Late, image(3, 5), {}),
 }
 
 

@@ -74,6 +74,19 @@ for _name in ("__lt__", "__le__", "__ne__", "__gt__", "__ge__"):
     setattr(nnx.Variable, _name, _comparison(_name))
 
 
+_take = nnx.Variable.__getitem__
+
+
+def _getitem(self: nnx.Variable, key: Any) -> Any:
+    """Index with variables, too, which JAX refuses among the indices of an array."""
+    if isinstance(key, tuple):
+        return _take(self, tuple(map(value_of, key)))
+    return _take(self, value_of(key))
+
+
+nnx.Variable.__getitem__ = _getitem
+
+
 class JaxFunctions(Functions):
     """Functions of arrays."""
 

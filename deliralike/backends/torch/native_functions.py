@@ -40,9 +40,10 @@ def as_exact_as_their_type() -> Iterator[None]:
     own = F.hardsigmoid
 
     def hardsigmoid(input: Any, inplace: bool = False) -> Any:  # PyTorch's name
-        if input.dtype != torch.float64 or not input.requires_grad or inplace:
+        if input.dtype != torch.float64 or not input.requires_grad:
             return own(input, inplace)
-        return own(_Scaled.apply(input))
+        output = own(_Scaled.apply(input))
+        return input.copy_(output) if inplace else output
 
     F.hardsigmoid = hardsigmoid
     try:
@@ -83,7 +84,7 @@ class _Scaled(torch.autograd.Function):
 
     @staticmethod
     def forward(_: Any, x: Any) -> Any:
-        return x.view_as(x)
+        return x.clone()  # the input may be written over
 
     @staticmethod
     def backward(_: Any, gradient: Any) -> Any:

@@ -282,6 +282,8 @@ def _equal(first: Any, second: Any) -> bool:
     if len(mine) != len(theirs):
         return False
     for x, y in zip(mine, theirs, strict=True):
+        if is_array(x) != is_array(y):
+            return False
         if is_array(x) and not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
             return False
     return True

@@ -15,7 +15,8 @@ from deliralike.weights.matching.parts import Shape, Unit, cut, join, whole
 
 _GATES = {4: "ifgo", 3: "rzn", 1: "h"}
 _INTERLEAVED = "gifo"  # Chainer's LSTM: the four gates of a unit lie side by side
-# The new gate of a GRU has two biases.
+_GATE_BIAS = re.compile(r".*\bl\d+(?:_reverse)?\.(?P<side>i|h)[ifgorznh]\.bias")
+# The new gate of a GRU has two biases, which are not added.
 _BIAS = re.compile(
     r"(?P<layer>.*\bl\d+(?:_reverse)?\.)(?P<side>i|h)(?P<gate>[ifgorzh])\.bias"
 )
@@ -61,6 +62,12 @@ def twin(name: str) -> str | None:
     if match is None:
         return None
     return _other_side(match)
+
+
+def side_of_gate(name: str) -> str:
+    """Return ``"i"`` or ``"h"`` for a unit that is the bias of a gate, and "" for any other."""
+    match = _GATE_BIAS.fullmatch(name)
+    return "" if match is None else match["side"]
 
 
 def _other_side(bias: re.Match[str]) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from deliralike.weights.matching.conventions import side_of_gate
 from deliralike.weights.matching.layouts import transforms
 from deliralike.weights.matching.naming import role, spoken
 from deliralike.weights.matching.parts import Unit, cut, cut_apart, join, last, parent
@@ -15,10 +16,11 @@ _MOST_PARTS = 8  # gates of both sides of an LSTM
 _PROJECTIONS = ("query", "key", "value")
 
 
-def series(unit: Unit, others: Iterable[Unit]) -> list[Unit]:
-    """The others of one role, side by side, that together are as large as a tensor.
+def series(unit: Unit, others: Iterable[Unit]) -> Iterator[list[Unit]]:
+    """Yield the others of one role, side by side, that together are as large as a tensor.
 
-    They have one shape, or differ in the size of their first axis.
+    They have one shape, or differ in the size of their first axis; of the gates of a recurrent
+    layer they are those of one side.
     """
     candidates: dict[Any, list[Unit]] = defaultdict(list)
     for other in others:
@@ -26,12 +28,13 @@ def series(unit: Unit, others: Iterable[Unit]) -> list[Unit]:
             beside = parent(other.owner)
             candidates[beside, other.shape].append(other)
             candidates[beside, other.shape[1:], "any size"].append(other)
+            if side := side_of_gate(other.name):
+                candidates[beside, other.shape, side].append(other)
     for members in candidates.values():
         size = sum(math.prod(member.shape) for member in members)
         is_few = 2 <= len(members) <= _MOST_PARTS
         if is_few and math.prod(unit.shape) == size and pieces(unit, members):
-            return members
-    return []
+            yield members
 
 
 def pieces(unit: Unit, members: Sequence[Unit]) -> list[Unit]:

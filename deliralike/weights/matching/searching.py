@@ -132,15 +132,16 @@ class _Search:
         """Cut each tensor that is as large as a series of others into parts with their names."""
         for here in (0, 1):
             for unit in list(self.left[here].values()):
-                members = series(unit, self.left[1 - here].values())
-                if not members:
-                    continue
-                named = ordered(members)
-                held = self._by_values(here, unit, named)
-                if held is None:
-                    self._cut(here, unit, named, "order", certain=False)
+                others = self.left[1 - here].values()
+                options = [ordered(members) for members in series(unit, others)]
+                for named in options:
+                    held = self._by_values(here, unit, named)
+                    if held is not None:
+                        self._cut(here, unit, held, "value", certain=held == named)
+                        break
                 else:
-                    self._cut(here, unit, held, "value", certain=held == named)
+                    if options:
+                        self._cut(here, unit, options[0], "order", certain=False)
 
     def _cut(
         self,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +26,7 @@ from deliralike.backends.jax import random as native_random
 from deliralike.backends.jax.arrays import numpy as to_host
 from deliralike.backends.jax.compiled.channels_last import channels_last
 from deliralike.backends.jax.compiled.snapshot import Snapshot
-from deliralike.backends.jax.network import JaxSlot, holds, walk
+from deliralike.backends.jax.network import JaxSlot, StaticDict, StaticList, walk
 from deliralike.backends.jax.unstable import (
     NNX_STATE,
     check_can_update,
@@ -225,7 +225,7 @@ class ModuleVariables:
                 value = now.get(name)
                 if value is before[name] or name in _OWN_SETTINGS:
                     continue
-                if isinstance(value, jax.Array):
+                if _holds_new_array(value, before[name]):
                     raise CapabilityError(
                         f"forward sets {type(node).__name__}.{name} to an array, which a compiled "
                         "step would forget: make it a variable, such as nnx.Cache(array), and set "
@@ -285,6 +285,20 @@ def _is_floating(dtype: np.dtype) -> bool:
 
 def _is_setting(name: str) -> bool:
     return not name.startswith("_pytree_")
+
+
+def _holds_new_array(now: Any, before: Any) -> bool:
+    """Whether a setting is or holds an array that it did not hold before.
+
+    What a dict did not hold at all is a cache, which a program needs to fill but once.
+    """
+    if isinstance(now, dict) and isinstance(before, dict):
+        pairs = [(now[name], before[name]) for name in now if name in before]
+    elif isinstance(now, list) and isinstance(before, list):
+        pairs = [*zip_longest(now, before)]
+    else:
+        return isinstance(now, jax.Array) and now is not before
+    return any(_holds_new_array(*pair) for pair in pairs)
 
 
 class Identity:
@@ -725,7 +739,7 @@ def copy_around(
     memo: dict[int, Any],
     of_variable: Callable[[nnx.Variable], Any] = lambda variable: variable,
 ) -> Any:
-    """A copy of a module, or of what holds modules; settings are shared.
+    """A copy of a module, or of what holds modules; settings are shared, but lists and dicts.
 
     Args:
         memo: What stands in the place of which node or variable, by id; the copies made are added
@@ -741,16 +755,16 @@ def copy_around(
             return memo[id(node)]
         if isinstance(node, nnx.Pytree):
             return visit_module(node)
-        if type(node) is dict:
-            return {name: visit(value) for name, value in node.items()}
-        if type(node) in (list, tuple):
+        if type(node) in (dict, StaticDict):
+            return type(node)((name, visit(value)) for name, value in node.items())
+        if type(node) in (list, tuple, StaticList):
             return type(node)(map(visit, node))
         return node
 
     def visit_module(node: nnx.Pytree) -> nnx.Pytree:
         copy = memo[id(node)] = object.__new__(type(node))
         for name, value in vars(node).items():
-            vars(copy)[name] = visit(value) if holds(value) else value
+            vars(copy)[name] = visit(value)
         state = jax.tree.map(lambda leaf: leaf, vars(node)[NNX_STATE])
         vars(copy)[NNX_STATE] = state
         return copy
