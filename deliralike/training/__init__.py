@@ -20,8 +20,6 @@ from deliralike.training.callbacks import (
 )
 from deliralike.training.evaluation import (
     Metric,
-    accuracy,
-    cross_entropy,
     evaluate,
     predict,
 )
@@ -50,9 +48,7 @@ __all__ = [
     "WandB",
     "WeightAverage",
     "Writer",
-    "accuracy",
     "classification_loss",
-    "cross_entropy",
     "evaluate",
     "fit",
     "predict",

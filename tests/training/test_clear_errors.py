@@ -212,7 +212,10 @@ def test_a_misspelt_metric_is_refused_before_the_first_step(
         steps = Steps()
         with pytest.raises(UnknownName, match="there is no metric 'acuracy'"):
             trainer(
-                steps, each, metrics={"accuracy": training.accuracy}, losses=losses
+                steps,
+                each,
+                metrics={"accuracy": training.metrics.Accuracy()},
+                losses=losses,
             ).fit(SAMPLES, validation)
         assert steps.count == 0 and not (tmp_path / "c").exists()
 

@@ -16,7 +16,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from deliralike import data
 from deliralike.errors import CheckpointError, DataUnavailable, SettingError
-from deliralike.training import Callback, accuracy, predict
+from deliralike.training import Callback, predict
 from deliralike.training.experiment import (
     Experiment,
     Interval,
@@ -36,6 +36,7 @@ from deliralike.training.experiment.folder import (
     write_status,
 )
 from deliralike.training.experiment.record import code_version
+from deliralike.training.metrics import Accuracy
 from tests.training.experiments import StopAt
 
 pytestmark = pytest.mark.usefixtures("drawn")
@@ -134,7 +135,7 @@ def test_the_settings_of_a_run_are_complete(finished):
 def test_the_averaged_weights_are_those_that_are_kept_and_judged(finished):
     network, _, dataset = load_run(finished.folder)
     (scores,) = predict(network, dataset.held_out.inputs)
-    assert accuracy(scores, dataset.held_out.labels) == finished.metrics["accuracy"]
+    assert Accuracy()(scores, dataset.held_out.labels) == finished.metrics["accuracy"]
     checkpoint = finished.folder / "checkpoints" / "step-00000015"
     averaged, own = (
         load_file(checkpoint / f"{n}.safetensors") for n in ("network", "unaveraged")

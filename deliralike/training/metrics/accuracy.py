@@ -93,16 +93,3 @@ class TopK(Accuracy):
         is_earlier = np.arange(batch.classes)[:, np.newaxis] < labels
         is_before = (batch.scores > own) | ((batch.scores == own) & is_earlier)
         return is_before.sum(axis=1) < self.k
-
-
-def accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Return the fraction of labels whose class has the highest score; see `Accuracy`.
-
-    Shapes:
-        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
-
-    Example:
-        >>> accuracy(np.array([[0.1, 0.9], [0.8, 0.2]]), np.array([1, 1]))
-        0.5
-    """
-    return Accuracy().compute(Accuracy().evidence(scores, labels))

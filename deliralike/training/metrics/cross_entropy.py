@@ -58,17 +58,3 @@ def log_softmax(scores: np.ndarray) -> np.ndarray:
     """Return log-probabilities from logits along axis 1."""
     shifted = scores - scores.max(axis=1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-
-
-def cross_entropy(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Return the mean negative log-probability of the labels, from logits; see `CrossEntropy`.
-
-    Shapes:
-        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
-
-    Example:
-        >>> round(cross_entropy(np.zeros((3, 4)), np.array([0, 2, 3])), 4)  # log(4)
-        1.3863
-    """
-    metric = CrossEntropy()
-    return metric.compute(metric.evidence(scores, labels))
