@@ -73,7 +73,7 @@ def test_how_data_were_understood_is_said_before_training(place):
         "train", "settings.toml", "--data", "t.npz", "--epochs", 1, "--out", "run"
     ).stdout
     assert " ".join(printed.split()).startswith(
-        "data 't.npz', classification, 3 classes: 19 samples to train on and 4 held out, of shape "
+        "data 't.npz', classification, 3 classes: 18 samples to train on and 5 held out, of shape "
         "(2,)"
     )
 
