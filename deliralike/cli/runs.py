@@ -22,34 +22,57 @@ def command(
             help="What to compare by: accuracy, loss … (default: each run's first metric)"
         ),
     ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="best, time … or a setting; best first."),
+    ] = None,
+    mean: Annotated[
+        bool,
+        typer.Option(
+            "--mean",
+            help="One line for runs that differ in seed or fold alone: mean ± deviation.",
+        ),
+    ] = False,
+    csv: Annotated[
+        Path | None,
+        typer.Option(metavar="TABLE", help="Write all columns, too: runs.csv."),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="PICTURE", help="Draw the curves of all runs: runs.png."),
     ] = None,
 ) -> None:
-    """List runs with their settings, progress and results, and draw them over one another."""
+    """List runs with what varies among them, their progress and results; draw their curves."""
     from deliralike.cli.console import console, say, show_table
+    from deliralike.cli.runs_table import grouped, records, sorted_by
+    from deliralike.tables import write_csv
     from deliralike.training.experiment.compare import read_runs
 
     runs = {_name(row, folder): row for row in read_runs(folder, metric)}
-    cells = [_cells(name, row) for name, row in runs.items()]
+    listed = records(runs)
+    if csv is not None:
+        write_csv(csv, [record.cells for record in listed])
+    if mean:
+        listed = grouped(listed)
+    if sort is not None:
+        listed = sorted_by(listed, sort)
+    cells = [record.shown() for record in listed]
     shared = _shared(cells)
     columns = [column for column in cells[0] if column not in shared]
     columns = _columns_that_fit(columns, cells, console().width)
     if shared:
         text = ", ".join(map(" ".join, shared.items()))
         say(f"all runs: {text}", "dim")
-    table = []
-    for run in cells:
-        table.append([run[column] for column in columns])
-    show_table(columns, table, right=["epochs", "best", "last", "time"])
+    table = [[run[column] for column in columns] for run in cells]
+    show_table(columns, table, right=["epochs", "runs", "best", "last", "time"])
     for name, row in runs.items():
         if row.reason:
             style = "yellow" if row.problem else "dim"
             say(f"{name}: {row.reason}", style)
-    if plot is not None:
-        _draw(runs, plot)
-        say(f"see {plot}")
+    for path in filter(None, (csv, plot)):
+        if path is plot:
+            _draw(runs, path)
+        say(f"see {path}")
 
 
 def _draw(runs: dict[str, "Row"], path: Path) -> None:
@@ -98,47 +121,7 @@ def _columns_that_fit(
     return columns
 
 
-def _cells(name: str, row: "Row") -> dict[str, str]:
-    settings = row.settings
-    return {
-        "run": name,
-        "network": str(settings.get("network", "-")),
-        "backend": str(settings.get("backend", "-")),
-        "data": str(settings.get("data", "-")),
-        "epochs": f"{len(row.history.epochs)}/{settings.get('epochs', '-')}",
-        "metric": row.metric or "-",
-        "best": _figure(row.best),
-        "last": _figure(row.last),
-        "time": _time(row.seconds),
-        "status": row.status,
-    }
-
-
 def _name(row: "Row", folder: Path) -> str:
     if row.folder == folder:
         return folder.name
     return str(row.folder.relative_to(folder))
-
-
-def _figure(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4g}"
-
-
-def _time(seconds: float) -> str:
-    """Return seconds in the unit that a person would use.
-
-    Example:
-        >>> [_time(seconds) for seconds in (0.5, 59, 61, 7300)]
-        ['0.5 s', '59 s', '1:01 min', '2:01 h']
-    """
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 60:
-        return f"{minutes}:{rest:02d} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d} h"

@@ -80,6 +80,17 @@ def command(
     fold: Annotated[
         int | None, typer.Option(min=1, help="Only this one of the folds.")
     ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="So many runs, with seeds from --seed on, and means."),
+    ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=A,B",
+            help="A run with each value: optimizer.lr=0.1,0.01; of several every combination.",
+        ),
+    ] = None,
     optimizer: Annotated[
         str | None, typer.Option(help="sgd, adam, adamw, rmsprop … (default: sgd)")
     ] = None,
@@ -169,6 +180,14 @@ def command(
         raise SettingError(
             "--continue and restarts go on in the folder of the run: name it, --out FOLDER"
         )
+    if seeds is not None or grid:
+        if source is None:
+            raise SettingError(
+                "--seeds and --grid go on by the call that began them, with its --out: leave "
+                "--resume away"
+            )
+        _sweep(source, changes, grid or (), seeds, out, threads, accept or (), proof)
+        return
     if source is not None:
         experiment = _from_source(source, changes)
     else:
@@ -213,6 +232,30 @@ def run(
             _one(experiment, resume, True)
         else:
             _one_fold(experiment, out)
+
+
+def _sweep(
+    source: str,
+    changes: Mapping[str, Any],
+    grid: Sequence[str],
+    seeds: int | None,
+    out: Path | None,
+    *options: Any,
+) -> None:
+    """Train a run for each combination of the grid and each seed."""
+    from deliralike import join
+    from deliralike.cli.settings import spread
+    from deliralike.cli.sweeps import combinations, train_all
+
+    processes, experiments = join(), {}
+    first_seed = 0
+    if seeds is not None:
+        first_seed = _from_source(source, changes).settings.seed
+    for name, values in combinations(grid, seeds, first_seed):
+        experiments[name] = _from_source(source, {**changes, **spread(values)})
+        experiments[name].processes = processes
+    threads, accept, proof = options
+    train_all(experiments, out, threads=threads, accept=accept, proof=proof)
 
 
 def _from_source(source: str, changes: Mapping[str, Any]) -> "Experiment":

@@ -1,11 +1,12 @@
 """Losses of segmentations, by the overlap of regions or the distance of their boundaries."""
 
+from deliralike.errors import ShapeError
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
 
 
 class OverlapLosses(Losses):
-    """Functions from probabilities and one-hot labels (or distances) to a loss."""
+    """Functions from probabilities and one-hot labels (or distances, or logits) to a loss."""
 
     def dice_loss(
         self,
@@ -37,6 +38,35 @@ class OverlapLosses(Losses):
         return self._reduce(
             1.0 - (2.0 * overlap + smooth) / (total + smooth), reduction
         )
+
+    def dice_ce_loss(
+        self,
+        logits: Array,
+        target: Array,
+        smooth: float = 1e-5,
+        include_background: bool = True,
+        dice_weight: float = 1.0,
+        ce_weight: float = 1.0,
+    ) -> Array:
+        """The sum of Dice loss and cross-entropy, from logits and class numbers.
+
+        MONAI's ``DiceCELoss(to_onehot_y=True, softmax=True)``. Source: Isensee et al. 2021,
+        Nature Methods 18, 203.
+
+        Args:
+            logits: The network's outputs, before softmax.
+            target: Whole numbers below the number of classes.
+            smooth, include_background: As in `dice_loss`; cross-entropy counts all classes.
+            dice_weight, ce_weight: The factors of the two terms.
+
+        Shapes:
+            ``(batch, classes, ...)`` and ``(batch, ...)`` give a scalar.
+        """
+        entropy = self.cross_entropy(logits, target)
+        labels = self.one_hot(target, logits.shape[1], like=logits)
+        probabilities = self.softmax(logits, dim=1)
+        dice = self.dice_loss(probabilities, labels, smooth, include_background)
+        return dice_weight * dice + ce_weight * entropy
 
     def generalized_dice_loss(
         self,
@@ -146,6 +176,12 @@ class OverlapLosses(Losses):
         self, name: str, probabilities: Array, target: Array, include_background: bool
     ) -> tuple[Array, Array, tuple[int, ...]]:
         """Both arrays, without channel 0 if it does not count, and the spatial axes."""
+        if tuple(target.shape) == (probabilities.shape[0], *probabilities.shape[2:]):
+            raise ShapeError(
+                f"{name}: shapes {tuple(probabilities.shape)} and {tuple(target.shape)} differ: "
+                "class numbers are for dice_ce_loss(logits, target), or become one-hot labels by "
+                f"one_hot(target, {probabilities.shape[1]}, like=probabilities)"
+            )
         self._same_shape(name, probabilities, target)
         if not include_background:
             probabilities = probabilities[:, 1:]

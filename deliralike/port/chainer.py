@@ -7,18 +7,18 @@ those of the run.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import libcst as cst
 
 from deliralike.port.calls import NN, Call, Entry, NeedsHand, call_of_nn, joined
 from deliralike.port.observing import Value, collection
-from deliralike.port.resolving import names_of_objects
+from deliralike.port.resolving import Names
 
 FRAMEWORK, TITLE, ARRAY = ("chainer", "chainermn"), "Chainer", "Variable"
 _MODULES = {
@@ -66,22 +66,13 @@ IMPORTS = {
 NUMPY_METHODS: dict[str, Entry] = {}
 
 
-@cache
-def _names(loaded: tuple[str, ...]) -> Callable[[Any], str | None]:
-    return names_of_objects({name: _MODULES[name] for name in loaded})
-
-
-def name_of(value: Any) -> str | None:
-    """Chainer's name of an object: ``"Convolution2D"``, ``"relu"``, ``"init.Normal"``."""
-    try:
-        return _names(tuple(one for one in _MODULES if one in sys.modules))(value)
-    except TypeError:
-        return None
+#: Chainer's name of an object: ``"Convolution2D"``, ``"relu"``, ``"init.Normal"``.
+name_of = Names(_MODULES)
 
 
 def has_same_meaning(name: str) -> bool:
     """Whether `nn` has this function by the same name, with the same arguments."""
-    return name in _SAME
+    return name in _SAME.split()
 
 
 def is_dtype(_: Any) -> bool:
@@ -139,6 +130,11 @@ def _dtype(value: Any) -> str:
     return "" if value.dtype is None else str(value.dtype)
 
 
+def follows_mode(_: Any) -> bool:
+    """Whether all links within one are in the mode that it is set to: there is one for all."""
+    return True
+
+
 def parameters(block: Any) -> list[str]:
     """The names of a link's own parameters, whose counterparts have other names: none."""
     del block
@@ -194,6 +190,11 @@ def in_numpy(call: Call) -> str:
     raise NeedsHand(f"{call.name} while the network is created: compute it with NumPy")
 
 
+def in_axes(kwargs: dict[str, str]) -> dict[str, str]:
+    """Arguments by NumPy's names: they are Chainer's."""
+    return kwargs
+
+
 # Links
 # -------------------------------------------------------------------------------------------------
 
@@ -210,9 +211,14 @@ def _given(call: Call, *names: str) -> dict[str, str]:
     return given
 
 
-def _found_out(call: Call, what: str, get: Callable[[Any], Any]) -> str:
-    """What the layers that a call made have found out in the run."""
-    return call.by_instance(what, [(layer, get(layer)) for layer, _ in call.returned])
+def _find_size(
+    call: Call, given: dict[str, str], name: str, attribute: str, axis: int = 0
+) -> None:
+    """Put a size that the links of a call have found out in the run where none was given."""
+    if given.get(name, "None") == "None":
+        links = [link for link, _ in call.returned]
+        sizes = [(link, getattr(link, attribute).shape[axis]) for link in links]
+        given[name] = call.by_instance(name, sizes)
 
 
 _SHARED = ("nobias", "initialW", "initial_bias")
@@ -220,45 +226,29 @@ _STARTS = ("initial_gamma", "initial_beta")
 
 
 def _bias(given: dict[str, str]) -> str | None:
-    return {"False": None, "True": "False"}.get(
-        given.get("nobias", "False"), f"not {given.get('nobias')}"
-    )
+    nobias = given.get("nobias", "False")
+    return {"False": None, "True": "False"}.get(nobias, f"not {nobias}")
 
 
 def _linear(call: Call) -> str:
     given = _given(call, "in_size", "out_size", "nobias", *_SHARED[1:])
     if "out_size" not in given:
-        given = {**given, "in_size": "None", "out_size": given["in_size"]}
-    if given["in_size"] == "None":
-        given["in_size"] = _found_out(call, "in_size", lambda layer: layer.W.shape[1])
+        given |= {"in_size": "None", "out_size": given["in_size"]}
+    _find_size(call, given, "in_size", "W", 1)
     return call_of_nn("Linear", given["in_size"], given["out_size"], bias=_bias(given))
 
 
-def _convolution(
-    layer: str,
-    *settings: str,
-    axis: int = 1,
-    more: tuple[str, ...] = ("dilate", "groups"),
-) -> Callable[[Call], str]:
+_CONVOLUTION = ("in_channels", "out_channels", "ksize")
+
+
+def _convolution(layer: str, settings: str, axis: int = 1) -> Callable[[Call], str]:
     """A link of convolution, with the axis of its weight that belongs to the inputs."""
 
     def written(call: Call) -> str:
-        given = _given(
-            call,
-            "in_channels",
-            "out_channels",
-            "ksize",
-            "stride",
-            "pad",
-            *settings,
-            *more,
-        )
-        if given.get("ksize", "None") == "None":
-            ends = {
-                "out_channels": given["in_channels"],
-                "ksize": given["out_channels"],
-            }
-            given = {**given, "in_channels": "None", **ends}
+        given = _given(call, *_CONVOLUTION, "stride", "pad", *settings.split())
+        if given.get("ksize", "None") == "None":  # the first one may be left out
+            sizes = ("None", given["in_channels"], given["out_channels"])
+            given |= dict(zip(_CONVOLUTION, sizes, strict=True))
         if given.get("outsize", "None") != "None":
             raise NeedsHand(
                 f"{call.name} with outsize: give output_padding to nn.{layer}"
@@ -268,16 +258,12 @@ def _convolution(
                 f"{call.name}: {given['in_channels']} was None, and is found out in the run: write "
                 "the number of channels where the block is created"
             )
-        if given["in_channels"] == "None":
-            groups = int(given.get("groups", "1"))
-            given["in_channels"] = _found_out(
-                call,
-                "in_channels",
-                lambda one: one.W.shape[axis] * (groups if axis else 1),
-            )
+        if given.get("groups", "1") != "1" and given["in_channels"] == "None":
+            raise NeedsHand(f"{call.name} in groups: write the number of channels")
+        _find_size(call, given, "in_channels", "W", axis)
         return call_of_nn(
             layer,
-            *(given[name] for name in ("in_channels", "out_channels", "ksize")),
+            *(given[name] for name in _CONVOLUTION),
             stride=given.get("stride"),
             padding=given.get("pad"),
             dilation=given.get("dilate"),
@@ -300,8 +286,7 @@ def _batch_norm(call: Call) -> str:
         raise NeedsHand(
             f"{call.name} with axis: nn.BatchNorm keeps axis 1, the channels"
         )
-    if given.get("size", "None") == "None":
-        given["size"] = _found_out(call, "size", lambda one: one.avg_mean.shape[0])
+    _find_size(call, given, "size", "avg_mean")
     axes = {count for _, count in call.returned if count}
     if len(axes) != 1:
         raise NeedsHand(
@@ -350,15 +335,13 @@ def _embedding(call: Call) -> str:
 
 def _layer_norm(call: Call) -> str:
     given = _given(call, "size", "eps", *_STARTS)
-    if given.get("size", "None") == "None":
-        given["size"] = _found_out(call, "size", lambda layer: layer.gamma.shape[0])
+    _find_size(call, given, "size", "gamma")
     return call_of_nn("LayerNorm", given["size"], eps=given.get("eps", "1e-6"))
 
 
 def _group_norm(call: Call) -> str:
     given = _given(call, "groups", "size", "eps", *_STARTS)
-    if given.get("size", "None") == "None":
-        given["size"] = _found_out(call, "size", lambda layer: layer.gamma.shape[0])
+    _find_size(call, given, "size", "gamma")
     return call_of_nn("GroupNorm", given["groups"], given["size"], eps=given.get("eps"))
 
 
@@ -426,57 +409,50 @@ def _start(initializer: str) -> str:
     )
 
 
+#: What has no counterpart, by what to write.
 _UNLIKE = {
-    **dict.fromkeys(
-        ("LSTM", "StatefulGRU", "StatefulZoneoutLSTM", "StatefulPeepholeLSTM"),
-        "it keeps its state between calls: nn.LSTM and nn.GRU take it and return it",
+    "it keeps its state between calls: nn.LSTM and nn.GRU take it and return it": (
+        "LSTM StatefulGRU StatefulZoneoutLSTM StatefulPeepholeLSTM"
     ),
-    **dict.fromkeys(
-        (
-            "NStepLSTM",
-            "NStepBiLSTM",
-            "NStepGRU",
-            "NStepBiGRU",
-            "StatelessLSTM",
-            "StatelessGRU",
-        ),
-        "nn.LSTM and nn.GRU take a padded batch, and name their weights as PyTorch does",
+    "nn.LSTM and nn.GRU take a padded batch, and name their weights as PyTorch does": (
+        "NStepLSTM NStepBiLSTM NStepGRU NStepBiGRU StatelessLSTM StatelessGRU"
     ),
-    "DepthwiseConvolution2D": "nn.Conv2d(..., groups=in_channels), whose weight has other axes",
-    "PReLU": "nn.PReLU has one axis where this has none: reshape its weight",
-    "depth2space": "nn.pixel_shuffle orders the channels differently",
-    "local_convolution_2d": "there is none in nn",
-    "Classifier": "port its predictor, and give the loss to the trainer",
+    "nn.Conv2d(..., groups=in_channels), whose weight has other axes": (
+        "DepthwiseConvolution2D"
+    ),
+    "nn.PReLU has one axis where this has none: reshape its weight": "PReLU",
+    "nn.pixel_shuffle orders the channels differently": "depth2space",
+    "there is none in nn": "local_convolution_2d",
+    "port its predictor, and give the loss to the trainer": "Classifier",
 }
 
 
-def _unlike(name: str) -> Callable[[Call], str]:
-    def written(_: Call) -> str:
-        raise NeedsHand(f"{name}: {_UNLIKE[name]}")
+def _unlike(reason: str) -> Callable[[Call], str]:
+    def written(call: Call) -> str:
+        raise NeedsHand(f"{call.name}: {reason}")
 
     return written
 
 
+_OF_CONVOLUTION = "nobias initialW initial_bias dilate groups"
+_OF_DECONVOLUTION = f"nobias outsize {_OF_CONVOLUTION}"
 LINKS: dict[str, Entry] = {
     "Linear": _linear,
-    **{
-        f"Convolution{suffix}": _convolution(f"Conv{dims}d", *_SHARED)
-        for suffix, dims in (("1D", 1), ("2D", 2), ("3D", 3))
-    },
-    **{
-        f"Deconvolution{suffix}": _convolution(
-            f"ConvTranspose{dims}d", "nobias", "outsize", *_SHARED[1:], axis=0
-        )
-        for suffix, dims in (("1D", 1), ("2D", 2), ("3D", 3))
-    },
-    "DilatedConvolution2D": _convolution("Conv2d", "dilate", *_SHARED, more=()),
+    "Convolution1D": _convolution("Conv1d", _OF_CONVOLUTION),
+    "Convolution2D": _convolution("Conv2d", _OF_CONVOLUTION),
+    "Convolution3D": _convolution("Conv3d", _OF_CONVOLUTION),
+    "Deconvolution1D": _convolution("ConvTranspose1d", _OF_DECONVOLUTION, axis=0),
+    "Deconvolution2D": _convolution("ConvTranspose2d", _OF_DECONVOLUTION, axis=0),
+    "Deconvolution3D": _convolution("ConvTranspose3d", _OF_DECONVOLUTION, axis=0),
+    "DilatedConvolution2D": _convolution("Conv2d", f"dilate {_OF_CONVOLUTION}"),
     "BatchNormalization": _batch_norm,
     "EmbedID": _embedding,
     "LayerNormalization": _layer_norm,
     "GroupNormalization": _group_norm,
     "Sequential": _sequence,
-    **{name: _unlike(name) for name in _UNLIKE},
 }
+for _reason, _links in _UNLIKE.items():
+    LINKS |= dict.fromkeys(_links.split(), _unlike(_reason))
 IN_BOTH = tuple(LINKS)
 
 
@@ -485,76 +461,60 @@ IN_BOTH = tuple(LINKS)
 
 #: Functions of one array, which have the same name and meaning.
 _SAME = (
-    *(
-        "relu",
-        "sigmoid",
-        "tanh",
-        "selu",
-        "relu6",
-        "exp",
-        "expm1",
-        "log",
-        "log1p",
-        "log2",
-        "log10",
-    ),
-    *(
-        "sqrt",
-        "rsqrt",
-        "square",
-        "sin",
-        "cos",
-        "tan",
-        "sinh",
-        "cosh",
-        "floor",
-        "ceil",
-        "sign",
-    ),
-    *("maximum", "minimum", "erf", "erfc", "where", "broadcast_to"),
+    "relu sigmoid tanh selu relu6 exp expm1 log log1p log2 log10 sqrt rsqrt square sin cos tan "
+    "sinh cosh floor ceil sign maximum minimum erf erfc where broadcast_to"
 )
+#: Chainer's name, that of `nn`, and Chainer's arguments, the array first: ``axis=1:dim`` is 1 where
+#: it is not given, and called ``dim`` there.
+_ARGUMENTS = """
+    absolute abs x
+    leaky_relu leaky_relu x slope=0.2:negative_slope
+    elu elu x alpha
+    softplus softplus x beta
+    clip clip x x_min:min x_max:max
+    softmax softmax x axis=1:dim
+    log_softmax log_softmax x axis=1:dim
+    logsumexp logsumexp x axis:dim
+    sum sum x axis:dim keepdims:keepdim
+    mean mean x axis:dim keepdims:keepdim
+    average mean x axis:dim keepdims:keepdim
+    max amax x axis:dim keepdims:keepdim
+    min amin x axis:dim keepdims:keepdim
+    argmax argmax x axis:dim
+    concat cat xs axis=1:dim
+    stack stack xs axis=0:dim
+    hstack hstack xs
+    vstack vstack xs
+    expand_dims unsqueeze x axis:dim
+    squeeze squeeze x axis:dim
+    cumsum cumsum x axis:dim
+    separate unbind x axis=0:dim
+    split_axis tensor_split x indices_or_sections:indices_or_sections axis:dim
+    softmax_cross_entropy cross_entropy x t:target ignore_label=-1:ignore_index
+    max_pooling_1d max_pool1d x ksize:kernel_size stride pad:padding cover_all=True:ceil_mode
+    max_pooling_2d max_pool2d x ksize:kernel_size stride pad:padding cover_all=True:ceil_mode
+    max_pooling_3d max_pool3d x ksize:kernel_size stride pad:padding cover_all=True:ceil_mode
+    average_pooling_1d avg_pool1d x ksize:kernel_size stride pad:padding
+    average_pooling_2d avg_pool2d x ksize:kernel_size stride pad:padding
+    average_pooling_3d avg_pool3d x ksize:kernel_size stride pad:padding
+"""
+_ARGUMENT = re.compile(r"(\w+)(?:=([\w.-]+))?(?::(\w+))?")
 
 
-def _as(name: str, arguments: str, **renamed: str) -> Callable[[Call], str]:
-    """A function of `nn`.
-
-    Args:
-        name: Its name there.
-        arguments: Chainer's names of the arguments, in their order; ``axis=1`` has a default that
-            is written out. The first is the array.
-        renamed: Names of `nn` for those that differ.
-    """
-    defaults = dict(one.partition("=")[::2] for one in arguments.split())
+def _by_arguments(line: str) -> tuple[str, Entry]:
+    """An entry for a line of `_ARGUMENTS`."""
+    own, name, first, *others = line.split()
+    arguments = [_ARGUMENT.findall(one)[0] for one in others]
 
     def written(call: Call) -> str:
-        names = list(defaults)[1:] if call.x else list(defaults)
-        given = _given(call, *names)
-        first, *others = defaults
-        kwargs = {}
-        for key in others:
-            value = given.get(key, defaults[key])
-            if value:
-                kwargs[renamed.get(key, key)] = value
-        return call_of_nn(name, call.x or given[first], **kwargs)
+        names = [one for one, _, _ in arguments]
+        given = _given(call, *(names if call.x else [first, *names]))
+        x, kwargs = call.x or given.pop(first), {}
+        for one, default, new in arguments:
+            kwargs[new or one] = given.get(one, default) or None
+        return call_of_nn(name, x, **kwargs)
 
-    return written
-
-
-def _max_pool(dims: int) -> Entry:
-    given = "x ksize stride pad cover_all=True"
-    return _as(
-        f"max_pool{dims}d",
-        given,
-        ksize="kernel_size",
-        pad="padding",
-        cover_all="ceil_mode",
-    )
-
-
-def _mean_pool(dims: int) -> Entry:
-    return _as(
-        f"avg_pool{dims}d", "x ksize stride pad", ksize="kernel_size", pad="padding"
-    )
+    return own, written
 
 
 def _permuted(call: Call) -> str:
@@ -575,21 +535,12 @@ def _reshaped(call: Call) -> str:
     return call_of_nn("reshape", given["x"], given["shape"])
 
 
-def _split(call: Call) -> str:
-    given = _given(call, "x", "indices_or_sections", "axis", "force_tuple")
-    return call_of_nn(
-        "tensor_split", given["x"], given["indices_or_sections"], dim=given["axis"]
-    )
-
-
 def _product(call: Call) -> str:
     given = _given(call, "a", "b", "transa", "transb")
-    sides = [
-        f"{NN}.swapaxes({given[name]}, -2, -1)" if given.get(f"trans{name}") == "True"
-        else given[name]
-        for name in ("a", "b")
-    ]  # fmt: skip
-    return call_of_nn("matmul", *sides)
+    for name in ("a", "b"):
+        if given.get(f"trans{name}") == "True":
+            given[name] = call_of_nn("swapaxes", given[name], "-2", "-1")
+    return call_of_nn("matmul", given["a"], given["b"])
 
 
 def _response_norm(call: Call) -> str:
@@ -634,61 +585,26 @@ def _unpooled(call: Call) -> str:
     return f"{large}[:, :, :{1 - int(size)}, :{1 - int(size)}]"
 
 
-def _loss(call: Call) -> str:
-    given = _given(
-        call, "x", "t", "normalize", "cache_score", "class_weight", "ignore_label"
-    )
-    ignored = given.get("ignore_label", "-1")
-    return call_of_nn("cross_entropy", given["x"], given["t"], ignore_index=ignored)
-
-
 FUNCTIONS: dict[str, Entry] = {
     **LINKS,
+    **dict(map(_by_arguments, _ARGUMENTS.strip().splitlines())),
     "identity": "{a}",
-    "absolute": _as("abs", "x"),
-    "leaky_relu": _as("leaky_relu", "x slope=0.2", slope="negative_slope"),
-    "elu": _as("elu", "x alpha"),
-    "softplus": _as("softplus", "x beta"),
     "hard_sigmoid": "nn.clip(0.2 * {a} + 0.5, 0.0, 1.0)",
     "clipped_relu": lambda call: call_of_nn(
         "clip", call.args[0], "0.0", (*call.args, "20.0")[1]
     ),
-    "clip": _as("clip", "x x_min x_max", x_min="min", x_max="max"),
-    "softmax": _as("softmax", "x axis=1", axis="dim"),
-    "log_softmax": _as("log_softmax", "x axis=1", axis="dim"),
-    "logsumexp": _as("logsumexp", "x axis", axis="dim"),
-    "sum": _as("sum", "x axis keepdims", axis="dim", keepdims="keepdim"),
-    "mean": _as("mean", "x axis keepdims", axis="dim", keepdims="keepdim"),
-    "average": _as("mean", "x axis keepdims", axis="dim", keepdims="keepdim"),
-    "max": _as("amax", "x axis keepdims", axis="dim", keepdims="keepdim"),
-    "min": _as("amin", "x axis keepdims", axis="dim", keepdims="keepdim"),
-    "argmax": _as("argmax", "x axis", axis="dim"),
-    "concat": _as("cat", "xs axis=1", axis="dim"),
-    "stack": _as("stack", "xs axis=0", axis="dim"),
-    "hstack": _as("hstack", "xs"),
-    "vstack": _as("vstack", "xs"),
-    "expand_dims": lambda call: call_of_nn(
-        "unsqueeze", *(_given(call, "x", "axis").values())
-    ),
-    "squeeze": _as("squeeze", "x axis", axis="dim"),
     "swapaxes": "nn.swapaxes({args})",
     "tile": "nn.tile({args})",
     "flip": "nn.flip({args})",
-    "cumsum": _as("cumsum", "x axis", axis="dim"),
     "reshape": _reshaped,
     "flatten": "nn.reshape({a}, (-1,))",
     "transpose": _permuted,
-    "split_axis": _split,
-    "separate": _as("unbind", "x axis=0", axis="dim"),
     "matmul": _product,
     "batch_matmul": _product,
     "local_response_normalization": _response_norm,
     "resize_images": _resized,
     "unpooling_2d": _unpooled,
-    "softmax_cross_entropy": _loss,
     "mean_squared_error": "nn.mse_loss({args})",
-    **{f"max_pooling_{dims}d": _max_pool(dims) for dims in (1, 2, 3)},
-    **{f"average_pooling_{dims}d": _mean_pool(dims) for dims in (1, 2, 3)},
 }
 
 
@@ -705,6 +621,8 @@ METHODS: dict[str, Entry] = {
     "flatten": "nn.reshape({x}, (-1,))",
     **{name: FUNCTIONS[name] for name in ("sum", "mean", "max", "min", "argmax")},
 }
+#: Attributes of attributes that are the same for all networks.
+KNOWN_ATTRIBUTES: dict[str, str] = {}
 #: Attributes of networks that others do not have, and what to write.
 UNLIKE_ATTRIBUTES = {
     "xp": "arrays are made by functions of nn, random numbers by layers such as nn.Dropout"

@@ -128,7 +128,8 @@ def mapped(value: Any, table: Any, change: Callable[[Any], Any]) -> Any:
     if is_network or inspect.isclass(value) or inspect.isfunction(value):
         return change(value)
     if hasattr(value, "func") and hasattr(value, "keywords"):
-        return type(value)(inner(value.func), *value.args, **value.keywords)
+        args, kwargs = inner(value.args), inner(value.keywords)
+        return type(value)(inner(value.func), *args, **kwargs)
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         return type(value)(map(inner, value))
     if isinstance(value, dict):

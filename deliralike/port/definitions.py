@@ -284,7 +284,8 @@ class Definitions(cst.CSTTransformer):
         is_called = bool(self.observed.phases(path))
         if self.table.is_network_class(cls):
             is_hub = self.source.is_installed and name == "__new__"
-            return is_hub or not is_called or self.start_code.is_all(node)
+            is_idle = is_hub or (name == "train" and self.program.follow_mode(cls))
+            return is_idle or not is_called or self.start_code.is_all(node)
         is_pythons = name.startswith("__") and name != "__call__"
         return self.source.is_installed and not is_called and not is_pythons
 
@@ -294,9 +295,9 @@ class Definitions(cst.CSTTransformer):
         function = self.functions.pop()
         self.path.pop()
         if function.is_left_out:
-            self.program.leave_out(
-                self.source, original, f"{function.path} was not called"
-            )
+            is_called = self.observed.phases(function.path)
+            why = "has no effect here" if is_called else "was not called"
+            self.program.leave_out(self.source, original, f"{function.path} {why}")
             return cst.RemoveFromParent()
         if not updated.body.body:
             updated = begun(updated, "pass")
@@ -333,11 +334,16 @@ class Definitions(cst.CSTTransformer):
         return cst.RemoveFromParent()
 
     def _is_passed_check(self, node: cst.If) -> bool:
-        """Whether a statement only complains, and did not."""
+        """Whether a statement complains, or is for another type of numbers, and did not run."""
         body = node.body
         if node.orelse is not None or not isinstance(body, cst.IndentedBlock):
             return False
-        return all(map(_complains, body.body)) and self._was_passed_over(body)
+        asked: Any = m.findall(node.test, m.Attribute())
+        asks_for_type = any(
+            self.table.is_dtype(self.source.meaning(one)) for one in asked
+        )
+        is_check = asks_for_type or all(map(_complains, body.body))
+        return is_check and self._was_passed_over(body)
 
     def visit_Assert(self, node: cst.Assert) -> bool:
         return not self.source.is_installed
@@ -364,6 +370,9 @@ class Definitions(cst.CSTTransformer):
         return updated if is_kept else cst.RemoveFromParent()
 
     def visit_Else(self, node: cst.Else) -> None:
+        self.branches.add(id(node.body))
+
+    def visit_ExceptHandler(self, node: cst.ExceptHandler) -> None:
         self.branches.add(id(node.body))
 
     def visit_IndentedBlock(self, node: cst.IndentedBlock) -> bool:

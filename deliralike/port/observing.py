@@ -424,13 +424,18 @@ class _Tellers(ast.NodeTransformer):
         return [self._telling("targets", begin, loaded, node), self.generic_visit(node)]
 
     def visit_If(self, node: ast.If) -> ast.AST:
+        return self._with_branches(node, node.body, node.orelse)
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
+        return self._with_branches(node, node.body)
+
+    def _with_branches(self, node: ast.AST, *blocks: list[ast.stmt]) -> ast.AST:
         """Tell which branches are taken."""
-        begins = [(block[0].lineno,) for block in (node.body, node.orelse) if block]
+        firsts = [block[0] for block in blocks if block]
         self.generic_visit(node)
-        for block, begin in zip((node.body, node.orelse), begins, strict=False):
-            block.insert(
-                0, self._telling("branches", begin, ast.Constant(None), block[0])
-            )
+        for block, first in zip(filter(None, blocks), firsts, strict=True):
+            begin = (first.lineno,)
+            block.insert(0, self._telling("branches", begin, ast.Constant(None), first))
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:

@@ -9,7 +9,7 @@ import types
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,9 @@ class Port:
         """The class or function of the port, or of `nn`, for one of the original."""
         where = (value.__module__, value.__qualname__)
         if where in self._program.names:
-            return getattr(self.module, self._program.names[where])
+            called = self._program.names[where]
+            found = getattr(self.module, called)
+            return partial(found, nn) if called in self._program.needing else found
         name = self._program.table.name_of(value)
         return getattr(nn, name) if name is not None and hasattr(nn, name) else value
 

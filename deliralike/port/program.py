@@ -8,9 +8,10 @@ import importlib
 import inspect
 import itertools
 import pkgutil
+import symtable
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache, cached_property
@@ -84,6 +85,11 @@ class Program:
             (name for name in chain(*names[:1]) if all(name in one for one in names)),
             None,
         )
+
+    def follow_mode(self, cls: Any) -> bool:
+        """Whether all blocks within those of a class are in the mode that these are set to."""
+        blocks = [one for one in self.blocks if isinstance(one, cls)]
+        return all(map(self.table.follows_mode, blocks))
 
     def layer_of(self, function: Any) -> str | None:
         """The layer of `nn` that drops what a function of one's own does, or None."""
@@ -277,6 +283,7 @@ class Program:
         found = layer_classes().get(name)
         if found is None:
             self.needs_hand(where, f"there is no {name} in nn to be a base")
+            name = name.rpartition(".")[2]
         else:
             self.lines.add(f"from {found.__module__} import {name}")
         return name
@@ -329,11 +336,13 @@ class Program:
                 code(node.with_changes(leading_lines=_comments(node))).strip("\n")
             )
         body = "\n\n\n".join(parts)
-        nodes = list(ast.walk(ast.parse(body)))
+        nodes = ast.walk(ast.parse(body))
         names = {node.id for node in nodes if isinstance(node, ast.Name)}
         lines = {line for line in self.lines if _bound_by(line) in names}
-        local = {name for where in self.nodes for name in self._locals(where)}
-        for name in _undefined(nodes, local | {_bound_by(line) for line in lines}):
+        known = set(map(_bound_by, lines))
+        for where in self.nodes:
+            known |= self._locals(where)
+        for name in _undefined(body, known):
             lines_of_name = self._lines_of(name) or ["?"]
             if not any(remark.where in lines_of_name for remark in self.hands):
                 self.needs_hand(lines_of_name[0], f"{name} has no counterpart here")
@@ -388,7 +397,7 @@ class Program:
     @cached_property
     def finished(self) -> dict[Where, Any]:
         """The definitions as they stand in the port, once all are known that it needs."""
-        needing = self._needing()
+        needing = self.needing
         functions = (cst.ClassDef, cst.FunctionDef)
         constants = {
             self.names[where]
@@ -400,7 +409,8 @@ class Program:
             for where, node in self.nodes.items()
         }
 
-    def _needing(self) -> frozenset[str]:
+    @cached_property
+    def needing(self) -> frozenset[str]:
         """The functions and constants that take the functions of the backend, called ``nn``."""
         needing: set[str] = set()
         while True:
@@ -464,29 +474,26 @@ def layer_classes() -> dict[str, type]:
     return found
 
 
-def _undefined(nodes: Sequence[ast.AST], imported: set[str]) -> list[str]:
-    """Names, with what follows behind points, that nothing among the nodes of a source defines."""
-    bound = imported | {*dir(builtins)}
-    for node in nodes:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            bound.add(node.name)
-        elif isinstance(node, ast.arg):
-            bound.add(node.arg)
-        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            bound.add(node.id)
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            bound.add(node.name)
-        elif isinstance(node, ast.alias):
-            bound.add((node.asname or node.name).partition(".")[0])
-    owners = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
-    chains = (node for node in nodes if id(node) not in owners)
-    named = (
-        ast.unparse(node)
-        for node in chains
-        if isinstance(node, (ast.Attribute, ast.Name))
-    )
-    found = (name for name in named if name.replace(".", "").isidentifier())
-    return sorted({name for name in found if name.partition(".")[0] not in bound})
+def _undefined(text: str, known: set[str]) -> list[str]:
+    """Names, with what follows behind points, that a source uses and does not define."""
+    top = symtable.symtable(text, "port", "exec")
+    used: set[str] = set()
+    waiting = [top]
+    while waiting:
+        table = waiting.pop()
+        waiting += table.get_children()
+        used |= {one.get_name() for one in table.get_symbols() if one.is_global()}
+    defined = {one.get_name() for one in top.get_symbols() if one.is_assigned()}
+    missing = used - defined - known - {*dir(builtins)}
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Attribute, ast.Name)):
+            chain = ast.unparse(node)
+            is_chain = chain.replace(".", "").isidentifier()
+            if is_chain and chain.partition(".")[0] in missing:
+                found.add(chain)
+    longer = {chain.rpartition(".")[0] for chain in found}
+    return sorted(found - longer)
 
 
 def _definition(source: Source, qualname: str) -> cst.CSTNode | None:
@@ -508,24 +515,15 @@ def _definition(source: Source, qualname: str) -> cst.CSTNode | None:
 
 def _needed_at_once(node: cst.CSTNode) -> list[str]:
     """The names that a definition needs when it is made, rather than when it is called."""
-    tree = ast.parse(code(node.with_changes(leading_lines=[])).strip()).body[0]
-    if isinstance(tree, ast.FunctionDef):
-        parts: list[ast.AST] = [*tree.decorator_list, tree.args]
-    elif isinstance(tree, ast.ClassDef):
-        parts = [*tree.bases, *tree.decorator_list]
-        for one in tree.body:
-            if isinstance(one, ast.FunctionDef):
-                parts += [*one.decorator_list, one.args]
-            else:
-                parts.append(one)
-    else:
-        parts = [tree]
-    names = [
-        child.id
-        for part in parts
-        for child in ast.walk(part)
-        if isinstance(child, ast.Name)
-    ]
+    waiting: list[ast.AST] = [ast.parse(code(node).strip())]
+    names = []
+    for one in waiting:  # which grows
+        if isinstance(one, ast.Name):
+            names.append(one.id)
+        elif isinstance(one, ast.FunctionDef):
+            waiting += [*one.decorator_list, one.args]
+        else:
+            waiting += ast.iter_child_nodes(one)
     return list(dict.fromkeys(names))
 
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import libcst as cst
@@ -29,7 +28,7 @@ from deliralike.port.calls import (
     written,
 )
 from deliralike.port.observing import Value, collection
-from deliralike.port.resolving import names_of_objects
+from deliralike.port.resolving import Names
 
 FRAMEWORK, TITLE, ARRAY = ("torch",), "PyTorch", "Tensor"
 # Modules whose members have names, and the prefix of these.
@@ -114,21 +113,12 @@ SCOPES: tuple[str, ...] = ()
 NAMES_MEMBERS = False
 
 
-@cache
-def _names(loaded: tuple[str, ...]) -> Callable[[Any], str | None]:
-    prefixes = {name: _MODULES[name] for name in loaded}
-    return names_of_objects(prefixes, {*FUNCTIONS, *WITHOUT_EFFECT})
-
-
 def name_of(value: Any) -> str | None:
     """PyTorch's name of an object: ``"Conv2d"``, ``"relu"``, ``"init.zeros_"``."""
-    try:
-        name = _names(tuple(one for one in _MODULES if one in sys.modules))(value)
-    except TypeError:
-        return None
+    name = _name_of(value)
     if name is not None and name.startswith(("timm.", "torchvision.")):
-        own = name in CLASSES or name in FUNCTIONS or name in WITHOUT_EFFECT
-        return name if own else None
+        is_known = name in CLASSES or name in FUNCTIONS or name in WITHOUT_EFFECT
+        return name if is_known else None
     return name
 
 
@@ -155,6 +145,16 @@ def is_network_class(value: Any) -> bool:
 def blocks(network: Any) -> list[Any]:
     """All modules of a network."""
     return list(network.modules())
+
+
+def follows_mode(block: Any) -> bool:
+    """Whether all modules within one are in the mode that it is set to."""
+    before = {module: module.training for module in block.modules()}
+    block.train()
+    follow = all(module.training for module in before)
+    for module, mode in before.items():
+        module.training = mode
+    return follow
 
 
 def parameters(block: Any) -> list[str]:
@@ -240,11 +240,10 @@ def _reshaped(call: Call) -> str:
 
 
 def _flatten(call: Call) -> str:
-    given = call.bound(*(() if call.x else ("input",)), "start_dim", "end_dim")
-    x = call.x or given["input"]
-    given.setdefault("start_dim", "0")
-    kwargs = {"end_dim": given["end_dim"]} if "end_dim" in given else {}
-    return call_of_nn("flatten", x, given["start_dim"], **kwargs)
+    names = ("start_dim", "end_dim")
+    given = call.bound(*names) if call.x else call.bound("input", *names)
+    x, start = call.x or given["input"], given.get("start_dim", "0")
+    return call_of_nn("flatten", x, start, end_dim=given.get("end_dim"))
 
 
 def _expand(call: Call) -> str:
@@ -360,17 +359,16 @@ def _by_values(call: Call) -> str:
 
 
 def _variance(call: Call) -> str:
-    kwargs = dict(call.kwargs)
-    args = list(call.args)
+    """``x.var(1, False, True)``, ``torch.var(x, dim=1, unbiased=False)``."""
+    args, kwargs = list(call.args), dict(call.kwargs)
     at = 1 if call.x else 2
-    if len(args) > at and args[at] in ("True", "False"):
-        kwargs["unbiased"] = args.pop(at)
-        if len(args) > at:
-            kwargs["keepdim"] = args.pop(at)
-    if "unbiased" in kwargs:
-        unbiased = kwargs.pop("unbiased")
-        correction = {"True": "1", "False": "0"}.get(unbiased, f"int({unbiased})")
-        kwargs["correction"] = correction
+    if args[at:] and args[at] in ("True", "False"):
+        kwargs |= dict(zip(("unbiased", "keepdim"), args[at:], strict=False))
+        del args[at:]
+    unbiased = kwargs.pop("unbiased", None)
+    if unbiased is not None:
+        known = {"True": "1", "False": "0"}
+        kwargs["correction"] = known.get(unbiased, f"int({unbiased})")
     return plain(replace(call, args=tuple(args), kwargs=kwargs))
 
 
@@ -384,18 +382,17 @@ def _number(call: Call) -> str:
     return f"{NN}.constant({call.args[0]}, like={_like_of(call)})"
 
 
-def _pair(count: int) -> Callable[[Call], str]:
-    def written(call: Call) -> str:
-        x = call.args[0]
-        return f"({x} if isinstance({x}, (tuple, list)) else ({x},) * {count})"
-
-    return written
+_REPEATED = "({a} if isinstance({a}, (tuple, list)) else ({a},) * "
 
 
 def _batch_norm(call: Call) -> str:
-    """A subclass of a batch norm that calls the function with its own tensors: the base does so."""
+    """By the batch's own statistics, or in a subclass of a batch norm by those of its base."""
     names = ("input", "running_mean", "running_var", "weight", "bias")
     given = call.bound(*names, "training", "momentum", "eps")
+    weight, bias, eps = (given.get(name) for name in ("weight", "bias", "eps"))
+    if given.get("running_mean", "None") == "None" and given.get("training") == "True":
+        words = {"weight": weight, "bias": bias, "eps": eps}
+        return call_of_nn("batch_norm_train", given["input"], **words) + "[0]"
     if all(f"self.{name}" in given.get(name, "") for name in names[1:]):
         return f"super().forward({given['input']})"
     raise NeedsHand(
@@ -403,8 +400,18 @@ def _batch_norm(call: Call) -> str:
     )
 
 
+def _pretrained(call: Call) -> str:
+    given = call.bound("embeddings", "freeze")
+    if given.get("freeze") != "False" or len(given) > 2:
+        raise NeedsHand(
+            "an embedding that is not trained: nn.Buffer, and its rows by index"
+        )
+    return f"{NN}.Embedding(*np.shape({given['embeddings']}))"
+
+
 FUNCTIONS: dict[str, Entry] = {
     "batch_norm": _batch_norm,
+    "Embedding.from_pretrained": _pretrained,
     "flatten": _flatten,
     "reshape": _reshaped,
     "var": _variance,
@@ -430,15 +437,16 @@ FUNCTIONS: dict[str, Entry] = {
     "unique": _by_values,
     "checkpoint.checkpoint": _checkpoint,
     "autograd.Variable": "{a}",
-    "modules._pair": _pair(2),
-    "modules._triple": _pair(3),
-    "modules._single": _pair(1),
+    "modules._single": f"{_REPEATED}1)",
+    "modules._pair": f"{_REPEATED}2)",
+    "modules._triple": f"{_REPEATED}3)",
     "linalg.norm": lambda call: plain(call.called("norm")),
     "timm.DropPath": lambda call: _drop_path(
         call, "drop_prob", "scale_by_keep", "True"
     ),
     "torchvision.StochasticDepth": lambda call: _drop_path(call, "p", "mode", '"row"'),
 }
+_name_of = Names(_MODULES, {*FUNCTIONS, *WITHOUT_EFFECT})
 METHODS: dict[str, Entry] = {
     **{name: FUNCTIONS[name] for name in ("flatten", "reshape", "var", "std")},
     "view": _reshaped,
@@ -465,6 +473,8 @@ METHODS: dict[str, Entry] = {
     **dict.fromkeys(("item", "tolist", "nonzero"), _by_values),
     **dict.fromkeys(("bernoulli_", "normal_", "uniform_"), _random),
 }
+#: Attributes of attributes that are the same for all networks.
+KNOWN_ATTRIBUTES = {"device.type": '"cpu"'}
 #: Attributes of networks that others do not have, and what to write.
 UNLIKE_ATTRIBUTES: dict[str, str] = {}
 ATTRIBUTES: dict[str, Entry] = {
@@ -480,15 +490,17 @@ ATTRIBUTES: dict[str, Entry] = {
 # -------------------------------------------------------------------------------------------------
 
 
+def in_axes(kwargs: dict[str, str]) -> dict[str, str]:
+    """Arguments by NumPy's names."""
+    names = {"dim": "axis", "keepdim": "keepdims"}
+    kept = {key: value for key, value in kwargs.items() if key not in DROPPED}
+    return {names.get(key, key): value for key, value in kept.items()}
+
+
 def _np(name: str) -> Callable[[Call], str]:
     def written(call: Call) -> str:
-        kwargs = {
-            {"dim": "axis", "keepdim": "keepdims"}.get(key, key): value
-            for key, value in call.kwargs.items()
-            if key not in DROPPED
-        }
         first = (call.x,) if call.x else ()
-        return f"np.{name}({joined((*first, *call.args), kwargs)})"
+        return f"np.{name}({joined((*first, *call.args), in_axes(call.kwargs))})"
 
     return written
 
@@ -572,7 +584,6 @@ def _np_tensor(call: Call) -> str:
 
 NUMPY_FUNCTIONS: dict[str, Entry] = {
     **dict.fromkeys(("zeros", "ones", "empty", "full"), _np_filled),
-    "pow": _np("power"),
     "arange": _np_range,
     "linspace": _np_linspace,
     "meshgrid": _np_meshgrid,
@@ -619,18 +630,12 @@ def _np_split(call: Call) -> str:
 
 
 NUMPY_METHODS: dict[str, Entry] = {
-    **{name: _np(name) for name in ("sum", "mean", "max", "min", "any", "all")},
-    **{name: _np(name) for name in ("sin", "cos", "exp", "log", "sqrt", "abs")},
     **{name: METHODS[name] for name in ("size", "dim", "numel")},
-    "item": "{x}.item()",
-    "tolist": "{x}.tolist()",
     "view": "{x}.reshape({args})",
-    "reshape": "{x}.reshape({args})",
     "permute": "{x}.transpose({args})",
     "transpose": "np.swapaxes({x}, {args})",
     "t": "{x}.T",
     "unsqueeze": _np_axis("expand_dims"),
-    "squeeze": "{x}.squeeze({args})",
     "repeat": "np.tile({x}, {many})",
     "flatten": lambda call: _np_flat(call.x, *call.args, *call.kwargs.values()),
     "float": "{x}.astype(float)",
@@ -638,7 +643,6 @@ NUMPY_METHODS: dict[str, Entry] = {
     "int": "{x}.astype(np.int32)",
     "bool": "{x}.astype(bool)",
     "clone": "{x}.copy()",
-    "pow": "np.power({x}, {a})",
     "flip": "np.flip({x}, {many})",
     "repeat_interleave": "np.repeat({x}, {args})",
     "split": _np_split,
@@ -740,6 +744,7 @@ def _member(call: Call) -> str:
     return f"setattr({call.x}, {joined((*call.args, *call.kwargs.values()), {})})"
 
 
+_CHILDREN = 'for name, block in {x}.named_blocks() if name and "." not in name'
 #: Methods of modules that set an attribute, or give members.
 SETTERS: dict[str, Entry] = {
     "register_buffer": _buffer,
@@ -747,6 +752,8 @@ SETTERS: dict[str, Entry] = {
     "add_module": _member,
     "__getattr__": "getattr({x}, {a})",
     "modules": "[block for _, block in {x}.named_blocks()]",
+    "children": f"[block {_CHILDREN}]",
+    "named_children": f"[(name, block) {_CHILDREN}]",
     "named_modules": "{x}.named_blocks()",
 }
 #: Tables of a network's members by name.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -234,30 +234,31 @@ def _is_pythons(value: Any) -> bool:
     )
 
 
-def names_of_objects(
-    modules: Mapping[str, str], private: Collection[str] = ()
-) -> Callable[[Any], str | None]:
-    """Return a function that gives a framework's name of an object of its public modules.
+class Names:
+    """A framework's names of the objects of its public modules.
 
     Args:
         modules: The full names of modules, and what their members are called; the first that has an
             object names it.
         private: Names that count although they begin with an underscore.
     """
-    known: dict[int, tuple[Any, str]] = {}
-    for module, prefix in modules.items():
-        loaded = sys.modules.get(module)
-        for name, value in vars(loaded).items() if loaded else ():
-            is_public = not name.startswith("_") or prefix + name in private
-            if (
-                is_public
-                and not isinstance(value, ModuleType)
-                and not _is_pythons(value)
-            ):
-                known.setdefault(id(value), (value, prefix + name))
 
-    def name_of(value: Any) -> str | None:
-        found, name = known.get(id(value), (None, None))
+    def __init__(
+        self, modules: Mapping[str, str], private: Collection[str] = ()
+    ) -> None:
+        self._modules, self._private = dict(modules), private
+        self._known: dict[int, tuple[Any, str]] = {}
+
+    def __call__(self, value: Any) -> str | None:
+        """The name of an object, or None."""
+        for module in [one for one in self._modules if one in sys.modules]:
+            self._read(sys.modules[module], self._modules.pop(module))
+        found, name = self._known.get(id(value), (None, None))
         return name if found is value else None
 
-    return name_of
+    def _read(self, module: ModuleType, prefix: str) -> None:
+        for name, value in vars(module).items():
+            is_public = not name.startswith("_") or prefix + name in self._private
+            if not is_public or isinstance(value, ModuleType) or _is_pythons(value):
+                continue
+            self._known.setdefault(id(value), (value, prefix + name))

@@ -53,7 +53,11 @@ class Rewriter(Definitions):
     def leave_Attribute(
         self, original: cst.Attribute, updated: cst.Attribute
     ) -> cst.BaseExpression:
+        name = original.attr.value
+        if isinstance(original.value, cst.Attribute):
+            name = f"{original.value.attr.value}.{name}"
         known = self._known_attribute(original) or self._constant(original)
+        known = known or self.table.KNOWN_ATTRIBUTES.get(name)
         if known is not None:
             return cst.parse_expression(known)
         referred = self._reference(original, updated)
@@ -305,9 +309,10 @@ class Rewriter(Definitions):
         owner = (
             self.source.meaning(func.value) if isinstance(func, cst.Attribute) else None
         )
-        if isclass(owner) and self.table.name_of(owner) is not None:
-            raise NeedsHand(
-                f"there is no {self.table.name_of(owner)}.{func.attr.value} in nn"
+        owned_by = self.table.name_of(owner) if isclass(owner) else None
+        if owned_by is not None:  # a class method
+            return self._class_method(
+                f"{owned_by}.{func.attr.value}", original, updated
             )
         layer = self.program.layer_of(own)
         if layer is not None:
@@ -337,6 +342,14 @@ class Rewriter(Definitions):
         if value.kind in ("network", "container") and is_setter:
             return self._parsed(written(self.table.SETTERS[call.name], call))
         return updated
+
+    def _class_method(
+        self, name: str, original: cst.Call, updated: cst.Call
+    ) -> cst.BaseExpression:
+        if name not in self.table.FUNCTIONS:
+            raise NeedsHand(f"there is no {name} in nn")
+        call = self._seen(name, original, updated)
+        return self._parsed(written(self.table.FUNCTIONS[name], call))
 
     def _module(self, call: cst.Call) -> str:
         """The name of a module that a call is given first."""
@@ -503,9 +516,12 @@ class Rewriter(Definitions):
             entry = self.table.NUMPY_METHODS.get(call.name)
             if entry is not None:
                 return self._parsed(written(entry, call))
-            if hasattr(np.ndarray, call.name):
+            if call.name.endswith("_"):  # of a start value, see `parameter`
                 return updated
-            raise NeedsHand(f"{call.name} while the network is created: use NumPy")
+            if not hasattr(np.ndarray, call.name):
+                return self._parsed(self.table.in_numpy(call))
+            given = joined(call.args, self.table.in_axes(call.kwargs))
+            return self._parsed(f"{call.x}.{call.name}({given})")
         if call.name in self.table.METHODS:
             return self._parsed(written(self.table.METHODS[call.name], call))
         name = call.name.removesuffix("_")

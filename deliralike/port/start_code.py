@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from deliralike.port.resolving import Source
 
 #: What installed packages call their functions that set start values; the proof sees a mistake.
-_STARTS = re.compile("_?(init_weight|init_param|reset_param|initialize|named_apply$)")
+_STARTS = re.compile(
+    "(.*_)?(init_weight|init_param|reset_param|initialize)|named_apply$"
+)
 _BLOCKS = (cst.For, cst.If, cst.With, cst.FunctionDef, cst.Else)
 _SETS_A_NAME = m.SimpleStatementLine([m.Assign([m.AssignTarget(m.Name() | m.Tuple())])])
 

@@ -83,6 +83,46 @@ def test_generalized_dice_agrees_with_monais_as_far_as_its_single_precision_goes
     assert found.item() == pytest.approx(wanted.item(), rel=1e-6)
 
 
+def dice_ce(background, dice_weight, ce_weight):
+    import monai
+
+    theirs = monai.losses.DiceCELoss(
+        background,
+        to_onehot_y=True,
+        softmax=True,
+        smooth_nr=0.1,
+        smooth_dr=0.1,
+        lambda_dice=dice_weight,
+        lambda_ce=ce_weight,
+    )
+    _, rows = regions()
+    target = rows.argmax(1)
+    return (
+        lambda nn, x: nn.dice_ce_loss(
+            x,
+            nn.constant(target, like=x),
+            0.1,
+            background,
+            dice_weight,
+            ce_weight,
+        ),
+        lambda x: theirs(x, torch.tensor(target)[:, None]),
+        [np.random.default_rng(1).normal(size=rows.shape)],
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dice_and_cross_entropy_agree_with_monais(name):
+    agree_twice(
+        name,
+        {
+            f"{background=} {weights}": dice_ce(background, *weights)
+            for background in (True, False)
+            for weights in ((1.0, 1.0), (0.25, 2.0))
+        },
+    )
+
+
 def tversky(alpha, beta, background):
     import monai
 
@@ -206,6 +246,16 @@ def test_shapes_that_differ_are_refused_by_name(name):
     ):
         with pytest.raises(ShapeError, match=f"{function}: shapes"):
             getattr(network.nn, function)(p, t[:1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_class_numbers_in_the_place_of_one_hot_labels_are_told_what_to_do(name):
+    probabilities, target = regions()
+    network = hold(name)
+    p, t = get(name).prepare((probabilities, target.argmax(1)), network)
+    for function in ("dice_loss", "tversky_loss"):
+        with pytest.raises(ShapeError, match=f"{function}: .* are for dice_ce_loss"):
+            getattr(network.nn, function)(p, t)
 
 
 @pytest.mark.parametrize("name", NAMES)

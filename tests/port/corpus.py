@@ -95,12 +95,12 @@ CORPUS = {
         focalnet_tiny_srf num_classes=5 3x64x64
         davit_tiny num_classes=5 3x64x64
         coat_tiny num_classes=5,img_size=32 3x32x32
-        crossvit_9_240 num_classes=5,img_size=48 3x48x48
+        crossvit_9_240 num_classes=5,img_size=120 3x120x120
         cspresnet50 num_classes=5 3x33x33
         darknet53 num_classes=5 3x33x33
         dpn48b num_classes=5 3x33x33
         hardcorenas_a num_classes=5 3x33x33
-        hrnet_w18_small num_classes=5 3x65x65
+        hrnet_w18_small num_classes=5 3x64x64
         lcnet_035 num_classes=5 3x33x33
         nasnetalarge num_classes=5 3x65x65
         nf_resnet26 num_classes=5 3x33x33

@@ -622,3 +622,68 @@ class Late(nn.Module):
         if torch.is_tensor(scale) or not x.is_floating_point():
             raise TypeError("a number, and an array of numbers")
         return functional.elu(self.smooth(self.norm(x))) * sqrt(scale)
+
+
+class Gate(nn.Module):
+    def __init__(self, width, act=nn.ReLU):
+        super().__init__()
+        self.fc, self.act = nn.Linear(width, width), act()
+
+    def forward(self, x):
+        return x * self.act(self.fc(x))
+
+
+class Gated(nn.Module):
+    def __init__(self, width=4, gate=Gate):
+        super().__init__()
+        self.gate = gate(width)
+
+    def forward(self, x):
+        return self.gate(x)
+
+
+class Standardised(nn.Conv2d):
+    """A convolution whose weight is standardised by the function of batch norm."""
+
+    def forward(self, x):
+        weight = nnf.batch_norm(
+            self.weight.reshape(1, self.out_channels, -1),
+            None,
+            None,
+            training=True,
+            momentum=0.0,
+            eps=1e-6,
+        ).reshape_as(self.weight)
+        return nnf.conv2d(x, weight, self.bias, self.stride, self.padding)
+
+
+class Pretrained(nn.Module):
+    def __init__(self, words=11, dim=6):
+        super().__init__()
+        self.embed = nn.Embedding.from_pretrained(torch.randn(words, dim), freeze=False)
+        self.conv = Standardised(1, 3, (2, dim), stride=2)
+
+    def forward(self, tokens):
+        return self.conv(self.embed(tokens).unsqueeze(1)).squeeze(3).amax(2)
+
+
+class Moded(nn.Module):
+    """Sets the modes of its members itself, and calls them one after the other."""
+
+    def __init__(self, frozen=False):
+        super().__init__()
+        self.frozen = frozen
+        self.encoder = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+        self.act, self.drop = nn.ReLU(), nn.Dropout(0.3)
+
+    def train(self, mode=True):
+        self.training = mode
+        for name, module in self.named_children():
+            if not (self.frozen and name == "encoder"):
+                module.train(mode)
+        return self
+
+    def forward(self, x):
+        for child in self.children():
+            x = child(x)
+        return x

@@ -105,3 +105,60 @@ def test_layers_that_are_changed_once_they_exist_are_changed_in_the_port(
     assert found.hands == []
     proof = found.prove(backend)
     assert proof.headline.startswith("PROVED"), proof.headline
+
+
+TRYING = """
+import torch
+from torch import nn
+
+
+def is_compiling():
+    try:
+        return torch.compiler.is_compiling()
+    except Exception:
+        import torch._dynamo as dynamo
+        return dynamo.is_compiling()
+
+
+class Processor:
+    def __call__(self, network, x):
+        return torch.bmm(x, network.fc(x).transpose(1, 2))
+
+
+class Quick:
+    def __call__(self, network, x):
+        return network.fc(x)
+
+
+def tiny_init_weights(network, start=None):
+    start = start or nn.init.zeros_
+    for name, layer in network.named_modules():
+        if isinstance(layer, nn.Linear):
+            start(layer.bias)
+
+
+class Net(nn.Module):
+    def __init__(self, quick=True):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+        self.processor = Quick() if quick else Processor()
+        tiny_init_weights(self)
+
+    def forward(self, x):
+        if x.dtype == torch.bfloat16:
+            x = x.to(torch.float32)
+        if x.device.type == "mps":
+            return self.processor(self, x.cpu())
+        return self.processor(self, x) * (2.0 if is_compiling() else 1.0)
+"""
+
+
+def test_what_did_not_run_is_left_out(installed):
+    """Ways out of errors, methods of other classes than networks, start values."""
+    x = np.random.default_rng(0).standard_normal((2, 5, 4)).astype(np.float32)
+    found = port(installed("trying_port", TRYING), (x,))
+    assert found.hands == []
+    for word in ("dynamo", "bmm", "tiny_init"):
+        assert word not in found.source
+    proof = found.prove("torch")
+    assert proof.headline.startswith("PROVED"), proof.headline

@@ -1,6 +1,7 @@
 """A class of PyTorch becomes the same network on every backend."""
 
 import importlib.util
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,13 @@ CASES = {
     "recursive": (networks.Recursive, image(2, 3, 4, 4), {}),
     "keeping": (networks.Keeping, image(2, 3, 4), {}),
     "late": (networks.Late, image(3, 5), {}),
+    "pretrained": (networks.Pretrained, tokens(3, 9), {}),
+    "moded": (networks.Moded, image(3, 3, 7, 9), {}),
+    "gated": (
+        networks.Gated,
+        image(3, 4),
+        {"gate": partial(networks.Gate, act=torch.nn.Tanh)},
+    ),
 }
 
 
