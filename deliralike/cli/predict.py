@@ -66,8 +66,8 @@ def command(
 def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -> None:
     from deliralike.cli.console import say
     from deliralike.tables import write_csv
-    from deliralike.training import accuracy
     from deliralike.training.experiment import load_run, predict_held_out
+    from deliralike.training.metrics import Accuracy
 
     network, settings, dataset = load_run(run, backend, data)
     scores, labels = predict_held_out(network, settings, dataset)
@@ -78,7 +78,8 @@ def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -
         say(f"{on}: {_figures(scores, labels, settings)} of {count}")
         say(f"predictions: {_write_masks(target, scores)}")
         return
-    correct = accuracy(scores, labels)
+    metric = Accuracy()
+    correct = metric.compute(metric.evidence(scores, labels))
     target = out or target.with_suffix(".csv")
     write_csv(target, _rows(labels, scores, dataset.classes))
     say(f"{on}: {correct:.2%} of {count} are right")

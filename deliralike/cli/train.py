@@ -22,13 +22,13 @@ def command(
         str | None,
         typer.Argument(
             metavar="[SETTINGS|NETWORK]",
-            help="A file of settings (.toml, .yaml), a network of the zoo, or yours: file.py:Net.",
+            help="A file of settings (.toml), a network of the zoo, or yours: file.py:Net.",
         ),
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(
-            help="A dataset, or your own: module:function, a folder, .npz, .csv. (default: digits)"
+            help="A dataset, or your own: module:function, a folder, .npz. (default: digits)"
         ),
     ] = None,
     backend: Annotated[

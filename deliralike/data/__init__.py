@@ -4,21 +4,20 @@ A loader gives the same batches in the same order on every backend and machine.
 """
 
 from deliralike.data import nifti, transforms
-from deliralike.data.adapters import albumentations, batchgenerators
 from deliralike.data.array_guessing import as_dataset
 from deliralike.data.batching import batch_count, batches, order, size
 from deliralike.data.broadcast_loader import FromRoot
 from deliralike.data.cached import Cached
 from deliralike.data.collate import collate
 from deliralike.data.dataset import Dataset, Samples, stratified_split
-from deliralike.data.distances import SignedDistances, signed_distances
+from deliralike.data.distances import signed_distances
 from deliralike.data.folders import (
     ImageFolder,
     PairedFolders,
     image_folder,
     paired_folders,
 )
-from deliralike.data.folds import Fold, folds, train_validation
+from deliralike.data.folds import Fold, folds
 from deliralike.data.foreign import Batches, loader_of
 from deliralike.data.label_crops import CropByPosNegLabel
 from deliralike.data.loader import Loader, LoaderIterator
@@ -35,7 +34,6 @@ from deliralike.data.sampling import (
     RepeatedSampler,
     SequentialSampler,
     ShuffledSampler,
-    StratifiedSampler,
     WeightedSampler,
 )
 from deliralike.data.source import Stream, Subset, subset
@@ -58,17 +56,13 @@ __all__ = [
     "Samples",
     "SequentialSampler",
     "ShuffledSampler",
-    "SignedDistances",
     "Stream",
-    "StratifiedSampler",
     "Subset",
     "Volume",
     "WeightedSampler",
-    "albumentations",
     "as_dataset",
     "batch_count",
     "batches",
-    "batchgenerators",
     "collate",
     "folds",
     "image_folder",
@@ -84,7 +78,6 @@ __all__ = [
     "size",
     "stratified_split",
     "subset",
-    "train_validation",
     "transforms",
     "write_nifti",
 ]

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.data import progress
 from deliralike.data.collate import collate
 from deliralike.data.keyed_rng import Call, KeyedRng, mixes_samples
 from deliralike.data.source import Source
@@ -29,7 +28,7 @@ class Job:
         indices: The samples of the batch.
         repeats: For each sample, how often it came before in the epoch.
         read: The samples themselves where only one reader can reach them.
-        own: The rows that are kept of a batch whose samples were mixed; all when None.
+        rows: The rows that are kept of a batch whose samples were mixed; all when None.
     """
 
     epoch: int
@@ -37,7 +36,13 @@ class Job:
     indices: np.ndarray
     repeats: np.ndarray
     read: Sequence[Any] = ()
-    own: slice | None = None
+    rows: slice | None = None
+
+    @property
+    def place(self) -> str:
+        """The batch and its samples in words, for messages."""
+        samples = np.array2string(self.indices, threshold=8)
+        return f"batch {self.number} of epoch {self.epoch}, samples {samples}"
 
 
 @dataclass(frozen=True)
@@ -74,9 +79,7 @@ class BatchPipeline:
 
     def __call__(self, job: Job) -> Any:
         """Return the batch of a job."""
-        progress.at_batch(job.number, job.epoch)
         batch = self._stacked(job)
-        progress.at_batch(job.number, job.epoch)
         if self.batch_transform is None:
             return batch
         rng = KeyedRng(self.seed, "data/batch_transform")
@@ -84,7 +87,7 @@ class BatchPipeline:
             batch = self.batch_transform(
                 batch, partial(rng.generator, job.epoch, job.number)
             )
-            return batch if job.own is None else _rows(batch, job.own)
+            return batch if job.rows is None else _rows(batch, job.rows)
 
     def _stacked(self, job: Job) -> Any:
         if self.transform is None and self.source is not None:
@@ -95,7 +98,6 @@ class BatchPipeline:
     def _transformed(self, job: Job, place: int) -> Any:
         index = int(job.indices[place])
         repeat = int(job.repeats[place])
-        progress.at_sample(index)
         if self.source is None:
             sample = job.read[place]
         else:

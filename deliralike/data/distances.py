@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from deliralike.data.packages import needed
-from deliralike.data.transforms import labels_of
-from deliralike.errors import BatchError, SettingError
+from deliralike.errors import BatchError
 
 
 def signed_distances(
@@ -56,39 +53,3 @@ def signed_distances(
             inward = distance(inside, sampling=spacing)
             maps[number] = np.where(inside, 1.0 - inward, outward)
     return maps
-
-
-@dataclass(frozen=True)
-class SignedDistances:
-    """A transform that gives a sample its maps of `signed_distances`: one array more.
-
-    The labels are the sample's array of whole numbers with the picture's spatial shape.
-
-    Args:
-        classes: The number of classes.
-        spacing: The size of a pixel along each axis; 1 when not given.
-        name: The key of the maps in samples that are dicts; in tuples they come last.
-
-    Raises:
-        BatchError: The sample has no such array, or several.
-
-    Example:
-        >>> sample = np.zeros((1, 2, 3)), np.array([[0, 1, 1], [0, 1, 1]])
-        >>> SignedDistances(2)(sample)[2].shape
-        (2, 2, 3)
-    """
-
-    classes: int
-    spacing: Sequence[float] | None = None
-    name: str = "distances"
-
-    def __post_init__(self) -> None:
-        if self.classes < 1:
-            raise SettingError(f"classes must be at least 1, not {self.classes!r}")
-
-    def __call__(self, sample: Any) -> Any:
-        """Return the sample with its maps."""
-        maps = signed_distances(labels_of(sample), self.classes, self.spacing)
-        if isinstance(sample, Mapping):
-            return {**sample, self.name: maps}
-        return (*sample, maps)

@@ -82,41 +82,6 @@ def folds(
     return [Fold(train, held_out) for train, held_out in parts]
 
 
-def train_validation(
-    fold: Fold | np.ndarray,
-    parts: int = 5,
-    *,
-    labels: Sequence[Any] | np.ndarray | None = None,
-    groups: Sequence[Any] | np.ndarray | None = None,
-    seed: int = 0,
-) -> Fold:
-    """Split the training samples of a fold once more; one of `parts` is held out as validation.
-
-    Args:
-        fold: A fold, or the indices of the samples to split.
-        labels, groups: The labels and groups of *all* samples, as for `folds`.
-
-    Returns:
-        A fold whose indices count among all samples too, as those of `fold` do.
-
-    Raises:
-        SettingError, BatchError, DataUnavailable: As in `folds`.
-
-    Example:
-        >>> outer = folds(10, 5, shuffle=False)[0]
-        >>> inner = train_validation(outer, parts=4)
-        >>> sorted([*inner.train, *inner.held_out]) == outer.train.tolist(), len(inner.held_out)
-        (True, 2)
-    """
-    indices = fold.train if isinstance(fold, Fold) else np.asarray(fold)
-    own_labels = _selected("labels", labels, indices)
-    own_groups = _selected("groups", groups, indices)
-    inner = folds(len(indices), parts, labels=own_labels, groups=own_groups, seed=seed)[
-        0
-    ]
-    return Fold(indices[inner.train], indices[inner.held_out])
-
-
 def _splitter(k: int, stratified: bool, grouped: bool, seed: int, shuffle: bool) -> Any:
     selection = needed(
         "sklearn.model_selection",
@@ -147,18 +112,6 @@ def _column(name: str, values: Any, count: int) -> np.ndarray | None:
             "labels must be classes (whole numbers, booleans or texts) to stratify by, not floats"
         )
     return column
-
-
-def _selected(name: str, values: Any, indices: np.ndarray) -> np.ndarray | None:
-    if values is None:
-        return None
-    column = np.asarray(values)
-    if column.ndim != 1 or len(column) <= indices.max():
-        raise BatchError(
-            f"{name} must be those of all samples, so more than {indices.max()}, the largest index "
-            f"to split, not an array of shape {column.shape}"
-        )
-    return column[indices]
 
 
 def _check(

@@ -7,7 +7,6 @@ resumed.
 import inspect
 import random
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +16,6 @@ import numpy as np
 from deliralike.nn import start
 from deliralike.terminal import warn
 
-#: Whoever seeds the global random states for a while and puts them back holds it.
-GLOBALS = threading.RLock()
 _GENERATOR_NAMES = ("generator", "rng")
 _POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -129,12 +126,11 @@ def watched(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def _global_states() -> dict[str, Any]:
-    with GLOBALS:
-        state: Any = np.random.get_state()
-        states = {
-            "NumPy": (state[1].tobytes(), *state[2:]),
-            "Python": random.getstate(),
-        }
+    state: Any = np.random.get_state()
+    states: dict[str, Any] = {
+        "NumPy": (state[1].tobytes(), *state[2:]),
+        "Python": random.getstate(),
+    }
     if torch := sys.modules.get("torch"):
         states["PyTorch"] = torch.get_rng_state().numpy().tobytes()
     return states
@@ -143,11 +139,6 @@ def _global_states() -> dict[str, Any]:
 def mixes_samples(call: Call | None) -> bool:
     """Return whether a transform wants all samples of a batch: its ``whole_batch`` is true."""
     return call is not None and bool(getattr(call.function, "whole_batch", False))
-
-
-def has_argument(function: Callable[..., Any], name: str) -> bool:
-    """Return whether the function has an argument of that name."""
-    return name in [parameter.name for parameter in _parameters(function)]
 
 
 def has_required_argument(function: Callable[..., Any]) -> bool:

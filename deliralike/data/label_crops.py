@@ -66,7 +66,7 @@ class CropByPosNegLabel:
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
         """Return the window."""
         shape = transforms.spatial_shape(sample)
-        window = self._window(shape)
+        window = transforms.window_in(shape, self.spatial_size)
         is_foreground = (transforms.labels_of(sample) != 0).reshape(-1)
         is_positive = generator.random() < self.pos / (self.pos + self.neg)
         places = self._places(is_foreground, is_positive, sample)
@@ -96,12 +96,3 @@ class CropByPosNegLabel:
                 f"is above image_threshold={self.image_threshold!r}"
             )
         return np.flatnonzero(chosen)
-
-    def _window(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        window = transforms.on_axes(self.spatial_size, len(shape))
-        if len(window) != len(shape) or any(np.greater(window, shape)):
-            raise BatchError(
-                f"a window of {window} does not fit into a picture of {shape}: pad the "
-                "picture before, transforms.PadTo"
-            )
-        return window

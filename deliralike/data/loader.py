@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.data import batching, prefetch
+from deliralike.data import batching, pool
 from deliralike.data.batch_pipeline import BatchPipeline, Job
 from deliralike.data.keyed_rng import Call, KeyedGlobals, watched
-from deliralike.data.pool import Pool
 from deliralike.data.sampling import (
     Sampler,
     SequentialSampler,
@@ -51,7 +50,7 @@ class Loader:
             also depend on the epoch.
         shuffle: Whether the order is drawn anew for each epoch; it is if not given, except for a
             stream.
-        sampler: A sampler that gives the order instead: `WeightedSampler`, `StratifiedSampler`, or
+        sampler: A sampler that gives the order instead: `WeightedSampler`, `RepeatedSampler`, or
             any callable with the arguments ``(samples, seed, epoch)``.
         drop_last: Whether to leave out a last batch that is smaller than the others.
         transform: A function of one sample. If it has a second argument without a default, or one
@@ -78,7 +77,7 @@ class Loader:
             dropped; while batches are made: samples that cannot be stacked.
         SettingError: An option has a value that makes no sense.
         ArgumentError: Samples cannot be read from the source, or a transform cannot be called.
-        WorkerTimeout: While batches are made: none has come in time; the worker and its sample are
+        WorkerTimeout: While batches are made: none has come in time; the worker and its batch are
             named.
 
     Example:
@@ -117,7 +116,7 @@ class Loader:
         self._workers = max(workers, 1)
         self._kind = worker_kind
         self._timeout = timeout
-        self._kept: Pool | None = None
+        self._kept: pool.Pool | None = None
         self._block = ExitStack()
         self._next_epoch = 0
         self._latest: tuple[int, np.ndarray] = (-1, np.empty(0))
@@ -125,16 +124,6 @@ class Loader:
         self._rank = 0
         self._world_size = 1
         self._check_count()
-
-    @classmethod
-    def of(cls, source: Any, **options: Any) -> "Loader":
-        """Return a loader of that source with these options.
-
-        A loader is returned as it is, and keeps its own options.
-        """
-        if isinstance(source, Loader):
-            return source
-        return cls(source, **options)
 
     def shared(self, rank: int, count: int) -> "Loader":
         """Return a loader of the same batches that loads only the share of one process.
@@ -305,7 +294,6 @@ class Loader:
                 self._read.samples,
                 seed=self.seed,
                 epoch=epoch,
-                batch_size=self.batch_size,
             )
             self._latest = (epoch, indices)
         return self._latest[1]
@@ -345,7 +333,9 @@ class Loader:
             own = self._own_rows(epoch, number)
             begin = number * self.batch_size
             if self._mixes:
-                yield Job(epoch, number, row, before[begin : begin + len(row)], own=own)
+                yield Job(
+                    epoch, number, row, before[begin : begin + len(row)], rows=own
+                )
             else:
                 begin += own.start
                 yield Job(epoch, number, row, before[begin : begin + len(row)])
@@ -379,18 +369,18 @@ class Loader:
                 return
             if self._read is None:
                 jobs = stack.enter_context(
-                    prefetch.read_ahead(jobs, self._ahead, self._timeout)
+                    pool.read_ahead(jobs, self._ahead, self._timeout)
                 )
             workers = self._kept or stack.enter_context(self._started())
-            batches = prefetch.ahead(jobs, workers, self._ahead)
+            batches = pool.ahead(jobs, workers, self._ahead)
             stack.enter_context(closing(batches))  # type: ignore[type-var]
             yield from watched(batches)
 
-    def _started(self) -> AbstractContextManager[Pool]:
+    def _started(self) -> AbstractContextManager[pool.Pool]:
         make: Callable[[Any], Any] = self._pipeline
         if self._kind == "process":
             make = KeyedGlobals(make, self.seed)
-        return prefetch.workers(self._kind, self._workers, make, self._timeout)
+        return pool.workers(self._kind, self._workers, make, self._timeout)
 
     def _check_count(self) -> None:
         if self._read is not None and len(self) == 0:
@@ -495,9 +485,9 @@ def _check_options(
     whole_number("prefetch", ahead, 0)
     whole_number("workers", workers, 0)
     start.key(seed, "data")
-    if kind not in prefetch.KINDS:
+    if kind not in pool.KINDS:
         raise SettingError(
-            f"worker_kind {kind!r} is unknown. {suggestion(kind, prefetch.KINDS)}"
+            f"worker_kind {kind!r} is unknown. {suggestion(kind, pool.KINDS)}"
         )
 
 

@@ -10,7 +10,7 @@ from deliralike.data import template
 from deliralike.data.dataset import Dataset, Samples, stratified_split
 from deliralike.data.packages import needed
 from deliralike.data.user_data import kind, load_user_data
-from deliralike.errors import ArgumentError, UnknownName, suggestion
+from deliralike.errors import UnknownName, refuse_unknown_settings, suggestion
 
 
 def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> Dataset:
@@ -20,7 +20,7 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
 
     Args:
         name: One of `known`, or data of your own: a function ``"module:function"`` or
-            ``"file.py:function"``, a folder of pictures, an archive ``.npz`` or a table ``.csv``;
+            ``"file.py:function"``, a folder of pictures, or an archive ``.npz``;
             see `deliralike.data.user_data`.
         held_out: The fraction that is held out: of each class, or of a volume's height.
         seed: Which samples are held out.
@@ -42,16 +42,8 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
         return load_user_data(name, held_out=held_out, seed=seed, **options)
     if name not in _READERS:
         raise UnknownName(f"there is no dataset {name!r}. {suggestion(name, _READERS)}")
-    choices = [
-        option
-        for option in inspect.signature(_READERS[name]).parameters
-        if option not in ("held_out", "seed")
-    ]
-    for option in options:
-        if option not in choices:
-            raise ArgumentError(
-                f"dataset {name!r} has no option {option!r}. {suggestion(option, choices)}"
-            )
+    choices = inspect.signature(_READERS[name]).parameters.keys()
+    refuse_unknown_settings(f"dataset {name!r}", options, choices)
     return _READERS[name](held_out=held_out, seed=seed, **options)
 
 

@@ -7,27 +7,23 @@ and is killed when it does not end by itself.
 """
 
 import atexit
-import io
-import mmap
 import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
 import queue
-import shutil
 import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, MutableSequence
-from concurrent.futures import CancelledError, Future
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import repeat, takewhile
 from typing import Any
 
-import numpy as np
-
-from deliralike.data import progress, shared_memory
 from deliralike.errors import BatchError, SettingError, WorkerTimeout
 
 # Seconds that workers have to end by themselves, without and with an error.
@@ -36,6 +32,7 @@ _SHORT = 0.2
 _START = (
     120.0  # seconds for a process to start, in which it imports what the samples need
 )
+KINDS = ("thread", "process")
 _spawn = multiprocessing.get_context("spawn")
 
 
@@ -49,22 +46,13 @@ class Worker:
         """Take a function from a job to its result."""
         self.name = name
         self._make = make
-        self.board: MutableSequence[int] = [*progress.NOWHERE]
 
     def start(self) -> None:
         """Wait until it can begin with a job."""
-        progress.watch(self.board)
 
     def __call__(self, job: Any) -> Any:
         """Return the result of a job."""
         return self._make(job)
-
-    def receive(self, result: Any) -> Any:
-        """Return the value of a result, once the reader wants it."""
-        return result
-
-    def discard(self, result: Any) -> None:
-        """Remove a result that nobody wants."""
 
     def close(self) -> None:
         """Let the worker end: there is no further job."""
@@ -76,14 +64,11 @@ class Worker:
 class ProcessWorker(Worker):
     """A worker whose jobs a process does, started with ``spawn``: safe beside PyTorch and JAX."""
 
-    def __init__(self, make: bytes, folder: str) -> None:
-        """Take a pickled function from a job to its result; large results pass through `folder`."""
-        self.board = _spawn.RawArray("q", progress.NOWHERE)
-        self._connection, theirs = _spawn.Pipe()
-        with theirs:
-            self._process = _spawn.Process(
-                target=_serve, args=(theirs, make, folder, self.board)
-            )
+    def __init__(self, make: bytes) -> None:
+        """Take a pickled function from a job to its result."""
+        self._connection, far_end = _spawn.Pipe()
+        with far_end:
+            self._process = _spawn.Process(target=_serve, args=(far_end, make))
             self._process.start()
         self.name = f"process {self._process.pid}"
 
@@ -96,7 +81,7 @@ class ProcessWorker(Worker):
             self._connection.recv()
 
     def __call__(self, job: Any) -> Any:
-        """Return the result, in a parcel, when the process has sent it."""
+        """Return the result when the process has sent it."""
         try:
             self._connection.send(job)
             result, error, trace = self._connection.recv()
@@ -110,14 +95,6 @@ class ProcessWorker(Worker):
         if error is not None:
             raise error from _InWorker(trace)
         return result
-
-    def receive(self, result: Any) -> Any:
-        """Return the value in the parcel."""
-        return shared_memory.unpack(result)
-
-    def discard(self, result: Any) -> None:
-        """Remove the parcel's file."""
-        shared_memory.discard(result)
 
     def close(self) -> None:
         """Let the process end."""
@@ -144,7 +121,7 @@ class Pool:
         self.timeout = timeout
         self._started = threading.Event()
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._busy: dict[Future[Any], Worker] = {}
+        self._busy: dict[Future[Any], str] = {}
         self._workers: list[Worker] = []
         self._threads: list[threading.Thread] = []
         atexit.register(
@@ -172,7 +149,7 @@ class Pool:
         try:
             if self.timeout is not None:
                 self._started.wait(max(self.timeout, _START))
-            worker, result = future.result(self.timeout)
+            return future.result(self.timeout)
         except TimeoutError:
             if future.done():  # an error of the job's own
                 raise
@@ -184,12 +161,6 @@ class Pool:
         except KeyboardInterrupt as error:
             error.add_note(f"while a batch was waited for: {self._place_of(future)}")
             raise
-        return worker.receive(result)
-
-    def give_up(self, future: "Future[Any]") -> None:
-        """Cancel a job, or discard its result once it is there."""
-        if not future.cancel():
-            future.add_done_callback(_discard)
 
     def end(self, patience: float) -> None:
         """Cancel the waiting jobs, and kill the workers that have not ended in so many seconds."""
@@ -234,8 +205,12 @@ class Pool:
         while task is not None:
             future, job = task
             if future.set_running_or_notify_cancel():
-                self._busy[future] = worker
-                _settle(future, worker, job)
+                place = getattr(job, "place", "the stream")
+                self._busy[future] = f"{worker.name} is at {place}"
+                try:
+                    future.set_result(worker(job))
+                except BaseException as error:  # noqa: BLE001
+                    future.set_exception(error)
                 del self._busy[future]
             del task, future, job  # nothing holds them while the next one is awaited
             task = self._jobs.get()
@@ -245,17 +220,75 @@ class Pool:
         busy = self._busy.copy()  # a job may wait for workers that hang in others
         if not busy:
             return "no worker has started"
-        workers = list(busy.values())
         if awaited in busy:
-            workers = [busy[awaited]]
-        places = []
-        for worker in workers:
-            places.append(f"{worker.name} is at {progress.described(worker.board)}")
-        return ", ".join(places)
+            return busy[awaited]
+        return ", ".join(busy.values())
+
+
+def ahead(jobs: Iterator[Any], workers: Pool, count: int) -> Iterator[Any]:
+    """Yield the results of jobs in order, `count` of them under way while one is used.
+
+    An error is raised at the place of its job, also one that is raised while the jobs are read.
+    """
+    waiting: deque[Future[Any]] = deque()
+    try:
+        for future in _submitted(jobs, workers):
+            waiting.append(future)
+            if len(waiting) > count:
+                yield workers.result(waiting.popleft())
+        while waiting:
+            yield workers.result(waiting.popleft())
+    finally:
+        for future in waiting:
+            future.cancel()
 
 
 @contextmanager
-def ended(pool: Pool) -> Iterator[Pool]:
+def read_ahead(
+    jobs: Iterator[Any], count: int, timeout: float | None = None
+) -> Iterator[Iterator[Any]]:
+    """Read jobs in a separate thread, `count` of them in advance; see `workers` for `timeout`."""
+    reader = Worker("thread reader", lambda source: next(source, None))
+    with _ended(Pool([reader], timeout)) as pool:
+        read_jobs = ahead(repeat(jobs), pool, count)
+        yield takewhile(lambda job: job is not None, read_jobs)
+
+
+@contextmanager
+def workers(
+    kind: str, count: int, make: Callable[[Any], Any], timeout: float | None = None
+) -> Iterator[Pool]:
+    """Start threads or processes that do jobs; they have ended when the block is left.
+
+    Args:
+        timeout: The most seconds to wait for the result of a job; without a limit when None.
+
+    Raises:
+        SettingError: `make` cannot be sent to a process.
+    """
+    if kind == "thread":
+        started: Iterator[Worker] = (
+            Worker(f"thread worker {number}", make) for number in range(count)
+        )
+    else:
+        pickled = _packed(make)
+        started = (ProcessWorker(pickled) for _ in range(count))
+    with _ended(Pool(started, timeout)) as pool:
+        yield pool
+
+
+def _submitted(jobs: Iterator[Any], workers: Pool) -> Iterator["Future[Any]"]:
+    try:
+        for job in jobs:
+            yield workers.submit(job)
+    except Exception as error:  # noqa: BLE001
+        failed: Future[Any] = Future()
+        failed.set_exception(error)
+        yield failed
+
+
+@contextmanager
+def _ended(pool: Pool) -> Iterator[Pool]:
     """End the pool with the block: at once where an error or a second Ctrl-C leaves it."""
     patience = _SHORT
     try:
@@ -268,63 +301,20 @@ def ended(pool: Pool) -> Iterator[Pool]:
         pool.end(patience)
 
 
-def packed(make: Callable[[Any], Any]) -> bytes:
+def _packed(make: Callable[[Any], Any]) -> bytes:
     """Return the function that is sent to a worker process, as bytes.
 
-    Arrays that lie in a file are sent by its name, not by their contents.
+    Raises:
+        SettingError: Pickle cannot carry it.
     """
-    written = io.BytesIO()
     try:
-        _Pickler(written).dump(make)
-        return written.getvalue()
+        return pickle.dumps(make)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise SettingError(
             "worker_kind='process' sends the samples and transforms to other processes with "
             f"pickle, which fails here: {error}. Use functions and classes that are defined at "
             "the top of a module, or worker_kind='thread'."
         ) from error
-
-
-class _Pickler(pickle.Pickler):
-    """A pickler that writes the file and the place of arrays in memory maps."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, np.ndarray) and value.flags.c_contiguous:
-            memory_map = _memory_map(value)
-            if memory_map is not None:
-                return _mapped, (*memory_map, value.dtype, value.shape)
-        return NotImplemented
-
-
-def _memory_map(array: np.ndarray) -> tuple[str, str, int] | None:
-    """Return the file, the mode and the first byte of an array in a memory map, if it is one."""
-    buffer: Any = array
-    owner: Any = None
-    while isinstance(buffer, np.ndarray):
-        if isinstance(buffer, np.memmap):
-            owner = buffer
-        buffer = buffer.base
-    if owner is None or not isinstance(buffer, mmap.mmap) or not array.size:
-        return None
-    if (
-        owner.mode == "c"
-        or owner.filename is None
-        or not os.path.isfile(owner.filename)
-    ):
-        return None
-    start = np.frombuffer(buffer, np.uint8).ctypes.data
-    first = (
-        owner.offset - owner.offset % mmap.ALLOCATIONGRANULARITY
-    )  # where the map begins
-    # What a worker writes stays its own, as a copy of the array would.
-    mode = "r" if owner.mode == "r" else "c"
-    return os.fspath(owner.filename), mode, first + array.ctypes.data - start
-
-
-def _mapped(
-    file: str, mode: Any, first: int, dtype: np.dtype, shape: tuple[int, ...]
-) -> Any:
-    return np.memmap(file, dtype, mode, first, shape)
 
 
 class _InWorker(Exception):
@@ -334,30 +324,13 @@ class _InWorker(Exception):
         return f"\n{self.args[0]}"
 
 
-def _settle(future: "Future[Any]", worker: Worker, job: Any) -> None:
-    try:
-        future.set_result((worker, worker(job)))
-    except BaseException as error:  # noqa: BLE001
-        future.set_exception(error)
-
-
-def _discard(future: "Future[Any]") -> None:
-    with suppress(CancelledError):
-        if future.exception() is None:
-            worker, result = future.result()
-            worker.discard(result)
-
-
 # In a worker process ------------------------------------------------------------------------------
 
 
-def _serve(
-    connection: Any, make: bytes, folder: str, board: MutableSequence[int]
-) -> None:
+def _serve(connection: Any, make: bytes) -> None:
     # Ctrl-C is for the reader, which may still want a batch, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
-    progress.watch(board)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     unpacked = _unpacked(make)
     with suppress(EOFError, ConnectionError):  # the reader has closed it
         connection.send("started")
@@ -365,18 +338,17 @@ def _serve(
             job = connection.recv()
             answer: tuple[Any, Exception | None, str]
             try:
-                answer = shared_memory.pack(unpacked(job), folder), None, ""
+                answer = unpacked(job), None, ""
             except Exception as error:  # noqa: BLE001
                 answer = None, _sendable(error), traceback.format_exc()
             connection.send(answer)
 
 
-def _end_with_parent(folder: str) -> None:
+def _end_with_parent() -> None:
     """End this process when the reader's ends: a killed reader cannot end its workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
-        shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
 

@@ -1,8 +1,7 @@
 """Samplers: the order of a source's samples in an epoch, and how often each comes.
 
-A sampler is any function of the number of samples, the seed and the epoch that returns indices; if
-it has an argument named ``batch_size`` it gets that too. The same arguments must give the same
-indices.
+A sampler is any function of the number of samples, the seed and the epoch that returns indices. The
+same arguments must give the same indices.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.data import batching
-from deliralike.data.keyed_rng import has_argument, uniform
+from deliralike.data.keyed_rng import uniform
 from deliralike.errors import SettingError
 
 Sampler = Callable[..., Any]
@@ -83,12 +82,9 @@ class WeightedSampler:
     Args:
         weights: One number for each sample, zero or above; a sample of weight zero is never drawn.
         samples: The number of draws in an epoch; the number of weights if not given.
-        replacement: Whether a sample may be drawn again in the same epoch. If not, each draw is
-            among those that are left, with their weights (Efraimidis and Spirakis 2006).
 
     Raises:
-        SettingError: A weight is below zero or no number, all are zero, or more samples are wanted
-            without replacement than have a weight above zero.
+        SettingError: A weight is below zero or no number, or all are zero.
 
     Example:
         >>> sorted(set(WeightedSampler([0, 1, 2], samples=100)(3, seed=0, epoch=0).tolist()))
@@ -99,102 +95,29 @@ class WeightedSampler:
         self,
         weights: Sequence[float] | np.ndarray,
         samples: int | None = None,
-        replacement: bool = True,
     ):
         self.weights = _checked_weights(weights)
         self.samples = len(self.weights) if samples is None else samples
-        self.replacement = replacement
-        drawable = int((self.weights > 0).sum())
         if self.samples < 1:
             raise SettingError(
                 f"samples, how many are drawn in an epoch, must be at least 1, not {samples!r}"
             )
-        if not replacement and self.samples > drawable:
-            raise SettingError(
-                f"{self.samples} samples cannot be drawn without replacement: {drawable} have a "
-                f"weight above zero. Set samples={drawable} or replacement=True."
-            )
 
     def __call__(self, samples: int, seed: int, epoch: int) -> np.ndarray:
         """Return the indices of an epoch."""
-        _check_count("weights", len(self.weights), samples)
-        if self.replacement:
-            return self._with_replacement(seed, epoch)
-        return self._without_replacement(seed, epoch)
-
-    def _with_replacement(self, seed: int, epoch: int) -> np.ndarray:
+        if len(self.weights) != samples:
+            raise SettingError(
+                f"the sampler has {len(self.weights)} weights, and the source has {samples} "
+                "samples: one for each is needed"
+            )
         sums = np.cumsum(self.weights)
         points = sums[-1] * uniform(seed, "data/weighted", epoch, self.samples)
         indices = np.searchsorted(sums, points, side="right")
         last = np.flatnonzero(self.weights)[-1]
         return np.minimum(indices, last)  # a product may round up to the last sum
 
-    def _without_replacement(self, seed: int, epoch: int) -> np.ndarray:
-        numbers = uniform(seed, "data/weighted", epoch, len(self.weights))
-        with np.errstate(divide="ignore"):
-            arrivals = -np.log1p(-numbers) / self.weights
-        arrivals[self.weights == 0] = np.inf
-        return np.argsort(arrivals, kind="stable")[: self.samples]
 
-
-class StratifiedSampler:
-    """Every sample once; each batch has the classes' proportions, as nearly as whole numbers allow.
-
-    The samples, sorted by class and shuffled within each, are dealt out to the batches like cards.
-    A smaller last batch gets its share first. So where the batches are of one size, the count of a
-    class in a batch is its exact share, rounded up or down; with a smaller last batch it may be off
-    by one more in the rarest case.
-
-    Args:
-        labels: The class of each sample.
-
-    Example:
-        >>> labels = np.array([0] * 8 + [1] * 4)
-        >>> order = StratifiedSampler(labels)(12, seed=0, epoch=0, batch_size=3)
-        >>> labels[order].reshape(4, 3).sum(axis=1).tolist()
-        [1, 1, 1, 1]
-    """
-
-    def __init__(self, labels: Sequence[Any] | np.ndarray):
-        classes = np.asarray(labels)
-        if classes.ndim != 1 or len(classes) == 0:
-            raise SettingError(
-                f"labels must hold one class for each sample, not an array of shape {classes.shape}"
-            )
-        _, self.labels = np.unique(classes, return_inverse=True)
-
-    def __call__(
-        self, samples: int, seed: int, epoch: int, batch_size: int = 1
-    ) -> np.ndarray:
-        """Return the indices of an epoch."""
-        _check_count("labels", len(self.labels), samples)
-
-        def permutation(count: int, purpose: str) -> np.ndarray:
-            return batching.permutation(
-                count, seed, f"data/stratified/{purpose}", epoch
-            )
-
-        ranks = permutation(self.labels.max() + 1, "classes")
-        shuffled = permutation(samples, "samples")
-        ranks_of_samples = ranks[self.labels[shuffled]]
-        by_class = shuffled[np.argsort(ranks_of_samples, kind="stable")]
-        full, left = divmod(samples, batch_size)
-        is_last = np.zeros(samples, dtype=bool)
-        is_last[_spread(left, samples)] = True
-        hands = (
-            by_class[~is_last].reshape(batch_size, full).T
-        )  # (full batches, samples)
-        hands = hands[permutation(full, "batches")]
-        keys = uniform(seed, "data/stratified/places", epoch, full * batch_size)
-        order_in_batch = np.argsort(keys.reshape(hands.shape), axis=1, kind="stable")
-        mixed = np.take_along_axis(hands, order_in_batch, axis=1)
-        last = np.flatnonzero(is_last)[permutation(left, "last")]
-        return np.concatenate([mixed.ravel(), by_class[last]])
-
-
-def drawn(
-    sampler: Sampler, samples: int, *, seed: int, epoch: int, batch_size: int
-) -> np.ndarray:
+def drawn(sampler: Sampler, samples: int, *, seed: int, epoch: int) -> np.ndarray:
     """Return the checked indices that a sampler gives for an epoch.
 
     Raises:
@@ -203,10 +126,7 @@ def drawn(
     """
     if isinstance(sampler, SequentialSampler | ShuffledSampler):
         return sampler(samples, seed, epoch)
-    options = {}
-    if has_argument(sampler, "batch_size"):
-        options["batch_size"] = batch_size
-    indices = np.asarray(sampler(samples, seed, epoch, **options))
+    indices = np.asarray(sampler(samples, seed, epoch))
     if indices.ndim != 1 or indices.size == 0 or indices.dtype.kind not in "iu":
         raise SettingError(
             "a sampler must give a row of whole numbers, the indices of an epoch; "
@@ -236,12 +156,6 @@ def repeats(indices: np.ndarray) -> np.ndarray:
     return counts
 
 
-def _spread(count: int, samples: int) -> np.ndarray:
-    """Return so many places, at equal distances from each other."""
-    odd_numbers = 2 * np.arange(count) + 1
-    return odd_numbers * samples // (2 * max(count, 1))
-
-
 def _checked_weights(weights: Any) -> np.ndarray:
     array = np.asarray(weights, dtype=np.float64)
     is_row = array.ndim == 1 and bool(np.isfinite(array).all())
@@ -255,14 +169,6 @@ def _checked_weights(weights: Any) -> np.ndarray:
 
 def _shown(array: np.ndarray) -> str:
     return np.array2string(array, threshold=8, separator=", ")
-
-
-def _check_count(what: str, count: int, samples: int) -> None:
-    if count != samples:
-        raise SettingError(
-            f"the sampler has {count} {what}, and the source has {samples} samples: one for each "
-            "is needed"
-        )
 
 
 def _name(sampler: Sampler) -> str:

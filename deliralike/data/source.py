@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from deliralike import nest
-from deliralike.data import batching, progress
+from deliralike.data import batching
 from deliralike.data.collate import collate
 from deliralike.data.keyed_rng import has_required_argument
 from deliralike.errors import ArgumentError, BatchError, IndexRangeError
@@ -125,7 +125,6 @@ class Indexed:
 
     def sample(self, index: int) -> Any:
         """Return one sample; an error of the dataset's own gets a note with the index."""
-        progress.at_sample(int(index))
         try:
             return self._dataset[int(index)]
         except Exception as error:
@@ -226,12 +225,10 @@ def _constant(leaf: Any) -> Callable[..., Any]:
 def _counted(samples: Iterable[Any]) -> Iterator[Any]:
     """Yield the same samples; an error of the stream gets a note with the number of the sample."""
     count = 0
-    progress.at_sample(count)
     try:
         for sample in samples:
             yield sample
             count += 1
-            progress.at_sample(count)
     except Exception as error:
         error.add_note(f"while sample {count} was read from the stream")
         raise

@@ -43,47 +43,6 @@ class Compose:
         return sample
 
 
-class OneOf:
-    """One of several transforms of samples or of batches, drawn each time.
-
-    Args:
-        transforms: The transforms; each takes the sample, and the generator if it wants one.
-        weights: How often each is taken, in proportion; all alike when not given.
-
-    Example:
-        >>> either = OneOf([np.negative, np.square], weights=[0.0, 1.0])
-        >>> either(np.array([3.0]), np.random.default_rng(0)).tolist()
-        [9.0]
-    """
-
-    def __init__(
-        self,
-        transforms: Sequence[Callable[..., Any]],
-        weights: Sequence[float] | None = None,
-    ):
-        self._calls = [Call.of(transform) for transform in transforms]
-        numbers = (
-            np.ones(len(self._calls)) if weights is None else np.array(weights, float)
-        )
-        fits = numbers.shape == (len(self._calls),) and len(numbers) > 0
-        if not fits or numbers.min() < 0 or not 0 < numbers.sum() < np.inf:
-            raise SettingError(
-                f"weights={weights!r} must be one number from 0 up for each of "
-                f"{len(self._calls)} transforms, at least one of them above 0"
-            )
-        self._shares = numbers / numbers.sum()
-
-    @property
-    def whole_batch(self) -> bool:
-        """Whether one of the transforms mixes the samples of a batch."""
-        return any(map(mixes_samples, self._calls))
-
-    def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
-        """Return the sample after the transform that is drawn."""
-        place = int(generator.choice(len(self._calls), p=self._shares))
-        return self._calls[place](sample, lambda: generator)
-
-
 @dataclass(frozen=True)
 class Flip:
     """Mirror along each of `axes`, each with the same probability and independently.
@@ -149,18 +108,10 @@ class Crop:
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
         """Return the window."""
         shape = spatial_shape(sample)
-        sizes = on_axes(self.size, len(shape))
-        room = []
-        for length, size in zip(shape, sizes, strict=False):
-            room.append(length + 2 * self.padding - size)
-        if len(sizes) != len(shape) or min(room) < 0:
-            raise BatchError(
-                f"a window of {sizes} does not fit into a picture of {shape} with padding "
-                f"{self.padding}"
-            )
+        padded = tuple(length + 2 * self.padding for length in shape)
         window: list[Any] = [...]
-        for left, size in zip(room, sizes, strict=True):
-            begin = int(generator.integers(left + 1))
+        for length, size in zip(padded, window_in(padded, self.size), strict=True):
+            begin = int(generator.integers(length - size + 1))
             window.append(slice(begin, begin + size))
 
         def cropped(array: np.ndarray) -> np.ndarray:
@@ -201,10 +152,6 @@ class PadTo:
         """Return the padded sample."""
         shape = spatial_shape(sample)
         size = on_axes(self.size, len(shape))
-        if len(size) != len(shape):
-            raise BatchError(
-                f"size={self.size!r} has {len(size)} axes, and the picture has {shape}"
-            )
         widths = []
         for length, least in zip(shape, size, strict=True):
             missing = max(least - length, 0)
@@ -322,62 +269,11 @@ class Rotate:
         return on_grid(sample, rotated)
 
 
-@dataclass(frozen=True)
-class Elastic:
-    """Move every place by a smooth random field. Source: Simard, Steinkraus and Platt 2003.
-
-    The picture is interpolated linearly, masks take the nearest value; the edge is
-    continued outside. SciPy is needed.
-
-    Args:
-        strength: The standard deviation of the movement along each axis, in pixels.
-        smoothness: The standard deviation of the Gaussian filter of the field, in pixels.
-
-    Example:
-        >>> Elastic(0.0)(np.ones((1, 3, 3)), np.random.default_rng(0)).sum().item()
-        9.0
-    """
-
-    strength: float
-    smoothness: float = 4.0
-
-    def __post_init__(self) -> None:
-        if self.strength < 0 or self.smoothness <= 0:
-            raise SettingError(
-                f"strength must not be below zero, and smoothness must be above, not {self!r}"
-            )
-
-    def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
-        """Return the deformed sample."""
-        images = needed(
-            "scipy.ndimage",
-            package="scipy",
-            extra="data",
-            purpose="an elastic deformation",
-        )
-        shape = spatial_shape(sample)
-        movements = []
-        for _ in shape:
-            noise = generator.standard_normal(shape)
-            smooth = images.gaussian_filter(noise, self.smoothness)
-            scale = smooth.std() or 1.0
-            movements.append(self.strength * smooth / scale)
-        places = np.indices(shape) + movements
-
-        def deformed(array: np.ndarray) -> np.ndarray:
-            new_planes = []
-            for plane in _as_numbers(array).reshape(-1, *shape):
-                new = images.map_coordinates(
-                    plane, places, order=_order(array), mode="nearest"
-                )
-                new_planes.append(new)
-            return np.stack(new_planes).reshape(array.shape)
-
-        return on_grid(sample, deformed)
-
-
 def on_axes(size: int | Sequence[int], axes: int) -> tuple[int, ...]:
     """Return a size along each axis, which may be given as one number for so many axes.
+
+    Raises:
+        BatchError: There are more or fewer sizes than axes.
 
     Example:
         >>> on_axes(3, axes=2), on_axes([3, 4], axes=2)
@@ -385,7 +281,24 @@ def on_axes(size: int | Sequence[int], axes: int) -> tuple[int, ...]:
     """
     if isinstance(size, int):
         return (size,) * axes
+    if len(size) != axes:
+        raise BatchError(f"size={size!r} has {len(size)} axes, and a picture {axes}")
     return tuple(size)
+
+
+def window_in(shape: tuple[int, ...], size: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the size of a window along each axis of a picture.
+
+    Raises:
+        BatchError: The picture is smaller.
+    """
+    sizes = on_axes(size, len(shape))
+    if any(np.greater(sizes, shape)):
+        raise BatchError(
+            f"a window of {sizes} does not fit into a picture of {shape}: pad the picture "
+            "before, transforms.PadTo"
+        )
+    return sizes
 
 
 def spatial_shape(sample: Any) -> tuple[int, ...]:

@@ -8,14 +8,10 @@ from deliralike.training.callbacks import (
     Callback,
     Checkpoint,
     Checkpoints,
-    Curves,
     EarlyStopping,
-    GradientStatistics,
-    Images,
     JsonLines,
     MLflow,
     Monitor,
-    Profiler,
     ProgressBar,
     StopOnNaN,
     TensorBoard,
@@ -24,13 +20,10 @@ from deliralike.training.callbacks import (
 )
 from deliralike.training.evaluation import (
     Metric,
-    accuracy,
-    cross_entropy,
     evaluate,
     predict,
 )
 from deliralike.training.history import Epoch, History, Step
-from deliralike.training.learning_rate import LearningRates, find_learning_rate
 from deliralike.training.loop import classification_loss, fit
 from deliralike.training.run import Run
 from deliralike.training.trainer import Trainer
@@ -39,18 +32,13 @@ __all__ = [
     "Callback",
     "Checkpoint",
     "Checkpoints",
-    "Curves",
     "EarlyStopping",
     "Epoch",
-    "GradientStatistics",
     "History",
-    "Images",
     "JsonLines",
-    "LearningRates",
     "MLflow",
     "Metric",
     "Monitor",
-    "Profiler",
     "ProgressBar",
     "Run",
     "Step",
@@ -60,11 +48,8 @@ __all__ = [
     "WandB",
     "WeightAverage",
     "Writer",
-    "accuracy",
     "classification_loss",
-    "cross_entropy",
     "evaluate",
-    "find_learning_rate",
     "fit",
     "predict",
 ]

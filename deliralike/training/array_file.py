@@ -8,38 +8,18 @@ SHA-256 1.6).
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import safetensors
+from safetensors import SafetensorError
 from xxhash import xxh3_128
 
-from deliralike.errors import CheckpointError
-
-ORDER = "deliralike.order"  # the key under which `deliralike.weights` looks for the names' order
-TYPES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "complex64": "C64",
-    "bool": "BOOL",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint64": "U64",
-    "uint32": "U32",
-    "uint16": "U16",
-    "uint8": "U8",
-}
-_NAMES = {kind: name for name, kind in TYPES.items()}
+from deliralike.errors import CheckpointError, WeightFileError
+from deliralike.weights import safetensors_files
 
 
 @dataclass(frozen=True)
@@ -52,13 +32,7 @@ class Content:
 
 def write(path: Path, arrays: Mapping[str, np.ndarray]) -> Content:
     """Write arrays in C order and native byte order to a new file, and flush it to the disk."""
-    # The largest items come first, so that each array begins where its type may lie in memory.
-    names = sorted(arrays, key=lambda name: -arrays[name].itemsize)
-    ordered = {name: arrays[name] for name in names}
-    pieces: list[bytes | memoryview] = [_header(ordered, list(arrays))]
-    for array in ordered.values():
-        pieces.append(array.reshape(-1).view(np.uint8).data)
-    return write_bytes(path, pieces)
+    return write_bytes(path, safetensors_files.pieces(arrays))
 
 
 def write_bytes(path: Path, pieces: Iterable[bytes | memoryview]) -> Content:
@@ -81,16 +55,8 @@ def read(path: Path, content: Content) -> dict[str, np.ndarray]:
     """
     whole = read_bytes(path, content)
     try:
-        with safetensors.safe_open(path, framework="np") as file:  # checks the header
-            names = json.loads(file.metadata()[ORDER])
-            if sorted(names) != sorted(file.keys()):
-                raise ValueError(
-                    "the names in its header are not those that were written"
-                )
-        start = 8 + int.from_bytes(whole[:8].tobytes(), "little")
-        described = json.loads(whole[8:start].tobytes())
-        return {name: _array(whole[start:], described[name]) for name in names}
-    except (safetensors.SafetensorError, ValueError, LookupError, TypeError) as error:
+        return safetensors_files.read(path, whole)[0]
+    except (SafetensorError, WeightFileError, ValueError, LookupError) as error:
         raise CheckpointError(f"{path} is no safetensors file: {error}") from error
 
 
@@ -121,29 +87,3 @@ def read_bytes(path: Path, content: Content | None = None) -> np.ndarray:
             f"{path} is damaged or was changed: its checksum is not the one that was written"
         )
     return whole
-
-
-def _header(ordered: Mapping[str, np.ndarray], names: list[str]) -> bytes:
-    described: dict[str, Any] = {"__metadata__": {ORDER: json.dumps(names)}}
-    begin = 0
-    for name, array in ordered.items():
-        ends = [begin, begin + array.nbytes]
-        described[name] = {
-            "dtype": TYPES[array.dtype.name],
-            "shape": array.shape,
-            "data_offsets": ends,
-        }
-        begin += array.nbytes
-    text = json.dumps(described, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
-
-
-def _array(data: np.ndarray, described: Mapping[str, Any]) -> np.ndarray:
-    begin, end = described["data_offsets"]
-    kind = _NAMES[described["dtype"]]
-    dtype = np.dtype("uint16" if kind == "bfloat16" else kind)
-    array = data[begin:end].view(dtype).reshape(described["shape"])
-    if kind == "bfloat16":  # the upper half of a float32
-        array = (array.astype(np.uint32) << 16).view(np.float32)
-    return array

@@ -10,7 +10,7 @@ import numpy as np
 
 from deliralike.errors import ArgumentError, SettingError, StateError, whole_number
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.state import Slot, plan_load
+from deliralike.network.state import Slot, each_once, plan_load
 from deliralike.optim.optimizer import AbstractOptimizer
 
 
@@ -29,15 +29,10 @@ class WeightAverage:
         network: The network of the weights; of a replicated network the root's are averaged.
         decay: The share of the average that an update keeps; None for a plain mean.
         start: The number of updates before the average begins.
-        every: The number of updates from one that counts to the next.
-        warmup: Whether the decay is at most ``(1 + n) / (10 + n)`` at the n-th update that counts,
-            so that the start is forgotten sooner.
         updates: The number of updates so far.
-        averaged: The number of updates that count in the average.
 
     Source:
-        Polyak and Juditsky 1992; Izmailov et al. 2018, arXiv 1803.05407 (plain means). The warm-up
-        is TensorFlow's.
+        Polyak and Juditsky 1992; Izmailov et al. 2018, arXiv 1803.05407 (plain means).
 
     Example:
         >>> from deliralike import rules, zoo
@@ -61,15 +56,17 @@ class WeightAverage:
         decay: float | None = 0.999,
         *,
         start: int = 0,
-        every: int = 1,
-        warmup: bool = False,
     ) -> None:
         """Begin with a copy of the weights, unless the average starts later or is a plain mean.
 
         Raises:
             SettingError: A setting makes no sense.
         """
-        _refuse_nonsense(decay, start, every, warmup)
+        if decay is not None and not 0.0 <= decay < 1.0:
+            raise SettingError(
+                f"decay={decay!r} must be at least 0 and below 1, or None for a plain mean"
+            )
+        whole_number("start", start, 0)
         if network.parallelism.updates_locally:
             raise SettingError(
                 "each process would have the average of its own weights: leave it out where "
@@ -78,19 +75,16 @@ class WeightAverage:
         self.network = network
         self.decay = decay
         self.start = start
-        self.every = every
-        self.warmup = warmup
         self._applied = 0
         self.reset()
 
     def reset(self) -> None:
         """Begin anew with the network's present weights, as when it was made."""
         self.updates = 0
-        self.averaged = 0
         # Native arrays by neutral name, a tied one once; empty before the average begins.
         self._values: dict[str, Any] = {}
         if self.decay is not None and self.start == 0:
-            self._begin()
+            self._values = self._copied()
 
     @classmethod
     def of(
@@ -120,22 +114,18 @@ class WeightAverage:
         """Follow an update of the weights.
 
         Raises:
-            StateError: The network holds the average, see `applied`.
+            StateError: The network holds the average, see `swap_in`.
         """
         if self._applied:
             raise StateError(
-                "the network holds its averaged weights: leave applied() before it is trained on"
+                "the network holds its averaged weights: leave swap_in() before it is trained on"
             )
         self.updates += 1
         since = self.updates - self.start
-        if since == 0 and self.decay is not None:
-            self._begin()
-        elif since > 0 and since % self.every == 0:
-            self.averaged += 1
-            if self._values:
-                self._move(self._weight())
-            else:
-                self._begin()
+        if self._values and since > 0:
+            self._move(1.0 / since if self.decay is None else 1.0 - self.decay)
+        elif since == (0 if self.decay is not None else 1):
+            self._values = self._copied()
 
     @contextmanager
     def swap_in(self) -> Iterator[AbstractNetwork]:
@@ -159,9 +149,9 @@ class WeightAverage:
             return self.network.neutral_state()
 
     def state(self) -> dict[str, Any]:
-        """Return the counts, and the average by neutral name, empty before it begins."""
+        """Return the number of updates, and the average by neutral name, empty before it begins."""
         weights = self.neutral_state() if self._values else {}
-        return {"updates": self.updates, "averaged": self.averaged, "weights": weights}
+        return {"updates": self.updates, "weights": weights}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Load the result of `state`, also on another backend; the network's own weights stay.
@@ -188,20 +178,6 @@ class WeightAverage:
         finally:
             self._put(own)
         self.updates = int(state["updates"])
-        self.averaged = int(state["averaged"])
-
-    def _weight(self) -> float:
-        """Return the weight of the network's values at this update."""
-        if self.decay is None:
-            return 1.0 / self.averaged
-        decay = self.decay
-        if self.warmup:
-            n = self.averaged
-            decay = min(decay, (1 + n) / (10 + n))
-        return 1.0 - decay
-
-    def _begin(self) -> None:
-        self._values = self._copied()
 
     def _move(self, weight: float) -> None:
         backend = self.network.backend
@@ -237,15 +213,7 @@ class WeightAverage:
 
     def _slots(self) -> dict[str, Slot]:
         """Return parameters and buffers, tied ones under their first name."""
-        slots: dict[str, Slot] = {}
-        known: set[int] = set()  # ids of parameters
-        for name, slot in self.network.neutral_slots().items():
-            if slot.is_parameter and id(slot.native) in known:
-                continue
-            if slot.is_parameter:
-                known.add(id(slot.native))
-            slots[name] = slot
-        return slots
+        return each_once(self.network.neutral_slots())
 
 
 def _has_mean(name: str, slot: Slot, array: Any) -> bool:
@@ -256,14 +224,3 @@ def _has_mean(name: str, slot: Slot, array: Any) -> bool:
     """
     is_continuous = any(kind in str(array.dtype) for kind in ("float", "complex"))
     return is_continuous and (slot.is_parameter or "running_" in name)
-
-
-def _refuse_nonsense(decay: float | None, start: int, every: int, warmup: bool) -> None:
-    if decay is not None and not 0.0 <= decay < 1.0:
-        raise SettingError(
-            f"decay={decay!r} must be at least 0 and below 1, or None for a plain mean"
-        )
-    whole_number("start", start, 0)
-    whole_number("every", every, 1)
-    if warmup and decay is None:
-        raise SettingError("warmup=True is for an average with a decay")

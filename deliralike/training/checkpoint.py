@@ -16,7 +16,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -27,7 +27,7 @@ from deliralike.errors import ArgumentError, CheckpointError, CheckpointMissing
 from deliralike.training import array_file
 from deliralike.training.array_file import Content
 from deliralike.training.json_nests import Flattener, unflatten
-from deliralike.training.lock import Lock, locked
+from deliralike.training.lock import locked
 from deliralike.weights import flush
 
 AnyPath = str | os.PathLike[str]
@@ -155,14 +155,11 @@ def folder_of_run(folder: AnyPath) -> Iterator[None]:
         CheckpointError: Another process, which is named, writes there.
     """
     folder = Path(folder)
-    with _refused_by_disk(folder):
-        _make(folder.resolve())
-        lock = Lock(folder / LOCK, str(folder))
-        lock.take()
-    try:
+    with ExitStack() as stack:
+        with _refused_by_disk(folder):
+            _make(folder.resolve())
+            stack.enter_context(locked(folder / LOCK, str(folder)))
         yield
-    finally:
-        lock.release()
 
 
 # Writing ------------------------------------------------------------------------------------------

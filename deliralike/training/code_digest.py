@@ -50,12 +50,12 @@ def short(content: str | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=4).hexdigest()
 
 
-def is_own(module: str | None) -> bool:
+def is_user_code(module: str | None) -> bool:
     """Return whether a module is the user's own.
 
     Example:
-        >>> is_own("deliralike.data"), is_own("json"), is_own("numpy"), is_own("__main__")
-        (False, False, False, True)
+        >>> [is_user_code(name) for name in ("deliralike.data", "json", "numpy", "__main__")]
+        [False, False, False, True]
     """
     top = (module or "").partition(".")[0]
     if top == "__main__":
@@ -155,7 +155,7 @@ def _with_helpers(function: FunctionType) -> list[FunctionType]:
             helper = caller.__globals__.get(name)
             if not isinstance(helper, FunctionType) or helper in functions:
                 continue
-            if is_own(helper.__module__):
+            if is_user_code(helper.__module__):
                 functions.append(helper)
     return functions
 
@@ -182,7 +182,7 @@ def _methods(kind: type) -> dict[str, FunctionType]:
     """Return the methods of a class and its bases that the user has written."""
     methods: dict[str, FunctionType] = {}
     for each in reversed(kind.__mro__):
-        if not is_own(each.__module__):
+        if not is_user_code(each.__module__):
             continue
         for name, value in vars(each).items():
             if isinstance(value, FunctionType):

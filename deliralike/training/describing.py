@@ -172,7 +172,7 @@ class _Description:
 
     def _function(self, path: str, function: FunctionType, depth: int) -> None:
         self.texts[path] = f"function {function.__name__}"
-        if code_digest.is_own(function.__module__):
+        if code_digest.is_user_code(function.__module__):
             self.texts[f"{path}.code"] = code_digest.of_function(function)
             self._children(path, code_digest.values_of(function), depth)
 

@@ -27,9 +27,7 @@ from deliralike.training.metrics import (
     Evidence,
     Metric,
     MetricFunction,
-    accuracy,
     as_metric,
-    cross_entropy,
     metric,
 )
 from deliralike.training.metrics.evidence import concatenate
@@ -39,9 +37,7 @@ __all__ = [
     "CLASSIFICATION",
     "Metric",
     "Metrics",
-    "accuracy",
     "concatenate",
-    "cross_entropy",
     "evaluate",
     "predict",
 ]

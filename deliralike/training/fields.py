@@ -47,10 +47,6 @@ TEXT = Kind("a text", lambda value: isinstance(value, str))
 TEXTS = Kind("a list of texts", lambda value: _is_list_of(str, value))
 NEST = Kind("a nest by name", lambda value: isinstance(value, Mapping))
 NESTS = Kind("a list of nests", lambda value: _is_list_of(Mapping, value))
-NUMBERS = Kind(
-    "numbers by name",
-    lambda value: isinstance(value, Mapping) and all(map(_is_number, value.values())),
-)
 TEXTS_BY_NAME = Kind("texts by name", _is_texts_by_name)
 
 

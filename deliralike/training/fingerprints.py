@@ -49,7 +49,7 @@ def fingerprints(run: Run) -> Texts:
     return texts | _of_validation(run.validation) | dict(_of_network(run.network))
 
 
-def kept(run: Run) -> Texts:
+def fingerprints_at_start(run: Run) -> Texts:
     """Return the fingerprints with which a run began, for a checkpoint.
 
     Values that steps have changed since, such as a counter, are unknown.
@@ -126,7 +126,7 @@ def _of_trainer(run: Run) -> dict[str, Any]:
     trainer = run.trainer
     average = None
     if trainer.average is not None:
-        names = ("decay", "start", "every", "warmup")
+        names = ("decay", "start")
         average = {name: getattr(trainer.average, name) for name in names}
     return {
         "dtype": run.network.dtype_name,
@@ -164,7 +164,7 @@ def _of_optimizer(name: str, optimizer: AbstractOptimizer, lr: float | None) -> 
     values = [hook.max_value for hook in hooks if isinstance(hook, ClipValue)]
     own_hooks = []
     for hook in hooks:
-        if code_digest.is_own(getattr(hook, "__module__", None)):
+        if code_digest.is_user_code(getattr(hook, "__module__", None)):
             own_hooks.append(hook)
     settings = {
         "precision": optimizer.precision,

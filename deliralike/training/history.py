@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -103,6 +101,15 @@ class History:
         results = [epoch.held_out for epoch in self.epochs]
         return np.array([result[metric] for result in results if metric in result])
 
+    def learning_rates(self) -> dict[str, list[float]]:
+        """Return the learning rates of each optimizer, step by step; NaN where it has none."""
+        of_optimizers: dict[str, list[float]] = {}
+        for step in self.steps:
+            for name, rate in rates(step).items():
+                values = of_optimizers.setdefault(name, [])
+                values.append(float("nan") if rate is None else rate)
+        return of_optimizers
+
     @property
     def seconds_per_step(self) -> float:
         """The median time of the steps on batches of the usual size.
@@ -169,18 +176,9 @@ class History:
         return f"{self._title()}\n{table}"
 
     def _repr_html_(self) -> str:
-        """Return the table and the curves, for a notebook."""
+        """Return the table, for a notebook."""
         columns, rows = self._table()
-        table = html_table(columns, rows, right=columns, caption=self._title())
-        if not self.steps:
-            return table
-        figure: Any = self.plot()
-        picture = base64.b64encode(figure._repr_png_()).decode()
-        panels = ", ".join(axes.get_title(loc="left") for axes in figure.axes)
-        return (
-            f'{table}<img style="max-width: 100%" alt="Curves: {escape(panels)}" '
-            f'src="data:image/png;base64,{picture}">'
-        )
+        return html_table(columns, rows, right=columns, caption=self._title())
 
     def _title(self) -> str:
         title = f"History: {len(self.steps)} steps, {len(self.epochs)} epochs"

@@ -14,7 +14,7 @@ import numpy as np
 
 from deliralike.errors import CheckpointError, StateError
 from deliralike.network.state import host_array
-from deliralike.training.array_file import TYPES
+from deliralike.weights.safetensors_files import RESERVED, TYPES
 
 _SIGN = "$"
 _ARRAY = "$array"
@@ -117,7 +117,7 @@ class Flattener:
             )
         base = "/".join(path)
         name = base
-        while name in self.arrays or name in ("", "__metadata__"):
+        while name in self.arrays or name in ("", RESERVED):
             name = f"{base}#{len(self.arrays)}"
         self.arrays[name] = np.asarray(array)
         return name

@@ -21,69 +21,44 @@ from deliralike.errors import CheckpointError
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _held: set[int] = set()  # descriptors of this process
-_watching: list[bool] = []  # whether forks are watched
-
-
-class Lock:
-    """A lock that one process holds from `take` to `release`.
-
-    Args:
-        path: The lock's file; it exists while the lock is held, and after a kill.
-        what: The name of the guarded folder or file, for the error.
-    """
-
-    def __init__(self, path: Path, what: str) -> None:
-        """Make the lock without taking it."""
-        self.path = path
-        self.what = what
-        self._descriptor: int | None = None
-
-    def take(self) -> None:
-        """Take the lock.
-
-        Raises:
-            CheckpointError: Another process or thread holds it; the message names its host, its
-                number and the time.
-            OSError: The disk refuses.
-        """
-        descriptor = _locked(self.path)
-        if descriptor is None:
-            raise CheckpointError(
-                f"{self.what} is being written by {_holder(self.path)}: wait for it, stop it, or "
-                "give another folder"
-            )
-        self._descriptor = descriptor
-        _remember(descriptor)
-        holder = {
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
-        }
-        with suppress(OSError):  # a full disk: it is held without a name
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
-
-    def release(self) -> None:
-        """Release the lock, if it is held."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor in _held:  # and not that of a process that has been forked from
-            with suppress(
-                OSError
-            ):  # its folder may be gone, and the error of that is said already
-                self.path.unlink()
-            _held.remove(descriptor)
-            os.close(descriptor)
 
 
 @contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold a `Lock` inside a ``with`` block."""
-    lock = Lock(path, what)
-    lock.take()
+    """Hold a lock in a block.
+
+    Args:
+        path: The lock's file; it exists while the lock is held, and after a kill.
+        what: The name of the guarded folder or file, for the error.
+
+    Raises:
+        CheckpointError: Another process or thread holds it; the message names its host, its number
+            and the time.
+        OSError: The disk refuses.
+    """
+    descriptor = _locked(path)
+    if descriptor is None:
+        raise CheckpointError(
+            f"{what} is being written by {_holder(path)}: wait for it, stop it, or give another "
+            "folder"
+        )
+    _held.add(descriptor)
+    holder = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+    }
+    with suppress(OSError):  # a full disk: it is held without a name
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
     try:
         yield
     finally:
-        lock.release()
+        if descriptor in _held:  # and not that of a process that has been forked from
+            with suppress(OSError):  # its folder may be gone, which was said already
+                path.unlink()
+            _held.remove(descriptor)
+            os.close(descriptor)
 
 
 def _locked(path: Path) -> int | None:
@@ -119,15 +94,11 @@ def _holder(path: Path) -> str:
         return "another process"
 
 
-def _remember(descriptor: int) -> None:
-    """Record a descriptor, so that a forked child does not keep the lock of a dead parent."""
-    if not _watching:
-        os.register_at_fork(after_in_child=_forget)
-        _watching.append(True)
-    _held.add(descriptor)
-
-
 def _forget() -> None:
+    """Close what a forked child has inherited, which would keep the lock of a dead parent."""
     for descriptor in _held:
         os.close(descriptor)
     _held.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -36,7 +36,7 @@ _COMPARED = (
 )
 
 
-def refuse_unlike(run: Run, validation: Any) -> None:
+def refuse_differing(run: Run, validation: Any) -> None:
     """Raise an error in every process if the processes begin with different settings or data.
 
     Raises:

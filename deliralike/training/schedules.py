@@ -11,26 +11,23 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from deliralike.errors import (
     ArgumentError,
     SettingError,
     StateError,
-    UnknownName,
-    refuse_unknown_settings,
-    suggestion,
     whole_number,
 )
 from deliralike.optim.rules import number
+from deliralike.training.by_name import make_by_name
 from deliralike.training.fields import COUNT, NUMBER, refuse_wrong_fields
 
 _OF_PLATEAU = {
     "scale": NUMBER,
     "best": NUMBER.or_none(),
     "worse": COUNT,
-    "resting": COUNT,
 }
 
 
@@ -289,7 +286,6 @@ class Plateau(Schedule):
         gamma: The number by which the factor is multiplied.
         patience: The number of values that may pass without a better one.
         threshold: The part of the best value by which a better one must differ.
-        cooldown: The number of values after a drop that are not counted as worse.
         minimum: The lowest factor.
 
     Example:
@@ -297,14 +293,13 @@ class Plateau(Schedule):
         >>> for loss in (3.0, 2.0, 2.0, 2.1):
         ...     plateau.observe(loss)
         >>> plateau.factor(0), plateau.state()
-        (0.5, {'scale': 0.5, 'best': 2.0, 'worse': 0, 'resting': 0})
+        (0.5, {'scale': 0.5, 'best': 2.0, 'worse': 0})
     """
 
     FRESH: ClassVar[dict[str, Any]] = {
         "scale": 1.0,
         "best": None,
         "worse": 0,
-        "resting": 0,
     }
 
     metric: str
@@ -312,7 +307,6 @@ class Plateau(Schedule):
     gamma: float = field(default=0.1, kw_only=True)
     patience: int = field(default=10, kw_only=True)
     threshold: float = field(default=1e-4, kw_only=True)
-    cooldown: int = field(default=0, kw_only=True)
     minimum: float = field(default=0.0, kw_only=True)
     _observed: dict[str, Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -329,7 +323,6 @@ class Plateau(Schedule):
                 f"Plateau: gamma={self.gamma!r} must be below 1, minimum={self.minimum!r} at most 1"
             )
         whole_number("Plateau: patience", self.patience, 0)
-        whole_number("Plateau: cooldown", self.cooldown, 0)
         self._observed.update(self.FRESH)
 
     def factor(self, steps: int) -> float:
@@ -344,18 +337,13 @@ class Plateau(Schedule):
         """
         observed = self._observed
         value = _real(f"Plateau: {self.metric}", value)
-        is_better = self._is_better(value)
-        if is_better:
+        observed["worse"] += 1
+        if self._is_better(value):
             observed["best"] = value
-        if is_better or observed["resting"]:
             observed["worse"] = 0
-        else:
-            observed["worse"] += 1
-        observed["resting"] = max(observed["resting"] - 1, 0)
         if observed["worse"] > self.patience:
             observed["scale"] = max(observed["scale"] * self.gamma, self.minimum)
             observed["worse"] = 0
-            observed["resting"] = self.cooldown
 
     def _is_better(self, value: float) -> bool:
         best = self._observed["best"]
@@ -365,7 +353,7 @@ class Plateau(Schedule):
         return sign * value < sign * best - self.threshold * abs(best)
 
     def state(self) -> dict[str, Any]:
-        """Return the factor, the best value, the number of worse ones since, and the cooldown."""
+        """Return the factor, the best value, and the number of worse ones since."""
         return dict(self._observed)
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -411,18 +399,9 @@ def schedule(name: str, **settings: Any) -> Schedule:
         >>> schedule("warmup", steps=10, then={"name": "cosine", "steps": 90})
         Warmup(steps=10, then=Cosine(steps=90, final=0.0), start=0.0)
     """
-    if name not in SCHEDULES:
-        raise UnknownName(
-            f"there is no schedule {name!r}. {suggestion(name, SCHEDULES)}"
-        )
-    kind: Any = SCHEDULES[name]
-    known = {each.name: each for each in fields(kind) if each.init}
-    refuse_unknown_settings(f"schedule {name!r}", settings, known)
-    for setting, each in known.items():
-        if setting not in settings and each.default is MISSING:
-            raise ArgumentError(f"schedule {name!r} needs a setting {setting!r}")
-    arguments = {key: _nested(value) for key, value in settings.items()}
-    return kind(**arguments)
+    if "then" in settings:
+        settings["then"] = _nested(settings["then"])
+    return make_by_name("schedule", SCHEDULES, name, settings)
 
 
 def schedule_of(given: Any, updates: int | None = None) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 
 from deliralike.data.foreign import Batches, checksum
 from deliralike.errors import CheckpointError
+from deliralike.network.base import AbstractNetwork
 from deliralike.network.freezing import parts_in_evaluation, set_parts_in_evaluation
 from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer, known_lr
@@ -29,7 +30,7 @@ from deliralike.training.fields import (
     refuse_wrong_fields,
 )
 from deliralike.training.fingerprints import (
-    kept,
+    fingerprints_at_start,
     refuse_differences,
     refuse_unknown_names,
     samples_of,
@@ -99,7 +100,7 @@ def gather(run: Run) -> State:
     state["callbacks"] = {name: callback.state() for name, callback in callbacks}
     state["run"] = {
         "position": run.position(),
-        "fingerprints": kept(run),
+        "fingerprints": fingerprints_at_start(run),
         "backend": run.network.backend.name,
         "frozen": _frozen(run),
         "in_evaluation": parts_in_evaluation(run.network),
@@ -157,7 +158,7 @@ def _refuse_other_run(
             f"{_optimizer_names(wanted)}. Take the change on purpose with "
             f"accept=['optimizer'], or give the run what it had"
         )
-    here = kept(run)
+    here = fingerprints_at_start(run)
     before = of_run["fingerprints"]
     refuse_unknown_names(accept, {*here, *before})
     same_backend = of_run["backend"] == run.network.backend.name
@@ -298,103 +299,55 @@ def _slots_of(optimizer: AbstractOptimizer) -> set[str]:
 
 
 @contextmanager
-def without_trace(trainer: Trainer) -> Iterator[None]:
-    """Give back weights, optimizers, averages and random generators as they are now.
-
-    That is done after an error in the block as well. Hooks of optimizers that have a state, such as
-    a `WeightAverage`, are given back too.
-    """
-    run = Run(trainer, epochs=0)
-    weights = trainer.network.neutral_state()
-    optimizers = {name: _optimizer_state(run, name) for name in trainer.optimizers}
-    updated = {name: each.updated for name, each in trainer.optimizers.items()}
-    hooks = [(hook, hook.state()) for hook in _hooks_with_state(trainer)]
-    generators = _random_state(run)
-    try:
-        yield
-    finally:
-        for name, optimizer in trainer.optimizers.items():
-            optimizer.flush()  # what an error left in a window
-            _load_optimizer(run, name, optimizers[name], ())
-            optimizer.updated = updated[name]
-        trainer.network.load_neutral_state(weights)
-        for hook, state in hooks:
-            hook.load_state(state)
-        _load_random_state(run, generators)
-
-
-@contextmanager
 def without_side_effects(trainer: Trainer) -> Iterator[None]:
     """Give back random generators, buffers and the attributes of all blocks as they are now.
 
-    Not where parameters that waited for an input were started; and parameters only where arrays
-    cannot change, so that keeping them costs nothing: forward is to change none.
+    Not where parameters that waited for an input were started.
     """
+    network = trainer.network
+    backend = network.backend
     run = Run(trainer, epochs=0)
-    blocks = [
-        block
-        for _, block in trainer.network.named_blocks()
-        if hasattr(block, "__dict__")
-    ]
-    attributes = [(block, dict(vars(block))) for block in blocks]
+    attributes = []
+    for _, block in network.named_blocks():
+        if hasattr(block, "__dict__"):
+            attributes.append((block, dict(vars(block))))
     generators = _random_state(run)
-    shapes, values = _shapes(trainer), _values(trainer)
+    shapes = _shapes(network)
+    buffers = {}
+    for name, slot in network.neutral_slots().items() if shapes else ():
+        if not slot.is_parameter:
+            buffers[name] = backend.copied(slot.value)
     try:
         yield
     finally:
-        if _shapes(trainer) == shapes:
+        if _shapes(network) == shapes:
             _load_random_state(run, generators)
-            slots = trainer.network.neutral_slots()
-            for name, value in values.items():
+            slots = network.neutral_slots()
+            for name, value in buffers.items():
                 slots[name].value = value
-            if values:
-                trainer.network.parallelism.copy_state()
+            if buffers:
+                network.parallelism.copy_state()
         for block, before in attributes:
             _set_attributes(vars(block), before)
 
 
 def _set_attributes(now: dict[str, Any], before: Mapping[str, Any]) -> None:
     """Set the public attributes of a block to those from before."""
-    for name in [
-        name for name in now if name not in before and not name.startswith("_")
-    ]:
-        del now[name]
-    now.update(
-        {name: value for name, value in before.items() if not name.startswith("_")}
-    )
+    for name in now.keys() - before.keys():
+        if not name.startswith("_"):
+            del now[name]
+    for name, value in before.items():
+        if not name.startswith("_"):
+            now[name] = value
 
 
-def _values(trainer: Trainer) -> dict[str, Any]:
-    """Return copies of the buffers, and the parameters where they need no copy."""
-    network, backend = trainer.network, trainer.network.backend
-    zero = backend.array(np.zeros(1, np.float32))
-    are_constant = backend.copied(zero) is zero
-    if not _shapes(trainer):
-        return {}
-    slots = network.neutral_slots().items()
-    wanted = {
-        name: slot for name, slot in slots if are_constant or not slot.is_parameter
-    }
-    return {name: backend.copied(slot.value) for name, slot in wanted.items()}
-
-
-def _shapes(trainer: Trainer) -> dict[str, Any]:
+def _shapes(network: AbstractNetwork) -> dict[str, Any]:
     """Return the shape of each parameter and buffer; nothing while one waits for an input."""
     try:
-        return {
-            name: slot.shape for name, slot in trainer.network.neutral_slots().items()
-        }
+        slots = network.neutral_slots().items()
+        return {name: slot.shape for name, slot in slots}
     except Exception:  # noqa: BLE001  # frameworks differ in what they raise
         return {}
-
-
-def _hooks_with_state(trainer: Trainer) -> list[Any]:
-    hooks: list[Any] = []
-    for optimizer in trainer.optimizers.values():
-        hooks += [*optimizer.pre_update_hooks, *optimizer.post_update_hooks]
-    return [
-        hook for hook in hooks if hasattr(hook, "state") and hasattr(hook, "load_state")
-    ]
 
 
 # Random numbers -----------------------------------------------------------------------------------

@@ -318,7 +318,7 @@ class Trainer:
             ):  # one process alone may know what differs
                 restore(run, checkpoint.read(resume), accept)
         with self._with_others(run), deferred(self.processes, run.place) as interrupt:
-            process_agreement.refuse_unlike(run, validation)
+            process_agreement.refuse_differing(run, validation)
             try:
                 run.call_callbacks("on_start")
                 while run.epoch < epochs and not run.stopped:
@@ -371,24 +371,6 @@ class Trainer:
                     "the end of a run that a signal ended", None
                 )
                 raise
-
-    def probe(
-        self,
-        callbacks: Iterable[Callback],
-        schedules: Mapping[str, Any],
-        base_lr: Mapping[str, float],
-    ) -> Trainer:
-        """Return a trainer of the same network and optimizers that follows other schedules.
-
-        It keeps no average.
-        """
-        probe = copy.copy(self)
-        probe.callbacks = list(callbacks)
-        probe.average = None
-        probe._next_epoch = 0  # noqa: SLF001  # the copy is ours
-        probe.base_lr = {**self.base_lr, **base_lr}
-        probe.given_schedules = dict(schedules)
-        return probe
 
     def evaluate(
         self,

@@ -11,10 +11,9 @@ import hashlib
 import importlib
 import os
 import re
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,16 +34,13 @@ _NEEDED = (
 )
 _OFFLINE = "HF_HUB_OFFLINE=1 forbids the network"
 _BYTES_AT_ONCE = 1 << 20
-_PATIENCE = 60.0  # seconds, and as many more as what has come takes at the lowest speed
-_SLOWEST = 1 << 13  # bytes a second
-_BREAKS = 5  # in a row that brought nothing
 _REFUSED = (401, 403)
 _COMMIT = "[0-9a-f]{40}"
 _REPOSITORY = (
     r"(?!.*(--|\.\.|\.git$))(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the Hub names them
 )
 _DELETE = "Delete it to download it again"
-_NOT_KEPT = "It was not kept: the address, or a mirror or proxy, gives another file"
+_MISMATCH = "It was not kept: the address, or a mirror or proxy, gives another file"
 
 
 @dataclass(frozen=True)
@@ -53,9 +49,7 @@ class WebFile:
 
     Attributes:
         url: The address; its last part is the name of the file in the cache.
-        sha256: The hash, or its beginning; empty where it is not known. One of 40 digits is git's.
-        cached: Where it lies in a cache of another program's; None for `web_cache`.
-        headers: Those of its requests, such as a token.
+        sha256: The hash, or its beginning; empty where it is not known.
 
     Example:
         >>> WebFile("https://download.pytorch.org/models/alexnet-owt-7be5be79.pth").place.name
@@ -64,8 +58,6 @@ class WebFile:
 
     url: str
     sha256: str = ""
-    cached: Path | None = None
-    headers: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check what becomes the name of a file in the cache.
@@ -90,7 +82,7 @@ class WebFile:
     @property
     def place(self) -> Path:
         """The file in the cache, whether it is there or not; see `web_cache`."""
-        return self.cached or web_cache() / Path(urlsplit(self.url).path).name
+        return web_cache() / Path(urlsplit(self.url).path).name
 
     def stored(self) -> Path | None:
         """Return the file in the cache, if it is there."""
@@ -169,8 +161,14 @@ class WebFile:
         """Download what a part of the file lacks; a part that is spoilt is deleted."""
         try:
             with _explaining(self.url, self._advice), part.open("ab") as file:
-                _append(hub, mirrored(self.url), file, self.headers)
-            _check(part, self.sha256, str(self), _NOT_KEPT)
+                hub.file_download.http_get(
+                    mirrored(self.url),
+                    file,
+                    resume_size=file.tell(),
+                    headers={"Accept-Encoding": "identity"},
+                    displayed_filename=self.place.name,
+                )
+            _check(part, self.sha256, str(self), _MISMATCH)
         except (DownloadError, WeightFileError) as error:
             # 416: the server has no such part, since the file is whole already, or another one
             if isinstance(error, WeightFileError) or error.status == 416:
@@ -243,16 +241,13 @@ class HubFile:
             WeightFileError: Its hash is another one.
             BackendUnavailable: huggingface_hub is not installed.
         """
-        hub = _library()
         path = self.stored()
         if path is None or not re.fullmatch(_COMMIT, self.revision):
             try:
-                filename, stated = self._found(hub, retry=path is None)
+                path = self._download(_library(), retry=path is None)
             except DownloadError:
                 if path is None:
                     raise
-            else:
-                path = self._downloaded(hub, filename, stated)
         _check(
             path, path.resolve().name, str(self), _DELETE
         )  # it is named after its hash
@@ -280,12 +275,8 @@ class HubFile:
 
     def _found(self, hub: Any, retry: bool = False) -> tuple[str, Any]:
         """Return the first of the names that the repository has, and what the Hub states of it."""
-        advice = (
-            f"'hf download {self.repository} --revision {self.revision}' elsewhere, and copy the "
-            f"folder of it to {hub.constants.HF_HUB_CACHE}"
-        )
         *others, last = self.filenames
-        with _explaining(str(self), advice):
+        with _explaining(str(self), self._advice(hub)):
             for filename in others:
                 with suppress(hub.errors.EntryNotFoundError):
                     return filename, self._stated(hub, filename, retry)
@@ -295,8 +286,9 @@ class HubFile:
         url = hub.hf_hub_url(self.repository, filename, revision=self.revision)
         return hub.get_hf_file_metadata(url, retry_on_errors=retry)
 
-    def _downloaded(self, hub: Any, filename: str, stated: Any) -> Path:
+    def _download(self, hub: Any, retry: bool) -> Path:
         """Download a file; what the Hub states becomes names in the cache, and is checked."""
+        filename, stated = self._found(hub, retry)
         for what, value, pattern in (
             ("an ETag", stated.etag, f"{_COMMIT}|[0-9a-f]{{64}}"),
             ("a commit", stated.commit_hash, _COMMIT),
@@ -304,16 +296,16 @@ class HubFile:
             if not re.fullmatch(pattern, value or ""):
                 reason = f"the server gave {what} that is no hash: {value!r:.100}"
                 raise DownloadError(f"{self} was not downloaded: {reason}", reason)
-        url = hub.hf_hub_url(self.repository, filename, revision=self.revision)
-        repository = hub.file_download.repo_folder_name(
-            repo_id=self.repository, repo_type="model"
-        )
-        blob = Path(hub.constants.HF_HUB_CACHE, repository, "blobs", stated.etag)
-        if not blob.exists():
-            WebFile(url, stated.etag, blob, hub.utils.build_hf_headers()).fetch()
-        # it finds the file, and links it
-        return Path(
-            hub.hf_hub_download(self.repository, filename, revision=self.revision)
+        with _explaining(str(self), self._advice(hub)):
+            found = hub.hf_hub_download(
+                self.repository, filename, revision=self.revision
+            )
+        return Path(found)
+
+    def _advice(self, hub: Any) -> str:
+        return (
+            f"'hf download {self.repository} --revision {self.revision}' elsewhere, and copy the "
+            f"folder of it to {hub.constants.HF_HUB_CACHE}"
         )
 
 
@@ -394,74 +386,6 @@ def _library() -> Any:
         return importlib.import_module("huggingface_hub")
     except ImportError as error:
         raise BackendUnavailable(_NEEDED) from error
-
-
-def _append(hub: Any, url: str, file: Any, headers: Mapping[str, str]) -> None:
-    """Append what a file lacks; a connection that breaks off is opened again where it broke.
-
-    Raises:
-        OSError: The server sends packed bytes, or hardly any.
-    """
-    httpx = hub.utils.httpx
-    begin = time.monotonic()
-    first = file.tell()
-    breaks = 0
-    while True:
-        before = file.tell()
-        try:
-            for _ in _received(hub, url, file, headers):
-                seconds = time.monotonic() - begin
-                count = max(file.tell() - first, 0)
-                if seconds > _PATIENCE + count / _SLOWEST:
-                    raise OSError(
-                        f"the server sent {count:,} bytes in {seconds:.0f} seconds"
-                    )
-            return
-        except (httpx.ConnectError, httpx.TimeoutException, httpx.RemoteProtocolError):
-            breaks = 0 if file.tell() > before else breaks + 1
-            if breaks > _BREAKS:
-                raise
-            time.sleep(1)
-
-
-def _received(
-    hub: Any, url: str, file: Any, headers: Mapping[str, str]
-) -> Iterator[None]:
-    """Append what a file lacks, as far as one connection gives it; yield after each piece."""
-    start = file.tell()
-    headers = {
-        **headers,
-        "Accept-Encoding": "identity",
-    }  # packed bytes may unpack into anything
-    if start:
-        headers["Range"] = f"bytes={start}-"
-    with hub.utils.http_stream_backoff(
-        "GET",
-        url,
-        headers=headers,
-        timeout=hub.constants.HF_HUB_DOWNLOAD_TIMEOUT,
-        retry_on_exceptions=(),
-        retry_on_status_codes=(408, 429),
-    ) as response:
-        hub.utils.hf_raise_for_status(response)
-        coding = response.headers.get("Content-Encoding", "identity")
-        if coding != "identity":
-            raise OSError(
-                f"the server sent it packed as {coding!r:.30}, which was not asked for"
-            )
-        if start and response.status_code == 200:  # the server sends all of it
-            file.truncate(0)
-            start = 0
-        length = response.headers.get("Content-Length")
-        total = start + int(length) if length else None
-        options = {"total": total, "initial": start, "unit": "B", "unit_scale": True}
-        with hub.utils.tqdm(
-            desc=Path(urlsplit(url).path).name[-40:], disable=None, **options
-        ) as bar:
-            for piece in response.iter_raw():
-                file.write(piece)
-                bar.update(len(piece))
-                yield
 
 
 def _beside(path: Path, suffix: str) -> Path:

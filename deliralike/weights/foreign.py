@@ -185,7 +185,7 @@ def matched(
     for name, doubt in chosen:
         if name in originals:
             array = found.match.candidate.tensors[originals[name]].value
-            state[name] = foreign_layouts.taken(name, doubt, array, source)
+            state[name] = foreign_layouts.as_usual(name, doubt, array, source)
     return found, state
 
 

@@ -54,12 +54,11 @@ def doubts(network: Any, contents: Contents) -> dict[str, Doubt]:
         if name.endswith("weight") and kind.startswith(_KINDS):
             shapes[name] = (kind, tuple(slot.shape))
     found = _columns(shapes) | _rows(shapes)
-    if contents.may_flip:
-        for name, (kind, _) in shapes.items():
-            if kind.startswith("convtranspose"):
-                found[name] = Doubt(
-                    "flax turns it around unless transpose_kernel is set", _turned
-                )
+    for name, (kind, _) in shapes.items():
+        if kind.startswith("convtranspose"):
+            found[name] = Doubt(
+                "flax turns it around unless transpose_kernel is set", _turned
+            )
     return found
 
 
@@ -105,11 +104,11 @@ def settled(
     for name in opened if isinstance(guess, bool) else guess:
         if name not in opened:
             raise UnknownName(f"guess={name!r} is not open. {suggestion(name, opened)}")
-        usual[name] = taken(name, opened[name], state[name], source)
+        usual[name] = as_usual(name, opened[name], state[name], source)
     return usual
 
 
-def taken(name: str, doubt: Doubt, array: Any, source: object) -> np.ndarray:
+def as_usual(name: str, doubt: Doubt, array: Any, source: object) -> np.ndarray:
     """Return an array as its framework usually has it, and log that this was a guess."""
     log(logging.WARNING, f"{source}: a guess, {name} is taken as usual: {doubt.words}")
     return doubt.usual(np.asarray(array))

@@ -33,7 +33,7 @@ def load(
         match: Whether names of another hand are matched to the network's by names, shapes and
             order: True, or names of the file by names of the network (None for one that has no
             counterpart). Without it the names are the network's own.
-        guess: Whether arrays of flax and Keras whose layout the file does not tell are taken as
+        guess: Whether arrays of flax whose layout the file does not tell are taken as
             these usually have them: pixels before channels where a picture is flattened, and
             kernels of flax's transposed convolutions turned around; or the names of those, while
             all others are taken as they are. Otherwise they are refused.

@@ -11,8 +11,7 @@ import stat
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from io import BytesIO
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 
 from deliralike.errors import BackendUnavailable, WeightFileError, WeightFileMissing
 from deliralike.terminal import log
-from deliralike.weights import frameworks, hdf5_files, npz_files, safetensors_files
+from deliralike.weights import frameworks, npz_files, safetensors_files
 from deliralike.weights.inflate import refuse_hostile_archive, refuse_nul
 from deliralike.weights.mark import FileStates, archive_is_marked
 
@@ -41,14 +40,12 @@ class Contents:
         states: The weights by their place in the file: ``""`` where there is nothing else, else the
             dotted keys of a checkpoint, such as ``"model_ema"``; the most likely one comes first.
         order: The meaning of the order of names: ``"all"`` for the order in which the layers were
-            made, ``"kind"`` where that holds among layers of one kind only, ``""`` for nothing.
+            made, ``""`` for nothing.
         channels_last: Whether kernels lay in the file with the channels last; they do not in
             `states`.
         exact: Whether this package wrote the file, so that its names are those that were written.
             Otherwise they may be guessed.
         notes: In words, the guesses, and the entries that were left aside.
-        may_flip: Whether the kernels of transposed convolutions may be turned around, which flax
-            has a setting for.
     """
 
     kind: str
@@ -57,7 +54,6 @@ class Contents:
     channels_last: bool = False
     exact: bool = False
     notes: tuple[str, ...] = ()
-    may_flip: bool = False
 
     def first(self) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
         """Return the most likely state with the names of the file, and all notes."""
@@ -104,9 +100,9 @@ def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     ``"state_dict"``, ``"model"`` and other keys, and with the ``module.`` of DataParallel or the
     ``_orig_mod.`` of ``torch.compile`` before every name, which is taken off; NumPy's ``.npz``,
     where Chainer's names (``a/b/W`` and those of a trainer's snapshot) become neutral ones
-    (``a.b.weight``), also in its HDF5 files; flax's msgpack and Orbax's folders, and Keras's HDF5
-    files and models (``.keras``), where names and layouts become neutral as well (``conv.kernel``
-    of ``(height, width, in, out)`` is ``conv.weight`` of ``(out, in, height, width)``). A layer
+    (``a.b.weight``); flax's msgpack and Orbax's folders, where names and
+    layouts become neutral as well (``conv.kernel`` of ``(height, width, in, out)`` is
+    ``conv.weight`` of ``(out, in, height, width)``). A layer
     behind a flattened picture stays as it lies in such a file, with pixels before channels, since
     nothing tells which one that is; `load` asks the network. The content
     decides, not the suffix. Names keep the order in which they were written; bfloat16, which NumPy
@@ -161,9 +157,6 @@ def contents(path: str | os.PathLike[str]) -> Contents:
         archive_contents = _of_archive(path)
         if archive_contents is not None:
             return archive_contents
-    if beginning.startswith(hdf5_files.BEGINNING):
-        with _explaining(path, "an HDF5 file"):
-            return _of_hdf5("an HDF5 file of Keras", path)
     name, files = frameworks.find(lambda files: beginning.startswith(files.beginnings))
     if files is None:
         raise WeightFileError(
@@ -188,13 +181,14 @@ _FOREIGN = {
     ),
     b"\x93NUMPY": "a single NumPy array without a name",
     b"PK\x05\x06": "an empty archive",
+    b"\x89HDF": "an HDF5 file (Chainer's weights are read as save_npz writes them)",
     b"\x1f\x8b": "a gzip archive (unpack it first)",
     b"<": "a web page or another text in markup",
 }
 
 
 def _of_archive(path: Path) -> Contents | None:
-    """Return the contents of a zip archive of NumPy or Keras; None for any other archive."""
+    """Return the contents of a zip archive of NumPy; None for any other archive."""
     if not zipfile.is_zipfile(path):
         raise WeightFileError(
             f"{path} begins as a zip archive, and its end is missing: it was cut off, or is still "
@@ -205,19 +199,7 @@ def _of_archive(path: Path) -> Contents | None:
         names = archive.namelist()
         if all(name.endswith(".npy") for name in names):
             return _contents("a NumPy archive (.npz)", npz_files.read(path, archive))
-        if hdf5_files.IN_ARCHIVE in names:
-            content = BytesIO(archive.read(hdf5_files.IN_ARCHIVE))
-            return _of_hdf5("a model of Keras", path, content)
     return None
-
-
-def _of_hdf5(kind: str, path: Path, content: BytesIO | None = None) -> Contents:
-    found = hdf5_files.read(path, content)
-    if not found.of_keras:
-        kind = "an HDF5 file of Chainer"
-    return Contents(
-        kind, {"": found.state}, found.order, found.of_keras, notes=found.notes
-    )
 
 
 def _of_framework(path: Path, name: str, files: Any) -> Contents:
@@ -225,8 +207,7 @@ def _of_framework(path: Path, name: str, files: Any) -> Contents:
         states = frameworks.backend(name, f"{path} is {files.name}").read_states(path)
         if not isinstance(states, FileStates):
             states = FileStates(states, exact=archive_is_marked(path))
-    found = _contents(files.name, states, files.order, files.channels_last)
-    return replace(found, may_flip=files.channels_last)
+    return _contents(files.name, states, files.order, files.channels_last)
 
 
 def _contents(
@@ -291,7 +272,6 @@ def _wanted() -> str:
     kinds = [
         "a safetensors file",
         "a NumPy archive (.npz)",
-        "an HDF5 file of Keras or Chainer",
     ]
     for _, files in frameworks.formats():
         kinds.append(files.name)

@@ -1,4 +1,4 @@
-"""Layouts that come from TensorFlow (flax, Keras): nested dicts, kernels with the channels last."""
+"""Layouts that come from TensorFlow (flax): nested dicts, kernels with the channels last."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ _HEADS = ("query", "key", "value")  # of flax's attention
 _COLLECTIONS = ("params", "batch_stats")  # of flax's linen
 _LEAVES = {
     "kernel": "weight",
-    "depthwise_kernel": "weight",
     "embedding": "weight",
-    "embeddings": "weight",
     "scale": "weight",
     "gamma": "weight",
     "beta": "bias",
@@ -46,10 +44,8 @@ def leaves(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 def neutral(arrays: Mapping[Path, np.ndarray]) -> dict[str, np.ndarray]:
     """Return arrays by path as a state with PyTorch's names of parameters and its layouts.
 
-    Kernels of two axes are transposed; of more, ``(*size, in, out)`` becomes ``(out, in, *size)``,
-    depthwise ones ``(*size, in, multiplier)`` become ``(in * multiplier, 1, *size)``. The heads of
-    flax's attention are merged, and Keras's recurrent layers have PyTorch's names and order of
-    gates. Arrays that no rule knows stay as they are.
+    Kernels of two axes are transposed; of more, ``(*size, in, out)`` becomes ``(out, in, *size)``.
+    The heads of flax's attention are merged. Arrays that no rule knows stay as they are.
 
     Example:
         >>> state = neutral({("a", "kernel"): np.ones((3, 5, 2, 4))})
@@ -141,7 +137,7 @@ def _array_kind(name: str, axes: int) -> str:
 
 
 def _of_layers(arrays: Mapping[Path, np.ndarray]) -> dict[Path, np.ndarray]:
-    """Return the arrays with those of attention and recurrent layers as a linear layer has them.
+    """Return the arrays with those of attention layers as a linear layer has them.
 
     What they mean follows from the layer, and never from their shapes alone.
     """
@@ -152,15 +148,7 @@ def _of_layers(arrays: Mapping[Path, np.ndarray]) -> dict[Path, np.ndarray]:
     for path in list(found):
         if path[-2:] == ("query", "kernel"):
             _merge_heads(found, path[:-2])
-        elif path[-1:] == ("recurrent_kernel",):
-            _name_gates(found, path[:-1])
-    ranks = {path: rank for rank, path in enumerate(arrays)}
-
-    def rank(path: Path) -> int:
-        """Return that of the array itself, or of the kernel of its layer."""
-        return ranks.get(path, ranks.get((*path[:-1], "kernel"), len(ranks)))
-
-    return {path: found[path] for path in sorted(found, key=rank)}
+    return found
 
 
 def _merge_heads(arrays: dict[Path, np.ndarray], layer: Path) -> None:
@@ -183,57 +171,8 @@ def _merge_heads(arrays: dict[Path, np.ndarray], layer: Path) -> None:
     arrays[*layer, "out", "kernel"] = out.reshape(-1, out.shape[2])
 
 
-def _name_gates(arrays: dict[Path, np.ndarray], layer: Path) -> None:
-    """Turn a recurrent layer of Keras into the first layer of PyTorch's LSTM, GRU or RNN.
-
-    Keras has the gates z, r, h of a GRU where PyTorch has r, z, n; those of an LSTM are in the same
-    order. The bias of a GRU has two rows, for inputs and states.
-
-    Raises:
-        ValueError: It is a GRU whose reset gate comes before the product of states, which PyTorch
-            has none of, or no layer that is known.
-    """
-    kernel = arrays.get((*layer, "kernel"))
-    recurrent = arrays.pop((*layer, "recurrent_kernel"))
-    units = recurrent.shape[0]
-    gates = recurrent.shape[-1] // max(units, 1)
-    name = ".".join(layer)
-    if (
-        kernel is None
-        or recurrent.shape != (units, gates * units)
-        or gates not in (1, 3, 4)
-    ):
-        raise ValueError(
-            f"the recurrent layer {name!r} of Keras has no counterpart here"
-        )
-    del arrays[*layer, "kernel"]
-    bias = arrays.pop((*layer, "bias"), None)
-    if gates == 3 and bias is not None and bias.ndim == 1:
-        raise ValueError(
-            f"the layer {name!r} of Keras is a GRU with reset_after=False, and the GRU of PyTorch "
-            "computes something else"
-        )
-    of_layer = {"weight_ih_l0": kernel.T, "weight_hh_l0": recurrent.T}
-    if bias is not None:
-        rows = bias if bias.ndim == 2 else np.stack([bias, np.zeros_like(bias)])
-        of_layer |= {"bias_ih_l0": rows[0], "bias_hh_l0": rows[1]}
-    for leaf, array in of_layer.items():
-        if gates == 3:
-            update, reset, new = np.split(array, 3)
-            array = np.concatenate([reset, update, new])
-        arrays[*layer, leaf] = array
-
-
 def _from_channels_last(path: Path, array: np.ndarray) -> np.ndarray:
     names = [part for part in path if part not in _WRAPPED]
-    if not names:
+    if names[-1:] != ["kernel"] or array.ndim < 2:
         return array
-    *layers, leaf = names
-    if leaf not in ("kernel", "depthwise_kernel") or array.ndim < 2:
-        return array
-    layer = layers[-1] if layers else ""
-    if leaf == "depthwise_kernel" or "depthwise" in layer:
-        *size, inputs, multiplier = array.shape
-        merged = array.reshape(*size, inputs * multiplier)
-        return np.moveaxis(merged, -1, 0)[:, None]
     return np.moveaxis(array, (-1, -2), (0, 1))

@@ -156,12 +156,8 @@ def test_a_history_shows_its_curves_in_a_notebook_and_opens_no_window():
     assert [len(axes.lines) for axes in figure.axes] == [1, 1]
     assert figure.axes[0].lines[0].get_ydata().tolist() == run.losses.tolist()
     html = run._repr_html_()
-    assert (
-        'alt="Curves: training loss, every step, validation: accuracy, every epoch"'
-        in html
-    )
     assert html.count("<tr>") == 11
-    assert "data:image/png;base64,iVBORw0KGgo" in html  # the signature of PNG files
+    assert figure._repr_png_().startswith(b"\x89PNG")
     run.stopped = "<script>"
     assert "<script>" not in run._repr_html_()
     assert (matplotlib.get_backend(), dict(matplotlib.rcParams)) == before

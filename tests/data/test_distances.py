@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from deliralike import backends
-from deliralike.data import SignedDistances, signed_distances
-from deliralike.errors import BatchError, SettingError
+from deliralike.data import signed_distances
+from deliralike.errors import BatchError
 
 
 def by_search(inside, spacing):
@@ -62,33 +62,6 @@ def test_the_boundary_loss_falls_when_a_prediction_grows_towards_its_region():
     assert losses[0] > losses[1] > losses[2]
 
 
-def test_samples_get_their_maps():
-    picture, labels = (
-        np.zeros((1, 4, 3)),
-        np.random.default_rng(0).integers(0, 2, (4, 3)),
-    )
-    wanted = signed_distances(labels, 2)
-    first, second, maps = SignedDistances(2)((picture, labels))
-    assert first is picture
-    assert second is labels
-    np.testing.assert_array_equal(maps, wanted)
-    named = SignedDistances(2, name="far")(
-        {"image": picture, "mask": labels, "age": np.int64(3)}
-    )
-    assert list(named) == ["image", "mask", "age", "far"]
-    np.testing.assert_array_equal(named["far"], wanted)
-
-
-def test_bad_samples_are_refused():
-    picture, labels = np.zeros((1, 4, 3)), np.zeros((4, 3), np.int64)
-    with pytest.raises(
-        BatchError,
-        match=r"one array of labels, whole numbers of shape \(4, 3\); here are 0",
-    ):
-        SignedDistances(2)((picture, np.int64(1)))
-    with pytest.raises(BatchError, match="here are 2"):
-        SignedDistances(2)((picture, labels, labels > 0))
+def test_labels_that_are_no_whole_numbers_are_refused():
     with pytest.raises(BatchError, match="wanted whole numbers"):
-        signed_distances(labels.astype(float), 2)
-    with pytest.raises(SettingError, match="classes must be at least 1"):
-        SignedDistances(0)
+        signed_distances(np.zeros((4, 3)), 2)

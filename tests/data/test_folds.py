@@ -89,39 +89,6 @@ def test_a_fold_of_more_samples_is_refused():
 
 
 @pytest.mark.parametrize(
-    "given",
-    [{}, {"labels": LABELS}, {"groups": GROUPS}],
-    ids=["plain", "stratified", "grouped"],
-)
-def test_the_inner_split_stays_inside_of_what_the_fold_learns_from(given):
-    for fold in data.folds(73, 5, **given, seed=1):
-        inner = data.train_validation(fold, 4, **given, seed=1)
-        assert sorted([*inner.train, *inner.held_out]) == fold.train.tolist()
-
-
-def test_the_inner_split_is_stratified_by_the_labels_of_its_own_samples():
-    """Sorted labels show it: looked up by the places in the subset, they would be other samples'
-    labels."""
-    labels = np.repeat([0, 1, 2], [40, 20, 13])
-    for fold in data.folds(73, 3, labels=labels):
-        inner = data.train_validation(fold, 4, labels=labels)
-        shares = np.bincount(labels[fold.train]) / 4
-        assert (np.abs(np.bincount(labels[inner.held_out]) - shares) < 1).all()
-
-
-def test_the_inner_split_keeps_groups_together():
-    inner = data.train_validation(data.folds(73, 3, groups=GROUPS)[0], 4, groups=GROUPS)
-    assert set(GROUPS[inner.train]).isdisjoint(GROUPS[inner.held_out])
-
-
-def test_indices_can_be_split_as_well():
-    inner = data.train_validation(
-        np.array([3, 70, 5, 9]), 2, labels=["a"] * 6 + ["b"] * 67
-    )
-    assert sorted([*inner.train, *inner.held_out]) == [3, 5, 9, 70]
-
-
-@pytest.mark.parametrize(
     ("k", "given", "error", "message"),
     [
         (
@@ -167,15 +134,6 @@ def test_indices_can_be_split_as_well():
 def test_what_cannot_be_split_is_refused(k, given, error, message):
     with pytest.raises(error, match=message):
         data.folds(73, k, **given)
-
-
-def test_labels_of_a_part_alone_are_refused_by_the_inner_split():
-    fold = data.folds(73, 5, labels=LABELS)[0]
-    with pytest.raises(
-        BatchError,
-        match=r"labels must be those of all samples, so more than 71, .* shape \(58,\)",
-    ):
-        data.train_validation(fold, labels=LABELS[fold.train])
 
 
 def test_a_missing_scikit_learn_is_named(monkeypatch):

@@ -505,9 +505,3 @@ class Case:
 def test_a_dataclass_of_arrays_is_a_source():
     (batch,) = data.Loader(Case(np.arange(3), "a"), 3, shuffle=False)
     assert (type(batch), batch.picture.tolist(), batch.name) == (Case, [0, 1, 2], "a")
-
-
-def test_a_loader_is_passed_through():
-    loader = data.Loader(Squares(), 5)
-    assert data.Loader.of(loader, batch_size=3) is loader
-    assert data.Loader.of(Squares(), batch_size=3).batch_size == 3

@@ -7,7 +7,7 @@ import torch
 
 from deliralike import DataParallel, Network, rules
 from deliralike.data import CutMix, Loader, Mixup
-from deliralike.data.transforms import Compose, OneOf
+from deliralike.data.transforms import Compose
 from deliralike.errors import BatchError, SettingError
 from deliralike.training import Trainer
 from tests.parallel.networks import devices
@@ -71,7 +71,7 @@ def test_a_box_has_the_share_that_is_drawn_and_the_proportions_of_the_picture():
 
 @pytest.mark.parametrize(
     "mixing",
-    [Mixup(3), OneOf([Mixup(3), CutMix(3)]), Compose([CutMix(3)])],
+    [Mixup(3), Compose([CutMix(3)])],
     ids=lambda each: type(each).__name__,
 )
 def test_processes_have_their_shares_of_the_same_batches(mixing):
@@ -182,7 +182,3 @@ def test_what_makes_no_sense_is_refused():
         SettingError, match="Mixup: alpha=inf must be a finite number above 0"
     ):
         Mixup(3, alpha=np.inf)
-    with pytest.raises(
-        SettingError, match="one number from 0 up for each of 2 transforms"
-    ):
-        OneOf([np.negative, np.square], [1.0])

@@ -4,7 +4,6 @@ running."""
 import gc
 import multiprocessing
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -16,9 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deliralike import data, nest
-from deliralike.data import shared_memory
-from deliralike.data.pool import packed
+from deliralike import data
 from deliralike.errors import BatchError, SettingError, WorkerTimeout
 from tests.data.sources import (
     Failing,
@@ -221,78 +218,6 @@ def test_stopping_early_leaves_nothing_running(way, stop, stream):
     del iterator  # the fixture looks for threads and processes
 
 
-@pytest.fixture
-def memory(tmp_path, monkeypatch):
-    """Where the files of batches lie."""
-    monkeypatch.setattr(shared_memory, "_MEMORY", tmp_path)
-    yield tmp_path
-    assert list(tmp_path.iterdir()) == []
-
-
-def large(count=7):
-    return {
-        "x": np.random.default_rng(0).random((count, 3, 80, 80)),
-        "y": np.arange(count),
-    }
-
-
-@pytest.mark.parametrize(
-    "value",
-    [large(), {"x": large()["x"][:, ::2]}, (np.zeros((0, 3)), large()["x"].T, "text")],
-    ids=range(3),
-)
-def test_what_a_process_sends_arrives_as_it_was(value, memory):
-    with shared_memory.folder() as folder:
-        parcel = shared_memory.pack(value, folder)
-        found = shared_memory.unpack(parcel)
-        assert os.listdir(folder) == []
-    assert all(
-        np.array_equal(one, other)
-        for one, other in zip(nest.leaves(found), nest.leaves(value), strict=True)
-    )
-    assert all(
-        leaf.flags.writeable
-        for leaf in nest.leaves(found)
-        if isinstance(leaf, np.ndarray)
-    )
-
-
-def test_large_arrays_go_through_a_file_and_small_ones_do_not(memory):
-    with shared_memory.folder() as folder:
-        assert shared_memory.pack({"y": np.arange(7)}, folder).file == ""
-        parcel = shared_memory.pack(large(), folder)
-        assert os.path.getsize(parcel.file) == large()["x"].nbytes + large()["y"].nbytes
-        assert len(parcel.pickled) < 1000
-        shared_memory.discard(parcel)
-
-
-def test_a_full_or_missing_folder_sends_everything_through_the_pipe(
-    tmp_path, monkeypatch
-):
-    for folder in ("", str(tmp_path / "missing")):
-        parcel = shared_memory.pack(large(), folder)
-        assert parcel.file == ""
-        assert same([shared_memory.unpack(parcel)], [large()])
-    monkeypatch.setattr(shared_memory, "_MEMORY", tmp_path / "missing")
-    with shared_memory.folder() as folder:
-        assert folder == ""
-
-
-def test_batches_that_nobody_wants_leave_no_file(memory):
-    with data.Loader(
-        large(40), 5, workers=2, prefetch=4, worker_kind="process"
-    ) as loader:
-        plain = data.Loader(large(40), 5)
-        assert same(list(loader.batches(1)), list(plain.batches(1)))
-        batches = loader.batches(0)
-        next(batches)
-        batches.close()
-        (folder,) = memory.iterdir()
-        wait_until(
-            lambda: list(loader.batches(2, 8)) == [] and not list(folder.iterdir())
-        )
-
-
 def wait_until(condition):
     begin = time.perf_counter()
     while not condition():
@@ -372,11 +297,9 @@ def test_ctrl_c_is_left_to_the_reader():
 
 @pytest.mark.parametrize(("how", "kept"), [("sleeps", True), ("stops", False)])
 def test_a_process_that_hangs_is_named_after_the_timeout_and_killed(
-    how, kept, tmp_path, memory
+    how, kept, tmp_path
 ):
-    said = (
-        tmp_path.parent / f"{tmp_path.name}-said"
-    )  # `tmp_path` itself is to be left empty
+    said = tmp_path / "said"
     loader = data.Loader(
         Hanging(how, str(said)), 5, shuffle=False, timeout=4, **PROCESSES
     )
@@ -386,7 +309,7 @@ def test_a_process_that_hangs_is_named_after_the_timeout_and_killed(
         wait_until(lambda: said.exists() and said.read_text())
         with pytest.raises(
             WorkerTimeout,
-            match="has come within timeout=4 seconds: process .* is at sample 7. ",
+            match="timeout=4 seconds: process .* is at batch 1 of epoch 0, samples .5 6 7 8 9.. ",
         ):
             next(batches)
     assert not is_running(int(said.read_text()))
@@ -411,10 +334,12 @@ def test_a_thread_that_hangs_is_named_after_the_timeout(stream):
     batches = data.Loader(source, 5, shuffle=False, workers=2, timeout=2).batches()
     assert len(next(batches)["y"]) == 5
     assert reached.wait(LIMIT)
-    who = "thread reader" if stream else "thread worker ."
+    who = "thread worker . is at batch 1 of epoch 0, samples .5 6 7 8 9."
+    if stream:
+        who = "thread reader is at the stream"
     with pytest.raises(
         WorkerTimeout,
-        match=f"within timeout=2 seconds: {who} is at sample 7. It hangs there",
+        match=f"within timeout=2 seconds: {who}. It hangs there",
     ):
         next(batches)
     end.set()
@@ -484,7 +409,6 @@ def test_a_timeout_without_workers_is_refused():
 HANGING = """
 import os, sys
 from deliralike import data
-from deliralike.data import shared_memory
 from deliralike.parallel import SingleProcess
 from deliralike.training.interrupt import deferred
 from tests.data.sources import Hanging
@@ -495,7 +419,7 @@ class LossExchange(SingleProcess):
         os.write(2, b"put off\\n")
 
 if __name__ == "__main__":
-    how, said, kind, shared_memory._MEMORY = sys.argv[1:]
+    how, said, kind = sys.argv[1:]
     with deferred(LossExchange(), lambda: "here"):
         list(data.Loader(Hanging(how, said), 5, shuffle=False, workers=2, worker_kind=kind))
 """
@@ -515,16 +439,10 @@ if __name__ == "__main__":
 def test_the_second_ctrl_c_ends_a_run_whose_worker_hangs_and_leaves_nothing(
     how, kind, tmp_path
 ):
-    script, said, memory = (
-        tmp_path / "script.py",
-        tmp_path / "said",
-        tmp_path / "memory",
-    )
+    script, said = tmp_path / "script.py", tmp_path / "said"
     script.write_text(HANGING)
-    memory.mkdir()
-    with running(script, how, said, kind, memory, stderr=subprocess.PIPE) as reader:
+    with running(script, how, said, kind, stderr=subprocess.PIPE) as reader:
         wait_until(lambda: said.exists() and said.read_text())
-        assert len(list(memory.iterdir())) == (kind == "process")
         reader.send_signal(signal.SIGINT)
         assert reader.stderr.readline() == "put off\n"
         time.sleep(0.3)
@@ -535,10 +453,9 @@ def test_the_second_ctrl_c_ends_a_run_whose_worker_hangs_and_leaves_nothing(
     assert (
         "KeyboardInterrupt" in told
         and "while a batch was waited for: " in told
-        and "is at sample 7" in told
+        and "is at batch 1 of epoch 0" in told
     )
     assert kind == "thread" or not is_running(int(said.read_text()))
-    assert list(memory.iterdir()) == []
 
 
 def test_no_more_than_the_wanted_number_is_made_ahead():
@@ -557,42 +474,6 @@ def test_the_position_counts_batches_consumed():
     time.sleep(0.1)
     assert iterator.state() == {"epoch": 0, "batch": 1}
     iterator.close()
-
-
-@pytest.mark.parametrize("mode", ["r", "r+"])
-@pytest.mark.parametrize("offset", [0, 5000])
-def test_an_array_in_a_file_is_sent_to_a_process_by_its_name(mode, offset, tmp_path):
-    rows = np.random.default_rng(0).random((900, 50))
-    (tmp_path / "x.dat").write_bytes(b"\0" * offset + rows.tobytes())
-    whole = np.memmap(tmp_path / "x.dat", np.float64, mode, offset, (900, 50))
-    for array, wanted in (
-        (whole, rows),
-        (np.asarray(whole[7:]), rows[7:]),
-        (whole[3], rows[3]),
-    ):
-        sent = packed(array)
-        assert len(sent) < 1000  # bytes; the array has 360,000
-        found = pickle.loads(sent)
-        np.testing.assert_array_equal(found, wanted)
-        assert found.flags.writeable == (mode == "r+")
-    if mode == "r+":
-        found[...] = 0.0  # which a copy would keep to itself, too
-    np.testing.assert_array_equal(whole, rows)
-
-
-@pytest.mark.parametrize("kind", ["copy on write", "transposed", "deleted"])
-def test_an_array_whose_file_does_not_say_its_values_is_sent_whole(kind, tmp_path):
-    rows = np.random.default_rng(0).random((20, 5))
-    (tmp_path / "x.dat").write_bytes(rows.tobytes())
-    array = np.memmap(tmp_path / "x.dat", np.float64, "c", shape=(20, 5))
-    if kind == "copy on write":
-        array += 1.0
-    else:
-        array = np.memmap(tmp_path / "x.dat", np.float64, "r", shape=(20, 5)).T
-    if kind == "deleted":
-        array = array.T
-        (tmp_path / "x.dat").unlink()
-    np.testing.assert_array_equal(pickle.loads(packed(array)), array)
 
 
 def test_an_error_of_a_batch_transform_names_the_batch():

@@ -1,7 +1,5 @@
 """Samplers: frequencies, proportions, and orders that follow from seed and epoch alone."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -20,27 +18,6 @@ def test_weighted_draws_come_with_the_frequencies_of_the_weights():
         stats.chisquare(counts[1:5], 20_000 * weights[1:5] / weights.sum()).pvalue
         > 0.01
     )
-
-
-def test_draws_without_replacement_follow_successive_sampling():
-    """The first draw has the weights' frequencies; the second those of what is left, summed over
-    the first."""
-    weights = np.array([1.0, 2.0, 5.0, 0.0])
-    share = weights / weights.sum()
-    second = [
-        sum(share[j] * share[i] / (1 - share[j]) for j in range(3) if j != i)
-        for i in range(3)
-    ]
-    sampler = data.WeightedSampler(weights, samples=2, replacement=False)
-    draws = np.array([sampler(4, seed=0, epoch=epoch) for epoch in range(4000)])
-    for place, wanted in enumerate((share[:3], second)):
-        assert (
-            stats.chisquare(
-                np.bincount(draws[:, place], minlength=3), 4000 * np.array(wanted)
-            ).pvalue
-            > 0.01
-        )
-    assert (draws[:, 0] != draws[:, 1]).all()
 
 
 def test_a_weighted_loader_has_as_many_samples_as_are_drawn():
@@ -64,78 +41,17 @@ def test_weights_that_make_no_sense_are_refused(weights):
         data.WeightedSampler(weights)
 
 
-def test_more_samples_than_there_are_cannot_be_drawn_without_replacement():
-    with pytest.raises(
-        SettingError,
-        match=r"3 samples cannot be drawn without replacement: 2 have .* Set samples=2",
-    ):
-        data.WeightedSampler([1, 0, 1], replacement=False)
+def test_no_draws_are_refused():
     with pytest.raises(SettingError, match="must be at least 1, not 0"):
         data.WeightedSampler([1], samples=0)
 
 
-@pytest.mark.parametrize(
-    "sizes",
-    [(8, 4), (50, 30, 20), (97, 2, 1), (13, 11, 7, 5), (1000, 10), (7,)],
-    ids=str,
-)
-def test_every_batch_has_the_classes_in_proportion(sizes):
-    labels = np.random.default_rng(0).permutation(
-        np.repeat(np.arange(len(sizes)), sizes)
-    )
-    for batch_size, epoch in product((1, 5, 10, 32, 5000), (0, 1)):
-        order = data.StratifiedSampler(labels)(
-            len(labels), seed=1, epoch=epoch, batch_size=batch_size
-        )
-        assert sorted(order) == list(range(len(labels))), (batch_size, epoch)
-        full, left = divmod(len(labels), batch_size)
-        for begin in range(0, len(labels), batch_size):
-            batch = labels[order[begin : begin + batch_size]]
-            counts = np.bincount(batch, minlength=len(sizes))
-            shares = np.array(sizes) * len(batch) / len(labels)
-            assert (
-                np.abs(counts - shares) < 1 + (1 / full if left and full else 0)
-            ).all(), (
-                batch_size,
-                epoch,
-                begin,
-            )
-
-
-def test_a_stratified_order_changes_with_epoch_and_mixes_within_batches():
-    labels = np.repeat([0, 1], 50)
-    sampler = data.StratifiedSampler(labels)
-    orders = [sampler(100, seed=0, epoch=epoch, batch_size=20) for epoch in (0, 1)]
-    assert orders[0].tolist() != orders[1].tolist()
-    assert any((np.diff(labels[order[:20]]) < 0).any() for order in orders)
-    assert orders[0].tolist() == sampler(100, seed=0, epoch=0, batch_size=20).tolist()
-
-
-def test_a_loader_tells_the_stratified_sampler_its_batch_size():
-    labels = np.array(["a"] * 8 + ["b"] * 4)
-    loader = data.Loader(
-        (np.arange(12), labels), 3, sampler=data.StratifiedSampler(labels)
-    )
-    assert [sorted(batch[1].tolist()) for batch in loader] == [["a", "a", "b"]] * 4
-
-
-@pytest.mark.parametrize("labels", [[], [[1, 2]], 3], ids=repr)
-def test_labels_must_be_one_for_each_sample(labels):
-    with pytest.raises(
-        SettingError, match="labels must hold one class for each sample"
-    ):
-        data.StratifiedSampler(labels)
-
-
-@pytest.mark.parametrize(
-    "sampler", [data.StratifiedSampler([0, 1]), data.WeightedSampler([0, 1])]
-)
-def test_a_sampler_of_another_number_of_samples_is_refused(sampler):
+def test_weights_of_another_number_of_samples_are_refused():
     with pytest.raises(
         SettingError,
-        match="the sampler has 2 (labels|weights), and the source has 7 samples",
+        match="the sampler has 2 weights, and the source has 7 samples",
     ):
-        len(data.Loader({"y": np.arange(7)}, sampler=sampler))
+        len(data.Loader({"y": np.arange(7)}, sampler=data.WeightedSampler([0, 1])))
 
 
 def test_any_callable_is_a_sampler():
@@ -154,7 +70,7 @@ def test_a_sampler_must_give_a_row_of_whole_numbers(found):
         SettingError,
         match="must give a row of whole numbers, the indices of an epoch; <lambda> gave",
     ):
-        drawn(lambda samples, seed, epoch: found, 7, seed=0, epoch=0, batch_size=1)
+        drawn(lambda samples, seed, epoch: found, 7, seed=0, epoch=0)
 
 
 @pytest.mark.parametrize("outside", [-1, 7])
@@ -163,9 +79,7 @@ def test_an_index_outside_of_the_source_is_refused(outside):
         SettingError,
         match=f"gave the index {outside}, and the source has the samples 0 to 6",
     ):
-        drawn(
-            lambda samples, seed, epoch: [0, outside], 7, seed=0, epoch=0, batch_size=1
-        )
+        drawn(lambda samples, seed, epoch: [0, outside], 7, seed=0, epoch=0)
 
 
 def test_repeats_count_how_often_an_index_came_before():

@@ -264,7 +264,7 @@ def test_settings_that_make_no_sense_are_refused(name, options, message):
 def test_an_unknown_option_is_answered_with_the_nearest():
     with pytest.raises(
         ArgumentError,
-        match="'mri-slices' has no option 'resolutoin'. Did you mean 'resolution'?",
+        match="'mri-slices' has no setting 'resolutoin'. Did you mean 'resolution'?",
     ):
         data.load("mri-slices", resolutoin=1)
 

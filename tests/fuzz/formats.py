@@ -4,20 +4,16 @@ one beside it."""
 import io
 import json
 import tempfile
-import tomllib
 import warnings
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import flax.serialization
-import h5py
 import numpy as np
 import safetensors.numpy
 import torch
-import yaml
 
 from deliralike import backends, weights
 from deliralike.training import checkpoint
@@ -45,8 +41,6 @@ class Format:
         seconds: Of the processor that reading a file may take; a busy machine counts up to twice as
             many.
         refuses: Whether any file that is read is a finding.
-        native: Whether both readers stand on one library in C that is not ours to mend: where that
-            dies, both die.
     """
 
     samples: Callable[[], list[Files]]
@@ -54,7 +48,6 @@ class Format:
     read: Callable[[Path], Any]
     strict: Callable[[Path], Arrays] | None = None
     by_name: bool = True
-    native: bool = False
     memory: int = 2**30
     seconds: int = 10
     refuses: bool = False
@@ -181,72 +174,8 @@ def _read_safetensors(path: Path) -> Arrays:
     return weights.read(path)
 
 
-# Keras, flax
+# Chainer, flax
 # -----------------------------------------------------------------------------
-
-
-def _keras_3(path: Path) -> None:
-    rng = np.random.default_rng(3)
-    with h5py.File(path, "w") as file:
-        for group, shapes in {
-            "conv2d": [(3, 3, 1, 2), (2,)],
-            "dense": [(4, 3), (3,)],
-        }.items():
-            variables = file.create_group(f"layers/{group}/vars")
-            variables.attrs["name"] = f"{group}_a"
-            for number, shape in enumerate(shapes):
-                variables.create_dataset(
-                    str(number),
-                    data=rng.standard_normal(shape),
-                    compression="gzip",
-                    shuffle=True,
-                )
-
-
-def _keras_2(path: Path) -> None:
-    rng = np.random.default_rng(4)
-    with h5py.File(path, "w") as file:
-        file.attrs["layer_names"] = [b"conv", b"dense"]
-        for name, shape in {"conv": (3, 3, 1, 2), "dense": (4, 3)}.items():
-            group = file.create_group(name)
-            group.attrs["weight_names"] = [
-                f"{name}/kernel:0".encode(),
-                f"{name}/bias:0".encode(),
-            ]
-            group[f"{name}/kernel:0"] = rng.standard_normal(shape).astype(np.float32)
-            group[f"{name}/bias:0"] = rng.standard_normal(shape[-1])
-
-
-def _hdf5_samples() -> list[Files]:
-    return [_written("x", _keras_3), _written("x", _keras_2)]
-
-
-def _keras_samples() -> list[Files]:
-    content = _written("x", _keras_3)["x"]
-    written = io.BytesIO()
-    with zipfile.ZipFile(written, "w") as archive:
-        archive.writestr("metadata.json", '{"keras_version": "3.0"}')
-        archive.writestr("model.weights.h5", content)
-    return [{"x": written.getvalue()}]
-
-
-def _datasets(file: Any) -> Arrays:
-    found = {}
-    with h5py.File(file, "r") as opened:
-        list(opened.attrs.values())
-        opened.visititems(lambda name, node: found.update({name: _node(node)}))
-    arrays = {name: np.asarray(array) for name, array in found.items()}
-    return {name: array for name, array in arrays.items() if array.dtype.kind in "biuf"}
-
-
-def _node(node: Any) -> Any:
-    list(node.attrs.values())  # damage that stops HDF5 itself may be there, too
-    return node[()] if hasattr(node, "dtype") else ""
-
-
-def _keras_strict(path: Path) -> Arrays:
-    with zipfile.ZipFile(path) as archive:
-        return _datasets(io.BytesIO(archive.read("model.weights.h5")))
 
 
 def _flax_tree() -> Any:
@@ -358,14 +287,13 @@ def _checkpoint_strict(path: Path) -> Arrays:
 def _index_samples() -> list[Files]:
     names = ["step-00000002", "step-00000004"]
     files = {f"{name}/state.json": b"{}" for name in names}
-    index = {"checkpoints": names, "best": names[0], "ranking": names[:1]}
+    index = {"checkpoints": names, "best": names[0]}
     return [files | {"checkpoints.json": json.dumps(index).encode()}]
 
 
 def _read_index(path: Path) -> None:
     Checkpoints.all(path)
     Checkpoints.best(path)
-    Checkpoints.ranked(path)
 
 
 def _settings() -> Settings:
@@ -385,10 +313,6 @@ def _toml_samples() -> list[Files]:
         line for line in text.splitlines() if line and not line.startswith("#")
     )
     return [{"x.toml": bare.encode()}, {"x.toml": text.encode()}]
-
-
-def _yaml_samples() -> list[Files]:
-    return [{"x.yaml": yaml.safe_dump(tomllib.loads(as_toml(_settings()))).encode()}]
 
 
 def _status_samples() -> list[Files]:
@@ -421,25 +345,6 @@ FORMATS = {
     "npz-chainer": Format(
         _chainer_samples, "x", weights.read, _npz_strict, by_name=False
     ),
-    # HDF5 hangs in one file of thirty, and reads the others in a hundredth of a second.
-    "hdf5": Format(
-        _hdf5_samples,
-        "x",
-        weights.read,
-        _datasets,
-        by_name=False,
-        native=True,
-        seconds=2,
-    ),
-    "keras": Format(
-        _keras_samples,
-        "x",
-        weights.read,
-        _keras_strict,
-        by_name=False,
-        native=True,
-        seconds=2,
-    ),
     "msgpack": Format(
         _msgpack_samples, "x", weights.read, _msgpack_strict, by_name=False
     ),
@@ -456,7 +361,6 @@ FORMATS = {
     ),
     "checkpoints-index": Format(_index_samples, "", _read_index),
     "toml": Format(_toml_samples, "x.toml", read_settings),
-    "yaml": Format(_yaml_samples, "x.yaml", read_settings),
     "status": Format(_status_samples, "", _read_status),
 }
 

@@ -57,14 +57,6 @@ TABLE = [
         2,
         0,
     ),
-    ("min_epochs puts it off", [1, 2, 3, 4, 5], {"patience": 1, "min_epochs": 4}, 3, 0),
-    (
-        "min_epochs, better again by then",
-        [1, 2, 0.5, 2],
-        {"patience": 1, "min_epochs": 3},
-        3,
-        2,
-    ),
 ]
 
 
@@ -252,7 +244,6 @@ def test_a_run_without_validation_data_is_told_what_it_lacks():
         ),
         ({"patience": -1}, "patience=-1 must be a whole number of at least 0"),
         ({"patience": 1.5}, "patience=1.5 must be a whole number"),
-        ({"min_epochs": True}, "min_epochs=True must be a whole number"),
         ({"min_delta": -0.1}, "min_delta=-0.1 must be a number of at least 0"),
         ({"min_delta": NAN}, "min_delta=nan must be a number of at least 0"),
     ],

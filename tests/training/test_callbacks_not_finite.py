@@ -7,7 +7,7 @@ import pytest
 
 from deliralike import Network, data
 from deliralike.errors import SettingError
-from deliralike.training import StopOnNaN, find_learning_rate
+from deliralike.training import StopOnNaN
 from tests.training.small_runs import Do, samples, trainer
 
 # NumPy, which computes for Chainer, has warnings of its own.
@@ -198,5 +198,3 @@ def test_a_run_warns_once_of_a_loss_that_is_not_finite(backend):
 def test_a_run_does_not_warn_where_a_callback_looks_for_such_losses(backend):
     (text,) = warnings_of(lambda: trainer(backend.name, [StopOnNaN()]).fit(with_nan()))
     assert text.startswith("not finite in step 1 of epoch 0: batch[0][1, 1] is nan")
-    probe = trainer(backend.name)
-    assert not warnings_of(lambda: find_learning_rate(probe, with_nan(), steps=3))

@@ -16,7 +16,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from deliralike import data
 from deliralike.errors import CheckpointError, DataUnavailable, SettingError
-from deliralike.training import Callback, accuracy, predict
+from deliralike.training import Callback, predict
 from deliralike.training.experiment import (
     Experiment,
     Interval,
@@ -36,6 +36,7 @@ from deliralike.training.experiment.folder import (
     write_status,
 )
 from deliralike.training.experiment.record import code_version
+from deliralike.training.metrics import Accuracy
 from tests.training.experiments import StopAt
 
 pytestmark = pytest.mark.usefixtures("drawn")
@@ -134,7 +135,7 @@ def test_the_settings_of_a_run_are_complete(finished):
 def test_the_averaged_weights_are_those_that_are_kept_and_judged(finished):
     network, _, dataset = load_run(finished.folder)
     (scores,) = predict(network, dataset.held_out.inputs)
-    assert accuracy(scores, dataset.held_out.labels) == finished.metrics["accuracy"]
+    assert Accuracy()(scores, dataset.held_out.labels) == finished.metrics["accuracy"]
     checkpoint = finished.folder / "checkpoints" / "step-00000015"
     averaged, own = (
         load_file(checkpoint / f"{n}.safetensors") for n in ("network", "unaveraged")
@@ -336,19 +337,14 @@ def test_early_stopping_ends_a_run_and_is_its_reason(tmp_path):
     )
 
 
-def test_pictures_and_tensorboard_are_written_when_asked_for(tmp_path):
+def test_files_of_tensorboard_are_written_when_asked_for(tmp_path):
     asked = {
-        "pictures": 2,
         "tensorboard": True,
         "stop_on_nan": 1,
         "epochs": 4,
         "batch_size": 719,
     }
     result = Experiment(SETTINGS, **asked).run(tmp_path / "run")
-    assert sorted(os.listdir(result.folder / "pictures")) == [
-        "epoch-0002.png",
-        "epoch-0004.png",
-    ]
     assert os.listdir(result.folder / "tensorboard")
 
 
@@ -683,13 +679,6 @@ def test_a_run_on_ones_own_data_says_so_and_wants_them_again(tmp_path):
 NUMBERS = {"cat": 0.0, "dog": 1.0, "eel": 2.0}  # a class of the run's by its name
 
 
-def table(path, names):
-    """A table in which the input of every sample says its class."""
-    rows = [f"{NUMBERS[name]},{name}\n" for name in names]
-    path.write_text("".join(["x,label\n", *rows]))
-    return str(path)
-
-
 def archive(path, names):
     inputs = np.array([[NUMBERS[name]] for name in names], np.float32)
     np.savez(path, x=inputs, y=np.array(names))
@@ -705,7 +694,6 @@ def folder_of_pictures(path, names):
 
 
 KINDS = {
-    "other.csv": (table, {}, 1.0),
     "other.npz": (archive, {}, 1.0),
     "other": (folder_of_pictures, {"size": [2, 3], "mode": "L"}, 100 / 255),
 }
@@ -732,10 +720,10 @@ def test_other_data_of_fewer_classes_have_the_numbers_of_the_runs_classes(
 
 
 def test_other_data_with_a_class_that_the_run_has_not_are_refused(tmp_path):
-    first = table(tmp_path / "first.csv", ["cat", "eel"] * 5)
+    first = archive(tmp_path / "first.npz", ["cat", "eel"] * 5)
     settings = {"network": "mlp", "network_settings": {"hidden": [2]}, "epochs": 1}
     folder = Experiment(settings, data=first).run(tmp_path / "run").folder
-    other = table(tmp_path / "other.csv", ["cat", "dog"] * 5)
+    other = archive(tmp_path / "other.npz", ["cat", "dog"] * 5)
     with pytest.raises(
         SettingError, match="label 'dog', which is none of the 2 classes cat, eel"
     ):

@@ -8,6 +8,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
+from deliralike import nest
 from deliralike.errors import ArgumentError, BatchError, SettingError, UnknownName
 from deliralike.training import metrics
 from deliralike.training.metrics import Accuracy, Dice, Evidence, RocAuc, bootstrap
@@ -88,7 +89,9 @@ def test_evidence_is_smaller_than_the_outputs():
         "confusion",
     ):
         rows = metrics.metric(name).evidence(scores, masks)
-        assert sum(array.nbytes for array in rows.values()) < scores.nbytes / 50, name
+        assert sum(array.nbytes for array in nest.leaves(rows)) < scores.nbytes / 50, (
+            name
+        )
 
 
 def test_a_plain_function_sees_all_outputs_and_targets_at_once():
@@ -123,20 +126,18 @@ def evidence_of(right):
     )
 
 
-@pytest.mark.parametrize("method", ["percentile", "bca"])
-def test_intervals_are_those_of_scipy_up_to_the_noise_of_the_draws(method):
+def test_intervals_are_those_of_scipy_up_to_the_noise_of_the_draws():
     sample = np.random.default_rng(2).exponential(size=60)
     evidence = Evidence(metrics.FromFunction(lambda outputs, targets: outputs.mean()))
     evidence.add(sample, sample)
-    found = evidence.interval(resamples=20_000, method=method)
+    found = evidence.interval(resamples=20_000)
     options = {
         "n_resamples": 20_000,
         "rng": np.random.default_rng(0),
         "vectorized": True,
     }
-    name = {"percentile": "percentile", "bca": "BCa"}[method]
     wanted = scipy.stats.bootstrap(
-        (sample,), np.mean, method=name, **options
+        (sample,), np.mean, method="percentile", **options
     ).confidence_interval
     assert found == pytest.approx(tuple(wanted), abs=0.008)
     assert wanted.high - wanted.low > 0.3
@@ -187,7 +188,6 @@ def test_draws_without_a_figure_are_left_out_and_a_figure_that_is_nan_has_no_int
     low, high = gathered(RocAuc(), scores, rare).interval()
     assert 0 <= low <= high <= 1
     assert np.isnan(gathered(RocAuc(), scores, 0 * rare).interval()).all()
-    assert np.isnan(gathered(RocAuc(), scores, 0 * rare).interval(method="bca")).all()
 
 
 def test_intervals_that_make_no_sense_are_refused():
@@ -195,7 +195,6 @@ def test_intervals_that_make_no_sense_are_refused():
     for options, message in [
         ({"level": 95}, "between 0 and 1, not 95"),
         ({"resamples": 0}, "at least 1, not 0"),
-        ({"method": "BCA"}, "no method 'BCA' of intervals"),
     ]:
         with pytest.raises(SettingError, match=message):
             evidence.interval(**options)

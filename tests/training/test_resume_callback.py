@@ -128,29 +128,6 @@ def test_the_best_epoch_is_written_when_none_is_due_and_may_be_let_go(tmp_path):
     assert Checkpoints.best(tmp_path / "b") is None
 
 
-@pytest.mark.parametrize(("mode", "best"), [("min", [3, 6, 2]), ("max", [4, 1, 5])])
-def test_several_of_the_best_are_kept_also_after_a_resume(tmp_path, mode, best):
-    """The order of a sort in NumPy, the first of two equal ones before the later."""
-    values = [0.9, 0.5, 0.2, 1.0, 0.7, 0.2, NAN, 0.8]
-    if mode == "max":
-        values[4] = 0.9
-    keep = {
-        "keep": 1,
-        "every_epochs": None,
-        "monitor": "score",
-        "mode": mode,
-        "best": 3,
-    }
-    trained(Script(values[:5]), Checkpoint(tmp_path, **keep), epochs=5)
-    latest = Checkpoints.latest(tmp_path)
-    trained(Script(values), Checkpoint(tmp_path, **keep), epochs=8, resume=latest)
-    ranked = [int(path.name[-8:]) // 2 for path in Checkpoints.ranked(tmp_path)]
-    order = np.argsort(np.array(values) * (1 if mode == "min" else -1), kind="stable")
-    assert ranked == best == [epoch + 1 for epoch in order[:3]]
-    assert steps_in(tmp_path) == sorted({2 * epoch for epoch in best} | {16})
-    assert Checkpoints.best(tmp_path) == Checkpoints.ranked(tmp_path)[0]
-
-
 def test_the_best_value_survives_a_resume(tmp_path):
     trained(Script([3.0, 1.0]), Checkpoint(tmp_path, keep=1, monitor="score"), epochs=2)
     again = Checkpoint(tmp_path, keep=1, monitor="score")
@@ -174,9 +151,7 @@ def test_after_going_back_the_latest_is_the_one_that_was_written_last(tmp_path):
 def test_a_checkpoint_that_the_index_does_not_know_is_the_latest(tmp_path):
     trained(Checkpoint(tmp_path), epochs=3)
     (tmp_path / "checkpoints.json").write_text(
-        json.dumps(
-            {"checkpoints": ["step-00000006", "gone"], "best": None, "ranking": []}
-        )
+        json.dumps({"checkpoints": ["step-00000006", "gone"], "best": None})
     )
     assert steps_in(tmp_path) == [6, 2, 4]
     (tmp_path / "checkpoints.json").unlink()

@@ -124,14 +124,6 @@ def test_a_schedule_is_that_of_pytorch(case):
 PLATEAUS = {
     "min": ({}, [3, 2, 2, 2, 2, 1.5, 1.6, 1.6, 1.6, 1.6, 1.6, 1.6]),
     "max": ({"mode": "max"}, [1, 2, 2, 2, 2, 3, 2, 2, 2, 2, 2]),
-    "cooldown": (
-        {"patience": 1, "cooldown": 3},
-        [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3],
-    ),
-    "better within the cooldown": (
-        {"patience": 1, "cooldown": 2},
-        [3, 3, 3, 2, 2, 2, 2, 2, 1, 1, 1, 1],
-    ),
     "a threshold": (
         {"threshold": 0.1, "patience": 1},
         [10, 9.5, 9.1, 8.9, 8.1, 8.02, 7, 7],
@@ -148,10 +140,7 @@ def test_a_plateau_is_that_of_pytorch_where_values_are_not_negative(case):
     settings, values = PLATEAUS[case]
     own = Plateau("loss", **{"gamma": 0.5, "patience": 2} | settings)
     native = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=BASE)
-    options = {
-        name: getattr(own, name)
-        for name in ("mode", "patience", "threshold", "cooldown")
-    }
+    options = {name: getattr(own, name) for name in ("mode", "patience", "threshold")}
     other = lr_scheduler.ReduceLROnPlateau(
         native, factor=own.gamma, min_lr=own.minimum * BASE, eps=0, **options
     )
@@ -186,7 +175,7 @@ def test_a_plateau_is_right_about_signs_and_nan(case):
 
 @pytest.mark.parametrize("cut", range(13))
 def test_a_plateau_goes_on_from_its_state_in_a_file(cut):
-    settings = {"gamma": 0.5, "patience": 1, "cooldown": 1}
+    settings = {"gamma": 0.5, "patience": 1}
     values = [3, 3, 2, NAN, 2, 2, 2, 1, 1, 1, 1, 1, 1]
     whole, first, second = (Warmup(2, Plateau("loss", **settings)) for _ in range(3))
     for value in values:
@@ -284,7 +273,7 @@ def test_the_state_of_something_else_is_refused_by_a_plateau_and_changes_nothing
     before = own.state()
     with pytest.raises(
         StateError,
-        match=r"Plateau: the state has \['best'\], wanted \['best', 'resting', 'sc",
+        match=r"Plateau: the state has \['best'\], wanted \['best', 'scale', 'wo",
     ):
         own.load_state({"best": 1.0})
     assert own.state() == before

@@ -1,15 +1,13 @@
-"""What the arrays of flax and Keras mean follows from the layer: against flax itself, and Keras's
-published formulas."""
+"""What the arrays of flax mean follows from the layer: against flax itself."""
 
 import numpy as np
 import pytest
 
 from deliralike import Network, weights, zoo
-from deliralike.errors import StateError, UnknownName, WeightFileError
+from deliralike.errors import StateError, UnknownName
 from deliralike.weights.matching.layouts import transforms
 from tests.conftest import BACKENDS
 
-h5py = pytest.importorskip("h5py")
 GENERATOR = np.random.default_rng(0)
 
 
@@ -19,88 +17,11 @@ def outputs(net, *inputs):
     return backend.to_numpy(net(*(backend.prepare(each, net) for each in inputs)))
 
 
-def keras(path, layers):
-    """As Keras's ``save_weights("x.h5")`` lays them out."""
-    with h5py.File(path, "w") as file:
-        file.attrs["layer_names"] = [name.encode() for name in layers]
-        for layer, arrays in layers.items():
-            group = file.create_group(layer)
-            group.attrs["weight_names"] = [
-                f"{layer}/{leaf}:0".encode() for leaf in arrays
-            ]
-            for leaf, array in arrays.items():
-                group[f"{layer}/{leaf}:0"] = array
-    return path
-
-
-class Recurrent(Network):
-    def __init__(self, kind):
-        super().__init__()
-        self.rnn = getattr(self.nn, kind)(3, 4, batch_first=True)
-
-    def forward(self, x):
-        return self.rnn.outputs(x)[:, -1]
-
-
-def _sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def _gru(x, kernel, recurrent, bias):
-    """Keras's GRU with reset_after=True: gates z, r, h."""
-    h = np.zeros((len(x), 4))
-    for step in range(x.shape[1]):
-        of_input = np.split(x[:, step] @ kernel + bias[0], 3, 1)
-        of_state = np.split(h @ recurrent + bias[1], 3, 1)
-        z = _sigmoid(of_input[0] + of_state[0])
-        r = _sigmoid(of_input[1] + of_state[1])
-        h = z * h + (1 - z) * np.tanh(of_input[2] + r * of_state[2])
-    return h
-
-
-def _lstm(x, kernel, recurrent, bias):
-    """Keras's LSTM: gates i, f, c, o."""
-    h = c = np.zeros((len(x), 4))
-    for step in range(x.shape[1]):
-        i, f, g, o = np.split(x[:, step] @ kernel + h @ recurrent + bias, 4, 1)
-        c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
-        h = _sigmoid(o) * np.tanh(c)
-    return h
-
-
-RECURRENT = {"GRU": (_gru, 3, (2, 12)), "LSTM": (_lstm, 4, (16,))}
 LOADS = {
     "load": lambda net, path: weights.load(net, path),
     "match": lambda net, path: weights.load(net, path, match=True),
     "zoo": lambda net, path: zoo.load(net, path),
 }
-
-
-@pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
-@pytest.mark.parametrize("kind", RECURRENT)
-def test_a_recurrent_layer_of_keras_computes_what_keras_does(tmp_path, kind, load):
-    formula, gates, of_bias = RECURRENT[kind]
-    kernel = GENERATOR.standard_normal((3, 4 * gates))
-    recurrent = GENERATOR.standard_normal((4, 4 * gates))
-    bias = GENERATOR.standard_normal(of_bias)
-    arrays = {"kernel": kernel, "recurrent_kernel": recurrent, "bias": bias}
-    path = keras(tmp_path / "x.h5", {"rnn": arrays})
-    net = Recurrent.on(BACKENDS[0], seed=1, dtype="float64")(kind)
-    load(net, path)
-    x = GENERATOR.standard_normal((2, 5, 3))
-    np.testing.assert_allclose(
-        outputs(net, x), formula(x, kernel, recurrent, bias), atol=1e-12
-    )
-
-
-def test_a_gru_of_keras_that_resets_before_the_product_is_refused(tmp_path):
-    arrays = {
-        "kernel": np.ones((3, 12)),
-        "recurrent_kernel": np.ones((4, 12)),
-        "bias": np.ones(12),
-    }
-    with pytest.raises(WeightFileError, match="a GRU with reset_after=False"):
-        weights.read(keras(tmp_path / "x.h5", {"rnn": arrays}))
 
 
 class Classifier(Network):
@@ -167,13 +88,16 @@ WITHOUT_NETWORK = {
 @pytest.mark.parametrize("read", WITHOUT_NETWORK.values(), ids=WITHOUT_NETWORK)
 @pytest.mark.parametrize("has_picture", [True, False], ids=["a picture", "none"])
 def test_a_file_without_a_network_tells_that_a_flattened_layer_lies_as_it_lay(
-    read, has_picture, tmp_path, caplog
+    read, has_picture, linen, tmp_path, caplog
 ):
+    from flax import serialization
+
     kernel = np.arange(96.0).reshape(48, 2)
     layers = {"fc1": {"kernel": kernel}}
     if has_picture:
         layers["conv"] = {"kernel": np.ones((3, 3, 2, 4))}
-    path = keras(tmp_path / "x.h5", layers)
+    path = tmp_path / "x.msgpack"
+    path.write_bytes(serialization.to_bytes({"params": layers}))
     told = f"{read(path)}{caplog.text}"
     assert ("a dense layer behind a flattened picture, and a" in told) is has_picture
     np.testing.assert_array_equal(weights.read(path)["fc1.weight"], kernel.T)
@@ -262,38 +186,6 @@ def test_a_guess_for_what_is_not_open_is_refused(conditioned):
     net = Conditioned.on(BACKENDS[0], seed=1)(times.shape[1])
     with pytest.raises(UnknownName, match=r"guess='fc2.weight' is not open"):
         weights.load(net, path, guess=["fc2.weight"])
-
-
-@pytest.mark.parametrize("pixels_first", [True, False], ids=["as Keras", "as it is"])
-def test_a_dense_layer_of_keras_behind_a_flattened_picture(tmp_path, pixels_first):
-    """Keras flattens (height, width, channels); here by NumPy."""
-    kernel, dense = (
-        GENERATOR.standard_normal((3, 3, 2, 4)),
-        GENERATOR.standard_normal((48, 6)),
-    )
-    last = GENERATOR.standard_normal((6, 3))
-    layers = {"conv": kernel, "fc1": dense, "fc2": last}
-    arrays = {
-        name: {"kernel": array, "bias": np.zeros(array.shape[-1])}
-        for name, array in layers.items()
-    }
-    path = keras(tmp_path / "x.h5", arrays)
-    net = Classifier.on(BACKENDS[0], seed=1, dtype="float64")()
-    if not pixels_first:
-        with pytest.raises(
-            StateError, match="its 48 inputs may be pixels of 4 channels"
-        ):
-            weights.load(net, path)
-        return
-    weights.load(net, path, guess=True)
-    windows = np.lib.stride_tricks.sliding_window_view(
-        PICTURES.astype(float), (3, 3), (1, 2)
-    )
-    hidden = np.maximum(np.einsum("nhwcij,ijco->nhwo", windows, kernel), 0).reshape(
-        2, -1
-    )
-    wanted = np.maximum(hidden @ dense, 0) @ last
-    np.testing.assert_allclose(outputs(net, FIRST.astype(float)), wanted, atol=1e-12)
 
 
 class Up(Network):

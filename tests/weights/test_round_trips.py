@@ -89,7 +89,7 @@ HOSTILE = {
     "keys of dropout": ["rngs.weight", "a.rngs.count", "a.weight"],
     "Chainer's": ["W", "b", "gamma", "beta", "N", "avg_mean"],
     "Chainer's paths": ["a/W", "a/b", "updater/model:main/c/W"],
-    "Keras's": [
+    "TensorFlow's": [
         "a.gamma",
         "a.beta",
         "b.scale",
@@ -325,7 +325,7 @@ def test_two_names_that_chainer_would_not_tell_apart_are_refused(tmp_path):
 
 
 def test_a_conversion_keeps_hostile_names(tmp_path, suffix):
-    state = stand_ins(dict.fromkeys(HOSTILE["wrappers"] + HOSTILE["Keras's"], 2))
+    state = stand_ins(dict.fromkeys(HOSTILE["wrappers"] + HOSTILE["TensorFlow's"], 2))
     weights.write(tmp_path / f"x{suffix}", state)
     for target in SUFFIXES:
         weights.convert(tmp_path / f"x{suffix}", tmp_path / f"from{suffix}{target}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from deliralike.errors import ProcessError, SettingError, StateError, suggestion
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.state import Slot
+from deliralike.network.state import Slot, each_once
 from deliralike.parallel.averaging.daso import (
     Plan,
     Sent,
@@ -36,37 +35,23 @@ class _Message:
     Attributes:
         finite: Whether the numbers that this process has sent are finite.
         pieces: For each type of array, the functions that wait for its sums.
+        sums: One array for each type, once they have come; a checkpoint may want them before the
+            merge.
     """
 
     finite: bool
-    pieces: Sequence[Sequence[Callable[[], Sequence[np.ndarray]]]]
+    pieces: Sequence[Sequence[Callable[[], Sequence[np.ndarray]]]] = ()
+    sums: Sequence[np.ndarray] | None = None
 
-    def wait(self) -> list[np.ndarray]:
-        """Return the sums, one array for each type.
-
-        They are kept, since a checkpoint may want them before the merge.
-        """
-        sums = [_concatenated(pieces) for pieces in self.pieces]
-        self.pieces = _completed(sums)
-        return sums
-
-
-def _concatenated(pieces: Sequence[Callable[[], Sequence[np.ndarray]]]) -> np.ndarray:
-    parts: list[np.ndarray] = []
-    for piece in pieces:
-        parts += piece()
-    return np.concatenate(parts)
-
-
-def _completed(
-    sums: Sequence[np.ndarray],
-) -> list[list[Callable[[], Sequence[np.ndarray]]]]:
-    """Return the pieces of a message whose sums are known."""
-    return [[partial(_only, total)] for total in sums]
-
-
-def _only(total: np.ndarray) -> list[np.ndarray]:
-    return [total]
+    def wait(self) -> Sequence[np.ndarray]:
+        """Return the sums, one array for each type."""
+        if self.sums is None:
+            sums = []
+            for pieces in self.pieces:
+                parts = [part for wait in pieces for part in wait()]
+                sums.append(np.concatenate(parts))
+            self.sums = sums
+        return self.sums
 
 
 class AsynchronousAverages:
@@ -314,7 +299,7 @@ class AsynchronousAverages:
             [self.nodes.node.broadcast_flat(flat, sent.member) for flat in flats],
         )
 
-    def _wait_for(self, sent: Sent) -> tuple[list[np.ndarray], str]:
+    def _wait_for(self, sent: Sent) -> tuple[Sequence[np.ndarray], str]:
         """Return the sums of a message, and the processes whose numbers are not finite."""
         message = self._under_way.pop(sent)
         sums = message.wait()
@@ -345,12 +330,10 @@ class AsynchronousAverages:
 
     def _values(self) -> list[Value]:
         """Return trainable parameters and floating buffers, each once, ordered by type."""
-        unique: dict[int, Slot] = {}
-        for slot in self.network.neutral_slots().values():
-            if slot.trainable or not slot.is_parameter:
-                unique[id(slot.native)] = slot
         values = []
-        for slot in unique.values():
+        for slot in each_once(self.network.neutral_slots()).values():
+            if slot.is_parameter and not slot.trainable:
+                continue
             array = slot.read()
             if array.dtype.kind == "f":
                 values.append((slot, array))
@@ -395,9 +378,9 @@ class AsynchronousAverages:
         self.state = State.from_dict(state["state"])
         self._uncounted = int(state["uncounted"])
         for record in state["under_way"]:
-            pieces = _completed([np.asarray(total) for total in record["sums"]])
+            sums = [np.asarray(total) for total in record["sums"]]
             sent = self.state.under_way[record["sent"]]
-            self._under_way[sent] = _Message(bool(record["finite"]), pieces)
+            self._under_way[sent] = _Message(bool(record["finite"]), sums=sums)
         self.prepare()
 
     def _place(self) -> list[int]:
@@ -406,13 +389,8 @@ class AsynchronousAverages:
 
 def trained_slots(network: AbstractNetwork) -> dict[str, Slot]:
     """Return the slots of the trainable parameters by name, a tied parameter once."""
-    slots = {}
-    natives = set()
-    for name, slot in network.neutral_slots().items():
-        if slot.trainable and id(slot.native) not in natives:
-            natives.add(id(slot.native))
-            slots[name] = slot
-    return slots
+    slots = each_once(network.neutral_slots())
+    return {name: slot for name, slot in slots.items() if slot.trainable}
 
 
 def _all_finite(flats: Sequence[np.ndarray]) -> bool:

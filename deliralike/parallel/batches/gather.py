@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import compress, repeat
-from operator import add, attrgetter
+from itertools import compress
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -15,14 +14,11 @@ import numpy as np
 from deliralike import nest
 from deliralike.errors import SettingError, ShapeError, StructureError, suggestion
 from deliralike.nest.arrays import Arrays
-from deliralike.parallel.batches.kinds import Kinds, kinds_of
 from deliralike.parallel.batches.partition import whole
 from deliralike.parallel.batches.spec import Part, mark_leaves
 
 SCALARS = ("stack", "mean", "sum")
 OTHERS = ("equal", "list")
-_AXES = attrgetter("ndim")
-_IS_NATIVE = attrgetter("dtype.isnative")  # in this machine's byte order
 _HOST = (np.ndarray, np.number, np.bool_)
 
 
@@ -125,34 +121,31 @@ class _Joiner:
         return self.is_native(value) or isinstance(value, _HOST)
 
     def join_all(self, rows: Sequence[Sequence[Any]]) -> Sequence[Any]:
-        """Return all leaves of the replicas joined, leaf by leaf.
-
-        Where the replicas' outputs are alike, the backend joins all arrays in one call.
-        """
+        """Return all leaves of the replicas joined, those of the backend in one call."""
         columns = [*zip(*rows, strict=True)]
-        kinds = kinds_of(rows[0], self.backend)
-        if _alike(rows, kinds, self.dim):
-            # Arrays that do not fit raise again below, where the error gets their path.
-            with suppress(Exception):
-                return self._join_arrays_at_once(columns, kinds)
-        return [self.join(column) for column in columns]
-
-    def _join_arrays_at_once(
-        self, columns: Sequence[Sequence[Any]], kinds: Kinds
-    ) -> Sequence[Any]:
-        if kinds.all_native:
-            return self._concatenate_all(columns)
-        if kinds.all_plain:
-            return _concatenate_all_on_host(columns, self.dim)
-        natives = [*compress(columns, kinds.is_native)]
-        arrays = iter(self._concatenate_all(natives) if natives else ())
+        are_native = [self._joins_natively(column) for column in columns]
+        try:
+            joined = self._concatenate_all([*compress(columns, are_native)])
+        except Exception:  # noqa: BLE001  # raised again below, where the error gets a path
+            return [self.join(column) for column in columns]
         leaves = []
-        for column, is_native in zip(columns, kinds.is_native, strict=True):
-            leaves.append(next(arrays) if is_native else self.join(column))
+        for column, is_native in zip(columns, are_native, strict=True):
+            leaves.append(next(joined) if is_native else self.join(column))
         return leaves
 
-    def _concatenate_all(self, columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
-        return self._backend.concatenate_all(columns, self.dim, self.device)
+    def _joins_natively(self, column: Sequence[Any]) -> bool:
+        """Return whether a column holds arrays of the backend of one type, with an axis `dim`."""
+        first = column[0]
+        if not self.is_native(first) or not -first.ndim <= self.dim < first.ndim:
+            return False
+        return all(
+            type(leaf) is type(first) and leaf.ndim == first.ndim for leaf in column
+        )
+
+    def _concatenate_all(self, columns: Sequence[Sequence[Any]]) -> Iterator[Any]:
+        if not columns:
+            return iter(())
+        return iter(self._backend.concatenate_all(columns, self.dim, self.device))
 
     def join(self, column: Sequence[Any]) -> Any:
         """Return one leaf of all replicas joined into one."""
@@ -169,7 +162,7 @@ class _Joiner:
         shape = column[0].shape
         for leaf in column:
             if type(leaf) is not type(column[0]) or leaf.shape != shape:
-                self._refuse_unlike(column, is_native=is_native)
+                self._refuse_mismatch(column, is_native=is_native)
                 break
         if not shape:
             return self._join_scalars(column, is_native=is_native)
@@ -189,13 +182,13 @@ class _Joiner:
         assert self.backend is not None
         return self.backend
 
-    def _refuse_unlike(self, column: Sequence[Any], *, is_native: bool) -> None:
+    def _refuse_mismatch(self, column: Sequence[Any], *, is_native: bool) -> None:
         for index, leaf in enumerate(column):
             is_same_kind = (
                 self.is_native(leaf) if is_native else isinstance(leaf, _HOST)
             )
             if not is_same_kind:
-                raise _unlike(column, index)
+                raise _kind_error(column, index)
         _refuse_shapes([tuple(leaf.shape) for leaf in column], self.dim)
 
     def _join_scalars(self, column: Sequence[Any], *, is_native: bool) -> Any:
@@ -222,7 +215,7 @@ class _Joiner:
         first = column[0]
         for index, leaf in enumerate(column):
             if type(leaf) is not type(first) and self._is_array_or_container(leaf):
-                raise _unlike(column, index)
+                raise _kind_error(column, index)
             if self.others == "equal" and not _same(first, leaf):
                 raise _Refused(
                     StructureError,
@@ -236,18 +229,6 @@ class _Joiner:
         return self.is_array(leaf) or nest.leaves(leaf) != [leaf]
 
 
-def _concatenate_all_on_host(
-    columns: Sequence[Sequence[Any]], dim: int
-) -> Sequence[Any]:
-    """Join the arrays of each column, all of which are ``numpy.ndarray`` and of no subclass."""
-    firsts = [column[0] for column in columns]
-    if len(columns[0]) == 1:
-        return firsts
-    if all(map(_IS_NATIVE, firsts)):
-        return [*map(np.concatenate, columns, repeat(dim))]
-    return [concatenate_on_host(column, dim) for column in columns]
-
-
 def concatenate_on_host(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
     """Join NumPy arrays one after another, with the byte order and the masks that they have."""
     if any(isinstance(array, np.ma.MaskedArray) for array in arrays):
@@ -258,21 +239,6 @@ def concatenate_on_host(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
     return np.concatenate(
         arrays, dim, dtype=dtype
     )  # NumPy joins them in this machine's order
-
-
-def _alike(rows: Sequence[Sequence[Any]], kinds: Kinds, dim: int) -> bool:
-    """Return whether rows have leaves of the same types, and arrays with the same number of axes.
-
-    `dim` must be one of those axes.
-    """
-    first, *others = rows
-    axes = [*map(_AXES, compress(first, kinds.is_array))]
-    for row in others:
-        if tuple(map(type, row)) != kinds.types:
-            return False
-        if [*map(_AXES, compress(row, kinds.is_array))] != axes:
-            return False
-    return all(-count <= dim < count for count in {*axes})
 
 
 def _same(first: Any, second: Any) -> bool:
@@ -314,7 +280,7 @@ def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
     return shape[:dim] + shape[dim % len(shape) + 1 :]
 
 
-def _unlike(column: Sequence[Any], index: int) -> _Refused:
+def _kind_error(column: Sequence[Any], index: int) -> _Refused:
     return _Refused(
         StructureError,
         f"is {nest.described(column[0])} on replica 0 and {nest.described(column[index])} "

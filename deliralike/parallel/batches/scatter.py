@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import numpy as np
 from deliralike import nest
 from deliralike.errors import BatchError, SettingError
 from deliralike.nest.arrays import Arrays
-from deliralike.parallel.batches.kinds import Kinds, kinds_of
 from deliralike.parallel.batches.partition import partition, whole
 from deliralike.parallel.batches.spec import ARGUMENTS, Part, mark_leaves, readable
 
@@ -104,9 +102,8 @@ def split_batch(
     if spec is not None:
         batch = mark_leaves(batch, spec, splitter.is_array, root)
     leaves, structure = nest.flatten(batch)
-    kinds = kinds_of(leaves, backend)
     try:
-        counts = splitter.counts(leaves, kinds)
+        counts = [splitter.count(leaf) for leaf in leaves]
     except (IndexError, _Refused):
         raise _batch_error(splitter, batch, root) from None
     totals = {count for count in {*counts} if count is not None}
@@ -115,7 +112,7 @@ def split_batch(
     sizes = partition(totals.pop() if totals else 0, len(devices))
     if not leaves:
         return Shares([structure.unflatten(())], sizes)
-    rows = splitter.rows(leaves, kinds, counts, sizes)
+    rows = zip(*splitter.columns(leaves, counts, sizes), strict=True)
     return Shares([structure.unflatten(row) for row in rows], sizes)
 
 
@@ -133,8 +130,7 @@ def samples_of_leaves(
     splitter = _Splitter((None,), whole("scatter: dim", dim), backend)
     if spec is not None:
         batch = mark_leaves(batch, spec, splitter.is_array, root)
-    leaves = nest.leaves(batch)
-    return splitter.counts(leaves, kinds_of(leaves, backend))
+    return [splitter.count(leaf) for leaf in nest.leaves(batch)]
 
 
 class _Refused(Exception):
@@ -160,30 +156,7 @@ class _Splitter:
         """Return whether a leaf is an array of the backend or of NumPy."""
         return isinstance(leaf, np.ndarray) or self.is_native(leaf)
 
-    def counts(self, leaves: Sequence[Any], kinds: Kinds) -> list[int | None]:
-        """Return the number of samples in each leaf that is split; None for one that is copied."""
-        if kinds.all_native or kinds.all_host:
-            shapes = [*map(_SHAPE, leaves)]
-            if all(shapes):
-                return [shape[self.dim] for shape in shapes]
-        return [self.count(leaf) for leaf in leaves]
-
-    def rows(
-        self,
-        leaves: Sequence[Any],
-        kinds: Kinds,
-        counts: Sequence[int | None],
-        sizes: tuple[int, ...],
-    ) -> Iterable[Sequence[Any]]:
-        """Return the leaves of each share."""
-        if None not in counts:
-            if kinds.all_native:
-                return zip(*self._split_all(leaves, sizes), strict=True)
-            if kinds.all_host:
-                return [_take(leaves, index) for index in _indices(sizes, self.dim)]
-        return zip(*self._columns(leaves, counts, sizes), strict=True)
-
-    def _columns(
+    def columns(
         self,
         leaves: Sequence[Any],
         counts: Sequence[int | None],
@@ -272,13 +245,6 @@ class _Splitter:
         """The backend, where a native array was found."""
         assert self.backend is not None
         return self.backend
-
-
-_SHAPE = attrgetter("shape")
-
-
-def _take(arrays: Sequence[Any], index: Any) -> list[Any]:
-    return [array[index] for array in arrays]
 
 
 @lru_cache

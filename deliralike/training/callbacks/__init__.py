@@ -2,14 +2,10 @@
 
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.checkpoint import Checkpoint, Checkpoints
-from deliralike.training.callbacks.curves import Curves
 from deliralike.training.callbacks.early_stopping import EarlyStopping
-from deliralike.training.callbacks.gradient_statistics import GradientStatistics
-from deliralike.training.callbacks.images import Images
 from deliralike.training.callbacks.json_lines import JsonLines
 from deliralike.training.callbacks.mlflow_runs import MLflow
 from deliralike.training.callbacks.monitor import Monitor
-from deliralike.training.callbacks.profiler import Profiler
 from deliralike.training.callbacks.progress import ProgressBar
 from deliralike.training.callbacks.stop_on_nan import StopOnNaN
 from deliralike.training.callbacks.tensorboard import TensorBoard
@@ -20,14 +16,10 @@ __all__ = [
     "Callback",
     "Checkpoint",
     "Checkpoints",
-    "Curves",
     "EarlyStopping",
-    "GradientStatistics",
-    "Images",
     "JsonLines",
     "MLflow",
     "Monitor",
-    "Profiler",
     "ProgressBar",
     "StopOnNaN",
     "TensorBoard",

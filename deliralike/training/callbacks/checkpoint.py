@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from deliralike.errors import CheckpointError, whole_number
 from deliralike.training import checkpoint
 from deliralike.training.callbacks.monitor import Monitor
 from deliralike.training.callbacks.writer import Writer
-from deliralike.training.fields import NUMBERS, refuse_wrong_fields
+from deliralike.training.fields import NUMBER, TEXT, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 from deliralike.training.state import gather
@@ -43,8 +42,8 @@ class Checkpoint(Writer):
         keep: The number of the newest checkpoints to keep; None for all of them.
         monitor: A metric on validation data, by which checkpoints are the best.
         mode: ``"min"`` where less is better, ``"max"`` where more is. NaN is never better.
-        best: How many of the best are kept besides the newest; True for one. An epoch among them is
-            written whether due or not, and `Checkpoints.ranked` lists them.
+        best: Whether the best one is kept besides the newest; its epoch is written whether due or
+            not.
 
     Raises:
         SettingError: An option makes no sense.
@@ -79,37 +78,27 @@ class Checkpoint(Writer):
         keep: int | None = 3,
         monitor: str | None = None,
         mode: str = "min",
-        best: bool | int = True,
+        best: bool = True,
     ) -> None:
         """Check the settings; nothing is written."""
         _check_count("every_epochs", every_epochs)
         _check_count("every_steps", every_steps)
         _check_count("keep", keep)
-        if not isinstance(best, bool):
-            _check_count("best", best)
         self.folder = Path(folder)
         self.every_epochs = every_epochs
         self.every_steps = every_steps
         self.keep = keep
         checked = Monitor(monitor or "", mode)  # checks the mode in any case
         self.monitor = None if monitor is None else checked
-        self.keep_best = int(best)
+        self.keeps_best = best
         self._holding = ExitStack()
         self.reset()
 
     def reset(self) -> None:
         """Forget the checkpoints of the run before."""
-        self._ranking: dict[str, float] = {}  # values of checkpoints, the best first
+        self.best: float | None = None  # value so far
+        self._best_name: str | None = None
         self._written: tuple[int, ...] = ()
-
-    @property
-    def best(self) -> float | None:
-        """The best value so far; None when there is none."""
-        return next(iter(self._ranking.values()), None)
-
-    @property
-    def _best_name(self) -> str | None:
-        return next(iter(self._ranking), None)
 
     def on_start(self, run: Run) -> None:
         """Refuse a folder with checkpoints of another run, or to which another process writes."""
@@ -153,28 +142,26 @@ class Checkpoint(Writer):
                 self._write(run)
 
     def state(self) -> dict[str, Any]:
-        """Return the values of the best checkpoints by name, the best first."""
-        return {"ranking": dict(self._ranking)}
+        """Return the best value so far, and the name of its checkpoint."""
+        return {"best": self.best, "name": self._best_name}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Load the result of `state`."""
-        refuse_wrong_fields("state of Checkpoint", state, {"ranking": NUMBERS})
-        self._ranking = dict(state["ranking"])
+        fields = {"best": NUMBER.or_none(), "name": TEXT.or_none()}
+        refuse_wrong_fields("state of Checkpoint", state, fields)
+        self.best = state["best"]
+        self._best_name = state["name"]
 
     def _observe(self, run: Run, epoch: Epoch) -> bool:
-        """Record the value of an epoch, and return whether it is among the best so far."""
+        """Record the value of an epoch, and return whether it is the best so far."""
         if self.monitor is None:
             return False
         value = self.monitor.value(epoch)
-        if math.isnan(value):
+        if not self.monitor.is_better(value, than=self.best):
             return False
-        values = {**self._ranking, _name(run): value}
-        # Of equal ones the first stays before the later.
-        names = sorted(
-            values, key=lambda name: values[name], reverse=self.monitor.mode == "max"
-        )
-        self._ranking = {name: values[name] for name in names[: max(self.keep_best, 1)]}
-        return _name(run) in self._ranking
+        self.best = value
+        self._best_name = _name(run)
+        return True
 
     def _write(self, run: Run) -> None:
         state: dict[str, Any] = {}
@@ -195,16 +182,11 @@ class Checkpoint(Writer):
         ]
         names.append(name)
         newest = names if self.keep is None else names[-self.keep :]
-        best = list(self._ranking)[: self.keep_best]
-        remaining = [each for each in names if each in newest or each in best]
+        best = self._best_name if self.keeps_best else None
+        remaining = [each for each in names if each in newest or each == best]
         for old in _names(self.folder) - set(remaining):
             checkpoint.remove(self.folder / old)
-        index = {
-            "checkpoints": remaining,
-            "best": self._best_name,
-            "ranking": list(self._ranking),
-        }
-        _write_index(self.folder, index)
+        _write_index(self.folder, {"checkpoints": remaining, "best": self._best_name})
 
 
 class Checkpoints:
@@ -232,13 +214,6 @@ class Checkpoints:
         if not paths:
             return None
         return paths[-1]
-
-    @staticmethod
-    def ranked(folder: AnyPath) -> list[Path]:
-        """Return the checkpoints of the best epochs that are kept, the best first."""
-        names = _index(Path(folder))["ranking"]
-        present = {path.name: path for path in Checkpoints.all(folder)}
-        return [present[name] for name in names if name in present]
 
     @staticmethod
     def best(folder: AnyPath) -> Path | None:
@@ -270,13 +245,11 @@ def _index(folder: Path) -> dict[str, Any]:
     path = folder / INDEX
     try:
         if not path.exists():
-            return {"checkpoints": [], "best": None, "ranking": []}
+            return {"checkpoints": [], "best": None}
         index = json.loads(path.read_text())
-        checkpoints, ranking = index["checkpoints"], index["ranking"]
         return {
-            "checkpoints": list(map(str, checkpoints)),
+            "checkpoints": list(map(str, index["checkpoints"])),
             "best": index["best"],
-            "ranking": list(map(str, ranking)),
         }
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(

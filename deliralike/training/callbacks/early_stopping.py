@@ -27,7 +27,6 @@ class EarlyStopping(Callback):
         mode: ``"min"`` where less is better, ``"max"`` where more is.
         patience: As in Keras and Lightning; 0 is the same as 1, the first epoch that is not better.
         min_delta: The least difference by which a value must be better than the best one.
-        min_epochs: The least number of epochs.
         restore_best: Put the weights of the best epoch back at the end, those that were evaluated:
             averaged ones where the trainer averages. They are kept in the host's memory, and in
             checkpoints. After an error or Ctrl-C the weights stay as they are, so that the run can
@@ -59,15 +58,12 @@ class EarlyStopping(Callback):
         mode: str = "min",
         patience: int = 5,
         min_delta: float = 0.0,
-        min_epochs: int = 0,
         restore_best: bool = False,
     ) -> None:
         """Check the settings."""
         whole_number("patience", patience, 0)
-        whole_number("min_epochs", min_epochs, 0)
         self.monitor = Monitor(monitor, mode, min_delta)
         self.patience = patience
-        self.min_epochs = min_epochs
         self.restore_best = restore_best
         self.reset()
 
@@ -86,17 +82,13 @@ class EarlyStopping(Callback):
             self.waited = 0
             return False
         self.waited += 1
-        return self.waited >= self.patience and epoch + 1 >= self.min_epochs
+        return self.waited >= self.patience
 
     def on_start(self, run: Run) -> None:
         """End a run at once if it is resumed after its last epoch; each `fit` begins anew."""
         if run.goes_on:
             self.reset()
-        if (
-            self.waited
-            and self.waited >= self.patience
-            and run.epoch >= self.min_epochs
-        ):
+        if self.waited and self.waited >= self.patience:
             run.stop(self._reason())
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:

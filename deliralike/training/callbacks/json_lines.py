@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from deliralike.errors import StateError, naming
 from deliralike.training.callbacks.later import Later
-from deliralike.training.callbacks.lines import LineFile
-from deliralike.training.callbacks.writer import Writer, begin
+from deliralike.training.callbacks.writer import Writer
 from deliralike.training.fields import COUNT, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
@@ -40,22 +41,20 @@ class JsonLines(Writer):
         """Take the path; the file is made with the first record."""
         self.append = append
         self.labels = labels
-        self._file = LineFile(path)
+        self.path = Path(path)
+        self._size = 0  # of the records that stay, in bytes
         self._steps = Later(self._write_step)
         self._resumed_at: int | None = None
 
-    @property
-    def path(self) -> Path:
-        """The path of the file."""
-        return self._file.path
-
     def on_start(self, run: Run) -> None:
         """Remove the records after the checkpoint, if the run is resumed."""
-        if self.append and self._resumed_at is None:
-            self._file.measure()
-        else:
-            begin(self._file, run, self._resumed_at)
-        self._resumed_at = None
+        resumed_at, self._resumed_at = self._resumed_at, None
+        if resumed_at is not None and self.path.exists():
+            self._cut_back(resumed_at)
+        goes_on = resumed_at is not None or self.append or run.resumed or run.goes_on
+        self._size = 0
+        if goes_on and self.path.exists():
+            self._size = self.path.stat().st_size
 
     def on_step(self, run: Run, step: Step) -> None:
         """Take one step."""
@@ -73,7 +72,7 @@ class JsonLines(Writer):
     def state(self) -> dict[str, Any]:
         """Return the size of the file, with all steps so far."""
         self._steps.flush()
-        return {"bytes": self._file.size}
+        return {"bytes": self._size}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the size to which the file is cut back."""
@@ -85,7 +84,30 @@ class JsonLines(Writer):
 
     def _write(self, kind: str, record: dict[str, Any]) -> None:
         labelled = _finite({**self.labels, "kind": kind, **record})
-        self._file.add(json.dumps(labelled, allow_nan=False))
+        line = json.dumps(labelled, allow_nan=False)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        mode = "a" if self._size else "w"
+        with naming(self.path), self.path.open(mode, encoding="utf-8") as file:
+            file.write(f"{line}\n")
+            self._size = file.tell()
+
+    def _cut_back(self, size: int) -> None:
+        """Remove all lines after the first `size` bytes.
+
+        A file that is shorter, as after a power cut, keeps its whole lines.
+
+        Raises:
+            StateError: No line ends there, so it is another file, which does not change.
+        """
+        with self.path.open("rb+") as file:
+            content = file.read(size)
+            if len(content) == size and content[-1:] not in (b"", b"\n"):
+                raise StateError(
+                    f"{os.fspath(self.path)!r} has no line that ends after {size} bytes, as it had "
+                    "when the checkpoint was written: it is another file. Move it away, or record "
+                    "to another path."
+                )
+            file.truncate(content.rfind(b"\n") + 1)
 
 
 def _finite(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import time
 from itertools import takewhile
@@ -22,24 +21,19 @@ from rich.table import Column
 from rich.text import Text
 
 from deliralike import terminal
-from deliralike.data.packages import needed
 from deliralike.training.callbacks.writer import Writer
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 
 METRICS_SHOWN = 2
 SECONDS = 0.1  # between two losses that are shown
-WIDE = 120  # columns of a terminal
-NOTEBOOK_WIDTH = 120
-NOTEBOOK_SECONDS = 0.5  # between two drawings
 
 
 class ProgressBar(Writer):
-    """Show a bar on the terminal, or in the output of a notebook's cell, while the run goes on.
+    """Show a bar on the terminal while the run goes on; elsewhere a line for each epoch.
 
-    Where there is neither, as in the log of a job, each epoch prints one line: the mean loss of its
-    steps, their rate, and all metrics. A run over a stream does not know its length: its bar shows
-    the rate without the time left.
+    Such a line has the mean loss of the epoch's steps, their rate, and all metrics. A run over a
+    stream does not know its length: its bar shows the rate without the time left.
 
     Args:
         label: The text in front of the bar.
@@ -82,7 +76,6 @@ class ProgressBar(Writer):
             self.label,
             total=total,
             completed=completed,
-            samples=0,
             text="",
             validation="",
         )
@@ -95,11 +88,8 @@ class ProgressBar(Writer):
 
     def _show(self, step: Step) -> None:
         """Draw all steps so far, with the loss of the last one, which waits for the device."""
-        samples = max(step.samples, self._bar().fields["samples"])
         text = f"loss {step.loss:.4g}"
-        self._bars.update(
-            self._task, advance=self._advanced, samples=samples, text=text
-        )
+        self._bars.update(self._task, advance=self._advanced, text=text)
         self._advanced = 0
         self._shown = time.monotonic()
 
@@ -109,7 +99,7 @@ class ProgressBar(Writer):
             self._show(run.history.steps[-1])
         validation = _validation(epoch)
         self._bars.update(self._task, validation=", ".join(validation[:METRICS_SHOWN]))
-        if self._prints_lines:
+        if self._bars.disable:
             self._print(", ".join([*_training(run, epoch), *validation]))
 
     def on_end(self, run: Run) -> None:
@@ -122,17 +112,12 @@ class ProgressBar(Writer):
             self._bars.update(self._task, total=self._bar().completed)
         if run.stopped:
             self._bars.update(self._task, text=f"stopped: {run.stopped}", validation="")
-            if self._prints_lines:
+            if self._bars.disable:
                 self._print(f"stopped: {run.stopped}")
         self._bars.stop_task(self._task)
         self._task = None
         if self._alone:
             self._bars.stop()
-
-    @property
-    def _prints_lines(self) -> bool:
-        """Whether there is neither a terminal nor a notebook."""
-        return self._bars.disable and not self._bars.console.is_jupyter
 
     def _print(self, text: str) -> None:
         """Print a line of any length."""
@@ -162,7 +147,7 @@ def bars(console: Console | None = None) -> Progress:
         ),
         BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=6)),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
-        RateColumn(with_samples=console.is_jupyter or console.width >= WIDE),
+        RateColumn(table_column=Column(no_wrap=True)),
         TimeRemainingColumn(
             elapsed_when_finished=True, table_column=Column(no_wrap=True)
         ),
@@ -172,8 +157,6 @@ def bars(console: Console | None = None) -> Progress:
             table_column=Column(no_wrap=True, ratio=3),
         ),
     ]
-    if console.is_jupyter:
-        return NotebookBars(*columns, console=console)
     return Progress(
         *columns, console=console, disable=not console.is_terminal, expand=True
     )
@@ -199,65 +182,11 @@ def _validation(epoch: Epoch) -> list[str]:
 
 
 class RateColumn(ProgressColumn):
-    """A column with steps a second, and samples a second where there is room."""
-
-    def __init__(self, with_samples: bool = True) -> None:
-        """Make a column of one line."""
-        super().__init__(table_column=Column(no_wrap=True))
-        self._with_samples = with_samples
+    """A column with steps a second."""
 
     def render(self, task: Task) -> Text:
         """Return the rate of one bar."""
         speed = task.finished_speed or task.speed
         if speed is None:
             return Text("")
-        text = f"{speed:.3g} steps/s"
-        if self._with_samples:
-            samples = speed * task.fields["samples"]
-            text += f", {samples:,.0f} samples/s"
-        return Text(text, style="cyan")
-
-
-class NotebookBars(Progress):
-    """Bars in a notebook: one output of the cell, redrawn at most twice a second, no widgets."""
-
-    def __init__(self, *columns: ProgressColumn, console: Console) -> None:
-        """Make bars that rich does not draw itself."""
-        super().__init__(*columns, console=console, disable=True, expand=True)
-        self._display: Any = None
-        self._drawn = 0.0
-
-    def start(self) -> None:
-        """Make the output."""
-        display = needed(
-            "IPython.display",
-            package="ipython",
-            extra="notebooks",
-            purpose="a bar in a notebook",
-        ).display
-        self._display = display(self._content(), raw=True, display_id=True)
-
-    def stop(self) -> None:
-        """Draw the bars for the last time."""
-        self._display.update(self._content(), raw=True)
-
-    def update(self, *task: Any, **changes: Any) -> None:
-        """Draw the bars, unless they have just been drawn."""
-        super().update(*task, **changes)
-        if (
-            self._display is not None
-            and time.monotonic() - self._drawn > NOTEBOOK_SECONDS
-        ):
-            self._drawn = time.monotonic()
-            self._display.update(self._content(), raw=True)
-
-    def _content(self) -> dict[str, str]:
-        text = io.StringIO()
-        options = {
-            "width": NOTEBOOK_WIDTH,
-            "force_jupyter": False,
-            "color_system": None,
-        }
-        console = terminal.console(file=text, **options)
-        console.print(self.get_renderable())
-        return {"text/plain": text.getvalue().rstrip("\n")}
+        return Text(f"{speed:.3g} steps/s", style="cyan")

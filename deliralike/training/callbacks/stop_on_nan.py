@@ -12,9 +12,9 @@ import numpy as np
 from deliralike import nest
 from deliralike.errors import whole_number
 from deliralike.network.steps import TOTAL
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.terminal import warn
 from deliralike.training.callbacks.callback import Callback
-from deliralike.training.callbacks.kept_gradients import KeptGradients
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 
@@ -48,11 +48,14 @@ class StopOnNaN(Callback):
     def __init__(self, every: int = 1) -> None:
         """Check the setting."""
         self.every = whole_number("every", every, 1)
-        self._kept = KeptGradients()
+        self._keeping: list[AbstractOptimizer] = []  # gradients for this callback alone
 
     def on_start(self, run: Run) -> None:
         """Check the network, and make the optimizers keep their gradients."""
-        self._kept.begin(run.optimizers.values())
+        optimizers = run.optimizers.values()
+        self._keeping = [each for each in optimizers if not each.keep_gradients]
+        for optimizer in self._keeping:
+            optimizer.keep_gradients = True
         self._stop(run, "before the first step", _in_network(run))
 
     def on_step(self, run: Run, step: Step) -> None:
@@ -75,7 +78,10 @@ class StopOnNaN(Callback):
 
     def on_end(self, run: Run) -> None:
         """Make the optimizers drop their gradients again."""
-        self._kept.end()
+        for optimizer in self._keeping:
+            optimizer.keep_gradients = False
+            optimizer.latest_gradients = {}
+        self._keeping = []
 
     def _stop(self, run: Run, when: str, bad_tensors: Iterator[str]) -> None:
         of_all = run.trainer.processes.all_gather_object(

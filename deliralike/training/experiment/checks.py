@@ -172,7 +172,7 @@ def _each(check: Check, key: str, values: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(results)
 
 
-def made_by(make: Callable[..., Any], *unwanted: str) -> Check:
+def arguments_of(make: Callable[..., Any], *unwanted: str) -> Check:
     """Return a check for a table of arguments of `make`, except those in `unwanted`."""
     allowed = []
     required = []

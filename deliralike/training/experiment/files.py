@@ -1,4 +1,4 @@
-"""Settings in files: read from TOML or YAML, written as TOML with a comment on each."""
+"""Settings in files of TOML, written with a comment on each."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ import re
 import stat
 import textwrap
 import tomllib
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import tomlkit
-import yaml
 
 from deliralike.errors import SettingError, UnknownName, suggestion
 from deliralike.training.experiment.checks import located
 from deliralike.training.experiment.settings import Settings, documentation, names
 
+SUFFIX = ".toml"
 _DEEPEST = 50
-_MOST_VALUES = 100_000
-_TOO_DEEP = (
-    f"tables and lists are nested more than {_DEEPEST} deep, hold themselves, or make more than "
-    f"{_MOST_VALUES:,} values"
-)
+_TOO_DEEP = f"tables and lists are nested more than {_DEEPEST} deep"
 _MOST_BYTES = 2**20
 _MOST_PARTS = 200  # of a key; readers of TOML take the square of their number
 _MOST_BITS = 64  # of a number
@@ -34,7 +29,7 @@ _WIDTH = 100
 def read_settings(
     path: str | Path, changes: Mapping[str, Any] | None = None
 ) -> Settings:
-    """Read the settings in a file; its suffix decides: ``.toml``, ``.yaml``, ``.yml``.
+    """Read the settings in a file of TOML.
 
     Args:
         changes: Values to set instead, by key; a key may reach into a table:
@@ -148,7 +143,7 @@ def is_file_name(text: str) -> bool:
         >>> is_file_name("settings.toml"), is_file_name("resnet8")
         (True, False)
     """
-    return Path(text).suffix in _READERS
+    return Path(text).suffix == SUFFIX
 
 
 def read_content(path: Path) -> dict[str, Any]:
@@ -157,12 +152,13 @@ def read_content(path: Path) -> dict[str, Any]:
     Raises:
         SettingError: There is no such file, or it cannot be read.
     """
-    if path.suffix not in _READERS:
+    if path.suffix != SUFFIX:
         raise SettingError(
-            f"{str(path)!r} has the suffix {path.suffix!r}: settings are in {', '.join(_READERS)}"
+            f"{str(path)!r} has the suffix {path.suffix!r}: settings are in {SUFFIX}"
         )
     try:
-        content = _READERS[path.suffix](_text(path))
+        content = tomllib.loads(_text(path))
+        _refuse_extremes(content)
     except FileNotFoundError:
         raise SettingError(
             f"there is no file {str(path)!r}: 'deliralike settings' prints one to start from"
@@ -171,14 +167,8 @@ def read_content(path: Path) -> dict[str, Any]:
         raise SettingError(
             f"{str(path)!r} does not hold settings: {_TOO_DEEP}"
         ) from error
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError) as error:
         raise SettingError(f"{str(path)!r} does not hold settings: {error}") from error
-    if not isinstance(content, dict):
-        raise SettingError(
-            f"{str(path)!r} does not hold settings: it is a {type(content).__name__}, wanted key: "
-            "value"
-        )
-    _refuse_endless(path, content)
     return content
 
 
@@ -203,75 +193,22 @@ def _text(path: Path) -> str:
     return text
 
 
-def _refuse_endless(path: Path, content: Any) -> None:
-    """Raise an error if tables are too deep, hold themselves, or have too many or huge values.
+def _refuse_extremes(value: Any, depth: int = 0) -> None:
+    """Raise an error if tables are too deep, or a number is huge.
 
-    YAML's references can make many values of a short text.
+    Raises:
+        ValueError: They are.
     """
-    todo = deque([(content, 0)])
-    values = 0
-    while todo:
-        value, depth = todo.popleft()
-        values += 1
-        if depth > _DEEPEST or values > _MOST_VALUES:
-            raise SettingError(f"{str(path)!r} does not hold settings: {_TOO_DEEP}")
-        if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-            raise SettingError(
-                f"{str(path)!r} does not hold settings: a number has {value.bit_length():,} bits, "
-                f"and those of settings at most {_MOST_BITS}"
-            )
-        inner = value.values() if isinstance(value, Mapping) else value
-        if isinstance(inner, Iterable) and not isinstance(inner, str | bytes):
-            for each in inner:
-                todo.append((each, depth + 1))
-
-
-class _Yaml(yaml.SafeLoader):
-    """YAML where ``1e-3`` is a number, as in YAML 1.2, and a key that comes twice is an error."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """Return a mapping whose keys differ."""
-        keys: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                continue  # the reader's own error says where
-            if key in keys:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} comes twice", node.start_mark
-                )
-            keys.add(key)
-        return super().construct_mapping(node, deep)
-
-    def construct_number(self, node: Any) -> float:
-        """Return a number; very long ones take YAML's reader the square of their length."""
-        if len(node.value) > _MOST_BITS + 2:  # in base 2, with its prefix
-            raise yaml.constructor.ConstructorError(
-                None, None, f"a number has {len(node.value):,} digits", node.start_mark
-            )
-        is_whole = node.tag.endswith(":int")
-        return (
-            self.construct_yaml_int(node)
-            if is_whole
-            else self.construct_yaml_float(node)
+    if depth > _DEEPEST:
+        raise ValueError(_TOO_DEEP)
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise ValueError(
+            f"a number has {value.bit_length():,} bits, and those of settings at most {_MOST_BITS}"
         )
-
-
-for _kind in ("int", "float"):
-    _Yaml.add_constructor(f"tag:yaml.org,2002:{_kind}", _Yaml.construct_number)
-_Yaml.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
-    list("-+.0123456789"),
-)
-
-
-def _read_yaml(text: str) -> Any:
-    return yaml.load(text, _Yaml)  # a SafeLoader: no code is run
-
-
-_READERS: dict[str, Callable[[str], Any]] = {
-    ".toml": tomllib.loads,
-    ".yaml": _read_yaml,
-    ".yml": _read_yaml,
-}
+    inner: Any = ()
+    if isinstance(value, dict):
+        inner = value.values()
+    elif isinstance(value, list):
+        inner = value
+    for each in inner:
+        _refuse_extremes(each, depth + 1)

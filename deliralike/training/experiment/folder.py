@@ -22,7 +22,6 @@ ENVIRONMENT = "environment.json"
 STATUS = "status.json"
 METRICS = "metrics.jsonl"
 CURVES = "curves.png"
-PICTURES = "pictures"
 TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"
 WEIGHTS = "weights.safetensors"
@@ -165,7 +164,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _is_held(folder: Path) -> bool:
+def _is_locked(folder: Path) -> bool:
     try:
         with lock_folder(folder):
             return False
@@ -275,7 +274,7 @@ def read_status(folder: Path) -> Status | None:
             raise SettingError(
                 f"{str(folder / STATUS)!r} does not hold the status of a run: {name} is {value!r}"
             )
-    if status.status == RUNNING and not _is_held(folder):
+    if status.status == RUNNING and not _is_locked(folder):
         return replace(status, status=KILLED)
     return status
 

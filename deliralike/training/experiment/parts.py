@@ -12,14 +12,9 @@ from deliralike.data import (
     Mixup,
     transforms,
 )
-from deliralike.errors import (
-    ArgumentError,
-    SettingError,
-    UnknownName,
-    refuse_unknown_settings,
-    suggestion,
-)
+from deliralike.errors import SettingError
 from deliralike.training import schedules
+from deliralike.training.by_name import make_by_name
 from deliralike.training.experiment.checks import NAME
 from deliralike.training.metrics import Metric, metric
 from deliralike.training.metrics.named import METRICS
@@ -30,7 +25,6 @@ Entry = Mapping[str, Any]
 TRANSFORMS: Mapping[str, Callable[..., Any]] = {
     "crop": transforms.Crop,
     "crop-by-pos-neg-label": CropByPosNegLabel,
-    "elastic": transforms.Elastic,
     "flip": transforms.Flip,
     "noise": transforms.Noise,
     "normalise": transforms.Normalise,
@@ -49,7 +43,11 @@ def make_transform(entries: Sequence[Entry]) -> Callable[..., Any] | None:
     """
     if not entries:
         return None
-    composed = [_make(TRANSFORMS, "transform", entry) for entry in entries]
+    composed = []
+    for entry in entries:
+        composed.append(
+            make_by_name("transform", TRANSFORMS, entry[NAME], _numbers(entry))
+        )
     return transforms.Compose(composed)
 
 
@@ -61,9 +59,12 @@ def make_batch_transform(entries: Sequence[Entry]) -> Callable[..., Any] | None:
     """
     if not entries:
         return None
-    mixings = [
-        _make(BATCH_TRANSFORMS, "transform of batches", entry) for entry in entries
-    ]
+    mixings = []
+    for entry in entries:
+        numbers = _numbers(entry)
+        mixings.append(
+            make_by_name("transform of batches", BATCH_TRANSFORMS, entry[NAME], numbers)
+        )
     if len(mixings) > 1:
         names = " and ".join(repr(entry[NAME]) for entry in entries)
         raise SettingError(
@@ -112,24 +113,6 @@ def schedule_takes(name: str, setting: str) -> bool:
 def metric_takes(name: str, setting: str) -> bool:
     """Return whether a metric has a setting."""
     return setting in inspect.signature(METRICS[name]).parameters
-
-
-def _make(table: Mapping[str, Callable[..., Any]], kind: str, entry: Entry) -> Any:
-    name = entry[NAME]
-    numbers = _numbers(entry)
-    if name not in table:
-        raise UnknownName(f"there is no {kind} {name!r}. {suggestion(name, table)}")
-    parameters = inspect.signature(table[name]).parameters
-    refuse_unknown_settings(f"{kind} {name!r}", numbers, parameters)
-    missing = []
-    for key, parameter in parameters.items():
-        if parameter.default is parameter.empty and key not in numbers:
-            missing.append(key)
-    if missing:
-        raise ArgumentError(
-            f'{kind} {name!r} needs {" and ".join(missing)}: {{name = "{name}", {missing[0]} = …}}'
-        )
-    return table[name](**numbers)
 
 
 def _numbers(entry: Entry) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,17 @@ from deliralike.errors import SettingError
 from deliralike.network import steps
 from deliralike.network.base import AbstractNetwork
 from deliralike.parallel import ProcessGroup, SingleProcess
-from deliralike.training.callbacks import Callback
+from deliralike.training.callbacks import (
+    Callback,
+    Checkpoint,
+    Checkpoints,
+    EarlyStopping,
+    JsonLines,
+    MLflow,
+    StopOnNaN,
+    TensorBoard,
+    WandB,
+)
 from deliralike.training.curves import draw_curves
 from deliralike.training.experiment import folder as run_folder
 from deliralike.training.experiment.building import load_network, loaders, make_trainer
@@ -27,7 +38,6 @@ from deliralike.training.experiment.files import (
 )
 from deliralike.training.experiment.record import code_version, environment, origin
 from deliralike.training.experiment.settings import Settings, names
-from deliralike.training.experiment.watching import callbacks_of, latest_checkpoint
 from deliralike.training.history import History
 from deliralike.training.interrupt import Interrupted
 from deliralike.training.run import Run
@@ -42,7 +52,6 @@ MAY_CHANGE = (
     "epochs",
     "checkpoint_blocks",
     "checkpoints",
-    "pictures",
     "tensorboard",
     "wandb",
     "mlflow",
@@ -139,38 +148,61 @@ class RunPlan:
         Raises:
             SettingError: Another process trains in the folder.
         """
-        train = self._train_first if self.processes.is_root else self._train_along
         with self.processes.telling(lambda: f"the run in {str(folder)!r}"):
             try:
-                train(folder, callbacks, resume)
+                with self._recorded(folder, resume) as record:
+                    self._fit(folder, callbacks, resume, record)
             except Interrupted:
                 self.processes.broadcast_object(_END, None)
                 raise
             self.processes.broadcast_object(_END, None)
         return load_result(folder, self.network)
 
-    def _train_first(
-        self, folder: Path, callbacks: Iterable[Callback], resume: bool
-    ) -> None:
-        """Train in the first process, which writes the files."""
+    @contextmanager
+    def _recorded(
+        self, folder: Path, resume: bool
+    ) -> Iterator[run_folder.Record | None]:
+        """Hold the folder and record how the run ends, in the process that writes the files."""
+        if not self.processes.is_root:
+            yield None
+            return
         with (
             run_folder.lock_folder(folder),
             run_folder.track_status(folder, at_once=not resume) as record,
             self._drawn(folder, record),
         ):
-            latest = latest_checkpoint(folder) if resume else None
-            checkpoint = self.processes.broadcast_object(_BEGINNING, latest)
-            beginning = _Beginning(lambda: self._begin(folder, record))
-            trainer = self._trainer(folder, callbacks, [beginning])
-            train, held_out = loaders(self.settings, self.dataset)
-            history = trainer.fit(
-                train,
-                held_out,
-                epochs=self.settings.epochs,
-                resume=checkpoint,
-                accept=self._accepted(),
-            )
-            record.metrics = self._final_metrics(trainer, history, held_out)
+            yield record
+
+    def _fit(
+        self,
+        folder: Path,
+        callbacks: Iterable[Callback],
+        resume: bool,
+        record: run_folder.Record | None,
+    ) -> None:
+        """Train; the process that has a record writes the weights."""
+        latest = None
+        first: list[Callback] = []
+        if record is not None:
+            if resume:
+                latest = Checkpoints.latest(folder / run_folder.CHECKPOINTS)
+            first.append(_Beginning(partial(self._begin, folder, record)))
+        checkpoint = self.processes.broadcast_object(_BEGINNING, latest)
+        watching = [*first, *_callbacks_of(self.settings, folder), *self.callbacks]
+        trainer = make_trainer(
+            self.network, self.settings, [*watching, *callbacks], self.losses
+        )
+        train, held_out = loaders(self.settings, self.dataset)
+        history = trainer.fit(
+            train,
+            held_out,
+            epochs=self.settings.epochs,
+            resume=checkpoint,
+            accept=self._accepted(),
+        )
+        metrics = self._final_metrics(trainer, history, held_out)
+        if record is not None:
+            record.metrics = metrics
             record.reason = history.stopped
             with trainer.average.swap_in() if trainer.average else nullcontext():
                 weights.write(folder / run_folder.WEIGHTS, self.network)
@@ -187,22 +219,6 @@ class RunPlan:
         for setting in self.accept:
             names.update(FINGERPRINTS.get(setting, (setting,)))
         return sorted(names)
-
-    def _train_along(
-        self, folder: Path, callbacks: Iterable[Callback], resume: bool
-    ) -> None:
-        """Train in another process than the first, without writing."""
-        checkpoint = self.processes.broadcast_object(_BEGINNING, None)
-        trainer = self._trainer(folder, callbacks)
-        train, held_out = loaders(self.settings, self.dataset)
-        history = trainer.fit(
-            train,
-            held_out,
-            epochs=self.settings.epochs,
-            resume=checkpoint,
-            accept=self._accepted(),
-        )
-        self._final_metrics(trainer, history, held_out)
 
     @contextmanager
     def _drawn(self, folder: Path, record: run_folder.Record) -> Iterator[None]:
@@ -221,16 +237,6 @@ class RunPlan:
                     title,
                 )
 
-    def _trainer(
-        self,
-        folder: Path,
-        callbacks: Iterable[Callback],
-        first: Iterable[Callback] = (),
-    ) -> Trainer:
-        own = callbacks_of(self.settings, self.dataset, folder)
-        every = [*first, *own, *self.callbacks, *callbacks]
-        return make_trainer(self.network, self.settings, every, self.losses)
-
     def _final_metrics(
         self, trainer: Trainer, history: History, held_out: data.Loader
     ) -> Mapping[str, float]:
@@ -242,6 +248,23 @@ class RunPlan:
         if early_stopping.get("restore_best") or not history.epochs:
             return trainer.evaluate(held_out)
         return history.epochs[-1].held_out
+
+
+def _callbacks_of(settings: Settings, folder: Path) -> Iterator[Callback]:
+    """Yield new callbacks for a run in a folder."""
+    yield JsonLines(folder / run_folder.METRICS)
+    if settings.tensorboard:
+        yield TensorBoard(folder / run_folder.TENSORBOARD)
+    if settings.wandb is not None:
+        yield WandB(**settings.wandb, folder=folder, config=asdict(settings))
+    if settings.mlflow is not None:
+        yield MLflow(**settings.mlflow, params=asdict(settings))
+    if settings.early_stopping is not None:
+        yield EarlyStopping(**settings.early_stopping)
+    if settings.stop_on_nan:
+        yield StopOnNaN(settings.stop_on_nan)
+    if settings.checkpoints is not None:
+        yield Checkpoint(folder / run_folder.CHECKPOINTS, **settings.checkpoints)
 
 
 def record_start(

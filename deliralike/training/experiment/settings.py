@@ -100,8 +100,7 @@ class Settings:
     )
     data: str = _is(
         checks.text,
-        'A dataset by name, or your own: "module:function", a folder of pictures, "x.npz", '
-        '"x.csv".',
+        'A dataset by name, or your own: "module:function", a folder of pictures, "x.npz".',
         "digits",
     )
     data_settings: Mapping[str, Any] = _is(
@@ -236,29 +235,24 @@ class Settings:
         (),
     )
     early_stopping: Mapping[str, Any] | None = _is(
-        checks.optional(checks.made_by(EarlyStopping)),
+        checks.optional(checks.arguments_of(EarlyStopping)),
         'Stop when a metric gets no better: {monitor = "loss", mode = "min", patience = 5}.',
     )
     checkpoints: Mapping[str, Any] | None = _is(
-        checks.optional(checks.made_by(Checkpoint, "folder")),
+        checks.optional(checks.arguments_of(Checkpoint, "folder")),
         "How often the whole state is saved, and how much is kept; none: never. With monitor and "
         "mode the best too.",
         {"every_epochs": 1, "keep": 2},
-    )
-    pictures: int = _is(
-        checks.whole(0),
-        "Draw held-out samples with predictions every so many epochs; 0: never.",
-        0,
     )
     tensorboard: bool = _is(
         checks.flag, "Write for TensorBoard as well, into a folder of the run's.", False
     )
     wandb: Mapping[str, Any] | None = _is(
-        checks.optional(checks.made_by(WandB, "folder", "config")),
+        checks.optional(checks.arguments_of(WandB, "folder", "config")),
         'Log to Weights & Biases as well: {project = "cells", mode = "offline"}.',
     )
     mlflow: Mapping[str, Any] | None = _is(
-        checks.optional(checks.made_by(MLflow, "params")),
+        checks.optional(checks.arguments_of(MLflow, "params")),
         'Log to MLflow as well: {experiment = "cells", tracking_uri = "sqlite:///runs.db"}.',
     )
     stop_on_nan: int = _is(

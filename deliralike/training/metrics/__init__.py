@@ -1,9 +1,9 @@
 """Metrics over whole epochs: evidence from every batch, and a figure with confidence interval."""
 
-from deliralike.training.metrics.accuracy import Accuracy, TopK, accuracy
+from deliralike.training.metrics.accuracy import Accuracy, TopK
 from deliralike.training.metrics.calibration import CalibrationError
 from deliralike.training.metrics.confusion import ConfusionMatrix
-from deliralike.training.metrics.cross_entropy import CrossEntropy, cross_entropy
+from deliralike.training.metrics.cross_entropy import CrossEntropy
 from deliralike.training.metrics.evidence import Evidence
 from deliralike.training.metrics.metric import (
     FromFunction,
@@ -52,9 +52,7 @@ __all__ = [
     "Specificity",
     "SurfaceDice",
     "TopK",
-    "accuracy",
     "as_metric",
-    "cross_entropy",
     "known",
     "metric",
 ]

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError
-from deliralike.training.metrics.metric import Metric
-from deliralike.training.metrics.scores import Labelled, labelled, ratio
+from deliralike.training.metrics.scores import Labelled, LabelMetric, ratio
 
 
 @dataclass(frozen=True, kw_only=True)
-class Accuracy(Metric):
+class Accuracy(LabelMetric):
     """The fraction of labels whose class has the highest score.
 
     Of equal scores the first counts as the highest. NaN where a score is NaN, or where no label
@@ -35,18 +34,10 @@ class Accuracy(Metric):
 
     name = "accuracy"
     higher_is_better = True
-    ignored: int | None = None
-    from_probabilities: bool = False
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
         """Return the number of right labels of each sample, and the number of labels that count."""
-        batch = labelled(
-            outputs,
-            targets,
-            ignored=self.ignored,
-            from_probabilities=self.from_probabilities,
-            metric=self.name,
-        )
+        batch = self.labelled(outputs, targets)
         is_right = self._is_right(batch) & batch.counted
         right = is_right.sum(axis=1).astype(np.float64)
         return {
@@ -102,16 +93,3 @@ class TopK(Accuracy):
         is_earlier = np.arange(batch.classes)[:, np.newaxis] < labels
         is_before = (batch.scores > own) | ((batch.scores == own) & is_earlier)
         return is_before.sum(axis=1) < self.k
-
-
-def accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Return the fraction of labels whose class has the highest score; see `Accuracy`.
-
-    Shapes:
-        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
-
-    Example:
-        >>> accuracy(np.array([[0.1, 0.9], [0.8, 0.2]]), np.array([1, 1]))
-        0.5
-    """
-    return Accuracy().compute(Accuracy().evidence(scores, labels))

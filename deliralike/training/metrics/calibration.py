@@ -9,12 +9,11 @@ import numpy as np
 
 from deliralike.errors import SettingError
 from deliralike.training.metrics.cross_entropy import log_softmax
-from deliralike.training.metrics.metric import Metric
-from deliralike.training.metrics.scores import Labelled, labelled, ratio
+from deliralike.training.metrics.scores import Labelled, LabelMetric, ratio
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrationError(Metric):
+class CalibrationError(LabelMetric):
     """The expected calibration error: the mean gap between confidence and accuracy over bins.
 
     Bins are ranges of confidence. The confidence is the probability of the predicted class, for two
@@ -41,8 +40,6 @@ class CalibrationError(Metric):
     name = "calibration-error"
     higher_is_better = False
     bins: int = 15
-    ignored: int | None = None
-    from_probabilities: bool = False
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -55,13 +52,7 @@ class CalibrationError(Metric):
         Shapes:
             ``gaps`` is ``(samples, bins)``.
         """
-        batch = labelled(
-            outputs,
-            targets,
-            ignored=self.ignored,
-            from_probabilities=self.from_probabilities,
-            metric=self.name,
-        )
+        batch = self.labelled(outputs, targets)
         confidence = self._confidence(batch)
         is_right = batch.predicted() == batch.labels
         gaps = np.where(batch.counted, is_right - confidence, 0.0)

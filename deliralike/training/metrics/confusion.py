@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from deliralike.training.metrics.metric import Metric
-from deliralike.training.metrics.scores import class_names, labelled
+from deliralike.training.metrics.scores import ClassMetric
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConfusionMatrix(Metric):
+class ConfusionMatrix(ClassMetric):
     """The number of labels of each class that were predicted as each class.
 
     The figures are called ``"true/predicted"``. All are NaN where a score is NaN.
@@ -37,24 +35,14 @@ class ConfusionMatrix(Metric):
     name = "confusion"
     higher_is_better = True
     pads = True  # nothing is added to a cell
-    classes: Sequence[str] | None = None
     normalise: bool = False
-    ignored: int | None = None
-    from_probabilities: bool = False
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
         """Return the cells of the matrix and the numbers that each sample adds to them.
 
         A sample with one label has one cell, other samples have all cells.
         """
-        batch = labelled(
-            outputs,
-            targets,
-            ignored=self.ignored,
-            from_probabilities=self.from_probabilities,
-            metric=self.name,
-        )
-        class_names(self.classes, batch.classes, self.name)
+        batch = self.labelled(outputs, targets)
         cells = batch.labels * batch.classes + batch.predicted()
         adds = batch.counted.astype(np.float64)
         if cells.shape[1] != 1:
@@ -69,7 +57,7 @@ class ConfusionMatrix(Metric):
     def compute(self, evidence: Any) -> dict[str, float]:
         """Return the matrix, cell by cell."""
         matrix = self.matrix(evidence)
-        names = class_names(self.classes, len(matrix), self.name)
+        names = self.class_names(len(matrix))
         figures = {}
         for i, true in enumerate(names):
             for j, predicted in enumerate(names):

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.training.metrics.metric import Metric
-from deliralike.training.metrics.scores import Labelled, labelled, ratio
+from deliralike.training.metrics.scores import Labelled, LabelMetric, ratio
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossEntropy(Metric):
+class CrossEntropy(LabelMetric):
     """The mean negative log-probability of the labels, in float64 on the host.
 
     Infinite where a label has probability zero; NaN where a score is NaN, or where no label counts.
@@ -31,18 +30,10 @@ class CrossEntropy(Metric):
 
     name = "loss"
     higher_is_better = False
-    ignored: int | None = None
-    from_probabilities: bool = False
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
         """Return the sum over each sample's labels, and the number of labels that count."""
-        batch = labelled(
-            outputs,
-            targets,
-            ignored=self.ignored,
-            from_probabilities=self.from_probabilities,
-            metric="cross-entropy",
-        )
+        batch = self.labelled(outputs, targets)
         return {
             "sum": self._losses(batch).sum(axis=1),
             "counted": batch.counted.sum(axis=1),
@@ -67,17 +58,3 @@ def log_softmax(scores: np.ndarray) -> np.ndarray:
     """Return log-probabilities from logits along axis 1."""
     shifted = scores - scores.max(axis=1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-
-
-def cross_entropy(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Return the mean negative log-probability of the labels, from logits; see `CrossEntropy`.
-
-    Shapes:
-        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
-
-    Example:
-        >>> round(cross_entropy(np.zeros((3, 4)), np.array([0, 2, 3])), 4)  # log(4)
-        1.3863
-    """
-    metric = CrossEntropy()
-    return metric.compute(metric.evidence(scores, labels))

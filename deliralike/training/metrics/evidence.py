@@ -85,7 +85,6 @@ class Evidence:
         seed: int = 0,
         *,
         groups: Sequence[Any] | np.ndarray | None = None,
-        method: str = "percentile",
     ) -> Interval | dict[str, Interval]:
         """Return a confidence interval by bootstrap over samples, or one for each figure.
 
@@ -98,18 +97,16 @@ class Evidence:
             groups: The group (a patient, say) of each sample, in the order in which samples were
                 added. Whole groups are drawn then, since samples of one group are no independent
                 evidence.
-            method: ``"percentile"``, or ``"bca"``: corrected for bias and skewness, at the price of
-                one more computation for each sample or group.
 
         Returns:
             ``(low, high)``.
 
         Raises:
             BatchError: There are fewer than two samples or groups, or `groups` has another length.
-            SettingError: `level`, `resamples` or `method` makes no sense.
+            SettingError: `level` or `resamples` makes no sense.
 
         Source:
-            Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapters 13 and 14.
+            Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapter 13.
 
         Example:
             >>> from deliralike.training.metrics import Accuracy
@@ -131,7 +128,6 @@ class Evidence:
             level=level,
             resamples=resamples,
             seed=seed,
-            method=method,
         )
         if isinstance(value, Mapping):
             return dict(zip(value, ends, strict=True))

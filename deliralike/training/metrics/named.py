@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from deliralike.errors import UnknownName, refuse_unknown_settings, suggestion
+from deliralike.training.by_name import make_by_name
 from deliralike.training.metrics.accuracy import Accuracy, TopK
 from deliralike.training.metrics.calibration import CalibrationError
 from deliralike.training.metrics.confusion import ConfusionMatrix
@@ -41,13 +40,7 @@ def metric(name: str, **settings: Any) -> Metric:
         >>> metric("top-k", k=3).name
         'top-3'
     """
-    if name not in METRICS:
-        raise UnknownName(f"there is no metric {name!r}. {suggestion(name, METRICS)}")
-    kind = METRICS[name]
-    refuse_unknown_settings(
-        f"metric {name!r}", settings, inspect.signature(kind).parameters
-    )
-    return kind(**settings)
+    return make_by_name("metric", METRICS, name, settings)
 
 
 def known() -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deliralike.training.metrics.regions import RegionRatio
+from deliralike.training.metrics.regions import Counts, RegionRatio
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,18 +21,12 @@ class Overlap(RegionRatio):
         if self.ignore_empty is not None:
             self.need_samples(f"ignore_empty={self.ignore_empty!r}")
 
-    def _figures(
-        self,
-        both: np.ndarray,
-        predicted: np.ndarray,
-        true: np.ndarray,
-        voxels: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        figures, defined = super()._figures(both, predicted, true, voxels)
+    def _figures(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+        figures, defined = super()._figures(counts)
         if self.ignore_empty is None:
             return figures, defined
         if self.ignore_empty:
-            return figures, true != 0
+            return figures, counts.true != 0
         return np.where(defined, figures, 1.0), np.ones_like(defined)
 
 
@@ -73,14 +67,8 @@ class Dice(Overlap):
 
     name = "dice"
 
-    def _ratio(
-        self,
-        both: np.ndarray,
-        predicted: np.ndarray,
-        true: np.ndarray,
-        voxels: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return 2 * both, predicted + true
+    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+        return 2 * counts.both, counts.predicted + counts.true
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,11 +91,6 @@ class IoU(Overlap):
 
     name = "iou"
 
-    def _ratio(
-        self,
-        both: np.ndarray,
-        predicted: np.ndarray,
-        true: np.ndarray,
-        voxels: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return both, predicted + true - both
+    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+        union = counts.predicted + counts.true - counts.both
+        return counts.both, union

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.data.packages import needed
 from deliralike.errors import BatchError, SettingError, suggestion
-from deliralike.training.metrics.metric import Metric
-from deliralike.training.metrics.scores import array_of, class_names, labelled, ratio
+from deliralike.training.metrics.scores import ClassMetric, array_of, ratio
 
 AVERAGES = ("macro", "weighted")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranking(Metric):
+class Ranking(ClassMetric):
     """The base of `RocAuc` and `AveragePrecision`: one class against the rest, for each class.
 
     Two classes are one question: class 1 against class 0. A class to which all labels belong, or
@@ -27,11 +27,8 @@ class Ranking(Metric):
     higher_is_better = True
     pads = True  # a place of zeros is not counted
     average: str = "macro"
-    classes: Sequence[str] | None = None
     by_class: bool = False
     multilabel: bool = False
-    ignored: int | None = None
-    from_probabilities: bool = False
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -77,14 +74,7 @@ class Ranking(Metric):
     def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float: ...
 
     def _of_one(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
-        batch = labelled(
-            outputs,
-            targets,
-            ignored=self.ignored,
-            from_probabilities=self.from_probabilities,
-            metric=self.name,
-        )
-        class_names(self.classes, batch.classes, self.name)
+        batch = self.labelled(outputs, targets)
         scores = batch.scores.astype(np.float64)
         if not self.from_probabilities:
             scores = log_odds(scores)
@@ -106,7 +96,7 @@ class Ranking(Metric):
                 f"scores of shape {scores.shape} do not fit labels of shape {labels.shape}: with "
                 "several labels a sample both are (samples, labels, ...)"
             )
-        class_names(self.classes, scores.shape[1], self.name)
+        self.class_names(scores.shape[1])
         flat_shape = (*scores.shape[:2], -1)
         scores = scores.reshape(flat_shape)
         labels = labels.reshape(flat_shape)
@@ -125,8 +115,8 @@ class Ranking(Metric):
 
     def _names(self, questions: int) -> list[str]:
         if questions == 1 and not self.multilabel:
-            return [class_names(self.classes, 2, self.name)[1]]
-        return class_names(self.classes, questions, self.name)
+            return [self.class_names(2)[1]]
+        return self.class_names(questions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,11 +153,9 @@ class RocAuc(Ranking):
     name = "roc-auc"
 
     def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float:
-        hits, alarms = curve(scores, positive)
-        pairs = hits[-1] * alarms[-1]
-        if pairs == 0 or np.isnan(scores).any():
+        if positive.all() or not positive.any() or np.isnan(scores).any():
             return float("nan")
-        return float(np.trapezoid(hits, alarms) / pairs)
+        return float(_scikit_learn().roc_auc_score(positive, _ranks(scores)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,26 +182,20 @@ class AveragePrecision(Ranking):
     name = "average-precision"
 
     def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float:
-        hits, alarms = curve(scores, positive)
-        if not hits[-1] or np.isnan(scores).any():
+        if not positive.any() or np.isnan(scores).any():
             return float("nan")
-        precision = hits[1:] / (hits[1:] + alarms[1:])
-        return float((np.diff(hits) * precision).sum() / hits[-1])
+        return float(_scikit_learn().average_precision_score(positive, _ranks(scores)))
 
 
-def curve(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of positives and negatives with at least each distinct score.
+def _ranks(scores: np.ndarray) -> np.ndarray:
+    """Return whole numbers in the order of the scores, which may be infinite."""
+    return np.unique(scores, return_inverse=True)[1]
 
-    The numbers rise from none to all.
-    """
-    order = np.argsort(-scores, kind="stable")
-    ranked = scores[order]
-    is_last = np.ones(len(ranked), bool)  # of equal scores
-    is_last[:-1] = ranked[1:] != ranked[:-1]
-    last = np.flatnonzero(is_last)
-    hits = np.append(0, np.cumsum(positive[order])[last])
-    alarms = np.append(0, last + 1) - hits
-    return hits.astype(np.float64), alarms.astype(np.float64)
+
+def _scikit_learn() -> Any:
+    return needed(
+        "sklearn.metrics", package="scikit-learn", extra="data", purpose="a ranking"
+    )
 
 
 def log_odds(logits: np.ndarray) -> np.ndarray:

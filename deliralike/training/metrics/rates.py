@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deliralike.training.metrics.regions import RegionRatio
+from deliralike.training.metrics.regions import Counts, RegionRatio
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +38,8 @@ class Sensitivity(RegionRatio):
 
     name = "sensitivity"
 
-    def _ratio(
-        self,
-        both: np.ndarray,
-        predicted: np.ndarray,
-        true: np.ndarray,
-        voxels: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return both, true
+    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+        return counts.both, counts.true
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,15 +59,9 @@ class Specificity(RegionRatio):
 
     name = "specificity"
 
-    def _ratio(
-        self,
-        both: np.ndarray,
-        predicted: np.ndarray,
-        true: np.ndarray,
-        voxels: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        neither = voxels - predicted - true + both
-        return neither, voxels - true
+    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+        others = counts.voxels - counts.true
+        return others - counts.predicted + counts.both, others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,14 +81,8 @@ class Precision(RegionRatio):
 
     name = "precision"
 
-    def _ratio(
-        self,
-        both: np.ndarray,
-        predicted: np.ndarray,
-        true: np.ndarray,
-        voxels: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return both, predicted
+    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+        return counts.both, counts.predicted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,11 +102,5 @@ class F1(RegionRatio):
 
     name = "f1"
 
-    def _ratio(
-        self,
-        both: np.ndarray,
-        predicted: np.ndarray,
-        true: np.ndarray,
-        voxels: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return 2 * both, predicted + true
+    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+        return 2 * counts.both, counts.predicted + counts.true

@@ -5,29 +5,38 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from deliralike.errors import SettingError, suggestion
-from deliralike.training.metrics.metric import Metric
-from deliralike.training.metrics.scores import Labelled, class_names, labelled
+from deliralike.training.metrics.scores import ClassMetric, Labelled
 
 OVER = ("samples", "voxels")
 MEAN_OF = ("classes", "samples")
 
 
+class Counts(NamedTuple):
+    """The voxels of the predicted region, of the true one, of both, and of the sample.
+
+    Shapes:
+        Each ``(samples, classes)``.
+    """
+
+    both: np.ndarray
+    predicted: np.ndarray
+    true: np.ndarray
+    voxels: np.ndarray
+
+
 @dataclass(frozen=True, kw_only=True)
-class RegionRatio(Metric):
+class RegionRatio(ClassMetric):
     """The base of metrics that are a ratio of numbers of voxels, for each class."""
 
     higher_is_better = True
-    classes: Sequence[str] | None = None
     over: str = "voxels"
     include_background: bool = True
     mean_of: str = "classes"
-    ignored: int | None = None
-    from_probabilities: bool = False
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -52,67 +61,40 @@ class RegionRatio(Metric):
                 "one figure of all: add over='samples'"
             )
 
-    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
-        """Return the voxels of the predicted region, of the true one, of both, and of the sample.
-
-        Shapes:
-            Each ``(samples, classes)``.
-        """
-        batch = labelled(
-            outputs,
-            targets,
-            ignored=self.ignored,
-            from_probabilities=self.from_probabilities,
-            metric=self.name,
-        )
-        class_names(self.classes, batch.classes, self.name)
+    def evidence(self, outputs: Any, targets: Any) -> Counts:
+        """Return the counts of each class in each sample."""
+        batch = self.labelled(outputs, targets)
         predicted = batch.predicted()
         both = np.where(predicted == batch.labels, predicted, batch.classes)
         true = _count(batch, batch.labels)
         whole = true.sum(axis=1, keepdims=True)
-        return {
-            "both": _count(batch, both),
-            "predicted": _count(batch, predicted),
-            "true": true,
-            "voxels": np.repeat(whole, batch.classes, axis=1),
-        }
+        return Counts(
+            _count(batch, both),
+            _count(batch, predicted),
+            true,
+            np.repeat(whole, batch.classes, axis=1),
+        )
 
     def compute(self, evidence: Any) -> dict[str, float]:
         """Return the figure of each class, and their mean."""
         if self.over == "voxels":
-            sums = {}
-            for name, counts in evidence.items():
-                sums[name] = counts.sum(axis=0, keepdims=True)
-            evidence = sums
-        figures, defined = self._figures(**evidence)
+            evidence = Counts(*[each.sum(axis=0, keepdims=True) for each in evidence])
+        figures, defined = self._figures(evidence)
         return by_class(
             figures,
             defined,
-            classes=self.classes,
+            names=self.class_names(figures.shape[1]),
             include_background=self.include_background,
             mean_of=self.mean_of,
-            metric=self.name,
         )
 
-    def _figures(
-        self,
-        both: np.ndarray,
-        predicted: np.ndarray,
-        true: np.ndarray,
-        voxels: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _figures(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
         """Return the figures, and where there is one: not where it would be 0 by 0."""
-        part, whole = self._ratio(both, predicted, true, voxels)
+        part, whole = self._ratio(counts)
         return ratios(part, whole), whole != 0
 
     @abstractmethod
-    def _ratio(
-        self,
-        both: np.ndarray,
-        predicted: np.ndarray,
-        true: np.ndarray,
-        voxels: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
         """Return what is divided, and by what."""
 
 
@@ -120,10 +102,9 @@ def by_class(
     figures: np.ndarray,
     defined: np.ndarray,
     *,
-    classes: Sequence[str] | None,
+    names: Sequence[str],
     include_background: bool,
     mean_of: str,
-    metric: str,
 ) -> dict[str, float]:
     """Return the mean of each class over the samples where it is defined, and the mean of all.
 
@@ -134,7 +115,6 @@ def by_class(
     Shapes:
         Figures and defined ``(samples, classes)``.
     """
-    names = class_names(classes, figures.shape[1], metric)
     if not include_background:
         names = names[1:]
         figures = figures[:, 1:]

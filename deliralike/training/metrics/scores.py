@@ -10,6 +10,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.errors import BatchError, IndexRangeError, SettingError
+from deliralike.training.metrics.metric import Metric
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,67 @@ class Labelled:
         return self.scores.argmax(axis=1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class LabelMetric(Metric):
+    """The base of metrics of scores and labels, of which the ignored ones do not count."""
+
+    ignored: int | None = None
+    from_probabilities: bool = False
+
+    def labelled(self, outputs: Any, targets: Any) -> Labelled:
+        """Return the checked scores and labels of a batch.
+
+        Scores with one channel are those of class 1 of two: logits of its odds, or with
+        `from_probabilities` its probability; they become the scores of two classes.
+
+        Shapes:
+            Outputs ``(samples, classes, ...)`` and targets ``(samples, ...)``.
+
+        Raises:
+            BatchError: The outputs are no array, do not fit the labels, or the labels are not whole
+                numbers.
+            IndexRangeError: A label names no class.
+        """
+        scores = array_of(outputs, "scores", self.name)
+        labels = array_of(targets, "labels", self.name)
+        wanted = (*scores.shape[:1], *scores.shape[2:])
+        if scores.ndim < 2 or labels.shape != wanted:
+            raise BatchError(
+                f"scores of shape {scores.shape} do not fit labels of shape {labels.shape}: wanted "
+                "(samples, classes, ...)"
+            )
+        if labels.dtype.kind not in "iub":
+            raise BatchError(
+                f"labels of {self.name} are whole numbers, not {labels.dtype}: use "
+                "labels.astype('int64')"
+            )
+        flat = scores.reshape(*scores.shape[:2], -1)
+        flat = _two_classes(flat, self.from_probabilities)
+        labels = labels.reshape(len(labels), -1).astype(np.int64, copy=False)
+        counted = np.ones(labels.shape, bool)
+        if self.ignored is not None:
+            counted = labels != self.ignored
+        _refuse_outside(labels, counted, flat.shape[1], self.name, self.ignored)
+        return Labelled(flat, np.where(counted, labels, 0), counted, scores.shape[2:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassMetric(LabelMetric):
+    """The base of metrics with a figure for each class, which may have a name."""
+
+    classes: Sequence[str] | None = None
+
+    def labelled(self, outputs: Any, targets: Any) -> Labelled:
+        """Return the checked scores and labels of a batch of as many classes as there are names."""
+        batch = super().labelled(outputs, targets)
+        self.class_names(batch.classes)
+        return batch
+
+    def class_names(self, count: int) -> list[str]:
+        """Return the names of the classes; see `class_names`."""
+        return class_names(self.classes, count, self.name)
+
+
 def class_numbers(scores: np.ndarray, axis: int = 1) -> np.ndarray:
     """Return the class of the highest score; one score alone is above or below zero.
 
@@ -60,53 +122,6 @@ def class_numbers(scores: np.ndarray, axis: int = 1) -> np.ndarray:
     if scores.shape[axis] == 1:
         return (scores.take(0, axis) > 0).astype(np.int64)
     return scores.argmax(axis)
-
-
-def labelled(
-    outputs: Any,
-    targets: Any,
-    *,
-    ignored: int | None = None,
-    from_probabilities: bool = False,
-    metric: str = "a metric",
-) -> Labelled:
-    """Return the checked scores and labels of a batch.
-
-    Scores with one channel are those of class 1 of two: logits of its odds, or with
-    `from_probabilities` its probability; they become the scores of two classes.
-
-    Args:
-        ignored: The label that does not count.
-        metric: The name of the metric in errors.
-
-    Shapes:
-        Outputs ``(samples, classes, ...)`` and targets ``(samples, ...)``.
-
-    Raises:
-        BatchError: The outputs are no array, do not fit the labels, or the labels are not whole
-            numbers.
-        IndexRangeError: A label names no class.
-    """
-    scores = array_of(outputs, "scores", metric)
-    labels = array_of(targets, "labels", metric)
-    wanted = (*scores.shape[:1], *scores.shape[2:])
-    if scores.ndim < 2 or labels.shape != wanted:
-        raise BatchError(
-            f"scores of shape {scores.shape} do not fit labels of shape {labels.shape}: wanted "
-            "(samples, classes, ...)"
-        )
-    if labels.dtype.kind not in "iub":
-        raise BatchError(
-            f"labels of {metric} are whole numbers, not {labels.dtype}: use labels.astype('int64')"
-        )
-    flat = scores.reshape(*scores.shape[:2], -1)
-    flat = _two_classes(flat, from_probabilities)
-    labels = labels.reshape(len(labels), -1).astype(np.int64, copy=False)
-    counted = np.ones(labels.shape, bool)
-    if ignored is not None:
-        counted = labels != ignored
-    _refuse_outside(labels, counted, flat.shape[1], metric, ignored)
-    return Labelled(flat, np.where(counted, labels, 0), counted, scores.shape[2:])
 
 
 def array_of(value: Any, what: str, metric: str) -> np.ndarray:

@@ -11,22 +11,18 @@ import numpy as np
 
 from deliralike.data.packages import needed
 from deliralike.errors import BatchError, SettingError
-from deliralike.training.metrics.metric import Metric
 from deliralike.training.metrics.regions import by_class, check_mean
-from deliralike.training.metrics.scores import class_names, labelled
+from deliralike.training.metrics.scores import ClassMetric
 
 
 @dataclass(frozen=True, kw_only=True)
-class SurfaceMetric(Metric):
+class SurfaceMetric(ClassMetric):
     """The base of metrics of two surfaces: a figure for each sample and class."""
 
     higher_is_better = False
-    classes: Sequence[str] | None = None
     spacing: float | Sequence[float] | None = None
     include_background: bool = False
     mean_of: str = "classes"
-    ignored: int | None = None
-    from_probabilities: bool = False
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -43,14 +39,7 @@ class SurfaceMetric(Metric):
         Shapes:
             ``(samples, classes)``.
         """
-        batch = labelled(
-            outputs,
-            targets,
-            ignored=self.ignored,
-            from_probabilities=self.from_probabilities,
-            metric=self.name,
-        )
-        class_names(self.classes, batch.classes, self.name)
+        batch = self.labelled(outputs, targets)
         spacing = self._spacing(batch.shape)
         shape = (len(batch.labels), *batch.shape)
         predicted = np.where(batch.counted, batch.predicted(), -1).reshape(shape)
@@ -76,10 +65,9 @@ class SurfaceMetric(Metric):
         return by_class(
             figures,
             evidence["defined"],
-            classes=self.classes,
+            names=self.class_names(figures.shape[1]),
             include_background=self.include_background,
             mean_of=self.mean_of,
-            metric=self.name,
         )
 
     def _settings(self, classes: int) -> Sequence[Any]:

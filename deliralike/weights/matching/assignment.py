@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from deliralike.weights.matching.distance import order_free
-from deliralike.weights.matching.kinds import alike
+from deliralike.weights.matching.kinds import kind_similarity
 from deliralike.weights.matching.layouts import NEAR, transforms
 from deliralike.weights.matching.naming import Spoken, role, similarity, spoken
 from deliralike.weights.matching.pairing import ROLES, Pair, Side
@@ -53,7 +53,7 @@ class Layer:
         return len(self.first.shape)
 
     @property
-    def around(self) -> str:
+    def outer_block(self) -> str:
         """The path of the block around it."""
         return parent(self.first.owner)
 
@@ -112,9 +112,9 @@ class Families:
         self._mine = {one for one, _ in self._pairs}
         self._theirs = {two for _, two in self._pairs}
 
-    def are_one(self, mine: Layer, theirs: Layer) -> int:
+    def relation(self, mine: Layer, theirs: Layer) -> int:
         """1 if the blocks around two layers go together, -1 if one goes with another, else 0."""
-        one, two = mine.around, theirs.around
+        one, two = mine.outer_block, theirs.outer_block
         if (one, two) in self._pairs:
             return 1
         if one in self._mine or two in self._theirs:
@@ -123,7 +123,7 @@ class Families:
 
 
 @dataclass(frozen=True)
-class Found:
+class LayerPair:
     """Two layers that go together, by what, and what else would do."""
 
     reference: Layer
@@ -137,13 +137,13 @@ def assign(
     candidate: Sequence[Layer],
     exact: bool,
     families: Families,
-) -> list[Found]:
+) -> list[LayerPair]:
     """Pair layers of the same roles and shapes.
 
     If not `exact`, the axes of shapes may have another order.
     """
     mine, theirs = _grouped(reference, exact), _grouped(candidate, exact)
-    found: list[Found] = []
+    found: list[LayerPair] = []
     for key, group in mine.items():
         if key not in theirs:
             continue
@@ -167,7 +167,7 @@ def _grouped(found: Sequence[Layer], exact: bool) -> dict[object, list[Layer]]:
 
 def _within(
     reference: list[Layer], candidate: list[Layer], families: Families
-) -> list[Found]:
+) -> list[LayerPair]:
     """Pairs within a group: first those of the same values, then by names and order."""
     likeness = {}
     for row, one in enumerate(reference):
@@ -184,7 +184,9 @@ def _within(
     found = []
     for (row, column), (decided, others) in sorted(judged.items()):
         alternatives = tuple(candidate[other] for other in others)
-        found.append(Found(reference[row], candidate[column], decided, alternatives))
+        found.append(
+            LayerPair(reference[row], candidate[column], decided, alternatives)
+        )
     return found
 
 
@@ -206,22 +208,22 @@ class _Likeness:
     """How well two layers go together.
 
     Attributes:
-        said: What names, kinds and the blocks around say, without the order.
+        score: What names, kinds and the blocks around say, without the order.
     """
 
     same_values: bool
     name: float
     family: int
-    said: float
+    score: float
 
     @classmethod
     def of(cls, one: Layer, two: Layer, families: Families) -> _Likeness:
         """Compare two layers."""
         name = similarity(one.spoken, two.spoken)
-        kind = alike(one.kind, two.kind)
-        family = families.are_one(one, two)
-        said = _BY_NAME * name + _BY_KIND * kind + _BY_FAMILY * family
-        return cls(_same_values(one, two), name, family, said)
+        kind = kind_similarity(one.kind, two.kind)
+        family = families.relation(one, two)
+        score = _BY_NAME * name + _BY_KIND * kind + _BY_FAMILY * family
+        return cls(_same_values(one, two), name, family, score)
 
 
 def _same_values(one: Layer, two: Layer) -> bool:
@@ -258,7 +260,7 @@ def _greedy(likeness: Mapping[Places, _Likeness]) -> dict[int, int]:
     losses = {}
     for (row, column), like in likeness.items():
         order = 1 - abs(rows[row] - columns[column])
-        losses[row, column] = -(like.said + _BY_ORDER * order)
+        losses[row, column] = -(like.score + _BY_ORDER * order)
     chosen: dict[int, int] = {}
     taken = set()
     for row, column in sorted(losses, key=lambda at: (losses[at], at)):
@@ -351,11 +353,11 @@ class _Choice:
         likeness = self.likeness
         (i, j), (k, m) = at, self._pair_beside(at, other)
         if (k, m) not in likeness:  # the other layer is free
-            return likeness[at].said - likeness[other].said
+            return likeness[at].score - likeness[other].score
         if (i, m) not in likeness or (k, j) not in likeness:
             return math.inf
-        now = likeness[at].said + likeness[k, m].said
-        return now - likeness[i, m].said - likeness[k, j].said
+        now = likeness[at].score + likeness[k, m].score
+        return now - likeness[i, m].score - likeness[k, j].score
 
     def _pair_beside(self, at: Places, other: Places) -> Places:
         """Return the chosen pair of the layer that `other` has and `at` has not; -1 for none."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from deliralike.weights.matching.kinds import alike, bare
+from deliralike.weights.matching.kinds import bare, kind_similarity
 from deliralike.weights.matching.naming import similarity, spoken
 from deliralike.weights.matching.pairing import Pair, Side
 from deliralike.weights.matching.parts import Unit, above, parent
@@ -83,7 +83,7 @@ def _along(
 
     def likeness(chosen: tuple[str, ...]) -> float:
         pairs = zip(few, chosen, strict=True)
-        return sum(alike(kinds[one], others[two]) for one, two in pairs)
+        return sum(kind_similarity(kinds[one], others[two]) for one, two in pairs)
 
     innermost_first = list(combinations(many, len(few)))[::-1]
     best = max(innermost_first, key=likeness)

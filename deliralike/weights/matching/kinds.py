@@ -12,7 +12,7 @@ _SPELLINGS = {
 
 
 @cache
-def alike(one: str, two: str) -> float:
+def kind_similarity(one: str, two: str) -> float:
     """From 0 to 1: how alike the names of two classes are, whatever framework they are from."""
     if not one or not two:
         return 0.5

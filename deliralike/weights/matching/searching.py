@@ -11,8 +11,8 @@ import numpy as np
 from deliralike.errors import ShapeError, UnknownName, suggestion
 from deliralike.weights.matching.assignment import (
     Families,
-    Found,
     Layer,
+    LayerPair,
     assign,
     layers,
     singles,
@@ -324,12 +324,12 @@ class _Search:
     def _layers(self, here: int) -> list[Layer]:
         return layers(self.left[here].values(), self.sides[here])
 
-    def _pair_layers(self, found: Found) -> None:
+    def _pair_layers(self, found: LayerPair) -> None:
         for name, unit in found.reference.units.items():
             rivals = [layer.units[name].source for layer in found.alternatives]
             self.pair(unit, found.candidate.units[name], found.decided, rivals)
 
-    def _belong_together(self, found: Found) -> bool:
+    def _belong_together(self, found: LayerPair) -> bool:
         """Whether the layers of two single tensors are a pair already, or both free.
 
         A user's own tensors, whose role is not known, may stand together in one layer for several
