@@ -1,13 +1,6 @@
 """Proof that two networks are the same network, or the first place where they differ, and why."""
 
-from deliralike.conformance.agreement import (
-    Agreement,
-    Comparison,
-    Probe,
-    agreement,
-    probe,
-    relative_difference,
-)
+from deliralike.conformance.agreement import Comparison, relative_difference
 from deliralike.conformance.comparing import LEVELS, compare
 from deliralike.conformance.findings import Explanation, Finding, Level
 from deliralike.conformance.matching import Match, propose
@@ -18,22 +11,18 @@ from deliralike.conformance.subject import Subject
 
 __all__ = [
     "LEVELS",
-    "Agreement",
     "Comparison",
     "Explanation",
     "Finding",
     "Level",
     "Match",
     "OperationCheck",
-    "Probe",
     "Proof",
     "Proofs",
     "Subject",
-    "agreement",
     "check_operation",
     "compare",
     "distance_loss",
-    "probe",
     "propose",
     "relative_difference",
 ]

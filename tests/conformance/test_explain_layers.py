@@ -11,8 +11,8 @@ from scipy.special import erf
 from deliralike import backends
 from deliralike.conformance.explain import explain
 from deliralike.conformance.findings import FailingBlock, Observed
+from deliralike.conformance.masks import Masks
 from tests.conformance.accusing import accused, explained, numbers
-from tests.conformance.small import argument
 
 
 def known(explanation, *words):
@@ -662,48 +662,21 @@ def test_embedding():
     known(made(partial(rows, scale=1.23, padding=0)), "scale of weight 1.23")
 
 
-def dropped(right, how):
-    """A candidate's mask and scale for dropout with p = 0.3, from the reference's outputs."""
-    kept = right != 0
-    other = np.random.default_rng(5).random(right.shape) < 0.3
-    return {
-        "unscaled": kept * 1.0,
-        "off": np.ones(right.shape),
-        "swapped": other / 0.3,
-        "another p": other / 0.25,
-    }[how]
-
-
 @pytest.mark.parametrize(
-    ("how", "word"),
+    ("training", "factor", "word"),
     [
-        ("unscaled", "unscaled"),
-        ("off", "off in training"),
-        ("swapped", "swapped"),
-        ("another p", "p=0.75 instead of 0.3"),
+        (True, 1.0, "unscaled"),
+        (True, 0.7, "multiplied by what is kept"),
+        (True, 1 / 0.25, "p=0.75 instead of 0.3"),
+        (False, 1 / 0.7, "on in evaluation"),
+        (False, 0.7, "scaled in evaluation"),
     ],
 )
-def test_dropout(how, word):
-    right = accused("Dropout", {"p": 0.3}, (FLAT,), lambda w, x: x)
-    factor = dropped(right.reference.outputs, how)
-    wrong = replace(
-        right.candidate,
-        outputs=FLAT * factor,
-        inputs={argument("args[0]"): right.cotangent * factor},
-    )
-    known(explain(replace(right, candidate=wrong), backends.get("torch")), word)
-
-
-def test_dropout_in_evaluation():
-    keep = np.random.default_rng(5).random(FLAT.shape) < 0.7
-    known(
-        explained("Dropout", {"p": 0.3}, (FLAT,), lambda w, x: x * keep / 0.7, False),
-        "on in evaluation",
-    )
-    known(
-        explained("Dropout", {"p": 0.3}, (FLAT,), lambda w, x: x * 0.7, False),
-        "evaluation scaled by 0.7",
-    )
+def test_dropout(training, factor, word):
+    """It scales in a comparison, and drops nothing."""
+    with Masks().forced(backends.get("torch")):
+        given = ("Dropout", {"p": 0.3}, (FLAT,), lambda w, x: x * factor, training)
+        known(explained(*given), word)
 
 
 # What is no convention

@@ -53,7 +53,7 @@ def _drop(name: str, plant: Plant, *cause: str, path: str = "elements") -> Mista
 
 
 MISTAKES = [
-    _drop("p and keep swapped", _in_training(_swapped), "swapped", "p=0.7", "keep"),
+    _drop("p and keep swapped", _in_training(_swapped), "p=0.7", "kept"),
     _drop(
         "on in evaluation",
         with_methods("elements", forward=_on_in_evaluation),

@@ -290,12 +290,12 @@ _decay = _hook(lambda found, p: {name: g + 0.01 * p[name] for name, g in found.i
 
 _SETTINGS = [
     ("adam: epsilon 3e-6", {"eps": 3e-6}, "eps=3e-06 instead of 1e-08"),
-    ("adam: betas swapped", {"betas": (0.999, 0.9)}, "beta1 and beta2 swapped"),
+    ("adam: betas swapped", {"betas": (0.999, 0.9)}, "beta1=0.999 instead of 0.9"),
     ("adamw: decay lost", {"weight_decay": 0.0}, "no weight decay"),
-    ("rmsprop: momentum lost", {"momentum": 0.0}, "no momentum"),
-    ("sgd: nesterov", {"nesterov": True}, "Nesterov momentum instead"),
+    ("rmsprop: momentum lost", {"momentum": 0.0}, "momentum=0 instead of 0.9"),
+    ("sgd: nesterov", {"nesterov": True}, "nesterov=True instead of False"),
     ("sgd: decay doubled", {"weight_decay": 0.02}, "weight_decay=0.02 instead of 0.01"),
-    ("nesterov: lost", {"nesterov": False}, "Nesterov lost"),
+    ("nesterov: lost", {"nesterov": False}, "nesterov=False instead of True"),
 ]
 _FORMULAS = [
     (
@@ -348,10 +348,9 @@ _OTHERS = [
     ),
 ]
 _SCHEDULES = [
-    ("one step late", lambda step: schedule(max(step - 1, 0)), "one step late"),
-    ("one step early", lambda step: schedule(step + 1), "one step early"),
-    ("never applied", lambda step: schedule(0), "never applied"),
-    ("scaled", lambda step: 0.5 * schedule(step), "times 0.5"),
+    ("one step late", lambda step: schedule(max(step - 1, 0)), "lr=0.05 instead of 0.005 at step 9"),
+    ("never applied", lambda step: schedule(0), "lr=0.05 instead of 0.005 at step 9"),
+    ("scaled", lambda step: 0.5 * schedule(step), "lr=0.025 instead of 0.05 at step 1"),
 ]
 
 

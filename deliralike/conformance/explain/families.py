@@ -37,12 +37,10 @@ class Family:
     Attributes:
         formula: What the reference computes.
         conventions: What other code does instead, the likely ones first.
-        by_outputs: Whether outputs alone tell: where dropout is given zero, nothing shows its mask.
     """
 
     formula: Formula
     conventions: Sequence[Convention]
-    by_outputs: bool = False
 
 
 def family_of(kind: str, given: Arguments) -> Family | None:
@@ -51,7 +49,7 @@ def family_of(kind: str, given: Arguments) -> Family | None:
     if name in _LAYERS:
         return Family(*_LAYERS[name](given))
     if name.startswith("Drop"):
-        return Family(*dropout(given), by_outputs=True)
+        return Family(*dropout(given))
     if name in LOSSES:
         return Family(losses.formula_of(name), list(conventions(name, given)))
     if name == "Identity":
@@ -65,18 +63,14 @@ def family_of(kind: str, given: Arguments) -> Family | None:
 
 
 def _alike(given: Arguments) -> Family | None:
-    """What a block of an unknown class computes, as its input and output tell; None if nothing is.
-
-    It is an activation, or a norm over the last axis with the epsilon that the output shows.
-    """
+    """An activation in a class of its own, as its input and output tell; None for others."""
     x, y = given.get("x"), given["usual"]
     if not is_array(x) or y is None or x.shape != y.shape or x.dtype.kind != "f":
         return None
     for name, function in activations.ACTIVATIONS.items():
         if np.allclose(activations.applied(name, x), y, rtol=1e-9, atol=1e-12):
             return Family(activations.of_x(function), [activations.others(name, given)])
-    found = norms.written_by_hand(given)
-    return None if found is None else Family(*found)
+    return None
 
 
 _LAYERS: Mapping[str, Callable[[Arguments], Known]] = {

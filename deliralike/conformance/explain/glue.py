@@ -20,6 +20,19 @@ _FORMER = "what it should be"
 
 
 @dataclass(frozen=True)
+class Lone:
+    """A call of the reference's that gives what differs, and that the candidate has no call for.
+
+    Attributes:
+        words: What is called: ``"call 2 of 3 of ReLU"``.
+        given: Its first argument.
+    """
+
+    words: str
+    given: Any
+
+
+@dataclass(frozen=True)
 class Glue:
     """An array that both sides compute between layers, and differently.
 
@@ -30,6 +43,7 @@ class Glue:
         what: Where the array goes; None where gradients alone differ.
         gradients: Of each source, on both sides, where these differ.
         beyond: The calls among the sources that only the candidate makes.
+        lone: The call that only the reference makes and that gives the array.
     """
 
     sources: Mapping[Quantity, np.ndarray]
@@ -38,6 +52,24 @@ class Glue:
     what: Quantity | None = None
     gradients: Mapping[Quantity, tuple[Any, Any]] = field(default_factory=dict)
     beyond: frozenset[Tap] = frozenset()
+    lone: Lone | None = None
+
+
+def left_out(glue: Glue) -> Explanation | None:
+    """That a call is not made, so that its input goes on; None where that is not it."""
+    if glue.lone is None:
+        return None
+    if not have_same_numbers(glue.lone.given, glue.candidate):
+        return None
+    words = f"no {glue.lone.words}: it is left out, and its input goes on"
+    return Explanation(words, 0.0, 1.0)
+
+
+def have_same_numbers(one: Any, other: Any) -> bool:
+    """Whether two arrays hold the same numbers, in any shape and order."""
+    if not (is_array(one) and is_array(other)) or one.size != other.size:
+        return False
+    return relative_difference(np.sort(one, None), np.sort(other, None)) <= MATCH
 
 
 def explain(glue: Glue) -> Explanation | None:

@@ -77,8 +77,12 @@ class _Bench(Vectors):
 
     def distance(self, residual: np.ndarray) -> float:
         """The larger one of both distances."""
-        found = max(abs(float(residual[0])), float(np.linalg.norm(residual[1:])))
-        return found if np.isfinite(found) else np.inf
+        return _distance(residual)
+
+
+def _distance(residual: np.ndarray) -> float:
+    found = max(abs(float(residual[0])), float(np.linalg.norm(residual[1:])))
+    return found if np.isfinite(found) else np.inf
 
 
 def _slope(numbers: Arrays) -> np.ndarray:
@@ -148,12 +152,9 @@ def _run(first: str, nn: Any, given: Arguments) -> Any:
 def _weights(loss: Loss) -> Iterator[Convention]:
     """What a term of several is multiplied by."""
     if len(loss.calls) > 1:
-        times = Convention("", {"left out (weight 0)": 0.0}, _times)
-        yield from (times, factor("times", _times))
-
-
-def _times(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
-    return formula(nn, given) * value
+        yield factor(
+            "times", lambda formula, nn, given, value: formula(nn, given) * value
+        )
 
 
 # What is seen without a formula
@@ -161,51 +162,25 @@ def _times(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
 
 
 def _relations(loss: Loss) -> Iterator[Trial]:
-    """Factors that somebody may write, and terms that do not depend on the prediction."""
+    """A factor that somebody may write, and terms that do not depend on the prediction."""
     mine, its = loss.reference, loss.candidate
     own, other = _slope(mine), _slope(its)
-    ratio = float(own @ other) / (float(own @ own) or 1.0)
     shift = tidy(float(its[VALUE] - mine[VALUE]))
-    shape = max((np.shape(one) for one in mine.values()), key=len)
-    said = factor_in_words(ratio, sizes_in_words(shape))
-    ways = [("loss without a gradient (detached)", 1.0, 0.0, 0.0)]
-    if said is not None and abs(ratio) > LIMIT:
-        words, times = said
-        ways.append((f"loss {words}", times, times, 0.0))
-        ways.append(
-            (
-                f"gradient of the loss {words}, its value as it should be",
-                1.0,
-                times,
-                0.0,
-            )
-        )
     words = f"loss plus {shift:.6g}, which does not depend on the prediction"
-    ways.append((words, 1.0, 1.0, shift))
+    ways = [
+        ("loss without a gradient (detached)", 1.0, 0.0, 0.0),
+        (words, 1.0, 1.0, shift),
+    ]
+    ratio = tidy(float(own @ other) / (float(own @ own) or 1.0))
+    shape = max((np.shape(one) for one in mine.values()), key=len)
+    known = _counts_in_words(ratio, shape)
+    is_short = math.isfinite(ratio) and float(f"{ratio:.{_FEW - 1}e}") == ratio
+    if ratio and (known or is_short):
+        ways.append((f"loss times {ratio:.6g}{known}", ratio, ratio, 0.0))
     for words, times, of_slope, plus in ways:
         numbers = {name: of_slope * one for name, one in mine.items()}
         numbers[VALUE] = times * mine[VALUE] + plus
-        residual = _residual(numbers, its)
-        yield Trial(
-            words, max(abs(float(residual[0])), float(np.linalg.norm(residual[1:])))
-        )
-
-
-def factor_in_words(
-    factor: float, known: Mapping[str, float]
-) -> tuple[str, float] | None:
-    """Return ``("times 0.5", 0.5)``; None for a number that nobody would write.
-
-    Example:
-        >>> factor_in_words(0.30000000000000004, {}), factor_in_words(0.9134731, {})
-        (('times 0.3', 0.3), None)
-    """
-    words = [word for word, value in known.items() if abs(factor / value - 1.0) <= 1e-9]
-    written = tidy(factor)
-    if words:
-        return f"times {written:.6g} ({', or '.join(words[:2])})", written
-    is_short = math.isfinite(written) and float(f"{written:.{_FEW - 1}e}") == written
-    return (f"times {written:.6g}", written) if is_short else None
+        yield Trial(words, _distance(_residual(numbers, its)))
 
 
 def tidy(value: float) -> float:
@@ -214,15 +189,17 @@ def tidy(value: float) -> float:
     return short if abs(short - value) <= 1e-10 * abs(value) else float(value)
 
 
-def sizes_in_words(shape: Shape) -> dict[str, float]:
-    """Factors that come of a prediction's shape (batch, classes, ...), and a few by name."""
+def _counts_in_words(factor: float, shape: Shape) -> str:
+    """Which count of a prediction's shape (batch, classes, ...) a factor is; else nothing."""
     counts = {"the batch size": shape[0], "the number of elements": math.prod(shape)}
     if len(shape) > 1:
         counts["the number of labels"] = math.prod(shape) // shape[1]
-    found = {"halved": 0.5, "doubled": 2.0, "negated": -1.0}
     for name, count in counts.items():
-        found |= {name: float(count), f"1 / {name}": 1.0 / count}
-    return found
+        if math.isclose(factor, count):
+            return f" ({name})"
+        if math.isclose(factor * count, 1.0):
+            return f" (1 / {name})"
+    return ""
 
 
 def _unknown(mine: Arrays, its: Arrays) -> Explanation:

@@ -1,8 +1,7 @@
 """Why an optimizer's updates differ: the reference's rule is simulated with other conventions.
 
-What the reference follows is known from its rule, or found from its updates. The conventions are
-rows of a table; each is simulated on what both sides were fed, and compared with the candidate's
-updates.
+What the reference follows is known from its settings. The conventions are rows of a table; each is
+simulated on what both sides were fed, and compared with the candidate's updates.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain.axes import LOG, WEIGHT, Axis
 from deliralike.conformance.explain.convention import (
     Arguments,
@@ -21,27 +21,10 @@ from deliralike.conformance.explain.convention import (
     Formula,
     rules,
 )
-from deliralike.conformance.explain.trials import (
-    Trial,
-    Vectors,
-    improved,
-    number,
-    plainest,
-    run,
-)
-from deliralike.conformance.explain.updates import (
-    SGD,
-    Adagrad,
-    Adam,
-    Form,
-    Lion,
-    RMSprop,
-    Trace,
-    simulate,
-)
-from deliralike.conformance.findings import MATCH, Explanation
+from deliralike.conformance.explain.trials import Trial, Vectors, number, run
+from deliralike.conformance.explain.updates import Form, Trace, simulate
+from deliralike.conformance.findings import Explanation
 from deliralike.conformance.kinds import Named
-from deliralike.optim.rules import Adadelta
 
 _SAME = 1e-9  # up to here a simulation is what was simulated
 _CAUSES = 4  # that fit equally and are named
@@ -56,20 +39,41 @@ def explain(trace: Trace) -> Explanation | None:
     """
     if not np.isfinite(trace.candidate).all():
         return Explanation("updates that are not finite", np.inf)
-    base = _reference_form(trace)
-    if base is None:
+    base = trace.form
+    if base is None or _Bench(trace, trace.reference, base).itself > _SAME:
         return Explanation("the reference follows no known rule", np.inf)
     bench = _Bench(trace, trace.candidate, base)
     if bench.itself <= _SAME:
         return None
-    formula = bench.formula
+    own = _of_settings(bench)
+    if own is not None:
+        return own
     table = list(conventions(base, trace))
     rate, factor = _scales(base)  # of what fits, the plainest
     fixed = [rate, *(one for one in table if not one.free)]
-    trials = list(run(fixed, bench, formula))
+    trials = list(run(fixed, bench, bench.formula))
     further = [factor] if any(trial.is_met for trial in trials) else table
-    trials += run([one for one in further if one.free], bench, formula)
+    trials += run([one for one in further if one.free], bench, bench.formula)
     return _explanation(bench, trials)
+
+
+def _of_settings(bench: _Bench) -> Explanation | None:
+    """The settings that differ, where the candidate's are known and give its updates."""
+    base, other = bench.base, bench.trace.other
+    if other is None or other.kind is not base.kind:
+        return None
+    match = bench.distance(
+        bench.residual(lambda nn, given: simulate(other, bench.trace))
+    )
+    if match > _SAME:
+        return None
+    causes = []
+    for name in dict.fromkeys((*base.changes, *other.changes)):
+        usual, value = getattr(base, name), getattr(other, name)
+        if not np.array_equal(usual, value):
+            words = _WORDS_OF.get((name, value))
+            causes.append(Cause(words) if words else Cause(name, value, usual))
+    return Explanation.of(causes, match, bench.itself) if causes else None
 
 
 def _explanation(bench: _Bench, trials: Sequence[Trial]) -> Explanation:
@@ -240,6 +244,13 @@ _OF_DECAY: Sequence[tuple[str, Named]] = (
 )
 
 
+_WORDS_OF = {
+    (name, value): words
+    for name, values in (*_ROWS, *_OF_CLIPPING, *_OF_DECAY)
+    for words, value in values.items()
+}
+
+
 def conventions(form: Form, trace: Trace) -> Iterator[Convention]:
     """Known ones that differ from a form's own, the likely ones first."""
     rows = [*(_OF_CLIPPING if form.clip is not None else ())]
@@ -338,73 +349,3 @@ def _number(form: Form, name: str, axis: Axis, starts: Sequence[float]) -> Conve
     return number(
         words, name, tuple(dict.fromkeys((*own, *starts))), axis, usual=float(usual)
     )
-
-
-# Which rule
-# -----------------------------------------------------------------------------
-
-_STARTS = (
-    Form(SGD, {}),
-    Form(SGD, {"momentum": 0.9}),
-    Form(SGD, {"momentum": 0.9, "nesterov": True}),
-    Form(SGD, {"momentum": 0.9, "velocity": "rate inside"}),
-    Form(Adam, {}),
-    Form(Adam, {"eps_form": "unscaled"}),
-    Form(Adam, {"amsgrad": True}),
-    Form(RMSprop, {}),
-    Form(RMSprop, {"eps_form": "root"}),
-    Form(RMSprop, {"momentum": 0.9}),
-    Form(Adagrad, {}),
-    Form(Adagrad, {"eps": 1e-7, "start": 0.1, "eps_form": "root"}),
-    Form(Adadelta, {}),
-    Form(Lion, {"decay_form": "decoupled"}),
-)
-
-
-def identify(trace: Trace, target: np.ndarray) -> tuple[Form, float]:
-    """The rule, with its numbers, whose updates are nearest to these; and how far it is."""
-    starts = [*_STARTS]
-    for how in ("l2", "decoupled"):
-        starts += [form.replace(weight_decay=0.01, decay_form=how) for form in _STARTS]
-    rough: list[tuple[float, Form]] = []
-    for form in starts:
-        rough.append(_settled(_Bench(trace, target, form), 6))
-        if rough[-1][0] <= _SAME:
-            return rough[-1][1], rough[-1][0]
-    rough.sort(key=lambda one: one[0])
-    best = [_settled(_Bench(trace, target, form), 40) for _, form in rough[:4]]
-    distance, form = min(best, key=lambda one: one[0])
-    return form, distance
-
-
-def _settled(bench: _Bench, iterations: int) -> tuple[float, Form]:
-    """A form with better numbers: all that are not zero."""
-    form = bench.base
-    axes = {}
-    for one in reversed(list(numbers(form))):
-        value = getattr(form, one.name)
-        if one.name != "factor" and np.ndim(value) == 0 and value:
-            axes[one.name] = one.axis
-
-    def at(found: Sequence[float]) -> Form:
-        return form.replace(**dict(zip(axes, found, strict=True)))
-
-    def residual(found: Sequence[float]) -> np.ndarray:
-        return bench.residual(lambda nn, given: simulate(at(found), bench.trace))
-
-    def distance(found: Sequence[float]) -> float:
-        return bench.distance(residual(found))
-
-    values = [getattr(form, name) for name in axes]
-    values = improved(residual, values, list(axes.values()), iterations)
-    values = plainest(values, distance)
-    return distance(values), at(values)
-
-
-def _reference_form(trace: Trace) -> Form | None:
-    """The reference's own form if it reproduces its updates, else one that does, else None."""
-    own = trace.form
-    if own is not None and _Bench(trace, trace.reference, own).itself <= _SAME:
-        return own
-    form, distance = identify(trace, trace.reference)
-    return form if distance <= MATCH else None

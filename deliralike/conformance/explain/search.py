@@ -63,7 +63,7 @@ class Search:
     def __init__(self, bench: Bench, family: Family, end: float) -> None:
         self.bench, self.family, self.end = bench, family, end
         self.itself = bench.itself
-        with_gradients = () if bench.reshaped or family.by_outputs else bench.gradients
+        with_gradients = () if bench.reshaped else bench.gradients
         self.everything = bench.outputs + with_gradients + bench.buffers
 
     def explanation(self) -> Explanation | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from deliralike.conformance.kinds import Arrays, Named
 EXACT = 1e-12  # a match like this one is not improved any further
 _ENOUGH = 4  # with fewer numbers to compare, one that is searched for fits anything
 _REJECTED = 10.0  # in the place of what is not finite
+_ITERATIONS = 15
 _STARTS = 2  # from which a search begins: the best may be the reference's own
 
 
@@ -99,24 +99,22 @@ class Vectors:
         def at(value: float) -> Choice:
             return replace(choice, words=float(f"{value:.{self.digits}g}"), value=value)
 
-        def residual(values: Sequence[float]) -> np.ndarray:
-            return self.residual(at(values[0]).formula(formula))
+        def residual(value: float) -> np.ndarray:
+            return self.residual(at(value).formula(formula))
 
-        def distance(values: Sequence[float]) -> float:
-            return self.distance(residual(values))
+        def distance(value: float) -> float:
+            return self.distance(residual(value))
 
         if self.data < _ENOUGH:
             return None
-        starts = sorted([[start] for start in choice.words], key=distance)
-        found: list[tuple[float, list[float]]] = []
-        for start in starts[:_STARTS]:
-            values = improved(residual, start, [choice.convention.axis])
-            values = plainest(values, distance)
-            found.append((distance(values), values))
+        found: list[tuple[float, float]] = []
+        for start in sorted(choice.words, key=distance)[:_STARTS]:
+            value = _improved(residual, start, choice.convention.axis)
+            value = _plainest(value, distance)
+            found.append((distance(value), value))
             if found[-1][0] <= MATCH:
                 break
-        (value,) = min(found)[1]
-        return at(value)
+        return at(min(found)[1])
 
 
 def number(
@@ -168,71 +166,44 @@ def combined(choices: Iterable[Choice], formula: Formula) -> Formula:
 # -----------------------------------------------------------------------------
 
 
-def improved(
-    residual: Callable[[Sequence[float]], np.ndarray],
-    values: Sequence[float],
-    axes: Sequence[Axis],
-    iterations: int = 15,
-) -> list[float]:
-    """Numbers that leave less, by Levenberg and Marquardt's steps along their axes."""
-    places = np.array(
-        [axis.place(value) for axis, value in zip(axes, values, strict=True)]
-    )
-    left = partial(_left, residual, axes)
-    now, damping = left(places), 1e-3
-    for _ in range(iterations):
+def _improved(
+    residual: Callable[[float], np.ndarray], value: float, axis: Axis
+) -> float:
+    """A number that leaves less, by Levenberg and Marquardt's steps along its axis."""
+
+    def left(place: float) -> np.ndarray:
+        found = np.nan_to_num(np.ravel(residual(axis.number(place))), nan=_REJECTED)
+        return np.clip(found, -_REJECTED, _REJECTED)
+
+    place, damping = axis.place(value), 1e-3
+    now = left(place)
+    for _ in range(_ITERATIONS):
         cost = float(now @ now)
         if cost <= 1e-26:
             break
-        steps = -1e-6 * np.eye(
-            len(places)
-        )  # downwards: weights of 0 cannot become smaller
-        slopes = np.stack(
-            [(left(places + step) - now) / -1e-6 for step in steps], axis=1
-        )
-        square, gradient = slopes.T @ slopes, slopes.T @ now
+        # downwards: weights of 0 cannot become smaller
+        slope = (left(place - 1e-6) - now) / -1e-6
+        square, gradient = float(slope @ slope), float(slope @ now)
         for _ in range(8):
-            damped = square + damping * np.diag(np.diag(square) + 1e-300)
-            step = np.linalg.lstsq(damped, gradient, rcond=None)[0]
-            moved = places - np.clip(step, -3.0, 3.0)
+            step = gradient / (square * (1.0 + damping) + 1e-300)
+            moved = place - min(max(step, -3.0), 3.0)
             after = left(moved)
             if float(after @ after) < cost:
                 break
             damping *= 10.0
         else:
             break
-        places, now, damping = moved, after, max(damping * 0.01, 1e-15)
+        place, now, damping = moved, after, max(damping * 0.01, 1e-15)
         if float(now @ now) > cost * (1 - 1e-9):
             break
-    return _numbers(axes, places)
+    return axis.number(place)
 
 
-def _numbers(axes: Sequence[Axis], places: np.ndarray) -> list[float]:
-    return [axis.number(place) for axis, place in zip(axes, places, strict=True)]
-
-
-def _left(
-    residual: Callable[[Sequence[float]], np.ndarray],
-    axes: Sequence[Axis],
-    places: np.ndarray,
-) -> np.ndarray:
-    found = np.ravel(residual(_numbers(axes, places)))
-    return np.clip(np.nan_to_num(found, nan=_REJECTED), -_REJECTED, _REJECTED)
-
-
-def plainest(
-    values: list[float], distance: Callable[[list[float]], float]
-) -> list[float]:
-    """The same numbers with as few digits as do as well."""
-    found = distance(values)
-    for place, value in enumerate(values):
-        for short in short_decimals(value, 6):
-            is_near = abs(short - value) <= 1e-3 * abs(value) + 1e-12
-            if not is_near:
-                continue
-            plain = [*values[:place], short, *values[place + 1 :]]
-            reached = distance(plain)
-            if reached <= max(2 * found, 1e-11):
-                values, found = plain, reached
-                break
-    return values
+def _plainest(value: float, distance: Callable[[float], float]) -> float:
+    """The same number with as few digits as do as well."""
+    found = distance(value)
+    for short in short_decimals(value, 6):
+        is_near = abs(short - value) <= 1e-3 * abs(value) + 1e-12
+        if is_near and distance(short) <= max(2 * found, 1e-11):
+            return short
+    return value

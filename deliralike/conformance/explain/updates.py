@@ -6,7 +6,7 @@ them, as parameter groups have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -191,7 +191,7 @@ class Trace:
         present: Whether there was one, ``(T, N)``.
         rates: The learning rate of each step, ``(T,)``; ones where it is not known.
         reference, candidate: What each added to the parameters, ``(T, N)``.
-        form: The reference's own, where it is known.
+        form, other: The reference's own and the candidate's, where they are known.
     """
 
     names: tuple[str, ...]
@@ -204,6 +204,7 @@ class Trace:
     reference: Array
     candidate: Array
     form: Form | None = None
+    other: Form | None = None
 
     @property
     def starts(self) -> Array:
@@ -224,38 +225,50 @@ class Trace:
         return np.repeat(values, self.sizes, axis=-1)
 
 
-def form_of(rule: rules.Rule, hooks: Any = ()) -> Form | None:
-    """Return the form of a neutral rule with pre-update hooks that clip.
+def form_of(name: str, settings: Named, hooks: Sequence[Any] = ()) -> Form | None:
+    """Return the form of a rule with pre-update hooks that clip.
 
     None where the rule or a hook is unknown.
+
+    Args:
+        name: Of the rule's class, one of ours or of a framework.
+        settings: By name; what no rule of ours has is left out.
     """
-    kind = _KINDS.get(type(rule))
-    if kind is None or len(hooks) > 1:
+    if name.lower() not in _KINDS or len(hooks) > 1:
         return None
-    settings = without(vars(rule), ("lr", "betas"))
-    if hasattr(rule, "betas"):
-        settings["beta1"], settings["beta2"] = rule.betas
-    if isinstance(rule, rules.AdamW | rules.Lion):
-        settings["decay_form"] = "decoupled"
+    kind, changes = _KINDS[name.lower()]
+    given, form = dict(settings), Form(kind, changes)
+    if "betas" in given:
+        given["beta1"], given["beta2"] = given.pop("betas")
+    elif "beta1" in given:
+        form = form.replace(eps_form="unscaled")  # Chainer's
+    for theirs, ours in _NAMES.items():
+        if theirs in given:
+            given[ours] = given.pop(theirs)
+    known = {name: value for name, value in given.items() if form.has(name)}
+    form = form.replace(**without(known, ("lr",)))
     for hook in hooks:
         if type(hook) is ClipNorm:
-            settings |= {"clip": "norm", "bound": hook.max_norm}
+            form = form.replace(clip="norm", bound=hook.max_norm)
         elif type(hook) is ClipValue:
-            settings |= {"clip": "value", "bound": hook.max_value}
+            form = form.replace(clip="value", bound=hook.max_value)
         else:
             return None
-    return Form(kind, settings)
+    return form
 
 
-_KINDS: Mapping[type, type] = {
-    rules.SGD: SGD,
-    rules.Adam: Adam,
-    rules.AMSGrad: Adam,
-    rules.AdamW: Adam,
-    rules.RMSprop: RMSprop,
-    rules.Adagrad: Adagrad,
-    rules.Adadelta: rules.Adadelta,
-    rules.Lion: Lion,
+_NAMES = {"initial_accumulator_value": "start", "weight_decay_rate": "weight_decay"}
+_KINDS: Mapping[str, tuple[type, Named]] = {
+    "sgd": (SGD, {}),
+    "momentumsgd": (SGD, {"velocity": "rate inside"}),
+    "nesterovag": (SGD, {"velocity": "chainer nesterov"}),
+    "adam": (Adam, {}),
+    "amsgrad": (Adam, {"amsgrad": True}),
+    "adamw": (Adam, {"decay_form": "decoupled"}),
+    "rmsprop": (RMSprop, {}),
+    "adagrad": (Adagrad, {}),
+    "adadelta": (rules.Adadelta, {}),
+    "lion": (Lion, {"decay_form": "decoupled"}),
 }
 
 

@@ -11,13 +11,19 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.by_name import block_kinds
-from deliralike.conformance.explain.glue import Glue
-from deliralike.conformance.findings import LIMIT, Observed, is_array, is_floating
+from deliralike.conformance.explain.glue import Glue, Lone, have_same_numbers
+from deliralike.conformance.findings import (
+    LIMIT,
+    OWN,
+    Observed,
+    is_array,
+    is_floating,
+)
+from deliralike.conformance.locate.accusing import failing_block, layer_of
 from deliralike.conformance.locate.differing import (
     first_difference,
     forward_differences,
 )
-from deliralike.conformance.locate.missing_calls import substitutes
 from deliralike.conformance.locate.place import LOSS, Allowed, Place, joined
 from deliralike.conformance.locate.units import (
     Forcing,
@@ -26,6 +32,7 @@ from deliralike.conformance.locate.units import (
 from deliralike.conformance.observe import Call, Calls, Unit
 from deliralike.conformance.places import (
     INPUT,
+    OUTPUT,
     UNIT,
     Quantity,
     Tap,
@@ -81,14 +88,16 @@ class _Between:
         if not differing:
             return
         what, difference = differing[0]
-        path, kind = self._owner(what)
-        place = Place(
-            path, kind, what, difference, (), tuple(self._details()), self._glue(what)
-        )
-        if not what.gradient:
-            standing = substitutes(self.units, self.forcing, self.mine, self.theirs)
-            place = replace(place, substitutes=tuple(standing))
-        yield place
+        details, lone = tuple(self._details()), self._lone(what)
+        place, glue = Place(*self._owner(what), what, difference), self._glue(what)
+        if lone is not None:
+            name, call = lone
+            place = self._in_its_place(name, call, glue)
+            count = sum(one.first == name.first for one in self.forcing.calls)
+            which = f"call {name.call} of {count} of " if count > 1 else ""
+            given = next(iter(nest.leaves(call.args)), None)
+            glue = replace(glue, lone=Lone(f"{which}{place.kind}", given))
+        yield replace(place, difference=difference, details=details, glue=glue)
 
     def _owner(self, what: Quantity) -> tuple[str, str]:
         """The path and class of the unit, or of the block in it that makes what a tap is given."""
@@ -151,6 +160,31 @@ class _Between:
             frozenset(beyond) - frozenset(self.forcing.calls),
         )
 
+    def _lone(self, what: Quantity) -> tuple[Tap, Call] | None:
+        """The call that the candidate has no call for, and that gives what differs."""
+        wanted = self.mine.values().get(what)
+        if what.gradient or wanted is None:
+            return None
+        for name, call in self.forcing.calls.items():
+            is_lone = name not in self.forcing.taps
+            if is_lone and have_same_numbers(call.output, wanted):
+                return name, call
+        return None
+
+    def _in_its_place(self, name: Tap, call: Call, glue: Glue) -> Place:
+        """A call that only the reference makes, with what the candidate has in its place."""
+        units, layer, came = self.units, (name.function, {}), glue.candidate
+        inside = call.caller if call.path is None else call.path
+        if call.path is not None:
+            layer = layer_of(units.mine, units.blocks[call.path])
+        if is_array(came) and came.size == call.output.size:
+            came = _as_laid(came, glue.reference, call.output)
+        path = joined(units.path, inside) if inside else units.path
+        pair = Observed(call.output), Observed(came)
+        accused = failing_block(units.mine, path, layer, call, pair)
+        kind = layer[0].removeprefix(OWN)
+        return Place(path, kind, Quantity(OUTPUT), np.inf, (accused,))
+
     def _details(self) -> Iterator[str]:
         """Which taps one side has and the other has not, and whether they come in another order."""
         observed = self.forcing.found.observed
@@ -172,6 +206,13 @@ class _Between:
             if mine != theirs:
                 yield f"The candidate calls {theirs} where the reference calls {mine}."
                 return
+
+
+def _as_laid(array: np.ndarray, like: np.ndarray, output: np.ndarray) -> np.ndarray:
+    """An array that lies as `like` does, whose numbers are those of `output`, laid as that."""
+    found = np.empty(output.size, array.dtype)
+    found[np.argsort(output, axis=None)] = array.ravel()[np.argsort(like, axis=None)]
+    return found.reshape(output.shape)
 
 
 def _with_masks(observed: Observed) -> Observed:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from deliralike.conformance.explain.glue import Glue
 from deliralike.conformance.explain.losses import Loss
-from deliralike.conformance.explain.substitution import Substitute
 from deliralike.conformance.findings import FailingBlock
 from deliralike.conformance.places import Quantity
 
@@ -29,7 +28,6 @@ class Place:
         glue: The same for what a block does between its layers.
         details: What else was seen: blocks that are not called, another order of calls.
         loss: The same for the loss function as a whole.
-        substitutes: Calls of the reference's that the candidate has no call for.
     """
 
     path: str
@@ -40,7 +38,6 @@ class Place:
     details: tuple[str, ...] = ()
     glue: Glue | None = None
     loss: Loss | None = None
-    substitutes: tuple[Substitute, ...] = ()
 
 
 def joined(path: str, name: str) -> str:

@@ -189,9 +189,7 @@ def _judge(units: Units, suspect: Suspect) -> Iterator[Place]:
     place = Place(where, kind, found.what, found.difference, known)
     if inner:
         own = inner[0]
-        place = replace(
-            place, details=own.details, glue=own.glue, substitutes=own.substitutes
-        )
+        place = replace(place, details=own.details, glue=own.glue)
     yield place
 
 

@@ -100,35 +100,6 @@ def force(
     return Forced(_observed(unit, found, state, calls), beyond)
 
 
-def handed_on(unit: Unit, calls: Calls, results: Mapping[Tap, Any]) -> Observed:
-    """Return what a unit hands to each tap and gives itself, forwards, with other results of calls.
-
-    Args:
-        unit: Its network is left as it was.
-        calls: What to give to each tap, and what to take as its output, as in `force`.
-        results: Of further calls: nests of NumPy arrays.
-    """
-    network, backend = unit.network, unit.backend
-    own: dict[Tap, Any] = {}
-    given, native = backend.prepare((_given(calls), dict(results)), network)
-
-    def tap(met: Met) -> Any:
-        if met.name in given:
-            own[met.name] = copied(network, met.given)
-        if met.name in native:
-            if met.path is None:
-                met.result()  # a native function's result is given in the form of its own
-            return native[met.name]
-        if met.name not in given:
-            return met.result()
-        into, output = given[met.name]
-        return changed(network, _result(network, met, into, calls), output, taken)
-
-    result = forwards(unit, tap)
-    handed, output = backend.to_numpy((own, copied(network, result)))
-    return Observed(output, handed=handed)
-
-
 def each_alone(unit: Unit, calls: Calls) -> dict[Tap, tuple[Any, Any]]:
     """Return what a unit hands to each tap, and what the tap makes of given inputs; forwards.
 
