@@ -4,7 +4,7 @@ from deliralike.conformance.agreement import Comparison, relative_difference
 from deliralike.conformance.comparing import LEVELS, compare
 from deliralike.conformance.findings import Explanation, Finding, Level
 from deliralike.conformance.matching import Match, propose
-from deliralike.conformance.operations import OperationCheck, check_operation
+from deliralike.conformance.operations import check_operation
 from deliralike.conformance.probing import distance_loss
 from deliralike.conformance.proof import Proof, Proofs
 from deliralike.conformance.subject import Subject
@@ -16,7 +16,6 @@ __all__ = [
     "Finding",
     "Level",
     "Match",
-    "OperationCheck",
     "Proof",
     "Proofs",
     "Subject",

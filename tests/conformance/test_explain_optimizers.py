@@ -166,7 +166,7 @@ PORTS = {
         {},
         torch.optim.Adagrad,
         {"lr": 0.01, "initial_accumulator_value": 0.7},
-        "start at 0.7 instead of 0",
+        "start=0.7 instead of 0",
     ),
 }
 
@@ -246,7 +246,7 @@ TRAPS = {
         SGD,
         clipped(SGD, 0.25),
         "torch",
-        "clipping where the reference does not, by norm, bound 0.25",
+        "clipping by the joint norm; bound 0.25",
     ),
     "eps_root": (
         following("adam", lr=0.01),
@@ -270,7 +270,7 @@ TRAPS = {
         following("adam", lr=0.01),
         of_torch(torch.optim.AdamW, lr=0.01, weight_decay=0.03),
         "torch",
-        "weight decay decoupled from the gradient, as in AdamW, of 0.03",
+        "weight_decay=0.03 instead of 0; weight decay decoupled",
     ),
 }
 

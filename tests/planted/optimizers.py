@@ -17,8 +17,7 @@ from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import Rule
-from tests.planted import Mistake
-from tests.planted.planting import Plant
+from tests.planted import Mistake, Plant
 
 LR, BOUND = 0.05, 0.5
 Make = Callable[[AbstractNetwork], AbstractOptimizer]
@@ -348,7 +347,11 @@ _OTHERS = [
     ),
 ]
 _SCHEDULES = [
-    ("one step late", lambda step: schedule(max(step - 1, 0)), "lr=0.05 instead of 0.005 at step 9"),
+    (
+        "one step late",
+        lambda step: schedule(max(step - 1, 0)),
+        "lr=0.05 instead of 0.005 at step 9",
+    ),
     ("never applied", lambda step: schedule(0), "lr=0.05 instead of 0.005 at step 9"),
     ("scaled", lambda step: 0.5 * schedule(step), "lr=0.025 instead of 0.05 at step 1"),
 ]
@@ -372,14 +375,7 @@ def _mistakes() -> list[Mistake]:
         for name, wrong, cause in _SCHEDULES
     ]
     return [
-        Mistake(
-            name,
-            "optimizer",
-            plant,
-            (_PLACES.get(name, _of(name)),),
-            (cause,),
-            "optimizers",
-        )
+        Mistake(name, plant, _PLACES.get(name, _of(name)), cause)
         for name, plant, cause in found
     ]
 

@@ -15,7 +15,6 @@ from deliralike.conformance.explain.convention import (
     Change,
     Convention,
     Formula,
-    changing,
     factor,
     instead,
     setting,
@@ -161,7 +160,4 @@ def _softmax(name: str, given: Arguments) -> list[Convention]:
     return [
         setting("dim", range(rank), words=f"{name} over axis", usual=usual),
         instead("function", ways, usual=name),
-        factor(
-            "temperature", changing(lambda nn, given, value: {"x": given["x"] / value})
-        ),
     ]

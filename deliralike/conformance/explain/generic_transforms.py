@@ -42,11 +42,8 @@ def around(accused: FailingBlock, given: Arguments) -> Iterator[Convention]:
         yield rules("gradients of", {words: {}})
     weights = [name for name in accused.reference.parameters if name in given]
     for name in weights:
-        ways = {"missing" if "bias" in name else "without effect": changes.times(0.0)}
-        if given[name].ndim == 1:
-            ways["added twice"] = changes.times(2.0)
-            ways["taken for one (no scale)"] = changes.ones
-        yield array(name, name, ways)
+        missing = "missing" if "bias" in name else "without effect"
+        yield array(name, name, {missing: changes.times(0.0)})
     inputs = [name for name in names(accused.kind) if name not in weights]
     for place, name in enumerate([*inputs, *weights]):
         if is_floating(given.get(name)):
@@ -76,7 +73,6 @@ def _outputs(accused: FailingBlock) -> Iterator[Convention]:
     first: Any = next(iter(accused.args), None)
     if is_floating(first) and first.shape == c.shape:
         yield Convention("does nothing:", {"the input unchanged": None}, _unchanged)
-        yield factor("the input added to the output, times", _residual, usual=None)
     yield from _changes("output", output, y)
     if y.shape != c.shape:
         yield output("output", dict(_permuted(y.shape, c.shape)))
@@ -148,10 +144,6 @@ def _permuted(shape: Shape, to: Shape) -> Iterator[tuple[str, Change]]:
 
 # What is done to the whole formula
 # -----------------------------------------------------------------------------
-
-
-def _residual(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
-    return with_first(formula(nn, given), lambda y: y + _x(given) * value)
 
 
 def _unchanged(formula: Formula, nn: Any, given: Arguments, value: None) -> Any:

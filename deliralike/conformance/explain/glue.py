@@ -20,19 +20,6 @@ _FORMER = "what it should be"
 
 
 @dataclass(frozen=True)
-class Lone:
-    """A call of the reference's that gives what differs, and that the candidate has no call for.
-
-    Attributes:
-        words: What is called: ``"call 2 of 3 of ReLU"``.
-        given: Its first argument.
-    """
-
-    words: str
-    given: Any
-
-
-@dataclass(frozen=True)
 class Glue:
     """An array that both sides compute between layers, and differently.
 
@@ -43,7 +30,6 @@ class Glue:
         what: Where the array goes; None where gradients alone differ.
         gradients: Of each source, on both sides, where these differ.
         beyond: The calls among the sources that only the candidate makes.
-        lone: The call that only the reference makes and that gives the array.
     """
 
     sources: Mapping[Quantity, np.ndarray]
@@ -52,24 +38,6 @@ class Glue:
     what: Quantity | None = None
     gradients: Mapping[Quantity, tuple[Any, Any]] = field(default_factory=dict)
     beyond: frozenset[Tap] = frozenset()
-    lone: Lone | None = None
-
-
-def left_out(glue: Glue) -> Explanation | None:
-    """That a call is not made, so that its input goes on; None where that is not it."""
-    if glue.lone is None:
-        return None
-    if not have_same_numbers(glue.lone.given, glue.candidate):
-        return None
-    words = f"no {glue.lone.words}: it is left out, and its input goes on"
-    return Explanation(words, 0.0, 1.0)
-
-
-def have_same_numbers(one: Any, other: Any) -> bool:
-    """Whether two arrays hold the same numbers, in any shape and order."""
-    if not (is_array(one) and is_array(other)) or one.size != other.size:
-        return False
-    return relative_difference(np.sort(one, None), np.sort(other, None)) <= MATCH
 
 
 def explain(glue: Glue) -> Explanation | None:
@@ -164,35 +132,25 @@ def _sums(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Tri
 def _masks(mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
     """Other masks: of truth values, or of scores that are minus infinity where they are hidden."""
     is_boolean = mine.dtype.kind == "b"
-    usual, came = (one if is_boolean else np.isfinite(one) for one in (mine, theirs))
-    both = usual & came
-    if not is_boolean and relative_difference(mine[both], theirs[both]) > MATCH:
-        found = relations.nearest(mine[both], theirs[both])
-        if found is not None and np.array_equal(usual, came):
-            yield Trial(
-                f"{_FORMER}, where it is not hidden: {found.cause}", found.distance
-            )
-        return
+    usual, came = mine, theirs
+    if not is_boolean:
+        usual, came = np.isfinite(mine), np.isfinite(theirs)
+        both = usual & came
+        if relative_difference(mine[both], theirs[both]) > MATCH:
+            return
     ways = {
         "inverted": ~usual,
         "set" if is_boolean else "left out": np.ones_like(usual),
     }
     if usual.ndim > 1:
-        rows, columns = usual.shape[-2:]
-        for shift, said in enumerate(
-            (" without the token itself", "", " with the next token"), -1
-        ):
-            causal = np.tri(rows, columns, shift, dtype=bool)
-            ways[f"causal{said}"] = np.broadcast_to(causal, usual.shape)
+        causal = np.tri(*usual.shape[-2:], dtype=bool)
+        ways["causal"] = np.broadcast_to(causal, usual.shape)
     for said, other in ways.items():
         if np.array_equal(other, came):
             yield Trial(f"a mask that is {said}", 0.0)
-    if not usual.all() and not np.isnan(theirs).any():
-        hidden, seen = int((usual & ~came).sum()), int((came & ~usual).sum())
-        yield Trial(
-            f"another mask, which hides {hidden} elements more and shows {seen} more",
-            0.0,
-        )
+    hidden, seen = int((usual & ~came).sum()), int((came & ~usual).sum())
+    words = f"another mask, which hides {hidden} elements more and shows {seen} more"
+    yield Trial(words, 0.0)
 
 
 def _of_gradients(glue: Glue) -> Explanation | None:

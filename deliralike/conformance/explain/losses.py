@@ -1,37 +1,23 @@
-"""Why a loss differs: it runs once more with conventions in the place of its calls.
-
-Both losses are functions of the same outputs of the network. The reference's runs with another
-formula in the place of one of its calls, and the one whose value and gradient are the candidate's is
-the cause.
-"""
+"""Why a loss differs as a whole: what is seen of its value and gradient without any formula."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from deliralike.conformance.explain.arguments import called, names
-from deliralike.conformance.explain.convention import (
-    Arguments,
-    Convention,
-    Formula,
-    factor,
-    told,
-)
-from deliralike.conformance.explain.loss_table import BEFORE, conventions
-from deliralike.conformance.explain.trials import Trial, Vectors, run
+from deliralike.conformance.explain.convention import Arguments, Formula, told
+from deliralike.conformance.explain.loss_table import BEFORE
+from deliralike.conformance.explain.trials import Trial
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 from deliralike.conformance.kinds import Arrays, Shape
-from deliralike.conformance.places import Tap
 
 VALUE = "value"
-_PATIENCE = 6.0  # seconds of computing
 _FEW = 3  # digits of a factor that somebody may have written
 
 
@@ -40,44 +26,11 @@ class Loss:
     """A loss function on both sides, at the same outputs of the network.
 
     Attributes:
-        run: ``run(tap, formula)`` gives the reference's numbers with a formula in a call's place.
-        calls: What the losses of `nn` that the reference calls are given, by name.
         reference, candidate: The loss (`VALUE`), and its gradient with respect to each output.
     """
 
-    run: Callable[[Tap, Formula], Arrays]
-    calls: Mapping[Tap, Arguments]
     reference: Arrays
     candidate: Arrays
-
-
-class _Bench(Vectors):
-    """The reference's loss with formulas in the place of one call."""
-
-    def __init__(self, loss: Loss, tap: Tap) -> None:
-        self.loss, self.tap = loss, tap
-
-    @property
-    def data(self) -> int:
-        """The numbers of the loss and its gradients."""
-        return sum(map(np.size, self.loss.candidate.values()))
-
-    @property
-    def given(self) -> Arguments:
-        """What the call is given."""
-        return self.loss.calls[self.tap]
-
-    def residual(self, formula: Formula) -> np.ndarray:
-        """The differences of the loss and of its gradients, each relative."""
-        try:
-            numbers = self.loss.run(self.tap, formula)
-        except Exception:  # noqa: BLE001  # of a formula that does not take these inputs
-            return np.full(self.data, np.inf)
-        return _residual(numbers, self.loss.candidate)
-
-    def distance(self, residual: np.ndarray) -> float:
-        """The larger one of both distances."""
-        return _distance(residual)
 
 
 def _distance(residual: np.ndarray) -> float:
@@ -110,30 +63,11 @@ def explain(loss: Loss) -> Explanation | None:
     apart = float(np.abs(_residual(mine, its)).max())
     if apart <= LIMIT:
         return None
-    limit, end = min(MATCH, 1e-3 * apart), time.process_time() + _PATIENCE
-    for trial in _trials(loss):
+    limit = min(MATCH, 1e-3 * apart)
+    for trial in _relations(loss):
         if trial.distance <= limit:
             return Explanation(trial.cause, trial.distance, apart)
-        if time.process_time() > end:
-            break
     return _unknown(mine, its)
-
-
-def _trials(loss: Loss) -> Iterator[Trial]:
-    """Other calls, what is seen without any, and calls with a number that is searched for."""
-    yield from _of_calls(loss, free=False)
-    yield from _relations(loss)
-    yield from _of_calls(loss, free=True)
-
-
-def _of_calls(loss: Loss, free: bool) -> Iterator[Trial]:
-    for tap, given in loss.calls.items():
-        start = f"{tap.function}: " if len(loss.calls) > 1 else ""
-        formula = formula_of(tap.function)
-        table = [*conventions(tap.function, given), *_weights(loss)]
-        some = [one for one in table if one.free == free]
-        for trial in run(some, _Bench(loss, tap), formula):
-            yield replace(trial, cause=f"{start}{trial.cause}")
 
 
 def formula_of(kind: str) -> Formula:
@@ -147,18 +81,6 @@ def formula_of(kind: str) -> Formula:
 def _run(first: str, nn: Any, given: Arguments) -> Any:
     """A loss, of a prediction that goes through another function first."""
     return given["own"](nn, {**given, first: given["before"](nn, given[first])})
-
-
-def _weights(loss: Loss) -> Iterator[Convention]:
-    """What a term of several is multiplied by."""
-    if len(loss.calls) > 1:
-        yield factor(
-            "times", lambda formula, nn, given, value: formula(nn, given) * value
-        )
-
-
-# What is seen without a formula
-# -----------------------------------------------------------------------------
 
 
 def _relations(loss: Loss) -> Iterator[Trial]:

@@ -27,7 +27,6 @@ _DEVIATIONS: Named = {
     "": lambda nn, var, eps: nn.sqrt(var + eps),
     "outside": lambda nn, var, eps: nn.sqrt(var) + eps,
     "floor": lambda nn, var, eps: nn.sqrt(nn.where(var > eps, var, eps)),
-    "variance": lambda nn, var, eps: var + eps,
 }
 _EPS = {
     "outside of the root (added to the deviation: std + eps)": "outside",
@@ -37,7 +36,6 @@ _VARIANCE = {
     "unbiased in the normalisation (unbiased variance)": {"correction": 1},
     "not centred (mean of squares)": {"uncentred": True},
 }
-_SQUARE = {"the variance instead of its root": "variance"}
 _RUNNING = ("running_mean", "running_var")
 
 
@@ -53,7 +51,6 @@ def _rules(given: Arguments) -> list[Convention]:
         *_eps(given),
         rules("variance", _VARIANCE),
         values("centred", {"not subtracted (RMS norm, not centred)": False}, "mean"),
-        values("deviation", _SQUARE, "divisor"),
         values("constant", gradient, "no gradient"),
     ]
 
@@ -133,12 +130,7 @@ def group_norm(given: Arguments) -> Known:
     counts = rules(
         "groups", {count: split(count) for count in divisors(channels)}, usual=groups
     )
-    whole = {
-        f"over axes {axes}": {"split": x.shape, "axes": axes}
-        for axes in subsets(x.ndim)
-    }
-    table = [counts, *_rules({**given, **usual}), rules("normalised", whole)]
-    return told(_own, usual), table
+    return told(_own, usual), [counts, *_rules({**given, **usual})]
 
 
 def instance_norm(given: Arguments) -> Known:
@@ -244,15 +236,10 @@ def _moving(given: Arguments) -> list[Convention]:
     if momentum is None:
         how["usual"] = "a plain average"
         return [*table, setting("momentum", (0.01, 0.1, 0.9), **how)]
-    average = {
-        "None (a plain average)": 1.0
-        / (float(given.get("num_batches_tracked", 0)) + 1.0)
-    }
     swapped = f"{momentum:.10g} (swapped: the weight of the old value)"
     return [
         *table,
         setting("momentum", (1.0 - momentum,), usual=swapped),
-        setting("momentum", average),
         setting("momentum", (0.01, 1.0 - momentum, 1.0), **how),
         Convention(
             "running variance biased; momentum", (0.01, 0.1), _biased, momentum, **how

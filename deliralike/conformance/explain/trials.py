@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.causes import sentence
 from deliralike.conformance.explain.axes import LINE, Axis
 from deliralike.conformance.explain.convention import (
     Arguments,
@@ -23,11 +22,10 @@ from deliralike.conformance.explain.convention import (
 )
 from deliralike.conformance.explain.enumeration import short_decimals
 from deliralike.conformance.findings import MATCH
-from deliralike.conformance.kinds import Arrays, Named
+from deliralike.conformance.kinds import Named
 
 EXACT = 1e-12  # a match like this one is not improved any further
 _ENOUGH = 4  # with fewer numbers to compare, one that is searched for fits anything
-_REJECTED = 10.0  # in the place of what is not finite
 _ITERATIONS = 15
 _STARTS = 2  # from which a search begins: the best may be the reference's own
 
@@ -39,14 +37,13 @@ class Trial:
     Attributes:
         cause: In words.
         distance: Of all that was compared.
-        choices: What was applied, if it is told by conventions.
-        tensors, distances: What a block gave, and how far each of that is, by name.
+        choice: What was applied, if it is told by a convention.
+        distances: How far each tensor of a block is, by name.
     """
 
     cause: str
     distance: float
-    choices: tuple[Choice, ...] = ()
-    tensors: Arrays = field(default_factory=dict)
+    choice: Choice | None = None
     distances: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -59,8 +56,8 @@ class Trial:
         return max((self.distances.get(name, np.inf) for name in names), default=0.0)
 
 
-class Vectors:
-    """What executes formulas, with results that are compared as vectors.
+class Executor:
+    """What executes formulas, and says how far the candidate is from what they give.
 
     Attributes:
         digits: Of a number that is found.
@@ -78,43 +75,34 @@ class Vectors:
         """What a formula is given."""
         raise NotImplementedError
 
-    def residual(self, formula: Formula) -> np.ndarray:
-        """The differences from the candidate, each relative."""
+    def distance(self, formula: Formula) -> float:
+        """How far the candidate is; infinite where a formula cannot be executed."""
         raise NotImplementedError
 
-    def distance(self, residual: np.ndarray) -> float:
-        """Of such differences; zero where the candidate is met."""
-        raise NotImplementedError
-
-    def tried(self, choices: tuple[Choice, ...], formula: Formula) -> Trial | None:
-        """The formula with some choices applied; None where it cannot be executed."""
-        left = self.residual(combined(choices, formula))
-        return Trial(
-            sentence([one.cause for one in choices]), self.distance(left), choices
-        )
+    def tried(self, choice: Choice, formula: Formula) -> Trial | None:
+        """The formula with a choice applied; None where it cannot be executed."""
+        return Trial(str(choice.cause), self.distance(choice.formula(formula)), choice)
 
     def fitted(self, choice: Choice, formula: Formula) -> Choice | None:
-        """A free choice with the number that comes nearest; None where nothing tells it."""
+        """A free choice with the number that comes nearest; None where nothing comes nearer."""
 
         def at(value: float) -> Choice:
             return replace(choice, words=float(f"{value:.{self.digits}g}"), value=value)
 
-        def residual(value: float) -> np.ndarray:
-            return self.residual(at(value).formula(formula))
-
         def distance(value: float) -> float:
-            return self.distance(residual(value))
+            return self.distance(at(value).formula(formula))
 
         if self.data < _ENOUGH:
             return None
-        found: list[tuple[float, float]] = []
+        best, found = self.distance(formula), None
         for start in sorted(choice.words, key=distance)[:_STARTS]:
-            value = _improved(residual, start, choice.convention.axis)
+            value = _improved(distance, start, choice.convention.axis)
             value = _plainest(value, distance)
-            found.append((distance(value), value))
-            if found[-1][0] <= MATCH:
+            if distance(value) < 0.999 * best:
+                best, found = distance(value), at(value)
+            if best <= MATCH:
                 break
-        return at(min(found)[1])
+        return found
 
 
 def number(
@@ -140,61 +128,44 @@ def number(
 
 
 def run(
-    conventions: Iterable[Convention],
-    bench: Vectors,
-    formula: Formula,
-    before: tuple[Choice, ...] = (),
+    conventions: Iterable[Convention], bench: Executor, formula: Formula
 ) -> Iterator[Trial]:
-    """Each choice of some conventions, on top of others or not."""
-    own = combined(before, formula)
+    """Each choice of some conventions."""
     for convention in conventions:
         for choice in convention.choices(bench.given):
-            found = bench.fitted(choice, own) if convention.free else choice
-            trial = None if found is None else bench.tried((*before, found), formula)
+            found = bench.fitted(choice, formula) if convention.free else choice
+            trial = None if found is None else bench.tried(found, formula)
             if trial is not None:
                 yield trial
-
-
-def combined(choices: Iterable[Choice], formula: Formula) -> Formula:
-    """A formula with several choices applied."""
-    for choice in choices:
-        formula = choice.formula(formula)
-    return formula
 
 
 # Numbers
 # -----------------------------------------------------------------------------
 
 
-def _improved(
-    residual: Callable[[float], np.ndarray], value: float, axis: Axis
-) -> float:
-    """A number that leaves less, by Levenberg and Marquardt's steps along its axis."""
+def _improved(distance: Callable[[float], float], value: float, axis: Axis) -> float:
+    """A number that is nearer, by Newton's steps along its axis.
 
-    def left(place: float) -> np.ndarray:
-        found = np.nan_to_num(np.ravel(residual(axis.number(place))), nan=_REJECTED)
-        return np.clip(found, -_REJECTED, _REJECTED)
-
-    place, damping = axis.place(value), 1e-3
-    now = left(place)
+    The distance grows in proportion on both sides of the right number, so its slope says how far
+    that is.
+    """
+    place, now = axis.place(value), distance(value)
     for _ in range(_ITERATIONS):
-        cost = float(now @ now)
-        if cost <= 1e-26:
-            break
+        width = max(1e-2 * min(now, 1e-4), 1e-12)  # less than what is left to go
         # downwards: weights of 0 cannot become smaller
-        slope = (left(place - 1e-6) - now) / -1e-6
-        square, gradient = float(slope @ slope), float(slope @ now)
+        slope = (now - distance(axis.number(place - width))) / width
+        if now <= EXACT or not slope or not np.isfinite(slope):
+            break
+        step = min(max(now / slope, -3.0), 3.0)
         for _ in range(8):
-            step = gradient / (square * (1.0 + damping) + 1e-300)
-            moved = place - min(max(step, -3.0), 3.0)
-            after = left(moved)
-            if float(after @ after) < cost:
+            after = distance(axis.number(place - step))
+            if after < now:
                 break
-            damping *= 10.0
+            step *= 0.25
         else:
             break
-        place, now, damping = moved, after, max(damping * 0.01, 1e-15)
-        if float(now @ now) > cost * (1 - 1e-9):
+        place, now, before = place - step, after, now
+        if now > 0.999 * before:
             break
     return axis.number(place)
 
@@ -202,7 +173,7 @@ def _improved(
 def _plainest(value: float, distance: Callable[[float], float]) -> float:
     """The same number with as few digits as do as well."""
     found = distance(value)
-    for short in short_decimals(value, 6):
+    for short in (0.0, *short_decimals(value, 6)):
         is_near = abs(short - value) <= 1e-3 * abs(value) + 1e-12
         if is_near and distance(short) <= max(2 * found, 1e-11):
             return short

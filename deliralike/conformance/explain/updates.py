@@ -58,7 +58,7 @@ class SGD(rules.SGD):
 
 
 class Adam(rules.Adam):
-    """Epsilon, bias corrections and AMSGrad may be others; ``amsgrad`` also ``"corrected"``."""
+    """Epsilon, bias corrections and AMSGrad may be others."""
 
     beta1, beta2 = 0.9, 0.999
     eps_form, eps_root, corrected, start, offset = "outside", 0.0, "both", 0.0, 0
@@ -79,9 +79,7 @@ class Adam(rules.Adam):
 
     def _adam(self, p: Any, g: Any, state: Any, scalars: Any, xp: Any) -> Any:
         new, scale = self._moved(g, state), scalars["scale"]
-        square, form = new["exp_avg_sq"], str(self.amsgrad)
-        if form == "corrected":
-            square, scale = square / scale**2, 1.0
+        square = new["exp_avg_sq"]
         if self.amsgrad:
             square = new["max_exp_avg_sq"] = xp.maximum(state["max_exp_avg_sq"], square)
         return p - scalars["step_size"] * new["exp_avg"] / _divisor(

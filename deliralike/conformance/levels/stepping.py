@@ -444,9 +444,17 @@ def _beyond(steps: Sequence[Mapping[str, float]]) -> dict[tuple[int, str], float
     return found
 
 
+def _settings(optimizer: AbstractOptimizer) -> dict[str, Any]:
+    """What an optimizer of a framework's own shows; nothing where it has no learning rate."""
+    try:
+        return optimizer.settings()
+    except DeliralikeError:
+        return {}
+
+
 def _form(optimizer: AbstractOptimizer, names: Sequence[str]) -> Form | None:
     """The form of an optimizer that follows one rule; None for others."""
-    groups, settings = optimizer.groups, optimizer.settings()
+    groups, settings = optimizer.groups, _settings(optimizer)
     if groups is not None:
         rules = [groups.rules[groups.index(name)] for name in names]
         kind, parts = type(rules[0]).__name__, [vars(rule) for rule in rules]

@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
+from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import block_kinds
-from deliralike.conformance.explain.glue import Glue, Lone, have_same_numbers
+from deliralike.conformance.explain.glue import Glue
 from deliralike.conformance.findings import (
     LIMIT,
+    MATCH,
     OWN,
+    Explanation,
     Observed,
     is_array,
     is_floating,
@@ -88,16 +91,9 @@ class _Between:
         if not differing:
             return
         what, difference = differing[0]
-        details, lone = tuple(self._details()), self._lone(what)
-        place, glue = Place(*self._owner(what), what, difference), self._glue(what)
-        if lone is not None:
-            name, call = lone
-            place = self._in_its_place(name, call, glue)
-            count = sum(one.first == name.first for one in self.forcing.calls)
-            which = f"call {name.call} of {count} of " if count > 1 else ""
-            given = next(iter(nest.leaves(call.args)), None)
-            glue = replace(glue, lone=Lone(f"{which}{place.kind}", given))
-        yield replace(place, difference=difference, details=details, glue=glue)
+        glue, details = self._glue(what), tuple(self._details())
+        place = Place(*self._owner(what), what, difference, (), details, glue)
+        yield replace(place, lone=self._in_place_of_lone(place, glue))
 
     def _owner(self, what: Quantity) -> tuple[str, str]:
         """The path and class of the unit, or of the block in it that makes what a tap is given."""
@@ -160,30 +156,39 @@ class _Between:
             frozenset(beyond) - frozenset(self.forcing.calls),
         )
 
-    def _lone(self, what: Quantity) -> tuple[Tap, Call] | None:
-        """The call that the candidate has no call for, and that gives what differs."""
-        wanted = self.mine.values().get(what)
-        if what.gradient or wanted is None:
+    def _in_place_of_lone(self, place: Place, glue: Glue) -> Place | None:
+        """A call that only the reference makes, and that gives what differs, as the place."""
+        calls = self.forcing.calls
+        if place.what.gradient:
             return None
-        for name, call in self.forcing.calls.items():
-            is_lone = name not in self.forcing.taps
-            if is_lone and have_same_numbers(call.output, wanted):
-                return name, call
+        for name, call in calls.items():
+            is_met = name in self.forcing.taps
+            if is_met or not _have_same_numbers(call.output, glue.reference):
+                continue
+            count = sum(one.first == name.first for one in calls)
+            which = f"call {name.call} of {count} of " if count > 1 else ""
+            return self._instead(place, name, call, glue, which)
         return None
 
-    def _in_its_place(self, name: Tap, call: Call, glue: Glue) -> Place:
-        """A call that only the reference makes, with what the candidate has in its place."""
+    def _instead(
+        self, place: Place, name: Tap, call: Call, glue: Glue, which: str
+    ) -> Place:
+        """A call with what the candidate has in its place: what it is given, if it is left out."""
         units, layer, came = self.units, (name.function, {}), glue.candidate
         inside = call.caller if call.path is None else call.path
         if call.path is not None:
             layer = layer_of(units.mine, units.blocks[call.path])
-        if is_array(came) and came.size == call.output.size:
+        path, kind = joined(units.path, inside or ""), layer[0].removeprefix(OWN)
+        given, known = next(iter(nest.leaves(call.args)), None), None
+        if _have_same_numbers(given, came):
+            words = f"no {which}{kind}: it is left out, and its input goes on"
+            known = Explanation(words, 0.0, place.difference)
+        elif is_array(came) and came.size == call.output.size:
             came = _as_laid(came, glue.reference, call.output)
-        path = joined(units.path, inside) if inside else units.path
         pair = Observed(call.output), Observed(came)
         accused = failing_block(units.mine, path, layer, call, pair)
-        kind = layer[0].removeprefix(OWN)
-        return Place(path, kind, Quantity(OUTPUT), np.inf, (accused,))
+        moved = replace(place, path=path, kind=kind, what=Quantity(OUTPUT), glue=None)
+        return replace(moved, accused=(accused,), known=known)
 
     def _details(self) -> Iterator[str]:
         """Which taps one side has and the other has not, and whether they come in another order."""
@@ -206,6 +211,13 @@ class _Between:
             if mine != theirs:
                 yield f"The candidate calls {theirs} where the reference calls {mine}."
                 return
+
+
+def _have_same_numbers(one: Any, other: Any) -> bool:
+    """Whether two arrays hold the same numbers, in any shape and order."""
+    if not (is_array(one) and is_array(other)) or one.size != other.size:
+        return False
+    return relative_difference(np.sort(one, None), np.sort(other, None)) <= MATCH
 
 
 def _as_laid(array: np.ndarray, like: np.ndarray, output: np.ndarray) -> np.ndarray:

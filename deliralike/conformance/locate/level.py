@@ -104,7 +104,13 @@ _FLOAT32 = (
 
 def _finding(running: Running, place: Place, mode: str) -> Finding:
     with np.errstate(all="ignore"):  # a wrong convention may overflow
-        explanation = _explanation(running, place)
+        explanation = None
+        if place.lone is not None:
+            explanation = _explanation(running, place.lone)
+        if place.lone is not None and explanation is not None and explanation.known:
+            place = place.lone
+        else:
+            explanation = _explanation(running, place)
     remarks, details = tuple(_exact_before(running.modes[mode], place)), place.details
     if explanation is None and _LIKE_FLOAT32[0] < place.difference < _LIKE_FLOAT32[1]:
         details = (*details, _FLOAT32)
@@ -162,12 +168,12 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
     What a call does in another way comes before what is done between calls.
     """
     backend, between = backends.of(running.reference.network), place.glue
-    if between is not None:
-        yield partial(glue.left_out, between)
-    if place.loss is not None:
-        yield partial(losses.explain, place.loss)
+    if place.known is not None:
+        yield lambda: place.known
     for accused in place.accused:
         yield partial(explain.explain, accused, backend)
+    if place.loss is not None:
+        yield partial(losses.explain, place.loss)
     if between is None or running.raises:
         return  # beside an error a setting would look like a factor
     # A single number tells nothing of the formula that it comes from.

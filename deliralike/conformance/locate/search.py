@@ -62,8 +62,10 @@ def localise(
     places.sort(key=lambda place: place.what.gradient)
     of_loss = [at for at, place in enumerate(places) if place.path == LOSS]
     whole = whole_loss(mine, theirs, correspondence) if of_loss else None
-    for at in of_loss:
-        places[at] = replace(places[at], loss=whole)
+    for at in of_loss if whole else ():
+        loss, accused = whole
+        one = places[at]
+        places[at] = replace(one, loss=loss, accused=(*one.accused, *accused))
     return places
 
 

@@ -5,7 +5,7 @@ So each is judged alone, forward and backward, and so is what the unit does betw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,6 @@ def force(
     calls: Calls,
     weights: Cotangents,
     cotangent: Any = None,
-    instead: Mapping[Tap, Callable[[Met], Any]] | None = None,
 ) -> Forced:
     """Return the results of each tap, and of the unit (`UNIT`) between them, at given inputs.
 
@@ -51,10 +50,8 @@ def force(
         calls: What to give to each tap, and what to take as its output afterwards.
         weights: The cotangent of each output, and of each input for what precedes it.
         cotangent: Of the unit's output.
-        instead: What other calls give, in the place of their own results.
     """
     given = _given(calls)
-    replaced = instead or {}
     weighing = {
         name: (around.inputs, around.output) for name, around in weights.items()
     }
@@ -73,9 +70,7 @@ def force(
         def tap(met: Met) -> Any:
             before = copied(network, met.given)
             if met.name not in given:
-                result = (
-                    replaced[met.name](met) if met.name in replaced else met.result()
-                )
+                result = met.result()
                 others[met.name] = (met.path, *before, copied(network, result))
                 return result
             (into, output), (weight_into, weight_output) = (
