@@ -173,7 +173,6 @@ def short(sentence: str) -> str:
 PASSED, FAILED = "passed", "failed"
 NOT_NEEDED = "not needed"  # another level has decided already
 NOT_REACHED = "not reached"  # it could not be compared
-STATUSES = (PASSED, FAILED, NOT_NEEDED, NOT_REACHED)
 
 
 @dataclass(frozen=True)

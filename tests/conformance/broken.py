@@ -705,7 +705,6 @@ def counters_that_become_floating(patch):
 
 
 @broken(
-    "networks/types of networks",
     "gradients/of parameters and inputs",
     "gradients/evaluating",
 )

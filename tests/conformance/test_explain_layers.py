@@ -6,11 +6,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy.special import erf
 
 from deliralike import backends
 from deliralike.conformance.explain import explain
-from deliralike.conformance.findings import FailingBlock, Observed
 from deliralike.conformance.masks import Masks
 from tests.conformance.accusing import accused, explained, numbers
 
@@ -186,7 +184,6 @@ LAYER = partial(norm, axes=(2,), shape=(4,))
         ({"ddof": 1}, "unbiased"),
         ({"centred": False}, "RMS"),
         ({"outside": True}, "outside"),
-        ({"axes": (1, 2)}, "axes (1, 2)"),
     ],
 )
 def test_layer_norm(how, words):
@@ -300,7 +297,6 @@ CONV = {"in_channels": 3, "out_channels": 3, "kernel_size": 3, "padding": 1}
             lambda w, x: conv(w, x) * (conv(w, x) > 0),
             ["output goes through relu"],
         ),
-        (CONV, lambda w, x: conv(w, x)[:, [1, 2, 0]], ["in the order [1, 2, 0]"]),
     ],
 )
 def test_convolution(settings, candidate, words):
@@ -510,7 +506,6 @@ FLAT = numbers(4, 5, seed=8) * 5
             "negative_slope=0.2 instead of",
         ),
         ("Softmax", lambda x: softmax(x, 0), "over axis 0 instead of 1"),
-        ("Softmax", lambda x: softmax(x / 1.7, 1), "temperature=1.7"),
         ("Softmax", lambda x: np.log(softmax(x, 1)), "log_softmax instead of softmax"),
     ],
 )
@@ -519,16 +514,9 @@ def test_activations(kind, function, words):
     known(explained(kind, settings, (FLAT,), lambda w, x: function(x)), words)
 
 
-@pytest.mark.parametrize(
-    ("factor", "words"),
-    [
-        (2.0**0.5, "sqrt(2)"),
-        (6.0, "scale of output 6"),
-        (1.0 / np.log(10.0), "a logarithm to base 10"),
-    ],
-)
-def test_a_factor_of_the_output_is_named(factor, words):
-    known(explained("Tanh", {}, (FLAT,), lambda w, x: factor * np.tanh(x)), words)
+def test_a_factor_of_the_output_is_named():
+    found = explained("Tanh", {}, (FLAT,), lambda w, x: 6.0 * np.tanh(x))
+    known(found, "scale of output 6")
 
 
 # Shapes, linear maps, tables, chance
@@ -565,24 +553,6 @@ IMAGE, THREE = numbers(2, 3, 2, 2), numbers(2, 3, 5)
             (THREE, (1, 2)),
             lambda x: largest(x.reshape(2, 15), 1),
             "maximum instead of mean",
-        ),
-        (
-            "pad",
-            (THREE, (1, 2, 0, 3)),
-            lambda x: np.pad(x, ((0, 0), (3, 0), (2, 1))),
-            "padding before and after exchanged",
-        ),
-        (
-            "pad",
-            (THREE, (1, 2)),
-            lambda x: np.pad(x, ((0, 0), (0, 0), (1, 2)), mode="edge"),
-            "padding mode replicate",
-        ),
-        (
-            "permute",
-            (numbers(3, 3, 3), (0, 2, 1)),
-            lambda x: x.transpose(2, 0, 1),
-            "(2, 0, 1)",
         ),
     ],
 )
@@ -645,7 +615,6 @@ def test_embedding():
     made = partial(explained, "Embedding", settings, (INDEX,), state=state)
     assert made(partial(rows, padding=0)) is None
     known(made(rows), "padding row")
-    known(made(partial(rows, scale=3**0.5, padding=0)), "sqrt(3)")
     known(made(partial(rows, scale=1.23, padding=0)), "scale of weight 1.23")
 
 
@@ -731,26 +700,6 @@ def test_gradients_alone(change, word):
     )
 
 
-def test_a_gradient_that_does_not_follow_the_outputs_is_named():
-    right = accused(
-        "BatchNorm2d",
-        {"num_features": 4},
-        (IMAGES,),
-        partial(bn, eps=1e-3),
-        True,
-        BN_STATE,
-        buffers=moved,
-    )
-    parameters = {**right.candidate.parameters, "weight": numbers(4, seed=11)}
-    found = explain(
-        replace(right, candidate=replace(right.candidate, parameters=parameters)),
-        backends.get("torch"),
-    )
-    assert not found.known
-    assert "eps=0.001" in found.cause
-    assert "outputs match, but not gradient of weight" in found.cause
-
-
 @pytest.mark.parametrize("backend", ["chainer", "jax"])
 def test_variants_run_on_every_backend(backend):
     found = explained(
@@ -778,26 +727,6 @@ def test_losses_of_the_vocabulary():
 
 # Blocks of classes of their own
 # -----------------------------------------------------------------------------
-
-
-def of_own_class(right, wrong, state):
-    """A block that no table knows by its name, forward alone."""
-    parameters = dict.fromkeys(state)
-    sides = (
-        Observed(right, parameters=parameters),
-        Observed(wrong, parameters=parameters),
-    )
-    block = FailingBlock("norm", "Own", {}, state, (TOKENS,), {}, None, True, *sides)
-    return explain(block, backends.get("torch"))
-
-
-def test_an_activation_is_known_by_what_it_gives():
-    right = 0.5 * TOKENS * (1 + erf(TOKENS / np.sqrt(2)))
-    found = of_own_class(right, gelu_tanh(TOKENS), {})
-    known(found, "gelu (tanh approximation) instead of gelu")
-    assert [(one.value, one.usual) for one in found.causes] == [
-        ("gelu (tanh approximation)", "gelu")
-    ]
 
 
 def test_a_far_guess_is_not_printed_as_a_near_one():

@@ -136,22 +136,6 @@ PORTS = {
         {"lr": 0.01, "eps_inside_sqrt": True},
         "epsilon inside the root",
     ),
-    "optax adagrad": (
-        "jax",
-        "adagrad",
-        {},
-        optax.adagrad,
-        {"learning_rate": 0.01},
-        "start at 0.1 instead of 0",
-    ),
-    "optax amsgrad": (
-        "jax",
-        "amsgrad",
-        {},
-        optax.amsgrad,
-        {"learning_rate": 0.01},
-        "amsgrad of corrected means",
-    ),
     "dampening": (
         "torch",
         "sgd",
@@ -159,14 +143,6 @@ PORTS = {
         torch.optim.SGD,
         {"lr": 0.1, "momentum": 0.9, "dampening": 0.37},
         "dampening=0.37 instead of 0",
-    ),
-    "accumulator": (
-        "torch",
-        "adagrad",
-        {},
-        torch.optim.Adagrad,
-        {"lr": 0.01, "initial_accumulator_value": 0.7},
-        "start=0.7 instead of 0",
     ),
 }
 
@@ -247,12 +223,6 @@ TRAPS = {
         clipped(SGD, 0.25),
         "torch",
         "clipping by the joint norm; bound 0.25",
-    ),
-    "eps_root": (
-        following("adam", lr=0.01),
-        of_optax(optax.adam, learning_rate=0.01, eps_root=3e-8),
-        "jax",
-        "eps_root=3e-08 instead of 0",
     ),
     "decay of matrices alone": (
         ADAMW,

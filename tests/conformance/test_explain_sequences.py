@@ -216,22 +216,3 @@ def test_attention_function_with_a_mask_of_its_weights():
         "attention", {}, (WORDS, WORDS * 0.5, WORDS + 1, None, mask), made
     )
     known(found, "no scale")
-
-
-@pytest.mark.parametrize(
-    ("order", "words"),
-    [
-        ((1, 0, 2), "keys in the place of queries"),
-        ((0, 2, 1), "values in the place of keys"),
-    ],
-)
-def test_attention_function_with_arguments_in_another_order(order, words):
-    def made(w, *given):
-        q, k, v = (given[i] for i in order)
-        share = softmax(q @ k.transpose(0, 2, 1) * WIDTH**-0.5, -1)
-        return share @ v, share
-
-    found = explained(
-        "attention", {}, (WORDS, numbers(2, 3, WIDTH, seed=5), WORDS + 1), made
-    )
-    known(found, words)

@@ -275,11 +275,6 @@ def _clip_each(found, parameters):
     return {name: g * (BOUND / norms[name].clip(BOUND)) for name, g in found.items()}
 
 
-def _clip_with_epsilon(found, parameters):
-    norm = sum((g * g).sum() for g in found.values()) ** 0.5 + 1e-6
-    return {name: g * (BOUND / norm.clip(BOUND)) for name, g in found.items()}
-
-
 _unused = _hook(lambda found, p: {name: found.get(name, p[name] * 0.0) for name in p})
 _decay = _hook(lambda found, p: {name: g + 0.01 * p[name] for name, g in found.items()})
 
@@ -339,11 +334,6 @@ _OTHERS = [
         "clipped: tensor by tensor",
         with_hook("clipped", _hook(_clip_each)),
         "clipping per tensor",
-    ),
-    (
-        "clipped: 1e-6 added to the norm",
-        with_hook("clipped", _hook(_clip_with_epsilon)),
-        "1e-6",
     ),
 ]
 _SCHEDULES = [

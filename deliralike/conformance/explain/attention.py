@@ -28,7 +28,7 @@ _PARTS = ("query", "key", "value")
 def _attend(rule: Arguments, nn: Any, *given: Any, **named: Any) -> tuple[Any, Any]:
     """The function of `nn` by the rules that are given."""
     *parts, bias, mask = (*given, None, None)[:5]
-    q, k, v = (parts[i] for i in rule.get("picked", (0, 1, 2)))
+    q, k, v = parts
     scale, axis = rule.get("scale"), rule.get("axis", -1)
     scores = nn.matmul(q, nn.transpose(k, -1, -2))
     scores = scores * (q.shape[-1] ** -0.5 if scale is None else scale)
@@ -39,8 +39,7 @@ def _attend(rule: Arguments, nn: Any, *given: Any, **named: Any) -> tuple[Any, A
     if bias is not None:
         scores = scores + bias
     weights = scores if rule.get("weigh") == "none" else nn.softmax(scores, axis)
-    dropped = mask is not None and not rule.get("undropped")
-    return nn.matmul(weights * mask if dropped else weights, v), weights
+    return nn.matmul(weights if mask is None else weights * mask, v), weights
 
 
 def _function(nn: Any, given: Arguments) -> Any:
@@ -92,11 +91,6 @@ _SOFTMAX = {
     "over the heads (axis -3)": {"axis": -3},
     "missing": {"weigh": "none"},
 }
-_PICKED = {
-    "queries and keys exchanged (keys in the place of queries)": (1, 0, 2),
-    "keys and values exchanged (values in the place of keys)": (0, 2, 1),
-    "queries and values exchanged (values in the place of queries)": (2, 1, 0),
-}
 
 
 def attention(given: Arguments) -> Known:
@@ -140,6 +134,4 @@ def _of_scores(
         values(name, (usual, 0.5, 1.0), "scale", free=True, usual=usual),
         rules("softmax", _SOFTMAX),
         values("causal", {"that the reference does not have": True}, "causal mask"),
-        values("undropped", {"missing": True}, "dropout"),
-        values("picked", _PICKED),
     ]

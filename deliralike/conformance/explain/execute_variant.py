@@ -75,9 +75,7 @@ class Bench(Executor):
         self.reshaped = any(map(self._is_reshaped, self.outputs + self.buffers))
         inputs = (dict(accused.state), tuple(accused.args), dict(accused.kwargs))
         self._inputs = nest.map(lambda leaf: in_dtype(leaf, np.float64), inputs)
-        self._given = self._named(*self._inputs) | {
-            "usual": self._first(self.reference),
-        }
+        self._given = self._named(*self._inputs)
         self._network = _Nothing.on(backend, dtype="float64")()
         self._native: Any = None
 
@@ -238,10 +236,6 @@ class Bench(Executor):
                 value = merged.pop(name)
                 merged[first] = merged.get(first, 0.0) + value
         return merged
-
-    def _first(self, tensors: Tensors) -> np.ndarray | None:
-        """The first output of a side."""
-        return tensors.get(self.outputs[0]) if self.outputs else None
 
     def _is_reshaped(self, name: str) -> bool:
         sides = [

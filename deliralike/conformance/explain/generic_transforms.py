@@ -23,7 +23,6 @@ from deliralike.conformance.explain.convention import (
     with_first,
 )
 from deliralike.conformance.explain.enumeration import other_axes
-from deliralike.conformance.explain.relations import order_along
 from deliralike.conformance.findings import FailingBlock, is_floating
 from deliralike.conformance.kinds import Shape
 
@@ -78,16 +77,6 @@ def _outputs(accused: FailingBlock) -> Iterator[Convention]:
         yield output("output", dict(_permuted(y.shape, c.shape)))
         yield output("output", {f"reshaped to {c.shape}": changes.reshaped(c.shape)})
         return
-    for axis in range(y.ndim):
-        order = order_along(y, c, axis)
-        if order is not None:
-            words = (
-                f"output channels (axis {axis})" if axis == 1 else f"output axis {axis}"
-            )
-            shown = str(order[:8].tolist())
-            yield output(
-                f"{words} in the order", {shown: changes.selected(order, axis)}
-            )
 
 
 # What may be done to any array

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.explain.arguments import called, names
-from deliralike.conformance.explain.axes import POSITIVE
 from deliralike.conformance.explain.convention import (
+    POSITIVE,
     Application,
     Arguments,
     Change,
@@ -111,10 +111,6 @@ def _of_labels(kind: str, given: Arguments) -> Iterator[Convention]:
     if not kept.all():
         last = "ignored labels counted as the last class (index -1 wraps)"
         labels[last] = np.where(kept, target, classes - 1)
-    for by in (1, -1):
-        labels[f"labels off by one ({by:+d})"] = np.where(
-            kept, (target + by) % classes, _IGNORED
-        )
     yield Convention("", labels, changing(_other_target))
     smoothing = given.get("label_smoothing")
     if smoothing:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deliralike.conformance.explain.axes import POSITIVE
 from deliralike.conformance.explain.convention import (
+    POSITIVE,
     Arguments,
     Convention,
     Known,
@@ -17,7 +16,7 @@ from deliralike.conformance.explain.convention import (
     told,
     values,
 )
-from deliralike.conformance.explain.enumeration import divisors, subsets
+from deliralike.conformance.explain.enumeration import divisors
 from deliralike.conformance.kinds import Named, Shape
 
 EPSILONS = (1e-3, 1e-6, 1e-5, 2e-5, 1e-4, 1e-8, 1e-2, 0.0)
@@ -98,24 +97,12 @@ def _per_channel(rank: int) -> Shape:
     return (1, -1) + (1,) * (rank - 2)
 
 
-def _over(
-    usual: Sequence[int], rank: int, names: Mapping[Any, str] | None = None
-) -> Convention:
-    """Other axes to take the statistics over."""
-    named = {}
-    for axes in subsets(rank):
-        words = f"over axes {axes} instead of {tuple(usual)}"
-        if axes != tuple(usual):
-            named[(names or {}).get(axes, words)] = axes
-    return values("axes", named, "normalised")
-
-
 def layer_norm(given: Arguments) -> Known:
     """Layer norm, over the last axes."""
     rank = given["x"].ndim
     axes = tuple(range(rank - len(given["normalized_shape"]), rank))
     usual = {"axes": axes}
-    return told(_own, usual), [*_rules({**given, **usual}), _over(axes, rank)]
+    return told(_own, usual), _rules({**given, **usual})
 
 
 def group_norm(given: Arguments) -> Known:
@@ -138,8 +125,9 @@ def instance_norm(given: Arguments) -> Known:
     rank = given["x"].ndim
     axes = tuple(range(2, rank))
     usual = {"axes": axes, "learned": _per_channel(rank)}
-    names = {(0, *axes): "by batch statistics instead of those of each sample"}
-    return told(_own, usual), [*_rules({**given, **usual}), _over(axes, rank, names)]
+    others = {"by batch statistics instead of those of each sample": (0, *axes)}
+    table = [*_rules({**given, **usual}), values("axes", others, "normalised")]
+    return told(_own, usual), table
 
 
 # Running statistics
@@ -190,16 +178,17 @@ def batch_norm(given: Arguments) -> Known:
         "moves": training and tracked,
         "source": "batch" if training or not tracked else "running",
     }
-    names = {
-        tuple(range(2, x.ndim)): "by the statistics of each sample (instance norm)",
-        tuple(range(1, x.ndim)): "by all channels of each sample (layer norm)",
-        (0,): "over the batch axis alone",
+    others = {
+        "by the statistics of each sample (instance norm)": tuple(range(2, x.ndim)),
+        "by all channels of each sample (layer norm)": tuple(range(1, x.ndim)),
+        "over the batch axis alone": (0,),
     }
     eps, *further = _rules({**given, **usual})
     found = [eps]
     if tracked:
         found += _moving(given) if training else _evaluating()
-    return told(_batch_norm, usual), [*found, *further, _over(axes, x.ndim, names)]
+    over = values("axes", others, "normalised")
+    return told(_batch_norm, usual), [*found, *further, over]
 
 
 def _evaluating() -> list[Convention]:
@@ -255,12 +244,3 @@ def batch_norm_function(given: Arguments) -> Known:
     names = ("mean", "var")
     usual = {"learned": _per_channel(given["x"].ndim), "stored": names}
     return told(_with_stored_statistics, usual), _eps(given)
-
-
-def normalize(given: Arguments) -> Known:
-    """Division by the L2 norm along an axis."""
-
-    def usual(nn: Any, given: Arguments) -> Any:
-        return nn.normalize(given["x"], dim=given["dim"], eps=given["eps"])
-
-    return usual, [setting("dim", range(given["x"].ndim))]

@@ -6,7 +6,6 @@ simulated on what both sides were fed, and compared with the candidate's updates
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -14,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.causes import Cause
-from deliralike.conformance.explain.axes import LOG, WEIGHT, Axis
 from deliralike.conformance.explain.convention import (
+    LOG,
+    WEIGHT,
     Arguments,
+    Axis,
     Convention,
     Formula,
     rules,
@@ -294,11 +295,9 @@ _NUMBERS: Mapping[str, tuple[Axis, Sequence[float]]] = {
     "dampening": (WEIGHT, (0.1, 0.5, 0.9)),
     **dict.fromkeys(("beta1", "beta2", "alpha", "rho"), (WEIGHT, _WEIGHTS)),
     "eps": (LOG, _DECADES),
-    "eps_root": (LOG, _DECADES),
     "lr_decay": (LOG, (1e-3, 0.1)),
-    "start": (LOG, (1e-3, 0.1, 1.0, 10.0)),
 }
-_WORDS = {"start": "squares that start at", "bound": "clip_bound"}
+_WORDS = {"bound": "clip_bound"}
 
 
 def numbers(form: Form) -> Iterator[Convention]:
@@ -316,11 +315,12 @@ def numbers(form: Form) -> Iterator[Convention]:
     if form.clip is not None:
         yield _number(form, "bound", LOG, (1e-3, 0.1, 0.5, 2.0, 10.0))
         return
-    for how, eps in itertools.product(("norm", "tensor", "value"), (0.0, 1e-6)):
-        words = f"clipping where the reference does not, by {how}, bound"
-        yield number(
-            words, "bound", (1e-3, 0.03, 1.0, 30.0), LOG, {"clip": how, "clip_eps": eps}
+    for how in ("norm", "value"):
+        words, also = (
+            f"clipping where the reference does not, by {how}, bound",
+            {"clip": how},
         )
+        yield number(words, "bound", (1e-3, 0.03, 1.0, 30.0), LOG, also)
 
 
 def _scales(form: Form) -> tuple[Convention, Convention]:

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.explain.axes import LINE, Axis
 from deliralike.conformance.explain.convention import (
+    LINE,
     Arguments,
+    Axis,
     Choice,
     Convention,
     Formula,

@@ -29,7 +29,7 @@ def _divisor(rule: Any, square: Array, scale: Any = 1.0) -> Array:
         return (square / scale**2 + rule.eps) ** 0.5
     if rule.eps_form == "unscaled":
         return (square**0.5 + rule.eps) / scale
-    return (square / scale**2 + getattr(rule, "eps_root", 0.0)) ** 0.5 + rule.eps
+    return (square / scale**2) ** 0.5 + rule.eps
 
 
 class SGD(rules.SGD):
@@ -61,7 +61,7 @@ class Adam(rules.Adam):
     """Epsilon, bias corrections and AMSGrad may be others."""
 
     beta1, beta2 = 0.9, 0.999
-    eps_form, eps_root, corrected, start, offset = "outside", 0.0, "both", 0.0, 0
+    eps_form, corrected, offset = "outside", "both", 0
 
     @property
     def betas(self) -> Any:
@@ -97,7 +97,7 @@ class Lion(rules.Lion):
 class RMSprop(SGD):
     """The square root of a mean, before the momentum of SGD."""
 
-    alpha, eps, eps_form, centered, start = 0.99, 1e-8, "outside", False, 0.0
+    alpha, eps, eps_form, centered = 0.99, 1e-8, "outside", False
 
     def update(self, p: Any, g: Any, state: Any, scalars: Any, xp: Any) -> Any:
         """Make one step."""
@@ -109,21 +109,14 @@ class RMSprop(SGD):
 
 
 class Adagrad(rules.Adagrad):
-    """Epsilon may be in the root, and the sum may start above zero."""
+    """Epsilon may be in the root."""
 
-    eps_form, start = "outside", 0.0
+    eps_form = "outside"
 
     def update(self, p: Any, g: Any, state: Any, scalars: Any, xp: Any) -> Any:
         """Make one step."""
         total = state["sum"] + g * g
         return p - scalars["lr"] * g / _divisor(self, total), {"sum": total}
-
-
-_SQUARES = (
-    "exp_avg_sq",
-    "square_avg",
-    "sum",
-)  # what may start at another number than zero
 
 
 # Forms and traces
@@ -240,9 +233,8 @@ def form_of(name: str, settings: Named, hooks: Sequence[Any] = ()) -> Form | Non
         given["beta1"], given["beta2"] = given.pop("betas")
     elif "beta1" in given:
         form = form.replace(eps_form="unscaled")  # Chainer's
-    for theirs, ours in _NAMES.items():
-        if theirs in given:
-            given[ours] = given.pop(theirs)
+    if "weight_decay_rate" in given:
+        given["weight_decay"] = given.pop("weight_decay_rate")
     known = {name: value for name, value in given.items() if form.has(name)}
     form = form.replace(**without(known, ("lr",)))
     for hook in hooks:
@@ -255,7 +247,6 @@ def form_of(name: str, settings: Named, hooks: Sequence[Any] = ()) -> Form | Non
     return form
 
 
-_NAMES = {"initial_accumulator_value": "start", "weight_decay_rate": "weight_decay"}
 _KINDS: Mapping[str, tuple[type, Named]] = {
     "sgd": (SGD, {}),
     "momentumsgd": (SGD, {"velocity": "rate inside"}),
@@ -287,7 +278,7 @@ def simulate(form: Form, trace: Trace) -> Array:
                 form, rate, count, _gradient(form, trace, t, used), state
             )
             for name, value in new.items():
-                state[name] = np.where(used, value, state.get(name, _start(form, name)))
+                state[name] = np.where(used, value, state.get(name, 0.0))
             change = change - _decay(form, rate) * trace.parameters[t]
             updates.append(np.where(used, change, 0.0))
     return np.stack(updates)
@@ -297,19 +288,15 @@ def _step(form: Form, rate: Any, count: Array, g: Array, state: Tensors) -> Any:
     """What the rule adds to a parameter of zero, and its state."""
     rule: Any = object.__new__(form.kind)  # unchecked: its numbers may be arrays
     vars(rule).update(without(form.changes, form.usual), lr=rate)
-    old = {slot: state.get(slot, _start(form, slot)) for slot in _SLOTS}
+    old = {slot: state.get(slot, 0.0) for slot in _SLOTS}
     scalars = rule.scalars(np.maximum(count + getattr(rule, "offset", 0), 1.0))
     return rule.update(np.zeros_like(g), g, old, scalars, np)
 
 
 _SLOTS = (
-    *_SQUARES,
-    *("exp_avg", "max_exp_avg_sq", "momentum_buffer", "grad_avg", "acc_delta"),
+    *("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer"),
+    *("square_avg", "grad_avg", "sum", "acc_delta"),
 )
-
-
-def _start(form: Form, slot: str) -> Any:
-    return form.start if slot in _SQUARES and form.has("start") else 0.0
 
 
 def _decay(form: Form, rate: Any) -> Any:

@@ -240,11 +240,11 @@ def level(modes: Mapping[str, Mode]) -> Level:
     if not modes:
         return Level("L1", TITLE, NOT_REACHED, notes=("Nothing was compared.",))
     findings, nulls, gradients = tuple(_findings(modes)), set[str](), []
-    differences: dict[str, dict[str, float]] = {}
+    differences: dict[str, float] = {}
     for mode_name, mode in modes.items():
         nulls.update(mode.null)
-        found = mode.differences.items()
-        differences[mode_name] = {what: compared.difference for what, compared in found}
+        for what, found in mode.differences.items():
+            differences[f"{mode_name}, {what}"] = found.difference
     if "train" in modes:
         for name, (difference, norm) in modes["train"].gradients.items():
             gradients.append({"name": name, "difference": difference, "norm": norm})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 from deliralike.conformance.by_name import block_kinds, owner
 from deliralike.conformance.findings import LIMIT, Explanation, Finding
@@ -27,15 +26,19 @@ def of_drops(running: Running) -> list[Finding]:
     for path, words in said:
         why = Explanation(words, equal.worst) if equal.agrees else None
         remarks = () if why else (f"There is {words}.",)
-        finding = Finding("L3", path, "output", training.worst, mode="train")
+        kind, effect = kinds.get(path, ""), running.effect()
         found.append(
-            replace(
-                finding,
-                kind=kinds.get(path, ""),
-                limit=LIMIT,
-                explanation=why,
-                remarks=remarks,
-                effect=running.effect(),
+            Finding(
+                "L3",
+                path,
+                "output",
+                training.worst,
+                kind,
+                "train",
+                LIMIT,
+                why,
+                remarks,
+                effect=effect,
             )
         )
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -109,30 +108,16 @@ class _Between:
 
         They have the order of the candidate's calls.
         """
-        position = {name: place for place, name in enumerate(self.order)}
-        distances = forward_differences(self.mine, self.theirs)
-        wrong = [
-            (what, distance) for what, distance in distances.items() if distance > LIMIT
-        ]
-        return sorted(wrong, key=lambda pair: position.get(pair[0].tap, len(position)))
-
-    @cached_property
-    def order(self) -> list[Tap]:
-        """The forced taps in the order of the candidate's calls."""
-        return [name for name in self.forcing.found.observed if name != UNIT]
-
-    @property
-    def counts(self) -> bool:
-        """Whether functions have to be called by both sides: where code is written once."""
-        return self.units.correspondence.counts_functions
-
-    @cached_property
-    def told(self) -> dict[Tap, Call]:
-        """The calls that both sides have to make."""
-        calls = self.forcing.calls.items()
-        return {
-            name: call for name, call in calls if self.counts or call.path is not None
-        }
+        order = list(self.forcing.found.observed)
+        wrong = []
+        for what, distance in forward_differences(self.mine, self.theirs).items():
+            if distance > LIMIT:
+                place = len(order)
+                if what.tap != UNIT and what.tap in order:
+                    place = order.index(what.tap)
+                wrong.append((place, what, distance))
+        wrong.sort(key=lambda one: one[0])
+        return [(what, distance) for _, what, distance in wrong]
 
     # The data to explain it
     # -------------------------------------------------------------------------
@@ -191,26 +176,19 @@ class _Between:
         return replace(moved, accused=(accused,), known=known)
 
     def _details(self) -> Iterator[str]:
-        """Which taps one side has and the other has not, and whether they come in another order."""
-        observed = self.forcing.found.observed
-        missing = [name for name in self.told if name not in observed]
-        if missing and self.counts:
-            yield f"The candidate does not call {listed(missing)}."
-        elif missing:
-            yield f"No call of the candidate corresponds to {listed(missing)}."
-        others = [
-            name
-            for name in self.forcing.found.beyond
-            if self.counts or not name.function
-        ]
+        """Which calls one side makes and the other does not."""
+        found, counts = self.forcing.found, self.units.correspondence.counts_functions
+        missing, others = [], []
+        for name, call in self.forcing.calls.items():
+            if name not in found.observed and (counts or call.path is not None):
+                missing.append(name)
+        for name in found.beyond:
+            if counts or not name.function:
+                others.append(name)
+        if missing:
+            yield f"The candidate has no call for {listed(missing)}."
         if others:
             yield f"Only the candidate calls {listed(others)}."
-        met = [name for name in self.order if name in self.told]
-        order = [name for name in self.told if name in observed]
-        for mine, theirs in zip(order, met, strict=True):
-            if mine != theirs:
-                yield f"The candidate calls {theirs} where the reference calls {mine}."
-                return
 
 
 def _have_same_numbers(one: Any, other: Any) -> bool:
