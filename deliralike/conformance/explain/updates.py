@@ -136,7 +136,7 @@ class Form:
     changes: Named
 
     # What the learning rate of each step is multiplied by, and -1 for that of the step before; what
-    # gradients are multiplied by, and whether they add up; the bound and what is added to the norm;
+    # gradients are multiplied by, and whether they add up; the bound;
     # where the decay goes, and whether before the clipping; what unused parameters do.
     usual = {
         "rate": 1.0,
@@ -145,7 +145,6 @@ class Form:
         "gradient": "new",
         "clip": None,
         "bound": 1.0,
-        "clip_eps": 0.0,
         "weight_decay": 0.0,
         "decay_form": "l2",
         "decay_first": False,
@@ -328,5 +327,5 @@ def _clipped(form: Form, trace: Trace, g: Array) -> Array:
         square = trace.spread(trace.by_parameter(square))
     else:
         square = square.sum()
-    shrunk = np.minimum(1.0, form.bound / (square**0.5 + form.clip_eps))
+    shrunk = np.minimum(1.0, form.bound / square**0.5)
     return g * np.nan_to_num(shrunk, nan=1.0)
