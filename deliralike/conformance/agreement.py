@@ -73,15 +73,14 @@ def differences(
     sizes = _sizes(reference)
     null = _null(sizes) & _null(_sizes(candidate))
     names = [name for name in {**reference, **candidate} if name not in null]
-    found = {
-        name: relative_difference(reference.get(name), candidate.get(name))
-        for name in names
-    }
     floor = rounding * max(sizes.values(), default=0.0)
-    return {
-        name: 0.0 if d * sizes.get(name, np.inf) <= floor else d
-        for name, d in found.items()
-    }
+    found = {}
+    for name in names:
+        distance = relative_difference(reference.get(name), candidate.get(name))
+        if distance * sizes.get(name, np.inf) <= floor:
+            distance = 0.0
+        found[name] = distance
+    return found
 
 
 def largest_difference(reference: Any, candidate: Any) -> float:

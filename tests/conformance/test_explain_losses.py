@@ -169,7 +169,7 @@ PREDICTION, TRUTH = numbers(5, 3, seed=1), numbers(5, 3, seed=2)
         (
             lambda d: (d**2).mean(),
             lambda d: 0 * d,
-            ["loss without a gradient (detached)"],
+            ["without a gradient"],
         ),
     ],
 )

@@ -13,8 +13,7 @@ import numpy as np
 from deliralike.conformance.explain.arguments import called, names
 from deliralike.conformance.explain.convention import Arguments, Formula, told
 from deliralike.conformance.explain.loss_table import BEFORE
-from deliralike.conformance.explain.trials import Trial
-from deliralike.conformance.findings import LIMIT, MATCH, Explanation
+from deliralike.conformance.findings import LIMIT, MATCH, Explanation, has_floats
 from deliralike.conformance.kinds import Arrays, Shape
 
 VALUE = "value"
@@ -33,11 +32,6 @@ class Loss:
     candidate: Arrays
 
 
-def _distance(residual: np.ndarray) -> float:
-    found = max(abs(float(residual[0])), float(np.linalg.norm(residual[1:])))
-    return found if np.isfinite(found) else np.inf
-
-
 def _slope(numbers: Arrays) -> np.ndarray:
     """All gradients in a row."""
     return np.concatenate(
@@ -45,29 +39,32 @@ def _slope(numbers: Arrays) -> np.ndarray:
     )
 
 
-def _residual(numbers: Arrays, wanted: Arrays) -> np.ndarray:
-    value, other = (float(one[VALUE]) for one in (numbers, wanted))
-    mine, its = _slope(numbers), _slope(wanted)
-    size = max(abs(value), abs(other)) or 1.0
-    length = max(np.linalg.norm(mine), np.linalg.norm(its)) or 1.0
-    return np.concatenate([[(value - other) / size], (mine - its) / length])
+def _distance(
+    loss: Loss, times: float = 1.0, of_slope: float = 1.0, plus: float = 0.0
+) -> float:
+    """How far the candidate's loss and gradient are from multiples of the reference's, relative."""
+    value, other = times * float(loss.reference[VALUE]) + plus, loss.candidate[VALUE]
+    own, slope = of_slope * _slope(loss.reference), _slope(loss.candidate)
+    length = max(np.linalg.norm(own), np.linalg.norm(slope)) or 1.0
+    far = abs(value - float(other)) / (max(abs(value), abs(float(other))) or 1.0)
+    found = max(far, float(np.linalg.norm(own - slope)) / length)
+    return found if np.isfinite(found) else np.inf
 
 
 def explain(loss: Loss) -> Explanation | None:
     """The most likely cause of another loss function; None where both agree."""
-    mine, its = loss.reference, loss.candidate
-    if not np.isfinite(its[VALUE]):
+    if not np.isfinite(loss.candidate[VALUE]):
         return Explanation.seen(
             "overflow or an undefined operation: the loss is not finite"
         )
-    apart = float(np.abs(_residual(mine, its)).max())
+    apart = _distance(loss)
     if apart <= LIMIT:
         return None
-    limit = min(MATCH, 1e-3 * apart)
-    for trial in _relations(loss):
-        if trial.distance <= limit:
-            return Explanation(trial.cause, trial.distance, apart)
-    return _unknown(mine, its)
+    for words, *numbers in _relations(loss):
+        distance = _distance(loss, *numbers)
+        if distance <= min(MATCH, 1e-3 * apart):
+            return Explanation(words, distance, apart)
+    return _unknown(loss.reference, loss.candidate)
 
 
 def formula_of(kind: str) -> Formula:
@@ -79,30 +76,30 @@ def formula_of(kind: str) -> Formula:
 
 
 def _run(first: str, nn: Any, given: Arguments) -> Any:
-    """A loss, of a prediction that goes through another function first."""
-    return given["own"](nn, {**given, first: given["before"](nn, given[first])})
+    """A loss, of a prediction that goes through another function first, and alone has a gradient."""
+    fixed = {}
+    for name, value in given.items():
+        fixed[name] = nn.stop_gradient(value) if has_floats(value) else value
+    return given["own"](nn, {**fixed, first: given["before"](nn, given[first])})
 
 
-def _relations(loss: Loss) -> Iterator[Trial]:
-    """A factor that somebody may write, and terms that do not depend on the prediction."""
+def _relations(loss: Loss) -> Iterator[tuple[str, float, float, float]]:
+    """A factor that somebody may write, and terms that do not depend on the prediction.
+
+    What a report says, what value and gradient are multiplied by, and what is added.
+    """
     mine, its = loss.reference, loss.candidate
-    own, other = _slope(mine), _slope(its)
+    yield "loss without a gradient (detached)", 1.0, 0.0, 0.0
     shift = tidy(float(its[VALUE] - mine[VALUE]))
     words = f"loss plus {shift:.6g}, which does not depend on the prediction"
-    ways = [
-        ("loss without a gradient (detached)", 1.0, 0.0, 0.0),
-        (words, 1.0, 1.0, shift),
-    ]
+    yield words, 1.0, 1.0, shift
+    own, other = _slope(mine), _slope(its)
     ratio = tidy(float(own @ other) / (float(own @ own) or 1.0))
     shape = max((np.shape(one) for one in mine.values()), key=len)
     known = _counts_in_words(ratio, shape)
     is_short = math.isfinite(ratio) and float(f"{ratio:.{_FEW - 1}e}") == ratio
     if ratio and (known or is_short):
-        ways.append((f"loss times {ratio:.6g}{known}", ratio, ratio, 0.0))
-    for words, times, of_slope, plus in ways:
-        numbers = {name: of_slope * one for name, one in mine.items()}
-        numbers[VALUE] = times * mine[VALUE] + plus
-        yield Trial(words, _distance(_residual(numbers, its)))
+        yield f"loss times {ratio:.6g}{known}", ratio, ratio, 0.0
 
 
 def tidy(value: float) -> float:

@@ -413,12 +413,12 @@ class _Run:
             found = []
             for recorded in self.recorded:
                 arrays = map(recorded[place].get, names, map(np.zeros, sizes))
-                found.append(np.concatenate([np.ravel(array) for array in arrays]))
+                found.append(np.concatenate(list(map(np.ravel, arrays))))
             return np.stack(found)
 
-        present = [
-            [name in recorded[1] for name in names] for recorded in self.recorded
-        ]
+        present = []
+        for recorded in self.recorded:
+            present.append([name in recorded[1] for name in names])
         return Trace(
             names=names,
             sizes=sizes,

@@ -50,8 +50,10 @@ def of_sizes(running: Running) -> Iterator[Finding]:
     sides = masks.called(REFERENCE), masks.called(CANDIDATE)
     if len(sides[0]) != len(sides[1]):
         return  # of a call that changes nothing, or in replicas
-    mine, its = (sorted(math.prod(drop.shape) for drop in side) for side in sides)
-    if mine == its:
+    sizes = []
+    for side in sides:
+        sizes.append(sorted(math.prod(drop.shape) for drop in side))
+    if sizes[0] == sizes[1]:
         return
     for path, words in _said(running):
         yield Finding(

@@ -143,23 +143,34 @@ class _Between:
 
     def _in_place_of_lone(self, place: Place, glue: Glue) -> Place | None:
         """A call that only the reference makes, and that gives what differs, as the place."""
-        calls = self.forcing.calls
         if place.what.gradient:
             return None
-        for name, call in calls.items():
-            is_met = name in self.forcing.taps
-            if is_met or not _have_same_numbers(call.output, glue.reference):
-                continue
-            count = sum(one.first == name.first for one in calls)
-            which = f"call {name.call} of {count} of " if count > 1 else ""
-            return self._instead(place, name, call, glue, which)
+        for mine, its in self._handed(glue):
+            for name, call in self.forcing.calls.items():
+                is_lone = name not in self.forcing.taps
+                if is_lone and _have_same_numbers(call.output, mine):
+                    return self._instead(place, name, call, (mine, its))
         return None
 
+    def _handed(self, glue: Glue) -> Iterator[tuple[Any, Any]]:
+        """Arrays that differ: the one of the place, and what functions get on both sides."""
+        yield glue.reference, glue.candidate
+        for name, call in self.forcing.calls.items():
+            other = self.forcing.found.beyond.get(name)
+            if other is None or name in self.forcing.taps:
+                continue
+            pairs = zip(nest.leaves(call.args), nest.leaves(other.args), strict=False)
+            for mine, its in pairs:
+                if is_array(mine) and not _have_same_numbers(mine, its):
+                    yield mine, its
+
     def _instead(
-        self, place: Place, name: Tap, call: Call, glue: Glue, which: str
+        self, place: Place, name: Tap, call: Call, arrays: tuple[Any, Any]
     ) -> Place:
         """A call with what the candidate has in its place: what it is given, if it is left out."""
-        units, layer, came = self.units, (name.function, {}), glue.candidate
+        count = sum(one.first == name.first for one in self.forcing.calls)
+        which = f"call {name.call} of {count} of " if count > 1 else ""
+        units, layer, (like, came) = self.units, (name.function, {}), arrays
         inside = call.caller if call.path is None else call.path
         if call.path is not None:
             layer = layer_of(units.mine, units.blocks[call.path])
@@ -169,7 +180,7 @@ class _Between:
             words = f"no {which}{kind}: it is left out, and its input goes on"
             known = Explanation(words, 0.0, place.difference)
         elif is_array(came) and came.size == call.output.size:
-            came = _as_laid(came, glue.reference, call.output)
+            came = _as_laid(came, like, call.output)
         pair = Observed(call.output), Observed(came)
         accused = failing_block(units.mine, path, layer, call, pair)
         moved = replace(place, path=path, kind=kind, what=Quantity(OUTPUT), glue=None)

@@ -77,8 +77,10 @@ def _accused(unit: Unit, networks: Calls, loss: Loss) -> Iterator[FailingBlock]:
     for tap, call in networks.items():
         for name, array in named(outputs(call.output, tap), call.output).items():
             given[str(name)] = array
-    calls = record(unit).calls
-    around = cotangents(unit, calls)
+    calls, alone = record(unit).calls, {}
+    for tap, call in calls.items():  # some arguments forbid gradients
+        alone[tap] = replace(call, args=(), kwargs={})
+    around = cotangents(unit, alone)
     for tap, call in calls.items():
         if tap.function not in LOSSES or np.size(call.output) != 1:
             continue

@@ -136,11 +136,15 @@ def _layers(proof: ProofData, level: Level) -> str:
     """A row for each layer, with a bar as long as its largest difference has decades above 1e-18."""
     found = content.layers(proof, level)
     # A column that says nothing of any layer is left out.
-    shown = [any(column) for column in zip(*(cells for cells, _ in found), strict=True)]
-    rows = [[*compress(cells, shown), _bar(worst)] for cells, worst in found]
+    columns = zip(*(cells for cells, _ in found), strict=True)
+    shown = list(map(any, columns))
     names = (*compress(content.LAYERS, shown), "largest, in decades")
-    is_apart = any(worst > LIMIT for _, worst in found)
-    return _folding(names, rows, len(rows) if is_apart else _OPEN)
+    rows, opened = [], _OPEN
+    for cells, worst in found:
+        rows.append([*compress(cells, shown), _bar(worst)])
+        if worst > LIMIT:
+            opened = len(found)
+    return _folding(names, rows, opened)
 
 
 def _bar(worst: float) -> _Cell:

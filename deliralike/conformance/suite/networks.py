@@ -43,11 +43,12 @@ _IMAGES, _X = values(3, 2, 5, 4), values(4, 3)
 
 def _weights(network: Any, seed: int) -> Tensors:
     """Random weights for a network, of which none is negative."""
-    shapes = {name: slot.shape for name, slot in network.neutral_slots().items()}
-    return {
-        name: np.abs(values(*shape, seed=seed)) if shape else np.array(seed)
-        for name, shape in shapes.items()
-    }
+    found = {}
+    for name, slot in network.neutral_slots().items():
+        found[name] = np.array(seed)
+        if slot.shape:
+            found[name] = np.abs(values(*slot.shape, seed=seed))
+    return found
 
 
 def _same_outputs(backend: Backend, what: str, network: Any, other: Any) -> None:
