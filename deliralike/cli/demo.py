@@ -18,7 +18,6 @@ _COLUMNS = (
     "held-out accuracy",
     "ms a step",
     "loss curve",
-    "weights",
 )
 
 
@@ -82,12 +81,12 @@ def command(
             of_backend = digits.with_(backend=name)
             runs[version] = _run(of_backend, folder / name, version, progress)
     (reference, first), *others = runs.items()
-    rows = [(*_figures(reference, first), *["reference"] * 2)]
+    rows = [(*_figures(reference, first), "reference")]
     summary = [_summary(reference, first, {})]
     for version, result in others:
         agreed = _agreement(first, result)
-        apart = [f"{part['difference']:.1e}" for part in agreed.values()]
-        rows.append((*_figures(version, result), *apart))
+        apart = f"{agreed['losses']['difference']:.1e}"
+        rows.append((*_figures(version, result), apart))
         summary.append(_summary(version, result, agreed))
     text = json.dumps(summary, indent=2) + "\n"
     (folder / "summary.json").write_text(text, encoding="utf-8")
@@ -97,7 +96,7 @@ def command(
     )
     show_table(_COLUMNS, rows, right=_COLUMNS[1:])
     say(
-        f"Loss curve, trained weights: largest relative difference to {reference}, in float64."
+        f"Loss curve: largest relative difference of a step to {reference}, in float64."
     )
     seconds = time.perf_counter() - begin
     say(f"{seconds:.0f} s. Curves: {picture}; metrics and weights: {folder}")
