@@ -62,8 +62,10 @@ def localise(
     places.sort(key=lambda place: place.what.gradient)
     of_loss = [at for at, place in enumerate(places) if place.path == LOSS]
     whole = whole_loss(mine, theirs, correspondence) if of_loss else None
-    for at in of_loss:
-        places[at] = replace(places[at], loss=whole)
+    for at in of_loss if whole else ():
+        loss, accused = whole
+        one = places[at]
+        places[at] = replace(one, loss=loss, accused=(*one.accused, *accused))
     return places
 
 
@@ -189,9 +191,7 @@ def _judge(units: Units, suspect: Suspect) -> Iterator[Place]:
     place = Place(where, kind, found.what, found.difference, known)
     if inner:
         own = inner[0]
-        place = replace(
-            place, details=own.details, glue=own.glue, substitutes=own.substitutes
-        )
+        place = replace(place, details=own.details, glue=own.glue)
     yield place
 
 
