@@ -64,7 +64,8 @@ class Masks:
         """A loss whose calls of dropout are noted as those of a side."""
 
         def noted(network: Any, *batch: Any) -> Any:
-            calls = self._running.calls = []
+            calls: list[Drop] = []
+            self._running.calls = calls
             with self._located(network):
                 result = loss(network, *batch)
             if calls:

@@ -124,6 +124,18 @@ class PathsOnTorch(torch.nn.Module):
         return y + branch * mask.div_(1 - self.rate)
 
 
+class PathsByRand(PathsOnTorch):
+    """The same by numbers that are compared with the rate, which the framework does not know."""
+
+    def forward(self, x):
+        y = self.fc(x.flatten(1))
+        branch = self.branch(y)
+        if not self.training:
+            return y + branch
+        kept = torch.rand(len(y), 1, dtype=y.dtype) >= self.rate
+        return y + branch * kept / (1 - self.rate)
+
+
 class Paths(Network):
     """The same, written once."""
 
@@ -157,6 +169,12 @@ def test_masks_that_a_network_of_pytorch_draws_in_place_are_made_equal(backend):
     assert found.proved, found
     with pytest.raises(ProofFailed, match=r"drops 0\.3 .* 0\.2|0\.2 .* 0\.3"):
         proof(PathsOnTorch(), Paths.on(backend)(0.2)).check()
+
+
+def test_a_rate_that_the_framework_does_not_know_is_said_so():
+    assert proof(PathsByRand(), Paths.on("torch")()).proved
+    found = proof(PathsByRand(), Paths.on("torch")(0.0))
+    assert found.diverges and "dropout p=0 instead of ?" in str(found), found
 
 
 @pytest.mark.parametrize("candidate", [OnTorch, OnFlax])

@@ -53,7 +53,8 @@ def explain(
         everything += bench.gradients
     # it must be much nearer than the reference
     limit = min(MATCH, 1e-3 * bench.itself.within(everything))
-    end, others = time.process_time() + patience, []
+    end = time.process_time() + patience
+    others: list[Trial] = []
     for trial in _trials(bench, family):
         match = trial.within(everything)
         if match <= limit:

@@ -95,7 +95,8 @@ class Executor:
 
         if self.data < _ENOUGH:
             return None
-        best, found = self.distance(formula), None
+        found: Choice | None = None
+        best = self.distance(formula)
         for start in sorted(choice.words, key=distance)[:_STARTS]:
             value = _improved(distance, start, choice.convention.axis)
             value = _plainest(value, distance)

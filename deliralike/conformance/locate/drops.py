@@ -68,9 +68,9 @@ def _said(running: Running) -> Iterator[tuple[str, str]]:
     times = f"called {_times(counts[1])} instead of {_times(counts[0])}"
     for mine, its in masks.differences():
         if mine is None and its is not None:
-            yield _path(running, its), f"dropout p={its.rate:g} instead of 0, {times}"
+            yield _path(running, its), f"dropout p={_rate(its)} instead of 0, {times}"
         elif mine is not None and its is None:
-            yield mine.path, f"dropout p=0 instead of {mine.rate:g}, {times}"
+            yield mine.path, f"dropout p=0 instead of {_rate(mine)}, {times}"
         elif mine is not None and its is not None:
             yield mine.path, _of_pair(mine, its)
 
@@ -78,10 +78,14 @@ def _said(running: Running) -> Iterator[tuple[str, str]]:
 def _of_pair(mine: Drop, its: Drop) -> str:
     if mine.rate == its.rate:
         return f"dropout with masks of shape {its.shape} instead of {mine.shape}"
-    words = f"dropout p={its.rate:g} instead of {mine.rate:g}"
+    words = f"dropout p={_rate(its)} instead of {_rate(mine)}"
     if math.isclose((mine.rate or 0.0) + (its.rate or 0.0), 1.0):
         words += ", the fraction that is kept in the place of that which is dropped"
     return words
+
+
+def _rate(drop: Drop) -> str:
+    return "?" if drop.rate is None else f"{drop.rate:g}"
 
 
 def _path(running: Running, its: Drop) -> str:

@@ -62,10 +62,11 @@ def localise(
     places.sort(key=lambda place: place.what.gradient)
     of_loss = [at for at, place in enumerate(places) if place.path == LOSS]
     whole = whole_loss(mine, theirs, correspondence) if of_loss else None
-    for at in of_loss if whole else ():
+    if whole is not None:
         loss, accused = whole
-        one = places[at]
-        places[at] = replace(one, loss=loss, accused=(*one.accused, *accused))
+        for at in of_loss:
+            one = places[at]
+            places[at] = replace(one, loss=loss, accused=(*one.accused, *accused))
     return places
 
 
