@@ -150,7 +150,10 @@ def _agreement(reference: RunResult, candidate: RunResult) -> dict[str, dict[str
     for result in (reference, candidate):
         losses.append({f"step {one.step}": one.loss for one in result.history.steps})
         states.append(result.network.neutral_state())
-    return {"losses": asdict(compare(*losses)), "weights": asdict(compare(*states))}
+    return {
+        "losses": asdict(compare(losses[0], losses[1])),
+        "weights": asdict(compare(states[0], states[1])),
+    }
 
 
 def _figures(version: str, result: RunResult) -> tuple[str, ...]:

@@ -112,7 +112,9 @@ def compare(
         sides = [_with_shapes(side, batch) for side in sides]
         batch = _on_host(batch, sides)
         masks = Masks()
-        stack.enter_context(masks.forced(*(side.network.backend for side in sides)))
+        stack.enter_context(
+            masks.forced(*(backends.of(side.network) for side in sides))
+        )
         return Ladder((sides[0], sides[1]), batch, settings, masks).proof()
 
 

@@ -624,10 +624,10 @@ class Rewriter(Definitions):
         owner: Any = original.value
         target = made
         while isinstance(owner, cst.Call):  # of one behind the other, the first one's
-            is_method = isinstance(owner.func, cst.Attribute)
-            if not is_method or not self._writes_over(owner.func):
+            method: Any = owner.func
+            if not isinstance(method, cst.Attribute) or not self._writes_over(method):
                 return updated
-            owner, target = owner.func.value, target.args[0].value
+            owner, target = method.value, target.args[0].value
         if target is made:
             return updated
         if isinstance(target, cst.Subscript):

@@ -181,7 +181,8 @@ class Bench(Executor):
     def data(self) -> int:
         """How many numbers differ: in outputs and buffers, and of one number in its gradients."""
         names = self.outputs + self.buffers
-        if len(names) == 1 and np.size(self.wanted.get(names[0])) == 1:
+        sizes = [np.size(self.wanted[name]) for name in names if name in self.wanted]
+        if sizes == [1] and len(names) == 1:
             names += self.gradients
         count = 0
         for name in names:

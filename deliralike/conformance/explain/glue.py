@@ -143,7 +143,7 @@ def _masks(mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
         "set" if is_boolean else "left out": np.ones_like(usual),
     }
     if usual.ndim > 1:
-        causal = np.tri(*usual.shape[-2:], dtype=bool)
+        causal = np.tri(*usual.shape[-2:]).astype(bool)
         ways["causal"] = np.broadcast_to(causal, usual.shape)
     for said, other in ways.items():
         if np.array_equal(other, came):

@@ -47,7 +47,7 @@ def _distance(
     own, slope = of_slope * _slope(loss.reference), _slope(loss.candidate)
     length = max(np.linalg.norm(own), np.linalg.norm(slope)) or 1.0
     far = abs(value - float(other)) / (max(abs(value), abs(float(other))) or 1.0)
-    found = max(far, float(np.linalg.norm(own - slope)) / length)
+    found = max(float(far), float(np.linalg.norm(own - slope)) / float(length))
     return found if np.isfinite(found) else np.inf
 
 

@@ -170,7 +170,8 @@ class _Between:
         """A call with what the candidate has in its place: what it is given, if it is left out."""
         count = sum(one.first == name.first for one in self.forcing.calls)
         which = f"call {name.call} of {count} of " if count > 1 else ""
-        units, layer, (like, came) = self.units, (name.function, {}), arrays
+        units, (like, came) = self.units, arrays
+        layer: tuple[str, Mapping[str, Any]] = (name.function, {})
         inside = call.caller if call.path is None else call.path
         if call.path is not None:
             layer = layer_of(units.mine, units.blocks[call.path])

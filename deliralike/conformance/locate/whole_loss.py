@@ -87,8 +87,10 @@ def _accused(unit: Unit, networks: Calls, loss: Loss) -> Iterator[FailingBlock]:
             continue
         (share,) = around[tap].output
         first = next(iter(nest.leaves(call.args)), None)
-        same = [n for n in mine if np.array_equal(given.get(n), first)]
-        if not same or not share:
+        if first is None or not share:
+            continue
+        same = [n for n in mine if n in given and np.array_equal(given[n], first)]
+        if not same:
             continue
         own = _alone(unit, tap, call)
         if relative_difference(call.output, own.get("output")) > MATCH:
