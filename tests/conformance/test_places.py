@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.conformance import compare
+from deliralike.conformance import Subject, compare
 
 L, C = chainer.links, chainer.functions
 
@@ -170,3 +170,19 @@ def test_what_differs_forwards_comes_before_gradients():
     assert proof(made(Tied), ChainerTied()).proved
     first = proof(made(Tied), ChainerTied(act=C.sigmoid)).findings[0]
     assert "gradient" not in first.what
+
+
+def test_a_function_of_the_loss_is_at_the_loss():
+    def loss_by(name):
+        def loss(network, x, target):
+            functions = network.nn
+            scores = getattr(functions, name)(network(x))
+            return functions.mse_loss(scores, target)
+
+        return loss
+
+    network = made(lambda: nn.Linear(6, 4))
+    sides = [Subject(network, loss_by(name)) for name in ("sigmoid", "tanh")]
+    found = proof(*sides, batch=(normal(5, 6), normal(5, 4)))
+    assert found.headline.startswith("DIVERGES at loss (sigmoid)"), found.headline
+    assert "activation tanh instead of sigmoid" in found.headline

@@ -175,7 +175,9 @@ class _Between:
         inside = call.caller if call.path is None else call.path
         if call.path is not None:
             layer = layer_of(units.mine, units.blocks[call.path])
-        path, kind = joined(units.path, inside or ""), layer[0].removeprefix(OWN)
+        path, kind = units.path, layer[0].removeprefix(OWN)
+        if inside or call.path is not None:
+            path = joined(units.path, inside or "")
         given, known = next(iter(nest.leaves(call.args)), None), None
         if _have_same_numbers(given, came):
             words = f"no {which}{kind}: it is left out, and its input goes on"
