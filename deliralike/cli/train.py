@@ -28,7 +28,7 @@ def command(
     data: Annotated[
         str | None,
         typer.Option(
-            help="A dataset, or your own: module:function, a folder, .npz. (default: digits)"
+            help="A dataset, or your own: module:function, a folder, .npz, .csv. (default: digits)"
         ),
     ] = None,
     backend: Annotated[

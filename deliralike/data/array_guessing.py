@@ -184,8 +184,13 @@ def class_names(
     labels: Sequence[np.ndarray],
     name: str,
     classes: int | Sequence[str] | None = None,
+    by_value: bool = False,
 ) -> tuple[str, ...]:
     """Return the names of the classes that labels have; see `as_dataset`.
+
+    Args:
+        by_value: Whether whole numbers are the names of the classes, as in a table, and need not
+            begin at 0.
 
     Raises:
         SettingError: It is in doubt what the labels are.
@@ -204,13 +209,13 @@ def class_names(
             )
     values = np.unique(np.concatenate([np.unique(one) for one in labels]))
     are_texts = values.dtype.kind in "US"
-    if classes is not None and not (are_texts and classes == len(values)):
+    if classes is not None and not ((by_value or are_texts) and classes == len(values)):
         return tuple(map(str, range(classes)))
     if are_texts:
         return tuple(map(str, values))
     values = values.astype(np.int64)
     is_one_each = labels[0].size == len(labels[0])
-    count = int(values[-1]) + 1
+    count = len(values) if by_value else int(values[-1]) + 1
     if (
         classes is None
         and is_one_each
@@ -222,6 +227,8 @@ def class_names(
             "Trainer(network, optimizer, losses=...). If they are class numbers, say so: "
             f"classes={count} (--set data.classes={count})"
         )
+    if by_value:
+        return tuple(map(str, values))
     if values[0] < 0:
         raise SettingError(
             f"{name!r} has the label {values[0]}: class numbers begin at 0"

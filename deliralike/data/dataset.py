@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deliralike.data.batching import permutation
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, listed
 from deliralike.tables import html_table
 
 
@@ -34,6 +34,7 @@ class Dataset:
         held_out: Samples to evaluate on.
         classes: The name of each label, in the labels' order.
         task: The task of the labels, one of the zoo's tasks.
+        remarks: How a table was understood.
 
     Shapes:
         Inputs ``(samples, channels, ...)``, float32 in [0, 1]; labels int64, ``(samples,)`` or for
@@ -45,17 +46,20 @@ class Dataset:
     held_out: Samples
     classes: tuple[str, ...]
     task: str = "classification"
+    remarks: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Dataset({self.description})"
 
     @property
     def description(self) -> str:
-        """One line of what the data are: classes and numbers of samples."""
+        """One line of what the data are: classes, numbers of samples, and remarks."""
+        named = listed(map(repr, self.classes)) if self.remarks else ""
+        classes = f"{len(self.classes)} classes {named}".rstrip()
+        remarks = "".join(f"; {remark}" for remark in self.remarks)
         return (
-            f"{self.name!r}, {self.task}, {len(self.classes)} classes: {len(self.train.labels)} "
-            f"samples to train on and {len(self.held_out.labels)} held out, of shape "
-            f"{self.sample_shape}"
+            f"{self.name!r}, {self.task}, {classes}: {len(self.train.labels)} samples to train on "
+            f"and {len(self.held_out.labels)} held out, of shape {self.sample_shape}{remarks}"
         )
 
     def _repr_html_(self) -> str:

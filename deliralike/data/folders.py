@@ -146,6 +146,35 @@ def image_folder(
     return ImageFolder(tuple(files), numbers, names, _size(size), mode)
 
 
+def listed_pictures(
+    files: Sequence[str | Path],
+    labels: Sequence[int] | np.ndarray,
+    classes: Sequence[str],
+    *,
+    size: int | tuple[int, int] | None = None,
+    mode: str = "RGB",
+) -> ImageFolder:
+    """Return pictures that are listed one by one, as a table has them.
+
+    Args:
+        files: Every picture.
+        labels: The class of each, as its place in `classes`.
+        classes: The names of the classes.
+        size, mode: As `image_folder` has them.
+
+    Raises:
+        SettingError: There is no such file.
+    """
+    _check_mode(mode)
+    paths = tuple(Path(file) for file in files)
+    for path in paths:
+        if not path.is_file():
+            raise SettingError(f"there is no picture {str(path)!r}")
+    return ImageFolder(
+        paths, np.array(labels, np.int64), tuple(classes), _size(size), mode
+    )
+
+
 def paired_folders(
     images: str | Path,
     masks: str | Path,

@@ -20,7 +20,7 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
 
     Args:
         name: One of `known`, or data of your own: a function ``"module:function"`` or
-            ``"file.py:function"``, a folder of pictures, or an archive ``.npz``;
+            ``"file.py:function"``, a folder of pictures, an archive ``.npz`` or a table ``.csv``;
             see `deliralike.data.user_data`.
         held_out: The fraction that is held out: of each class, or of a volume's height.
         seed: Which samples are held out.

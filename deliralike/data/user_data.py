@@ -1,11 +1,12 @@
-"""Data of one's own by name: a function, a folder of pictures or an ``.npz`` archive."""
+"""Data of one's own by name: a function, a folder of pictures, an ``.npz`` archive or a CSV."""
 
 from __future__ import annotations
 
 import inspect
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,17 +18,16 @@ from deliralike.data.array_guessing import (
     INPUTS,
     LABELS,
     as_dataset,
+    class_names,
+    class_numbers,
     first_present,
 )
 from deliralike.data.dataset import Dataset
-from deliralike.data.folders import image_folder
+from deliralike.data.folders import image_folder, listed_pictures
+from deliralike.data.table_files import HELD_OUT, TRAIN, read_table
 from deliralike.errors import SettingError, refuse_unknown_settings
 from deliralike.weights.inflate import refuse_expansion
 
-# Names of parts in folders and archives, as they are in use.
-TRAIN = ("train", "training")
-HELD_OUT = ("held_out", "val", "valid", "validation", "dev", "test", "testing")
-ARCHIVE = ".npz"
 _ALWAYS_ALLOWED = 2**31  # bytes of arrays in an archive
 
 
@@ -41,8 +41,8 @@ def kind(name: str) -> str:
     if own_code.is_name(name):
         return "code"
     path = Path(name)
-    if path.suffix == ARCHIVE:
-        return ARCHIVE
+    if path.suffix in _FILES:
+        return path.suffix
     return "folder" if "/" in name or path.is_dir() else ""
 
 
@@ -53,80 +53,101 @@ def load_user_data(
 
     Args:
         name: ``"package.module:function"`` or ``"file.py:function"``, a folder with a subfolder for
-            each class, or an archive ``.npz``. What holds a part for training and one for
-            validation (folders or arrays) is taken as it is split.
+            each class, an archive ``.npz``, or a table ``.csv`` with a column ``label`` and one
+            ``path``, or else columns of numbers, which are the inputs. What holds a part for
+            training and one for validation (folders, arrays, or a column ``split``) is taken as it
+            is split. Rows without a label are left out.
         held_out: The fraction that is held out where the data are not split.
         seed: Which samples are held out.
         options: Of a function: its arguments. Of pictures: ``size``, ``mode`` and ``classes`` as
-            `image_folder` has them. Of an archive: ``classes``, as `as_dataset` has it.
+            `image_folder` has them. Of an archive or a table: ``classes``, as `as_dataset` has it;
+            of a table ``label``, the column of the labels.
 
     Raises:
         SettingError: There is no such file, or it does not hold inputs and class numbers.
         ArgumentError: There is no such option.
         BatchError: A picture is damaged.
     """
-    path = Path(name).expanduser()
+    request = _Request(name, held_out, seed, options)
     if own_code.is_name(name):
-        made, classes = _of_code(name, options, held_out, seed)
-    elif not path.exists():
+        return _from_function(request)
+    path = Path(name).expanduser()
+    if not path.exists():
         raise SettingError(f"there is no {name!r}, looked for in {str(Path.cwd())!r}")
-    elif path.is_dir():
-        refuse_unknown_settings(name, options, ("size", "mode", "classes"))
-        made, classes = _in_folder(name, path, options)
-    elif not path.is_file():
+    if path.is_dir():
+        return _from_folder(request, path)
+    if not path.is_file():
         raise SettingError(f"{name!r} is no file, and no folder")
-    elif path.suffix == ARCHIVE:
-        refuse_unknown_settings(name, options, ("classes",))
-        made, classes = _in_archive(name, path), options.get("classes")
-    else:
+    if path.suffix not in _FILES:
         raise SettingError(
-            f"{name!r}: data are a folder of pictures, a file {ARCHIVE}, or code, module:function, "
-            "which may read a table"
+            f"{name!r}: data are a folder of pictures, a file {' or '.join(_FILES)}, or code, "
+            "module:function"
         )
-    return as_dataset(made, name, held_out=held_out, seed=seed, classes=classes)
+    return _FILES[path.suffix](request, path)
 
 
-def _of_code(
-    name: str, options: Mapping[str, Any], held_out: float, seed: int
-) -> tuple[Any, Sequence[str] | None]:
-    """Return what an object of the user's is, or a function makes, and its classes if it has them.
+@dataclass(frozen=True)
+class _Request:
+    """The arguments of `load_user_data`."""
 
-    A function gets `held_out` and `seed` if it takes them.
-    """
-    made = own_code.load(name)
-    if callable(made):
-        taken = inspect.signature(made).parameters
-        arguments = {"held_out": held_out, "seed": seed}
-        arguments = {key: value for key, value in arguments.items() if key in taken}
-        if not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
-            refuse_unknown_settings(name, options, taken)
-        made = made(**{**options, **arguments})
-    classes = getattr(made, "classes", None)
-    return made, classes if isinstance(classes, list | tuple) else None
+    name: str
+    held_out: float
+    seed: int
+    options: Mapping[str, Any]
+
+    def of_parts(
+        self, parts: Sequence[Any], classes: int | Sequence[str] | None = None
+    ) -> Dataset:
+        """Return the dataset of samples to learn from and held out, or of samples to be split."""
+        return self.dataset(tuple(parts) if len(parts) > 1 else parts[0], classes)
+
+    def dataset(self, made: Any, classes: int | Sequence[str] | None = None) -> Dataset:
+        """Return what was read as a dataset, whose classes may be known."""
+        return as_dataset(
+            made, self.name, held_out=self.held_out, seed=self.seed, classes=classes
+        )
+
+    def refuse_options_but(self, known: Iterable[str]) -> None:
+        """Raise an error if there are other options than these."""
+        refuse_unknown_settings(self.name, self.options, known)
 
 
-def _in_folder(
-    name: str, path: Path, options: Mapping[str, Any]
-) -> tuple[Any, Sequence[str]]:
-    """Return the pictures of a folder, or of the two parts in it, and their classes."""
+def _from_function(request: _Request) -> Dataset:
+    function = own_code.load(request.name)
+    if not callable(function):
+        return request.dataset(function)
+    taken = inspect.signature(function).parameters
+    is_open = any(one.kind is one.VAR_KEYWORD for one in taken.values())
+    if not is_open:
+        request.refuse_options_but(taken)
+    arguments = dict(request.options)
+    for key in ("held_out", "seed"):
+        if key in taken:
+            arguments[key] = getattr(request, key)
+    return request.dataset(function(**arguments))
+
+
+def _from_folder(request: _Request, path: Path) -> Dataset:
+    options = request.options
+    request.refuse_options_but(("size", "mode", "classes"))
     subfolders = {one.name.lower(): one for one in path.iterdir() if one.is_dir()}
     train = first_present(TRAIN, subfolders)
     held_out = first_present(HELD_OUT, subfolders)
     if train is None or held_out is None:
         folder = image_folder(path, **options)
-        return folder, folder.classes
+        return request.dataset(folder, folder.classes)
     first = image_folder(subfolders[train], **options)
     second = image_folder(subfolders[held_out], **options)
     if first.classes != second.classes:
         raise SettingError(
-            f"{name!r}: the classes to learn are {first.classes}, and those held out "
+            f"{request.name!r}: the classes to learn are {first.classes}, and those held out "
             f"{second.classes}: both need the same subfolders, or classes=[...]"
         )
-    return (first, second), first.classes
+    return request.dataset((first, second), first.classes)
 
 
-def _in_archive(name: str, path: Path) -> Any:
-    """Return the inputs and labels in an archive of NumPy, of two parts if it has them."""
+def _from_archive(request: _Request, path: Path) -> Dataset:
+    request.refuse_options_but(("classes",))
     try:
         with zipfile.ZipFile(path) as members:
             size = sum(member.file_size for member in members.infolist())
@@ -135,9 +156,11 @@ def _in_archive(name: str, path: Path) -> Any:
             names = archive.files
             whole = _pair(names)
             pairs = [whole] if whole else [_part(names, TRAIN), _part(names, HELD_OUT)]
-            parts = []
-            for pair in filter(None, pairs):
-                parts.append([_read(name, archive, each) for each in pair])
+            parts = [
+                [_read(request, archive, name) for name in pair]
+                for pair in pairs
+                if pair
+            ]
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -146,24 +169,24 @@ def _in_archive(name: str, path: Path) -> Any:
         NotImplementedError,
     ) as error:
         raise SettingError(
-            f"{name!r} cannot be read ({error}): an archive is written by np.savez"
+            f"{request.name!r} cannot be read ({error}): an archive is written by np.savez"
         ) from error
     if not parts or pairs[0] is None:
         raise SettingError(
-            f"{name!r} holds {names}: wanted are arrays such as {INPUTS[0]} and {LABELS[0]}, "
-            "x_train and y_train, also with x_test and y_test, or train_images, train_labels, "
-            "val_images and val_labels"
+            f"{request.name!r} holds {names}: wanted are arrays such as {INPUTS[0]} and "
+            f"{LABELS[0]}, x_train and y_train, also with x_test and y_test, or train_images, "
+            "train_labels, val_images and val_labels"
         )
-    return tuple(parts) if len(parts) > 1 else parts[0]
+    return request.of_parts(parts, request.options.get("classes"))
 
 
-def _read(name: str, archive: Any, member: str) -> np.ndarray:
+def _read(request: _Request, archive: Any, name: str) -> np.ndarray:
     try:
-        return archive[member]
+        return archive[name]
     except ValueError as error:
         raise SettingError(
-            f"{name!r}: {member!r} cannot be read ({error}): reading objects may run code, so "
-            f"save numbers or texts, np.savez(path, {member}=np.asarray(..., dtype=str))"
+            f"{request.name!r}: {name!r} cannot be read ({error}): reading objects may run code, "
+            f"so save numbers or texts, np.savez(path, {name}=np.asarray(..., dtype=str))"
         ) from error
 
 
@@ -182,3 +205,29 @@ def _pair(names: Sequence[str], word: str = "") -> tuple[str, str] | None:
         if of_inputs in names and of_labels in names:
             return of_inputs, of_labels
     return None
+
+
+def _from_table(request: _Request, path: Path) -> Dataset:
+    table = read_table(path, request.name, request.options.get("label"))
+    labels = table.labels()
+    classes = class_names(
+        labels, request.name, request.options.get("classes"), by_value=True
+    )
+    numbered = [
+        class_numbers(each.astype(str), classes, request.name) for each in labels
+    ]
+    if table.path is None:
+        request.refuse_options_but(("label", "classes"))
+        parts: list[Any] = list(zip(table.inputs(), numbered, strict=True))
+    else:
+        request.refuse_options_but(("label", "classes", "size", "mode"))
+        given = request.options.keys() & {"size", "mode"}
+        of_pictures = {key: request.options[key] for key in given}
+        parts = []
+        for rows, numbers in zip(table.parts, numbered, strict=True):
+            files = [path.parent / row[table.path] for row in rows]
+            parts.append(listed_pictures(files, numbers, classes, **of_pictures))
+    return replace(request.of_parts(parts, classes), remarks=table.remarks)
+
+
+_FILES = {".csv": _from_table, ".npz": _from_archive}

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
@@ -66,16 +65,27 @@ def test_settings_are_printed_as_a_file_that_can_be_trained_from(place):
     assert load_result("run").settings.optimizer_settings["lr"] == 0.25
 
 
-def test_how_data_were_understood_is_said_before_training(place):
-    inputs, labels = np.zeros((23, 2)), np.arange(23) % 3
-    np.savez(place / "t.npz", x=inputs, y=labels)
+def test_how_a_table_was_understood_is_said_before_training(place):
+    lines = ["a,b,label,Split"]
+    for number in range(30):
+        part = "val" if number % 5 == 0 else "train"
+        lines.append(f"{number % 3},{number / 30},{(3, 7, 10, '')[number % 4]},{part}")
+    (place / "t.csv").write_text("\n".join(lines))
     printed = run(
-        "train", "settings.toml", "--data", "t.npz", "--epochs", 1, "--out", "run"
+        "train", "settings.toml", "--data", "t.csv", "--epochs", 1, "--out", "run"
     ).stdout
     assert " ".join(printed.split()).startswith(
-        "data 't.npz', classification, 3 classes: 18 samples to train on and 5 held out, of shape "
-        "(2,)"
+        "data 't.csv', classification, 3 classes '3', '7', '10': 18 samples to train on and 5 held "
+        "out, of shape (2,); labels of column 'label'; 7 rows without a label left out; split by "
+        "column 'Split', 'train' and 'val'"
     )
+
+
+def test_a_measured_quantity_trains_no_classifier(place):
+    lines = ["a,target", *(f"{number},{number * number}" for number in range(60))]
+    (place / "t.csv").write_text("\n".join(lines))
+    result = run("train", "settings.toml", "--data", "t.csv", code=2)
+    assert "has 60 different labels in 60 samples" in " ".join(result.output.split())
 
 
 def test_options_come_before_the_file(place):

@@ -1,5 +1,6 @@
 """Data of one's own by name: functions, folders, archives and tables, as people keep them."""
 
+import csv
 import os
 
 import numpy as np
@@ -74,6 +75,62 @@ def test_an_archive_of_objects_is_refused_with_the_arrays_name(tmp_path):
 NUMBERS = GENERATOR.normal(size=(15, 4)).astype(np.float32)
 
 
+def table_of_numbers(folder, labels, parts=None, index=False):
+    """The name of a table whose rows are `NUMBERS` with a label each."""
+    path = folder / "numbers.csv"
+    rows = [["a", "b", "c", "d", "class"]]
+    rows += [
+        [*map(float, row), label] for row, label in zip(NUMBERS, labels, strict=True)
+    ]
+    if parts is not None:
+        rows = [[*row, part] for row, part in zip(rows, ["split", *parts], strict=True)]
+    if index:
+        rows = [
+            [number, *row] for row, number in zip(rows, ["", *range(15)], strict=True)
+        ]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return str(path)
+
+
+@pytest.mark.parametrize("index", [False, True], ids=["plain", "of pandas"])
+def test_a_table_of_numbers(index, tmp_path):
+    parts = ["train"] * 9 + ["val"] * 6
+    dataset = data.load(table_of_numbers(tmp_path, LABELS, parts, index))
+    np.testing.assert_array_equal(dataset.train.inputs, NUMBERS[:9])
+    np.testing.assert_array_equal(dataset.held_out.inputs, NUMBERS[9:])
+    np.testing.assert_array_equal(dataset.held_out.labels, LABELS[9:])
+    assert dataset.classes == ("0", "1", "2")
+
+
+def test_a_table_of_numbers_without_parts_is_split(tmp_path):
+    names = [("ape", "bee", "cat")[label] for label in LABELS]
+    dataset = data.load(table_of_numbers(tmp_path, names))
+    assert dataset.classes == ("ape", "bee", "cat")
+    assert (len(dataset.train.labels), len(dataset.held_out.labels)) == (12, 3)
+
+
+def test_a_table_of_something_else_names_the_column(tmp_path):
+    with pytest.raises(
+        SettingError, match="labels of type float64: wanted are class numbers"
+    ):
+        data.load(table_of_numbers(tmp_path, LABELS + 0.5))
+    table = tmp_path / "texts.csv"
+    table.write_text("a,kind,label\n1,x,0\n2,y,1\n")
+    with pytest.raises(
+        SettingError, match=r"column 'kind' holds .*: take it out, or write numbers"
+    ):
+        data.load(str(table))
+    table.write_text("a,b\n1,2\n")
+    with pytest.raises(
+        SettingError, match=r"columns \['a', 'b'\]: wanted is one of \('label'"
+    ):
+        data.load(str(table))
+    table.write_text("label\n1\n")
+    with pytest.raises(SettingError, match=r"has the column 'label' alone"):
+        data.load(str(table))
+
+
 def test_channels_that_come_last_are_moved_and_texts_are_classes():
     colours = GENERATOR.integers(0, 256, (6, 7, 9, 3), dtype=np.uint8)
     dataset = data.as_dataset(
@@ -132,6 +189,37 @@ def test_a_folder_that_is_split(tmp_path):
         (6, 1, 5, 5),
         4,
     )
+
+
+@pytest.mark.parametrize("is_split", [False, True], ids=["whole", "split"])
+def test_a_table_of_paths(is_split, tmp_path):
+    pictures(tmp_path, 10)
+    files = sorted(tmp_path.rglob("*.png"))
+    with (tmp_path / "all.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(
+            ["filename", "label", "split"] if is_split else ["filename", "label"]
+        )
+        for place, path in enumerate(files):
+            part = ["val" if place % 5 == 0 else "train"] if is_split else []
+            writer.writerow([path.relative_to(tmp_path), path.parent.name, *part])
+    dataset = data.load(str(tmp_path / "all.csv"), mode="L")
+    assert dataset.classes == ("ash", "oak")
+    assert (len(dataset.train.labels), len(dataset.held_out.labels)) == (8, 2)
+    shades = dataset.held_out.inputs[:, 0, 0, 0]
+    np.testing.assert_allclose(
+        shades, (40 * dataset.held_out.labels + 10) / 255, rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("row", ["b.png,oak", "b.png,oak,val,7"], ids=["short", "long"])
+def test_a_row_without_a_cell_for_each_column_is_named(row, tmp_path):
+    table = tmp_path / "all.csv"
+    table.write_text(f"path,label,split\na.png,ash,train\n{row}\n")
+    with pytest.raises(
+        SettingError, match=r"row 2 below the header, .*'oak'.*one cell for each"
+    ):
+        data.load(str(table))
 
 
 class Stranger:
@@ -209,7 +297,7 @@ def test_files_that_are_not_there_or_hold_something_else(tmp_path):
         data.load(saved(tmp_path, weights=BYTES))
     (tmp_path / "a.txt").write_text("")
     with pytest.raises(
-        SettingError, match="data are a folder of pictures, a file .npz, or code"
+        SettingError, match="data are a folder of pictures, a file .csv or .npz"
     ):
         data.load(str(tmp_path / "a.txt"))
     pictures(tmp_path / "mixed", 4)
@@ -223,13 +311,122 @@ def test_files_that_are_not_there_or_hold_something_else(tmp_path):
 # What a table means -------------------------------------------------------------------------------
 
 
+def table_of(folder, header, rows):
+    """The name of a table of these lines of cells."""
+    path = folder / "table.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return str(path)
+
+
+def paired(dataset):
+    """Each label's class name with the input that it came with, sorted by the input."""
+    pairs = set()
+    for part in (dataset.train, dataset.held_out):
+        for value, label in zip(
+            part.inputs.reshape(len(part.inputs), -1)[:, 0], part.labels
+        ):
+            pairs.add((round(float(value), 3), dataset.classes[label]))
+    return sorted(pairs)
+
+
+@pytest.mark.parametrize("kind", ["paths", "numbers"])
+def test_class_numbers_of_a_table_are_in_the_order_of_numbers(kind, tmp_path):
+    rows = []
+    for number in range(12):
+        name = f"{number}.png"
+        Image.new("L", (2, 2), 20 * number).save(tmp_path / name)
+        rows += [[name if kind == "paths" else 20 * number / 255, number]] * 5
+    header = ["path" if kind == "paths" else "shade", "label"]
+    dataset = data.load(table_of(tmp_path, header, rows))
+    assert dataset.classes == tuple(map(str, range(12)))
+    assert paired(dataset) == [(round(20 * k / 255, 3), str(k)) for k in range(12)]
+
+
+def test_whole_numbers_of_a_table_that_leave_some_out_are_names(tmp_path):
+    dataset = data.load(
+        table_of(tmp_path, ["a", "label"], [[k, k] for k in (3, 7, 10)] * 5)
+    )
+    assert paired(dataset) == [(3.0, "3"), (7.0, "7"), (10.0, "10")]
+    assert "3 classes '3', '7', '10': 12 samples" in dataset.description
+
+
+@pytest.mark.parametrize("header", ["split", "Split", " SUBSET "])
+@pytest.mark.parametrize("held_out", ["val", "dev", "Test"])
+def test_the_column_of_the_split_is_found_and_said(header, held_out, tmp_path):
+    rows = [[k, k % 2, "train" if k % 4 else held_out] for k in range(20)]
+    dataset = data.load(table_of(tmp_path, ["a", "label", header], rows))
+    assert dataset.held_out.inputs[:, 0].tolist() == [0, 4, 8, 12, 16]
+    assert f"split by column {header.strip()!r}, 'train' and" in dataset.description
+
+
+@pytest.mark.parametrize("other", ["", "1", "holdout"])
+def test_a_split_that_is_in_doubt_is_refused(other, tmp_path):
+    rows = [[k, k % 2, "train" if k % 4 else other] for k in range(20)]
+    with pytest.raises(
+        SettingError, match=rf"column 'split' holds .*{other}.*: wanted is one of"
+    ):
+        data.load(table_of(tmp_path, ["a", "label", "split"], rows))
+
+
+def test_rows_of_a_third_part_are_left_out_and_counted(tmp_path):
+    rows = [[k, k % 2, ("train", "val", "test", "train")[k % 4]] for k in range(20)]
+    dataset = data.load(table_of(tmp_path, ["a", "label", "split"], rows))
+    assert (len(dataset.train.labels), len(dataset.held_out.labels)) == (10, 5)
+    assert "5 rows of test left out" in dataset.description
+
+
+@pytest.mark.parametrize("missing", ["", "nan", " NaN "])
+def test_rows_without_a_label_are_left_out_and_counted(missing, tmp_path):
+    rows = [[k, ("cat", "dog ", missing)[k % 3]] for k in range(30)]
+    dataset = data.load(table_of(tmp_path, ["a", "label"], rows))
+    assert dataset.classes == ("cat", "dog")
+    assert "10 rows without a label left out" in dataset.description
+
+
+@pytest.mark.parametrize("cell", ["", "nan", "inf", "1_000", "NA"])
+def test_an_input_that_is_no_finite_number_is_refused(cell, tmp_path):
+    rows = [[k, cell if k == 3 else k, k % 2] for k in range(10)]
+    with pytest.raises(
+        SettingError, match=f"'b' holds something else than .*, '{cell}'"
+    ):
+        data.load(table_of(tmp_path, ["a", "b", "label"], rows))
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (["a", "a", "label"], "several columns called 'a'"),
+        (
+            ["x", "y", "label"],
+            r"\['y', 'label'\], either of which may count: say label=",
+        ),
+    ],
+)
+def test_columns_that_are_in_doubt_are_asked_for(header, message, tmp_path):
+    table = table_of(tmp_path, header, [[k, -k, k % 2] for k in range(10)])
+    with pytest.raises(SettingError, match=message):
+        data.load(table)
+
+
+def test_the_column_of_labels_can_be_said(tmp_path):
+    table = table_of(tmp_path, ["x", "y", "label"], [[k, -k, k % 2] for k in range(10)])
+    dataset = data.load(table, label="label")
+    assert sorted(dataset.train.inputs[:, 1]) == sorted(-dataset.train.inputs[:, 0])
+    assert set(dataset.train.labels) == {0, 1}
+    with pytest.raises(SettingError, match="has no column 'kind'"):
+        data.load(table, label="kind")
+
+
 MEASURED = np.arange(40) * 7 + 3
 
 
-@pytest.mark.parametrize("kind", ["archive", "arrays"])
+@pytest.mark.parametrize("kind", ["table", "archive", "arrays"])
 def test_a_measured_whole_number_is_no_class_unless_it_is_said(kind, tmp_path):
     inputs = MEASURED[:, None].astype(np.float32)
-    if kind == "archive":
+    if kind == "table":
+        name = table_of(tmp_path, ["a", "target"], [[k, k] for k in MEASURED])
+    elif kind == "archive":
         name = saved(tmp_path, x=inputs, y=MEASURED)
 
     def loaded(**options):
@@ -263,10 +460,19 @@ def test_the_number_of_classes_can_be_said():
         data.as_dataset((BYTES, np.array([3, 7, 10] * 5)), "mine", classes=9)
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_table_in_another_encoding_is_named(encoding, tmp_path):
+    (tmp_path / "t.csv").write_text("a,label\n1,\xe9t\xe9\n", encoding)
+    with pytest.raises(
+        SettingError, match="cannot be read as a table .*save it as CSV in UTF-8"
+    ):
+        data.load(str(tmp_path / "t.csv"))
+
+
 def test_data_that_are_no_file_are_refused_before_they_are_opened(tmp_path):
-    os.mkfifo(tmp_path / "t.npz")
-    with pytest.raises(SettingError, match="t.npz' is no file"):
-        data.load(str(tmp_path / "t.npz"))
+    os.mkfifo(tmp_path / "t.csv")
+    with pytest.raises(SettingError, match="t.csv' is no file"):
+        data.load(str(tmp_path / "t.csv"))
 
 
 @pytest.mark.parametrize("kind", ["cut", "text", "empty", "npy"])
@@ -322,9 +528,24 @@ def test_rows_with_names():
         data.as_dataset(([{"a": 1, "b": 2}], rows), "mine")
 
 
+def test_names_of_a_table_that_are_many_numbers_can_be_said_to_be_classes(tmp_path):
+    rows = [[k, k] for k in MEASURED] * 2
+    dataset = data.load(table_of(tmp_path, ["a", "class"], rows), classes=40)
+    assert dataset.classes == tuple(map(str, MEASURED))
+    assert paired(dataset) == [(float(k), str(k)) for k in MEASURED]
+
+
 def test_masks_of_two_values_far_apart_are_asked_for():
     masks = GENERATOR.integers(0, 2, (10, 7, 9)) * 255
     with pytest.raises(
         SettingError, match="0, 255, which are 2 of the numbers from 0 to 255"
     ):
         data.as_dataset((BYTES[:10], masks), "mine")
+
+
+def test_a_table_with_a_cell_without_an_end_is_named(tmp_path):
+    (tmp_path / "t.csv").write_text('a,label\n"' + "1" * 200_000 + ",0\n")
+    with pytest.raises(
+        SettingError, match="cannot be read as a table .field larger than"
+    ):
+        data.load(str(tmp_path / "t.csv"))

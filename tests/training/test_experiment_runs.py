@@ -679,6 +679,13 @@ def test_a_run_on_ones_own_data_says_so_and_wants_them_again(tmp_path):
 NUMBERS = {"cat": 0.0, "dog": 1.0, "eel": 2.0}  # a class of the run's by its name
 
 
+def table(path, names):
+    """A table in which the input of every sample says its class."""
+    rows = [f"{NUMBERS[name]},{name}\n" for name in names]
+    path.write_text("".join(["x,label\n", *rows]))
+    return str(path)
+
+
 def archive(path, names):
     inputs = np.array([[NUMBERS[name]] for name in names], np.float32)
     np.savez(path, x=inputs, y=np.array(names))
@@ -694,6 +701,7 @@ def folder_of_pictures(path, names):
 
 
 KINDS = {
+    "other.csv": (table, {}, 1.0),
     "other.npz": (archive, {}, 1.0),
     "other": (folder_of_pictures, {"size": [2, 3], "mode": "L"}, 100 / 255),
 }
@@ -720,10 +728,10 @@ def test_other_data_of_fewer_classes_have_the_numbers_of_the_runs_classes(
 
 
 def test_other_data_with_a_class_that_the_run_has_not_are_refused(tmp_path):
-    first = archive(tmp_path / "first.npz", ["cat", "eel"] * 5)
+    first = table(tmp_path / "first.csv", ["cat", "eel"] * 5)
     settings = {"network": "mlp", "network_settings": {"hidden": [2]}, "epochs": 1}
     folder = Experiment(settings, data=first).run(tmp_path / "run").folder
-    other = archive(tmp_path / "other.npz", ["cat", "dog"] * 5)
+    other = table(tmp_path / "other.csv", ["cat", "dog"] * 5)
     with pytest.raises(
         SettingError, match="label 'dog', which is none of the 2 classes cat, eel"
     ):

@@ -324,13 +324,13 @@ def _options_of_other(
 ) -> dict[str, Any]:
     """Return the options with which other data of a run are loaded.
 
-    Those of the run hold for data of the same kind; archives are told the classes, as they may
-    not have all of them.
+    Those of the run hold for data of the same kind; tables and archives are told the classes, as
+    they may not have all of them.
     """
     options: dict[str, Any] = {}
     if user_data.kind(name) == user_data.kind(settings.data):
         options |= settings.data_settings
-    if user_data.kind(name) == user_data.ARCHIVE:
+    if user_data.kind(name) in (".csv", ".npz"):
         options["classes"] = list(classes)
     return options
 

@@ -100,7 +100,8 @@ class Settings:
     )
     data: str = _is(
         checks.text,
-        'A dataset by name, or your own: "module:function", a folder of pictures, "x.npz".',
+        'A dataset by name, or your own: "module:function", a folder of pictures, "x.npz", '
+        '"x.csv".',
         "digits",
     )
     data_settings: Mapping[str, Any] = _is(

@@ -1,0 +1,192 @@
+"""Tables in CSV files: what their columns mean, and which of their rows are used."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from deliralike.errors import SettingError, listed
+
+# Names of parts in folders, archives and tables, and of columns, as they are in use.
+TRAIN = ("train", "training")
+HELD_OUT = ("held_out", "val", "valid", "validation", "dev", "test", "testing")
+_PATHS = ("path", "file", "filename", "image")
+_LABELS = ("label", "labels", "class", "target", "y")
+_SPLITS = ("split", "subset", "partition")
+_MISSING = ("", "nan")
+
+Row = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of a table with a label, in one part or two, and the columns that have a meaning.
+
+    Attributes:
+        name: The name for messages.
+        parts: All rows; or those to learn from and those held out.
+        label, path, split: Names of columns; None for those that are not there.
+        remarks: What was understood, in words.
+    """
+
+    name: str
+    parts: Sequence[Sequence[Row]]
+    label: str
+    path: str | None
+    split: str | None
+    remarks: tuple[str, ...]
+
+    def labels(self) -> list[np.ndarray]:
+        """Return the labels of each part: whole numbers or floats if all are, else texts."""
+        cells = [[row[self.label] for row in part] for part in self.parts]
+        every = {cell for part in cells for cell in part}
+        kind: type[str | int | float] = str
+        if all(map(_is_number, every)):
+            kind = int if all(cell.lstrip("+-").isdigit() for cell in every) else float
+        return [np.array([kind(cell) for cell in part]) for part in cells]
+
+    def inputs(self) -> list[np.ndarray]:
+        """Return the numbers of each part, a row for each sample.
+
+        All columns count but those of the labels, of the split, and the nameless one that pandas
+        writes before the others.
+
+        Raises:
+            SettingError: A cell is no finite number, or there is no column.
+        """
+        others = (self.label, self.split, "")
+        columns = [column for column in self.parts[0][0] if column not in others]
+        if not columns:
+            raise SettingError(
+                f"{self.name!r} has the column {self.label!r} alone: inputs are lacking"
+            )
+        return [
+            np.array([self._numbers(row, columns) for row in part])
+            for part in self.parts
+        ]
+
+    def _numbers(self, row: Row, columns: Sequence[str]) -> np.ndarray:
+        for column in columns:
+            if not _is_number(row[column]):
+                raise SettingError(
+                    f"{self.name!r}: column {column!r} holds something else than finite numbers, "
+                    f"{row[column]!r}: take it out, or write numbers. A column of pictures is "
+                    f"called one of {_PATHS}"
+                )
+        return np.array([row[column] for column in columns], np.float32)
+
+
+def read_table(path: Path, name: str, label: str | None = None) -> Table:
+    """Read a CSV file.
+
+    Args:
+        name: The name for messages.
+        label: The column of the labels; the one with a usual name when not given.
+
+    Raises:
+        SettingError: It is no such table, or it is in doubt what a column or a row means.
+    """
+    columns, rows = _cells(path, name)
+    of_label = _chosen(name, columns, _LABELS, label)
+    of_path = _chosen(name, columns, _PATHS)
+    of_split = _chosen(name, columns, _SPLITS)
+    if of_label is None:
+        raise SettingError(
+            f"{name!r} has the columns {columns}: wanted is one of {_LABELS} (or label=...), one "
+            f"of {_PATHS} or columns of numbers, and split (train, val) where the data are split"
+        )
+    labelled = [row for row in rows if row[of_label].lower() not in _MISSING]
+    if not labelled:
+        raise SettingError(
+            f"{name!r} has no row with a label in the column {of_label!r}"
+        )
+    remarks = [f"labels of column {of_label!r}"]
+    if len(labelled) < len(rows):
+        remarks.append(f"{len(rows) - len(labelled)} rows without a label left out")
+    parts: list[list[Row]] = [labelled]
+    if of_split is not None:
+        parts, remark = _split(name, labelled, of_split)
+        remarks.append(remark)
+    return Table(name, parts, of_label, of_path, of_split, tuple(remarks))
+
+
+def _cells(path: Path, name: str) -> tuple[list[str], list[Row]]:
+    """Return the columns and the rows of a file, without spaces around cells."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = [
+                [cell.strip() for cell in line] for line in csv.reader(file) if line
+            ]
+    except (csv.Error, UnicodeError, OSError) as error:
+        raise SettingError(
+            f"{name!r} cannot be read as a table ({error}): save it as CSV in UTF-8"
+        ) from error
+    columns, *rows = lines or [[]]
+    twice = [
+        column for column, count in Counter(columns).items() if column and count > 1
+    ]
+    if twice:
+        raise SettingError(
+            f"{name!r} has several columns called {twice[0]!r}: rename them"
+        )
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(columns):
+            raise SettingError(
+                f"{name!r}: row {number} below the header, {row}, does not have one cell for each "
+                f"of the columns {columns}"
+            )
+    return columns, [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _chosen(
+    name: str, columns: Sequence[str], words: Sequence[str], wanted: str | None = None
+) -> str | None:
+    """Return the column that is wanted, or the one that is called by one of these words."""
+    if wanted is not None and wanted not in columns:
+        raise SettingError(f"{name!r} has no column {wanted!r}, but {columns}")
+    found = [column for column in columns if column.lower() in words]
+    if len(found) > 1 and wanted is None:
+        option = (
+            "say label=... (--set data.label=NAME)"
+            if words == _LABELS
+            else "rename the other"
+        )
+        raise SettingError(
+            f"{name!r} has the columns {found}, either of which may count: {option}"
+        )
+    return wanted or (found[0] if found else None)
+
+
+def _split(name: str, rows: Sequence[Row], column: str) -> tuple[list[list[Row]], str]:
+    """Return the rows to learn from and those held out, and a remark; all if none are held out."""
+    parts: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        parts[row[column].lower()].append(row)
+    train = [word for word in TRAIN if word in parts]
+    held_out = [word for word in HELD_OUT if word in parts]
+    unknown = sorted(parts.keys() - {*train, *held_out})
+    if unknown or len(train) != 1:
+        raise SettingError(
+            f"{name!r}: the column {column!r} holds {sorted(parts)}: wanted is one of {TRAIN} for "
+            f"rows to learn from, one of {HELD_OUT} for those held out, and nothing else"
+        )
+    if not held_out:
+        return [parts[train[0]]], f"column {column!r} holds {train[0]!r} alone"
+    remark = f"split by column {column!r}, {train[0]!r} and {held_out[0]!r}"
+    if held_out[1:]:
+        unused = sum(len(parts[word]) for word in held_out[1:])
+        remark += f", and {unused} rows of {listed(held_out[1:])} left out"
+    return [parts[train[0]], parts[held_out[0]]], remark
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return math.isfinite(float(cell)) and "_" not in cell
+    except ValueError:
+        return False
