@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from deliralike.conformance import Agreement, Probe
     from deliralike.training.experiment import Experiment, RunResult
 
 _COLUMNS = (
@@ -18,6 +19,8 @@ _COLUMNS = (
     "held-out accuracy",
     "ms a step",
     "loss curve",
+    "outputs",
+    "gradients",
 )
 
 
@@ -52,6 +55,7 @@ def command(
     """
     from deliralike.cli.console import say, show_table
     from deliralike.cli.options import limit_threads
+    from deliralike.conformance import agreement
     from deliralike.training import experiment
     from deliralike.training.callbacks.progress import bars
     from deliralike.training.curves import draw_curves
@@ -75,28 +79,30 @@ def command(
         f"resnet8 on digits, float64, seed {seed}: {epochs} epochs on {', '.join(versions)}"
     )
     begin = time.perf_counter()
-    runs: dict[str, RunResult] = {}
+    runs: dict[str, Any] = {}
     with limit_threads(threads), bars() as progress:
         for name, version in versions.items():
             of_backend = digits.with_(backend=name)
             runs[version] = _run(of_backend, folder / name, version, progress)
-    (reference, first), *others = runs.items()
-    rows = [(*_figures(reference, first), "reference")]
-    summary = [_summary(reference, first, {})]
-    for version, result in others:
-        agreed = _agreement(first, result)
-        apart = f"{agreed['losses']['difference']:.1e}"
-        rows.append((*_figures(version, result), apart))
+    (reference, (first, probes)), *others = runs.items()
+    rows = [(*_figures(reference, first), *["reference"] * 3)]
+    summary = [_summary(reference, first, None)]
+    for version, (result, found) in others:
+        agreed = agreement((first.history, probes), (result.history, found))
+        parts = (agreed.losses, agreed.outputs, agreed.gradients)
+        rows.append(
+            (*_figures(version, result), *[f"{part.difference:.1e}" for part in parts])
+        )
         summary.append(_summary(version, result, agreed))
     text = json.dumps(summary, indent=2) + "\n"
     (folder / "summary.json").write_text(text, encoding="utf-8")
-    histories = {version: result.history for version, result in runs.items()}
+    histories = {version: result.history for version, (result, _) in runs.items()}
     picture = draw_curves(
         histories, folder / experiment.CURVES, f"resnet8 on digits, seed {seed}"
     )
     show_table(_COLUMNS, rows, right=_COLUMNS[1:])
     say(
-        f"Loss curve: largest relative difference of a step to {reference}, in float64."
+        f"Loss curve, outputs, gradients: largest relative difference to {reference}, in float64."
     )
     seconds = time.perf_counter() - begin
     say(f"{seconds:.0f} s. Curves: {picture}; metrics and weights: {folder}")
@@ -126,33 +132,22 @@ def _versions(text: str) -> dict[str, str]:
 
 def _run(
     experiment: Experiment, folder: Path, version: str, progress: Any
-) -> RunResult:
+) -> tuple[RunResult, dict[str, Probe]]:
+    """Return the result of a run, and what its network computes before and after."""
     from deliralike.cli.console import say
+    from deliralike.conformance import probe
     from deliralike.training import ProgressBar
 
     settings, dataset = experiment.complete()
     prepared = experiment.prepare(settings, dataset)
+    start = probe(prepared.network, dataset.held_out)
     own = experiment.new_folder(folder, settings)
     result = prepared.train(own, [ProgressBar(version, progress=progress)])
     if progress.disable:
         say(f"{version}: held-out accuracy {result.metrics['accuracy']:.2%}")
-    return result
-
-
-def _agreement(reference: RunResult, candidate: RunResult) -> dict[str, dict[str, Any]]:
-    """Compare the loss of each step, and the weights after training.
-
-    In one array, the large losses at the start would hide all the others.
-    """
-    from deliralike.conformance.agreement import compare
-
-    losses, states = [], []
-    for result in (reference, candidate):
-        losses.append({f"step {one.step}": one.loss for one in result.history.steps})
-        states.append(result.network.neutral_state())
-    return {
-        "losses": asdict(compare(losses[0], losses[1])),
-        "weights": asdict(compare(states[0], states[1])),
+    return result, {
+        "at the start": start,
+        "after training": probe(result.network, dataset.held_out),
     }
 
 
@@ -161,11 +156,13 @@ def _figures(version: str, result: RunResult) -> tuple[str, ...]:
     return version, f"{result.metrics['accuracy']:.2%}", f"{milliseconds:.1f}"
 
 
-def _summary(version: str, result: RunResult, agreed: Any) -> dict[str, Any]:
+def _summary(
+    version: str, result: RunResult, agreed: Agreement | None
+) -> dict[str, Any]:
     return {
         "backend": result.settings.backend,
         "version": version,
         "accuracy": result.metrics["accuracy"],
         "seconds_per_step": result.history.seconds_per_step,
-        "agreement": agreed,
+        "agreement": asdict(agreed) if agreed else None,
     }

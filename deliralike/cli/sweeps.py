@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,15 +61,17 @@ def _axis(text: str) -> tuple[str, list[Any]]:
 
 
 def train_all(
-    experiments: Mapping[str, "Experiment"], out: Path | None, **options: Any
+    experiments: Mapping[str, "Experiment"],
+    out: Path | None,
+    train: Callable[["Experiment", Path], None],
 ) -> None:
     """Train each run that has not finished, in a folder of `out`, and list them.
 
     Args:
         experiments: By the name of the run's folder.
-        options: What `deliralike.cli.train.run` takes besides.
+        train: Trains one in its folder, or goes on with it.
     """
-    from deliralike.cli import runs, train
+    from deliralike.cli import runs
     from deliralike.cli.console import say
     from deliralike.training.experiment.folder import next_folder
 
@@ -83,7 +85,7 @@ def train_all(
     for number, (name, experiment) in enumerate(experiments.items(), 1):
         say(f"run {number} of {len(experiments)}: {name}", "bold")
         try:
-            train.run(experiment, parent / name, None, if_there=True, **options)
+            train(experiment, parent / name)
         except typer.Exit:
             say(f"the same call with --out {parent} goes on with all runs")
             raise

@@ -255,7 +255,11 @@ def _sweep(
         experiments[name] = _from_source(source, {**changes, **spread(values)})
         experiments[name].processes = processes
     threads, accept, proof = options
-    train_all(experiments, out, threads=threads, accept=accept, proof=proof)
+
+    def train(experiment: "Experiment", folder: Path) -> None:
+        run(experiment, folder, None, threads, True, accept, proof)
+
+    train_all(experiments, out, train)
 
 
 def _from_source(source: str, changes: Mapping[str, Any]) -> "Experiment":

@@ -22,7 +22,7 @@ from deliralike.conformance.proof import Proof
 from deliralike.conformance.proof_data import LEVELS
 from deliralike.conformance.subject import Subject
 from deliralike.errors import BatchError, SettingError, StateError
-from deliralike.network.base import AbstractNetwork
+from deliralike.network.base import AbstractNetwork, Network
 from deliralike.network.core import innermost
 from deliralike.optim.loss import LossFunction
 from deliralike.optim.rules import Rule, rule
@@ -112,9 +112,10 @@ def compare(
         sides = [_with_shapes(side, batch) for side in sides]
         batch = _on_host(batch, sides)
         masks = Masks()
-        stack.enter_context(
-            masks.forced(*(backends.of(side.network) for side in sides))
-        )
+        if any(not isinstance(side.network, Network) for side in sides):
+            stack.enter_context(
+                masks.forced(sides[0].network.backend, sides[1].network.backend)
+            )
         return Ladder((sides[0], sides[1]), batch, settings, masks).proof()
 
 

@@ -112,8 +112,8 @@ def test_the_demo_finds_all_backends_to_agree(demo):
             name: part["difference"] for name, part in other["agreement"].items()
         }
         assert max(differences.values()) < 1e-10
-        # Two frameworks do not round alike in each of many weights; in four losses they may.
-        assert differences["weights"] > 0
+        # Two frameworks do not round alike in each of many gradients; in four losses they may.
+        assert differences["gradients"] > 0
 
 
 @OF_DEMO

@@ -1,17 +1,17 @@
 """Explanations of losses: the wrong ones are written anew, with gradients by hand or by differences
 of closed forms."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
 from deliralike import backends
-from deliralike.conformance import compare
-from deliralike.conformance.explain import explain, losses
-from deliralike.conformance.findings import FailingBlock, Observed
-from deliralike.conformance.subject import Subject
+from deliralike.conformance.explain import losses
+from deliralike.conformance.explain.arguments import bound
+from deliralike.conformance.places import Tap
 from tests.conformance.accusing import gradient, numbers
-from tests.conformance.small import argument
 
 TORCH = backends.get("torch")
 LOGITS = numbers(6, 4)
@@ -60,19 +60,30 @@ def explain_loss(
     prediction, target, reference, candidate, settings=None, kind="cross_entropy"
 ):
     """The cause of a loss of one term, by its value and gradient on both sides."""
-    where, sides = argument("args[0]"), []
-    for value, slope in (reference, candidate):
-        sides.append(Observed(np.array(value), {where: slope}))
-    given = (prediction, target), settings or {}
-    block = FailingBlock("loss", kind, {}, {}, *given, np.ones(()), True, *sides)
-    found = explain(block, TORCH)
-    if found is not None and found.known:
-        return found
-    numbers = [
+    given = bound(kind, settings or {}, {}, (prediction, target), {})
+    mine, its = (
         {"value": np.array(value), "z": slope}
         for value, slope in (reference, candidate)
-    ]
-    return losses.explain(losses.Loss(*numbers))
+    )
+    run = partial(executed, {"": prediction}, {Tap(function=kind): given})
+    return losses.explain(losses.Loss(run, {Tap(function=kind): given}, mine, its))
+
+
+def executed(parts, calls, at, formula):
+    """The value and the gradients of a sum of losses, one of them by another formula."""
+    leaves = {name: torch.tensor(x, requires_grad=True) for name, x in parts.items()}
+    total = 0.0
+    for (tap, given), x in zip(calls.items(), leaves.values()):
+        native = {
+            n: torch.tensor(v) if isinstance(v, np.ndarray) else v
+            for n, v in given.items()
+        }
+        native |= {next(iter(given)): x}
+        own = formula if tap == at else losses.formula_of(tap.function)
+        total = total + own(TORCH.nn, native)
+    slopes = torch.autograd.grad(total, list(leaves.values()))
+    found = {"value": total.detach().numpy()}
+    return found | {f"z{name}": one.numpy() for name, one in zip(leaves, slopes)}
 
 
 def explained(loss, **settings):
@@ -95,6 +106,10 @@ def explained(loss, **settings):
         ),
         (lambda z: entropy(z, smoothing=0.1), ["label_smoothing=0.1 instead of 0"]),
         (lambda z: entropy(z, smoothing=0.137), ["label_smoothing=0.137"]),
+        (
+            lambda z: entropy(z, labels=np.where(LABELS < 0, LABELS, (LABELS + 1) % 4)),
+            ["labels off by one (+1)"],
+        ),
         (
             lambda z: entropy(z, p=lambda z: probabilities(probabilities(z))),
             ["softmax twice"],
@@ -153,7 +168,7 @@ PREDICTION, TRUTH = numbers(5, 3, seed=1), numbers(5, 3, seed=2)
 @pytest.mark.parametrize(
     ("loss", "gradient", "words"),
     [
-        (lambda d: 0.5 * (d**2).mean(), lambda d: d / 15, ["times 0.5"]),
+        (lambda d: 0.5 * (d**2).mean(), lambda d: d / 15, ["halved"]),
         (lambda d: (d**2).sum(), lambda d: 2 * d, ["sum instead of mean"]),
         (lambda d: (d**2).sum() / 5, lambda d: 2 * d / 5, ["sum over each sample"]),
         (
@@ -162,14 +177,26 @@ PREDICTION, TRUTH = numbers(5, 3, seed=1), numbers(5, 3, seed=2)
             ["absolute error instead of squared error"],
         ),
         (
+            lambda d: np.where(
+                np.abs(d) < 0.7, 0.5 * d**2, 0.7 * (np.abs(d) - 0.35)
+            ).mean(),
+            lambda d: np.clip(d, -0.7, 0.7) / 15,
+            ["Huber loss with delta = 0.7"],
+        ),
+        (
             lambda d: np.sqrt((d**2).mean()),
             lambda d: d / 15 / np.sqrt((d**2).mean()),
             ["root of the mean"],
         ),
         (
             lambda d: (d**2).mean(),
+            lambda d: 4 * d / 15,
+            ["gradient of the loss times 2", "value as it should be"],
+        ),
+        (
+            lambda d: (d**2).mean(),
             lambda d: 0 * d,
-            ["without a gradient"],
+            ["loss without a gradient (detached)"],
         ),
     ],
 )
@@ -193,7 +220,10 @@ def binary(z, target=BINARY, positive=1.0):
     ("loss", "words"),
     [
         (lambda z: binary(z).sum(), ["sum instead of mean"]),
+        (lambda z: binary(z, positive=2.5).mean(), ["pos_weight=2.5"]),
+        (lambda z: binary(z, 1 - BINARY).mean(), ["targets exchanged"]),
         (lambda z: binary(1 / (1 + np.exp(-z))).mean(), ["sigmoid twice"]),
+        (lambda z: binary(z, BINARY * 0.9 + 0.05).mean(), ["label_smoothing=0.1"]),
     ],
 )
 def test_binary(loss, words):
@@ -242,27 +272,51 @@ def test_a_factor_that_nobody_would_write_is_no_cause():
 # Sums of two losses, of which one differs
 # -----------------------------------------------------------------------------
 
-
-def term(network, x, labels):
-    """The usual loss of two terms."""
-    nn, z = network.nn, network(x)
-    return 0.5 * nn.cross_entropy(z, labels) + 0.1 * nn.mse_loss(z, z * 0.0 + 1.0)
-
-
-def written_out(network, x, labels):
-    """The same with smoothed labels, by hand."""
-    nn, z = network.nn, network(x)
-    logs = nn.log_softmax(z, 1)
-    own = nn.mean(nn.sum(logs * nn.one_hot(labels, 4, like=z), 1))
-    entropy = -0.8 * own - 0.2 * nn.mean(logs)
-    return 0.5 * entropy + 0.1 * nn.mean((z - 1.0) * (z - 1.0))
+TWO = {
+    Tap(function="mse_loss"): bound("mse_loss", {}, {}, (PREDICTION, TRUTH), {}),
+    Tap(function="bce_with_logits"): bound(
+        "bce_with_logits", {}, {}, (LOGITS[:5, :3], BINARY), {}
+    ),
+}
 
 
-def test_of_two_terms_the_one_that_differs_is_named():
-    torch.manual_seed(0)
-    network = torch.nn.Linear(4, 4)
-    sides = [Subject(TORCH.wrap(network), loss) for loss in (term, written_out)]
-    found = compare(*sides, (LOGITS, np.maximum(LABELS, 0)), levels=("L1", "L3"))
-    (finding,) = found.level("L3").findings
-    assert finding.place == "loss"
-    assert finding.explained and "label_smoothing=0.2" in finding.explanation.cause
+def two(squares, flags):
+    """The explanation of a sum of squares and of flags in the place of the usual one."""
+    totals = []
+    for one, other in ((usual_squares, usual_flags), (squares, flags)):
+        (a, of_a), (b, of_b) = both(one, PREDICTION), both(other, LOGITS[:5, :3])
+        totals.append({"value": np.array(a + b), "za": of_a, "zb": of_b})
+    run = partial(executed, {"a": PREDICTION, "b": LOGITS[:5, :3]}, TWO)
+    return losses.explain(losses.Loss(run, TWO, *totals))
+
+
+def usual_squares(x):
+    return ((x - TRUTH) ** 2).mean()
+
+
+def usual_flags(z):
+    return binary(z).mean()
+
+
+@pytest.mark.parametrize(
+    ("squares", "flags", "words"),
+    [
+        (usual_squares, lambda z: binary(z).sum(), ["bce_with_logits", "sum instead"]),
+        (
+            lambda x: np.sqrt(usual_squares(x)),
+            usual_flags,
+            ["mse_loss: root of the mean"],
+        ),
+        (usual_squares, lambda z: 0.0 * z.sum(), ["bce_with_logits", "left out"]),
+        (lambda x: 0.37 * usual_squares(x), usual_flags, ["mse_loss", "times=0.37"]),
+    ],
+)
+def test_of_two_terms_the_one_that_differs_is_named(squares, flags, words):
+    found = two(squares, flags)
+    assert found is not None and found.known, str(found)
+    assert all(word in found.cause for word in words), found.cause
+
+
+def test_two_wrong_terms_have_no_known_cause():
+    found = two(lambda x: np.abs(x - TRUTH).mean(), lambda z: binary(np.sin(z)).mean())
+    assert str(found).startswith("Cause unknown: the loss is "), str(found)

@@ -37,6 +37,37 @@ def proof(reference, candidate, *inputs):
     return compare(network, candidate, batch, weights="load", levels=QUICK)
 
 
+def places(found):
+    return [(one.place, one.what) for one in found.level("L3").findings]
+
+
+# Derivatives at zero, which dropout hides
+# -----------------------------------------------------------------------------
+
+
+class Dropped(nn.Module):
+    """An activation without a derivative at zero, behind dropout."""
+
+    def __init__(self, act):
+        super().__init__()
+        self.fc1, self.drop, self.act = nn.Linear(6, 8), nn.Dropout(0.4), act()
+        self.ln, self.fc2 = nn.LayerNorm(8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.fc2(self.ln(self.act(self.drop(self.fc1(x)))))
+
+
+class ChainerDropped(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.fc1, self.act, self.fc2 = L.Linear(6, 8), L.PReLU(()), L.Linear(8, 4)
+            self.ln = L.LayerNormalization(8, eps=1e-3)
+
+    def forward(self, x):
+        return self.fc2(self.ln(self.act(CF.dropout(self.fc1(x), 0.4))))
+
+
 # Two settings at once
 # -----------------------------------------------------------------------------
 
@@ -72,6 +103,26 @@ def test_an_order_of_flattening_where_names_are_equal():
     assert found.place == "fc"
     assert found.explained
     assert "the axes of 4 x 6 exchanged" in found.explanation.cause
+
+
+# Tensors of a list
+# -----------------------------------------------------------------------------
+
+
+class Listed(nn.Module):
+    """Matrices in a list, of which each is used once."""
+
+    def __init__(self, order=(0, 1, 2)):
+        super().__init__()
+        self.ws = nn.ParameterList(
+            [nn.Parameter(torch.randn(6, 6) / 3) for _ in range(3)]
+        )
+        self.fc, self.order = nn.Linear(6, 4), order
+
+    def forward(self, x):
+        for i in self.order:
+            x = torch.tanh(x @ self.ws[i])
+        return self.fc(x)
 
 
 # Sequences with padding

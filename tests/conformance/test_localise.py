@@ -11,9 +11,11 @@ from deliralike.conformance.locate.differing import all_differences, first_diffe
 from deliralike.conformance.places import Quantity
 from deliralike.conformance.subject import Subject
 from deliralike.training import classification_loss
+from tests.conformance import small
 from tests.conformance.small import (
     Block,
     Deep,
+    Network,
     Pair,
     Plain,
     Shared,
@@ -65,6 +67,27 @@ def double_gradient(backend):
 
 # Networks written once
 # -----------------------------------------------------------------------------
+
+
+class InTurn(Network):
+    """Two blocks of the same shape, called in an order that is given."""
+
+    def __init__(self, order):
+        super().__init__()
+        self.first, self.second = self.nn.Linear(4, 4), self.nn.Linear(4, 4)
+        self.fc, self.order = self.nn.Linear(4, small.CLASSES), order
+
+    def forward(self, x):
+        for name in self.order:
+            x = getattr(self, name)(x)
+        return self.fc(x)
+
+
+@pytest.mark.parametrize("order", [("first", "second"), ("second", "first")])
+def test_blocks_that_are_called_in_another_order_are_named(order):
+    places = found(made(InTurn, "torch", order), made(InTurn, "torch", order[::-1]))
+    words = f"The candidate calls {order[1]} where the reference calls {order[0]}."
+    assert words in {remark for place in places for remark in place.details}
 
 
 def test_right_networks_have_no_places(backend):

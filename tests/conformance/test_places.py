@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.conformance import Subject, compare
+from deliralike.conformance import compare
 
 L, C = chainer.links, chainer.functions
 
@@ -170,19 +170,40 @@ def test_what_differs_forwards_comes_before_gradients():
     assert proof(made(Tied), ChainerTied()).proved
     first = proof(made(Tied), ChainerTied(act=C.sigmoid)).findings[0]
     assert "gradient" not in first.what
+    assert "sigmoid instead of tanh" in first.explanation.cause
 
 
-def test_a_function_of_the_loss_is_at_the_loss():
-    def loss_by(name):
-        def loss(network, x, target):
-            functions = network.nn
-            scores = getattr(functions, name)(network(x))
-            return functions.mse_loss(scores, target)
+class Within(nn.Module):
+    """A class of its own between layers, which the port writes out."""
 
-        return loss
+    def __init__(self):
+        super().__init__()
+        self.fc, self.scale, self.head = nn.Linear(6, 6), Scale(), nn.Linear(6, 4)
 
-    network = made(lambda: nn.Linear(6, 4))
-    sides = [Subject(network, loss_by(name)) for name in ("sigmoid", "tanh")]
-    found = proof(*sides, batch=(normal(5, 6), normal(5, 4)))
-    assert found.headline.startswith("DIVERGES at loss (sigmoid)"), found.headline
-    assert "activation tanh instead of sigmoid" in found.headline
+    def forward(self, x):
+        return self.head(self.scale(self.fc(x)))
+
+
+class Scale(nn.Module):
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-3)
+
+
+class WrittenOut(chainer.Chain):
+    def __init__(self, eps=1e-3):
+        super().__init__()
+        self.eps = eps
+        with self.init_scope():
+            self.fc, self.head = L.Linear(6, 6), L.Linear(6, 4)
+
+    def forward(self, x):
+        x = self.fc(x)
+        root = C.sqrt(C.mean(x * x, axis=-1, keepdims=True) + self.eps)
+        return self.head(x / C.broadcast_to(root, x.shape))
+
+
+def test_the_block_that_makes_an_array_is_the_place():
+    assert proof(made(Within), WrittenOut()).proved
+    first = proof(made(Within), WrittenOut(eps=1e-2)).findings[0]
+    assert (first.place, first.what) == ("scale", "output")
+    assert first.explanation.cause == "input plus 0.009, in rsqrt()"

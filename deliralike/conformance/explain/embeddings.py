@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from deliralike.conformance.explain import changes
 from deliralike.conformance.explain.convention import (
     Arguments,
     Known,
+    output,
     setting,
     told,
     values,
@@ -26,12 +29,20 @@ def _rows(nn: Any, given: Arguments) -> Any:
 
 
 def embedding(given: Arguments) -> Known:
-    """The gradient of the padding row, and which row that is."""
-    padding, found = given.get("padding_idx"), []
+    """Everything that is known to go wrong in an embedding."""
+    index, (count, width) = (
+        np.asarray(given["index"]).astype(np.int64),
+        given["weight"].shape,
+    )
+    padding = given.get("padding_idx")
+    padding = None if padding is None else padding % count
+    root = math.sqrt(width)
+    scales = {f"times sqrt({width})": changes.times(root)}
+    found = [output("rows scaled:", scales)]
     if padding is not None:
-        padding = padding % given["weight"].shape[0]
-        words = "gradient of the padding row"
-        found.append(values("padding", {"is not zero": None}, words))
-    rows = [int(row) for row in np.unique(given["index"])]
+        found.append(
+            values("padding", {"is not zero": None}, "gradient of the padding row")
+        )
+    rows = [int(row) for row in np.unique(index)]
     found.append(setting("padding", rows, "padding_idx", usual=padding))
     return told(_rows, {"padding": padding}), found

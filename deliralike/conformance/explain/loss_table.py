@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.explain.arguments import called, names
+from deliralike.conformance.explain.axes import POSITIVE
 from deliralike.conformance.explain.convention import (
-    POSITIVE,
     Application,
     Arguments,
     Change,
@@ -111,6 +111,10 @@ def _of_labels(kind: str, given: Arguments) -> Iterator[Convention]:
     if not kept.all():
         last = "ignored labels counted as the last class (index -1 wraps)"
         labels[last] = np.where(kept, target, classes - 1)
+    for by in (1, -1):
+        labels[f"labels off by one ({by:+d})"] = np.where(
+            kept, (target + by) % classes, _IGNORED
+        )
     yield Convention("", labels, changing(_other_target))
     smoothing = given.get("label_smoothing")
     if smoothing:
@@ -175,9 +179,31 @@ def _of_elements(kind: str, given: Arguments) -> Iterator[Convention]:
         if other != kind:
             ways[f"{words} instead of {usual}"] = partial(_other_kind, kind, other)
     yield _owns(ways)
+    how: dict[str, Any] = {"free": True, "axis": POSITIVE}
+    huber = _owns_with("delta", partial(_other_kind, kind, "huber_loss"))
+    yield Convention("Huber loss with delta =", (0.5, 2.0), huber, **how)
     for name in ("alpha", "beta", "gamma", "delta"):
         if given.get(name) is not None:
-            yield setting(name, (0.25, 0.5, 0.75, 1.0, 2.0), free=True, axis=POSITIVE)
+            yield setting(name, (0.25, 0.5, 0.75, 1.0, 2.0), **how)
+    if ((target < 0) | (target > 1)).any():
+        return
+    exchanged = changing(lambda nn, given, value: {"target": 1.0 - given["target"]})
+    yield Convention("", {"targets exchanged (1 - target)": None}, exchanged)
     for name in ("pos_weight", "weight"):
         if given.get(name) is not None:
             yield rules("", {f"{name} missing": {name: None}})
+    smoothed = changing(
+        lambda nn, given, s: {"target": given["target"] * (1.0 - s) + 0.5 * s}
+    )
+    yield Convention("label_smoothing", (0.1, 0.2), smoothed, 0.0, **how)
+    if kind == "bce_with_logits" and given.get("pos_weight") is None:
+        weighted = changing(
+            lambda nn, given, w: {"pos_weight": _number_like(nn, given, w)}
+        )
+        yield Convention("pos_weight", (2.0, 0.5), weighted, 1.0, **how)
+    if given.get("alpha") is not None:
+        yield rules("", {"focal loss without alpha": {"alpha": None}})
+
+
+def _number_like(nn: Any, given: Arguments, value: float) -> Any:
+    return nn.constant(np.array([value]), like=given["logits"])

@@ -1,22 +1,37 @@
-"""Why a loss differs as a whole: what is seen of its value and gradient without any formula."""
+"""Why a loss differs: it runs once more with conventions in the place of its calls.
+
+Both losses are functions of the same outputs of the network. The reference's runs with another
+formula in the place of one of its calls, and the one whose value and gradient are the candidate's is
+the cause.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from deliralike.conformance.explain.arguments import called, names
-from deliralike.conformance.explain.convention import Arguments, Formula, told
-from deliralike.conformance.explain.loss_table import BEFORE
-from deliralike.conformance.findings import LIMIT, MATCH, Explanation, has_floats
+from deliralike.conformance.explain.convention import (
+    Arguments,
+    Convention,
+    Formula,
+    factor,
+    told,
+)
+from deliralike.conformance.explain.loss_table import BEFORE, conventions
+from deliralike.conformance.explain.trials import Trial, Vectors, run
+from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 from deliralike.conformance.kinds import Arrays, Shape
+from deliralike.conformance.places import Tap
 
 VALUE = "value"
+_PATIENCE = 6.0  # seconds of computing
 _FEW = 3  # digits of a factor that somebody may have written
 
 
@@ -25,11 +40,45 @@ class Loss:
     """A loss function on both sides, at the same outputs of the network.
 
     Attributes:
+        run: ``run(tap, formula)`` gives the reference's numbers with a formula in a call's place.
+        calls: What the losses of `nn` that the reference calls are given, by name.
         reference, candidate: The loss (`VALUE`), and its gradient with respect to each output.
     """
 
+    run: Callable[[Tap, Formula], Arrays]
+    calls: Mapping[Tap, Arguments]
     reference: Arrays
     candidate: Arrays
+
+
+class _Bench(Vectors):
+    """The reference's loss with formulas in the place of one call."""
+
+    def __init__(self, loss: Loss, tap: Tap) -> None:
+        self.loss, self.tap = loss, tap
+
+    @property
+    def data(self) -> int:
+        """The numbers of the loss and its gradients."""
+        return sum(map(np.size, self.loss.candidate.values()))
+
+    @property
+    def given(self) -> Arguments:
+        """What the call is given."""
+        return self.loss.calls[self.tap]
+
+    def residual(self, formula: Formula) -> np.ndarray:
+        """The differences of the loss and of its gradients, each relative."""
+        try:
+            numbers = self.loss.run(self.tap, formula)
+        except Exception:  # noqa: BLE001  # of a formula that does not take these inputs
+            return np.full(self.data, np.inf)
+        return _residual(numbers, self.loss.candidate)
+
+    def distance(self, residual: np.ndarray) -> float:
+        """The larger one of both distances."""
+        found = max(abs(float(residual[0])), float(np.linalg.norm(residual[1:])))
+        return found if np.isfinite(found) else np.inf
 
 
 def _slope(numbers: Arrays) -> np.ndarray:
@@ -39,32 +88,48 @@ def _slope(numbers: Arrays) -> np.ndarray:
     )
 
 
-def _distance(
-    loss: Loss, times: float = 1.0, of_slope: float = 1.0, plus: float = 0.0
-) -> float:
-    """How far the candidate's loss and gradient are from multiples of the reference's, relative."""
-    value, other = times * float(loss.reference[VALUE]) + plus, loss.candidate[VALUE]
-    own, slope = of_slope * _slope(loss.reference), _slope(loss.candidate)
-    length = max(np.linalg.norm(own), np.linalg.norm(slope)) or 1.0
-    far = abs(value - float(other)) / (max(abs(value), abs(float(other))) or 1.0)
-    found = max(float(far), float(np.linalg.norm(own - slope)) / float(length))
-    return found if np.isfinite(found) else np.inf
+def _residual(numbers: Arrays, wanted: Arrays) -> np.ndarray:
+    value, other = (float(one[VALUE]) for one in (numbers, wanted))
+    mine, its = _slope(numbers), _slope(wanted)
+    size = max(abs(value), abs(other)) or 1.0
+    length = max(np.linalg.norm(mine), np.linalg.norm(its)) or 1.0
+    return np.concatenate([[(value - other) / size], (mine - its) / length])
 
 
 def explain(loss: Loss) -> Explanation | None:
     """The most likely cause of another loss function; None where both agree."""
-    if not np.isfinite(loss.candidate[VALUE]):
+    mine, its = loss.reference, loss.candidate
+    if not np.isfinite(its[VALUE]):
         return Explanation.seen(
             "overflow or an undefined operation: the loss is not finite"
         )
-    apart = _distance(loss)
+    apart = float(np.abs(_residual(mine, its)).max())
     if apart <= LIMIT:
         return None
-    for words, *numbers in _relations(loss):
-        distance = _distance(loss, *numbers)
-        if distance <= min(MATCH, 1e-3 * apart):
-            return Explanation(words, distance, apart)
-    return _unknown(loss.reference, loss.candidate)
+    limit, end = min(MATCH, 1e-3 * apart), time.process_time() + _PATIENCE
+    for trial in _trials(loss):
+        if trial.distance <= limit:
+            return Explanation(trial.cause, trial.distance, apart)
+        if time.process_time() > end:
+            break
+    return _unknown(mine, its)
+
+
+def _trials(loss: Loss) -> Iterator[Trial]:
+    """Other calls, what is seen without any, and calls with a number that is searched for."""
+    yield from _of_calls(loss, free=False)
+    yield from _relations(loss)
+    yield from _of_calls(loss, free=True)
+
+
+def _of_calls(loss: Loss, free: bool) -> Iterator[Trial]:
+    for tap, given in loss.calls.items():
+        start = f"{tap.function}: " if len(loss.calls) > 1 else ""
+        formula = formula_of(tap.function)
+        table = [*conventions(tap.function, given), *_weights(loss)]
+        some = [one for one in table if one.free == free]
+        for trial in run(some, _Bench(loss, tap), formula):
+            yield replace(trial, cause=f"{start}{trial.cause}")
 
 
 def formula_of(kind: str) -> Formula:
@@ -76,30 +141,71 @@ def formula_of(kind: str) -> Formula:
 
 
 def _run(first: str, nn: Any, given: Arguments) -> Any:
-    """A loss, of a prediction that goes through another function first, and alone has a gradient."""
-    fixed = {}
-    for name, value in given.items():
-        fixed[name] = nn.stop_gradient(value) if has_floats(value) else value
-    return given["own"](nn, {**fixed, first: given["before"](nn, given[first])})
+    """A loss, of a prediction that goes through another function first."""
+    return given["own"](nn, {**given, first: given["before"](nn, given[first])})
 
 
-def _relations(loss: Loss) -> Iterator[tuple[str, float, float, float]]:
-    """A factor that somebody may write, and terms that do not depend on the prediction.
+def _weights(loss: Loss) -> Iterator[Convention]:
+    """What a term of several is multiplied by."""
+    if len(loss.calls) > 1:
+        times = Convention("", {"left out (weight 0)": 0.0}, _times)
+        yield from (times, factor("times", _times))
 
-    What a report says, what value and gradient are multiplied by, and what is added.
-    """
+
+def _times(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
+    return formula(nn, given) * value
+
+
+# What is seen without a formula
+# -----------------------------------------------------------------------------
+
+
+def _relations(loss: Loss) -> Iterator[Trial]:
+    """Factors that somebody may write, and terms that do not depend on the prediction."""
     mine, its = loss.reference, loss.candidate
-    yield "loss without a gradient (detached)", 1.0, 0.0, 0.0
-    shift = tidy(float(its[VALUE] - mine[VALUE]))
-    words = f"loss plus {shift:.6g}, which does not depend on the prediction"
-    yield words, 1.0, 1.0, shift
     own, other = _slope(mine), _slope(its)
-    ratio = tidy(float(own @ other) / (float(own @ own) or 1.0))
+    ratio = float(own @ other) / (float(own @ own) or 1.0)
+    shift = tidy(float(its[VALUE] - mine[VALUE]))
     shape = max((np.shape(one) for one in mine.values()), key=len)
-    known = _counts_in_words(ratio, shape)
-    is_short = math.isfinite(ratio) and float(f"{ratio:.{_FEW - 1}e}") == ratio
-    if ratio and (known or is_short):
-        yield f"loss times {ratio:.6g}{known}", ratio, ratio, 0.0
+    said = factor_in_words(ratio, sizes_in_words(shape))
+    ways = [("loss without a gradient (detached)", 1.0, 0.0, 0.0)]
+    if said is not None and abs(ratio) > LIMIT:
+        words, times = said
+        ways.append((f"loss {words}", times, times, 0.0))
+        ways.append(
+            (
+                f"gradient of the loss {words}, its value as it should be",
+                1.0,
+                times,
+                0.0,
+            )
+        )
+    words = f"loss plus {shift:.6g}, which does not depend on the prediction"
+    ways.append((words, 1.0, 1.0, shift))
+    for words, times, of_slope, plus in ways:
+        numbers = {name: of_slope * one for name, one in mine.items()}
+        numbers[VALUE] = times * mine[VALUE] + plus
+        residual = _residual(numbers, its)
+        yield Trial(
+            words, max(abs(float(residual[0])), float(np.linalg.norm(residual[1:])))
+        )
+
+
+def factor_in_words(
+    factor: float, known: Mapping[str, float]
+) -> tuple[str, float] | None:
+    """Return ``("times 0.5", 0.5)``; None for a number that nobody would write.
+
+    Example:
+        >>> factor_in_words(0.30000000000000004, {}), factor_in_words(0.9134731, {})
+        (('times 0.3', 0.3), None)
+    """
+    words = [word for word, value in known.items() if abs(factor / value - 1.0) <= 1e-9]
+    written = tidy(factor)
+    if words:
+        return f"times {written:.6g} ({', or '.join(words[:2])})", written
+    is_short = math.isfinite(written) and float(f"{written:.{_FEW - 1}e}") == written
+    return (f"times {written:.6g}", written) if is_short else None
 
 
 def tidy(value: float) -> float:
@@ -108,17 +214,15 @@ def tidy(value: float) -> float:
     return short if abs(short - value) <= 1e-10 * abs(value) else float(value)
 
 
-def _counts_in_words(factor: float, shape: Shape) -> str:
-    """Which count of a prediction's shape (batch, classes, ...) a factor is; else nothing."""
+def sizes_in_words(shape: Shape) -> dict[str, float]:
+    """Factors that come of a prediction's shape (batch, classes, ...), and a few by name."""
     counts = {"the batch size": shape[0], "the number of elements": math.prod(shape)}
     if len(shape) > 1:
         counts["the number of labels"] = math.prod(shape) // shape[1]
+    found = {"halved": 0.5, "doubled": 2.0, "negated": -1.0}
     for name, count in counts.items():
-        if math.isclose(factor, count):
-            return f" ({name})"
-        if math.isclose(factor * count, 1.0):
-            return f" (1 / {name})"
-    return ""
+        found |= {name: float(count), f"1 / {name}": 1.0 / count}
+    return found
 
 
 def _unknown(mine: Arrays, its: Arrays) -> Explanation:

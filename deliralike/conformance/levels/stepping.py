@@ -19,6 +19,7 @@ import numpy as np
 
 from deliralike.conformance.by_name import without
 from deliralike.conformance.explain import optimizers as explaining
+from deliralike.conformance.explain.schedules import explain_schedule
 from deliralike.conformance.explain.updates import Form, Trace, form_of
 from deliralike.conformance.findings import (
     LIMIT,
@@ -413,12 +414,12 @@ class _Run:
             found = []
             for recorded in self.recorded:
                 arrays = map(recorded[place].get, names, map(np.zeros, sizes))
-                found.append(np.concatenate(list(map(np.ravel, arrays))))
+                found.append(np.concatenate([np.ravel(array) for array in arrays]))
             return np.stack(found)
 
-        present = []
-        for recorded in self.recorded:
-            present.append([name in recorded[1] for name in names])
+        present = [
+            [name in recorded[1] for name in names] for recorded in self.recorded
+        ]
         return Trace(
             names=names,
             sizes=sizes,
@@ -430,7 +431,6 @@ class _Run:
             reference=rows(2),
             candidate=rows(3),
             form=_form(self.reference.optimizer, names),
-            other=_form(self.candidate.optimizer, names),
         )
 
 
@@ -444,29 +444,20 @@ def _beyond(steps: Sequence[Mapping[str, float]]) -> dict[tuple[int, str], float
     return found
 
 
-def _settings(optimizer: AbstractOptimizer) -> dict[str, Any]:
-    """What an optimizer of a framework's own shows; nothing where it has no learning rate."""
-    try:
-        return optimizer.settings()
-    except DeliralikeError:
-        return {}
-
-
 def _form(optimizer: AbstractOptimizer, names: Sequence[str]) -> Form | None:
-    """The form of an optimizer that follows one rule; None for others."""
-    groups, settings = optimizer.groups, _settings(optimizer)
-    if groups is not None:
-        rules = [groups.rules[groups.index(name)] for name in names]
-        kind, parts = type(rules[0]).__name__, [vars(rule) for rule in rules]
-    else:
-        kind, parts = settings.get("class", ""), settings.get("groups", [settings])
-    if any(part != parts[0] for part in parts):
+    """The form of an optimizer that follows one neutral rule; None for others."""
+    groups = optimizer.groups
+    if groups is None:
         return None
-    hooks = []
-    for hook in optimizer.pre_update_hooks:
-        if not isinstance(hook, AccumulateGradients):
-            hooks.append(hook)
-    return form_of(kind, parts[0], hooks)
+    first = groups.rules[groups.index(names[0])]
+    if any(groups.rules[groups.index(name)] != first for name in names):
+        return None
+    hooks = [
+        one
+        for one in optimizer.pre_update_hooks
+        if not isinstance(one, AccumulateGradients)
+    ]
+    return form_of(first, hooks)
 
 
 # Schedules
@@ -488,13 +479,12 @@ def _of_schedules(
     wrong = np.flatnonzero(differences > LIMIT)
     if wrong.size:
         first = int(wrong[0])
-        words = f"lr={its[first]:g} instead of {mine[first]:g} at step {first + 1}"
         yield Finding(
-            "L4",
-            "schedule",
-            "learning rate",
-            float(differences.max()),
-            explanation=Explanation.seen(words),
+            level="L4",
+            place="schedule",
+            what=f"schedule: lr={its[first]:g} instead of {mine[first]:g} at step {first + 1}",
+            difference=float(differences.max()),
+            explanation=explain_schedule(mine, its),
             remarks=(f"It concerns {wrong.size} of {HORIZON} steps.",),
         )
 

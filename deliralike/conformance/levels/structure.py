@@ -14,8 +14,9 @@ import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import block_kinds, only, owner, without
+from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain.weights import explain_weights
-from deliralike.conformance.findings import FAILED, Finding, Level
+from deliralike.conformance.findings import FAILED, Explanation, Finding, Level
 from deliralike.conformance.kinds import Shape, Tensors
 from deliralike.conformance.matching import Match
 from deliralike.conformance.subject import Subject
@@ -63,7 +64,7 @@ def level(
     judged = weights == "judge"
     values = sides.values()
     apart = [name for name, (difference, limit) in values.items() if difference > limit]
-    findings = [*_names(sides), *_properties(sides), *_ties(sides)]
+    findings = [*_names(sides), *_properties(sides, *networks), *_ties(sides)]
     if judged:
         findings += [_start_value(name, *values[name]) for name in apart]
         findings = _explained(findings, sides)
@@ -102,13 +103,35 @@ def reshaped(
         ours = match.reference.tensors.get(name)
         is_left = name in match.missing and name in match.unexpected
         if ours is not None and ours.shape != its.shape and is_left:
-            finding = _of_shape(name, ours.shape, its.shape)
+            finding = _of_shape(name, ours.shape, its.shape, reference, candidate)
             found.append(replace(finding, kind=kinds[owner(name)]))
     return found
 
 
-def _of_shape(name: str, shape: Shape, its: Shape) -> Finding:
-    return _finding(name, f"shape {its}, in the reference {shape}")
+def _of_shape(
+    name: str,
+    shape: Shape,
+    its: Shape,
+    reference: AbstractNetwork,
+    candidate: AbstractNetwork,
+) -> Finding:
+    """A tensor of another shape, which the groups of its convolutions may explain."""
+    finding = _finding(name, f"shape {its}, in the reference {shape}")
+    mine, other = (
+        _groups_of(network, owner(name)) for network in (reference, candidate)
+    )
+    if mine == other or None in (mine, other):
+        return finding
+    return replace(
+        finding, explanation=Explanation.seen(str(Cause("groups", other, mine)))
+    )
+
+
+def _groups_of(network: AbstractNetwork, path: str) -> int | None:
+    """The groups of a convolution; None for another block."""
+    block = dict(network.named_blocks()).get(path)
+    known = network.backend.neutral_layer(block)
+    return (known[1] if known else getattr(block, "__dict__", {})).get("groups")
 
 
 def with_shapes(level: Level, found: Sequence[Finding]) -> Level:
@@ -246,13 +269,15 @@ def _names(sides: _Sides) -> Iterator[Finding]:
                 yield _finding(name, what, remark)
 
 
-def _properties(sides: _Sides) -> Iterator[Finding]:
+def _properties(
+    sides: _Sides, reference: AbstractNetwork, candidate: AbstractNetwork
+) -> Iterator[Finding]:
     """Other shapes, types and roles."""
     for name in sides.both:
         ours, theirs = sides.ours[name], sides.theirs[name]
         shape, its = ours.value.shape, theirs.value.shape
         if shape != its:
-            yield _of_shape(name, shape, its)
+            yield _of_shape(name, shape, its, reference, candidate)
         if sides.is_fused(name):
             continue  # what was constant may be part of what is trained
         are_trained = (

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.explain.glue import Glue
-from deliralike.conformance.findings import (
-    LIMIT,
-    MATCH,
-    OWN,
-    Explanation,
-    Observed,
-    is_array,
-    is_floating,
-)
-from deliralike.conformance.locate.accusing import failing_block, layer_of
+from deliralike.conformance.findings import LIMIT, Observed, is_array, is_floating
 from deliralike.conformance.locate.differing import (
     first_difference,
     forward_differences,
 )
+from deliralike.conformance.locate.missing_calls import substitutes
 from deliralike.conformance.locate.place import LOSS, Allowed, Place, joined
 from deliralike.conformance.locate.units import (
     Forcing,
@@ -34,7 +26,6 @@ from deliralike.conformance.locate.units import (
 from deliralike.conformance.observe import Call, Calls, Unit
 from deliralike.conformance.places import (
     INPUT,
-    OUTPUT,
     UNIT,
     Quantity,
     Tap,
@@ -90,9 +81,14 @@ class _Between:
         if not differing:
             return
         what, difference = differing[0]
-        glue, details = self._glue(what), tuple(self._details())
-        place = Place(*self._owner(what), what, difference, (), details, glue)
-        yield replace(place, lone=self._in_place_of_lone(place, glue))
+        path, kind = self._owner(what)
+        place = Place(
+            path, kind, what, difference, (), tuple(self._details()), self._glue(what)
+        )
+        if not what.gradient:
+            standing = substitutes(self.units, self.forcing, self.mine, self.theirs)
+            place = replace(place, substitutes=tuple(standing))
+        yield place
 
     def _owner(self, what: Quantity) -> tuple[str, str]:
         """The path and class of the unit, or of the block in it that makes what a tap is given."""
@@ -108,16 +104,30 @@ class _Between:
 
         They have the order of the candidate's calls.
         """
-        order = list(self.forcing.found.observed)
-        wrong = []
-        for what, distance in forward_differences(self.mine, self.theirs).items():
-            if distance > LIMIT:
-                place = len(order)
-                if what.tap != UNIT and what.tap in order:
-                    place = order.index(what.tap)
-                wrong.append((place, what, distance))
-        wrong.sort(key=lambda one: one[0])
-        return [(what, distance) for _, what, distance in wrong]
+        position = {name: place for place, name in enumerate(self.order)}
+        distances = forward_differences(self.mine, self.theirs)
+        wrong = [
+            (what, distance) for what, distance in distances.items() if distance > LIMIT
+        ]
+        return sorted(wrong, key=lambda pair: position.get(pair[0].tap, len(position)))
+
+    @cached_property
+    def order(self) -> list[Tap]:
+        """The forced taps in the order of the candidate's calls."""
+        return [name for name in self.forcing.found.observed if name != UNIT]
+
+    @property
+    def counts(self) -> bool:
+        """Whether functions have to be called by both sides: where code is written once."""
+        return self.units.correspondence.counts_functions
+
+    @cached_property
+    def told(self) -> dict[Tap, Call]:
+        """The calls that both sides have to make."""
+        calls = self.forcing.calls.items()
+        return {
+            name: call for name, call in calls if self.counts or call.path is not None
+        }
 
     # The data to explain it
     # -------------------------------------------------------------------------
@@ -141,82 +151,27 @@ class _Between:
             frozenset(beyond) - frozenset(self.forcing.calls),
         )
 
-    def _in_place_of_lone(self, place: Place, glue: Glue) -> Place | None:
-        """A call that only the reference makes, and that gives what differs, as the place."""
-        if place.what.gradient:
-            return None
-        for mine, its in self._handed(glue):
-            for name, call in self.forcing.calls.items():
-                is_lone = name not in self.forcing.taps
-                if is_lone and _have_same_numbers(call.output, mine):
-                    return self._instead(place, name, call, (mine, its))
-        return None
-
-    def _handed(self, glue: Glue) -> Iterator[tuple[Any, Any]]:
-        """Arrays that differ: the one of the place, and what functions get on both sides."""
-        yield glue.reference, glue.candidate
-        for name, call in self.forcing.calls.items():
-            other = self.forcing.found.beyond.get(name)
-            if other is None or name in self.forcing.taps:
-                continue
-            pairs = zip(nest.leaves(call.args), nest.leaves(other.args), strict=False)
-            for mine, its in pairs:
-                if is_array(mine) and not _have_same_numbers(mine, its):
-                    yield mine, its
-
-    def _instead(
-        self, place: Place, name: Tap, call: Call, arrays: tuple[Any, Any]
-    ) -> Place:
-        """A call with what the candidate has in its place: what it is given, if it is left out."""
-        count = sum(one.first == name.first for one in self.forcing.calls)
-        which = f"call {name.call} of {count} of " if count > 1 else ""
-        units, (like, came) = self.units, arrays
-        layer: tuple[str, Mapping[str, Any]] = (name.function, {})
-        inside = call.caller if call.path is None else call.path
-        if call.path is not None:
-            layer = layer_of(units.mine, units.blocks[call.path])
-        path, kind = units.path, layer[0].removeprefix(OWN)
-        if inside or call.path is not None:
-            path = joined(units.path, inside or "")
-        given, known = next(iter(nest.leaves(call.args)), None), None
-        if _have_same_numbers(given, came):
-            words = f"no {which}{kind}: it is left out, and its input goes on"
-            known = Explanation(words, 0.0, place.difference)
-        elif is_array(came) and came.size == call.output.size:
-            came = _as_laid(came, like, call.output)
-        pair = Observed(call.output), Observed(came)
-        accused = failing_block(units.mine, path, layer, call, pair)
-        moved = replace(place, path=path, kind=kind, what=Quantity(OUTPUT), glue=None)
-        return replace(moved, accused=(accused,), known=known)
-
     def _details(self) -> Iterator[str]:
-        """Which calls one side makes and the other does not."""
-        found, counts = self.forcing.found, self.units.correspondence.counts_functions
-        missing, others = [], []
-        for name, call in self.forcing.calls.items():
-            if name not in found.observed and (counts or call.path is not None):
-                missing.append(name)
-        for name in found.beyond:
-            if counts or not name.function:
-                others.append(name)
-        if missing:
-            yield f"The candidate has no call for {listed(missing)}."
+        """Which taps one side has and the other has not, and whether they come in another order."""
+        observed = self.forcing.found.observed
+        missing = [name for name in self.told if name not in observed]
+        if missing and self.counts:
+            yield f"The candidate does not call {listed(missing)}."
+        elif missing:
+            yield f"No call of the candidate corresponds to {listed(missing)}."
+        others = [
+            name
+            for name in self.forcing.found.beyond
+            if self.counts or not name.function
+        ]
         if others:
             yield f"Only the candidate calls {listed(others)}."
-
-
-def _have_same_numbers(one: Any, other: Any) -> bool:
-    """Whether two arrays hold the same numbers, in any shape and order."""
-    if not (is_array(one) and is_array(other)) or one.size != other.size:
-        return False
-    return relative_difference(np.sort(one, None), np.sort(other, None)) <= MATCH
-
-
-def _as_laid(array: np.ndarray, like: np.ndarray, output: np.ndarray) -> np.ndarray:
-    """An array that lies as `like` does, whose numbers are those of `output`, laid as that."""
-    found = np.empty(output.size, array.dtype)
-    found[np.argsort(output, axis=None)] = array.ravel()[np.argsort(like, axis=None)]
-    return found.reshape(output.shape)
+        met = [name for name in self.order if name in self.told]
+        order = [name for name in self.told if name in observed]
+        for mine, theirs in zip(order, met, strict=True):
+            if mine != theirs:
+                yield f"The candidate calls {theirs} where the reference calls {mine}."
+                return
 
 
 def _with_masks(observed: Observed) -> Observed:

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from deliralike import backends
 from deliralike.conformance import explain
-from deliralike.conformance.explain import glue, losses
+from deliralike.conformance.explain import (
+    glue,
+    losses,
+    substitution,
+)
+from deliralike.conformance.explain.arguments import is_known
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
     NOT_NEEDED,
     NOT_REACHED,
+    OWN,
     Explanation,
+    FailingBlock,
     Finding,
     Level,
 )
@@ -25,7 +34,7 @@ from deliralike.conformance.locate.aliasing import of_aliasing
 from deliralike.conformance.locate.drops import of_drops
 from deliralike.conformance.locate.place import Place
 from deliralike.conformance.locate.search import localise
-from deliralike.conformance.places import TENSOR, Tap
+from deliralike.conformance.places import INPUT, OUTPUT, TENSOR, Quantity, Tap
 from deliralike.conformance.running import NO_EFFECT, Running
 
 TITLE = "place"
@@ -34,7 +43,8 @@ MOST_PLACES = (
 )
 _NEAR = 0.03  # of a place's difference: what is farther from the candidate is no hint
 
-Attempt = Callable[[], Explanation | None]
+Explained = tuple[Explanation | None, FailingBlock | None]  # and whom it accuses
+Attempt = Callable[[], Explained]
 
 
 def level(running: Running) -> Level:
@@ -47,9 +57,11 @@ def level(running: Running) -> Level:
     aliased = running.attempt("Writing in place", lambda: of_aliasing(running), nothing)
     if aliased:
         size = max(finding.difference for finding in aliased)
-        notes = tuple(running.attempt.notes)
-        return Level("L3", TITLE, FAILED, size, tuple(aliased), notes)
+        return Level(
+            "L3", TITLE, FAILED, size, tuple(aliased), tuple(running.attempt.notes)
+        )
     drops = [] if running.raises else of_drops(running)
+    running.masks.off = running.raises  # its calls of dropout have no counterparts
     findings: dict[tuple[str, str, str], Finding] = {}
     for name in (name for name, mode in running.modes.items() if not mode.agrees):
         for finding in _in_mode(running, name):
@@ -110,14 +122,17 @@ _FLOAT32 = (
 
 
 def _finding(running: Running, place: Place, mode: str) -> Finding:
-    with np.errstate(all="ignore"):  # a wrong convention may overflow
-        explanation = None
-        if place.lone is not None:
-            explanation = _explanation(running, place.lone)
-        if place.lone is not None and explanation is not None and explanation.known:
-            place = place.lone
-        else:
-            explanation = _explanation(running, place)
+    with np.errstate(all="ignore"):  # a wrong convention may overflow, which is no news
+        explanation, accused = _explanation(running, place)
+    lacking = [one.accused for one in place.substitutes]
+    if accused is not None and (
+        accused.path != place.path or _is_among(accused, lacking)
+    ):
+        kind, what = accused.kind.removeprefix(OWN), Quantity(OUTPUT)
+        is_of_input = explanation is not None and explanation.is_of_input
+        if accused.path != place.path and is_of_input and not is_known(kind):
+            what = Quantity(INPUT, tap=Tap(accused.path))
+        place = replace(place, path=accused.path, kind=kind, what=what)
     remarks, details = tuple(_exact_before(running.modes[mode], place)), place.details
     if explanation is None and _LIKE_FLOAT32[0] < place.difference < _LIKE_FLOAT32[1]:
         details = (*details, _FLOAT32)
@@ -153,20 +168,25 @@ def _effect(running: Running, place: Place) -> str:
     return running.effect()
 
 
-def _explanation(running: Running, place: Place) -> Explanation | None:
-    """The first known explanation, or else the nearest of all."""
+def _explanation(running: Running, place: Place) -> Explained:
+    """The first known explanation with whom it accuses, or else the nearest of all."""
     found: list[Explanation] = []
+    unknown: Explained = (None, None)
     for attempt in _attempts(running, place):
         what = f"An explanation of {place.path or 'the network'}"
-        explanation = running.attempt(what, attempt, None)
+        explanation, accused = running.attempt(what, attempt, unknown)
         if explanation is not None and explanation.known:
-            return explanation
+            return explanation, accused
         if explanation is not None:
             found.append(explanation)
     nearest = min(found, key=lambda one: one.match, default=None)
     # What is hardly nearer than the reference itself is no hint.
     is_none = nearest is not None and _NEAR * place.difference < nearest.match < np.inf
-    return None if is_none else nearest
+    return (None if is_none else nearest), None
+
+
+def _is_among(accused: FailingBlock, others: Sequence[FailingBlock]) -> bool:
+    return any(accused is other for other in others)
 
 
 def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
@@ -175,17 +195,32 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
     What a call does in another way comes before what is done between calls.
     """
     backend, between = backends.of(running.reference.network), place.glue
-    if place.known is not None:
-        yield lambda: place.known
-    for accused in place.accused:
-        yield partial(explain.explain, accused, backend)
+
+    def of_substitutes() -> Explained:
+        found = substitution.explain(place.substitutes, backend)
+        return (None, None) if found is None else (found[1], found[0].accused)
+
     if place.loss is not None:
-        yield partial(losses.explain, place.loss)
-    if between is None or running.raises:
-        return  # beside an error a setting would look like a factor
+        yield partial(_about, None, losses.explain, place.loss)
+    for accused in place.accused:
+        yield partial(_about, accused, explain.explain, accused, backend)
+    yield of_substitutes
+    if (
+        between is None or running.raises
+    ):  # beside an error a setting would look like a factor
+        return
     # A single number tells nothing of the formula that it comes from.
     if place.loss is None or np.size(between.reference) > 1:
-        yield partial(glue.explain, between)
+        yield partial(_about, None, glue.explain, between)
+
+
+def _about(
+    accused: FailingBlock | None,
+    explaining: Callable[..., Explanation | None],
+    *given: Any,
+) -> Explained:
+    """An explanation, with whom it accuses."""
+    return explaining(*given), accused
 
 
 def _exact_before(mode: semantics.Mode, place: Place) -> Iterator[str]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from deliralike.conformance.explain.glue import Glue
 from deliralike.conformance.explain.losses import Loss
-from deliralike.conformance.findings import Explanation, FailingBlock
+from deliralike.conformance.explain.substitution import Substitute
+from deliralike.conformance.findings import FailingBlock
 from deliralike.conformance.places import Quantity
 
 LOSS = "loss"  # the path of what the loss function does itself
@@ -28,8 +29,7 @@ class Place:
         glue: The same for what a block does between its layers.
         details: What else was seen: blocks that are not called, another order of calls.
         loss: The same for the loss function as a whole.
-        known: The explanation, where that needs no search.
-        lone: A call that the candidate does not make, which is the place if that explains it.
+        substitutes: Calls of the reference's that the candidate has no call for.
     """
 
     path: str
@@ -40,8 +40,7 @@ class Place:
     details: tuple[str, ...] = ()
     glue: Glue | None = None
     loss: Loss | None = None
-    known: Explanation | None = None
-    lone: Place | None = None
+    substitutes: tuple[Substitute, ...] = ()
 
 
 def joined(path: str, name: str) -> str:

@@ -62,11 +62,8 @@ def localise(
     places.sort(key=lambda place: place.what.gradient)
     of_loss = [at for at, place in enumerate(places) if place.path == LOSS]
     whole = whole_loss(mine, theirs, correspondence) if of_loss else None
-    if whole is not None:
-        loss, accused = whole
-        for at in of_loss:
-            one = places[at]
-            places[at] = replace(one, loss=loss, accused=(*one.accused, *accused))
+    for at in of_loss:
+        places[at] = replace(places[at], loss=whole)
     return places
 
 
@@ -192,7 +189,9 @@ def _judge(units: Units, suspect: Suspect) -> Iterator[Place]:
     place = Place(where, kind, found.what, found.difference, known)
     if inner:
         own = inner[0]
-        place = replace(place, details=own.details, glue=own.glue)
+        place = replace(
+            place, details=own.details, glue=own.glue, substitutes=own.substitutes
+        )
     yield place
 
 

@@ -10,7 +10,7 @@ call. Three runs of a unit:
 """
 
 from deliralike.conformance.observe.arrays import Held, bare
-from deliralike.conformance.observe.forcing import each_alone, force
+from deliralike.conformance.observe.forcing import each_alone, force, handed_on
 from deliralike.conformance.observe.recording import cotangents, listen, record, watch
 from deliralike.conformance.observe.units import (
     Around,
@@ -35,6 +35,7 @@ __all__ = [
     "cotangents",
     "each_alone",
     "force",
+    "handed_on",
     "listen",
     "record",
     "watch",

@@ -5,7 +5,7 @@ So each is judged alone, forward and backward, and so is what the unit does betw
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ def force(
     calls: Calls,
     weights: Cotangents,
     cotangent: Any = None,
+    instead: Mapping[Tap, Callable[[Met], Any]] | None = None,
 ) -> Forced:
     """Return the results of each tap, and of the unit (`UNIT`) between them, at given inputs.
 
@@ -50,8 +51,10 @@ def force(
         calls: What to give to each tap, and what to take as its output afterwards.
         weights: The cotangent of each output, and of each input for what precedes it.
         cotangent: Of the unit's output.
+        instead: What other calls give, in the place of their own results.
     """
     given = _given(calls)
+    replaced = instead or {}
     weighing = {
         name: (around.inputs, around.output) for name, around in weights.items()
     }
@@ -70,7 +73,9 @@ def force(
         def tap(met: Met) -> Any:
             before = copied(network, met.given)
             if met.name not in given:
-                result = met.result()
+                result = (
+                    replaced[met.name](met) if met.name in replaced else met.result()
+                )
                 others[met.name] = (met.path, *before, copied(network, result))
                 return result
             (into, output), (weight_into, weight_output) = (
@@ -93,6 +98,35 @@ def force(
     )
     beyond = {name: Call(*parts) for name, parts in found.beside[2].items()}
     return Forced(_observed(unit, found, state, calls), beyond)
+
+
+def handed_on(unit: Unit, calls: Calls, results: Mapping[Tap, Any]) -> Observed:
+    """Return what a unit hands to each tap and gives itself, forwards, with other results of calls.
+
+    Args:
+        unit: Its network is left as it was.
+        calls: What to give to each tap, and what to take as its output, as in `force`.
+        results: Of further calls: nests of NumPy arrays.
+    """
+    network, backend = unit.network, unit.backend
+    own: dict[Tap, Any] = {}
+    given, native = backend.prepare((_given(calls), dict(results)), network)
+
+    def tap(met: Met) -> Any:
+        if met.name in given:
+            own[met.name] = copied(network, met.given)
+        if met.name in native:
+            if met.path is None:
+                met.result()  # a native function's result is given in the form of its own
+            return native[met.name]
+        if met.name not in given:
+            return met.result()
+        into, output = given[met.name]
+        return changed(network, _result(network, met, into, calls), output, taken)
+
+    result = forwards(unit, tap)
+    handed, output = backend.to_numpy((own, copied(network, result)))
+    return Observed(output, handed=handed)
 
 
 def each_alone(unit: Unit, calls: Calls) -> dict[Tap, tuple[Any, Any]]:
@@ -173,8 +207,10 @@ def _floating(
     names: Sequence[Quantity], values: Any, gradients: Arrays
 ) -> dict[Quantity, np.ndarray]:
     """Return gradients of the floating arrays of a nest; unused ones are zeros."""
-    found = {}
-    for name, leaf, gradient in zip(names, nest.leaves(values), gradients, strict=True):
-        if is_floating(leaf):
-            found[name] = np.zeros_like(leaf) if gradient is None else gradient
-    return found
+    return {
+        name: np.zeros_like(leaf) if gradient is None else gradient
+        for name, leaf, gradient in zip(
+            names, nest.leaves(values), gradients, strict=True
+        )
+        if is_floating(leaf)
+    }

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from deliralike.conformance.suite.formulas import linear
 from deliralike.network.base import Network
 from deliralike.nn.start import Constant, Normal, Uniform
 
@@ -116,8 +117,8 @@ DENSE = {
 
 def dense(x, *weights):
     """What `Dense` computes, in NumPy."""
-    first, bias, second, more = weights
-    return np.tanh(x @ first.T + bias) @ second.T + more
+    hidden = np.tanh(linear(x, *weights[:2]))
+    return linear(hidden, *weights[2:])
 
 
 class Contained(Network):
