@@ -302,7 +302,8 @@ def _slots_of(optimizer: AbstractOptimizer) -> set[str]:
 def without_side_effects(trainer: Trainer) -> Iterator[None]:
     """Give back random generators, buffers and the attributes of all blocks as they are now.
 
-    Not where parameters that waited for an input were started.
+    Not where parameters that waited for an input were started; and parameters only where arrays
+    cannot change, so that keeping them costs nothing: a forward pass may set them.
     """
     network = trainer.network
     backend = network.backend
@@ -313,19 +314,21 @@ def without_side_effects(trainer: Trainer) -> Iterator[None]:
             attributes.append((block, dict(vars(block))))
     generators = _random_state(run)
     shapes = _shapes(network)
-    buffers = {}
+    zero = backend.array(np.zeros(1, np.float32))
+    are_constant = backend.copied(zero) is zero
+    values = {}
     for name, slot in network.neutral_slots().items() if shapes else ():
-        if not slot.is_parameter:
-            buffers[name] = backend.copied(slot.value)
+        if are_constant or not slot.is_parameter:
+            values[name] = backend.copied(slot.value)
     try:
         yield
     finally:
         if _shapes(network) == shapes:
             _load_random_state(run, generators)
             slots = network.neutral_slots()
-            for name, value in buffers.items():
+            for name, value in values.items():
                 slots[name].value = value
-            if buffers:
+            if values:
                 network.parallelism.copy_state()
         for block, before in attributes:
             _set_attributes(vars(block), before)
