@@ -557,6 +557,27 @@ def test_what_changes_on_the_root_reaches_the_replicas(backend):
             assert {name: slot.trainable for name, slot in slots.items()} == trainable
 
 
+class Settings(Network):
+    """Scales by numbers in a list and a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.factors, self.names = [1.0], {"scale": 1.0}
+
+    def forward(self, x):
+        return x * self.factors[0] * self.names["scale"]
+
+
+def test_settings_that_are_changed_in_place_reach_the_replicas(backend):
+    network = replicated(backend, 2, network=Settings)
+    values = np.random.default_rng(1).normal(size=(5, 3))
+    x = backend.prepare(values, network)
+    for factor, scale in ((1.0, 1.0), (3.0, 1.0), (3.0, 5.0)):
+        network.root.factors[0], network.root.names["scale"] = factor, scale
+        found = backend.to_numpy(network(x))
+        np.testing.assert_allclose(found, values * factor * scale, rtol=1e-14)
+
+
 def test_a_text_in_the_place_of_a_list_of_devices_is_an_error(backend):
     device = backend.devices()[0]
     with pytest.raises(

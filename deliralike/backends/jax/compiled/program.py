@@ -196,7 +196,7 @@ class ModuleVariables:
             copies[id(variable)] = variable.copy(frozen[name])
         for variable, value in zip(self.others, others, strict=True):
             copies[id(variable)] = variable.copy(value)
-        network = copy_around(self.network, copies)
+        network = copy_around(self.network, copies, shares_settings=False)
         return Rebuilt(
             network, [copies[id(variable)] for variable in self.others], copies
         )
@@ -738,13 +738,17 @@ def copy_around(
     root: Any,
     memo: dict[int, Any],
     of_variable: Callable[[nnx.Variable], Any] = lambda variable: variable,
+    shares_settings: bool = True,
 ) -> Any:
-    """A copy of a module, or of what holds modules; settings are shared, but lists and dicts.
+    """A copy of a module, or of what holds modules.
 
     Args:
         memo: What stands in the place of which node or variable, by id; the copies made are added
             to it.
         of_variable: What takes the place of a variable that the memo lacks.
+        shares_settings: Whether lists and dicts of settings are those of the module, whose changes
+            the copy follows. The copy of a traced program has its own: it may put traced arrays
+            there.
     """
 
     def visit(node: Any) -> Any:
@@ -755,6 +759,8 @@ def copy_around(
             return memo[id(node)]
         if isinstance(node, nnx.Pytree):
             return visit_module(node)
+        if shares_settings and isinstance(node, StaticDict | StaticList):
+            return node
         if type(node) in (dict, StaticDict):
             return type(node)((name, visit(value)) for name, value in node.items())
         if type(node) in (list, tuple, StaticList):
