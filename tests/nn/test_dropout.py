@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from deliralike import random
+from deliralike.errors import SettingError
 from tests.nn.agreement import (
     NAMES,
     get,
@@ -195,3 +196,5 @@ def test_a_call_gives_another_rate_than_the_layer(name):
     for rate, wanted in ((0, x), (1, 0.0 * x)):
         found = backend.numpy(network.layer(given, rate))
         np.testing.assert_array_equal(found, wanted)
+    with pytest.raises(SettingError, match="between 0 and 1, not at 1.5"):
+        network.layer(given, 1.5)

@@ -4,10 +4,19 @@ Active in training mode only; what is kept is scaled up.
 """
 
 import math
+from typing import Any
 
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.random import drop_threshold
+
+
+def _rate(layer: Any, p: float | None) -> float:
+    """The probability of a call: its own, which is checked, or the layer's."""
+    if p is None:
+        return layer.p
+    drop_threshold(p)
+    return p
 
 
 class _Dropout(Network):
@@ -28,7 +37,7 @@ class _Dropout(Network):
         return tuple(x.shape)
 
     def forward(self, x, p: float | None = None):
-        rate = self.p if p is None else p
+        rate = _rate(self, p)
         self.check_input(x)
         if not self.training or rate == 0:
             return x
@@ -53,7 +62,7 @@ class AlphaDropout(_Dropout):
     """
 
     def forward(self, x, p: float | None = None):
-        rate = self.p if p is None else p
+        rate = _rate(self, p)
         self.check_input(x)
         if not self.training or rate == 0:
             return x
