@@ -69,10 +69,11 @@ def command(
         if row.reason:
             style = "yellow" if row.problem else "dim"
             say(f"{name}: {row.reason}", style)
-    for path in filter(None, (csv, plot)):
-        if path is plot:
-            _draw(runs, path)
-        say(f"see {path}")
+    if csv is not None:
+        say(f"see {csv}")
+    if plot is not None:
+        _draw(runs, plot)
+        say(f"see {plot}")
 
 
 def _draw(runs: dict[str, "Row"], path: Path) -> None:

@@ -42,7 +42,7 @@ class Record:
         texts = {}
         for name, value in self.cells.items():
             if name == "time":
-                texts[name] = in_words(value)
+                texts[name] = _time(value)
             elif name in ("best", "last"):
                 texts[name] = _figure(value, self.deviation.get(name))
             else:
@@ -86,14 +86,16 @@ def sorted_by(listed: Sequence[Record], column: str) -> list[Record]:
             f"--sort: there is no column {column!r}. {suggestion(column, columns)}"
         )
     falls = column in ("best", "last") and listed[0].rising
-    present = [one for one in listed if one.cells[column] is not None]
-    numbers = all(isinstance(one.cells[column], int | float) for one in present)
+    present = [record for record in listed if record.cells[column] is not None]
+    absent = [record for record in listed if record.cells[column] is None]
+    are_numbers = all(
+        isinstance(record.cells[column], int | float) for record in present
+    )
 
     def key(record: Record) -> Any:
         value = record.cells[column]
-        return value if numbers else str(value)
+        return value if are_numbers else str(value)
 
-    absent = [one for one in listed if one.cells[column] is None]
     return [*sorted(present, key=key, reverse=falls), *absent]
 
 
@@ -170,11 +172,11 @@ def _figure(value: float | None, deviation: float | None) -> str:
     return f"{value:.4g}" if deviation is None else f"{value:.4g} ± {deviation:.2g}"
 
 
-def in_words(seconds: float) -> str:
+def _time(seconds: float) -> str:
     """Return seconds in the unit that a person would use.
 
     Example:
-        >>> [in_words(seconds) for seconds in (0.5, 59, 61, 7300)]
+        >>> [_time(seconds) for seconds in (0.5, 59, 61, 7300)]
         ['0.5 s', '59 s', '1:01 min', '2:01 h']
     """
     if seconds < 10:

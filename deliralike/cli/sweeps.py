@@ -24,6 +24,9 @@ def combinations(
         grid: ``KEY=VALUE,VALUE``; the runs have every combination.
         seeds: How many seeds each combination is trained with, from `first_seed` on.
 
+    Raises:
+        SettingError: An entry is no grid, a key is given twice, or two runs have one name.
+
     Example:
         >>> for name, values in combinations(["optimizer.lr=0.1,0.01"], 2):
         ...     print(name, values)
@@ -42,10 +45,17 @@ def combinations(
         if "seed" in axes:
             raise SettingError("--seeds and --grid seed=… say the same: leave one away")
         axes["seed"] = [*range(first_seed, first_seed + seeds)]
+    names = set()
     for choice in itertools.product(*axes.values()):
         chosen = dict(zip(axes, choice, strict=True))
         words = [f"{key}={value}" for key, value in chosen.items()]
-        yield re.sub(r"[^\w.=+-]+", "-", "_".join(words)), chosen
+        name = re.sub(r"[^\w.=+-]+", "-", "_".join(words))
+        if name in names:
+            raise SettingError(
+                f"--grid: two runs would have the folder {name!r}: leave one of the values away"
+            )
+        names.add(name)
+        yield name, chosen
 
 
 def _axis(text: str) -> tuple[str, list[Any]]:
@@ -70,6 +80,9 @@ def train_all(
     Args:
         experiments: By the name of the run's folder.
         train: Trains one in its folder, or goes on with it.
+
+    Raises:
+        SettingError: A setting makes no sense, or there are several processes.
     """
     from deliralike.cli import runs
     from deliralike.cli.console import say

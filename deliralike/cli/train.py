@@ -1,7 +1,7 @@
 """``deliralike train``: a run from settings, or the rest of an interrupted one."""
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -186,7 +186,15 @@ def command(
                 "--seeds and --grid go on by the call that began them, with its --out: leave "
                 "--resume away"
             )
-        _sweep(source, changes, grid or (), seeds, out, threads, accept or (), proof)
+        train = partial(
+            run,
+            resume=None,
+            threads=threads,
+            if_there=True,
+            accept=accept or (),
+            proof=proof,
+        )
+        _sweep(source, changes, grid or (), seeds, out, train)
         return
     if source is not None:
         experiment = _from_source(source, changes)
@@ -240,7 +248,7 @@ def _sweep(
     grid: Sequence[str],
     seeds: int | None,
     out: Path | None,
-    *options: Any,
+    train: Callable[["Experiment", Path], None],
 ) -> None:
     """Train a run for each combination of the grid and each seed."""
     from deliralike import join
@@ -254,11 +262,6 @@ def _sweep(
     for name, values in combinations(grid, seeds, first_seed):
         experiments[name] = _from_source(source, {**changes, **spread(values)})
         experiments[name].processes = processes
-    threads, accept, proof = options
-
-    def train(experiment: "Experiment", folder: Path) -> None:
-        run(experiment, folder, None, threads, True, accept, proof)
-
     train_all(experiments, out, train)
 
 

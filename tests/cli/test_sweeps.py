@@ -85,6 +85,7 @@ def test_a_mistake_in_any_run_is_said_before_there_is_a_folder(tmp_path, monkeyp
         (["lr="], None, "wanted KEY=VALUE,VALUE"),
         (["seed=1,2"], 2, "say the same"),
         (["lr=1,2", "lr=3"], None, "'lr' is given twice"),
+        (["data=a b,a-b"], None, "two runs would have the folder 'data=a-b'"),
     ],
 )
 def test_wrong_grids_are_refused(grid, seeds, message):
