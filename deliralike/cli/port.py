@@ -122,4 +122,5 @@ def _entry(text: str) -> Any:
     _, sizes, below = [*text.split(":"), "", ""][:3]
     if not below.isdigit():
         raise SettingError(f"--input {text!r}: wanted whole numbers as ints:16:50000")
-    return Input((sizes and shape_of(sizes)) or (), int(below))
+    shape = shape_of(sizes) if sizes else None  # none: a number for each sample
+    return Input(shape or (), int(below))

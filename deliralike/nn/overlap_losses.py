@@ -1,6 +1,7 @@
 """Losses of segmentations, by the overlap of regions or the distance of their boundaries."""
 
 from deliralike.errors import ShapeError
+from deliralike.nn import checks
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
 
@@ -176,7 +177,8 @@ class OverlapLosses(Losses):
         self, name: str, probabilities: Array, target: Array, include_background: bool
     ) -> tuple[Array, Array, tuple[int, ...]]:
         """Both arrays, without channel 0 if it does not count, and the spatial axes."""
-        if tuple(target.shape) == (probabilities.shape[0], *probabilities.shape[2:]):
+        per_place = probabilities.shape[0], *probabilities.shape[2:]
+        if tuple(target.shape) == per_place and not checks.is_floating(target):
             raise ShapeError(
                 f"{name}: shapes {tuple(probabilities.shape)} and {tuple(target.shape)} differ: "
                 "class numbers are for dice_ce_loss(logits, target), or become one-hot labels by "

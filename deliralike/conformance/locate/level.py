@@ -205,10 +205,8 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
     for accused in place.accused:
         yield partial(_about, accused, explain.explain, accused, backend)
     yield of_substitutes
-    if (
-        between is None or running.raises
-    ):  # beside an error a setting would look like a factor
-        return
+    if between is None or running.raises:
+        return  # beside an error a setting would look like a factor
     # A single number tells nothing of the formula that it comes from.
     if place.loss is None or np.size(between.reference) > 1:
         yield partial(_about, None, glue.explain, between)

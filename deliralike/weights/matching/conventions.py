@@ -15,11 +15,10 @@ from deliralike.weights.matching.parts import Shape, Unit, cut, join, whole
 
 _GATES = {4: "ifgo", 3: "rzn", 1: "h"}
 _INTERLEAVED = "gifo"  # Chainer's LSTM: the four gates of a unit lie side by side
-_GATE_BIAS = re.compile(r".*\bl\d+(?:_reverse)?\.(?P<side>i|h)[ifgorznh]\.bias")
-# The new gate of a GRU has two biases, which are not added.
 _BIAS = re.compile(
-    r"(?P<layer>.*\bl\d+(?:_reverse)?\.)(?P<side>i|h)(?P<gate>[ifgorzh])\.bias"
+    r"(?P<layer>.*\bl\d+(?:_reverse)?\.)(?P<side>i|h)(?P<gate>[ifgorznh])\.bias"
 )
+_APART = "n"  # the gate of a GRU whose two biases are not added
 
 
 def units(
@@ -58,7 +57,7 @@ def twin(name: str) -> str | None:
         >>> twin("lstm.l0.if.bias"), twin("conv.bias")
         ('lstm.l0.hf.bias', None)
     """
-    match = _BIAS.fullmatch(name)
+    match = _added_bias(name)
     if match is None:
         return None
     return _other_side(match)
@@ -66,8 +65,14 @@ def twin(name: str) -> str | None:
 
 def side_of_gate(name: str) -> str:
     """Return ``"i"`` or ``"h"`` for a unit that is the bias of a gate, and "" for any other."""
-    match = _GATE_BIAS.fullmatch(name)
+    match = _BIAS.fullmatch(name)
     return "" if match is None else match["side"]
+
+
+def _added_bias(name: str) -> re.Match[str] | None:
+    """Match the bias of a gate that is added to that of the other side."""
+    match = _BIAS.fullmatch(name)
+    return None if match is None or match["gate"] == _APART else match
 
 
 def _other_side(bias: re.Match[str]) -> str:
@@ -80,7 +85,7 @@ def _on_one_side(found: list[Unit]) -> list[Unit]:
     names = {unit.name for unit in found}
     renamed = []
     for unit in found:
-        match = _BIAS.fullmatch(unit.name)
+        match = _added_bias(unit.name)
         if match is not None and match["side"] == "h":
             name = _other_side(match)
             if name not in names:

@@ -134,14 +134,19 @@ class _Search:
             for unit in list(self.left[here].values()):
                 others = self.left[1 - here].values()
                 options = [ordered(members) for members in series(unit, others)]
-                for named in options:
-                    held = self._by_values(here, unit, named)
-                    if held is not None:
-                        self._cut(here, unit, held, "value", certain=held == named)
-                        break
-                else:
-                    if options:
-                        self._cut(here, unit, options[0], "order", certain=False)
+                if options:
+                    self._cut_as_one_of(here, unit, options)
+
+    def _cut_as_one_of(
+        self, here: int, unit: Unit, options: Sequence[Sequence[Unit]]
+    ) -> None:
+        """Cut a tensor into the series that holds its values, or else into the first."""
+        for members in options:
+            found = self._by_values(here, unit, members)
+            if found is not None:
+                self._cut(here, unit, found, "value", certain=found == members)
+                return
+        self._cut(here, unit, options[0], "order", certain=False)
 
     def _cut(
         self,
