@@ -87,7 +87,10 @@ class JsonLines(Writer):
         line = json.dumps(labelled, allow_nan=False)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         mode = "a" if self._size else "w"
-        with naming(self.path), self.path.open(mode, encoding="utf-8") as file:
+        with (
+            naming(self.path),
+            self.path.open(mode, encoding="utf-8", newline="") as file,
+        ):
             file.write(f"{line}\n")
             self._size = file.tell()
 
