@@ -249,24 +249,26 @@ def test_a_network_that_draws_random_numbers_is_named(backend):
         )
 
 
-class Caching(torch.nn.Module):
+class Caching(Network):
     """Keeps an array of its first evaluation, which PyTorch cannot differentiate twice."""
 
     def __init__(self, factor):
         super().__init__()
-        self.head, self.factor, self.cache = torch.nn.Linear(4, 4), factor, {}
+        self.bias = self.nn.Parameter((4,), np.arange(4.0))
+        self.head, self.factor, self.cache = self.nn.Linear(4, 4), factor, {}
 
     def forward(self, x):
         if self.training:
-            return self.head(x)
-        if "weight" not in self.cache:
-            self.cache["weight"] = self.head.weight.exp()
-        return x @ self.cache["weight"].T * self.factor
+            return self.head(x) + self.bias
+        if "bias" not in self.cache:
+            self.cache["bias"] = self.bias[np.array([3, 2, 1, 0])]
+        return (self.head(x) + self.cache["bias"]) * self.factor
 
 
-def test_a_network_that_remembers_an_earlier_call_is_undecided():
+@pytest.mark.parametrize("backend", ["torch", "chainer"])
+def test_a_network_that_remembers_an_earlier_call_is_undecided(backend):
     batch = np.random.default_rng(0).normal(size=(5, 4)), np.array([0, 1, 2, 3, 0])
-    sides = [Caching(factor) for factor in (1.0, 1.1)]
+    sides = Caching.on("torch")(1.0), Caching.on(backend)(1.1)
     found = compare(*sides, batch, weights="load", levels=("L0", "L1", "L3"))
     assert found.verdict == "undecided", found
     assert "two equal runs in eval mode differ" in notes(found)
