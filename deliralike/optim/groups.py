@@ -32,8 +32,9 @@ class Groups:
     A variant is the same rule with other settings for parameters whose names match a pattern.
 
     Attributes:
-        rules: The rule for all other parameters, then one for each pattern.
+        rules: The rule for all other parameters, then its variants, none of them twice.
         patterns: Patterns of neutral names; the first one that matches a name decides.
+        places: The place in `rules` of each pattern's variant.
         first: The rules' learning rates at the start; their ratios are kept.
 
     Example:
@@ -45,6 +46,7 @@ class Groups:
 
     rules: tuple[Rule, ...]
     patterns: tuple[str, ...]
+    places: tuple[int, ...]
     first: tuple[float, ...]
 
     @classmethod
@@ -62,10 +64,14 @@ class Groups:
             )
         settings = settings or {}
         rules = [rule]
+        places = []
         for pattern, differing in settings.items():
-            rules.append(_variant(rule, pattern, differing))
+            variant = _variant(rule, pattern, differing)
+            if variant not in rules:
+                rules.append(variant)
+            places.append(rules.index(variant))
         rates = tuple(each.lr for each in rules)
-        return cls(tuple(rules), tuple(settings), rates)
+        return cls(tuple(rules), tuple(settings), tuple(places), rates)
 
     @property
     def lr(self) -> float:
@@ -91,7 +97,7 @@ class Groups:
 
     def index(self, *names: str) -> int:
         """Return the place in `rules` of a parameter by its names (several, where it is tied)."""
-        for place, pattern in enumerate(self.patterns, start=1):
+        for place, pattern in zip(self.places, self.patterns, strict=True):
             if any(fnmatch.fnmatchcase(name, pattern) for name in names):
                 return place
         return 0

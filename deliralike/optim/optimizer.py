@@ -118,10 +118,10 @@ class AbstractOptimizer(ABC):
         parts = [f"{rule}(lr={known_lr(self)})"]
         if self.groups is not None:
             parts = [repr(self.groups.rules[0])]
-            for pattern, variant in zip(
-                self.groups.patterns, self.groups.rules[1:], strict=True
+            for pattern, place in zip(
+                self.groups.patterns, self.groups.places, strict=True
             ):
-                parts.append(f"{pattern!r}: {variant!r}")
+                parts.append(f"{pattern!r}: {self.groups.rules[place]!r}")
         if self.pattern is not None:
             parts.append(f"parameters={self.pattern!r}")
         return f"{type(self).__name__}({', '.join(parts)}, steps={self.steps})"

@@ -185,9 +185,9 @@ def _of_optimizer(name: str, optimizer: AbstractOptimizer, lr: float | None) -> 
     texts[where] = type(groups.rules[0]).__name__
     for number, value in _numbers(groups.rules[0]).items():
         texts |= described(f"{where}.{number}", value)
-    others = zip(groups.patterns, groups.rules[1:], groups.first[1:], strict=True)
-    for pattern, rule, first in others:
-        texts |= described(f"{where}.groups.{pattern}", {"lr": first, **_numbers(rule)})
+    for pattern, place in zip(groups.patterns, groups.places, strict=True):
+        numbers = {"lr": groups.first[place], **_numbers(groups.rules[place])}
+        texts |= described(f"{where}.groups.{pattern}", numbers)
     return texts
 
 

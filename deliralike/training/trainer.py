@@ -18,7 +18,7 @@ from contextlib import (
 from itertools import islice
 from typing import Any
 
-from deliralike import backends, data, random
+from deliralike import backends, data, nest, random
 from deliralike.errors import (
     ArgumentError,
     OptimizerError,
@@ -35,6 +35,8 @@ from deliralike.network.freezing import trained
 from deliralike.network.inputs import grouped
 from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm, ClipValue
+from deliralike.optim.groups import Settings
+from deliralike.optim.layer_decay import groups_by_depth
 from deliralike.optim.loss import count_samples
 from deliralike.optim.optimizer import AbstractOptimizer, known_lr
 from deliralike.parallel import ProcessGroup
@@ -95,6 +97,10 @@ class Trainer:
             and settings, ``{"name": "warmup", "steps": 100, "then": "cosine"}``, whose length is
             that of the run where it is left out; see `schedule_of`. A mapping by optimizer, where
             there are several.
+        groups: Other settings for parameters whose names match a pattern, where `optimizer` is one
+            rule: ``{"*.bias": {"weight_decay": 0.0}, "body.*": {"lr": 0.001}}``; see `Groups`.
+        layer_decay: By how much the learning rate of that rule falls from a layer to the one before
+            it: 0.75 is usual for fine-tuning transformers; see `groups_by_depth`.
         seed: The seed of the order of the samples and of the random layers.
         rng: ``"portable"`` draws the masks of random layers equal on every backend; ``"native"``
             leaves them to the framework, which is faster.
@@ -136,6 +142,8 @@ class Trainer:
         clip_norm: float | Mapping[str, Any] | ClipNorm | None = None,
         clip_value: float | None = None,
         schedule: Any = None,
+        groups: Settings | None = None,
+        layer_decay: float | None = None,
         seed: int = 0,
         rng: str = "portable",
         inferer: evaluation.Inferer | None = None,
@@ -147,6 +155,8 @@ class Trainer:
             raise SettingError(f"rng={rng!r} is unknown. {suggestion(rng, RANDOM)}")
         self.network: AbstractNetwork = _spread(network, devices, processes, buffers)
         self.processes: ProcessGroup = self.network.parallelism.processes
+        if layer_decay is not None or groups is not None:
+            optimizer = _grouped(self.network, optimizer, groups, layer_decay)
         self.optimizers = _optimizers(self.network, optimizer)
         self.average = WeightAverage.of(self.network, average)
         self.losses = losses
@@ -707,6 +717,27 @@ def _optimizers(
             "there is no optimizer: give an update rule, an optimizer, or a mapping of them by name"
         )
     return {name: _optimizer(network, name, each) for name, each in named.items()}
+
+
+def _grouped(
+    network: AbstractNetwork,
+    rule: Any,
+    groups: Settings | None,
+    layer_decay: float | None,
+) -> AbstractOptimizer:
+    """Return the optimizer of a rule with groups of parameters.
+
+    Raises:
+        SettingError: There is no single rule.
+    """
+    if not isinstance(rule, rules.Rule):
+        raise SettingError(
+            f"groups and layer_decay are for one update rule, not for {nest.described(rule)}: "
+            "give backend.optimizer(rule, network, groups=...) for each optimizer"
+        )
+    if layer_decay is not None:
+        groups = groups_by_depth(network, rule.lr, layer_decay, groups)
+    return network.backend.optimizer(rule, network, groups=groups)
 
 
 def _optimizer(

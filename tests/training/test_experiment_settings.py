@@ -31,6 +31,7 @@ from deliralike.training.experiment.files import changed, settings_from
 OTHERS = {
     "network": "mlp",
     "network_settings": {"hidden": (16, 8), "dropout": 0.25},
+    "weights": "first/weights.safetensors",
     "data": "faces",
     "data_settings": {"held_out": 0.3},
     "transforms": ({"name": "flip"}, {"name": "noise", "std": 0.1}),
@@ -54,6 +55,8 @@ OTHERS = {
     "optimizer": "adamw",
     "optimizer_settings": {"lr": 1e-07, "betas": (0.8, 0.99), "weight_decay": 0.01},
     "groups": {"*.bias": {"weight_decay": 0.0}, 'odd "name"\\': {"lr": 1e-3}},
+    "layer_decay": 0.75,
+    "freeze": {"layers.*": 3, "head": None},
     "schedule": "warmup",
     "schedule_settings": {"steps": 10, "then": {"name": "cosine", "steps": 90}},
     "accumulate": 3,

@@ -3,6 +3,7 @@
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.checkpoint import Checkpoint, Checkpoints
 from deliralike.training.callbacks.early_stopping import EarlyStopping
+from deliralike.training.callbacks.freeze import Freeze
 from deliralike.training.callbacks.json_lines import JsonLines
 from deliralike.training.callbacks.mlflow_runs import MLflow
 from deliralike.training.callbacks.monitor import Monitor
@@ -17,6 +18,7 @@ __all__ = [
     "Checkpoint",
     "Checkpoints",
     "EarlyStopping",
+    "Freeze",
     "JsonLines",
     "MLflow",
     "Monitor",

@@ -198,6 +198,7 @@ def untried_network(
         seed=settings.seed,
         dtype=settings.dtype,
         device=settings.devices[0] if settings.devices else None,
+        weights=settings.weights,
         **called_with,
         **settings.network_settings,
     )
@@ -224,9 +225,6 @@ def make_trainer(
         # The default loss takes rows of floats for measured targets, and probabilities for a
         # mistake.
         losses = {"loss": network.nn.cross_entropy}
-    optimizer = network.backend.optimizer(
-        settings.rule(), network, groups=settings.groups or None
-    )
     metrics = make_metrics(settings.metrics)
     if isinstance(losses, Mapping) and len(losses) > 1:
         metrics.pop(
@@ -234,7 +232,7 @@ def make_trainer(
         )  # the sum of the losses, not the cross-entropy of that name
     return Trainer(
         network,
-        optimizer,
+        settings.rule(),
         losses,
         metrics,
         callbacks,
@@ -245,6 +243,8 @@ def make_trainer(
         clip_norm=settings.clip_norm,
         clip_value=settings.clip_value,
         average=settings.average,
+        groups=settings.groups or None,
+        layer_decay=settings.layer_decay,
         seed=settings.seed,
         rng=settings.rng,
     )
@@ -314,7 +314,7 @@ def load_run(
             f"on purpose, --data {settings.data}"
         )
     samples = renumbered(samples, classes)
-    network = build_network(settings, samples)
+    network = build_network(settings.with_(weights=None), samples)
     weights.load(network, Path(folder) / WEIGHTS)
     return network, settings, samples
 
@@ -337,7 +337,8 @@ def _options_of_other(
 
 def load_network(folder: str | Path, backend: str | None = None) -> AbstractNetwork:
     """Load the trained network of a run folder alone; see `load_run`."""
-    network = untried_network(_settings_of(folder, backend))
+    settings = _settings_of(folder, backend)
+    network = untried_network(settings.with_(weights=None))
     weights.load(network, Path(folder) / WEIGHTS)
     return network
 

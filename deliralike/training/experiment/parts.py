@@ -15,6 +15,7 @@ from deliralike.data import (
 from deliralike.errors import SettingError
 from deliralike.training import schedules
 from deliralike.training.by_name import make_by_name
+from deliralike.training.callbacks.freeze import Freeze
 from deliralike.training.experiment.checks import NAME
 from deliralike.training.metrics import Metric, metric
 from deliralike.training.metrics.named import METRICS
@@ -103,6 +104,11 @@ def make_schedule(name: str | None, numbers: Mapping[str, Any]) -> Schedule | No
     if name is None:
         return None
     return schedules.schedule(name, **numbers)
+
+
+def make_freezing(epochs: Mapping[str, Any]) -> list[Freeze]:
+    """Return the callbacks that freeze parts for so many epochs, by pattern; None is for all."""
+    return [Freeze(pattern, end=end) for pattern, end in epochs.items()]
 
 
 def schedule_takes(name: str, setting: str) -> bool:

@@ -36,6 +36,7 @@ from deliralike.training.experiment.files import (
     settings_from,
     write_settings,
 )
+from deliralike.training.experiment.parts import make_freezing
 from deliralike.training.experiment.record import code_version, environment, origin
 from deliralike.training.experiment.settings import Settings, names
 from deliralike.training.history import History
@@ -68,6 +69,9 @@ FINGERPRINTS: Mapping[str, tuple[str, ...]] = {
     "network_settings": ("network",),
     "optimizer_settings": ("optimizer",),
     "groups": ("optimizer",),
+    "layer_decay": ("optimizer",),
+    "freeze": (),
+    "weights": (),
     "schedule_settings": ("schedule",),
     "seed": ("seed", "order_seed"),
     "transforms": ("transform",),
@@ -259,6 +263,7 @@ def _callbacks_of(settings: Settings, folder: Path) -> Iterator[Callback]:
         yield WandB(**settings.wandb, folder=folder, config=asdict(settings))
     if settings.mlflow is not None:
         yield MLflow(**settings.mlflow, params=asdict(settings))
+    yield from make_freezing(settings.freeze)
     if settings.early_stopping is not None:
         yield EarlyStopping(**settings.early_stopping)
     if settings.stop_on_nan:

@@ -19,6 +19,7 @@ from deliralike.training.experiment import checks
 from deliralike.training.experiment.checks import Check, located
 from deliralike.training.experiment.parts import (
     make_batch_transform,
+    make_freezing,
     make_metrics,
     make_schedule,
     make_transform,
@@ -97,6 +98,11 @@ class Settings:
         checks.table,
         "What to change in it. Channels, sizes and classes are taken from the data when left out.",
         {},
+    )
+    weights: str | None = _is(
+        checks.optional(checks.text),
+        'Weights to begin with: a file, or published ones by name, "pretrained". A head for other '
+        "classes keeps its start values.",
     )
     data: str = _is(
         checks.text,
@@ -202,6 +208,16 @@ class Settings:
     groups: Mapping[str, Any] = _is(
         checks.tables,
         'Other numbers for parameters by pattern: {"*.bias" = {weight_decay = 0.0}}.',
+        {},
+    )
+    layer_decay: float | None = _is(
+        checks.optional(checks.between(0, 1)),
+        "By how much the learning rate falls from a layer to the one before it: 0.75 to fine-tune "
+        "transformers.",
+    )
+    freeze: Mapping[str, Any] = _is(
+        checks.table,
+        'Parts that are frozen in the first epochs, by pattern: {"layer*" = 3}; none: in all.',
         {},
     )
     schedule: str | None = _is(
@@ -325,6 +341,7 @@ class Settings:
             "batch_transforms": lambda: make_batch_transform(
                 with_classes(self.batch_transforms, 2)
             ),
+            "freeze": lambda: make_freezing(self.freeze),
             "early_stopping": lambda: EarlyStopping(**self.early_stopping or {}),
             "checkpoints": lambda: Checkpoint("", **self.checkpoints or {}),
         }
