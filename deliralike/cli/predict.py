@@ -78,6 +78,12 @@ def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -
         say(f"{on}: {_figures(scores, labels, settings)} of {count}")
         say(f"predictions: {_write_masks(target, scores)}")
         return
+    if dataset.task == "regression":
+        target = out or target.with_suffix(".csv")
+        write_csv(target, _measured(labels, scores, dataset.classes))
+        say(f"{on}: {_figures(scores, labels, settings)} of {count}")
+        say(f"predictions: {target}")
+        return
     metric = Accuracy()
     correct = metric.compute(metric.evidence(scores, labels))
     target = out or target.with_suffix(".csv")
@@ -91,6 +97,16 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     for index, (label, row) in enumerate(zip(labels, scores, strict=True)):
         yield {"sample": index, "label": classes[label]} | _predicted(row, classes)
+
+
+def _measured(
+    targets: Any, outputs: Any, names: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
+    for index, (target, output) in enumerate(zip(targets, outputs, strict=True)):
+        row: dict[str, Any] = {"sample": index}
+        for name, wanted, value in zip(names, target, output, strict=True):
+            row |= {name: f"{wanted:.6g}", f"predicted {name}": f"{value:.6g}"}
+        yield row
 
 
 def _predicted(scores: Any, classes: tuple[str, ...]) -> dict[str, Any]:

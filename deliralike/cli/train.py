@@ -1,5 +1,6 @@
 """``deliralike train``: a run from settings, or the rest of an interrupted one."""
 
+import math
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -29,6 +30,18 @@ def command(
         str | None,
         typer.Option(
             help="A dataset, or your own: module:function, a folder, .npz, .csv. (default: digits)"
+        ),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="What a folder is for: classification or segmentation. (default: guessed)"
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B", help="Columns of a table that are measured, for regression."
         ),
     ] = None,
     backend: Annotated[
@@ -149,6 +162,8 @@ def command(
 
     options = {
         "data": data,
+        "data_settings.task": task,
+        "data_settings.target": target,
         "backend": backend,
         "epochs": epochs,
         "batch_size": batch_size,
@@ -389,7 +404,8 @@ def _show(result: "RunResult") -> None:
     for name, value in result.metrics.items():
         figures.append(f"{name} {_figure(name, value)}")
     milliseconds = result.history.seconds_per_step * 1e3
-    say(f"held-out {', '.join(figures)}; {milliseconds:.1f} ms a step")
+    speed = "" if math.isnan(milliseconds) else f"; {milliseconds:.1f} ms a step"
+    say(f"held-out {', '.join(figures)}{speed}")
     if result.stopped:
         say(f"stopped early: {result.stopped}")
     say(f"see {result.folder / CURVES}; try: deliralike predict {result.folder}")

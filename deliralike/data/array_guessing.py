@@ -205,7 +205,7 @@ def class_names(
             raise SettingError(
                 f"{name!r} has labels of type {one.dtype}: wanted are class numbers (for one-hot "
                 "rows labels.argmax(1)). Targets that are measured have a loss of their own: "
-                "Trainer(network, optimizer, losses=...)"
+                "Trainer(network, optimizer, losses=...), of a table --target COLUMN"
             )
     values = np.unique(np.concatenate([np.unique(one) for one in labels]))
     are_texts = values.dtype.kind in "US"
@@ -224,7 +224,8 @@ def class_names(
         raise SettingError(
             f"{name!r} has {len(values)} different labels in {samples} samples, "
             f"{listed(values, 5)}: targets that are measured have a loss of their own, "
-            "Trainer(network, optimizer, losses=...). If they are class numbers, say so: "
+            "Trainer(network, optimizer, losses=...), of a table --target COLUMN. If they are "
+            "class numbers, say so: "
             f"classes={count} (--set data.classes={count})"
         )
     if by_value:

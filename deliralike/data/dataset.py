@@ -1,5 +1,6 @@
 """The dataset classes: arrays to learn from, arrays held out, and the names of the classes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -34,7 +35,8 @@ class Dataset:
         held_out: Samples to evaluate on.
         classes: The name of each label, in the labels' order.
         task: The task of the labels, one of the zoo's tasks.
-        remarks: How a table was understood.
+        remarks: How a table or a folder was understood.
+        transforms: The usual transforms of training samples, by name as settings have them.
 
     Shapes:
         Inputs ``(samples, channels, ...)``, float32 in [0, 1]; labels int64, ``(samples,)`` or for
@@ -47,6 +49,7 @@ class Dataset:
     classes: tuple[str, ...]
     task: str = "classification"
     remarks: tuple[str, ...] = ()
+    transforms: tuple[Mapping[str, Any], ...] = ()
 
     def __repr__(self) -> str:
         return f"Dataset({self.description})"
@@ -55,7 +58,8 @@ class Dataset:
     def description(self) -> str:
         """One line of what the data are: classes, numbers of samples, and remarks."""
         named = listed(map(repr, self.classes)) if self.remarks else ""
-        classes = f"{len(self.classes)} classes {named}".rstrip()
+        kind = "targets" if self.task == "regression" else "classes"
+        classes = f"{len(self.classes)} {kind} {named}".rstrip()
         remarks = "".join(f"; {remark}" for remark in self.remarks)
         return (
             f"{self.name!r}, {self.task}, {classes}: {len(self.train.labels)} samples to train on "

@@ -1,5 +1,6 @@
 """Folders of pictures as datasets: listed at once, decoded one by one when a sample is read."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -85,10 +86,14 @@ class PairedFolders:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Samples:
-        check_index(index, len(self))
+        picture = self.picture(index)
         file, mask_file = self.files[index]
-        picture = _picture(file, self.size, self.mode)
-        mask = _mask(mask_file, self.size)
+        mask = read_mask(mask_file, self.size)
+        if mask.min(initial=0) < 0:
+            raise BatchError(
+                f"mask {str(mask_file)!r} has colours, not one number for each pixel: save it as "
+                "grey"
+            )
         if picture.shape[1:] != mask.shape:
             raise BatchError(
                 f"picture {str(file)!r} is {picture.shape[1:]} and its mask {str(mask_file)!r} is "
@@ -97,6 +102,11 @@ class PairedFolders:
         if self.values is not None:
             mask = _classes(mask, self.values, mask_file)
         return Samples(picture, mask)
+
+    def picture(self, index: int) -> np.ndarray:
+        """Return a picture without its mask."""
+        check_index(index, len(self))
+        return _picture(self.files[index][0], self.size, self.mode)
 
 
 def image_folder(
@@ -317,8 +327,16 @@ def _picture(file: Path, size: tuple[int, int] | None, mode: str) -> np.ndarray:
     return np.ascontiguousarray(array.transpose(2, 0, 1))
 
 
-def _mask(file: Path, size: tuple[int, int] | None) -> np.ndarray:
+def read_mask(file: Path, size: tuple[int, int] | None) -> np.ndarray:
+    """Return the number of each pixel of a mask; colours have those of `colour_number`.
+
+    Raises:
+        BatchError: The file is damaged, or holds floats.
+    """
     raw = open_picture(file)
+    if raw.mode in ("RGB", "RGBA"):
+        channels = np.asarray(_scaled(raw, size, nearest=True)).astype(np.int64)
+        return -1 - (channels[..., :3] @ np.array([1 << 16, 1 << 8, 1]))
     if raw.mode not in ("1", "L", "P") and not raw.mode.startswith("I"):
         raise BatchError(
             f"mask {str(file)!r} has mode {raw.mode!r}, not one number for each pixel: save it as "
@@ -326,6 +344,23 @@ def _mask(file: Path, size: tuple[int, int] | None) -> np.ndarray:
         )
     scaled = _scaled(raw, size, nearest=True)
     return np.asarray(scaled).astype(np.int64)
+
+
+def colour_number(value: int | str) -> int:
+    """Return the number that stands for a colour in a mask, below 0; a number is itself.
+
+    Raises:
+        SettingError: It is no colour.
+
+    Example:
+        >>> colour_number("#00ff00"), colour_number(255)
+        (-65281, 255)
+    """
+    if isinstance(value, int):
+        return value
+    if not re.fullmatch(r"#[0-9a-fA-F]{6}", str(value)):
+        raise SettingError(f"{value!r} is no value of a mask, nor a colour '#ff0000'")
+    return -1 - int(value[1:], 16)
 
 
 def _classes(mask: np.ndarray, values: tuple[int, ...], file: Path) -> np.ndarray:

@@ -33,6 +33,7 @@ class Table:
         parts: All rows; or those to learn from and those held out.
         label, path, split: Names of columns; None for those that are not there.
         remarks: What was understood, in words.
+        targets: Columns of measured targets; empty where there are labels.
     """
 
     name: str
@@ -41,6 +42,20 @@ class Table:
     path: str | None
     split: str | None
     remarks: tuple[str, ...]
+    targets: tuple[str, ...] = ()
+
+    def measured(self) -> list[np.ndarray]:
+        """Return the targets of each part, a row for each sample.
+
+        Raises:
+            SettingError: There is no such column, or a cell is no finite number.
+        """
+        for column in self.targets:
+            if column not in self.parts[0][0]:
+                raise SettingError(
+                    f"{self.name!r} has no column {column!r}, but {[*self.parts[0][0]]}"
+                )
+        return self._rows(self.targets)
 
     def labels(self) -> list[np.ndarray]:
         """Return the labels of each part: whole numbers or floats if all are, else texts."""
@@ -60,12 +75,15 @@ class Table:
         Raises:
             SettingError: A cell is no finite number, or there is no column.
         """
-        others = (self.label, self.split, "")
+        others = (self.label, *self.targets, self.split, "")
         columns = [column for column in self.parts[0][0] if column not in others]
         if not columns:
             raise SettingError(
                 f"{self.name!r} has the column {self.label!r} alone: inputs are lacking"
             )
+        return self._rows(columns)
+
+    def _rows(self, columns: Sequence[str]) -> list[np.ndarray]:
         return [
             np.array([self._numbers(row, columns) for row in part])
             for part in self.parts

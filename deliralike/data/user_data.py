@@ -22,12 +22,20 @@ from deliralike.data.array_guessing import (
     class_numbers,
     first_present,
 )
-from deliralike.data.dataset import Dataset
+from deliralike.data.batching import permutation
+from deliralike.data.dataset import Dataset, Samples, check_fraction
 from deliralike.data.folders import image_folder, listed_pictures
+from deliralike.data.mask_folders import IMAGES, MASKS, MaskFolder
 from deliralike.data.table_files import HELD_OUT, TRAIN, read_table
-from deliralike.errors import SettingError, refuse_unknown_settings
+from deliralike.errors import (
+    SettingError,
+    listed,
+    refuse_unknown_settings,
+    suggestion,
+)
 from deliralike.weights.inflate import refuse_expansion
 
+_TASKS = ("classification", "segmentation")
 _ALWAYS_ALLOWED = 2**31  # bytes of arrays in an archive
 
 
@@ -53,15 +61,18 @@ def load_user_data(
 
     Args:
         name: ``"package.module:function"`` or ``"file.py:function"``, a folder with a subfolder for
-            each class, an archive ``.npz``, or a table ``.csv`` with a column ``label`` and one
-            ``path``, or else columns of numbers, which are the inputs. What holds a part for
-            training and one for validation (folders, arrays, or a column ``split``) is taken as it
-            is split. Rows without a label are left out.
+            each class, or with ``images`` and ``masks``, or one of nnU-Net's; an archive ``.npz``,
+            or a table ``.csv`` with a column ``label`` and one ``path``, or else columns of
+            numbers, which are the inputs. What holds a part for training and one for validation
+            (folders, arrays, or a column ``split``) is taken as it is split. Rows without a label
+            are left out.
         held_out: The fraction that is held out where the data are not split.
         seed: Which samples are held out.
         options: Of a function: its arguments. Of pictures: ``size``, ``mode`` and ``classes`` as
-            `image_folder` has them. Of an archive or a table: ``classes``, as `as_dataset` has it;
-            of a table ``label``, the column of the labels.
+            `image_folder` has them, and ``task``. Of pictures with masks: ``size``, ``mode``,
+            ``values``, ``classes`` and ``spacing`` as `MaskFolder.dataset` has them. Of an archive
+            or a table: ``classes``, as `as_dataset` has it; of a table ``label``, the column of the
+            labels, or ``target``, the columns of what is measured, for regression.
 
     Raises:
         SettingError: There is no such file, or it does not hold inputs and class numbers.
@@ -128,22 +139,65 @@ def _from_function(request: _Request) -> Dataset:
 
 
 def _from_folder(request: _Request, path: Path) -> Dataset:
-    options = request.options
-    request.refuse_options_but(("size", "mode", "classes"))
+    options = dict(request.options)
+    task = options.pop("task", None)
     subfolders = {one.name.lower(): one for one in path.iterdir() if one.is_dir()}
-    train = first_present(TRAIN, subfolders)
-    held_out = first_present(HELD_OUT, subfolders)
-    if train is None or held_out is None:
+    names = (first_present(TRAIN, subfolders), first_present(HELD_OUT, subfolders))
+    parts = [subfolders[name] for name in names if name is not None]
+    parts = parts if len(parts) == 2 else []
+    masked = MaskFolder.find(path, parts)
+    if _is_segmentation(request.name, masked, task):
+        assert masked is not None
+        request.refuse_options_but(
+            ("task", "size", "mode", "values", "classes", "spacing")
+        )
+        split = masked.split(request.held_out, request.seed)
+        return split.dataset(request.name, **options)
+    request.refuse_options_but(("task", "size", "mode", "classes"))
+    if not parts:
         folder = image_folder(path, **options)
         return request.dataset(folder, folder.classes)
-    first = image_folder(subfolders[train], **options)
-    second = image_folder(subfolders[held_out], **options)
+    first, second = (image_folder(part, **options) for part in parts)
     if first.classes != second.classes:
         raise SettingError(
             f"{request.name!r}: the classes to learn are {first.classes}, and those held out "
             f"{second.classes}: both need the same subfolders, or classes=[...]"
         )
     return request.dataset((first, second), first.classes)
+
+
+def _is_segmentation(name: str, masked: MaskFolder | None, task: str | None) -> bool:
+    """Return whether a folder holds pictures with masks.
+
+    Raises:
+        SettingError: It could mean two things; or it is no folder for the task.
+    """
+    if task not in (None, *_TASKS):
+        raise SettingError(f"task={task!r} is unknown. {suggestion(str(task), _TASKS)}")
+    if masked is None:
+        if task == "segmentation":
+            raise SettingError(
+                f"folder {name!r} has no subfolders images/ and masks/ (or one of {IMAGES} and one "
+                f"of {MASKS}), and no imagesTr/, labelsTr/ and dataset.json"
+            )
+        return False
+    if task == "classification":
+        return False
+    missing = [f"{listed(map(str, masked.unpaired), 3)} without a partner of that name"]
+    missing = missing if masked.unpaired else []
+    missing += [f"another subfolder {other!r}" for other in masked.others]
+    if not sum(map(len, masked.parts)):
+        missing.append("no picture with a mask")
+    if not missing or (task == "segmentation" and not masked.unpaired):
+        return True
+    if task == "segmentation":
+        raise SettingError(f"folder {name!r} has {missing[0]}")
+    command = f"deliralike train NETWORK --data {name} --task"
+    raise SettingError(
+        f"folder {name!r} could mean two things, as it has {', '.join(missing)}. Pictures with "
+        f"masks: {command} segmentation. A class of pictures in each subfolder: {command} "
+        "classification"
+    )
 
 
 def _from_archive(request: _Request, path: Path) -> Dataset:
@@ -208,6 +262,8 @@ def _pair(names: Sequence[str], word: str = "") -> tuple[str, str] | None:
 
 
 def _from_table(request: _Request, path: Path) -> Dataset:
+    if "target" in request.options:
+        return _measured(request, path)
     table = read_table(path, request.name, request.options.get("label"))
     labels = table.labels()
     classes = class_names(
@@ -217,7 +273,7 @@ def _from_table(request: _Request, path: Path) -> Dataset:
         class_numbers(each.astype(str), classes, request.name) for each in labels
     ]
     if table.path is None:
-        request.refuse_options_but(("label", "classes"))
+        request.refuse_options_but(("label", "classes", "target"))
         parts: list[Any] = list(zip(table.inputs(), numbered, strict=True))
     else:
         request.refuse_options_but(("label", "classes", "size", "mode"))
@@ -228,6 +284,30 @@ def _from_table(request: _Request, path: Path) -> Dataset:
             files = [path.parent / row[table.path] for row in rows]
             parts.append(listed_pictures(files, numbers, classes, **of_pictures))
     return replace(request.of_parts(parts, classes), remarks=table.remarks)
+
+
+def _measured(request: _Request, path: Path) -> Dataset:
+    """Return the dataset of a table with columns of measured targets, for regression."""
+    request.refuse_options_but(("target",))
+    targets = request.options["target"]
+    names = targets.split(",") if isinstance(targets, str) else list(targets)
+    table = read_table(path, request.name, names[0])
+    table = replace(table, label=names[0], targets=tuple(names))
+    parts = [
+        Samples(inputs, measured)
+        for inputs, measured in zip(table.inputs(), table.measured(), strict=True)
+    ]
+    if len(parts) == 1:
+        check_fraction(request.held_out)
+        order = permutation(len(parts[0].labels), request.seed, "data/split")
+        count = max(1, round(request.held_out * len(order)))
+        parts = [
+            parts[0].take(np.sort(order[count:])),
+            parts[0].take(np.sort(order[:count])),
+        ]
+    remarks = (f"measured targets, columns {listed(names)}", *table.remarks[1:])
+    train, judge = parts
+    return Dataset(request.name, train, judge, tuple(names), "regression", remarks)
 
 
 _FILES = {".csv": _from_table, ".npz": _from_archive}

@@ -309,7 +309,7 @@ def test_a_mask_of_another_size_or_with_colours_is_named(scans):
         pairs[0]
     with pytest.raises(
         BatchError,
-        match="mask '.*p1.bmp' has mode 'RGB', not one number for each pixel",
+        match="mask '.*p1.bmp' has colours, not one number for each pixel",
     ):
         pairs[1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
@@ -41,8 +42,12 @@ from deliralike.training.experiment.settings import Settings, names
 from deliralike.training.trainer import Trainer
 
 # The metrics of a task when settings name none; a metric of classes gets their names.
-METRICS_BY_TASK: Mapping[str, tuple[str, ...]] = {"segmentation": ("dice", "loss")}
+METRICS_BY_TASK: Mapping[str, tuple[str, ...]] = {
+    "regression": ("mae", "r2"),
+    "segmentation": ("dice",),
+}
 METRICS_OF_OTHERS = ("accuracy", "loss")
+_VALUES_AT_ONCE = 2**23  # of inputs, in a batch of held-out samples
 _OWN = "own:"  # before the name of data that were given
 
 
@@ -118,9 +123,12 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
         SettingError: The network is for another task than the data.
         BatchError: The samples cannot be mixed in batches.
     """
+    if settings.transforms is None:
+        settings = settings.with_(transforms=dataset.transforms)
     architecture = zoo.find(settings.network)
     _refuse_unknown(architecture, settings)
-    if architecture.task not in ("", dataset.task):
+    is_score = dataset.task == "regression" and architecture.task == "classification"
+    if architecture.task not in ("", dataset.task) and not is_score:
         fitting = zoo.list(task=dataset.task)
         near = get_close_matches(settings.network, fitting, n=5, cutoff=0.0)
         raise SettingError(
@@ -217,14 +225,6 @@ def make_trainer(
     losses: Any = None,
 ) -> Trainer:
     """Return the trainer of complete settings for a network."""
-    if (
-        losses is None
-        and settings.batch_transforms
-        and not has_own(network, "train_step")
-    ):
-        # The default loss takes rows of floats for measured targets, and probabilities for a
-        # mistake.
-        losses = {"loss": network.nn.cross_entropy}
     metrics = make_metrics(settings.metrics)
     if isinstance(losses, Mapping) and len(losses) > 1:
         metrics.pop(
@@ -250,6 +250,21 @@ def make_trainer(
     )
 
 
+def usual_losses(
+    network: AbstractNetwork, settings: Settings, task: str
+) -> dict[str, Any] | None:
+    """Return the losses of a task; None for those of the network, which it has by itself."""
+    if has_own(network, "train_step"):
+        return None
+    if settings.batch_transforms:
+        # The default loss takes rows of floats for measured targets, and probabilities for a
+        # mistake.
+        return {"loss": network.nn.cross_entropy}
+    if task == "segmentation":
+        return {"loss": network.nn.dice_ce_loss}
+    return None
+
+
 def loaders(
     settings: Settings, dataset: data.Dataset
 ) -> tuple[data.Loader, data.Loader]:
@@ -263,13 +278,13 @@ def loaders(
         dataset.train,
         settings.batch_size,
         drop_last=settings.drop_last,
-        transform=make_transform(settings.transforms),
+        transform=make_transform(settings.transforms or ()),
         batch_transform=make_batch_transform(settings.batch_transforms),
         **shared,
     )
     held_out = data.Loader(
         dataset.held_out,
-        512,
+        max(1, min(512, _VALUES_AT_ONCE // math.prod(dataset.sample_shape))),
         shuffle=False,
         transform=make_transform(settings.held_out_transforms),
         **shared,
@@ -370,13 +385,17 @@ def _batch_of_largest(settings: Settings, dataset: data.Dataset) -> Any:
     largest = labels.max(axis=tuple(range(1, labels.ndim)))
     samples = dataset.train.take(np.argsort(largest)[-2:])
     return next(
-        data.Loader(samples, transform=make_transform(settings.transforms)).batches()
+        data.Loader(
+            samples, transform=make_transform(settings.transforms or ())
+        ).batches()
     )
 
 
 def _metric(name: str, dataset: data.Dataset) -> dict[str, Any]:
     if metric_takes(name, "classes"):
         return {"name": name, "classes": dataset.classes}
+    if metric_takes(name, "columns") and len(dataset.classes) > 1:
+        return {"name": name, "columns": dataset.classes}
     return {"name": name}
 
 

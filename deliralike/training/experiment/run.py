@@ -29,7 +29,12 @@ from deliralike.training.callbacks import (
 )
 from deliralike.training.curves import draw_curves
 from deliralike.training.experiment import folder as run_folder
-from deliralike.training.experiment.building import load_network, loaders, make_trainer
+from deliralike.training.experiment.building import (
+    load_network,
+    loaders,
+    make_trainer,
+    usual_losses,
+)
 from deliralike.training.experiment.checks import located
 from deliralike.training.experiment.files import (
     read_settings,
@@ -193,8 +198,11 @@ class RunPlan:
             first.append(_Beginning(partial(self._begin, folder, record)))
         checkpoint = self.processes.broadcast_object(_BEGINNING, latest)
         watching = [*first, *_callbacks_of(self.settings, folder), *self.callbacks]
+        losses = self.losses
+        if losses is None:
+            losses = usual_losses(self.network, self.settings, self.dataset.task)
         trainer = make_trainer(
-            self.network, self.settings, [*watching, *callbacks], self.losses
+            self.network, self.settings, [*watching, *callbacks], losses
         )
         train, held_out = loaders(self.settings, self.dataset)
         history = trainer.fit(

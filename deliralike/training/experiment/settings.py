@@ -115,10 +115,10 @@ class Settings:
         "Options of the dataset, such as held_out = 0.2, the fraction that is held out.",
         {},
     )
-    transforms: Sequence[Any] = _is(
-        checks.named,
-        'What is done to each training sample, by name: ["flip", {name = "noise", std = 0.1}].',
-        (),
+    transforms: Sequence[Any] | None = _is(
+        checks.optional(checks.named),
+        'What is done to each training sample, by name: ["flip", {name = "noise", std = 0.1}]; '
+        "none: what is usual for the data.",
     )
     held_out_transforms: Sequence[Any] = _is(
         checks.named, "The same for samples to judge by.", ()
@@ -336,7 +336,7 @@ class Settings:
                 self.schedule, {**self.length(1), **self.schedule_settings}
             ),
             "metrics": lambda: make_metrics(self.metrics),
-            "transforms": lambda: make_transform(self.transforms),
+            "transforms": lambda: make_transform(self.transforms or ()),
             "held_out_transforms": lambda: make_transform(self.held_out_transforms),
             "batch_transforms": lambda: make_batch_transform(
                 with_classes(self.batch_transforms, 2)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,37 @@ from deliralike.training.metrics.metric import Metric
 from deliralike.training.metrics.scores import array_of, ratio
 
 
+@dataclass(frozen=True)
 class Errors(Metric):
-    """The base of metrics of errors: arrays in float64, a sample's places along one axis."""
+    """The base of metrics of errors: arrays in float64, a sample's places along one axis.
+
+    Attributes:
+        columns: Names of the columns of outputs and targets, for a figure of each, and their mean;
+            one figure of all places when not given.
+    """
+
+    columns: Sequence[str] = ()
 
     higher_is_better = False
 
-    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    def evidence(self, outputs: Any, targets: Any) -> dict[str, Any]:
+        """Return what the figure of a batch is made of; by column, where there are any."""
+        if not self.columns:
+            return self._evidence(outputs, targets)
+        of_column = replace(self, columns=())
+        return {
+            name: of_column.evidence(outputs[:, number], targets[:, number])
+            for number, name in enumerate(self.columns)
+        }
+
+    def compute(self, evidence: Any) -> float | dict[str, float]:
+        """Return the figure of all samples; by column, where there are any."""
+        if not self.columns:
+            return self._compute(evidence)
+        figures = {name: self._compute(evidence[name]) for name in self.columns}
+        return figures | {"mean": float(np.mean(list(figures.values())))}
+
+    def _evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
         """Return the sum over each sample's places, and the number of places."""
         errors, _ = self._flat(outputs, targets)
         return {
@@ -25,7 +51,7 @@ class Errors(Metric):
             "places": np.full(len(errors), errors.shape[1]),
         }
 
-    def compute(self, evidence: Any) -> float:
+    def _compute(self, evidence: Any) -> float:
         """Return the mean over all places."""
         return ratio(evidence["sum"].sum(), evidence["places"].sum())
 
@@ -95,17 +121,17 @@ class RootMeanSquaredError(Errors):
 
     name = "rmse"
 
-    def compute(self, evidence: Any) -> float:
+    def _compute(self, evidence: Any) -> float:
         """Return the root of the mean over all places."""
-        return float(np.sqrt(super().compute(evidence)))
+        return float(np.sqrt(super()._compute(evidence)))
 
 
 @dataclass(frozen=True)
 class R2(Errors):
     """The fraction of the targets' variance that the outputs explain: 1 is perfect, 0 the mean.
 
-    All places of all samples count as values of one quantity. NaN where an output is, or where the
-    targets do not vary.
+    All places of all samples count as values of one quantity, unless `columns` are given. NaN where
+    an output is, or where the targets do not vary.
 
     Shapes:
         ``(samples, ...)``, both the same.
@@ -118,7 +144,7 @@ class R2(Errors):
     name = "r2"
     higher_is_better = True
 
-    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    def _evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
         """Return each sample's squared errors, and its targets' mean and squared deviations."""
         errors, target = self._flat(outputs, targets)
         mean = target.mean(axis=1, keepdims=True)
@@ -129,7 +155,7 @@ class R2(Errors):
             "around": ((target - mean) ** 2).sum(axis=1),
         }
 
-    def compute(self, evidence: Any) -> float:
+    def _compute(self, evidence: Any) -> float:
         """Return one minus the squared errors by the squared deviations of all targets."""
         places = evidence["places"]
         means = evidence["mean"]

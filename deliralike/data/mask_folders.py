@@ -1,0 +1,337 @@
+"""Folders of pictures or volumes with their masks: ``images/`` and ``masks/``, and nnU-Net's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deliralike.data.batching import permutation
+from deliralike.data.dataset import Dataset, Samples, check_fraction
+from deliralike.data.folders import SUFFIXES, PairedFolders, colour_number, read_mask
+from deliralike.data.nifti import nifti_files
+from deliralike.errors import SettingError, listed
+from deliralike.pictures import open_picture
+
+IMAGES = ("images", "image", "imgs", "img")
+MASKS = ("masks", "mask", "labels", "annotations", "segmentations")
+_VOLUMES = (".nii", ".nii.gz")
+_OF_MASK = re.compile(r"[-_ ](mask|seg|segmentation|label|labels|gt)$", re.IGNORECASE)
+_CHANNEL = re.compile(r"_\d{4}$")  # nnU-Net's number of a channel
+_MOST_VALUES = 64  # of masks whose values are not given
+_STEP = 32  # pixels; networks halve the size up to five times
+_STEP_OF_VOLUMES = 16
+_USUAL, _LARGEST, _WINDOW = 256, 512, 96  # pixels; voxels of a window
+
+
+Pair = tuple[tuple[Path, ...], Path]  # the files of a picture, and that of its mask
+
+
+@dataclass(frozen=True)
+class MaskFolder:
+    """Files of a folder that lie as pictures with masks do.
+
+    Attributes:
+        parts: For all, or for training and validation: the files of each picture, several for its
+            channels, and of its mask, by the name that they share.
+        unpaired: Pictures without a mask, and masks without a picture.
+        others: Other subfolders with files of pictures or volumes.
+        values: The number of each class in the masks, by name, where a file says so.
+    """
+
+    parts: tuple[Mapping[str, Pair], ...]
+    unpaired: tuple[Path, ...] = ()
+    others: tuple[str, ...] = ()
+    values: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def find(cls, folder: Path, parts: Iterable[Path] = ()) -> MaskFolder | None:
+        """Return what lies in a folder, or in its parts; None where there are no two such folders.
+
+        Raises:
+            SettingError: nnU-Net's ``dataset.json`` cannot be read.
+        """
+        if (folder / "dataset.json").is_file() and (folder / "imagesTr").is_dir():
+            found = _paired(folder / "imagesTr", folder / "labelsTr")
+            return replace(found, values=_labels_of(folder / "dataset.json"))
+        each = []
+        for part in tuple(parts) or (folder,):
+            subfolders = {
+                one.name.lower(): one for one in part.iterdir() if one.is_dir()
+            }
+            images = next(
+                (subfolders[name] for name in IMAGES if name in subfolders), None
+            )
+            masks = next(
+                (subfolders[name] for name in MASKS if name in subfolders), None
+            )
+            if images is None or masks is None:
+                return None
+            others = [one for one in subfolders.values() if one not in (images, masks)]
+            found = _paired(images, masks)
+            each.append(
+                replace(found, others=tuple(o.name for o in others if _files(o)))
+            )
+        return cls(
+            sum((one.parts for one in each), ()),
+            sum((one.unpaired for one in each), ()),
+            sum((one.others for one in each), ()),
+        )
+
+    def split(self, held_out: float, seed: int) -> MaskFolder:
+        """Return the same with a part to learn from and one held out.
+
+        Where all pictures lie in subfolders, of patients, those are split, and not their pictures.
+        """
+        if len(self.parts) > 1:
+            return self
+        check_fraction(held_out)
+        groups: dict[str, list[str]] = defaultdict(list)
+        in_folders = all("/" in name for name in self.parts[0])
+        for name in self.parts[0]:
+            groups[name.partition("/")[0] if in_folders else name].append(name)
+        order = permutation(len(groups), seed, "data/split")
+        chosen = set(order[: max(1, round(held_out * len(order)))].tolist())
+        train: dict[str, Pair] = {}
+        judge: dict[str, Pair] = {}
+        for number, names in enumerate(groups.values()):
+            part = judge if number in chosen else train
+            part.update((name, self.parts[0][name]) for name in names)
+        if not train:
+            raise SettingError(
+                f"{listed(groups)} alone cannot be split: give two or more pictures or patients"
+            )
+        return replace(self, parts=(train, judge))
+
+    def dataset(
+        self,
+        name: str,
+        *,
+        size: int | tuple[int, int] | None = None,
+        mode: str | None = None,
+        values: Sequence[int | str] | None = None,
+        classes: Sequence[str] | None = None,
+        spacing: float | tuple[float, ...] | None = None,
+    ) -> Dataset:
+        """Read all files into memory.
+
+        Args:
+            name: The name of the dataset.
+            size: Height and width of pictures; when not given, those of the first one, rounded to
+                multiples of 32 and at most 256 where they are not such multiples.
+            mode: ``"RGB"``, or ``"L"`` for grey; as the first picture when not given.
+            values: The value of each class in the masks, or its colour ``"#ff0000"``; when not
+                given, all that occur.
+            classes: The names of the classes; the values when not given.
+            spacing: The distance of voxels of volumes, in millimetres.
+
+        Raises:
+            SettingError: The masks have too many values to be masks, or are not those of `classes`.
+            BatchError: A file is damaged, or a mask has another size than its picture.
+        """
+        files = [pair for part in self.parts for pair in part.values()]
+        is_volume = _suffix(files[0][1]) in _VOLUMES
+        if is_volume:
+            inputs, masks = _volumes(files, spacing)
+            used = f"{inputs.shape[2:]} voxels, each volume normalised and padded"
+        else:
+            inputs, masks, size = _pictures(files, size, mode)
+            used = f"scaled to {size[0]}x{size[1]}"
+        if values is None:
+            values = tuple(self.values.values()) or _occurring(name, masks, files)
+        numbers = [colour_number(value) for value in values]
+        labels = _class_numbers(name, masks, numbers, files)
+        names = classes or tuple(self.values) or tuple(map(str, values))
+        if len(names) != len(values):
+            raise SettingError(
+                f"{name!r}: there are {len(names)} classes {listed(names)} and {len(values)} "
+                f"values in the masks, {listed(values)}"
+            )
+        count = len(self.parts[0])
+        return Dataset(
+            name,
+            Samples(inputs[:count], labels[:count]),
+            Samples(inputs[count:], labels[count:]),
+            tuple(map(str, names)),
+            "segmentation",
+            (
+                f"pictures with masks by name, {used}",
+                "learned with flips and random crops",
+            ),
+            _transforms(inputs.shape[2:], is_volume),
+        )
+
+
+# Listing ------------------------------------------------------------------------------------------
+
+
+def _suffix(file: Path) -> str:
+    return ".nii.gz" if file.name.lower().endswith(".nii.gz") else file.suffix.lower()
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """Return the pictures and volumes below a folder by their names without suffix."""
+    files = {}
+    for file in sorted(folder.rglob("*")):
+        suffix = _suffix(file)
+        if suffix in (*SUFFIXES, *_VOLUMES) and not file.name.startswith("."):
+            files[file.relative_to(folder).as_posix()[: -len(suffix)]] = file
+    return files
+
+
+def _paired(images: Path, masks: Path) -> MaskFolder:
+    """Return the pictures of a folder with their masks from another."""
+    channels: dict[str, list[Path]] = defaultdict(list)
+    by_name = {_OF_MASK.sub("", name): file for name, file in _files(masks).items()}
+    for name, file in _files(images).items():
+        of_channel = _CHANNEL.sub("", name)
+        channels[of_channel if of_channel in by_name else name].append(file)
+    pairs, unpaired = {}, []
+    for name, files in channels.items():
+        if name in by_name:
+            pairs[name] = (tuple(files), by_name.pop(name))
+        else:
+            unpaired.extend(files)
+    return MaskFolder((pairs,), (*unpaired, *by_name.values()))
+
+
+def _labels_of(file: Path) -> dict[str, int]:
+    """Return the number of each class by name, from nnU-Net's ``dataset.json``."""
+    try:
+        labels = json.loads(file.read_text("utf-8"))["labels"]
+        if all(map(str.isdigit, labels)):  # number: name, as in the first nnU-Net
+            labels = {name: number for number, name in labels.items()}
+        return {name: int(number) for name, number in labels.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SettingError(
+            f"{str(file)!r} does not name the classes ({error}): wanted is {{'labels': "
+            "{'background': 0, 'liver': 1}}; regions of several numbers are not read"
+        ) from error
+
+
+# Reading ------------------------------------------------------------------------------------------
+
+
+def _pictures(
+    files: Sequence[Pair], size: Any, mode: str | None
+) -> tuple[np.ndarray, list[np.ndarray], tuple[int, int]]:
+    pairs = []
+    for images, mask in files:
+        if len(images) > 1:
+            raise SettingError(
+                f"{listed(map(str, images))} are the channels of one picture: only volumes have "
+                "channels in files of their own"
+            )
+        pairs.append((images[0], mask))
+    first = open_picture(pairs[0][0])
+    if mode is None:
+        mode = "RGB" if first.mode in ("RGB", "RGBA", "P", "CMYK", "YCbCr") else "L"
+    if size is None:
+        size = _usual_size(first.height, first.width)
+    height, width = (size, size) if isinstance(size, int) else size
+    folder = PairedFolders(tuple(pairs), (height, width), mode)
+    inputs = [folder.picture(number) for number in range(len(folder))]
+    masks = [read_mask(mask, (height, width)) for _, mask in pairs]
+    return np.stack(inputs), masks, (height, width)
+
+
+def _usual_size(height: int, width: int) -> tuple[int, int]:
+    sides = np.array([height, width])
+    if (sides % _STEP == 0).all() and sides.max() <= _LARGEST:
+        return height, width
+    scaled = sides * min(1.0, _USUAL / sides.max())
+    rounded = np.maximum(1, np.round(scaled / _STEP)).astype(int) * _STEP
+    return int(rounded[0]), int(rounded[1])
+
+
+def _volumes(
+    files: Sequence[Pair], spacing: Any
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return volumes, normalised by channel, and their labels, padded to one size."""
+    folder = nifti_files(
+        [images for images, _ in files], [mask for _, mask in files], spacing=spacing
+    )
+    samples = [folder[number] for number in range(len(folder))]
+    largest = np.max([sample.labels.shape for sample in samples], axis=0)
+    shape = -(-largest // _STEP_OF_VOLUMES) * _STEP_OF_VOLUMES
+    inputs, labels = [], []
+    for picture, mask in samples:
+        axes = tuple(range(1, picture.ndim))
+        mean = picture.mean(axes, keepdims=True)
+        scaled = (picture - mean) / np.maximum(picture.std(axes, keepdims=True), 1e-8)
+        margins = [(0, int(more)) for more in shape - mask.shape]
+        low = float(scaled.min())
+        inputs.append(np.pad(scaled, [(0, 0), *margins], constant_values=low))
+        labels.append(np.pad(mask, margins))
+    return np.stack(inputs).astype(np.float32), labels
+
+
+# Masks --------------------------------------------------------------------------------------------
+
+
+def _occurring(
+    name: str,
+    masks: Sequence[np.ndarray],
+    files: Sequence[Pair],
+) -> tuple[int | str, ...]:
+    """Return the values of masks: numbers, or colours where there are any."""
+    found: set[int] = set()
+    for mask, (_, file) in zip(masks, files, strict=True):
+        found.update(np.unique(mask).tolist())
+        is_lossy = _suffix(file) in (".jpg", ".jpeg")
+        if len(found) > (2 if is_lossy else _MOST_VALUES):
+            raise SettingError(
+                f"{name!r}: the masks up to {str(file)!r} have {len(found)} values, "
+                f"{listed(sorted(found), 5)}: say which are classes, values=(0, 255) or "
+                "values=('#000000', '#ff0000') (--set data.values='(0, 255)'); those of a JPEG are "
+                "taken for the nearest of them"
+            )
+    if min(found) < 0:
+        return tuple(f"#{-value - 1:06x}" for value in sorted(found, reverse=True))
+    if max(found) <= 2 * len(found):
+        return tuple(
+            range(max(found) + 1)
+        )  # class numbers, of which some may be absent
+    return tuple(sorted(found))
+
+
+def _class_numbers(
+    name: str,
+    masks: Sequence[np.ndarray],
+    values: Sequence[int],
+    files: Sequence[Pair],
+) -> np.ndarray:
+    order = np.argsort(values)
+    known = np.asarray(values)[order]
+    labels = []
+    for mask, (_, file) in zip(masks, files, strict=True):
+        places = np.minimum(np.searchsorted(known, mask), len(known) - 1)
+        if _suffix(file) in (".jpg", ".jpeg"):
+            lower = np.maximum(places - 1, 0)
+            is_lower = np.abs(mask - known[lower]) <= np.abs(mask - known[places])
+            places = np.where(is_lower, lower, places)
+        elif (known[places] != mask).any():
+            wrong = mask[known[places] != mask][0]
+            shown = wrong if wrong >= 0 else f"#{-wrong - 1:06x}"
+            raise SettingError(
+                f"{name!r}: mask {str(file)!r} has the value {shown}, which is not among the "
+                f"classes {listed(values)}"
+            )
+        labels.append(order[places])
+    return np.stack(labels).astype(np.int64)
+
+
+def _transforms(shape: Sequence[int], is_volume: bool) -> tuple[dict[str, Any], ...]:
+    """Return the usual transforms of training samples, by name: flips and random crops."""
+    if is_volume:
+        window = [min(side, _WINDOW) for side in shape]
+        return {"name": "flip", "axes": (-3, -2, -1)}, {"name": "crop", "size": window}
+    padding = max(1, min(shape) // 8)
+    crop = {"name": "crop", "size": list(shape), "padding": padding}
+    return {"name": "flip"}, crop

@@ -1,0 +1,108 @@
+"""``deliralike train`` on pictures with masks and on measured targets, beside NumPy and MONAI."""
+
+import csv
+
+import numpy as np
+import pytest
+import sklearn.metrics
+import torch
+from monai.losses import DiceCELoss
+from PIL import Image
+
+from deliralike.training.experiment import (
+    Experiment,
+    load_result,
+    load_run,
+    predict_held_out,
+)
+from tests.cli.test_commands import run
+
+MODEL = """
+from deliralike import Network
+
+
+class Pixels(Network):
+    def __init__(self, in_channels, num_classes):
+        super().__init__()
+        self.one = self.nn.Conv2d(in_channels, num_classes, 3, padding=1)
+
+    def forward(self, x):
+        return self.one(x)
+"""
+DOUBLE = ("--dtype", "float64", "--epochs", 1)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Pictures with masks of three values, and a table with two measured columns."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(MODEL)
+    draw = np.random.default_rng(0)
+    for folder in ("images", "masks"):
+        (tmp_path / "cells" / folder).mkdir(parents=True)
+    for number in range(10):
+        mask = np.kron(draw.integers(0, 3, (4, 4)), np.ones((8, 8), int))
+        pixels = 80 * mask[..., np.newaxis] + draw.integers(0, 60, (32, 32, 3))
+        name = f"{number}.png"
+        Image.fromarray(pixels.astype(np.uint8)).save(f"cells/images/{name}")
+        stored = np.array([0, 128, 255], np.uint8)[mask]
+        Image.fromarray(stored).save(f"cells/masks/{name}")
+    rows = ["a,length,b,weight,split"]
+    for number, row in enumerate(draw.normal(size=(40, 4))):
+        part = "val" if number % 4 == 0 else "train"
+        rows.append(",".join([*(f"{value:.4f}" for value in row), part]))
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    return tmp_path
+
+
+def test_masks_are_learned_by_dice_and_cross_entropy_with_dice_by_class(place, backend):
+    out = f"runs/{backend.name}"
+    options = ("--backend", backend.name, "--out", out, *DOUBLE)
+    shown = run("train", "model.py:Pixels", "--data", "cells/", *options).stdout
+    assert "segmentation, 3 classes '0', '128', '255': 8 samples to train on" in shown
+    result = load_result(out)
+    names = [entry["name"] for entry in result.settings.transforms]
+    assert names == ["flip", "crop"]
+    scores, labels = predict_held_out(*load_run(out))
+    monai = DiceCELoss(to_onehot_y=True, softmax=True)
+    loss = monai(torch.tensor(scores), torch.tensor(labels[:, None])).item()
+    assert result.metrics["loss"] == pytest.approx(loss, rel=1e-5)
+    predicted = scores.argmax(1).ravel()
+    dice = sklearn.metrics.f1_score(labels.ravel(), predicted, average=None)
+    for name, value in zip(("0", "128", "255"), dice, strict=True):
+        assert result.metrics[f"dice/{name}"] == pytest.approx(value)
+    # the transforms are on: without them the first loss is another
+    plain = Experiment(out, transforms=(), backend=backend.name).run("plain")
+    assert plain.history.losses[0] != result.history.losses[0]
+    assert f"dice/128 {result.metrics['dice/128']:.4g}" in run("predict", out).stdout
+
+
+def test_columns_of_targets_are_measured_one_by_one(place, backend):
+    out = f"runs/{backend.name}"
+    options = ("--target", "length,weight", "--backend", backend.name, "--out", out)
+    shown = run("train", "mlp", "--data", "t.csv", *options, *DOUBLE).stdout
+    assert "regression, 2 targets 'length', 'weight': 30 samples to train on" in shown
+    metrics = load_result(out).metrics
+    run("predict", out)
+    with open(f"{out}/predictions-{backend.name}.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for name in ("length", "weight"):
+        wanted = [float(row[name]) for row in rows]
+        predicted = [float(row[f"predicted {name}"]) for row in rows]
+        r2 = sklearn.metrics.r2_score(wanted, predicted)
+        mae = sklearn.metrics.mean_absolute_error(wanted, predicted)
+        assert metrics[f"r2/{name}"] == pytest.approx(r2, abs=1e-4)
+        assert metrics[f"mae/{name}"] == pytest.approx(mae, abs=1e-4)
+    source = np.genfromtxt("t.csv", delimiter=",", skip_header=1)[::4]
+    assert np.allclose([float(row["weight"]) for row in rows], source[:, 3])
+
+
+def test_wrong_columns_of_targets_are_refused(place):
+    failed = run("train", "mlp", "--data", "t.csv", "--target", "length,wait", code=2)
+    assert "'t.csv' has no column 'wait', but ['a', 'length'" in failed.stderr
+
+
+def test_a_task_is_an_option_of_a_folder(place):
+    options = ("--task", "classification", "--set", "data.size=8", "--epochs", 1)
+    shown = run("train", "mlp", "--data", "cells/", *options, "--out", "run").stdout
+    assert "classification, 2 classes: 16 samples to train on" in shown
