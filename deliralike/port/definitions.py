@@ -471,7 +471,9 @@ class Definitions(cst.CSTTransformer):
             return updated
         if updated.value is None:
             return cst.RemoveFromParent()
-        return cst.Assign([cst.AssignTarget(updated.target)], updated.value)
+        is_name = isinstance(original.target, cst.Name)  # which it keeps
+        target = original.target if is_name else updated.target
+        return cst.Assign([cst.AssignTarget(target)], updated.value)
 
 
 def _is_of_python(annotation: cst.Annotation) -> bool:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import libcst as cst
@@ -28,7 +29,7 @@ from deliralike.port.calls import (
     tuple_of,
     written,
 )
-from deliralike.port.observing import Value, collection
+from deliralike.port.observing import Layer, Value, collection
 from deliralike.port.resolving import Names
 
 FRAMEWORK, TITLE, ARRAY = ("torch",), "PyTorch", "Tensor"
@@ -153,6 +154,15 @@ def follows_mode(block: Any) -> bool:
     for module, mode in before.items():
         module.training = mode
     return follow
+
+
+def layer(value: Any) -> Layer | None:
+    """A module that has neither members nor a state, with the arguments that it shows; or None."""
+    if not is_network_class(type(value)):
+        return None
+    own = value.parameters(recurse=False), value.buffers(recurse=False)
+    has_parts = any(True for _ in chain(value.children(), *own))
+    return None if has_parts else Layer(type(value), value.extra_repr())
 
 
 def parameters(block: Any) -> list[str]:
@@ -635,6 +645,7 @@ NUMPY_METHODS: dict[str, Entry] = {
     "permute": "{x}.transpose({args})",
     "transpose": "np.swapaxes({x}, {args})",
     "t": "{x}.T",
+    "expand": lambda call: _expand(call).replace(NN, "np"),
     "unsqueeze": _np_axis("expand_dims"),
     "repeat": "np.tile({x}, {many})",
     "flatten": lambda call: _np_flat(call.x, *call.args, *call.kwargs.values()),
@@ -669,8 +680,10 @@ def parameter(call: Call, value: cst.BaseExpression) -> str:
     Raises:
         NeedsHand: It is of a distribution that is not there.
     """
+    if call.name == "Buffer":
+        return _buffered(code(value), call.kwargs.get("persistent", "True"))
     if call.result is not None and call.result.kind == "frozen":
-        return f"{NN}.Buffer({code(value)})"
+        return _buffered(code(value))
     return _drawn(value) or _scaled(value) or _filled(value) or _of_value(value)
 
 
@@ -732,11 +745,15 @@ def _filled(value: Any) -> str | None:
     return f"{NN}.Parameter({code(array.args[0].value)}, {made})"
 
 
+def _buffered(value: str, persistent: str = "True") -> str:
+    """A buffer; of one that is not saved the array."""
+    is_saved = persistent == "True" and value != "None"
+    return f"{NN}.Buffer({value})" if is_saved else value
+
+
 def _buffer(call: Call) -> str:
     given = call.bound("name", "tensor", "persistent")
-    value = given["tensor"]
-    is_saved = given.get("persistent", "True") == "True" and value != "None"
-    made = f"{NN}.Buffer({value})" if is_saved else value
+    made = _buffered(given["tensor"], given.get("persistent", "True"))
     return f"setattr({call.x}, {given['name']}, {made})"
 
 
