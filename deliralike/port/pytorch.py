@@ -158,7 +158,8 @@ def follows_mode(block: Any) -> bool:
 
 def layer(value: Any) -> Layer | None:
     """A module that has neither members nor a state, with the arguments that it shows; or None."""
-    if not is_network_class(type(value)):
+    is_created = is_network_class(type(value)) and "_modules" in vars(value)
+    if not is_created:  # or not yet, in its `__new__`
         return None
     own = value.parameters(recurse=False), value.buffers(recurse=False)
     has_parts = any(True for _ in chain(value.children(), *own))
