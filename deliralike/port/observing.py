@@ -453,6 +453,13 @@ class _Tellers(ast.NodeTransformer):
             block.insert(0, self._telling("branches", begin, ast.Constant(None), first))
         return node
 
+    def visit_match_case(self, node: ast.match_case) -> ast.AST:
+        """Patterns stand as they are."""
+        pattern, node.pattern = node.pattern, ast.MatchAs()
+        self.generic_visit(node)
+        node.pattern = pattern
+        return node
+
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self.path.append(node.name)
         given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]

@@ -108,7 +108,10 @@ WITHOUT_EFFECT = (
 #: Methods of layers that are called for their effect on the framework alone.
 IDLE_METHODS = ("flatten_parameters",)
 #: Decorators and contexts without a meaning for what is computed.
-TRANSPARENT = ("no_grad", "inference_mode", "enable_grad", "autocast", "jit.")
+TRANSPARENT = (
+    *("no_grad", "inference_mode", "enable_grad", "autocast", "device"),
+    "jit.",
+)
 #: Methods of networks that open a context without a meaning for what is computed.
 SCOPES: tuple[str, ...] = ()
 #: The functions that `nn` has by the same name with the same arguments; None for all.
@@ -446,6 +449,7 @@ FUNCTIONS: dict[str, Entry] = {
     "unique": _by_values,
     "checkpoint.checkpoint": _checkpoint,
     "autograd.Variable": "{a}",
+    "jit.annotate": "{b}",
     "modules._single": f"{_REPEATED}1)",
     "modules._pair": f"{_REPEATED}2)",
     "modules._triple": f"{_REPEATED}3)",

@@ -81,16 +81,18 @@ class Rewriter(Definitions):
 
     def _unsaved(self, name: str, text: str) -> cst.BaseExpression | None:
         """A buffer that is not saved, which the port keeps as an array of NumPy."""
-        kept = self.program.unsaved.get(name)
-        if kept is None:
+        cls = vars(self.source.module).get(self.class_name)
+        buffers = self.program.unsaved(cls, name) if isclass(cls) else []
+        if not buffers:
             return None
         try:
             made = f"{NN}.constant({text}, like={self._like()})"
         except NeedsHand as reason:
             self.program.needs_hand(f"{self.source.file}", f"{name}: {reason}")
             return None
+        may_be_none = any(one is None for one in buffers)
         return self._parsed(
-            f"(None if {text} is None else {made})" if None in kept else made
+            f"(None if {text} is None else {made})" if may_be_none else made
         )
 
     def _reference(
