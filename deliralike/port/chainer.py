@@ -90,6 +90,10 @@ def blocks(network: Any) -> list[Any]:
     return list(network.links())
 
 
+def layer(_: Any) -> None:
+    """The layer that a table has created: Chainer's activations are functions."""
+
+
 def members(value: Any) -> list[str]:
     """The names of a container's members; none of another link."""
     if not isinstance(value, sys.modules["chainer"].Sequential):

@@ -398,7 +398,8 @@ class Definitions(cst.CSTTransformer):
         if not self._was_passed_over(original):
             return updated if updated.body else updated.with_changes(body=[_PASS])
         self.program.leave_out(self.source, original, "a branch that was not taken")
-        words = "a branch that the port's inputs did not take"
+        place = self.where(original.body[0]).rpartition("/")[2]
+        words = f"{place}: a branch that the port's inputs did not take"
         return updated.with_changes(
             body=[cst.parse_statement(f'raise NotImplementedError("{words}")')]
         )
@@ -471,7 +472,9 @@ class Definitions(cst.CSTTransformer):
             return updated
         if updated.value is None:
             return cst.RemoveFromParent()
-        return cst.Assign([cst.AssignTarget(updated.target)], updated.value)
+        is_name = isinstance(original.target, cst.Name)  # which it keeps
+        target = original.target if is_name else updated.target
+        return cst.Assign([cst.AssignTarget(target)], updated.value)
 
 
 def _is_of_python(annotation: cst.Annotation) -> bool:

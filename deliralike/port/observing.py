@@ -75,14 +75,22 @@ def collection(value: Any, describe: Callable[[Any], Value]) -> Value:
     return Value("sequence" if is_sequence else "other")
 
 
-_CHOICES = (type, FunctionType, BuiltinFunctionType, bool, int, float, str, NoneType)
+@dataclass(frozen=True)
+class Choice:
+    """What a factory or table gives.
+
+    It is a class, function, number, text, a `Layer`, or a collection of such.
+    """
+
+    value: Any
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What a factory or table gives: a class, function, number, text, or a collection of such."""
+class Layer:
+    """A layer without parameters that a table has created: its class, and its arguments."""
 
-    value: Any
+    cls: type
+    arguments: str
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -103,6 +111,12 @@ def _copied(value: Any) -> Any:
     if type(value) is dict:
         return {key: _copied(one) for key, one in value.items()}
     return [_copied(one) for one in value] if type(value) is list else value
+
+
+_CHOICES = (
+    *(type, FunctionType, BuiltinFunctionType, bool, int, float, str, NoneType),
+    Layer,
+)
 
 
 def _is_choice(value: Any) -> bool:
@@ -302,6 +316,7 @@ class Observation:
             observed.facts["results"][key].add(described)
         if self.table.is_network_class(type(value)):
             observed.objects["returned"][key].append(value)
+        value = self.table.layer(value) or value
         choice = Choice(_copied(value)) if _is_choice(value) else None
         observed.objects["chosen"][key].append(choice)
 
@@ -436,6 +451,13 @@ class _Tellers(ast.NodeTransformer):
         for block, first in zip(filter(None, blocks), firsts, strict=True):
             begin = (first.lineno,)
             block.insert(0, self._telling("branches", begin, ast.Constant(None), first))
+        return node
+
+    def visit_match_case(self, node: ast.match_case) -> ast.AST:
+        """Patterns stand as they are."""
+        pattern, node.pattern = node.pattern, ast.MatchAs()
+        self.generic_visit(node)
+        node.pattern = pattern
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:

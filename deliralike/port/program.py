@@ -106,14 +106,11 @@ class Program:
         name = function.__qualname__
         return FORWARD in seen.phases(name) and not seen.takes_arrays(name)
 
-    @cached_property
-    def unsaved(self) -> dict[str, set[Any]]:
-        """The names of buffers that are not saved; with None where a block has none."""
-        found: dict[str, set[Any]] = defaultdict(set)
-        for block in self.blocks:
-            for name, value in self.table.unsaved(block).items():
-                found[name].add(None if value is None else "array")
-        return dict(found)
+    def unsaved(self, cls: Any, name: str) -> list[Any]:
+        """The buffers of this name that are not saved, of the blocks of a class."""
+        blocks = [one for one in self.blocks if isinstance(one, cls)]
+        buffers = map(self.table.unsaved, blocks)
+        return [found[name] for found in buffers if name in found]
 
     def is_own(self, module: str) -> bool:
         """Whether a module is to be ported."""

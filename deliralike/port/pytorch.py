@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import libcst as cst
@@ -28,7 +29,7 @@ from deliralike.port.calls import (
     tuple_of,
     written,
 )
-from deliralike.port.observing import Value, collection
+from deliralike.port.observing import Layer, Value, collection
 from deliralike.port.resolving import Names
 
 FRAMEWORK, TITLE, ARRAY = ("torch",), "PyTorch", "Tensor"
@@ -107,7 +108,10 @@ WITHOUT_EFFECT = (
 #: Methods of layers that are called for their effect on the framework alone.
 IDLE_METHODS = ("flatten_parameters",)
 #: Decorators and contexts without a meaning for what is computed.
-TRANSPARENT = ("no_grad", "inference_mode", "enable_grad", "autocast", "jit.")
+TRANSPARENT = (
+    *("no_grad", "inference_mode", "enable_grad", "autocast", "device"),
+    "jit.",
+)
 #: Methods of networks that open a context without a meaning for what is computed.
 SCOPES: tuple[str, ...] = ()
 #: The functions that `nn` has by the same name with the same arguments; None for all.
@@ -153,6 +157,16 @@ def follows_mode(block: Any) -> bool:
     for module, mode in before.items():
         module.training = mode
     return follow
+
+
+def layer(value: Any) -> Layer | None:
+    """A module that has neither members nor a state, with the arguments that it shows; or None."""
+    is_created = is_network_class(type(value)) and "_modules" in vars(value)
+    if not is_created:  # or not yet, in its `__new__`
+        return None
+    own = value.parameters(recurse=False), value.buffers(recurse=False)
+    has_parts = any(True for _ in chain(value.children(), *own))
+    return None if has_parts else Layer(type(value), value.extra_repr())
 
 
 def parameters(block: Any) -> list[str]:
@@ -435,6 +449,7 @@ FUNCTIONS: dict[str, Entry] = {
     "unique": _by_values,
     "checkpoint.checkpoint": _checkpoint,
     "autograd.Variable": "{a}",
+    "jit.annotate": "{b}",
     "modules._single": f"{_REPEATED}1)",
     "modules._pair": f"{_REPEATED}2)",
     "modules._triple": f"{_REPEATED}3)",
@@ -635,6 +650,7 @@ NUMPY_METHODS: dict[str, Entry] = {
     "permute": "{x}.transpose({args})",
     "transpose": "np.swapaxes({x}, {args})",
     "t": "{x}.T",
+    "expand": lambda call: _expand(call).replace(NN, "np"),
     "unsqueeze": _np_axis("expand_dims"),
     "repeat": "np.tile({x}, {many})",
     "flatten": lambda call: _np_flat(call.x, *call.args, *call.kwargs.values()),
@@ -669,8 +685,10 @@ def parameter(call: Call, value: cst.BaseExpression) -> str:
     Raises:
         NeedsHand: It is of a distribution that is not there.
     """
+    if call.name == "Buffer":
+        return _buffered(code(value), call.kwargs.get("persistent", "True"))
     if call.result is not None and call.result.kind == "frozen":
-        return f"{NN}.Buffer({code(value)})"
+        return _buffered(code(value))
     return _drawn(value) or _scaled(value) or _filled(value) or _of_value(value)
 
 
@@ -732,11 +750,15 @@ def _filled(value: Any) -> str | None:
     return f"{NN}.Parameter({code(array.args[0].value)}, {made})"
 
 
+def _buffered(value: str, persistent: str = "True") -> str:
+    """A buffer; of one that is not saved the array."""
+    is_saved = persistent == "True" and value != "None"
+    return f"{NN}.Buffer({value})" if is_saved else value
+
+
 def _buffer(call: Call) -> str:
     given = call.bound("name", "tensor", "persistent")
-    value = given["tensor"]
-    is_saved = given.get("persistent", "True") == "True" and value != "None"
-    made = f"{NN}.Buffer({value})" if is_saved else value
+    made = _buffered(given["tensor"], given.get("persistent", "True"))
     return f"setattr({call.x}, {given['name']}, {made})"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from enum import Enum
 from functools import partial
 from inspect import isclass, isfunction
@@ -25,7 +26,7 @@ from deliralike.port.calls import (
 )
 from deliralike.port.definitions import EQUAL, Definitions
 from deliralike.port.dropping import arguments_of_drop
-from deliralike.port.observing import Choice, Value, leaves
+from deliralike.port.observing import Choice, Layer, Value, leaves
 from deliralike.port.resolving import MISSING
 
 
@@ -80,16 +81,18 @@ class Rewriter(Definitions):
 
     def _unsaved(self, name: str, text: str) -> cst.BaseExpression | None:
         """A buffer that is not saved, which the port keeps as an array of NumPy."""
-        kept = self.program.unsaved.get(name)
-        if kept is None:
+        cls = vars(self.source.module).get(self.class_name)
+        buffers = self.program.unsaved(cls, name) if isclass(cls) else []
+        if not buffers:
             return None
         try:
             made = f"{NN}.constant({text}, like={self._like()})"
         except NeedsHand as reason:
             self.program.needs_hand(f"{self.source.file}", f"{name}: {reason}")
             return None
+        may_be_none = any(one is None for one in buffers)
         return self._parsed(
-            f"(None if {text} is None else {made})" if None in kept else made
+            f"(None if {text} is None else {made})" if may_be_none else made
         )
 
     def _reference(
@@ -109,6 +112,10 @@ class Rewriter(Definitions):
         is_definition &= getattr(
             meaning, "__qualname__", ""
         ).isidentifier()  # of the module
+        if is_definition and self._is_output(meaning):
+            name = meaning.__name__
+            self.program.lines.add(f"from {meaning.__module__} import {name}")
+            return cst.Name(name)
         if is_definition and self.program.is_own(meaning.__module__):
             in_numpy = isfunction(meaning) and self.in_construction
             need = self.program.need_in_numpy if in_numpy else self.program.need
@@ -123,6 +130,15 @@ class Rewriter(Definitions):
             return cst.Name(self.program.need_name(*home))
         self.program.add_import(self.source, original.value)
         return updated
+
+    def _is_output(self, cls: Any) -> bool:
+        """Whether it is a dict with attributes of an installed package, for outputs."""
+        return (
+            self.source.is_installed
+            and isclass(cls)
+            and issubclass(cls, dict)
+            and is_dataclass(cls)
+        )
 
     def _framework(self, name: str, updated: cst.BaseExpression) -> cst.BaseExpression:
         if name in self.table.BASES:
@@ -230,6 +246,7 @@ class Rewriter(Definitions):
     def _is_portable_leaf(self, value: Any) -> bool:
         if isinstance(value, (bool, int, float, str, NoneType)):
             return True
+        value = value.cls if isinstance(value, Layer) else value
         name = self.table.name_of(value)
         return self.table.is_network_class(value) if name is None else self._has(name)
 
@@ -249,6 +266,8 @@ class Rewriter(Definitions):
             )
         if isinstance(value, (bool, int, float, str, NoneType)):
             return repr(value)
+        if isinstance(value, Layer):
+            return f"{self._written(value.cls)}({value.arguments})"
         name = self.table.name_of(value)
         return self.program.need(value) if name is None else f"{NN}.{name}"
 
@@ -469,7 +488,7 @@ class Rewriter(Definitions):
         if name in self.table.LAYER_SOURCES:
             return updated
         call = self._seen(name, original, updated)
-        if name == "Parameter":
+        if name in ("Parameter", "Buffer"):
             return self._parsed(self.table.parameter(call, updated.args[0].value))
         if name in self.table.DRAWING:
             if self._drops_nothing(original):

@@ -1,7 +1,7 @@
 """What `port` makes of classes that others wrote: ``python -m tests.port.corpus``.
 
-Each class is ported and proved in a process of its own; what came of it is a line of JSON. Classes
-that have a line already, with the same arguments, are left out.
+Each class is ported and proved in a process of its own; what came of it is a line of JSON, with
+the commit. Classes that have a line already, with the same arguments, are left out.
 """
 
 import argparse
@@ -141,7 +141,7 @@ CORPUS = {
         Discriminator in_shape=(1,16,16),channels=(4,8),strides=(2,2) 1x16x16
         Generator latent_shape=(5,),start_shape=(4,4,4),channels=(4,1),strides=(2,1) 5
         FullyConnectedNet in_channels=5,out_channels=3,hidden_channels=(8,6) 5
-        UNETR in_channels=1,out_channels=3,img_size=16,feature_size=4,hidden_size=12,mlp_dim=16,num_heads=2 1x16x16x16
+        UNETR img_size=16,in_channels=1,out_channels=3,feature_size=4,hidden_size=12,mlp_dim=16,num_heads=2 1x16x16x16
         FlexibleUNet in_channels=3,out_channels=3,backbone="efficientnet-b0" 3x64x64
         Quicknat num_classes=3,num_channels=1,num_filters=4 1x32x32
         MedNeXtS spatial_dims=2,in_channels=1,out_channels=3 1x32x32
@@ -245,11 +245,17 @@ def look(name, arguments, inputs, backends):
     return told
 
 
+def commit():
+    """The commit that is checked out; ``-dirty`` where files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=8"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+
 def _in_process(entry, backends, limit):
     label, name, arguments, inputs = entry
     command = [sys.executable, "-W", "ignore", "-m", "tests.port.corpus", "--one", name]
     command += ["--backends", ",".join(backends), arguments, *inputs]
-    told = {"label": label, "arguments": arguments}
+    told = {"label": label, "arguments": arguments, "commit": commit()}
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=limit)
         output, errors = ended.stdout, ended.stderr
@@ -278,7 +284,7 @@ def main():
         arguments, *inputs = given.rest
         look(given.one, arguments, inputs, backends)
         return
-    given.results.parent.mkdir(exist_ok=True)
+    given.results.parent.mkdir(parents=True, exist_ok=True)
     given.results.touch()
     done = set()
     for line in given.results.read_text().splitlines():

@@ -1,6 +1,7 @@
 """Networks of PyTorch in the habits of those who bring them, to be ported."""
 
 import math
+import numbers
 from collections import OrderedDict
 from functools import partial
 from typing import Callable, Optional
@@ -517,6 +518,7 @@ class Tables(nn.Module):
         self.register_buffer(
             "slow", torch.arange(0, dim, 2).float() / dim, persistent=False
         )
+        self.order = nn.Buffer(torch.arange(6).expand((1, -1)), persistent=False)
         self.fused = hasattr(torch.nn.functional, "scaled_dot_product_attention")
         self.proj = nn.Linear(dim, dim)
 
@@ -534,6 +536,7 @@ class Tables(nn.Module):
         dots = dots / apart.cumsum(1, dtype=torch.float32).sum(-1, keepdim=True).clamp(
             min=1.0
         )
+        dots = dots + self.order[:, :1]
         return dots.softmax(dim=-1) @ parts if self.fused else index
 
 
@@ -582,6 +585,17 @@ class Recursive(nn.Module):
         return x if self.shift is None else x + self.shift
 
 
+class Ordered(nn.Module):
+    """Trains what another class has as a buffer of this name."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.order = nn.Parameter(torch.ones(size))
+
+    def forward(self, x):
+        return x * self.order
+
+
 class Keeping(nn.Module):
     """What is the same for all batches of evaluation is kept, for each device."""
 
@@ -590,6 +604,8 @@ class Keeping(nn.Module):
         self.table = nn.Parameter(torch.linspace(-1.0, 1.0, size))
         self.register_buffer("order", torch.arange(size).flip(0), persistent=False)
         self.kept = {}
+        with torch.device("cpu"):
+            self.scale = Ordered(size)
 
     def biases(self, device):
         if self.training:
@@ -600,7 +616,9 @@ class Keeping(nn.Module):
         return self.kept[key]
 
     def forward(self, x):
-        return x + self.biases(x.device)
+        parts = torch.jit.annotate(list[Tensor], [])
+        parts.append(self.scale(x) + self.biases(x.device))
+        return parts[0]
 
 
 class Late(nn.Module):
@@ -621,6 +639,11 @@ class Late(nn.Module):
 
         if torch.is_tensor(scale) or not x.is_floating_point():
             raise TypeError("a number, and an array of numbers")
+        match scale:
+            case math.pi:
+                scale = 3.0
+            case numbers.Integral():
+                scale = float(scale)
         return functional.elu(self.smooth(self.norm(x))) * sqrt(scale)
 
 

@@ -120,7 +120,7 @@ def is_compiling():
         return dynamo.is_compiling()
 
 
-USES_TWO = True
+USES_TWO: bool = True
 
 
 def uses_two(use=None):
@@ -172,4 +172,63 @@ def test_what_did_not_run_is_left_out(installed):
     for word in ("dynamo", "bmm", "tiny_init"):
         assert word not in found.source
     proof = found.prove("torch")
+    assert proof.headline.startswith("PROVED"), proof.headline
+
+
+CREATING = """
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+
+class Soft(nn.Module):
+    def forward(self, x):
+        return x * torch.sigmoid(x)
+
+
+class Layers(OrderedDict):
+    def __getitem__(self, name):
+        cls, words = super().__getitem__(name)
+        return cls(**words)
+
+
+TABLE = Layers(gelu=(nn.GELU, {"approximate": "tanh"}), soft=(Soft, {}), elu=(nn.ELU, {}))
+
+
+@dataclass
+class Output(OrderedDict):
+    last: torch.Tensor
+    hidden: tuple = ()
+
+    def __init_subclass__(cls):
+        torch.compiler.disable(cls)
+
+    def __post_init__(self):
+        self.update(vars(self))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.gelu, self.soft = TABLE["gelu"], TABLE["soft"]
+
+    def forward(self, x):
+        hidden = self.gelu(self.first(x))
+        return Output(last=self.soft(hidden), hidden=(hidden,))
+"""
+
+
+@pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
+def test_layers_that_a_table_creates_are_written_out_and_outputs_keep_their_class(
+    installed, backend
+):
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    found = port(installed("creating_port", CREATING), (x,))
+    assert found.hands == []
+    assert "self.gelu, self.soft = nn.GELU(approximate='tanh'), Soft()" in found.source
+    assert "from creating_port import Output" in found.source
+    proof = found.prove(backend)
     assert proof.headline.startswith("PROVED"), proof.headline
