@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from deliralike.conformance import Agreement, Probe
     from deliralike.training.experiment import Experiment, RunResult
+
+    # A result, and what the network computes at the start and at the end.
+    _Run = tuple[RunResult, tuple[dict[str, Any], dict[str, Any]]]
 
 _COLUMNS = (
     "backend",
@@ -55,7 +57,6 @@ def command(
     """
     from deliralike.cli.console import say, show_table
     from deliralike.cli.options import limit_threads
-    from deliralike.conformance import agreement
     from deliralike.training import experiment
     from deliralike.training.callbacks.progress import bars
     from deliralike.training.curves import draw_curves
@@ -79,21 +80,19 @@ def command(
         f"resnet8 on digits, float64, seed {seed}: {epochs} epochs on {', '.join(versions)}"
     )
     begin = time.perf_counter()
-    runs: dict[str, Any] = {}
+    runs: dict[str, _Run] = {}
     with limit_threads(threads), bars() as progress:
         for name, version in versions.items():
             of_backend = digits.with_(backend=name)
             runs[version] = _run(of_backend, folder / name, version, progress)
-    (reference, (first, probes)), *others = runs.items()
-    rows = [(*_figures(reference, first), *["reference"] * 3)]
-    summary = [_summary(reference, first, None)]
-    for version, (result, found) in others:
-        agreed = agreement((first.history, probes), (result.history, found))
-        parts = (agreed.losses, agreed.outputs, agreed.gradients)
-        rows.append(
-            (*_figures(version, result), *[f"{part.difference:.1e}" for part in parts])
-        )
-        summary.append(_summary(version, result, agreed))
+    (reference, first), *others = runs.items()
+    rows = [(*_figures(reference, first[0]), *["reference"] * 3)]
+    summary = [_summary(reference, first[0], {})]
+    for version, run in others:
+        agreed = _agreement(first, run)
+        apart = [f"{part['difference']:.1e}" for part in agreed.values()]
+        rows.append((*_figures(version, run[0]), *apart))
+        summary.append(_summary(version, run[0], agreed))
     text = json.dumps(summary, indent=2) + "\n"
     (folder / "summary.json").write_text(text, encoding="utf-8")
     histories = {version: result.history for version, (result, _) in runs.items()}
@@ -130,25 +129,50 @@ def _versions(text: str) -> dict[str, str]:
     return versions
 
 
-def _run(
-    experiment: Experiment, folder: Path, version: str, progress: Any
-) -> tuple[RunResult, dict[str, Probe]]:
+def _run(experiment: Experiment, folder: Path, version: str, progress: Any) -> _Run:
     """Return the result of a run, and what its network computes before and after."""
     from deliralike.cli.console import say
-    from deliralike.conformance import probe
     from deliralike.training import ProgressBar
 
     settings, dataset = experiment.complete()
     prepared = experiment.prepare(settings, dataset)
-    start = probe(prepared.network, dataset.held_out)
+    start = _computed(prepared.network, dataset.held_out)
     own = experiment.new_folder(folder, settings)
     result = prepared.train(own, [ProgressBar(version, progress=progress)])
     if progress.disable:
         say(f"{version}: held-out accuracy {result.metrics['accuracy']:.2%}")
-    return result, {
-        "at the start": start,
-        "after training": probe(result.network, dataset.held_out),
-    }
+    return result, (start, _computed(result.network, dataset.held_out))
+
+
+def _computed(network: Any, samples: Any) -> dict[str, Any]:
+    """Outputs in evaluation mode and gradients in training mode; the network is left as it was."""
+    from deliralike.training import classification_loss
+    from deliralike.training.evaluation import concatenate, predict
+
+    outputs = concatenate(list(predict(network, samples.inputs)))
+    before = network.neutral_state()
+    with network.training_mode(True):
+        found = network.backend.gradients(classification_loss, network, *samples)
+    network.load_neutral_state(before)  # running statistics have moved
+    return {"outputs": {"outputs": outputs}, "gradients": found.parameters}
+
+
+def _agreement(reference: _Run, candidate: _Run) -> dict[str, dict[str, Any]]:
+    """The largest difference of losses, step by step, and of outputs and gradients, by name.
+
+    In one array, the large losses at the start would hide all the others.
+    """
+    from deliralike.conformance.agreement import compare
+
+    losses = []
+    for result, _ in (reference, candidate):
+        losses.append({f"step {one.step}": one.loss for one in result.history.steps})
+    found = {"losses": compare(losses[0], losses[1])}
+    for part in ("outputs", "gradients"):
+        moments = zip(reference[1], candidate[1], strict=True)
+        apart = [compare(mine[part], its[part]) for mine, its in moments]
+        found[part] = max(apart, key=lambda one: one.difference)
+    return {part: asdict(one) for part, one in found.items()}
 
 
 def _figures(version: str, result: RunResult) -> tuple[str, ...]:
@@ -156,13 +180,11 @@ def _figures(version: str, result: RunResult) -> tuple[str, ...]:
     return version, f"{result.metrics['accuracy']:.2%}", f"{milliseconds:.1f}"
 
 
-def _summary(
-    version: str, result: RunResult, agreed: Agreement | None
-) -> dict[str, Any]:
+def _summary(version: str, result: RunResult, agreed: dict[str, Any]) -> dict[str, Any]:
     return {
         "backend": result.settings.backend,
         "version": version,
         "accuracy": result.metrics["accuracy"],
         "seconds_per_step": result.history.seconds_per_step,
-        "agreement": asdict(agreed) if agreed else None,
+        "agreement": agreed or None,
     }

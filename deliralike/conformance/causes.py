@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,16 +59,4 @@ def number(value: Any) -> str:
     """
     if not isinstance(value, float):
         return str(value)
-    names = (name for name, known in _NAMED.items() if abs(value / known - 1.0) < 1e-9)
-    name = next(names, "")
-    return f"{value:.10g} ({name})" if name else f"{value:.10g}"
-
-
-_NAMED = {
-    "sqrt(2)": math.sqrt(2.0),
-    "1/sqrt(2)": math.sqrt(0.5),
-    "log(2)": math.log(2.0),
-    "1/log(2), a logarithm to base 2": 1.0 / math.log(2.0),
-    "1/log(10), a logarithm to base 10": 1.0 / math.log(10.0),
-    "1/255": 1.0 / 255.0,
-}
+    return f"{value:.10g}"

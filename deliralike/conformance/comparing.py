@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from typing import Any
@@ -20,9 +20,8 @@ from deliralike.conformance.layout_adapter import called
 from deliralike.conformance.masks import Masks
 from deliralike.conformance.proof import Proof
 from deliralike.conformance.proof_data import LEVELS
-from deliralike.conformance.subject import Subject
+from deliralike.conformance.subject import Following, Subject
 from deliralike.errors import BatchError, SettingError, StateError
-from deliralike.network.base import AbstractNetwork, Network
 from deliralike.network.core import innermost
 from deliralike.optim.loss import LossFunction
 from deliralike.optim.rules import Rule, rule
@@ -112,10 +111,9 @@ def compare(
         sides = [_with_shapes(side, batch) for side in sides]
         batch = _on_host(batch, sides)
         masks = Masks()
-        if any(not isinstance(side.network, Network) for side in sides):
-            stack.enter_context(
-                masks.forced(sides[0].network.backend, sides[1].network.backend)
-            )
+        stack.enter_context(
+            masks.forced(*(backends.of(side.network) for side in sides))
+        )
         return Ladder((sides[0], sides[1]), batch, settings, masks).proof()
 
 
@@ -126,9 +124,8 @@ def _subject(given: Any, loss: LossFunction, optimizers: Mapping[str, Rule]) -> 
         subject = Subject(backends.of(given).wrap(given), loss)
     if subject.optimizers:
         return subject
-    return subject.replace(
-        optimizers={name: _following(wanted) for name, wanted in optimizers.items()}
-    )
+    following = {name: Following(wanted) for name, wanted in optimizers.items()}
+    return subject.replace(optimizers=following)
 
 
 def _check_call(side: Subject, batch: Batch) -> None:
@@ -193,14 +190,6 @@ def _on_host(batch: Batch, sides: Sequence[Subject]) -> Batch:
                 "wanted"
             )
     return batch
-
-
-def _following(wanted: Rule) -> Callable[[AbstractNetwork], Any]:
-    def make(network: AbstractNetwork) -> Any:
-        with warnings.catch_warnings(action="ignore"):  # these are for who trains it
-            return network.backend.optimizer(wanted, network)
-
-    return make
 
 
 def _with_shapes(side: Subject, batch: Batch) -> Subject:

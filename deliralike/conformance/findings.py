@@ -16,7 +16,6 @@ from deliralike.conformance.places import TENSOR, Quantity, Tap, inputs, named, 
 
 LIMIT = 1e-10  # of relative differences in float64, where right backends agree to about 4e-15
 MATCH = 1e-8  # up to here a convention explains a difference
-_OF_INPUT = ("input", "input plus", "input goes through", "channels of the input")
 OWN = "own "  # before the class of a user's own block, which is no layer of `nn`
 RAISES = "raises "  # what a network does that gives nothing, before the error
 _FAR = 0.3  # from here on the nearest convention says nothing
@@ -60,12 +59,6 @@ class Explanation:
     def known(self) -> bool:
         """Whether the match is good enough to call it the cause."""
         return self.match <= self.limit
-
-    @property
-    def is_of_input(self) -> bool:
-        """Whether all that differs is what the block is given."""
-        settings = [one.setting.removeprefix("scale of ") for one in self.causes]
-        return bool(settings) and all(one in _OF_INPUT for one in settings)
 
     def __str__(self) -> str:
         """The sentence of a report."""
@@ -180,7 +173,6 @@ def short(sentence: str) -> str:
 PASSED, FAILED = "passed", "failed"
 NOT_NEEDED = "not needed"  # another level has decided already
 NOT_REACHED = "not reached"  # it could not be compared
-STATUSES = (PASSED, FAILED, NOT_NEEDED, NOT_REACHED)
 
 
 @dataclass(frozen=True)

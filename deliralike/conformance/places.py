@@ -118,10 +118,14 @@ def inputs(tap: Tap, args: Any, kwargs: Any) -> list[Quantity]:
         >>> [one.name for one in inputs(Tap("fc"), (1, [2]), {"x": 3})]
         ['', 'args[1][0]', 'x']
     """
-    paths = [path for path, _ in nest.leaves_with_paths(args, "args")]
+    found = []
+    for path, _ in nest.leaves_with_paths(args, "args"):
+        name = "" if path == "args[0]" else path
+        found.append(Quantity(INPUT, name, tap))
     for name, value in sorted(kwargs.items()):
-        paths += [path for path, _ in nest.leaves_with_paths(value, name)]
-    return [Quantity(INPUT, "" if path == "args[0]" else path, tap) for path in paths]
+        for path, _ in nest.leaves_with_paths(value, name):
+            found.append(Quantity(INPUT, path, tap))
+    return found
 
 
 def outputs(value: Any, tap: Tap = UNIT) -> list[Quantity]:

@@ -85,9 +85,6 @@ class Proof(ProofData, Report):
         notes: What a reader should know of the whole.
         seconds: How long it took.
         date: The day on which it was made, ``"2026-11-25"``, in coordinated universal time.
-
-    Raises:
-        SettingError: Two levels of one name, or a status that is none.
     """
 
     @property

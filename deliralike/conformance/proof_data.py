@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Generic, TypeVar
 
-from deliralike.conformance.findings import FAILED, PASSED, STATUSES, Finding, Level
-from deliralike.errors import SettingError
+from deliralike.conformance.findings import FAILED, PASSED, Finding, Level
 
 LEVELS = ("L0", "L1", "L3", "L4", "L7")
 SEMANTICS = "L1"  # the level without which nothing is proved
@@ -58,17 +57,6 @@ class ProofData(Verdict):
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     date: str = ""
-
-    def __post_init__(self) -> None:
-        names = [level.name for level in self.levels]
-        if len(set(names)) < len(names):
-            raise SettingError(f"a proof has each level once, not {', '.join(names)}.")
-        for level in self.levels:
-            if level.status not in STATUSES:
-                known = ", ".join(map(repr, STATUSES))
-                raise SettingError(
-                    f"level {level.name} has the status {level.status!r}; wanted one of {known}."
-                )
 
     @property
     def verdict(self) -> str:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from deliralike.conformance.attempts import Attempts
 from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.findings import LIMIT, short
 from deliralike.conformance.kinds import Batch
 from deliralike.conformance.levels import semantics
-from deliralike.conformance.masks import CANDIDATE, REFERENCE, Drop, Masks, find_lone
+from deliralike.conformance.masks import CANDIDATE, REFERENCE, Masks
 from deliralike.conformance.observe.corresponding import Correspondence
 from deliralike.conformance.pairs import Sides
 from deliralike.conformance.places import UNIT
 from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.conformance.ulp import SLIGHT
 from deliralike.errors import ProofFailed
-from deliralike.network.base import AbstractNetwork
 from deliralike.network.copying import function_beside
 
 NO_EFFECT = "No effect on evaluation outputs."
@@ -28,7 +26,7 @@ class Running:
     """Both sides, and what they did in each mode.
 
     Attributes:
-        reference, candidate: In float64, with the masks of dropout that both share.
+        reference, candidate: In float64, with dropout that scales alone.
         batch: NumPy arrays.
         correspondence: Which block of the candidate is which of the reference.
         masks: Of the frameworks' own dropout.
@@ -88,31 +86,6 @@ class Running:
         """Say what the difference does to the outputs in evaluation, if that is known."""
         return effect(self.modes["eval"]) if "eval" in self.modes else ""
 
-    # Dropout
-    # -------------------------------------------------------------------------
-
-    def drops(self, which: int) -> list[Drop]:
-        """The calls of dropout of a side in training, each with the path of the block that calls."""
-        masks, subject = self.masks, (self.reference, self.candidate)[which]
-        known, lone = masks.drops.pop(which, []), masks.lone
-        masks.lone = {}
-
-        def loss(network: AbstractNetwork, *batch: Any) -> Any:
-            with masks.located(network):
-                return subject.loss(network, *batch)
-
-        semantics.look(subject.replace(loss=loss), self.batch, True)
-        located = masks.drops.pop(which, known)
-        masks.drops[which], masks.lone = known, lone
-        return located
-
-    def lone_drops(self) -> dict[int, list[int]]:
-        """The calls of dropout, by side, that it alone makes: told by their shapes."""
-        calls = [self.drops(which) for which in (REFERENCE, CANDIDATE)]
-        return find_lone(
-            *([tuple(sorted(drop.shape)) for drop in side] for side in calls)
-        )
-
     # What has no meaning
     # -------------------------------------------------------------------------
 
@@ -129,8 +102,6 @@ class Running:
         name, mode = next(
             (name, mode) for name, mode in self.modes.items() if not mode.agrees
         )
-        if name == "train" and self.masks.is_misfit:
-            return "The masks of dropout do not fit: its arrays have other shapes in the candidate."
         for side, seen in _sides(mode):
             if not seen.error and (place := self._unsteady(side, name, seen)):
                 return (
@@ -211,6 +182,6 @@ def _sides(mode: semantics.Mode) -> tuple[tuple[str, semantics.Look], ...]:
 
 
 def _masked(side: Subject, masks: Masks, which: int) -> Subject:
-    """A side whose loss draws the masks that both sides share."""
+    """A side whose calls of dropout are noted."""
     loss = with_changed_function(side.loss, lambda own: masks.loss(own, which))
     return side.replace(loss=loss)

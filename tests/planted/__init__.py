@@ -1,4 +1,4 @@
-"""Mistakes to plant in a right candidate, as data: what the proof is scored with."""
+"""Mistakes to plant in right optimizers, as data; networks are mutated by `tests.score`."""
 
 from __future__ import annotations
 
@@ -7,28 +7,21 @@ from dataclasses import dataclass
 
 from deliralike.conformance.subject import Subject
 
+Plant = Callable[[Subject], Subject]
+
 
 @dataclass(frozen=True)
 class Mistake:
     """One mistake, and what a proof should say of it.
 
     Attributes:
-        name: In a few words: ``"batch norm: eps 2e-5"``.
-        group: What it is about: ``"batch norm"``, ``"optimizer"`` …
+        name: In a few words: ``"adam: epsilon 3e-6"``.
         plant: From a right candidate to one with this mistake.
-        place: Texts of which one must stand in a finding's place, kind or what, for it to count as
-            located.
-        cause: Texts of which one must stand in the explanation's cause, for it to count as
-            explained.
-        fixture: The name of the subject that it is planted in; see
-            `tests.planted.fixtures`.
-        needs: Capabilities of a backend without which it cannot be expressed.
+        place: Stands in a finding's place or what, for it to count as located.
+        cause: Stands in the explanation's cause, for it to count as explained.
     """
 
     name: str
-    group: str
-    plant: Callable[[Subject], Subject]
-    place: tuple[str, ...]
-    cause: tuple[str, ...]
-    fixture: str = "convolutional"
-    needs: tuple[str, ...] = ()
+    plant: Plant
+    place: str
+    cause: str

@@ -41,16 +41,16 @@ def test_a_planted_mistake_is_seen_located_and_explained(name, mistake):
     found = stepping.level(*sides, never=("fc.bias",))
     assert found.status == FAILED
     places = [f"{finding.place}, {finding.what}" for finding in found.findings]
-    assert any(mistake.place[0] in place for place in places), places
+    assert any(mistake.place in place for place in places), places
     causes = [one.explanation.cause for one in found.findings if one.explained]
-    assert any(mistake.cause[0] in cause for cause in causes), list(
+    assert any(mistake.cause in cause for cause in causes), list(
         map(str, found.findings)
     )
 
 
 def test_the_list_is_long_and_has_a_mistake_of_every_optimizer():
     names = {mistake.name for mistake in MISTAKES}
-    assert len(names) == len(MISTAKES) >= 24
+    assert len(names) == len(MISTAKES) >= 22
     assert {name.partition(":")[0] for name in names} <= {*OPTIMIZERS, "schedule"}
     assert names >= ELSEWHERE["chainer"] | ELSEWHERE["jax"]
 

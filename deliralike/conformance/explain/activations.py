@@ -15,7 +15,6 @@ from deliralike.conformance.explain.convention import (
     Change,
     Convention,
     Formula,
-    changing,
     factor,
     instead,
     setting,
@@ -66,17 +65,12 @@ ACTIVATIONS: dict[str, Change] = {
     "tanh": _own("tanh"),
     "relu6": lambda nn, x: nn.clip(x, 0.0, 6.0),
     "elu": lambda nn, x: nn.where(x > 0, x, nn.exp(-nn.relu(-x)) - 1.0),
-    "selu": lambda nn, x: (
-        1.0507009873554805
-        * nn.where(x > 0, x, 1.6732632423543772 * (nn.exp(-nn.relu(-x)) - 1.0))
-    ),
     "softplus": _own("softplus"),
     "hardsigmoid": partial(_hardsigmoid, slope=1.0 / 6.0),
     "hardsigmoid as clip(0.2 x + 0.5)": partial(_hardsigmoid, slope=0.2),
     "hardswish": partial(_hardswish, slope=1.0 / 6.0),
     "hardswish with clip(0.2 x + 0.5)": partial(_hardswish, slope=0.2),
     "mish": lambda nn, x: x * nn.tanh(nn.softplus(x)),
-    "log_sigmoid": lambda nn, x: -nn.softplus(-x),
     "squared relu": lambda nn, x: nn.relu(x) * nn.relu(x),
     "square": lambda nn, x: x * x,
     "exp": _own("exp"),
@@ -161,7 +155,4 @@ def _softmax(name: str, given: Arguments) -> list[Convention]:
     return [
         setting("dim", range(rank), words=f"{name} over axis", usual=usual),
         instead("function", ways, usual=name),
-        factor(
-            "temperature", changing(lambda nn, given, value: {"x": given["x"] / value})
-        ),
     ]

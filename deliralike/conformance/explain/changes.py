@@ -10,16 +10,6 @@ import numpy as np
 from deliralike.conformance.explain.convention import Change
 
 
-def ones(nn: Any, x: Any) -> Any:
-    """Ones, through which gradients of zero go."""
-    return x * 0.0 + 1.0
-
-
-def squared(nn: Any, x: Any) -> Any:
-    """Times itself."""
-    return x * x
-
-
 def without_gradient(nn: Any, x: Any) -> Any:
     """The same, through which no gradient goes."""
     return nn.stop_gradient(x)
@@ -35,16 +25,6 @@ def plus(by: float) -> Change:
     return lambda nn, x: x + by
 
 
-def added(error: np.ndarray) -> Change:
-    """Plus numbers of its own for each element."""
-    return lambda nn, x: x + nn.constant(error, like=x)
-
-
-def replaced(value: np.ndarray) -> Change:
-    """Another array."""
-    return lambda nn, x: nn.constant(value, like=x)
-
-
 def flipped(*axes: int) -> Change:
     """Reversed along some axes."""
 
@@ -54,11 +34,6 @@ def flipped(*axes: int) -> Change:
         return x
 
     return change
-
-
-def exchanged(first: int, second: int) -> Change:
-    """With two axes in each other's place."""
-    return lambda nn, x: nn.transpose(x, first, second)
 
 
 def permuted(order: Sequence[int]) -> Change:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from deliralike import nest
 from deliralike.conformance.causes import Cause
-from deliralike.conformance.explain.axes import LINE, Axis
 from deliralike.conformance.kinds import Named
 
 # What a block is given, by name: its inputs, weights, buffers and settings; arrays are of NumPy
@@ -20,6 +21,28 @@ Formula = Callable[
 Alternatives = Named | Sequence[Any]
 Change = Callable[[Any, Any], Any]  # of `nn` and one array
 Application = Callable[[Formula, Any, Arguments, Any], Any]  # see `Convention.apply`
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Where a number is searched for: from a number to a place on the axis, and back."""
+
+    place: Callable[[float], float] = float
+    number: Callable[[float], float] = float
+
+
+LINE = Axis()
+LOG = Axis(
+    lambda value: float(np.log(max(value, 1e-30))),
+    lambda place: float(np.exp(np.clip(place, -70.0, 70.0))),
+)
+# From 0 on, over many decades.
+POSITIVE = Axis(lambda value: float(value**0.25), lambda place: float(place**4))
+# Between 0 and 1, and near to 1 most of the time.
+WEIGHT = Axis(
+    lambda value: float(np.log1p(-min(value, 1 - 1e-12))),
+    lambda place: 0.0 - float(np.expm1(np.clip(place, -27.0, 0.0))),
+)
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.explain import changes
 from deliralike.conformance.explain.convention import (
     Arguments,
     Known,
-    output,
     setting,
     told,
     values,
@@ -29,20 +26,12 @@ def _rows(nn: Any, given: Arguments) -> Any:
 
 
 def embedding(given: Arguments) -> Known:
-    """Everything that is known to go wrong in an embedding."""
-    index, (count, width) = (
-        np.asarray(given["index"]).astype(np.int64),
-        given["weight"].shape,
-    )
-    padding = given.get("padding_idx")
-    padding = None if padding is None else padding % count
-    root = math.sqrt(width)
-    scales = {f"times sqrt({width})": changes.times(root)}
-    found = [output("rows scaled:", scales)]
+    """The gradient of the padding row, and which row that is."""
+    padding, found = given.get("padding_idx"), []
     if padding is not None:
-        found.append(
-            values("padding", {"is not zero": None}, "gradient of the padding row")
-        )
-    rows = [int(row) for row in np.unique(index)]
+        padding = padding % given["weight"].shape[0]
+        words = "gradient of the padding row"
+        found.append(values("padding", {"is not zero": None}, words))
+    rows = [int(row) for row in np.unique(given["index"])]
     found.append(setting("padding", rows, "padding_idx", usual=padding))
     return told(_rows, {"padding": padding}), found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations, permutations
+from itertools import permutations
 
 
 def divisors(size: int) -> list[int]:
@@ -34,17 +34,6 @@ def other_axes(shape: tuple[int, ...], most: int = 5) -> Iterator[tuple[int, ...
         long = [axis for axis in order if shape[axis] > 1]
         if long != sorted(long):
             yield order
-
-
-def subsets(count: int) -> Iterator[tuple[int, ...]]:
-    """Every set of so many numbers but the empty one, the small ones first.
-
-    Example:
-        >>> list(subsets(2))
-        [(0,), (1,), (0, 1)]
-    """
-    for size in range(1, count + 1):
-        yield from combinations(range(count), size)
 
 
 def short_decimals(value: float, digits: int) -> Iterator[float]:

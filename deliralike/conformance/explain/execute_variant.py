@@ -14,10 +14,9 @@ from deliralike import nest, random
 from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import NULL
 from deliralike.conformance.by_name import only
-from deliralike.conformance.causes import sentence
 from deliralike.conformance.explain.arguments import bound
 from deliralike.conformance.explain.convention import Arguments, Choice, Formula
-from deliralike.conformance.explain.trials import EXACT, Trial, Vectors, combined
+from deliralike.conformance.explain.trials import Executor, Trial
 from deliralike.conformance.findings import (
     LIMIT,
     MATCH,
@@ -43,7 +42,7 @@ class _Nothing(Network):
         return x
 
 
-class Bench(Vectors):
+class Bench(Executor):
     """An accused block with the backend that its variants run on.
 
     Attributes:
@@ -76,11 +75,7 @@ class Bench(Vectors):
         self.reshaped = any(map(self._is_reshaped, self.outputs + self.buffers))
         inputs = (dict(accused.state), tuple(accused.args), dict(accused.kwargs))
         self._inputs = nest.map(lambda leaf: in_dtype(leaf, np.float64), inputs)
-        self._given = self._named(*self._inputs) | {
-            "usual": self._first(self.reference),
-            "wanted": self._first(self.wanted),
-            "parameters": tuple(accused.reference.parameters),
-        }
+        self._given = self._named(*self._inputs)
         self._network = _Nothing.on(backend, dtype="float64")()
         self._native: Any = None
 
@@ -141,56 +136,37 @@ class Bench(Vectors):
             _present({f"{_GRADIENT}{name}": g for name, g in named})
         )
 
-    def tried(self, choices: tuple[Choice, ...], formula: Formula) -> Trial | None:
+    def tried(self, choice: Choice, formula: Formula) -> Trial | None:
         """Outputs and buffers, and gradients where the outputs are the candidate's."""
-        changed, cause = (
-            combined(choices, formula),
-            sentence([one.cause for one in choices]),
-        )
+        changed = choice.formula(formula)
         tensors = self.forward(changed)
         if tensors is None:
             return None
-        trial = self.trial(choices, cause, tensors)
+        trial = self.trial(choice, tensors)
         if trial.within(self.outputs) > MATCH or self.reshaped or not self.gradients:
             return trial
         tensors = self.everything(changed)
-        return None if tensors is None else self.trial(choices, cause, tensors)
+        return None if tensors is None else self.trial(choice, tensors)
 
     @cached_property
     def itself(self) -> Trial:
         """What the reference gave."""
-        return self.trial((), "", self.reference)
+        return self.trial(None, self.reference)
 
-    def trial(self, choices: tuple[Choice, ...], cause: str, tensors: Tensors) -> Trial:
-        """What some choices gave."""
+    def trial(self, choice: Choice | None, tensors: Tensors) -> Trial:
+        """What a choice gave."""
         distances = self.distances(tensors)
-        return Trial(
-            cause, max(distances.values(), default=0.0), choices, tensors, distances
-        )
+        largest = max(distances.values(), default=0.0)
+        cause = "" if choice is None else str(choice.cause)
+        return Trial(cause, largest, choice, distances)
 
-    def residual(self, formula: Formula) -> np.ndarray:
-        """The differences of outputs and buffers; infinite where they are of another shape."""
-        target = self._vector(self.wanted)
-        vector = self._vector(self.forward(formula) or {})
-        if vector.shape != target.shape:
-            return np.full_like(target, np.inf)
-        return np.asarray(vector - target)
-
-    def distance(self, residual: np.ndarray) -> float:
-        """Their norm."""
-        found = float(np.linalg.norm(residual))
-        return found if np.isfinite(found) else np.inf
-
-    def fitted(self, choice: Choice, formula: Formula) -> Choice | None:
-        """A free choice with its number; None, too, where the search comes back to the reference."""
-        found = super().fitted(choice, formula)
-        if found is None:
-            return None
-        usual, came = (self.residual(one) for one in (formula, found.formula(formula)))
-        is_usual = (
-            usual.shape == came.shape and np.abs(usual - came).max(initial=0.0) <= EXACT
-        )
-        return None if is_usual or not np.isfinite(came).all() else found
+    def distance(self, formula: Formula) -> float:
+        """How far the candidate's outputs and buffers are from those of a formula."""
+        tensors = self.forward(formula)
+        if tensors is None:
+            return np.inf
+        names = self.outputs + self.buffers
+        return float(np.linalg.norm([self._distance(name, tensors) for name in names]))
 
     @cached_property
     def _sizes(self) -> dict[str, float]:
@@ -203,33 +179,16 @@ class Bench(Vectors):
 
     @cached_property
     def data(self) -> int:
-        """How many numbers there are in the outputs and buffers that differ."""
-        apart = self.itself.distances
-        differing = [
-            name for name in self.outputs + self.buffers if apart[name] > LIMIT
-        ]
-        return sum(
-            np.size(self.wanted[name]) for name in differing if name in self.wanted
-        )
-
-    def _vector(self, tensors: Named) -> np.ndarray:
-        """Outputs and buffers, each in units of its own size, as one vector.
-
-        What the candidate masks by an infinity is left out: no distance is measured from that.
-        """
-        parts = [np.zeros(0)]
-        for name in self.outputs + self.buffers:
-            if name in tensors:
-                parts.append(
-                    self._seen(name, tensors[name]) / (self._sizes[name] or 1.0)
-                )
-        return np.concatenate(parts)
-
-    def _seen(self, name: str, array: np.ndarray) -> np.ndarray:
-        wanted = self.wanted.get(name)
-        if wanted is None or wanted.shape != array.shape:
-            return np.ravel(array)
-        return array[np.isfinite(wanted)]
+        """How many numbers differ: in outputs and buffers, and of one number in its gradients."""
+        names = self.outputs + self.buffers
+        sizes = [np.size(self.wanted[name]) for name in names if name in self.wanted]
+        if sizes == [1] and len(names) == 1:
+            names += self.gradients
+        count = 0
+        for name in names:
+            if name in self.wanted and self.itself.distances[name] > LIMIT:
+                count += np.size(self.wanted[name])
+        return count
 
     def _distance(self, name: str, tensors: Named) -> float:
         found, wanted = tensors.get(name), self.wanted.get(name)
@@ -278,10 +237,6 @@ class Bench(Vectors):
                 value = merged.pop(name)
                 merged[first] = merged.get(first, 0.0) + value
         return merged
-
-    def _first(self, tensors: Tensors) -> np.ndarray | None:
-        """The first output of a side."""
-        return tensors.get(self.outputs[0]) if self.outputs else None
 
     def _is_reshaped(self, name: str) -> bool:
         sides = [

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
 from deliralike.conformance.explain import (
     activations,
     attention,
@@ -27,7 +25,6 @@ from deliralike.conformance.explain.convention import (
 )
 from deliralike.conformance.explain.dropout import dropout
 from deliralike.conformance.explain.loss_table import LOSSES, conventions
-from deliralike.conformance.findings import is_array
 
 
 @dataclass(frozen=True)
@@ -37,12 +34,10 @@ class Family:
     Attributes:
         formula: What the reference computes.
         conventions: What other code does instead, the likely ones first.
-        by_outputs: Whether outputs alone tell: where dropout is given zero, nothing shows its mask.
     """
 
     formula: Formula
     conventions: Sequence[Convention]
-    by_outputs: bool = False
 
 
 def family_of(kind: str, given: Arguments) -> Family | None:
@@ -51,32 +46,17 @@ def family_of(kind: str, given: Arguments) -> Family | None:
     if name in _LAYERS:
         return Family(*_LAYERS[name](given))
     if name.startswith("Drop"):
-        return Family(*dropout(given), by_outputs=True)
+        return Family(*dropout(given))
     if name in LOSSES:
         return Family(losses.formula_of(name), list(conventions(name, given)))
     if name == "Identity":
         return Family(lambda nn, given: given["x"], ())
     if not (name.islower() and is_known(name)) or not has_all(name, given):
-        return _alike(given)
+        return None
     own = partial(called, name)
     if name in activations.NAMES:
         return Family(own, activations.conventions(name, given))
     return Family(own, _FUNCTIONS[name](given) if name in _FUNCTIONS else ())
-
-
-def _alike(given: Arguments) -> Family | None:
-    """What a block of an unknown class computes, as its input and output tell; None if nothing is.
-
-    It is an activation, or a norm over the last axis with the epsilon that the output shows.
-    """
-    x, y = given.get("x"), given["usual"]
-    if not is_array(x) or y is None or x.shape != y.shape or x.dtype.kind != "f":
-        return None
-    for name, function in activations.ACTIVATIONS.items():
-        if np.allclose(activations.applied(name, x), y, rtol=1e-9, atol=1e-12):
-            return Family(activations.of_x(function), [activations.others(name, given)])
-    found = norms.written_by_hand(given)
-    return None if found is None else Family(*found)
 
 
 _LAYERS: Mapping[str, Callable[[Arguments], Known]] = {
@@ -86,7 +66,6 @@ _LAYERS: Mapping[str, Callable[[Arguments], Known]] = {
     "layer_norm": norms.layer_norm,
     "group_norm": norms.group_norm,
     "batch_norm": norms.batch_norm_function,
-    "normalize": norms.normalize,
     "LSTM": partial(recurrence.recurrent, "LSTM"),
     "GRU": partial(recurrence.recurrent, "GRU"),
     "MultiheadAttention": attention.multihead,
@@ -103,8 +82,6 @@ _FUNCTIONS: Mapping[str, Callable[[Arguments], list[Convention]]] = {
     "interpolate": windows.interpolate,
     "concatenate": shapes.concatenate,
     "flatten": shapes.flatten,
-    "permute": shapes.permute,
-    "pad": shapes.pad,
     "linear": shapes.linear,
     "mean": partial(shapes.reduction, "mean"),
     "sum": partial(shapes.reduction, "sum"),

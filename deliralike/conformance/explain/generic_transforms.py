@@ -23,7 +23,6 @@ from deliralike.conformance.explain.convention import (
     with_first,
 )
 from deliralike.conformance.explain.enumeration import other_axes
-from deliralike.conformance.explain.relations import order_along
 from deliralike.conformance.findings import FailingBlock, is_floating
 from deliralike.conformance.kinds import Shape
 
@@ -42,11 +41,8 @@ def around(accused: FailingBlock, given: Arguments) -> Iterator[Convention]:
         yield rules("gradients of", {words: {}})
     weights = [name for name in accused.reference.parameters if name in given]
     for name in weights:
-        ways = {"missing" if "bias" in name else "without effect": changes.times(0.0)}
-        if given[name].ndim == 1:
-            ways["added twice"] = changes.times(2.0)
-            ways["taken for one (no scale)"] = changes.ones
-        yield array(name, name, ways)
+        missing = "missing" if "bias" in name else "without effect"
+        yield array(name, name, {missing: changes.times(0.0)})
     inputs = [name for name in names(accused.kind) if name not in weights]
     for place, name in enumerate([*inputs, *weights]):
         if is_floating(given.get(name)):
@@ -76,22 +72,11 @@ def _outputs(accused: FailingBlock) -> Iterator[Convention]:
     first: Any = next(iter(accused.args), None)
     if is_floating(first) and first.shape == c.shape:
         yield Convention("does nothing:", {"the input unchanged": None}, _unchanged)
-        yield factor("the input added to the output, times", _residual, usual=None)
     yield from _changes("output", output, y)
     if y.shape != c.shape:
         yield output("output", dict(_permuted(y.shape, c.shape)))
         yield output("output", {f"reshaped to {c.shape}": changes.reshaped(c.shape)})
         return
-    for axis in range(y.ndim):
-        order = order_along(y, c, axis)
-        if order is not None:
-            words = (
-                f"output channels (axis {axis})" if axis == 1 else f"output axis {axis}"
-            )
-            shown = str(order[:8].tolist())
-            yield output(
-                f"{words} in the order", {shown: changes.selected(order, axis)}
-            )
 
 
 # What may be done to any array
@@ -148,10 +133,6 @@ def _permuted(shape: Shape, to: Shape) -> Iterator[tuple[str, Change]]:
 
 # What is done to the whole formula
 # -----------------------------------------------------------------------------
-
-
-def _residual(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
-    return with_first(formula(nn, given), lambda y: y + _x(given) * value)
 
 
 def _unchanged(formula: Formula, nn: Any, given: Arguments, value: None) -> Any:

@@ -132,35 +132,29 @@ def _sums(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Tri
 def _masks(mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
     """Other masks: of truth values, or of scores that are minus infinity where they are hidden."""
     is_boolean = mine.dtype.kind == "b"
-    usual, came = (one if is_boolean else np.isfinite(one) for one in (mine, theirs))
-    both = usual & came
-    if not is_boolean and relative_difference(mine[both], theirs[both]) > MATCH:
-        found = relations.nearest(mine[both], theirs[both])
-        if found is not None and np.array_equal(usual, came):
-            yield Trial(
-                f"{_FORMER}, where it is not hidden: {found.cause}", found.distance
-            )
-        return
+    usual, came = mine, theirs
+    if not is_boolean:
+        usual, came = np.isfinite(mine), np.isfinite(theirs)
+        both = usual & came
+        if relative_difference(mine[both], theirs[both]) > MATCH:
+            found = relations.nearest(mine[both], theirs[both])
+            if found is not None and np.array_equal(usual, came):
+                words = f"{_FORMER}, where it is not hidden: {found.cause}"
+                yield Trial(words, found.distance)
+            return
     ways = {
         "inverted": ~usual,
         "set" if is_boolean else "left out": np.ones_like(usual),
     }
     if usual.ndim > 1:
-        rows, columns = usual.shape[-2:]
-        for shift, said in enumerate(
-            (" without the token itself", "", " with the next token"), -1
-        ):
-            causal = np.tri(rows, columns, shift, dtype=bool)
-            ways[f"causal{said}"] = np.broadcast_to(causal, usual.shape)
+        causal = np.tri(*usual.shape[-2:]).astype(bool)
+        ways["causal"] = np.broadcast_to(causal, usual.shape)
     for said, other in ways.items():
         if np.array_equal(other, came):
             yield Trial(f"a mask that is {said}", 0.0)
-    if not usual.all() and not np.isnan(theirs).any():
-        hidden, seen = int((usual & ~came).sum()), int((came & ~usual).sum())
-        yield Trial(
-            f"another mask, which hides {hidden} elements more and shows {seen} more",
-            0.0,
-        )
+    hidden, seen = int((usual & ~came).sum()), int((came & ~usual).sum())
+    words = f"another mask, which hides {hidden} elements more and shows {seen} more"
+    yield Trial(words, 0.0)
 
 
 def _of_gradients(glue: Glue) -> Explanation | None:

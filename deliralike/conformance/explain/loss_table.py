@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.explain.arguments import called, names
-from deliralike.conformance.explain.axes import POSITIVE
 from deliralike.conformance.explain.convention import (
+    POSITIVE,
     Application,
     Arguments,
     Change,
@@ -112,9 +112,8 @@ def _of_labels(kind: str, given: Arguments) -> Iterator[Convention]:
         last = "ignored labels counted as the last class (index -1 wraps)"
         labels[last] = np.where(kept, target, classes - 1)
     for by in (1, -1):
-        labels[f"labels off by one ({by:+d})"] = np.where(
-            kept, (target + by) % classes, _IGNORED
-        )
+        shifted = np.where(kept, (target + by) % classes, _IGNORED)
+        labels[f"labels off by one ({by:+d})"] = shifted
     yield Convention("", labels, changing(_other_target))
     smoothing = given.get("label_smoothing")
     if smoothing:
@@ -185,25 +184,12 @@ def _of_elements(kind: str, given: Arguments) -> Iterator[Convention]:
     for name in ("alpha", "beta", "gamma", "delta"):
         if given.get(name) is not None:
             yield setting(name, (0.25, 0.5, 0.75, 1.0, 2.0), **how)
-    if ((target < 0) | (target > 1)).any():
-        return
-    exchanged = changing(lambda nn, given, value: {"target": 1.0 - given["target"]})
-    yield Convention("", {"targets exchanged (1 - target)": None}, exchanged)
     for name in ("pos_weight", "weight"):
         if given.get(name) is not None:
             yield rules("", {f"{name} missing": {name: None}})
-    smoothed = changing(
-        lambda nn, given, s: {"target": given["target"] * (1.0 - s) + 0.5 * s}
-    )
-    yield Convention("label_smoothing", (0.1, 0.2), smoothed, 0.0, **how)
     if kind == "bce_with_logits" and given.get("pos_weight") is None:
-        weighted = changing(
-            lambda nn, given, w: {"pos_weight": _number_like(nn, given, w)}
-        )
-        yield Convention("pos_weight", (2.0, 0.5), weighted, 1.0, **how)
-    if given.get("alpha") is not None:
-        yield rules("", {"focal loss without alpha": {"alpha": None}})
+        yield Convention("pos_weight", (2.0, 0.5), changing(_positive), 1.0, **how)
 
 
-def _number_like(nn: Any, given: Arguments, value: float) -> Any:
-    return nn.constant(np.array([value]), like=given["logits"])
+def _positive(nn: Any, given: Arguments, weight: float) -> Arguments:
+    return {"pos_weight": nn.constant(np.array([weight]), like=given["logits"])}

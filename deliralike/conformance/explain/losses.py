@@ -25,7 +25,7 @@ from deliralike.conformance.explain.convention import (
     told,
 )
 from deliralike.conformance.explain.loss_table import BEFORE, conventions
-from deliralike.conformance.explain.trials import Trial, Vectors, run
+from deliralike.conformance.explain.trials import Executor, Trial, run
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 from deliralike.conformance.kinds import Arrays, Shape
 from deliralike.conformance.places import Tap
@@ -51,7 +51,7 @@ class Loss:
     candidate: Arrays
 
 
-class _Bench(Vectors):
+class _Bench(Executor):
     """The reference's loss with formulas in the place of one call."""
 
     def __init__(self, loss: Loss, tap: Tap) -> None:
@@ -67,18 +67,13 @@ class _Bench(Vectors):
         """What the call is given."""
         return self.loss.calls[self.tap]
 
-    def residual(self, formula: Formula) -> np.ndarray:
-        """The differences of the loss and of its gradients, each relative."""
+    def distance(self, formula: Formula) -> float:
+        """How far the loss and its gradients are, relative."""
         try:
             numbers = self.loss.run(self.tap, formula)
         except Exception:  # noqa: BLE001  # of a formula that does not take these inputs
-            return np.full(self.data, np.inf)
-        return _residual(numbers, self.loss.candidate)
-
-    def distance(self, residual: np.ndarray) -> float:
-        """The larger one of both distances."""
-        found = max(abs(float(residual[0])), float(np.linalg.norm(residual[1:])))
-        return found if np.isfinite(found) else np.inf
+            return np.inf
+        return _distance(numbers, self.loss.candidate)
 
 
 def _slope(numbers: Arrays) -> np.ndarray:
@@ -88,12 +83,14 @@ def _slope(numbers: Arrays) -> np.ndarray:
     )
 
 
-def _residual(numbers: Arrays, wanted: Arrays) -> np.ndarray:
+def _distance(numbers: Arrays, wanted: Arrays) -> float:
+    """How far a loss and its gradients are from others; the larger one of both, relative."""
     value, other = (float(one[VALUE]) for one in (numbers, wanted))
     mine, its = _slope(numbers), _slope(wanted)
     size = max(abs(value), abs(other)) or 1.0
     length = max(np.linalg.norm(mine), np.linalg.norm(its)) or 1.0
-    return np.concatenate([[(value - other) / size], (mine - its) / length])
+    found = max(abs(value - other) / size, float(np.linalg.norm(mine - its) / length))
+    return found if np.isfinite(found) else np.inf
 
 
 def explain(loss: Loss) -> Explanation | None:
@@ -103,7 +100,7 @@ def explain(loss: Loss) -> Explanation | None:
         return Explanation.seen(
             "overflow or an undefined operation: the loss is not finite"
         )
-    apart = float(np.abs(_residual(mine, its)).max())
+    apart = _distance(mine, its)
     if apart <= LIMIT:
         return None
     limit, end = min(MATCH, 1e-3 * apart), time.process_time() + _PATIENCE
@@ -161,51 +158,25 @@ def _times(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
 
 
 def _relations(loss: Loss) -> Iterator[Trial]:
-    """Factors that somebody may write, and terms that do not depend on the prediction."""
+    """A factor that somebody may write, and terms that do not depend on the prediction."""
     mine, its = loss.reference, loss.candidate
-    own, other = _slope(mine), _slope(its)
-    ratio = float(own @ other) / (float(own @ own) or 1.0)
     shift = tidy(float(its[VALUE] - mine[VALUE]))
-    shape = max((np.shape(one) for one in mine.values()), key=len)
-    said = factor_in_words(ratio, sizes_in_words(shape))
-    ways = [("loss without a gradient (detached)", 1.0, 0.0, 0.0)]
-    if said is not None and abs(ratio) > LIMIT:
-        words, times = said
-        ways.append((f"loss {words}", times, times, 0.0))
-        ways.append(
-            (
-                f"gradient of the loss {words}, its value as it should be",
-                1.0,
-                times,
-                0.0,
-            )
-        )
     words = f"loss plus {shift:.6g}, which does not depend on the prediction"
-    ways.append((words, 1.0, 1.0, shift))
+    ways = [
+        ("loss without a gradient (detached)", 1.0, 0.0, 0.0),
+        (words, 1.0, 1.0, shift),
+    ]
+    own, other = _slope(mine), _slope(its)
+    ratio = tidy(float(own @ other) / (float(own @ own) or 1.0))
+    shape = max((np.shape(one) for one in mine.values()), key=len)
+    known = _counts_in_words(ratio, shape)
+    is_short = math.isfinite(ratio) and float(f"{ratio:.{_FEW - 1}e}") == ratio
+    if ratio and (known or is_short):
+        ways.append((f"loss times {ratio:.6g}{known}", ratio, ratio, 0.0))
     for words, times, of_slope, plus in ways:
         numbers = {name: of_slope * one for name, one in mine.items()}
         numbers[VALUE] = times * mine[VALUE] + plus
-        residual = _residual(numbers, its)
-        yield Trial(
-            words, max(abs(float(residual[0])), float(np.linalg.norm(residual[1:])))
-        )
-
-
-def factor_in_words(
-    factor: float, known: Mapping[str, float]
-) -> tuple[str, float] | None:
-    """Return ``("times 0.5", 0.5)``; None for a number that nobody would write.
-
-    Example:
-        >>> factor_in_words(0.30000000000000004, {}), factor_in_words(0.9134731, {})
-        (('times 0.3', 0.3), None)
-    """
-    words = [word for word, value in known.items() if abs(factor / value - 1.0) <= 1e-9]
-    written = tidy(factor)
-    if words:
-        return f"times {written:.6g} ({', or '.join(words[:2])})", written
-    is_short = math.isfinite(written) and float(f"{written:.{_FEW - 1}e}") == written
-    return (f"times {written:.6g}", written) if is_short else None
+        yield Trial(words, _distance(numbers, its))
 
 
 def tidy(value: float) -> float:
@@ -214,15 +185,17 @@ def tidy(value: float) -> float:
     return short if abs(short - value) <= 1e-10 * abs(value) else float(value)
 
 
-def sizes_in_words(shape: Shape) -> dict[str, float]:
-    """Factors that come of a prediction's shape (batch, classes, ...), and a few by name."""
+def _counts_in_words(factor: float, shape: Shape) -> str:
+    """Which count of a prediction's shape (batch, classes, ...) a factor is; else nothing."""
     counts = {"the batch size": shape[0], "the number of elements": math.prod(shape)}
     if len(shape) > 1:
         counts["the number of labels"] = math.prod(shape) // shape[1]
-    found = {"halved": 0.5, "doubled": 2.0, "negated": -1.0}
     for name, count in counts.items():
-        found |= {name: float(count), f"1 / {name}": 1.0 / count}
-    return found
+        if math.isclose(factor, count):
+            return f" ({name})"
+        if math.isclose(factor * count, 1.0):
+            return f" (1 / {name})"
+    return ""
 
 
 def _unknown(mine: Arrays, its: Arrays) -> Explanation:

@@ -1,47 +1,31 @@
 """Why an optimizer's updates differ: the reference's rule is simulated with other conventions.
 
-What the reference follows is known from its rule, or found from its updates. The conventions are
-rows of a table; each is simulated on what both sides were fed, and compared with the candidate's
-updates.
+What the reference follows is known from its settings. The conventions are rows of a table; each is
+simulated on what both sides were fed, and compared with the candidate's updates.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.explain.axes import LOG, WEIGHT, Axis
+from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain.convention import (
+    LOG,
+    WEIGHT,
     Arguments,
+    Axis,
     Convention,
     Formula,
     rules,
 )
-from deliralike.conformance.explain.trials import (
-    Trial,
-    Vectors,
-    improved,
-    number,
-    plainest,
-    run,
-)
-from deliralike.conformance.explain.updates import (
-    SGD,
-    Adagrad,
-    Adam,
-    Form,
-    Lion,
-    RMSprop,
-    Trace,
-    simulate,
-)
-from deliralike.conformance.findings import MATCH, Explanation
+from deliralike.conformance.explain.trials import Executor, Trial, number, run
+from deliralike.conformance.explain.updates import Form, Trace, simulate
+from deliralike.conformance.findings import Explanation
 from deliralike.conformance.kinds import Named
-from deliralike.optim.rules import Adadelta
 
 _SAME = 1e-9  # up to here a simulation is what was simulated
 _CAUSES = 4  # that fit equally and are named
@@ -56,20 +40,41 @@ def explain(trace: Trace) -> Explanation | None:
     """
     if not np.isfinite(trace.candidate).all():
         return Explanation("updates that are not finite", np.inf)
-    base = _reference_form(trace)
-    if base is None:
+    base = trace.form
+    if base is None or _Bench(trace, trace.reference, base).itself > _SAME:
         return Explanation("the reference follows no known rule", np.inf)
     bench = _Bench(trace, trace.candidate, base)
     if bench.itself <= _SAME:
         return None
-    formula = bench.formula
+    own = _of_settings(bench)
+    if own is not None:
+        return own
     table = list(conventions(base, trace))
     rate, factor = _scales(base)  # of what fits, the plainest
     fixed = [rate, *(one for one in table if not one.free)]
-    trials = list(run(fixed, bench, formula))
+    trials = list(run(fixed, bench, bench.formula))
     further = [factor] if any(trial.is_met for trial in trials) else table
-    trials += run([one for one in further if one.free], bench, formula)
+    trials += run([one for one in further if one.free], bench, bench.formula)
     return _explanation(bench, trials)
+
+
+def _of_settings(bench: _Bench) -> Explanation | None:
+    """The settings that differ, where the candidate's are known and give its updates."""
+    base, other = bench.base, bench.trace.other
+    if other is None or other.kind is not base.kind:
+        return None
+    match = bench.distance(lambda nn, given: simulate(other, bench.trace))
+    if match > _SAME:
+        return None
+    causes = []
+    for name in dict.fromkeys((*base.changes, *other.changes)):
+        usual, value = getattr(base, name), getattr(other, name)
+        if not np.array_equal(usual, value):
+            words = _WORDS_OF.get((name, value))
+            if name == "bound" and base.clip is None:
+                usual = None
+            causes.append(Cause(words) if words else Cause(name, value, usual))
+    return Explanation.of(causes, match, bench.itself) if causes else None
 
 
 def _explanation(bench: _Bench, trials: Sequence[Trial]) -> Explanation:
@@ -102,7 +107,7 @@ def _unknown(trace: Trace) -> Explanation:
 # -----------------------------------------------------------------------------
 
 
-class _Bench(Vectors):
+class _Bench(Executor):
     """Simulated updates against those of one side, relative to each parameter's, step by step."""
 
     data = 1000  # there are steps and elements enough for any few numbers
@@ -127,20 +132,16 @@ class _Bench(Vectors):
         """The updates of a form: `nn` is not used."""
         return simulate(Form(self.base.kind, given), self.trace)
 
-    def residual(self, formula: Formula) -> np.ndarray:
-        """Relative differences of all parameters."""
+    def distance(self, formula: Formula) -> float:
+        """The root mean square over steps and parameters, of relative differences; at most 10."""
         apart = (formula(np, self.given) - self.target) / self.size
-        return np.nan_to_num(apart, nan=_MOST, posinf=_MOST, neginf=-_MOST)
-
-    def distance(self, residual: np.ndarray) -> float:
-        """The root mean square over steps and parameters; at most 10."""
-        squares = self.trace.by_parameter(residual**2)
+        squares = self.trace.by_parameter(np.nan_to_num(apart, nan=_MOST) ** 2)
         return float(np.sqrt(np.minimum(squares, 100.0).mean()))
 
     @cached_property
     def itself(self) -> float:
         """The distance of the base."""
-        return self.distance(self.residual(self.formula))
+        return self.distance(self.formula)
 
 
 # The table
@@ -165,7 +166,6 @@ _ROWS: Sequence[tuple[str, Named]] = (
         },
     ),
     ("eps", {"no epsilon": 0.0}),
-    ("start", {"squares that start at 0.1 instead of 0": 0.1}),
     (
         "corrected",
         {
@@ -186,7 +186,6 @@ _ROWS: Sequence[tuple[str, Named]] = (
         {
             "no amsgrad": False,
             "amsgrad": True,
-            "amsgrad of corrected means": "corrected",
         },
     ),
     (
@@ -219,13 +218,6 @@ _OF_CLIPPING: Sequence[tuple[str, Named]] = (
             "clipping by value instead of norm": "value",
         },
     ),
-    (
-        "clip_eps",
-        {
-            "clipping to bound / (norm + 1e-6)": 1e-6,
-            "clipping to bound / norm, without the 1e-6": 0.0,
-        },
-    ),
 )
 _OF_DECAY: Sequence[tuple[str, Named]] = (
     ("weight_decay", {"no weight decay": 0.0}),
@@ -238,6 +230,13 @@ _OF_DECAY: Sequence[tuple[str, Named]] = (
         },
     ),
 )
+
+
+_WORDS_OF = {
+    (name, value): words
+    for name, values in (*_ROWS, *_OF_CLIPPING, *_OF_DECAY)
+    for words, value in values.items()
+}
 
 
 def conventions(form: Form, trace: Trace) -> Iterator[Convention]:
@@ -296,11 +295,9 @@ _NUMBERS: Mapping[str, tuple[Axis, Sequence[float]]] = {
     "dampening": (WEIGHT, (0.1, 0.5, 0.9)),
     **dict.fromkeys(("beta1", "beta2", "alpha", "rho"), (WEIGHT, _WEIGHTS)),
     "eps": (LOG, _DECADES),
-    "eps_root": (LOG, _DECADES),
     "lr_decay": (LOG, (1e-3, 0.1)),
-    "start": (LOG, (1e-3, 0.1, 1.0, 10.0)),
 }
-_WORDS = {"start": "squares that start at", "bound": "clip_bound"}
+_WORDS = {"bound": "clip_bound"}
 
 
 def numbers(form: Form) -> Iterator[Convention]:
@@ -318,11 +315,12 @@ def numbers(form: Form) -> Iterator[Convention]:
     if form.clip is not None:
         yield _number(form, "bound", LOG, (1e-3, 0.1, 0.5, 2.0, 10.0))
         return
-    for how, eps in itertools.product(("norm", "tensor", "value"), (0.0, 1e-6)):
-        words = f"clipping where the reference does not, by {how}, bound"
-        yield number(
-            words, "bound", (1e-3, 0.03, 1.0, 30.0), LOG, {"clip": how, "clip_eps": eps}
+    for how in ("norm", "value"):
+        words, also = (
+            f"clipping where the reference does not, by {how}, bound",
+            {"clip": how},
         )
+        yield number(words, "bound", (1e-3, 0.03, 1.0, 30.0), LOG, also)
 
 
 def _scales(form: Form) -> tuple[Convention, Convention]:
@@ -338,73 +336,3 @@ def _number(form: Form, name: str, axis: Axis, starts: Sequence[float]) -> Conve
     return number(
         words, name, tuple(dict.fromkeys((*own, *starts))), axis, usual=float(usual)
     )
-
-
-# Which rule
-# -----------------------------------------------------------------------------
-
-_STARTS = (
-    Form(SGD, {}),
-    Form(SGD, {"momentum": 0.9}),
-    Form(SGD, {"momentum": 0.9, "nesterov": True}),
-    Form(SGD, {"momentum": 0.9, "velocity": "rate inside"}),
-    Form(Adam, {}),
-    Form(Adam, {"eps_form": "unscaled"}),
-    Form(Adam, {"amsgrad": True}),
-    Form(RMSprop, {}),
-    Form(RMSprop, {"eps_form": "root"}),
-    Form(RMSprop, {"momentum": 0.9}),
-    Form(Adagrad, {}),
-    Form(Adagrad, {"eps": 1e-7, "start": 0.1, "eps_form": "root"}),
-    Form(Adadelta, {}),
-    Form(Lion, {"decay_form": "decoupled"}),
-)
-
-
-def identify(trace: Trace, target: np.ndarray) -> tuple[Form, float]:
-    """The rule, with its numbers, whose updates are nearest to these; and how far it is."""
-    starts = [*_STARTS]
-    for how in ("l2", "decoupled"):
-        starts += [form.replace(weight_decay=0.01, decay_form=how) for form in _STARTS]
-    rough: list[tuple[float, Form]] = []
-    for form in starts:
-        rough.append(_settled(_Bench(trace, target, form), 6))
-        if rough[-1][0] <= _SAME:
-            return rough[-1][1], rough[-1][0]
-    rough.sort(key=lambda one: one[0])
-    best = [_settled(_Bench(trace, target, form), 40) for _, form in rough[:4]]
-    distance, form = min(best, key=lambda one: one[0])
-    return form, distance
-
-
-def _settled(bench: _Bench, iterations: int) -> tuple[float, Form]:
-    """A form with better numbers: all that are not zero."""
-    form = bench.base
-    axes = {}
-    for one in reversed(list(numbers(form))):
-        value = getattr(form, one.name)
-        if one.name != "factor" and np.ndim(value) == 0 and value:
-            axes[one.name] = one.axis
-
-    def at(found: Sequence[float]) -> Form:
-        return form.replace(**dict(zip(axes, found, strict=True)))
-
-    def residual(found: Sequence[float]) -> np.ndarray:
-        return bench.residual(lambda nn, given: simulate(at(found), bench.trace))
-
-    def distance(found: Sequence[float]) -> float:
-        return bench.distance(residual(found))
-
-    values = [getattr(form, name) for name in axes]
-    values = improved(residual, values, list(axes.values()), iterations)
-    values = plainest(values, distance)
-    return distance(values), at(values)
-
-
-def _reference_form(trace: Trace) -> Form | None:
-    """The reference's own form if it reproduces its updates, else one that does, else None."""
-    own = trace.form
-    if own is not None and _Bench(trace, trace.reference, own).itself <= _SAME:
-        return own
-    form, distance = identify(trace, trace.reference)
-    return form if distance <= MATCH else None

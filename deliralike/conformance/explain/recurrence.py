@@ -9,7 +9,6 @@ from typing import Any
 from deliralike.conformance.explain.convention import (
     Arguments,
     Convention,
-    Formula,
     Known,
     changing,
 )
@@ -52,15 +51,6 @@ def _ordered(nn: Any, given: Arguments, order: Sequence[int]) -> Arguments:
     return found
 
 
-def _flipped(nn: Any, given: Arguments, _: Any) -> Arguments:
-    """One minus the sigmoid is that of the contrary."""
-    found = {}
-    for name, value in _weights(given):
-        r, z, n = nn.split(value, value.shape[0] // 3, 0)
-        found[name] = nn.concatenate([r, -z, n], 0)
-    return found
-
-
 def _forgetting(nn: Any, given: Arguments, plus: float) -> Arguments:
     """A number added to the forget gates' bias."""
     found = {}
@@ -69,19 +59,6 @@ def _forgetting(nn: Any, given: Arguments, plus: float) -> Arguments:
             i, f, *others = nn.split(value, value.shape[0] // 4, 0)
             found[name] = nn.concatenate([i, f + plus, *others], 0)
     return found
-
-
-def _without(nn: Any, given: Arguments, left_out: tuple[str, ...]) -> Arguments:
-    return {
-        name: one * 0.0 for name, one in _weights(given) if name.startswith(left_out)
-    }
-
-
-def _backwards(formula: Formula, nn: Any, given: Arguments, _: Any) -> Any:
-    """All directions reversed in time."""
-    time = 1 if given["batch_first"] else 0
-    y, state = formula(nn, {**given, "x": nn.flip(given["x"], time)})
-    return nn.flip(y, time), state
 
 
 def _reset_before(nn: Any, given: Arguments, _: Any) -> Arguments:
@@ -106,15 +83,6 @@ def _reset_before(nn: Any, given: Arguments, _: Any) -> Arguments:
 # What is known
 # -----------------------------------------------------------------------------
 
-_BIASES = {
-    "bias_hh missing (one bias instead of two)": ("bias_hh",),
-    "bias_ih missing (one bias instead of two)": ("bias_ih",),
-    "no biases": ("bias_ih", "bias_hh"),
-}
-_FLIPPED = (
-    "z flipped: z weighs the new value and 1 - z the old state, not the other way round"
-)
-
 
 def recurrent(kind: str, given: Arguments) -> Known:
     """Everything that is known to go wrong in an LSTM or a GRU."""
@@ -128,8 +96,4 @@ def recurrent(kind: str, given: Arguments) -> Known:
     else:
         words = "reset before the product instead of after it"
         found.append(Convention("", {words: None}, changing(_reset_before)))
-        found.append(Convention("update gate", {_FLIPPED: None}, changing(_flipped)))
-    if given.get("bias_ih_l0") is not None:
-        found.append(Convention("", _BIASES, changing(_without)))
-    found.append(Convention("", {"all directions reversed in time": None}, _backwards))
     return partial(_run, kind), found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,8 @@ from deliralike.conformance.explain.convention import (
     array,
     instead,
     setting,
-    values,
 )
 from deliralike.conformance.explain.enumeration import other_orders
-from deliralike.nn.geometry import pad_pairs
 
 _MANY = 5  # parts, or axes, of which every order is tried
 
@@ -33,9 +30,6 @@ def concatenate(given: Arguments) -> list[Convention]:
     orders = {
         str(list(order)): _in_order(order) for order in other_orders(count, most=_MANY)
     }
-    if count > _MANY:
-        backwards = range(count)[::-1]
-        orders = {str(list(backwards)): _in_order(backwards)}
     return [
         array("order of concatenation", "arrays", orders),
         setting("dim", range(rank)),
@@ -60,26 +54,6 @@ def flatten(given: Arguments) -> list[Convention]:
         whole = changes.permuted((*before, *axes, *after))
         orders[f"with its axes in the order {axes}"] = whole
     return [array("flattened", "x", orders), setting("start_dim", range(rank))]
-
-
-def permute(given: Arguments) -> list[Convention]:
-    """Axes in another order."""
-    rank = len(given["dims"])
-    usual = tuple(dim % rank for dim in given["dims"])
-    orders = list(permutations(range(rank)))
-    return [setting("dims", orders, words="axes permuted in the order", usual=usual)]
-
-
-def pad(given: Arguments) -> list[Convention]:
-    """Other rules and other sides."""
-    axes = np.size(given["pad"]) // 2
-    pairs = pad_pairs(tuple(given["x"].shape), given["pad"])[-axes:]
-    sides = {
-        "before and after exchanged": [pair[::-1] for pair in pairs],
-        "of the axes in reverse order": pairs[::-1],
-    }
-    modes = setting("mode", ("constant", "reflect", "replicate"), words="padding mode")
-    return [modes, values("pad", sides, "padding")]
 
 
 def reduction(name: str, given: Arguments) -> list[Convention]:

@@ -24,7 +24,8 @@ from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.execute_variant import Bench
 from deliralike.conformance.explain.families import family_of
-from deliralike.conformance.explain.search import Search
+from deliralike.conformance.explain.generic_transforms import around
+from deliralike.conformance.explain.search import first_match, reproduces
 from deliralike.conformance.findings import (
     LIMIT,
     MATCH,
@@ -130,13 +131,17 @@ def explain(
         if explanation is not None:
             return one, explanation
     # What is known of some call comes before what any call may do otherwise.
-    for attempt in (Search.own, Search.any):
+    for is_own in (True, False):
         for one, bench in suspects:
             family = family_of(one.accused.kind, bench.given)
             if family is None or time.process_time() > end:
                 continue
-            search = Search(bench, family, end)
-            explanation = attempt(search) if search.reproduces() else None
+            if not reproduces(bench, family.formula):
+                continue
+            conventions = (
+                family.conventions if is_own else around(one.accused, bench.given)
+            )
+            explanation = first_match(bench, conventions, family.formula, end)
             if explanation is not None:
                 return one, _with_name(explanation, one)
     return None

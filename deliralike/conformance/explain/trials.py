@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.causes import sentence
-from deliralike.conformance.explain.axes import LINE, Axis
 from deliralike.conformance.explain.convention import (
+    LINE,
     Arguments,
+    Axis,
     Choice,
     Convention,
     Formula,
@@ -24,11 +23,11 @@ from deliralike.conformance.explain.convention import (
 )
 from deliralike.conformance.explain.enumeration import short_decimals
 from deliralike.conformance.findings import MATCH
-from deliralike.conformance.kinds import Arrays, Named
+from deliralike.conformance.kinds import Named
 
 EXACT = 1e-12  # a match like this one is not improved any further
 _ENOUGH = 4  # with fewer numbers to compare, one that is searched for fits anything
-_REJECTED = 10.0  # in the place of what is not finite
+_ITERATIONS = 15
 _STARTS = 2  # from which a search begins: the best may be the reference's own
 
 
@@ -39,14 +38,13 @@ class Trial:
     Attributes:
         cause: In words.
         distance: Of all that was compared.
-        choices: What was applied, if it is told by conventions.
-        tensors, distances: What a block gave, and how far each of that is, by name.
+        choice: What was applied, if it is told by a convention.
+        distances: How far each tensor of a block is, by name.
     """
 
     cause: str
     distance: float
-    choices: tuple[Choice, ...] = ()
-    tensors: Arrays = field(default_factory=dict)
+    choice: Choice | None = None
     distances: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -59,8 +57,8 @@ class Trial:
         return max((self.distances.get(name, np.inf) for name in names), default=0.0)
 
 
-class Vectors:
-    """What executes formulas, with results that are compared as vectors.
+class Executor:
+    """What executes formulas, and says how far the candidate is from what they give.
 
     Attributes:
         digits: Of a number that is found.
@@ -78,45 +76,35 @@ class Vectors:
         """What a formula is given."""
         raise NotImplementedError
 
-    def residual(self, formula: Formula) -> np.ndarray:
-        """The differences from the candidate, each relative."""
+    def distance(self, formula: Formula) -> float:
+        """How far the candidate is; infinite where a formula cannot be executed."""
         raise NotImplementedError
 
-    def distance(self, residual: np.ndarray) -> float:
-        """Of such differences; zero where the candidate is met."""
-        raise NotImplementedError
-
-    def tried(self, choices: tuple[Choice, ...], formula: Formula) -> Trial | None:
-        """The formula with some choices applied; None where it cannot be executed."""
-        left = self.residual(combined(choices, formula))
-        return Trial(
-            sentence([one.cause for one in choices]), self.distance(left), choices
-        )
+    def tried(self, choice: Choice, formula: Formula) -> Trial | None:
+        """The formula with a choice applied; None where it cannot be executed."""
+        return Trial(str(choice.cause), self.distance(choice.formula(formula)), choice)
 
     def fitted(self, choice: Choice, formula: Formula) -> Choice | None:
-        """A free choice with the number that comes nearest; None where nothing tells it."""
+        """A free choice with the number that comes nearest; None where nothing comes nearer."""
 
         def at(value: float) -> Choice:
             return replace(choice, words=float(f"{value:.{self.digits}g}"), value=value)
 
-        def residual(values: Sequence[float]) -> np.ndarray:
-            return self.residual(at(values[0]).formula(formula))
-
-        def distance(values: Sequence[float]) -> float:
-            return self.distance(residual(values))
+        def distance(value: float) -> float:
+            return self.distance(at(value).formula(formula))
 
         if self.data < _ENOUGH:
             return None
-        starts = sorted([[start] for start in choice.words], key=distance)
-        found: list[tuple[float, list[float]]] = []
-        for start in starts[:_STARTS]:
-            values = improved(residual, start, [choice.convention.axis])
-            values = plainest(values, distance)
-            found.append((distance(values), values))
-            if found[-1][0] <= MATCH:
+        found: Choice | None = None
+        best = self.distance(formula)
+        for start in sorted(choice.words, key=distance)[:_STARTS]:
+            value = _improved(distance, start, choice.convention.axis)
+            value = _plainest(value, distance)
+            if distance(value) < 0.999 * best:
+                best, found = distance(value), at(value)
+            if best <= MATCH:
                 break
-        (value,) = min(found)[1]
-        return at(value)
+        return found
 
 
 def number(
@@ -142,97 +130,53 @@ def number(
 
 
 def run(
-    conventions: Iterable[Convention],
-    bench: Vectors,
-    formula: Formula,
-    before: tuple[Choice, ...] = (),
+    conventions: Iterable[Convention], bench: Executor, formula: Formula
 ) -> Iterator[Trial]:
-    """Each choice of some conventions, on top of others or not."""
-    own = combined(before, formula)
+    """Each choice of some conventions."""
     for convention in conventions:
         for choice in convention.choices(bench.given):
-            found = bench.fitted(choice, own) if convention.free else choice
-            trial = None if found is None else bench.tried((*before, found), formula)
+            found = bench.fitted(choice, formula) if convention.free else choice
+            trial = None if found is None else bench.tried(found, formula)
             if trial is not None:
                 yield trial
-
-
-def combined(choices: Iterable[Choice], formula: Formula) -> Formula:
-    """A formula with several choices applied."""
-    for choice in choices:
-        formula = choice.formula(formula)
-    return formula
 
 
 # Numbers
 # -----------------------------------------------------------------------------
 
 
-def improved(
-    residual: Callable[[Sequence[float]], np.ndarray],
-    values: Sequence[float],
-    axes: Sequence[Axis],
-    iterations: int = 15,
-) -> list[float]:
-    """Numbers that leave less, by Levenberg and Marquardt's steps along their axes."""
-    places = np.array(
-        [axis.place(value) for axis, value in zip(axes, values, strict=True)]
-    )
-    left = partial(_left, residual, axes)
-    now, damping = left(places), 1e-3
-    for _ in range(iterations):
-        cost = float(now @ now)
-        if cost <= 1e-26:
+def _improved(distance: Callable[[float], float], value: float, axis: Axis) -> float:
+    """A number that is nearer, by Newton's steps along its axis.
+
+    The distance grows in proportion on both sides of the right number, so its slope says how far
+    that is.
+    """
+    place, now = axis.place(value), distance(value)
+    for _ in range(_ITERATIONS):
+        width = max(1e-2 * min(now, 1e-4), 1e-12)  # less than what is left to go
+        # downwards: weights of 0 cannot become smaller
+        slope = (now - distance(axis.number(place - width))) / width
+        if now <= EXACT or not slope or not np.isfinite(slope):
             break
-        steps = -1e-6 * np.eye(
-            len(places)
-        )  # downwards: weights of 0 cannot become smaller
-        slopes = np.stack(
-            [(left(places + step) - now) / -1e-6 for step in steps], axis=1
-        )
-        square, gradient = slopes.T @ slopes, slopes.T @ now
+        step = min(max(now / slope, -3.0), 3.0)
         for _ in range(8):
-            damped = square + damping * np.diag(np.diag(square) + 1e-300)
-            step = np.linalg.lstsq(damped, gradient, rcond=None)[0]
-            moved = places - np.clip(step, -3.0, 3.0)
-            after = left(moved)
-            if float(after @ after) < cost:
+            after = distance(axis.number(place - step))
+            if after < now:
                 break
-            damping *= 10.0
+            step *= 0.25
         else:
             break
-        places, now, damping = moved, after, max(damping * 0.01, 1e-15)
-        if float(now @ now) > cost * (1 - 1e-9):
+        place, now, before = place - step, after, now
+        if now > 0.999 * before:
             break
-    return _numbers(axes, places)
+    return axis.number(place)
 
 
-def _numbers(axes: Sequence[Axis], places: np.ndarray) -> list[float]:
-    return [axis.number(place) for axis, place in zip(axes, places, strict=True)]
-
-
-def _left(
-    residual: Callable[[Sequence[float]], np.ndarray],
-    axes: Sequence[Axis],
-    places: np.ndarray,
-) -> np.ndarray:
-    found = np.ravel(residual(_numbers(axes, places)))
-    return np.clip(np.nan_to_num(found, nan=_REJECTED), -_REJECTED, _REJECTED)
-
-
-def plainest(
-    values: list[float], distance: Callable[[list[float]], float]
-) -> list[float]:
-    """The same numbers with as few digits as do as well."""
-    found = distance(values)
-    for place, value in enumerate(values):
-        for short in short_decimals(value, 6):
-            is_near = abs(short - value) <= 1e-3 * abs(value) + 1e-12
-            if not is_near:
-                continue
-            plain = [*values[:place], short, *values[place + 1 :]]
-            reached = distance(plain)
-            if reached <= max(2 * found, 1e-11):
-                values, found = plain, reached
-                break
-    return values
+def _plainest(value: float, distance: Callable[[float], float]) -> float:
+    """The same number with as few digits as do as well."""
+    found = distance(value)
+    for short in (0.0, *short_decimals(value, 6)):
+        is_near = abs(short - value) <= 1e-3 * abs(value) + 1e-12
+        if is_near and distance(short) <= max(2 * found, 1e-11):
+            return short
+    return value

@@ -6,7 +6,7 @@ them, as parameter groups have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ def _divisor(rule: Any, square: Array, scale: Any = 1.0) -> Array:
         return (square / scale**2 + rule.eps) ** 0.5
     if rule.eps_form == "unscaled":
         return (square**0.5 + rule.eps) / scale
-    return (square / scale**2 + getattr(rule, "eps_root", 0.0)) ** 0.5 + rule.eps
+    return (square / scale**2) ** 0.5 + rule.eps
 
 
 class SGD(rules.SGD):
@@ -58,10 +58,10 @@ class SGD(rules.SGD):
 
 
 class Adam(rules.Adam):
-    """Epsilon, bias corrections and AMSGrad may be others; ``amsgrad`` also ``"corrected"``."""
+    """Epsilon, bias corrections and AMSGrad may be others."""
 
     beta1, beta2 = 0.9, 0.999
-    eps_form, eps_root, corrected, start, offset = "outside", 0.0, "both", 0.0, 0
+    eps_form, corrected, offset = "outside", "both", 0
 
     @property
     def betas(self) -> Any:
@@ -79,9 +79,7 @@ class Adam(rules.Adam):
 
     def _adam(self, p: Any, g: Any, state: Any, scalars: Any, xp: Any) -> Any:
         new, scale = self._moved(g, state), scalars["scale"]
-        square, form = new["exp_avg_sq"], str(self.amsgrad)
-        if form == "corrected":
-            square, scale = square / scale**2, 1.0
+        square = new["exp_avg_sq"]
         if self.amsgrad:
             square = new["max_exp_avg_sq"] = xp.maximum(state["max_exp_avg_sq"], square)
         return p - scalars["step_size"] * new["exp_avg"] / _divisor(
@@ -99,7 +97,7 @@ class Lion(rules.Lion):
 class RMSprop(SGD):
     """The square root of a mean, before the momentum of SGD."""
 
-    alpha, eps, eps_form, centered, start = 0.99, 1e-8, "outside", False, 0.0
+    alpha, eps, eps_form, centered = 0.99, 1e-8, "outside", False
 
     def update(self, p: Any, g: Any, state: Any, scalars: Any, xp: Any) -> Any:
         """Make one step."""
@@ -111,21 +109,14 @@ class RMSprop(SGD):
 
 
 class Adagrad(rules.Adagrad):
-    """Epsilon may be in the root, and the sum may start above zero."""
+    """Epsilon may be in the root."""
 
-    eps_form, start = "outside", 0.0
+    eps_form = "outside"
 
     def update(self, p: Any, g: Any, state: Any, scalars: Any, xp: Any) -> Any:
         """Make one step."""
         total = state["sum"] + g * g
         return p - scalars["lr"] * g / _divisor(self, total), {"sum": total}
-
-
-_SQUARES = (
-    "exp_avg_sq",
-    "square_avg",
-    "sum",
-)  # what may start at another number than zero
 
 
 # Forms and traces
@@ -145,7 +136,7 @@ class Form:
     changes: Named
 
     # What the learning rate of each step is multiplied by, and -1 for that of the step before; what
-    # gradients are multiplied by, and whether they add up; the bound and what is added to the norm;
+    # gradients are multiplied by, and whether they add up; the bound;
     # where the decay goes, and whether before the clipping; what unused parameters do.
     usual = {
         "rate": 1.0,
@@ -154,7 +145,6 @@ class Form:
         "gradient": "new",
         "clip": None,
         "bound": 1.0,
-        "clip_eps": 0.0,
         "weight_decay": 0.0,
         "decay_form": "l2",
         "decay_first": False,
@@ -191,7 +181,7 @@ class Trace:
         present: Whether there was one, ``(T, N)``.
         rates: The learning rate of each step, ``(T,)``; ones where it is not known.
         reference, candidate: What each added to the parameters, ``(T, N)``.
-        form: The reference's own, where it is known.
+        form, other: The reference's own and the candidate's, where they are known.
     """
 
     names: tuple[str, ...]
@@ -204,6 +194,7 @@ class Trace:
     reference: Array
     candidate: Array
     form: Form | None = None
+    other: Form | None = None
 
     @property
     def starts(self) -> Array:
@@ -224,38 +215,48 @@ class Trace:
         return np.repeat(values, self.sizes, axis=-1)
 
 
-def form_of(rule: rules.Rule, hooks: Any = ()) -> Form | None:
-    """Return the form of a neutral rule with pre-update hooks that clip.
+def form_of(name: str, settings: Named, hooks: Sequence[Any] = ()) -> Form | None:
+    """Return the form of a rule with pre-update hooks that clip.
 
     None where the rule or a hook is unknown.
+
+    Args:
+        name: Of the rule's class, one of ours or of a framework.
+        settings: By name; what no rule of ours has is left out.
     """
-    kind = _KINDS.get(type(rule))
-    if kind is None or len(hooks) > 1:
+    if name.lower() not in _KINDS or len(hooks) > 1:
         return None
-    settings = without(vars(rule), ("lr", "betas"))
-    if hasattr(rule, "betas"):
-        settings["beta1"], settings["beta2"] = rule.betas
-    if isinstance(rule, rules.AdamW | rules.Lion):
-        settings["decay_form"] = "decoupled"
+    kind, changes = _KINDS[name.lower()]
+    given, form = dict(settings), Form(kind, changes)
+    if "betas" in given:
+        given["beta1"], given["beta2"] = given.pop("betas")
+    elif "beta1" in given:
+        form = form.replace(eps_form="unscaled")  # Chainer's
+    if "weight_decay_rate" in given:
+        given["weight_decay"] = given.pop("weight_decay_rate")
+    known = {name: value for name, value in given.items() if form.has(name)}
+    form = form.replace(**without(known, ("lr",)))
     for hook in hooks:
         if type(hook) is ClipNorm:
-            settings |= {"clip": "norm", "bound": hook.max_norm}
+            form = form.replace(clip="norm", bound=hook.max_norm)
         elif type(hook) is ClipValue:
-            settings |= {"clip": "value", "bound": hook.max_value}
+            form = form.replace(clip="value", bound=hook.max_value)
         else:
             return None
-    return Form(kind, settings)
+    return form
 
 
-_KINDS: Mapping[type, type] = {
-    rules.SGD: SGD,
-    rules.Adam: Adam,
-    rules.AMSGrad: Adam,
-    rules.AdamW: Adam,
-    rules.RMSprop: RMSprop,
-    rules.Adagrad: Adagrad,
-    rules.Adadelta: rules.Adadelta,
-    rules.Lion: Lion,
+_KINDS: Mapping[str, tuple[type, Named]] = {
+    "sgd": (SGD, {}),
+    "momentumsgd": (SGD, {"velocity": "rate inside"}),
+    "nesterovag": (SGD, {"velocity": "chainer nesterov"}),
+    "adam": (Adam, {}),
+    "amsgrad": (Adam, {"amsgrad": True}),
+    "adamw": (Adam, {"decay_form": "decoupled"}),
+    "rmsprop": (RMSprop, {}),
+    "adagrad": (Adagrad, {}),
+    "adadelta": (rules.Adadelta, {}),
+    "lion": (Lion, {"decay_form": "decoupled"}),
 }
 
 
@@ -276,7 +277,7 @@ def simulate(form: Form, trace: Trace) -> Array:
                 form, rate, count, _gradient(form, trace, t, used), state
             )
             for name, value in new.items():
-                state[name] = np.where(used, value, state.get(name, _start(form, name)))
+                state[name] = np.where(used, value, state.get(name, 0.0))
             change = change - _decay(form, rate) * trace.parameters[t]
             updates.append(np.where(used, change, 0.0))
     return np.stack(updates)
@@ -286,19 +287,15 @@ def _step(form: Form, rate: Any, count: Array, g: Array, state: Tensors) -> Any:
     """What the rule adds to a parameter of zero, and its state."""
     rule: Any = object.__new__(form.kind)  # unchecked: its numbers may be arrays
     vars(rule).update(without(form.changes, form.usual), lr=rate)
-    old = {slot: state.get(slot, _start(form, slot)) for slot in _SLOTS}
+    old = {slot: state.get(slot, 0.0) for slot in _SLOTS}
     scalars = rule.scalars(np.maximum(count + getattr(rule, "offset", 0), 1.0))
     return rule.update(np.zeros_like(g), g, old, scalars, np)
 
 
 _SLOTS = (
-    *_SQUARES,
-    *("exp_avg", "max_exp_avg_sq", "momentum_buffer", "grad_avg", "acc_delta"),
+    *("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer"),
+    *("square_avg", "grad_avg", "sum", "acc_delta"),
 )
-
-
-def _start(form: Form, slot: str) -> Any:
-    return form.start if slot in _SQUARES and form.has("start") else 0.0
 
 
 def _decay(form: Form, rate: Any) -> Any:
@@ -330,5 +327,5 @@ def _clipped(form: Form, trace: Trace, g: Array) -> Array:
         square = trace.spread(trace.by_parameter(square))
     else:
         square = square.sum()
-    shrunk = np.minimum(1.0, form.bound / (square**0.5 + form.clip_eps))
+    shrunk = np.minimum(1.0, form.bound / square**0.5)
     return g * np.nan_to_num(shrunk, nan=1.0)

@@ -58,9 +58,6 @@ def _paddings(
     found = {f"asymmetric SAME {same}": same}
     for other in range(4):
         found[str(other)] = ((other, other),) * len(pads)
-    for by in (-1, 1):
-        moved = tuple((first + by, last - by) for first, last in pads)
-        found[f"{moved} (windows shifted)"] = moved
     return {words: other for words, other in found.items() if other != pads}
 
 
@@ -83,9 +80,6 @@ def convolution(given: Arguments) -> list[Convention]:
     )
     pads = geometry.conv_padding(given["padding"], kernel, stride, dilation)
     others = _paddings(given, pads, (kernel, stride, dilation))
-    wider = tuple(
-        before + (k - 1) // 2 for (before, _), k in zip(pads, kernel, strict=True)
-    )
     padded = {words: (other,) for words, other in others.items()}
     modes = {}
     if np.any(pads):
@@ -95,7 +89,6 @@ def convolution(given: Arguments) -> list[Convention]:
         array("kernel", "weight", {"flipped": changes.flipped(*range(2, weight.ndim))}),
         Convention("padding mode", modes, _PADDED, "zeros"),
         setting("stride", (1, 2, 3, 4), usual=stride[0]),
-        rules("dilation", {2: {"dilation": 2, "padding": wider}}, usual=dilation[0]),
         setting("dilation", (1, 2, 3), usual=dilation[0]),
     ]
 
@@ -170,9 +163,6 @@ def pooling(name: str, given: Arguments) -> list[Convention]:
     return [
         values(
             "count_include_pad", {words[not flag]: not flag}, "average", usual=usual
-        ),
-        Convention(
-            "divisor", {"the whole windows that hang over the end": (pads,)}, _PADDED
         ),
         instead("pooling", {"maximum": _other_pool("max_pool")}, usual="average"),
         *own,

@@ -17,9 +17,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from deliralike.conformance.by_name import without
+from deliralike.conformance.by_name import block_kinds, only, without
 from deliralike.conformance.explain import optimizers as explaining
-from deliralike.conformance.explain.schedules import explain_schedule
 from deliralike.conformance.explain.updates import Form, Trace, form_of
 from deliralike.conformance.findings import (
     LIMIT,
@@ -29,7 +28,7 @@ from deliralike.conformance.findings import (
     Level,
 )
 from deliralike.conformance.kinds import Named, Shape, Tensors
-from deliralike.conformance.subject import Make, Subject
+from deliralike.conformance.subject import Following, Make, Subject
 from deliralike.errors import DeliralikeError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import each_once
@@ -96,15 +95,14 @@ def level(
     findings = list(_of_schedules(reference, candidate, shared[0]))
     are_own = reference.schedule is None and candidate.schedule is None
     differences: dict[str, float] = {}
+    few = replace(forced, shapes=_one_of_each_kind(reference.network, forced))
     for name in shared:
-        mine = partial(
-            _Side, reference.network, reference.optimizers[name], {}, largest
-        )
-        its = partial(
-            _Side, candidate.network, candidate.optimizers[name], theirs, largest
-        )
+        makes = reference.optimizers[name], candidate.optimizers[name]
+        mine = partial(_Side, reference.network, makes[0], {}, largest)
+        its = partial(_Side, candidate.network, makes[1], theirs, largest)
+        is_one_rule = isinstance(makes[0], Following) and makes[0] == makes[1]
         try:
-            run = _in_step(name, forced, mine, its)
+            run = _in_step(name, few if is_one_rule else forced, mine, its)
         except _CandidateRaised as raised:
             findings.append(
                 Finding("L4", f"optimizer {name}", f"raises {raised}", np.inf)
@@ -118,6 +116,16 @@ def level(
         differences[name] = run.worst
     worst = max([*differences.values(), *(f.difference for f in findings)])
     return Level.judged("L4", TITLE, worst, findings, notes, differences=differences)
+
+
+def _one_of_each_kind(network: AbstractNetwork, forced: Forced) -> dict[str, Shape]:
+    """The first parameter of each name in each kind of layer: one rule treats the others alike."""
+    kinds = block_kinds(network)
+    found: dict[Any, str] = {}
+    for name in forced.shapes:
+        path, _, leaf = name.rpartition(".")
+        found.setdefault((kinds.get(path), leaf, name in forced.never), name)
+    return only(forced.shapes, found.values())
 
 
 # What is forced
@@ -414,12 +422,12 @@ class _Run:
             found = []
             for recorded in self.recorded:
                 arrays = map(recorded[place].get, names, map(np.zeros, sizes))
-                found.append(np.concatenate([np.ravel(array) for array in arrays]))
+                found.append(np.concatenate(list(map(np.ravel, arrays))))
             return np.stack(found)
 
-        present = [
-            [name in recorded[1] for name in names] for recorded in self.recorded
-        ]
+        present = []
+        for recorded in self.recorded:
+            present.append([name in recorded[1] for name in names])
         return Trace(
             names=names,
             sizes=sizes,
@@ -431,6 +439,7 @@ class _Run:
             reference=rows(2),
             candidate=rows(3),
             form=_form(self.reference.optimizer, names),
+            other=_form(self.candidate.optimizer, names),
         )
 
 
@@ -444,20 +453,29 @@ def _beyond(steps: Sequence[Mapping[str, float]]) -> dict[tuple[int, str], float
     return found
 
 
+def _settings(optimizer: AbstractOptimizer) -> dict[str, Any]:
+    """What an optimizer of a framework's own shows; nothing where it has no learning rate."""
+    try:
+        return optimizer.settings()
+    except DeliralikeError:
+        return {}
+
+
 def _form(optimizer: AbstractOptimizer, names: Sequence[str]) -> Form | None:
-    """The form of an optimizer that follows one neutral rule; None for others."""
-    groups = optimizer.groups
-    if groups is None:
+    """The form of an optimizer that follows one rule; None for others."""
+    groups, settings = optimizer.groups, _settings(optimizer)
+    if groups is not None:
+        rules = [groups.rules[groups.index(name)] for name in names]
+        kind, parts = type(rules[0]).__name__, [vars(rule) for rule in rules]
+    else:
+        kind, parts = settings.get("class", ""), settings.get("groups", [settings])
+    if any(part != parts[0] for part in parts):
         return None
-    first = groups.rules[groups.index(names[0])]
-    if any(groups.rules[groups.index(name)] != first for name in names):
-        return None
-    hooks = [
-        one
-        for one in optimizer.pre_update_hooks
-        if not isinstance(one, AccumulateGradients)
-    ]
-    return form_of(first, hooks)
+    hooks = []
+    for hook in optimizer.pre_update_hooks:
+        if not isinstance(hook, AccumulateGradients):
+            hooks.append(hook)
+    return form_of(kind, parts[0], hooks)
 
 
 # Schedules
@@ -479,12 +497,13 @@ def _of_schedules(
     wrong = np.flatnonzero(differences > LIMIT)
     if wrong.size:
         first = int(wrong[0])
+        words = f"lr={its[first]:g} instead of {mine[first]:g} at step {first + 1}"
         yield Finding(
-            level="L4",
-            place="schedule",
-            what=f"schedule: lr={its[first]:g} instead of {mine[first]:g} at step {first + 1}",
-            difference=float(differences.max()),
-            explanation=explain_schedule(mine, its),
+            "L4",
+            "schedule",
+            "learning rate",
+            float(differences.max()),
+            explanation=Explanation.seen(words),
             remarks=(f"It concerns {wrong.size} of {HORIZON} steps.",),
         )
 

@@ -17,7 +17,6 @@ from deliralike.conformance.explain import (
     losses,
     substitution,
 )
-from deliralike.conformance.explain.arguments import is_known
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
@@ -34,7 +33,7 @@ from deliralike.conformance.locate.aliasing import of_aliasing
 from deliralike.conformance.locate.drops import of_drops
 from deliralike.conformance.locate.place import Place
 from deliralike.conformance.locate.search import localise
-from deliralike.conformance.places import INPUT, OUTPUT, TENSOR, Quantity, Tap
+from deliralike.conformance.places import OUTPUT, TENSOR, Quantity, Tap
 from deliralike.conformance.running import NO_EFFECT, Running
 
 TITLE = "place"
@@ -128,11 +127,8 @@ def _finding(running: Running, place: Place, mode: str) -> Finding:
     if accused is not None and (
         accused.path != place.path or _is_among(accused, lacking)
     ):
-        kind, what = accused.kind.removeprefix(OWN), Quantity(OUTPUT)
-        is_of_input = explanation is not None and explanation.is_of_input
-        if accused.path != place.path and is_of_input and not is_known(kind):
-            what = Quantity(INPUT, tap=Tap(accused.path))
-        place = replace(place, path=accused.path, kind=kind, what=what)
+        kind = accused.kind.removeprefix(OWN)
+        place = replace(place, path=accused.path, kind=kind, what=Quantity(OUTPUT))
     remarks, details = tuple(_exact_before(running.modes[mode], place)), place.details
     if explanation is None and _LIKE_FLOAT32[0] < place.difference < _LIKE_FLOAT32[1]:
         details = (*details, _FLOAT32)

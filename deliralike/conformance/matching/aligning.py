@@ -27,7 +27,7 @@ from deliralike.weights.matching.layouts import (
     transforms,
 )
 
-_TRANSPOSED = (0, 1, 3, 2)
+TRANSPOSED = (0, 1, 3, 2)  # rows and columns exchanged
 _STILL = (
     1e-4  # relative: arrays that are so near in a layout say nothing for another one
 )
@@ -64,7 +64,7 @@ class Orders:
 
         Rows and columns alone change places in the factors of a matrix product.
         """
-        if axes == _TRANSPOSED:
+        if axes == TRANSPOSED:
             return
         self.seen = [axes, *(other for other in self.seen if other != axes)]
 

@@ -16,7 +16,12 @@ from deliralike.conformance.findings import Observed, is_array, is_number
 from deliralike.conformance.kinds import Named, Shape
 from deliralike.conformance.layout_adapter import Layout
 from deliralike.conformance.matching import Match
-from deliralike.conformance.matching.aligning import Alignment, Orders, align
+from deliralike.conformance.matching.aligning import (
+    TRANSPOSED,
+    Alignment,
+    Orders,
+    align,
+)
 from deliralike.conformance.observe import (
     Call,
     Forced,
@@ -194,6 +199,8 @@ class Matched(Correspondence):
         output = self._as_weight(
             align(call.output, theirs.output, self.orders), path, 0
         )
+        if _is_upright(inputs):
+            output = _upright(output)
         if not inputs.complete or not (output.leaves or of_any_size):
             return None
         return SharedCall(name, call, theirs, inputs, output)
@@ -345,8 +352,9 @@ class Matched(Correspondence):
         return {name: value for name, value in found.items() if value is not None}
 
     def _like(self, output: Any, reference: Any) -> Any:
-        alignment = align(reference, output, self.orders)
-        return alignment.back(output, reference) if alignment.leaves else output
+        """What a block gives, as it lies in the reference."""
+        found = _upright(align(reference, output, self.orders))
+        return found.back(output, reference) if found.leaves else output
 
     @property
     def _inside(self) -> tuple[str, str]:
@@ -428,6 +436,28 @@ _WINDOWS = frozenset({"avg_pool", "conv", "conv_transpose", "interpolate", "max_
 
 def _is_sequence_or_picture(value: Any) -> bool:
     return is_array(value) and value.ndim > 2
+
+
+def _is_upright(inputs: Alignment) -> bool:
+    """Whether a picture comes with its rows and columns as in the reference."""
+    return any(
+        leaf.transform.plain and len(leaf.transform.start) == len(TRANSPOSED)
+        for leaf in inputs.leaves
+    )
+
+
+def _upright(output: Alignment) -> Alignment:
+    """The alignment of what a block gives, with rows and columns as in the reference.
+
+    A block that exchanges them on one side alone is wrong, however pictures lie.
+    """
+    leaves = []
+    for leaf in output.leaves:
+        how = leaf.transform
+        if how.axes == TRANSPOSED and how.start == how.end:
+            leaf = replace(leaf, transform=plain(how.start))
+        leaves.append(leaf)
+    return replace(output, leaves=tuple(leaves))
 
 
 def _given(tap: SharedCall) -> _Source:

@@ -8,7 +8,7 @@ in them, the others stand in the JSON only:
   (``forced``). None or absent: not run.
 - ``gradients``: a list of ``{"name", "difference", "norm"}``, the norm being the reference's, if
   known.
-- ``differences``: by name the largest of each thing that a level tells apart, or such mappings by
-  mode: ``{"train": {"output": 1e-15, "loss": 0.0}}``.
+- ``differences``: by name the largest of each thing that a level tells apart: ``{"train, output":
+  1e-15, "train, loss": 0.0}``.
 - ``null``: names of the parameters whose gradient is zero but for rounding.
 """

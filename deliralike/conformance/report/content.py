@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from deliralike.conformance.findings import (
@@ -212,17 +212,8 @@ def layers(
 
 def differences(level: Level) -> list[tuple[str, str]]:
     """A row for each thing that a level tells apart; see `DIFFERENCES`."""
-    values = _flat(level.figures.get("differences", {}))
-    return [(name, number(value)) for name, value in values]
-
-
-def _flat(values: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, float]]:
-    """The numbers of mappings in mappings, by all their names."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}, ")
-        else:
-            yield f"{before}{name}", value
+    values = level.figures.get("differences", {})
+    return [(name, number(value)) for name, value in values.items()]
 
 
 def _line(message: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import compress
 from typing import Any
@@ -24,6 +24,13 @@ from deliralike.conformance.report import content
 
 _OPEN = 12  # rows of a table that are shown at once
 _DECADES = 18  # of a bar's length
+_SIGNED = {**content.SIGNS, content.NULL: ""}  # cells that are results
+
+
+class _Cell(str):
+    """A cell of a table that is HTML already."""
+
+    __slots__ = ()
 
 
 def page(report: Verdict) -> str:
@@ -43,7 +50,7 @@ def _title(report: Verdict) -> str:
     parts = [re.split("[:;]", report.headline)[0]]
     if len(proofs) == 1:
         parts[0] += f": {proofs[0].reference} and {proofs[0].candidate}"
-    parts += dict.fromkeys(_made_with(proof) for proof in proofs)
+    parts += dict.fromkeys(map(_made_with, proofs))
     return ", ".join(filter(None, parts))
 
 
@@ -55,66 +62,63 @@ def _made_with(proof: ProofData) -> str:
 def fragment(report: Verdict) -> str:
     """Return the report as one element with a style of its own, for a notebook or another page."""
     several = getattr(report, "proofs", None)
-    inside = _proof(report, "proof", 1) if several is None else _proofs(report)  # type: ignore[arg-type]
+    inside = _proof(report, 1) if several is None else _proofs(report)  # type: ignore[arg-type]
     return f'<div class="proof-report">\n<style>{_STYLE}</style>\n{inside}\n</div>'
 
 
 def _proofs(proofs: ProofsData[Any]) -> str:
     rows, parts = [], []
     for index, (title, proof) in enumerate(content.titled(proofs)):
-        anchor = f"proof-{index}"
-        rows.append(_matrix_row(title, proof, anchor))
-        parts.append(_folded(title, proof, anchor))
-    matrix = _filled(' class="matrix"', ["", *LEVELS, "verdict"], rows)
-    return "\n".join(
-        [f"<h1>{len(proofs)} proofs</h1>", _verdict(proofs), matrix, *parts]
-    )
-
-
-def _matrix_row(title: str, proof: ProofData, anchor: str) -> str:
-    cells = "".join(
-        _cell(status, text) for status, text in content.cells(proof, LEVELS)
-    )
-    row_title = f'<th><a href="#{anchor}">{escape(title)}</a></th>'
-    return f"<tr>{row_title}{cells}{_cell(proof.verdict, proof.word)}</tr>"
-
-
-def _folded(title: str, proof: ProofData, anchor: str) -> str:
-    """One proof of several: open where there is something to see to."""
-    unfolded = "" if proof.proved else " open"
-    summary = f"<summary>{escape(title)}: {escape(proof.word)}</summary>"
-    return f'<details id="{anchor}"{unfolded}>{summary}\n{_proof(proof, anchor, 2)}\n</details>'
-
-
-def _proof(proof: ProofData, anchor: str, depth: int) -> str:
-    heading = ""
-    if depth == 1:
-        heading = (
-            f"<h1>{escape(proof.reference)} and {escape(proof.candidate)}</h1>\n"
-            f'<p class="made">{escape(_made_with(proof))}</p>'
+        name = _Cell(f'<th><a href="#proof-{index}">{escape(title)}</a></th>')
+        cells = [_status(*cell) for cell in content.cells(proof, LEVELS)]
+        rows.append([name, *cells, _status(proof.verdict, proof.word)])
+        # open where there is something to see to
+        unfolded = "" if proof.proved else " open"
+        parts.append(
+            f'<details id="proof-{index}"{unfolded}><summary>{escape(title)}: '
+            f"{escape(proof.word)}</summary>\n{_proof(proof, 2)}\n</details>"
         )
+    matrix = _table(["", *LEVELS, "verdict"], rows, ' class="matrix"')
+    heading = f"<h1>{len(proofs)} proofs</h1>"
+    return "\n".join([heading, _verdict(proofs), matrix, *parts])
+
+
+def _proof(proof: ProofData, depth: int) -> str:
+    parts = [_verdict(proof)]
+    if depth == 1:
+        parts = [
+            f"<h1>{escape(proof.reference)} and {escape(proof.candidate)}</h1>",
+            f'<p class="made">{escape(_made_with(proof))}</p>',
+            *parts,
+        ]
     sections = [
         ("Levels", _levels(proof)),
         ("Other findings", _list(content.others(proof))),
-        *_figures(proof),
+    ]
+    for title, form in _FIGURES.items():
+        for level in proof.levels:
+            name = f"{title} <small>{escape(level.name)}</small>"
+            sections.append((name, form(proof, level)))
+    sections += [
         ("Notes", _list(content.notes(proof))),
         ("Compared", _pairs(content.facts(proof))),
         ("Names", f"<pre>{escape(proof.match)}</pre>" if proof.match else ""),
     ]
-    parts = [heading, _verdict(proof)]
     for title, body in sections:
         if body:
-            parts.append(
-                f"<section><h{depth + 1}>{title}</h{depth + 1}>\n{body}</section>"
-            )
+            heading = f"<h{depth + 1}>{title}</h{depth + 1}>"
+            parts.append(f"<section>{heading}\n{body}</section>")
     return "\n".join(parts)
 
 
 def _verdict(report: Verdict) -> str:
-    word, colon, rest = report.headline.partition(
-        ": " if report.verdict != DIVERGES else " at "
-    )
-    return f'<p class="verdict {report.verdict}"><strong>{escape(word)}</strong>{escape(colon + rest)}</p>'
+    sign = " at " if report.verdict == DIVERGES else ": "
+    word, sign, rest = report.headline.partition(sign)
+    return f'<p class="verdict {report.verdict}"><strong>{escape(word)}</strong>{escape(sign + rest)}</p>'
+
+
+# Tables
+# -----------------------------------------------------------------------------
 
 
 def _levels(proof: ProofData) -> str:
@@ -124,84 +128,84 @@ def _levels(proof: ProofData) -> str:
         for text in (content.EXPLAINED.get(name, ""), remark):
             if text:
                 lines.append(f"<small>{escape(text)}</small>")
-        rows.append(
-            f"<tr><th>{escape(name)}</th><td>{'<br>'.join(lines)}</td>{_result(status)}"
-            f"{_number(worst)}</tr>"
-        )
+        rows.append([name, _Cell(f"<td>{'<br>'.join(lines)}</td>"), status, worst])
     return _table(content.LEVELS[:-1], rows)
 
 
-def _figures(proof: ProofData) -> list[tuple[str, str]]:
-    """The tables of each level, with their titles."""
-    forms: dict[str, Callable[[Level], str]] = {
-        "Differences by layer": lambda level: _layers(content.layers(proof, level)),
-        "Gradients": _gradients,
-        "Largest differences": lambda level: _of_numbers(
-            content.DIFFERENCES, content.differences(level)
-        ),
-    }
-    found = []
-    for title, form in forms.items():
-        for level in proof.levels:
-            body = form(level)
-            if body:
-                found.append((f"{title} <small>{escape(level.name)}</small>", body))
-    return found
-
-
-def _layers(rows: Sequence[tuple[Sequence[str], float]]) -> str:
+def _layers(proof: ProofData, level: Level) -> str:
     """A row for each layer, with a bar as long as its largest difference has decades above 1e-18."""
-    lines, opened = [], _OPEN
+    found = content.layers(proof, level)
     # A column that says nothing of any layer is left out.
-    columns = list(zip(*(cells for cells, _ in rows), strict=True))
-    shown = [any(column) for column in columns]
-    for cells, worst in rows:
+    columns = zip(*(cells for cells, _ in found), strict=True)
+    shown = list(map(any, columns))
+    names = (*compress(content.LAYERS, shown), "largest, in decades")
+    rows, opened = [], _OPEN
+    for cells, worst in found:
+        rows.append([*compress(cells, shown), _bar(worst)])
         if worst > LIMIT:
-            opened = len(rows)
-        lines.append(f"<tr>{_cells(list(compress(cells, shown)))}{_bar(worst)}</tr>")
-    return _folding(
-        (*compress(content.LAYERS, shown), "largest, in decades"), lines, opened
-    )
+            opened = len(found)
+    return _folding(names, rows, opened)
 
 
-def _bar(worst: float) -> str:
-    power = (
-        math.log10(worst)
-        if 0.0 < worst < math.inf
-        else math.copysign(_DECADES, worst - 1)
-    )
-    share = min(1.0, max(0.0, 1.0 + power / _DECADES))
+def _bar(worst: float) -> _Cell:
+    share = 1.0 if worst >= 1.0 else 0.0
+    if 0.0 < worst < 1.0:
+        share = max(0.0, 1.0 + math.log10(worst) / _DECADES)
     kind = "failed" if worst > LIMIT else "passed"
-    return f'<td class="bar"><span class="{kind}" style="width: {8 * share:.2f}rem"></span></td>'
-
-
-def _gradients(level: Level) -> str:
-    rows = [
-        f"<tr>{_cells(cells)}{_result(result)}</tr>"
-        for *cells, result in content.gradients(level)
-    ]
-    return _folding(content.GRADIENTS, rows)
-
-
-def _of_numbers(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return _folding(names, [f"<tr>{_cells(row)}</tr>" for row in rows])
-
-
-def _cells(row: Sequence[str]) -> str:
-    """The name of a row, and its numbers."""
-    name, *numbers = row
-    return f"<th>{escape(name)}</th>{''.join(map(_number, numbers))}"
-
-
-def _folding(names: Sequence[str], rows: Sequence[str], shown: int = _OPEN) -> str:
-    """The table, its end folded away where it is long."""
-    rest = _table(names, rows[shown:])
-    more = (
-        f"<details><summary>{len(rows) - shown} more</summary>{rest}</details>"
-        if rest
-        else ""
+    return _Cell(
+        f'<td class="bar"><span class="{kind}" style="width: {8 * share:.2f}rem"></span></td>'
     )
-    return _table(names, rows[:shown]) + more
+
+
+_FIGURES = {
+    "Differences by layer": _layers,
+    "Gradients": lambda proof, level: _folding(
+        content.GRADIENTS, content.gradients(level)
+    ),
+    "Largest differences": lambda proof, level: _folding(
+        content.DIFFERENCES, content.differences(level)
+    ),
+}
+
+
+def _folding(
+    names: Sequence[str], rows: Sequence[Sequence[str]], shown: int = _OPEN
+) -> str:
+    """The table, its end folded away where it is long."""
+    table, rest = _table(names, rows[:shown]), rows[shown:]
+    if rest:
+        summary = f"<summary>{len(rest)} more</summary>"
+        table += f"<details>{summary}{_table(names, rest)}</details>"
+    return table
+
+
+def _table(
+    names: Sequence[str], rows: Sequence[Sequence[str]], attributes: str = ""
+) -> str:
+    """A table with its head, each row with its name; what is wider than the paper moves by itself."""
+    if not rows:
+        return ""
+    lines = []
+    for name, *cells in rows:
+        first = name if isinstance(name, _Cell) else f"<th>{escape(name)}</th>"
+        lines.append(f"<tr>{first}{''.join(map(_cell, cells))}</tr>")
+    head = f"<thead><tr>{_tagged('th', names)}</tr></thead>"
+    table = f"<table{attributes}>{head}<tbody>{''.join(lines)}</tbody></table>"
+    return f'<div class="wide">{table}</div>'
+
+
+def _cell(text: str) -> str:
+    """A result with its sign, a number, or what is a cell already."""
+    if isinstance(text, _Cell):
+        return text
+    if text in _SIGNED:
+        return _status(text, f"{_SIGNED[text]} {text}".strip())
+    return f'<td class="number">{escape(text)}</td>'
+
+
+def _status(status: str, text: str) -> _Cell:
+    name = status.replace(" ", "-")
+    return _Cell(f'<td class="status {name}">{escape(text)}</td>')
 
 
 def _pairs(rows: Iterable[tuple[str, str]]) -> str:
@@ -217,29 +221,6 @@ def _list(lines: Iterable[str]) -> str:
 def _tagged(tag: str, texts: Iterable[str]) -> str:
     """Each text as an element of its own."""
     return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)
-
-
-def _table(names: Sequence[str], rows: Sequence[str]) -> str:
-    return _filled("", names, rows) if rows else ""
-
-
-def _filled(attributes: str, names: Sequence[str], rows: Sequence[str]) -> str:
-    """A table with its head; what is wider than the paper moves by itself, not the page."""
-    head = f"<thead><tr>{_tagged('th', names)}</tr></thead>"
-    table = f"<table{attributes}>{head}<tbody>{''.join(rows)}</tbody></table>"
-    return f'<div class="wide">{table}</div>'
-
-
-def _cell(status: str, text: str) -> str:
-    return f'<td class="status {status.replace(" ", "-")}">{escape(text)}</td>'
-
-
-def _result(status: str) -> str:
-    return _cell(status, f"{content.SIGNS.get(status, '')} {status}".strip())
-
-
-def _number(text: str) -> str:
-    return f'<td class="number">{escape(text)}</td>'
 
 
 _STYLE = """

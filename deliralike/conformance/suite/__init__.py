@@ -3,8 +3,8 @@
 They need neither pytest nor a second framework.
 
 Each check compares a backend with formulas and the neutral update rules in NumPy, with numbers done
-by hand, or with finite differences. `run` gives a `Report`; ``pytest --pyargs deliralike.conformance
---backend mine`` runs the same checks.
+by hand, with finite differences, or, where it replaces what `nn` has written once, with that. `run`
+gives a `Report`; ``pytest --pyargs deliralike.conformance --backend mine`` runs the same checks.
 """
 
 from deliralike.conformance.suite import (

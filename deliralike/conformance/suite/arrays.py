@@ -114,20 +114,19 @@ def split_concatenate_and_stack(backend: Backend) -> None:
     for dim, sizes in ((0, (1, 2)), (1, (2, 1, 1)), (-1, (1, 1))):
         devices = (device,) * len(sizes)
         wanted = np.split(_X, np.cumsum(sizes)[:-1], dim)
-        pieces = backend.split(array, sizes, dim, devices)
-        columns = backend.split_all([array, array * 2.0], sizes, dim, devices)
-        for piece, other, part in zip(pieces, columns[1], wanted, strict=True):
-            agree(
-                f"a piece of {sizes} along axis {dim}", backend.numpy(piece), part, 0.0
-            )
-            agree("that of the second array", backend.numpy(other), 2.0 * part, 0.0)
-        for place in (None, device):
-            whole = backend.numpy(backend.concatenate(pieces, dim, place))
-            agree(f"pieces put together along axis {dim} on {place}", whole, _X, 0.0)
-            (_, whole) = map(
-                backend.numpy, backend.concatenate_all(columns, dim, place)
-            )
-            agree(f"the second array put together on {place}", whole, 2.0 * _X, 0.0)
+        columns = [
+            *backend.split_all([array, array * 2.0], sizes, dim, devices),
+            backend.split(array, sizes, dim, devices),
+        ]
+        for pieces, times in zip(columns, (1.0, 2.0, 1.0), strict=True):
+            for piece, part in zip(pieces, wanted, strict=True):
+                what = f"a piece of {sizes} along axis {dim}"
+                agree(what, backend.numpy(piece), times * part, 0.0)
+            for place in (None, device):
+                whole = backend.numpy(backend.concatenate(pieces, dim, place))
+                agree(f"pieces put together along axis {dim}", whole, times * _X, 0.0)
+        whole = backend.numpy(backend.concatenate_all(columns, dim)[1])
+        agree("the second of several arrays put together", whole, 2.0 * _X, 0.0)
     (whole,) = backend.split(native(backend, np.array(2.0)), (1,), 0, (device,))
     agree("an array without axes, split into one", backend.numpy(whole), 2.0)
     stack = backend.stack([array, array * 2.0])

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from deliralike.backends.base import Backend
-from deliralike.conformance.suite import formulas
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     agree,
@@ -17,12 +16,16 @@ from deliralike.conformance.suite.comparing import (
     output,
     values,
 )
-from deliralike.conformance.suite.nets import DENSE, Dense, Moved, dense
+from deliralike.conformance.suite.nets import DENSE, Dense, Moved
 from deliralike.conformance.suite.rows import functions, networks
 
 _X, _LABELS = values(5, 3), np.array([0, 2, 1, 1, 0])
 _WEIGHT, _BIAS = values(3, 2), values(2)
 _TWICE = ("double_backward",)
+
+
+def _dense(nn: Any, x: Any, *weights: Any) -> Any:
+    return nn.linear(nn.tanh(nn.linear(x, *weights[:2])), *weights[2:])
 
 
 networks(
@@ -31,7 +34,9 @@ networks(
         "of parameters and inputs",
         (Dense,),
         DENSE,
-        lambda x, labels, *weights: formulas.cross_entropy(dense(x, *weights), labels),
+        lambda nn, x, labels, *weights: nn.cross_entropy(
+            _dense(nn, x, *weights), labels
+        ),
         _X,
         _LABELS,
     ),
@@ -111,9 +116,11 @@ def _penalty(nn: Any, function: Any, at: Any) -> Any:
     return nn.sum(slope * slope)
 
 
-def _penalty_of_dense(x: np.ndarray, *weights: np.ndarray) -> float:
-    hidden = np.tanh(formulas.linear(x, *weights[:2]))
-    return ((((1.0 - hidden**2) * weights[2].sum(0)) @ weights[0]) ** 2).sum()
+def _penalty_of_dense(nn: Any, x: Any, *weights: Any) -> Any:
+    first, bias, second, last = weights
+    hidden = nn.tanh(nn.linear(x, first, bias))
+    slope = nn.matmul((1.0 - hidden * hidden) * nn.sum(second, 0), first)
+    return nn.sum(slope * slope) + 0.0 * nn.sum(last)
 
 
 functions(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from deliralike.backends.base import Backend
-from deliralike.conformance.suite import formulas
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     agree,
@@ -23,27 +24,26 @@ _LINE, _IMAGE, _VOLUME = values(2, 2, 5), values(2, 4, 3, 3), values(1, 2, 2, 3,
 _TOKENS = values(2, 3, 4)
 _BOTH = ((4,), (4,))  # the shapes of a weight and a bias
 
-# Without parameters
+
+def _calling(function: str, settings: Sequence[Any]) -> Callable[..., Any]:
+    """A function of `nn` with these settings."""
+    return lambda nn, *arrays: getattr(nn, function)(*arrays, *settings)
+
+
+# Without parameters, beside the function that each calls
 # -----------------------------------------------------------------------------
 
-for _name, _plain, _x, *_rest in (
-    ("Flatten", lambda x: x.reshape(2, 36), _IMAGE),
-    ("PixelShuffle", formulas.pixel_shuffle, _IMAGE, 2),
-    ("Upsample", lambda x, *_: x.repeat(2, 2).repeat(2, 3), _IMAGE, None, 2),
-    ("MaxPool2d", formulas.max_windows, values(2, 2, 3, 5), 3, 2, 1),
-    ("AvgPool3d", formulas.mean_windows, values(2, 2, 4, 3, 5), 2, 2, 1),
-    (
-        "AdaptiveAvgPool2d",
-        partial(formulas.adaptive_pool, np.mean),
-        values(2, 2, 3, 5),
-        (1, 2),
-    ),
-    ("GELU", formulas.gelu, _TOKENS, "tanh"),
+for _name, _function, _x, *_rest in (
+    ("Flatten", "flatten", _IMAGE),
+    ("PixelShuffle", "pixel_shuffle", _IMAGE, 2),
+    ("Upsample", "interpolate", _IMAGE, None, 2),
+    ("MaxPool2d", "max_pool", values(2, 2, 3, 5), 3, 2, 1),
+    ("AvgPool3d", "avg_pool", values(2, 2, 4, 3, 5), 2, 2, 1),
+    ("AdaptiveAvgPool2d", "adaptive_avg_pool", values(2, 2, 3, 5), (1, 2)),
+    ("GELU", "gelu", _TOKENS, "tanh"),
 ):
-    networks(
-        "layers",
-        (_name, (_name, *_rest), (), lambda x, f=_plain, s=_rest: f(x, *s), _x),
-    )
+    _answer = _calling(_function, _rest)
+    networks("layers", (_name, (_name, *_rest), (), _answer, _x))
 
 # Convolutions: the settings are channels in and out, kernel, stride, padding, and what follows
 # -----------------------------------------------------------------------------
@@ -56,19 +56,23 @@ for _kind, _settings, _shape, _x in (
     ("ConvTranspose2d", (4, 2, 3, 2, 1, 1), (4, 2, 3, 3), _IMAGE),
     ("ConvTranspose3d", (2, 2, 2, (1, 1, 2), 0, 0, 2), (2, 1, 2, 2, 2), _VOLUME),
 ):
-    _function = formulas.conv_transpose if "Transpose" in _kind else formulas.conv
-    _formula = lambda x, w, b, f=_function, s=_settings: f(x, w, b, *s[3:])  # noqa: E731
+    _function = "conv_transpose" if "Transpose" in _kind else "conv"
+    _answer = _calling(_function, _settings[3:])
     networks(
-        "layers", (_kind, (_kind, *_settings), (_shape, _settings[1:2]), _formula, _x)
+        "layers", (_kind, (_kind, *_settings), (_shape, _settings[1:2]), _answer, _x)
     )
 
 # Norms, and other layers with parameters
 # -----------------------------------------------------------------------------
 
 
-def _lstm(x: np.ndarray, *weights: np.ndarray) -> np.ndarray:
-    start = np.zeros((x.shape[1], 2))
-    return formulas.lstm(x, start, start, *weights)[0]
+def _normalised(nn: Any, x: Any, weight: Any, bias: Any, eps: float = 1e-5) -> Any:
+    return nn.batch_norm_train(x, weight, bias, eps)
+
+
+def _lstm(nn: Any, x: Any, *weights: Any) -> Any:
+    start = nn.zeros((x.shape[1], 2), like=x)
+    return nn.lstm(x, start, start, *weights)[0]
 
 
 _LSTM = {
@@ -79,34 +83,34 @@ _LSTM = {
 }
 networks(
     "layers",
-    ("BatchNorm1d", ("BatchNorm1d", 4), _BOTH, formulas.batch_norm_train, values(5, 4)),
+    ("BatchNorm1d", ("BatchNorm1d", 4), _BOTH, _normalised, values(5, 4)),
     (
         "BatchNorm2d",
         ("BatchNorm2d", 4, 1e-3),
         _BOTH,
-        partial(formulas.batch_norm_train, eps=1e-3),
+        partial(_normalised, eps=1e-3),
         _IMAGE,
     ),
     (
         "BatchNorm2d of one image",  # a stride of the batch that means nothing
         ("BatchNorm2d", 4),
         _BOTH,
-        formulas.batch_norm_train,
+        _normalised,
         _IMAGE[:1],
     ),
+    ("BatchNorm3d", ("BatchNorm3d", 2), ((2,), (2,)), _normalised, _VOLUME),
     (
-        "BatchNorm3d",
-        ("BatchNorm3d", 2),
-        ((2,), (2,)),
-        formulas.batch_norm_train,
-        _VOLUME,
+        "Linear",
+        ("Linear", 4, 3),
+        ((3, 4), (3,)),
+        lambda nn, x, w, b: nn.linear(x, w, b),
+        _TOKENS,
     ),
-    ("Linear", ("Linear", 4, 3), ((3, 4), (3,)), formulas.linear, _TOKENS),
     (
         "Embedding",
         ("Embedding", 5, 3),
         ((5, 3),),
-        lambda i, w: w[i],
+        lambda nn, i, w: nn.matmul(nn.transpose(nn.one_hot(i, 5, like=w), 1, 2), w),
         np.array([[4, 0], [1, 1]]),
     ),
     ("LSTM", ("LSTM", 3, 2), _LSTM, _lstm, values(3, 2, 3)),
@@ -155,6 +159,7 @@ def batch_norm_in_evaluation(backend: Backend) -> None:
         "num_batches_tracked": np.array(7),
     }
     layer.load_neutral_state(state)
-    wanted = formulas.batch_norm(_IMAGE, *list(state.values())[:4])
+    mean, var, weight, bias = (x.reshape(-1, 1, 1) for x in list(state.values())[:4])
+    wanted = (_IMAGE - mean) / np.sqrt(var + 1e-5) * weight + bias
     agree("BatchNorm2d in evaluation: output", output(backend, layer, _IMAGE), wanted)
     agree_all("after evaluation", layer.neutral_state(), state)

@@ -7,7 +7,6 @@ import warnings
 import numpy as np
 
 from deliralike.backends.base import Backend
-from deliralike.conformance.suite import formulas
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import agree, made, native, refused, values
 from deliralike.conformance.suite.nets import Moved
@@ -22,7 +21,8 @@ _X, _Y = values(4, 3), values(4, 3, seed=1)
 _SHARE = np.random.default_rng(3).uniform(size=(4, 3))
 _REGIONS = np.arange(16).reshape(2, 2, 4) % 3
 _ONE_HOT = np.moveaxis(np.eye(3)[_REGIONS], -1, 1)
-_PARTS = formulas.softmax(values(2, 3, 2, 4), 1)
+_POSITIVE = values(2, 3, 2, 4, low=0.5)
+_PARTS = _POSITIVE / _POSITIVE.sum(1, keepdims=True)
 
 for _name, *_arguments in (
     ("cross_entropy", _LOGITS, _LABELS),
@@ -32,19 +32,19 @@ for _name, *_arguments in (
     ("cross_entropy with smoothed labels", _LOGITS, _SOME, None, -100, "mean", 0.1),
     ("cross_entropy of each", _LOGITS, _SOME, None, -100, "none"),
 ):
-    functions("losses", "L1", (_name, formulas.cross_entropy, *_arguments))
+    functions("losses", "L1", (_name, None, *_arguments))
 functions(
     "losses",
     "L1",
     (
         "bce_with_logits of scores far apart",
-        formulas.bce_with_logits,
+        None,
         _FAR,
         np.eye(2)[::-1],
     ),
     (
         "bce_with_logits with weights",
-        formulas.bce_with_logits,
+        None,
         _X,
         _SHARE,
         _WEIGHT,
@@ -52,7 +52,7 @@ functions(
     ),
     ("mse_loss", lambda x, y: ((x - y) ** 2).mean(), _X, _Y),
     ("l1_loss", lambda x, y: np.abs(x - y).mean(), _X, _Y),
-    ("dice_loss", formulas.dice_loss, _PARTS, _ONE_HOT),
+    ("dice_loss", None, _PARTS, _ONE_HOT),
 )
 functions(
     "losses",

@@ -22,7 +22,6 @@ from deliralike.conformance.suite.comparing import (
     native,
     output,
     true,
-    type_of,
     values,
 )
 from deliralike.conformance.suite.nets import (
@@ -44,11 +43,12 @@ _IMAGES, _X = values(3, 2, 5, 4), values(4, 3)
 
 def _weights(network: Any, seed: int) -> Tensors:
     """Random weights for a network, of which none is negative."""
-    shapes = {name: slot.shape for name, slot in network.neutral_slots().items()}
-    return {
-        name: np.abs(values(*shape, seed=seed)) if shape else np.array(seed)
-        for name, shape in shapes.items()
-    }
+    found = {}
+    for name, slot in network.neutral_slots().items():
+        found[name] = np.array(seed)
+        if slot.shape:
+            found[name] = np.abs(values(*slot.shape, seed=seed))
+    return found
 
 
 def _same_outputs(backend: Backend, what: str, network: Any, other: Any) -> None:
@@ -103,21 +103,6 @@ def blocks_and_their_paths(backend: Backend) -> None:
     about = network.device_name, network.dtype_name, network.init_kwargs
     wanted = backend.devices()[0], dtype_of(backend), {"width": 3, "p": 0.5}
     equal("the device, the type and init_kwargs", about, wanted)
-
-
-@check("networks", "L0")
-def types_of_networks(backend: Backend) -> None:
-    """A network of each declared type computes in it, as in NumPy."""
-    for dtype, limit in (("float32", 1e-5), ("float64", 1e-10)):
-        if dtype in backend.dtypes:
-            network = Dense.on(backend, dtype=dtype)()
-            weights = _weights(network, 3)
-            network.load_neutral_state(weights)
-            outputs = network(backend.array(_X, dtype=dtype))
-            types = network.dtype_name, type_of(backend, outputs)
-            equal("the types of a network and its outputs", types, (dtype, dtype))
-            wanted = dense(_X, *weights.values())
-            agree(f"outputs in {dtype}", backend.numpy(outputs), wanted, limit)
 
 
 @check("networks", "L1")

@@ -1,7 +1,8 @@
-"""The engine of the tables: what a backend computes beside its formula in NumPy.
+"""The engine of the tables: what a backend computes beside what it should.
 
-A row says what is called, with which arguments, and the formula that gives the answer. Values are
-compared directly, gradients of parameters and inputs with finite differences of the formula.
+A row says what is called, with which arguments, and what gives the answer: a formula in NumPy, whose
+gradients are finite differences, for what each backend writes itself; and for what is written once in
+`nn`, and may be replaced, that function, computed with the backend's other ones.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from deliralike.conformance.kinds import Arrays
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     BY_DIFFERENCES,
+    LIMITS,
     agree,
     dtype_of,
     equal,
@@ -32,29 +34,33 @@ from deliralike.conformance.suite.comparing import (
 )
 from deliralike.conformance.suite.layouts import agree_in_every_layout
 from deliralike.conformance.suite.nets import Moved
+from deliralike.nn.functional import Functions
 
 
 @dataclass
 class Row:
-    """A function or network at some arguments, and its formula.
+    """A function or network at some arguments, and what it should give.
 
     Attributes:
         name: How errors call it.
         call: ``call(network, *arguments)`` gives an array or several.
-        formula: ``formula(*arguments, *weights)`` gives the same in NumPy.
+        answer: ``answer(*arguments, *weights)`` gives the same in NumPy; with `nn` before them where
+            it is written `once`.
         arguments: The backend gets their arrays as its own; floating ones are differentiated.
         weights: Those of the network's parameters, by name; none are loaded if there are none.
         differentiable: Whether gradients are compared as well.
         network: What is built, with which settings.
+        once: Whether the answer is written in functions of `nn`.
     """
 
     name: str
     call: Callable[..., Any]
-    formula: Callable[..., Any]
+    answer: Callable[..., Any]
     arguments: Sequence[Any]
     weights: Arrays
     differentiable: bool
     network: tuple = (Moved,)
+    once: bool = False
 
     def __call__(self, backend: Backend) -> None:
         """Compare names of parameters, outputs and their types, and gradients; in every layout."""
@@ -64,8 +70,9 @@ class Row:
             names = [name for name, slot in slots if slot.is_parameter]
             equal(f"{self.name}: names of parameters", names, list(self.weights))
             network.load_neutral_state(self.weights, strict=False)
+        answers = self._once(backend) if self.once else self.answers
         came = self.outputs(network, *(native(backend, x) for x in self.inputs))
-        for index, (got, wanted) in enumerate(zip(came, self.answers, strict=True)):
+        for index, (got, wanted) in enumerate(zip(came, answers, strict=True)):
             which = f"{self.name}: output" + (f" {index}" if len(came) > 1 else "")
             agree(which, backend.numpy(got), wanted)
             # whole numbers may be of any width
@@ -80,18 +87,47 @@ class Row:
         agree_in_every_layout(self, backend, network)
 
     def _compare_gradients(self, backend: Backend, network: Any, dtype: str) -> None:
-        def scalar(here: Any, *inputs: Any) -> Any:
-            return weighted_sum(here.nn, self.outputs(here, *inputs), self.cotangents)
-
-        found = backend.gradients(scalar, network, *self.inputs)
+        found = self._differentiated(backend, network, self.outputs, self.inputs)
         gradients = {f"input {index}": g for index, g in enumerate(found.inputs)}
         gradients |= {name: found.parameters[name] for name in self.weights}
-        for (name, got), slope in zip(gradients.items(), self.slopes, strict=True):
-            agree(f"{self.name}: gradient of {name}", got, slope, BY_DIFFERENCES[dtype])
+        slopes, limit = self.slopes, BY_DIFFERENCES[dtype]
+        if self.once:
+            other = made(backend, Moved)
+            slopes = self._differentiated(
+                backend, other, self._written_once, self.arrays
+            ).inputs
+            limit = LIMITS[dtype]
+        for (name, got), slope in zip(gradients.items(), slopes, strict=True):
+            agree(f"{self.name}: gradient of {name}", got, slope, limit)
+
+    def _differentiated(
+        self, backend: Backend, network: Any, outputs: Any, inputs: Sequence[Any]
+    ) -> Any:
+        def scalar(here: Any, *given: Any) -> Any:
+            return weighted_sum(here.nn, outputs(here, *given), self.cotangents)
+
+        return backend.gradients(scalar, network, *inputs)
 
     def outputs(self, network: Any, *inputs: Any) -> tuple[Any, ...]:
         """What is called gives, as a tuple, with these in the places of the arrays."""
         return each(self.call(network, *self._with(inputs)))
+
+    def _once(self, backend: Backend) -> list[np.ndarray]:
+        """What the function that is written once gives on a backend."""
+        given = [native(backend, array) for array in self.arrays]
+        found = self._written_once(made(backend, Moved), *given)
+        answers = [backend.numpy(y) for y in found]
+        self.cotangents = _drawn(answers)
+        return answers
+
+    def _written_once(self, network: Any, *arrays: Any) -> tuple[Any, ...]:
+        return self._answered(partial(self.answer, network.nn), arrays)
+
+    def _answered(
+        self, answer: Callable[..., Any], arrays: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        count = len(self.inputs)
+        return each(answer(*self._with(arrays[:count]), *arrays[count:]))
 
     def _with(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """The arguments with others in the places of their arrays."""
@@ -105,34 +141,42 @@ class Row:
         """The arrays among the arguments."""
         return [leaf for leaf in nest.leaves(self.arguments) if is_array(leaf)]
 
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """The inputs and the weights."""
+        return [*self.inputs, *self.weights.values()]
+
     @cached_property
     def answers(self) -> list[np.ndarray]:
         """What the formula gives."""
-        return self._answers(*self.inputs, *self.weights.values())
-
-    def _answers(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        count = len(self.inputs)
-        found = self.formula(*self._with(arrays[:count]), *arrays[count:])
-        return [np.asarray(y) for y in each(found)]
+        return [np.asarray(y) for y in self._answered(self.answer, self.arrays)]
 
     @cached_property
     def cotangents(self) -> list[np.ndarray]:
         """What the outputs are multiplied with to make the scalar that is differentiated."""
-        rng = np.random.default_rng(7)
-        return [rng.standard_normal(y.shape) for y in self.answers]
+        return _drawn(self.answers)
 
     @cached_property
     def slopes(self) -> list[np.ndarray | None]:
         """The gradient with respect to each input and weight; None for whole numbers."""
+        if self.once:
+            return []
 
         def scalar(*at: np.ndarray) -> float:
-            return sum(map(np.vdot, self._answers(*at), self.cotangents))
+            return sum(map(np.vdot, self._answered(self.answer, at), self.cotangents))
 
-        arrays = [*self.inputs, *self.weights.values()]
-        return [
-            differences(scalar, arrays, which) if array.dtype.kind == "f" else None
-            for which, array in enumerate(arrays)
-        ]
+        found = []
+        for which, array in enumerate(self.arrays):
+            is_floating = array.dtype.kind == "f"
+            found.append(
+                differences(scalar, self.arrays, which) if is_floating else None
+            )
+        return found
+
+
+def _drawn(answers: Sequence[np.ndarray]) -> list[np.ndarray]:
+    generator = np.random.default_rng(7)
+    return [generator.standard_normal(y.shape) for y in answers]
 
 
 def each(result: Any) -> tuple[Any, ...]:
@@ -164,13 +208,25 @@ def functions(
 
     Args:
         capability, level, needs: Of the checks; gradients are compared at level L1.
-        table: ``(name, formula, *arguments)``; the name's first word is the function's.
+        table: ``(name, formula, *arguments)``; the name's first word is the function's. Without a
+            formula it is compared with the function that is written once, by backends that replace
+            that.
         call: ``call(nn, *arguments)`` in place of the function that is named.
     """
     for name, formula, *arguments in table:
-        called = partial(_called, call or name.split()[0].rstrip(","))
-        row = Row(name, called, formula, arguments, {}, level == "L1")
-        check(capability, level, *needs, name=name)(row)
+        function = name.split()[0].rstrip(",")
+        called = partial(_called, call or function)
+        answer = formula or getattr(Functions, function)
+        row = Row(name, called, answer, arguments, {}, level == "L1", once=not formula)
+        run = row if formula else partial(_unless_the_same, row, function)
+        check(capability, level, *needs, name=name)(run)
+
+
+def _unless_the_same(row: Row, function: str, backend: Backend) -> None:
+    """Run a row on a backend that replaces the function that is written once."""
+    own = getattr(backend.nn, function)
+    if getattr(own, "__func__", own) is not getattr(Functions, function):
+        row(backend)
 
 
 def _called(function: str | Callable[..., Any], network: Any, *given: Any) -> Any:
@@ -190,12 +246,13 @@ def networks(
 
     Args:
         capability, needs: Of the checks.
-        table: ``(name, network, weights, formula, *inputs)``. The network is a tuple: a layer of
+        table: ``(name, network, weights, answer, *inputs)``. The network is a tuple: a layer of
             `nn` by name or a network, and its settings. The weights are shapes: of weight and bias,
-            or by name; they are drawn at random. Of several results of the formula the first counts.
+            or by name; they are drawn at random. The answer is ``answer(nn, *inputs, *weights)``;
+            of several results the first counts.
         call: ``call(network, *inputs)`` gives the output.
     """
-    for name, network, shapes, formula, *inputs in table:
+    for name, network, shapes, answer, *inputs in table:
         named = (
             shapes
             if isinstance(shapes, dict)
@@ -203,12 +260,13 @@ def networks(
         )
         seeded = enumerate(named.items(), start=20)
         weights = {key: values(*shape, seed=seed) for seed, (key, shape) in seeded}
-        row = Row(name, call, partial(_first, formula), inputs, weights, True, network)
+        first = partial(_first, answer)
+        row = Row(name, call, first, inputs, weights, True, network, once=True)
         check(capability, "L1", *needs, name=name)(row)
 
 
-def _first(formula: Callable[..., Any], *arrays: Any) -> tuple[Any, ...]:
-    return each(formula(*arrays))[:1]
+def _first(answer: Callable[..., Any], *given: Any) -> tuple[Any, ...]:
+    return each(answer(*given))[:1]
 
 
 def slopes(capability: str, *table: tuple) -> None:
