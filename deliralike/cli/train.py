@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from deliralike.parallel import ProcessGroup
     from deliralike.training.experiment import Experiment, FoldsResult, RunResult
 
-KILLED = 128  # added to the number of a signal, the exit code of what it ends
-
 
 def command(
     source: Annotated[
@@ -383,7 +381,7 @@ def _announce(prepared: Any, folder: Path, resume: bool) -> None:
 def _stopped(error: KeyboardInterrupt, processes: "ProcessGroup", folder: Path) -> int:
     """Print how to go on, and return the exit code."""
     from deliralike.backends.processes.environment import say_at_the_end
-    from deliralike.training.interrupt import Interrupted
+    from deliralike.training.interrupt import KILLED, Interrupted
 
     number = error.signal if isinstance(error, Interrupted) else signal.SIGINT
     if processes.is_root:
