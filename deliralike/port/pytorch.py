@@ -772,7 +772,7 @@ SETTERS: dict[str, Entry] = {
     "register_buffer": _buffer,
     "register_parameter": _member,
     "add_module": _member,
-    "__getattr__": "getattr({x}, {a})",
+    **dict.fromkeys(("__getattr__", "get_submodule"), "getattr({x}, {a})"),
     "modules": "[block for _, block in {x}.named_blocks()]",
     "children": f"[block {_CHILDREN}]",
     "named_children": f"[(name, block) {_CHILDREN}]",

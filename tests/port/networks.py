@@ -727,12 +727,14 @@ class Rated(nn.Module):
 
 
 class RatedBlock(nn.Module):
-    def __init__(self):
+    def __init__(self, name="conv"):
         super().__init__()
+        self.name = name
         self.conv = nn.Conv2d(3, 3, 3, padding=1)
 
     def forward(self, x, drop_rate=None):
-        out = nnf.dropout(self.conv(x), drop_rate, self.training)
+        out = self.get_submodule(self.name)(x)
+        out = nnf.dropout(out, drop_rate, self.training)
         if drop_rate is not None and drop_rate > 0:
             out = drop_path(out, drop_rate, self.training)
         return out + x

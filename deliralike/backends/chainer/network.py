@@ -356,7 +356,8 @@ class AbstractChainerNetwork(
             )
         if type(self.__dict__.get(name)) not in (type(value), Parameter):
             self._forget(name)
-        value.name = name
+        if value.name is None or isinstance(value, chainer.Parameter):
+            value.name = name  # a block may have set its attribute of that name
         names = self._children if isinstance(value, chainer.Link) else self._params
         names.add(name)
         object.__setattr__(self, name, value)
