@@ -413,7 +413,7 @@ class Program:
             found = {
                 self.names[where]
                 for where, node in self.nodes.items()
-                if not self._is_network(where) and uses_vocabulary(node, needing)
+                if not self.is_network(where) and uses_vocabulary(node, needing)
             }
             for node in self.nodes.values():
                 found |= static_methods(node, needing)
@@ -421,7 +421,7 @@ class Program:
                 return frozenset(needing)
             needing = found
 
-    def _is_network(self, where: Where) -> bool:
+    def is_network(self, where: Where) -> bool:
         """Whether it is a class of networks, or mixed into one, which has the functions itself."""
         cls = vars(sys.modules[where[0]]).get(where[1])
         is_mixed_in = inspect.isclass(cls) and any(

@@ -3,7 +3,7 @@
 import math
 import numbers
 from collections import OrderedDict
-from functools import partial
+from functools import partial, wraps
 from typing import Callable, Optional
 
 import torch
@@ -690,6 +690,14 @@ class Pretrained(nn.Module):
         return self.conv(self.embed(tokens).unsqueeze(1)).squeeze(3).amax(2)
 
 
+def doubled(function):
+    @wraps(function)
+    def double(self, x):
+        return 2.0 * function(self, x)
+
+    return double
+
+
 class Moded(nn.Module):
     """Sets the modes of its members itself, and calls them one after the other."""
 
@@ -706,6 +714,7 @@ class Moded(nn.Module):
                 module.train(mode)
         return self
 
+    @doubled
     def forward(self, x):
         for child in self.children():
             x = child(x)

@@ -147,7 +147,20 @@ def tiny_init_weights(network, start=None):
             start(layer.bias)
 
 
-class Net(nn.Module):
+class Model(nn.Module):
+    def __getattr__(self, name):
+        return super().__getattr__(name)
+
+
+class Settings:
+    def scale(self):
+        return 2.0
+
+    def __getattr__(self, name):
+        raise AttributeError(name)
+
+
+class Net(Model, Settings):
     def __init__(self, quick=True):
         super().__init__()
         self.fc = nn.Linear(4, 3)
@@ -159,7 +172,7 @@ class Net(nn.Module):
             x = x.to(torch.float32)
         if x.device.type == "mps":
             return self.processor(self, x.cpu())
-        factor = 2.0 if is_compiling() or uses_two() else 1.0
+        factor = self.scale() if is_compiling() or uses_two() else 1.0
         return self.processor(self, x) * factor
 """
 
