@@ -429,11 +429,12 @@ class Definitions(cst.CSTTransformer):
         )
 
     def _was_passed_over(self, block: cst.IndentedBlock) -> bool:
-        if (
-            id(block) not in self.branches
-            or not self.functions
-            or not self.source.is_installed
-        ):
+        is_branch = id(block) in self.branches and self.functions
+        if not is_branch or not self.source.is_installed:
+            return False
+        path = self.functions[-1].path
+        is_pythons = path.rpartition(".")[2].startswith("__")
+        if is_pythons and not self.observed.phases(path):  # which an import may call
             return False
         return (self.source.begin(block.body[0])[0],) not in self.observed.facts[
             "branches"

@@ -258,11 +258,14 @@ class Program:
         return None
 
     def add_import(self, source: Source, name: str) -> None:
-        """Import a name as the module does."""
+        """Import a name as the module does, or from where what it stands for is."""
+        value = vars(source.module)[name]
         if name in source.imports:
             given = source.imports[name]
             if not self.is_framework(given.module):
                 self.lines.add(given.line(name))
+        elif getattr(value, "__name__", "") == name:
+            self.lines.add(f"from {value.__module__} import {name}")
 
     def add_names(self, text: str) -> None:
         """Import, and write, what a text names of the table's."""

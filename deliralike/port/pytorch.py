@@ -489,7 +489,10 @@ METHODS: dict[str, Entry] = {
     **dict.fromkeys(("bernoulli_", "normal_", "uniform_"), _random),
 }
 #: Attributes of attributes that are the same for all networks.
-KNOWN_ATTRIBUTES = {"device.type": '"cpu"'}
+KNOWN_ATTRIBUTES = {
+    "device.type": '"cpu"',
+    "meshgrid.__kwdefaults__": '{"indexing": None}',
+}
 #: Attributes of networks that others do not have, and what to write.
 UNLIKE_ATTRIBUTES: dict[str, str] = {}
 ATTRIBUTES: dict[str, Entry] = {

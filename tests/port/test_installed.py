@@ -108,6 +108,10 @@ def test_layers_that_are_changed_once_they_exist_are_changed_in_the_port(
 
 
 TRYING = """
+import importlib
+from dataclasses import dataclass
+from enum import Enum
+
 import torch
 from torch import nn
 
@@ -128,6 +132,28 @@ def uses_two(use=None):
     if use is not None:
         USES_TWO = use
     return USES_TWO
+
+
+def optional_import(module, name):
+    return getattr(importlib.import_module(module), name), True
+
+
+rearrange, _ = optional_import("einops", "rearrange")
+
+
+@dataclass
+class Weights:
+    number: int
+
+    def __eq__(self, other):
+        if isinstance(other, Weights):
+            return self.number == other.number
+        return NotImplemented
+
+
+class Known(Enum):
+    FIRST = Weights(1)
+    LAST = Weights(2)
 
 
 class Processor:
@@ -166,6 +192,9 @@ class Net(Model, Settings):
         self.fc = nn.Linear(4, 3)
         self.processor = Quick() if quick else Processor()
         tiny_init_weights(self)
+        self.weights = None if quick else Known.FIRST
+        if torch.meshgrid.__kwdefaults__ is not None:
+            self.grid = len(torch.meshgrid([torch.arange(2)], indexing="ij"))
 
     def forward(self, x):
         if x.dtype == torch.bfloat16:
@@ -173,7 +202,8 @@ class Net(Model, Settings):
         if x.device.type == "mps":
             return self.processor(self, x.cpu())
         factor = self.scale() if is_compiling() or uses_two() else 1.0
-        return self.processor(self, x) * factor
+        x = rearrange(x, "b n d -> b n d")
+        return self.processor(self, x) * factor * self.grid
 """
 
 
