@@ -350,7 +350,8 @@ class AbstractChainerNetwork(
 
     def _register(self, name: str, value: Any) -> None:
         refuse_without_init(self, name, "_children")
-        if hasattr(chainer.Chain, name) or name == "name":
+        is_taken = hasattr(chainer.Chain, name) and name != "repeat"  # called by users
+        if is_taken or name == "name":
             raise ConstructionError(
                 f"{type(self).__name__}: {name!r} is something that every Chainer link has"
             )
