@@ -7,10 +7,14 @@ obeys; they are written out.
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from types import FrameType
 from typing import Any
 
 
@@ -34,11 +38,36 @@ def say_error(text: object) -> None:
     print(plain(text), file=sys.stderr, flush=True)
 
 
-def warn(
-    text: object, category: type[Warning] = UserWarning, stacklevel: int = 1
-) -> None:
-    """Issue a warning; its place is that of the caller, or as many callers further up."""
-    warnings.warn(plain(text), category, stacklevel=stacklevel + 1)
+def warn(text: object, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning at the place of the user's code from which the package was called."""
+    level = 1
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_back is not None and _is_ours(frame):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(plain(text), category, stacklevel=level)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    module = frame.f_globals.get("__name__", "")
+    return module.partition(".")[0] == __name__.partition(".")[0]
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Show warnings as a line without the place in the code, for commands."""
+    before = warnings.formatwarning
+
+    def format_plainly(
+        message: Any, category: type[Warning], *_: Any, **__: Any
+    ) -> str:
+        return f"{category.__name__}: {message}\n"
+
+    warnings.formatwarning = format_plainly
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def log(level: int, text: object) -> None:

@@ -26,7 +26,7 @@ from deliralike.cli import (
     zoo,
 )
 from deliralike.errors import DeliralikeError
-from deliralike.terminal import PlainFormatter, say_error
+from deliralike.terminal import PlainFormatter, plain_warnings, say_error
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -70,7 +70,8 @@ class Commands(TyperGroup):
 
         chainer_bridge.install()
         try:
-            return super().invoke(ctx)
+            with plain_warnings():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             say_error("deliralike: stopped")
             raise typer.Exit(INTERRUPTED) from None

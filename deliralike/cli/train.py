@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, listed
 
 if TYPE_CHECKING:
     from deliralike.parallel import ProcessGroup
     from deliralike.training.experiment import Experiment, FoldsResult, RunResult
-
-KILLED = 128  # added to the number of a signal, the exit code of what it ends
 
 
 def command(
@@ -360,10 +358,25 @@ def _trained(
             return prepared.train(folder, [], resume=resume)
         with bars() as progress:
             bar = ProgressBar(progress=progress, label=prepared.settings.backend)
-            return prepared.train(folder, [bar], resume=resume)
+            result = prepared.train(folder, [bar], resume=resume)
+        _draw_predictions(prepared, folder)
+        return result
     except KeyboardInterrupt as error:
         code = _stopped(error, prepared.processes, again or folder)
         raise typer.Exit(code) from None
+
+
+def _draw_predictions(prepared: Any, folder: Path) -> None:
+    """Draw what the final weights predict for held-out pictures, in a process alone."""
+    from deliralike import weights
+    from deliralike.training.experiment import WEIGHTS
+    from deliralike.training.experiment.building import loaders
+    from deliralike.training.experiment.sheets import draw_predictions
+
+    if prepared.processes.count == 1:
+        weights.load(prepared.network, folder / WEIGHTS)  # averaged ones, if any are
+        _, held_out = loaders(prepared.settings, prepared.dataset)
+        draw_predictions(prepared.network, held_out, prepared.dataset, folder)
 
 
 def _announce(prepared: Any, folder: Path, resume: bool) -> None:
@@ -383,7 +396,7 @@ def _announce(prepared: Any, folder: Path, resume: bool) -> None:
 def _stopped(error: KeyboardInterrupt, processes: "ProcessGroup", folder: Path) -> int:
     """Print how to go on, and return the exit code."""
     from deliralike.backends.processes.environment import say_at_the_end
-    from deliralike.training.interrupt import Interrupted
+    from deliralike.training.interrupt import KILLED, Interrupted
 
     number = error.signal if isinstance(error, Interrupted) else signal.SIGINT
     if processes.is_root:
@@ -398,7 +411,7 @@ def _stopped(error: KeyboardInterrupt, processes: "ProcessGroup", folder: Path) 
 
 def _show(result: "RunResult") -> None:
     from deliralike.cli.console import say
-    from deliralike.training.experiment import CURVES
+    from deliralike.training.experiment.folder import CONFUSION, CURVES, SHEET
 
     figures = []
     for name, value in result.metrics.items():
@@ -408,7 +421,11 @@ def _show(result: "RunResult") -> None:
     say(f"held-out {', '.join(figures)}{speed}")
     if result.stopped:
         say(f"stopped early: {result.stopped}")
-    say(f"see {result.folder / CURVES}; try: deliralike predict {result.folder}")
+    drawn = [
+        name for name in (CURVES, SHEET, CONFUSION) if (result.folder / name).exists()
+    ]
+    paths = listed([str(result.folder / name) for name in drawn])
+    say(f"see {paths}; try: deliralike predict {result.folder}")
 
 
 def _figure(name: str, value: float) -> str:

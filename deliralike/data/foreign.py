@@ -218,7 +218,6 @@ class Batches(Loader):
                 f"interrupted: {_class_name(self._batches)} does not repeat its order or its "
                 "transforms, so the run goes on with other batches than it would have had. Seed "
                 "it for each epoch, or give a data.Loader of its dataset",
-                stacklevel=3,
             )
         self._expected = None
 

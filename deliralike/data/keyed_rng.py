@@ -118,7 +118,6 @@ def watched(batches: Iterator[Any]) -> Iterator[Any]:
                 "ones: draw from a transform's second argument (a generator), or take "
                 "worker_kind='process', or leave out prefetch and workers",
                 RuntimeWarning,
-                stacklevel=2,
             )
         yield batch
         break

@@ -195,7 +195,7 @@ class InRange:
         first = values.flat[:1]  # mostly tells, in less time than all
         if self.warns and first == self.ignore and (values == self.ignore).all():
             name = self.what.partition(":")[0]
-            warn(f"{name}: every label is ignored, the loss is 0", stacklevel=5)
+            warn(f"{name}: every label is ignored, the loss is 0")
 
 
 def whole_numbers(x: Any, what: str) -> None:

@@ -7,7 +7,7 @@ import builtins
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import isclass
+from inspect import isclass, isfunction
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -75,6 +75,9 @@ class Definitions(cst.CSTTransformer):
         ] = {}  # that take the place of functions which draw masks
         self.in_assignment = False
         self.idle: set[cst.Arg] = set()  # bases that take no part
+        self.wrapping: set[cst.Decorator] = (
+            set()
+        )  # that put another function in the place
         # Tables of which what the run took is written out, functions that layers stand for.
         self.passed_by: set[cst.CSTNode] = set()
         self.start_values: set[cst.CSTNode] = set()  # statements that only set them
@@ -230,11 +233,16 @@ class Definitions(cst.CSTTransformer):
     def _decorators(
         self, originals: Sequence[cst.Decorator], updated: Sequence[cst.Decorator]
     ) -> list[cst.Decorator]:
-        """Those of Python; a framework's say how it is run, and registries are left alone."""
-        pairs = zip(originals, updated, strict=True)
-        return [new for original, new in pairs if self._is_pythons(original)]
+        """Those of Python, and one's own that wrap a function; no registries.
 
-    def _is_pythons(self, decorator: cst.Decorator) -> bool:
+        A framework's say how it is run.
+        """
+        pairs = zip(originals, updated, strict=True)
+        return [new for original, new in pairs if self._is_kept(original)]
+
+    def _is_kept(self, decorator: cst.Decorator) -> bool:
+        if decorator in self.wrapping:
+            return True
         called = decorator.decorator
         called = called.func if isinstance(called, cst.Call) else called
         root = code(called).partition(".")[0]
@@ -243,7 +251,20 @@ class Definitions(cst.CSTTransformer):
         return is_python or hasattr(builtins, root) or code(called).endswith(".setter")
 
     def visit_Decorator(self, node: cst.Decorator) -> bool:
-        return self._is_pythons(node)
+        return self._is_kept(node)
+
+    def _wrappers(self, node: cst.FunctionDef) -> set[cst.Decorator]:
+        """The decorators of a function that give another one, which is to be ported as well."""
+        owner = vars(self.source.module).get(self.class_name, self.source.module)
+        code = getattr(vars(owner).get(node.name.value), "__code__", None)
+        if code is None or code.co_name == node.name.value:
+            return set()
+        meanings = {one: self.source.meaning(one.decorator) for one in node.decorators}
+        return {
+            one
+            for one, meaning in meanings.items()
+            if isfunction(meaning) and self.program.is_own(meaning.__module__)
+        }
 
     # Functions
     # ---------------------------------------------------------------------------------------------
@@ -265,6 +286,8 @@ class Definitions(cst.CSTTransformer):
             if self.observed.is_array(path, one.name.value)
         ]
         phases = self.observed.phases(path)
+        if not self.functions:
+            self.wrapping |= self._wrappers(node)
         if self.functions:
             arrays += self.functions[-1].arrays
             phases = phases or {CONSTRUCTION if self.in_construction else FORWARD}
@@ -294,9 +317,10 @@ class Definitions(cst.CSTTransformer):
         if len(self.path) != 2 or self.functions:
             return False
         cls, name = vars(self.source.module).get(self.class_name), node.name.value
+        where = self.source.module.__name__, self.class_name
         is_called = bool(self.observed.phases(path))
-        if self.table.is_network_class(cls):
-            is_hub = self.source.is_installed and name == "__new__"
+        if self.program.is_network(where):
+            is_hub = self.source.is_installed and name in ("__new__", "__getattr__")
             is_idle = is_hub or (name == "train" and self.program.follow_mode(cls))
             return is_idle or not is_called or self.start_code.is_all(node)
         is_pythons = name.startswith("__") and name != "__call__"
@@ -405,11 +429,12 @@ class Definitions(cst.CSTTransformer):
         )
 
     def _was_passed_over(self, block: cst.IndentedBlock) -> bool:
-        if (
-            id(block) not in self.branches
-            or not self.functions
-            or not self.source.is_installed
-        ):
+        is_branch = id(block) in self.branches and self.functions
+        if not is_branch or not self.source.is_installed:
+            return False
+        path = self.functions[-1].path
+        is_pythons = path.rpartition(".")[2].startswith("__")
+        if is_pythons and not self.observed.phases(path):  # which an import may call
             return False
         return (self.source.begin(block.body[0])[0],) not in self.observed.facts[
             "branches"

@@ -258,11 +258,14 @@ class Program:
         return None
 
     def add_import(self, source: Source, name: str) -> None:
-        """Import a name as the module does."""
+        """Import a name as the module does, or from where what it stands for is."""
+        value = vars(source.module)[name]
         if name in source.imports:
             given = source.imports[name]
             if not self.is_framework(given.module):
                 self.lines.add(given.line(name))
+        elif getattr(value, "__name__", "") == name:
+            self.lines.add(f"from {value.__module__} import {name}")
 
     def add_names(self, text: str) -> None:
         """Import, and write, what a text names of the table's."""
@@ -413,7 +416,7 @@ class Program:
             found = {
                 self.names[where]
                 for where, node in self.nodes.items()
-                if not self._is_network(where) and uses_vocabulary(node, needing)
+                if not self.is_network(where) and uses_vocabulary(node, needing)
             }
             for node in self.nodes.values():
                 found |= static_methods(node, needing)
@@ -421,7 +424,7 @@ class Program:
                 return frozenset(needing)
             needing = found
 
-    def _is_network(self, where: Where) -> bool:
+    def is_network(self, where: Where) -> bool:
         """Whether it is a class of networks, or mixed into one, which has the functions itself."""
         cls = vars(sys.modules[where[0]]).get(where[1])
         is_mixed_in = inspect.isclass(cls) and any(

@@ -489,7 +489,10 @@ METHODS: dict[str, Entry] = {
     **dict.fromkeys(("bernoulli_", "normal_", "uniform_"), _random),
 }
 #: Attributes of attributes that are the same for all networks.
-KNOWN_ATTRIBUTES = {"device.type": '"cpu"'}
+KNOWN_ATTRIBUTES = {
+    "device.type": '"cpu"',
+    "meshgrid.__kwdefaults__": '{"indexing": None}',
+}
 #: Attributes of networks that others do not have, and what to write.
 UNLIKE_ATTRIBUTES: dict[str, str] = {}
 ATTRIBUTES: dict[str, Entry] = {
@@ -772,7 +775,7 @@ SETTERS: dict[str, Entry] = {
     "register_buffer": _buffer,
     "register_parameter": _member,
     "add_module": _member,
-    "__getattr__": "getattr({x}, {a})",
+    **dict.fromkeys(("__getattr__", "get_submodule"), "getattr({x}, {a})"),
     "modules": "[block for _, block in {x}.named_blocks()]",
     "children": f"[block {_CHILDREN}]",
     "named_children": f"[(name, block) {_CHILDREN}]",

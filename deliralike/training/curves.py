@@ -78,7 +78,7 @@ def figure_of(
         axis.grid(True, color="0.9", linewidth=0.8)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[-1].set_xlabel("step")
-    figure.suptitle(_literal(title), fontsize=13, fontweight="bold")
+    figure.suptitle(literal(title), fontsize=13, fontweight="bold")
     return figure
 
 
@@ -100,7 +100,7 @@ def _draw_losses(axis: Any, runs: Runs) -> None:
     _set_title(axis, "training loss, every step")
     for index, (name, history) in enumerate(runs.items()):
         steps = [step.step for step in history.steps]
-        axis.plot(steps, history.losses, label=_literal(name), **_style(index, runs))
+        axis.plot(steps, history.losses, label=literal(name), **_style(index, runs))
     if all(_is_positive(history) for history in runs.values()):
         axis.set_yscale("log")
     if len(axis.lines) > 1:
@@ -118,7 +118,7 @@ def _draw_metrics(axis: Any, runs: Runs, names: Sequence[str]) -> None:
             label = run_name if len(names) == 1 else name.rpartition("/")[2]
             style = _style(index + place, runs)
             steps, values = _points(history, name)
-            axis.plot(steps, values, marker="o", label=_literal(label), **style)
+            axis.plot(steps, values, marker="o", label=literal(label), **style)
             steps, low = _points(history, f"{name}/low")
             _, high = _points(history, f"{name}/high")
             if steps and len(low) == len(high):
@@ -137,7 +137,7 @@ def _draw_rates(axis: Any, runs: Runs) -> None:
             if len(runs) > 1:
                 label = f"{run_name}, {label}"
                 style = _style(index, runs)
-            axis.plot(steps, values, label=_literal(label), **style)
+            axis.plot(steps, values, label=literal(label), **style)
     if len(axis.lines) > 1:
         axis.legend(frameon=False, fontsize=9)
 
@@ -153,7 +153,7 @@ def _draw_differences(axis: Any, runs: Runs) -> None:
         relative = difference / np.maximum(np.abs(wanted), _TINY)
         axis.plot(
             np.maximum(relative, _TINY),
-            label=_literal(name),
+            label=literal(name),
             color=_COLOURS[index % len(_COLOURS)],
         )
     epsilon = np.finfo(np.float64).eps
@@ -163,14 +163,14 @@ def _draw_differences(axis: Any, runs: Runs) -> None:
 
 
 def _set_title(axis: Any, title: str) -> None:
-    axis.set_title(_literal(title), loc="left", fontsize=10.5)
+    axis.set_title(literal(title), loc="left", fontsize=10.5)
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     r"""Return text without formulas, which matplotlib would see between two dollars.
 
     Example:
-        >>> print(_literal("$5"))
+        >>> print(literal("$5"))
         \$5
     """
     return text.replace("$", r"\$")

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from functools import partial
+from types import FrameType, TracebackType
 
 from deliralike.errors import ProcessError
 from deliralike.parallel import ProcessGroup
+from deliralike.terminal import say_error
 
+KILLED = 128  # added to the number of a signal, the exit code of what it ends
 # Ctrl-C, a scheduler's word that it will kill soon, and what launchers pass on where they kill at
 # SIGTERM themselves
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -23,9 +27,14 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 class Interrupted(KeyboardInterrupt):
     """A signal has ended a run between two steps, in all of its processes after the same step.
 
+    Where nobody catches it, Python ends with one line and the exit code of the signal.
+
     Attributes:
         signal: The signal.
+        advice: What was saved, and how to go on.
     """
+
+    advice = ""
 
     def __init__(self, name: str) -> None:
         """Take the name of the signal."""
@@ -55,6 +64,8 @@ class Interrupt:
         """
         if name := self.processes.agreed:
             self.processes.forget()
+            if getattr(sys.excepthook, "func", None) is not _end_in_one_line:
+                sys.excepthook = partial(_end_in_one_line, sys.excepthook)
             raise Interrupted(name)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
@@ -75,6 +86,20 @@ class Interrupt:
                 2, message.encode()
             )  # not by print, which the signal may have interrupted
         self.processes.ask(name)
+
+
+def _end_in_one_line(
+    hook: Callable[..., None],
+    kind: type[BaseException],
+    error: BaseException,
+    traceback: TracebackType | None,
+) -> None:
+    """Say what a signal ended, as `sys.excepthook`; pass other errors on to the hook before."""
+    if not isinstance(error, Interrupted):
+        hook(kind, error, traceback)
+        return
+    say_error(f"stopped by {error}; {error.advice}")
+    raise SystemExit(KILLED + error.signal)
 
 
 @contextmanager

@@ -158,7 +158,6 @@ class Run:
                 "The callback StopOnNaN (--set stop_on_nan=1) stops there and names the first bad "
                 "tensor",
                 RuntimeWarning,
-                stacklevel=2,
             )
 
     def position(self) -> dict[str, int]:

@@ -45,6 +45,7 @@ from deliralike.terminal import warn
 from deliralike.training import checkpoint, evaluation, process_agreement
 from deliralike.training.averaging import WeightAverage
 from deliralike.training.callbacks.callback import Callback
+from deliralike.training.callbacks.checkpoint import Checkpoint, Checkpoints
 from deliralike.training.callbacks.monitor import Monitor
 from deliralike.training.callbacks.writer import Writer
 from deliralike.training.fingerprints import fingerprints
@@ -53,6 +54,7 @@ from deliralike.training.interrupt import Interrupt, Interrupted, deferred
 from deliralike.training.run import Run
 from deliralike.training.schedules import schedule_of
 from deliralike.training.state import restore, without_side_effects
+from deliralike.training.user_lines import UserLinesFirst
 from deliralike.training.validation_losses import ValidationLosses
 
 RANDOM = ("portable", "native")
@@ -317,7 +319,7 @@ class Trainer:
             loader=loader,
             validation=validation,
         )
-        with self.processes.telling(run.place):
+        with UserLinesFirst(), self.processes.telling(run.place):
             self._check_validation(validation)
         if resume is not None or self.callbacks:
             run.fingerprints = fingerprints(run)
@@ -327,7 +329,11 @@ class Trainer:
                 run.place
             ):  # one process alone may know what differs
                 restore(run, checkpoint.read(resume), accept)
-        with self._with_others(run), deferred(self.processes, run.place) as interrupt:
+        with (
+            UserLinesFirst(),
+            self._with_others(run),
+            deferred(self.processes, run.place) as interrupt,
+        ):
             process_agreement.refuse_differing(run, validation)
             try:
                 run.call_callbacks("on_start")
@@ -376,11 +382,23 @@ class Trainer:
         with self.processes.telling(run.place):
             try:
                 yield
-            except Interrupted:
+            except Interrupted as error:
+                error.advice = self._advice()
                 self.processes.all_gather_object(
                     "the end of a run that a signal ended", None
                 )
                 raise
+
+    def _advice(self) -> str:
+        """Return where an interrupted run was saved, and how to go on with it."""
+        for callback in self.callbacks if self.is_main else ():
+            if isinstance(callback, Checkpoint):
+                latest = Checkpoints.latest(callback.folder)
+                if latest is not None:
+                    return (
+                        f"saved in {latest}; to go on: fit(..., resume={str(latest)!r})"
+                    )
+        return "nothing was saved: the callback Checkpoint(folder) saves"
 
     def evaluate(
         self,
@@ -394,7 +412,8 @@ class Trainer:
         Args:
             batch_size, intervals: See `deliralike.training.evaluate`.
         """
-        return self._evaluate(samples, batch_size=batch_size, intervals=intervals)
+        with UserLinesFirst():
+            return self._evaluate(samples, batch_size=batch_size, intervals=intervals)
 
     def _evaluate(
         self,
@@ -703,7 +722,6 @@ def _warn_of_batch_norm(network: AbstractNetwork, accumulate: int) -> None:
             f"{layers[0]!r}): each batch is normalised by itself, so an update is not that of one "
             f"batch of {accumulate} times the size. Group or layer normalisation has no such "
             "difference",
-            stacklevel=3,
         )
 
 

@@ -380,6 +380,13 @@ def test_mistakes_are_named(act, error, message):
         act()
 
 
+def test_a_block_may_be_called_repeat_as_a_method_of_links_is():
+    network = net()
+    network.repeat = BACKEND.nn.Linear(1, 2)
+    assert "repeat.weight" in network.neutral_state()
+    assert dict(network.copy().namedlinks())["/repeat"] is not network.repeat
+
+
 def test_none_takes_a_parameter_away():
     layer = BACKEND.nn.Linear(3, 2)
     layer.bias = None

@@ -9,11 +9,13 @@ import torch
 from monai.losses import DiceCELoss
 from PIL import Image
 
+from deliralike.pictures import open_picture
 from deliralike.training.experiment import (
     Experiment,
     load_result,
     load_run,
     predict_held_out,
+    sheets,
 )
 from tests.cli.test_commands import run
 
@@ -29,6 +31,7 @@ class Pixels(Network):
     def forward(self, x):
         return self.one(x)
 """
+DRAW = sheets.draw_predictions
 DOUBLE = ("--dtype", "float64", "--epochs", 1)
 
 
@@ -95,6 +98,17 @@ def test_columns_of_targets_are_measured_one_by_one(place, backend):
         assert metrics[f"mae/{name}"] == pytest.approx(mae, abs=1e-4)
     source = np.genfromtxt("t.csv", delimiter=",", skip_header=1)[::4]
     assert np.allclose([float(row["weight"]) for row in rows], source[:, 3])
+
+
+def test_what_is_drawn_is_named_on_the_last_line(place, monkeypatch):
+    monkeypatch.setattr(sheets, "draw_predictions", DRAW)
+    shown = run("train", "model.py:Pixels", "--data", "cells/", *DOUBLE, "--out", "run")
+    names = ("curves.png", "predictions.png", "confusion.png")
+    for name in names:
+        assert open_picture(place / "run" / name).width > 300
+    listed = ", ".join(f"run/{name}" for name in names)
+    expected = f"see {listed}; try: deliralike predict run"
+    assert shown.stdout.splitlines()[-1] == expected
 
 
 def test_wrong_columns_of_targets_are_refused(place):

@@ -19,6 +19,7 @@ from deliralike.cli import demo
 from deliralike.errors import DeliralikeError
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
+from deliralike.training.metrics.named import METRICS
 from tests.docs.pages import PAGES, ROOT, blocks, commands, examples
 
 WITH_PYTHON = [page for page in PAGES if examples(page)]
@@ -126,6 +127,17 @@ def test_the_reference_describes_every_function():
         re.sub("[123]d$", "", name) for name in names if not name.startswith("_")
     }
     assert sorted(functions - described()) == []
+
+
+def test_a_page_names_every_metric_and_loss():
+    page = (ROOT / "docs/howto/metrics_and_losses.md").read_text("utf-8")
+    losses = []
+    for name in dir(Functions):
+        module = getattr(getattr(Functions, name), "__module__", "") or ""
+        if module.endswith(("losses", "ctc")) and not name.startswith("_"):
+            losses.append(name)
+    assert len(losses) > 30
+    assert [name for name in [*METRICS, *losses] if f"`{name}`" not in page] == []
 
 
 def test_one_version_stands_everywhere():

@@ -1,7 +1,8 @@
 """The page of ported classes: ``python -m tests.port.corpus_table RESULTS... --page PAGE``.
 
 The results are lines of JSON that ``python -m tests.port.corpus`` has written; of a class that is
-there twice with the same arguments the last one counts.
+there twice the last one counts. Classes that are not among them keep their row of the page, which
+names the commit that it was run at.
 """
 
 import argparse
@@ -11,33 +12,63 @@ import json
 import re
 from pathlib import Path
 
+from tests.port.corpus import entries
+
 BACKENDS = {"torch": "PyTorch", "chainer": "Chainer", "jax": "JAX"}
+COLUMNS = (
+    *("class", "lines", "changed", *BACKENDS.values()),
+    *("seconds", "commit", "what stood in the way"),
+)
+NOT_PROVED, LATE = "not proved", "more than the time limit"
 LONGEST = 140  # of a reason
 BEGIN, END = "<!-- table -->", "<!-- end of the table -->"
 
 
-def outcome(row, backend):
-    """ "proved" with the largest difference, or why not; empty where it was not tried."""
-    if "error" in row:
-        return ""
-    if backend not in row:
-        return "more than the time limit"
-    headline, _ = row[backend]
+def titles():
+    """What each class of the corpus is called in the table, by its label and arguments."""
+    found = [(label, arguments) for label, _, arguments, _ in entries()]
+    labels = collections.Counter(label for label, _ in found)
+    several = {label for label, count in labels.items() if count > 1}
+    return {
+        (label, arguments): f"{label} {arguments.partition(',')[0]}"
+        if label in several
+        else label
+        for label, arguments in found
+    }
+
+
+def cells(title, result):
+    """The row of the table for a line of the results, by column."""
+    row = dict.fromkeys(COLUMNS, "") | {"class": title, "commit": result["commit"]}
+    row["what stood in the way"] = reason(result)
+    if "error" in result:
+        return row
+    row |= {"lines": str(result["lines"]), "changed": str(result["changed"])}
+    row |= {column: outcome(result, name) for name, column in BACKENDS.items()}
+    proofs = [result[name][1] for name in BACKENDS if name in result]
+    return row | {"seconds": f"{result['port'] + sum(proofs):.0f}"}
+
+
+def outcome(result, backend):
+    """ "proved" with the largest difference, or why not."""
+    if backend not in result:
+        return LATE
+    headline, _ = result[backend]
     if not headline.startswith("PROVED"):
-        return "not proved"
+        return NOT_PROVED
     found = re.search(r"agree to (\S+(?: last bit)?)", headline)
     difference = found.group(1) if found else "?"
     return "to the last bit" if difference.startswith("the") else difference
 
 
-def reason(row):
+def reason(result):
     """Why a class is not proved everywhere, in the words of the port or the proof."""
-    if "error" in row:
-        return short(row["error"])
-    if row["hands"]:
-        return short(re.sub(r"^.*/site-packages/", "", row["hands"][0]))
+    if "error" in result:
+        return short(result["error"])
+    if result["hands"]:
+        return short(re.sub(r"^.*/site-packages/", "", result["hands"][0]))
     for backend in BACKENDS:
-        headline = row[backend][0] if backend in row else ""
+        headline = result[backend][0] if backend in result else ""
         if headline and not headline.startswith("PROVED"):
             return short(f"{BACKENDS[backend]}: {headline}")
     return ""
@@ -48,18 +79,27 @@ def short(text):
     return text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"
 
 
-def is_proved(row, backend):
-    return "error" not in row and str(row.get(backend, ("",))[0]).startswith("PROVED")
+def rows_of(page):
+    """The rows of the table that a page has, by column."""
+    lines = [line[2:-2].split(" | ") for line in page.splitlines() if line[:2] == "| "]
+    rows = [dict(zip(COLUMNS, line, strict=True)) for line in lines if len(line) == 9]
+    return {row["class"]: row for row in rows if row["class"] != "class"}
 
 
-def seconds(row):
-    total = row.get("port", 0.0) + sum(row[each][1] for each in BACKENDS if each in row)
-    return f"{total:.0f}" if "port" in row else ""
+def is_proved(row, column):
+    return row[column] not in ("", NOT_PROVED, LATE)
 
 
-def table(rows):
+def is_untouched(row):
+    """Whether nothing needed a hand: what stood in the way, if anything, is of a proof."""
+    why = row["what stood in the way"]
+    is_of_a_proof = why.partition(":")[0] in ("", *BACKENDS.values())
+    return bool(row["lines"]) and is_of_a_proof
+
+
+def table(rows, count):
     """The counts, and a row for each class."""
-    yield f"{len(rows)} classes, tried on {datetime.date.today()}:"
+    yield f"{len(rows)} of {count} classes, written on {datetime.date.today()}:"
     yield ""
     yield (
         "| from | classes | ported without a touch | "
@@ -67,29 +107,22 @@ def table(rows):
         + " |"
     )
     yield "|---" * (3 + len(BACKENDS)) + "|"
-    packages = list(dict.fromkeys(row["label"].partition(" ")[0] for row in rows))
+    packages = list(dict.fromkeys(row["class"].partition(" ")[0] for row in rows))
     for package in [*packages, "all"]:
         some = [
-            row for row in rows if package in ("all", row["label"].partition(" ")[0])
+            row for row in rows if package in ("all", row["class"].partition(" ")[0])
         ]
-        untouched = sum("error" not in row and not row["hands"] for row in some)
-        counts = [sum(is_proved(row, backend) for row in some) for backend in BACKENDS]
-        figures = [
-            f"{count} ({count / len(some):.0%})" for count in [untouched, *counts]
+        counts = [sum(map(is_untouched, some))]
+        counts += [
+            sum(is_proved(row, column) for row in some) for column in BACKENDS.values()
         ]
+        figures = [f"{found} ({found / len(some):.0%})" for found in counts]
         yield f"| {package} | {len(some)} | " + " | ".join(figures) + " |"
     yield ""
-    titles = " | ".join(BACKENDS.values())
-    yield f"| class | lines | changed | {titles} | seconds | what stood in the way |"
-    yield "|---" * (5 + len(BACKENDS)) + "|"
-    labels = collections.Counter(row["label"] for row in rows)
+    yield f"| {' | '.join(COLUMNS)} |"
+    yield "|---" * len(COLUMNS) + "|"
     for row in rows:
-        title = row["label"]
-        if labels[title] > 1:
-            title = f"{title} {row['arguments'].partition(',')[0]}"
-        cells = [title, row.get("lines", ""), row.get("changed", "")]
-        cells += [outcome(row, backend) for backend in BACKENDS]
-        yield "| " + " | ".join(map(str, [*cells, seconds(row), reason(row)])) + " |"
+        yield f"| {' | '.join(row.values())} |"
 
 
 def main():
@@ -101,15 +134,18 @@ def main():
         "--page", type=Path, default=Path("docs/reference/ported_classes.md")
     )
     given = parser.parse_args()
-    rows = {}
+    known = titles()
+    before, _, rest = given.page.read_text().partition(BEGIN)
+    page, _, after = rest.partition(END)
+    rows = rows_of(page)
     for path in given.results:
         for line in path.read_text().splitlines():
-            row = json.loads(line)
-            rows[row["label"], row["arguments"]] = row
-    text = given.page.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    lines = "\n".join(table(list(rows.values())))
+            result = json.loads(line)
+            title = known.get((result["label"], result["arguments"]))
+            if title is not None:
+                rows[title] = cells(title, result)
+    found = [rows[title] for title in known.values() if title in rows]
+    lines = "\n".join(table(found, len(known)))
     given.page.write_text(f"{before}{BEGIN}\n\n{lines}\n\n{END}{after}")
 
 

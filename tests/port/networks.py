@@ -3,7 +3,7 @@
 import math
 import numbers
 from collections import OrderedDict
-from functools import partial
+from functools import partial, wraps
 from typing import Callable, Optional
 
 import torch
@@ -690,6 +690,14 @@ class Pretrained(nn.Module):
         return self.conv(self.embed(tokens).unsqueeze(1)).squeeze(3).amax(2)
 
 
+def doubled(function):
+    @wraps(function)
+    def double(self, x):
+        return 2.0 * function(self, x)
+
+    return double
+
+
 class Moded(nn.Module):
     """Sets the modes of its members itself, and calls them one after the other."""
 
@@ -706,6 +714,7 @@ class Moded(nn.Module):
                 module.train(mode)
         return self
 
+    @doubled
     def forward(self, x):
         for child in self.children():
             x = child(x)
@@ -727,12 +736,14 @@ class Rated(nn.Module):
 
 
 class RatedBlock(nn.Module):
-    def __init__(self):
+    def __init__(self, name="conv"):
         super().__init__()
+        self.name = name
         self.conv = nn.Conv2d(3, 3, 3, padding=1)
 
     def forward(self, x, drop_rate=None):
-        out = nnf.dropout(self.conv(x), drop_rate, self.training)
+        out = self.get_submodule(self.name)(x)
+        out = nnf.dropout(out, drop_rate, self.training)
         if drop_rate is not None and drop_rate > 0:
             out = drop_path(out, drop_rate, self.training)
         return out + x

@@ -108,6 +108,10 @@ def test_layers_that_are_changed_once_they_exist_are_changed_in_the_port(
 
 
 TRYING = """
+import importlib
+from dataclasses import dataclass
+from enum import Enum
+
 import torch
 from torch import nn
 
@@ -130,6 +134,28 @@ def uses_two(use=None):
     return USES_TWO
 
 
+def optional_import(module, name):
+    return getattr(importlib.import_module(module), name), True
+
+
+rearrange, _ = optional_import("einops", "rearrange")
+
+
+@dataclass
+class Weights:
+    number: int
+
+    def __eq__(self, other):
+        if isinstance(other, Weights):
+            return self.number == other.number
+        return NotImplemented
+
+
+class Known(Enum):
+    FIRST = Weights(1)
+    LAST = Weights(2)
+
+
 class Processor:
     def __call__(self, network, x):
         return torch.bmm(x, network.fc(x).transpose(1, 2))
@@ -147,20 +173,37 @@ def tiny_init_weights(network, start=None):
             start(layer.bias)
 
 
-class Net(nn.Module):
+class Model(nn.Module):
+    def __getattr__(self, name):
+        return super().__getattr__(name)
+
+
+class Settings:
+    def scale(self):
+        return 2.0
+
+    def __getattr__(self, name):
+        raise AttributeError(name)
+
+
+class Net(Model, Settings):
     def __init__(self, quick=True):
         super().__init__()
         self.fc = nn.Linear(4, 3)
         self.processor = Quick() if quick else Processor()
         tiny_init_weights(self)
+        self.weights = None if quick else Known.FIRST
+        if torch.meshgrid.__kwdefaults__ is not None:
+            self.grid = len(torch.meshgrid([torch.arange(2)], indexing="ij"))
 
     def forward(self, x):
         if x.dtype == torch.bfloat16:
             x = x.to(torch.float32)
         if x.device.type == "mps":
             return self.processor(self, x.cpu())
-        factor = 2.0 if is_compiling() or uses_two() else 1.0
-        return self.processor(self, x) * factor
+        factor = self.scale() if is_compiling() or uses_two() else 1.0
+        x = rearrange(x, "b n d -> b n d")
+        return self.processor(self, x) * factor * self.grid
 """
 
 

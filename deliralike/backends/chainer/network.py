@@ -350,13 +350,15 @@ class AbstractChainerNetwork(
 
     def _register(self, name: str, value: Any) -> None:
         refuse_without_init(self, name, "_children")
-        if hasattr(chainer.Chain, name) or name == "name":
+        is_taken = hasattr(chainer.Chain, name) and name != "repeat"  # called by users
+        if is_taken or name == "name":
             raise ConstructionError(
                 f"{type(self).__name__}: {name!r} is something that every Chainer link has"
             )
         if type(self.__dict__.get(name)) not in (type(value), Parameter):
             self._forget(name)
-        value.name = name
+        if value.name is None or isinstance(value, chainer.Parameter):
+            value.name = name  # a block may have set its attribute of that name
         names = self._children if isinstance(value, chainer.Link) else self._params
         names.add(name)
         object.__setattr__(self, name, value)

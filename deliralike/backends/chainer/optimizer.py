@@ -269,7 +269,6 @@ def _tell_of_ties(network: AbstractNetwork) -> None:
                 f"{first!r} and {name!r} of {type(link).__name__} are one parameter, which is "
                 "updated once in each step, as on PyTorch and JAX; Chainer's own optimizers, set "
                 "up for that link, update it once for each name",
-                stacklevel=4,
             )
             return
 

@@ -43,7 +43,6 @@ def watched(block: Any, forward: Callable[..., Any], *args: Any, **kwargs: Any) 
             "Draw them with the data, as an input of the network, or take a layer of nn, such as "
             "nn.Dropout, which draws anew",
             RuntimeWarning,
-            stacklevel=2,
         )
     return outputs
 

@@ -92,7 +92,7 @@ class StopOnNaN(Callback):
             return
         reason = f"not finite {when}: {description}"
         run.stop(reason)
-        warn(reason, RuntimeWarning, stacklevel=2)
+        warn(reason, RuntimeWarning)
 
 
 def _joined(of_all: Sequence[Sequence[str]]) -> str:

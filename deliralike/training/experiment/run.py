@@ -161,7 +161,11 @@ class RunPlan:
             try:
                 with self._recorded(folder, resume) as record:
                     self._fit(folder, callbacks, resume, record)
-            except Interrupted:
+            except Interrupted as error:
+                error.advice = (
+                    f"to go on: run({str(folder)!r}, resume=True), or on the command line "
+                    f"deliralike train --resume {folder}"
+                )
                 self.processes.broadcast_object(_END, None)
                 raise
             self.processes.broadcast_object(_END, None)

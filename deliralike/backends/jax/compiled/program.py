@@ -407,7 +407,6 @@ class ProgramCache:
                 warn(
                     f"{type(self.network).__name__}: more than {_KEPT} programs were compiled. "
                     f"{self._cause()}",
-                    stacklevel=4,
                 )
             _keep(self._programs, key, make())
         self._programs.move_to_end(key)

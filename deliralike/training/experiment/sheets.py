@@ -1,0 +1,213 @@
+"""Pictures of what a trained network predicts: a contact sheet, and the confusion matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from deliralike.data import Dataset, Loader
+from deliralike.network.base import AbstractNetwork
+from deliralike.pictures import COLOURS
+from deliralike.training.curves import literal
+from deliralike.training.evaluation import predict
+from deliralike.training.experiment.folder import CONFUSION, SHEET
+from deliralike.training.experiment.predictions import main_output
+from deliralike.training.metrics.cross_entropy import log_softmax
+from deliralike.training.metrics.scores import class_numbers
+
+_COLUMNS, _ROWS = 6, 4  # of pictures with one label each
+_MASKS = 5  # pictures with masks
+_NAMED = 30  # classes that fit beside a matrix
+_NUMBERED = 12  # classes whose numbers fit into it
+_LARGEST_COUNT = 10_000  # beyond, shares are written
+_RIGHT, _WRONG = "#009E73", "#D55E00"
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """A held-out sample: its picture, labels and predictions, and how well they agree."""
+
+    picture: np.ndarray
+    label: Any
+    predicted: Any
+    quality: float  # the probability of the label, or the mean Dice of the classes
+
+
+def draw_predictions(
+    network: AbstractNetwork, held_out: Loader, dataset: Dataset, folder: Path
+) -> None:
+    """Predict held-out pictures, and draw ``predictions.png`` and ``confusion.png`` in a folder.
+
+    The sheet has wrong predictions first, those of which the network is the surest; of masks those
+    from the worst to the best Dice, and of volumes a slice. Nothing is drawn where samples are no
+    pictures, or where outputs are no scores of the classes.
+    """
+    shape = dataset.sample_shape
+    is_picture = len(shape) in (3, 4) and shape[0] <= 4
+    if not is_picture or dataset.task not in ("classification", "segmentation"):
+        return
+    count = len(dataset.classes)
+    matrix = np.zeros((count, count), np.int64)
+    judged: list[_Judged] = []
+    for batch in held_out.batches(0):
+        for outputs in predict(network, batch.inputs):
+            scores = main_output(outputs)
+            if scores.shape != (len(batch.labels), count, *batch.labels.shape[1:]):
+                return
+            predicted = class_numbers(scores)
+            cells = batch.labels * count + predicted
+            matrix += np.bincount(cells.ravel(), minlength=count**2).reshape(
+                matrix.shape
+            )
+            qualities = _qualities(scores, predicted, batch.labels)
+            for each in zip(
+                batch.inputs, batch.labels, predicted, qualities, strict=True
+            ):
+                judged.append(_Judged(*each))
+    draw = _draw_labels if dataset.task == "classification" else _draw_masks
+    draw(judged, dataset.classes).savefig(folder / SHEET)
+    _draw_confusion(matrix, dataset.classes).savefig(folder / CONFUSION)
+
+
+def _qualities(
+    scores: np.ndarray, predicted: np.ndarray, labels: np.ndarray
+) -> np.ndarray:
+    if labels.ndim == 1:
+        return np.exp(log_softmax(scores))[np.arange(len(labels)), labels]
+    figures = []
+    for mask, truth in zip(predicted, labels, strict=True):
+        present = np.union1d(mask, truth)
+        both = [2 * ((mask == c) & (truth == c)).sum() for c in present]
+        sizes = [(mask == c).sum() + (truth == c).sum() for c in present]
+        figures.append(np.mean(np.divide(both, sizes)))
+    return np.array(figures)
+
+
+# Drawing ------------------------------------------------------------------------------------------
+
+
+def _draw_labels(judged: Sequence[_Judged], classes: Sequence[str]) -> Figure:
+    by_quality = sorted(judged, key=lambda each: each.quality)
+    wrong = [each for each in by_quality if each.predicted != each.label]
+    right = [each for each in by_quality if each.predicted == each.label]
+    size = _COLUMNS * _ROWS
+    shown = wrong[: max(size // 2, size - len(right))]
+    shown += _spread(right, size - len(shown))
+    rows = max(1, -(-len(shown) // _COLUMNS))
+    figure = _figure(1.6 * _COLUMNS, 1.9 * rows + 0.4)
+    for number, each in enumerate(shown, start=1):
+        axis = figure.add_subplot(rows, _COLUMNS, number)
+        axis.imshow(_drawable(each.picture), vmin=0, vmax=1)
+        axis.set_axis_off()
+        is_right = each.predicted == each.label
+        title = classes[each.predicted]
+        if not is_right:
+            title = f"predicted {title}\ntrue {classes[each.label]}"
+        colour = _RIGHT if is_right else _WRONG
+        axis.set_title(literal(title), fontsize=8, color=colour)
+    figure.suptitle(
+        f"{len(wrong)} of {len(judged)} held-out pictures wrong", fontsize=10
+    )
+    return figure
+
+
+def _draw_masks(judged: Sequence[_Judged], classes: Sequence[str]) -> Figure:
+    shown = _spread(sorted(judged, key=lambda each: each.quality), _MASKS)
+    pictures = [_slices(each) for each in shown]
+    height, width = pictures[0][1].shape
+    figure = _figure(7.5, (0.3 + 2.4 * height / width) * len(shown) + 0.8)
+    axes = figure.subplots(len(shown), 3, squeeze=False)
+    titles = ("picture", "true", "predicted")
+    for row, each, images in zip(axes, shown, pictures, strict=True):
+        picture, label, predicted = images
+        below = _drawable(picture)
+        for axis, mask, title in zip(
+            row, (None, label, predicted), titles, strict=True
+        ):
+            axis.imshow(below if mask is None else _covered(below, mask))
+            axis.set_axis_off()
+            if title == "predicted":
+                title = f"predicted, mean Dice {each.quality:.2f}"
+            axis.set_title(title, fontsize=8)
+    handles = []
+    for number, name in enumerate(classes[1:]):
+        colour = f"#{COLOURS[number % len(COLOURS)]}"
+        handles.append(Patch(color=colour, label=literal(name)))
+    figure.legend(
+        handles=handles[:_NAMED], loc="outside lower center", ncols=4, fontsize=8
+    )
+    figure.suptitle("Held-out samples, from the worst to the best", fontsize=10)
+    return figure
+
+
+def _draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> Figure:
+    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    side = min(10.0, 3.0 + 0.35 * len(classes))
+    figure = _figure(side + 0.8, side)
+    axis = figure.add_subplot()
+    picture = axis.imshow(shares, vmin=0, vmax=1, cmap="Blues")
+    figure.colorbar(picture, label="share of the true class", fraction=0.046)
+    axis.set_xlabel("predicted")
+    axis.set_ylabel("true")
+    if len(classes) <= _NAMED:
+        names = [literal(name) for name in classes]
+        axis.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
+        axis.set_yticks(range(len(names)), names, fontsize=8)
+    if len(classes) <= _NUMBERED:
+        fits = matrix.max() < _LARGEST_COUNT
+        for (row, column), share in np.ndenumerate(shares):
+            colour = "white" if share > 0.5 else "black"
+            text = f"{matrix[row, column]:,}" if fits else f"{share:.1%}"
+            axis.text(
+                column, row, text, ha="center", va="center", fontsize=7, color=colour
+            )
+    return figure
+
+
+def _figure(width: float, height: float) -> Figure:
+    return Figure(
+        figsize=(width, height), dpi=120, layout="compressed", facecolor="white"
+    )
+
+
+def _spread(items: Sequence[Any], count: int) -> list[Any]:
+    """Return so many items, or all, at equal distances."""
+    if len(items) <= count:
+        return list(items)
+    places = np.linspace(0, len(items) - 1, count).round().astype(int)
+    return [items[place] for place in places]
+
+
+def _slices(each: _Judged) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a sample's picture and masks; of a volume the slice with most of a true class."""
+    if each.label.ndim == 2:
+        return each.picture, each.label, each.predicted
+    place = int((each.label > 0).sum(axis=(0, 1)).argmax())
+    picture, label, predicted = (
+        array[..., place] for array in (each.picture, each.label, each.predicted)
+    )
+    return picture.swapaxes(1, 2)[:, ::-1], label.T[::-1], predicted.T[::-1]
+
+
+def _drawable(picture: np.ndarray) -> np.ndarray:
+    """Return a picture as RGB in [0, 1], scaled if it goes beyond; of two channels the first."""
+    if picture.ndim == 4:
+        picture = picture[..., picture.shape[-1] // 2]
+    channels = picture[:3] if picture.shape[0] >= 3 else picture[[0, 0, 0]]
+    low, high = float(channels.min()), float(channels.max())
+    if low < 0 or high > 1:
+        channels = (channels - low) / max(high - low, 1e-12)
+    return np.moveaxis(channels, 0, -1).astype(np.float64)
+
+
+def _covered(picture: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Return a picture with the colours of a mask over it; class 0 stays as it is."""
+    colours = [tuple(bytes.fromhex(text)) for text in COLOURS]
+    cover = np.array(colours)[(mask - 1) % len(COLOURS)] / 255
+    return np.where((mask > 0)[..., np.newaxis], 0.3 * picture + 0.7 * cover, picture)
