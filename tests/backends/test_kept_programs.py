@@ -92,3 +92,11 @@ def test_a_short_compilation_is_not_announced(caplog):
     )
     network.backend.gradients(slow, network, np.ones((7, 3), np.float32))
     assert caplog.records == []
+
+
+def test_of_many_arrays_the_first_are_said(impatient, caplog):
+    with announcing.announced("step", [np.ones((2, size)) for size in range(1, 10)]):
+        announcing.begin()
+        time.sleep(0.4)
+    began = caplog.records[0].getMessage()
+    assert "(2, 5), (2, 6) and 3 more; " in began and "(2, 7)" not in began

@@ -16,8 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.errors import listed
+
 _LOGGER = logging.getLogger("deliralike")
 PATIENCE = 5.0  # seconds
+_MOST = 6  # shapes of a batch that are said: a proof has one for each layer
 
 
 class _Call:
@@ -36,7 +39,7 @@ class _Call:
     def begin(self) -> None:
         """Announce the compilation in a while, unless it ends before."""
         self.begun = perf_counter()
-        shapes = ", ".join(f"{np.shape(value)}" for value in self.batch)
+        shapes = listed((np.shape(value) for value in self.batch), _MOST)
         text = f"compiling {self.name} for arrays of {shapes or 'no shape'}; it is compiled once"
         self.timer = Timer(PATIENCE, self._announce, [text])
         self.timer.daemon = True
