@@ -44,7 +44,13 @@ from deliralike.conformance.proof import Proof
 from deliralike.conformance.proof_data import LEVELS
 from deliralike.conformance.running import Running, effect, why_apart
 from deliralike.conformance.subject import Subject, without_input_gradients
-from deliralike.errors import CapabilityError, DtypeError, ProofFailed, StateError
+from deliralike.errors import (
+    CapabilityError,
+    DtypeError,
+    ProofFailed,
+    StateError,
+    listed,
+)
 
 Progress = Callable[[str, float], None]
 TITLES = {
@@ -276,10 +282,9 @@ class Ladder:
         """
         filled = zero_params.fill_zeros(sides)
         if filled:
-            some = ", ".join(filled[:3])
             self.notes = (
-                f"{len(filled)} parameters that held nothing but zeros, such as {some}, were given "
-                "other numbers on both sides, here and in the levels that follow.",
+                "Parameters that held nothing but zeros were given other numbers on both sides, "
+                f"here and in the levels that follow: {listed(filled)}.",
             )
         try:
             self._values(sides)
