@@ -223,17 +223,21 @@ class Ladder:
         if match is None or semantic is None or self.running.raises:
             return
         left_over = match.parameters_left_over()
+        modes = self.running.modes.values()
+        effective = set().union(*(mode.unmatched for mode in modes))
         if semantic.status == PASSED:
-            effective = set().union(
-                *(mode.unmatched for mode in self.running.modes.values())
-            )
             if effective.isdisjoint(left_over):
                 self._forgive(left_over)
             return
         # Weights that are judged are the candidate's own, and so is what it computes with them.
         is_judged = bool(left_over) and self.settings.weights == "judge"
+        is_lacking = not effective.isdisjoint(match.lacking)
         is_certain = (
-            is_judged or sides.settled or self.reshaped or _have_equal_names(match)
+            is_judged
+            or is_lacking
+            or sides.settled
+            or self.reshaped
+            or _have_equal_names(match)
         )
         if semantic.status == FAILED and not is_certain:
             found = self.levels["L3"].findings if "L3" in self.levels else ()

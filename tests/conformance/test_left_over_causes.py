@@ -9,6 +9,7 @@ from flax import nnx
 from torch import nn
 from torch.nn.utils import rnn
 
+from deliralike import Network
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare
 from deliralike.conformance.explain.execute_variant import Bench
@@ -253,3 +254,24 @@ def test_what_the_reference_gave_is_weighed_once(monkeypatch):
     monkeypatch.setattr(Bench, "trial", trial)
     assert proof(Dilated, Dilated(1, 2), normal(5, 2, 9, 8)).diverges
     assert max(weighed.values()) == 1
+
+
+class Stack(Network):
+    """Three convolutions in a row, one of which may be left out: what follows has other names."""
+
+    def __init__(self, left_out=None):
+        super().__init__()
+        sizes = enumerate([(3, 4), (4, 4), (4, 7)])
+        kept = [self.nn.Conv2d(*size, 3) for at, size in sizes if at != left_out]
+        self.body, self.head = self.nn.Sequential(*kept), self.nn.Linear(7, 5)
+
+    def forward(self, x):
+        return self.head(self.nn.mean(self.body(x), (2, 3)))
+
+
+def test_a_kernel_that_a_port_has_nowhere_is_a_difference_whatever_the_names():
+    sides = Stack.on("torch")(), Stack.on("chainer")(left_out=1)
+    draw = np.random.default_rng(0).standard_normal
+    batch = draw((3, 3, 9, 9)), np.array([0, 1, 4])
+    proof = compare(*sides, batch, weights="load", levels=("L0", "L1", "L3"))
+    assert proof.headline.startswith("DIVERGES at body.1.weight (Conv2d), missing")

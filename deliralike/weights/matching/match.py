@@ -125,6 +125,18 @@ class Match:
         is_constant = all(role(name) not in STATISTICS for name in left)
         return is_constant and not self.parameters_left_over()
 
+    @property
+    def lacking(self) -> frozenset[str]:
+        """Matrices and kernels that are missing where the candidate has nothing left for them."""
+        if self.unexpected:
+            return frozenset()
+        tensors = self.reference.tensors
+        return frozenset(
+            name
+            for name in self.missing
+            if tensors[name].is_parameter and len(tensors[name].shape) > 1
+        )
+
     def parameters_left_over(self) -> tuple[str, ...]:
         """The parameters, not the buffers, that have no counterpart."""
         mine = [
