@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help demo quick test test-minimum test-mpi mutation lint types table docs package bench bench-gpu environment lock clean
+.PHONY: help demo quick test test-minimum test-newest test-mpi mutation lint types table docs package bench bench-gpu environment lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -24,6 +24,7 @@ help:
 	@echo "make quick   the folders that take a minute or two, at each save"
 	@echo "make test    all tests, before a commit (PYTEST='-k nest' passes arguments on)"
 	@echo "make test-minimum  the folders of make quick with the oldest versions that requirements/ admits"
+	@echo "make test-newest  the conformance suite with the newest releases (PYTHON=python3.13 chooses the Python)"
 	@echo "make mutation  how many changes of the package the tests see"
 	@echo "make test-mpi  the tests of processes over MPI alone"
 	@echo "make lint    style, floors of imports, types"
@@ -63,6 +64,24 @@ test-minimum: .venv-minimum/stamp
 		$(@D)/bin/python $(PIP) --no-index --no-deps --no-build-isolation -e .; } > $(@D)/pip.log 2>&1 \
 		|| { $(call tell,test-minimum,$(@D)); exit 1; }
 	@touch $@
+
+# The newest releases, above the ranges of requirements/ too: the suite of each backend, and a proof between them.
+# Without PyTorch, whose newest wheel may be a CUDA build of several gigabytes.
+NEWEST := .venv-newest
+test-newest:
+	@rm -rf $(NEWEST)
+	@$(call make_venv,$(NEWEST))
+	@sed 's/,<[^,]*$$//' requirements/base.txt requirements/jax.txt > $(NEWEST)/newest.txt
+	@cp requirements/build.txt $(NEWEST)/build.txt
+	@{ PIP_BUILD_CONSTRAINT=$(NEWEST)/build.txt PIP_CONSTRAINT=$(NEWEST)/build.txt $(NEWEST)/bin/python $(PIP) \
+		-r $(NEWEST)/newest.txt -r requirements/chainer.txt -r requirements/build.txt pytest && \
+		$(NEWEST)/bin/python $(PIP) --no-index --no-deps --no-build-isolation -e .; } > $(NEWEST)/pip.log 2>&1 \
+		|| { $(call tell,test-newest,$(NEWEST)); exit 1; }
+	@$(NEWEST)/bin/python -m pip list 2>/dev/null | grep -iE '^(jax|flax|optax|chainer|numpy|scipy) '
+	@for one in chainer jax; do \
+		$(ONE_THREAD) $(NEWEST)/bin/python -m pytest -q --pyargs deliralike.conformance --backend $$one || exit 1; \
+	done
+	@$(NEWEST)/bin/deliralike compare resnet8 --backends chainer,jax
 
 # The tests of processes over MPI alone; `make test` runs them too.
 test-mpi: $(STAMP)
@@ -154,7 +173,7 @@ lock:
 	@echo "lock: $$(grep -c == $(LOCK)) packages in $(LOCK); run 'make test' and 'make lint' before you commit it"
 
 clean:
-	rm -rf $(VENV) .venv-lock .venv-empty .venv-minimum build dist docs/_build docs/_generated *.egg-info
+	rm -rf $(VENV) .venv-lock .venv-empty .venv-minimum .venv-newest build dist docs/_build docs/_generated *.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -84,15 +84,6 @@ class Normed(nnx.Module):
         return self.bn(x).sum((1, 2))
 
 
-class NormedPort(Network):
-    def __init__(self):
-        super().__init__()
-        self.bn = self.nn.BatchNorm2d(3, eps=1e-5, momentum=0.1)
-
-    def forward(self, x):
-        return self.nn.sum(self.bn(x), dim=(2, 3))
-
-
 @pytest.mark.parametrize("padding", ["SAME", "VALID", 2])
 @pytest.mark.parametrize("stride", [1, 2, (1, 2)])
 @pytest.mark.parametrize(

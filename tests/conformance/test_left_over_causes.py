@@ -46,29 +46,6 @@ def places(found):
 # -----------------------------------------------------------------------------
 
 
-class Dropped(nn.Module):
-    """An activation without a derivative at zero, behind dropout."""
-
-    def __init__(self, act):
-        super().__init__()
-        self.fc1, self.drop, self.act = nn.Linear(6, 8), nn.Dropout(0.4), act()
-        self.ln, self.fc2 = nn.LayerNorm(8), nn.Linear(8, 4)
-
-    def forward(self, x):
-        return self.fc2(self.ln(self.act(self.drop(self.fc1(x)))))
-
-
-class ChainerDropped(chainer.Chain):
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.fc1, self.act, self.fc2 = L.Linear(6, 8), L.PReLU(()), L.Linear(8, 4)
-            self.ln = L.LayerNormalization(8, eps=1e-3)
-
-    def forward(self, x):
-        return self.fc2(self.ln(self.act(CF.dropout(self.fc1(x), 0.4))))
-
-
 # Two settings at once
 # -----------------------------------------------------------------------------
 

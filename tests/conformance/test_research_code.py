@@ -1,10 +1,8 @@
 """Networks as research repositories have them: packed sequences, batches that are dicts, layers of
 other sizes."""
 
-import jax
 import numpy as np
 import torch
-from flax import nnx
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from deliralike.conformance import compare
@@ -91,20 +89,6 @@ class Attending(torch.nn.Module):
     def forward(self, x, hidden):
         y, _ = self.attention(x, x, x, key_padding_mask=hidden, need_weights=False)
         return self.out(torch.nn.functional.gelu(self.norm(x + y)).mean(1))
-
-
-class AttendingOnFlax(nnx.Module):
-    """The same with flax's mask, which is true where a token is seen."""
-
-    def __init__(self):
-        rngs = nnx.Rngs(0)
-        self.attention = nnx.MultiHeadAttention(2, 4, decode=False, rngs=rngs)
-        self.norm = nnx.LayerNorm(4, epsilon=1e-3, rngs=rngs)
-        self.out = nnx.Linear(4, 2, rngs=rngs)
-
-    def __call__(self, x, hidden):
-        y = self.attention(x, mask=~hidden[:, None, None, :])
-        return self.out(jax.nn.gelu(self.norm(x + y), approximate=False).mean(1))
 
 
 class Grouped(torch.nn.Module):
