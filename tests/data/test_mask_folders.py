@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from deliralike import data
-from deliralike.errors import SettingError
+from deliralike.errors import BatchError, SettingError
 
 DRAW = np.random.default_rng(0)
 
@@ -87,9 +87,7 @@ def test_values_and_classes_can_be_said(tmp_path):
     usual = data.load(f"{tmp_path}/")
     assert dataset.classes == ("a", "b", "c")
     assert np.array_equal(dataset.train.labels, 2 - usual.train.labels)
-    with pytest.raises(
-        SettingError, match=r"has the value #0000ff, which is not among"
-    ):
+    with pytest.raises(BatchError, match=r"has the value #0000ff, which is not among"):
         data.load(f"{tmp_path}/", values=["#ff0000", "#000000"])
     with pytest.raises(SettingError, match=r"2 classes a, b and 3 values in the masks"):
         data.load(f"{tmp_path}/", classes=["a", "b"])
