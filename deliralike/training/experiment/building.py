@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -14,7 +15,13 @@ import numpy as np
 from deliralike import backends, data, own_code, weights, zoo
 from deliralike.data import user_data
 from deliralike.data.array_guessing import renumbered
-from deliralike.errors import ArgumentError, DataUnavailable, SettingError
+from deliralike.errors import (
+    ArgumentError,
+    DataUnavailable,
+    SettingError,
+    UnknownName,
+    suggestion,
+)
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.enclosing import has_own
 from deliralike.network.recomputed import checkpoint_blocks
@@ -183,10 +190,18 @@ def build_network(settings: Settings, dataset: data.Dataset) -> AbstractNetwork:
     Raises:
         ArgumentError: There is no such setting of the network.
         ShapeError: The network cannot take inputs of this shape.
+        UnknownName: A pattern of the settings matches no weight.
     """
     network = untried_network(settings, dataset)
     # A shape that does not fit raises its error here, before all else.
     next(predict(network, dataset.held_out.inputs[:2]))
+    names = network.neutral_slots()
+    for setting in ("groups", "freeze"):
+        for pattern in getattr(settings, setting):
+            if not fnmatch.filter(names, pattern):
+                raise UnknownName(
+                    f"{setting}: no weight matches {pattern!r}. {suggestion(pattern, names)}"
+                )
     return network
 
 
