@@ -94,6 +94,14 @@ class MaskFolder:
             sum((one.others for one in each), ()),
         )
 
+    @property
+    def patients(self) -> tuple[str, ...]:
+        """The subfolder of each picture; empty where they do not all lie in subfolders."""
+        names = [name for part in self.parts for name in part]
+        if not all("/" in name for name in names):
+            return ()
+        return tuple(name.partition("/")[0] for name in names)
+
     def split(self, held_out: float, seed: int) -> MaskFolder:
         """Return the same with a part to learn from and one held out.
 
@@ -103,9 +111,10 @@ class MaskFolder:
             return self
         check_fraction(held_out)
         groups: dict[str, list[str]] = defaultdict(list)
-        in_folders = all("/" in name for name in self.parts[0])
-        for name in self.parts[0]:
-            groups[name.partition("/")[0] if in_folders else name].append(name)
+        for name, patient in zip(
+            self.parts[0], self.patients or self.parts[0], strict=True
+        ):
+            groups[patient].append(name)
         order = permutation(len(groups), seed, "data/split")
         chosen = set(order[: max(1, round(held_out * len(order)))].tolist())
         train: dict[str, Pair] = {}
@@ -177,6 +186,7 @@ class MaskFolder:
                 "learned with flips and random crops",
             ),
             _transforms(inputs.shape[2:], is_volume),
+            self.patients,
         )
 
 

@@ -94,7 +94,8 @@ def fold_of(dataset: data.Dataset, settings: Settings) -> data.Dataset:
 
     The training and the held-out part are joined and split anew: each sample is held out in one
     of the folds. Folds have the classes' proportions where there is one label a sample. Those for
-    segmentation are runs of neighbours, since a slice has nearly the labels of the next one.
+    segmentation are runs of neighbours, since a slice has nearly the labels of the next one; no
+    patient is in two folds, where the data name them.
 
     Raises:
         SettingError: There are too few samples for so many folds.
@@ -111,12 +112,16 @@ def fold_of(dataset: data.Dataset, settings: Settings) -> data.Dataset:
             len(samples.labels),
             settings.folds,
             labels=samples.labels if has_classes else None,
+            groups=dataset.groups or None,
             seed=settings.seed,
             shuffle=dataset.task != "segmentation",
         )
     fold = all_folds[settings.fold - 1]
     return replace(
-        dataset, train=samples.take(fold.train), held_out=samples.take(fold.held_out)
+        dataset,
+        train=samples.take(fold.train),
+        held_out=samples.take(fold.held_out),
+        groups=(),
     )
 
 
