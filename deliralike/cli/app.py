@@ -3,6 +3,7 @@
 import inspect
 import logging
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -28,7 +29,7 @@ from deliralike.cli import (
 from deliralike.errors import DeliralikeError
 from deliralike.terminal import PlainFormatter, plain_warnings, say_error
 
-BAD_INPUT = 2
+FAILED, BAD_INPUT = 1, 2
 INTERRUPTED = 130
 
 
@@ -84,6 +85,20 @@ class Commands(TyperGroup):
             for note in getattr(error, "__notes__", []):
                 say_error(note)
             raise typer.Exit(BAD_INPUT) from None
+        except Exception as error:
+            if ctx.params.get("debug") or not _shows_user_lines(error):
+                raise
+            raise typer.Exit(FAILED) from None
+
+
+def _shows_user_lines(error: Exception) -> bool:
+    """Print the lines of the user's code that an error passed, and return whether there are any."""
+    from deliralike.training.user_lines import fold
+
+    if not fold(error, has_caller=False):
+        return False
+    say_error("".join(traceback.format_exception(error)).rstrip())
+    return True
 
 
 def _without_type(parameter: Any) -> Any:

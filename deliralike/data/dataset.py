@@ -37,6 +37,7 @@ class Dataset:
         task: The task of the labels, one of the zoo's tasks.
         remarks: How a table or a folder was understood.
         transforms: The usual transforms of training samples, by name as settings have them.
+        groups: The patient of each sample, those of `train` first; folds do not divide them.
 
     Shapes:
         Inputs ``(samples, channels, ...)``, float32 in [0, 1]; labels int64, ``(samples,)`` or for
@@ -50,6 +51,7 @@ class Dataset:
     task: str = "classification"
     remarks: tuple[str, ...] = ()
     transforms: tuple[Mapping[str, Any], ...] = ()
+    groups: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Dataset({self.description})"

@@ -18,6 +18,7 @@ from deliralike.pictures import colours, open_picture, pillow
 SUFFIXES = frozenset(
     {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 )
+VOLUMES = frozenset({".nii", ".nii.gz"})
 MODES = ("RGB", "L")
 
 
@@ -100,7 +101,7 @@ class PairedFolders:
                 f"{mask.shape}: height and width must agree"
             )
         if self.values is not None:
-            mask = _classes(mask, self.values, mask_file)
+            mask = mask_classes(mask, self.values, mask_file)
         return Samples(picture, mask)
 
     def picture(self, index: int) -> np.ndarray:
@@ -213,8 +214,8 @@ def paired_folders(
         DataUnavailable: When a sample is read: Pillow is not installed.
     """
     _check_mode(mode)
-    pictures = _by_stem(_folder(images))
-    labels = _by_stem(_folder(masks))
+    pictures = by_stem(_folder(images))
+    labels = by_stem(_folder(masks))
     unpaired = sorted(pictures.keys() ^ labels.keys())
     if unpaired:
         name = unpaired[0]
@@ -269,26 +270,46 @@ def _subfolders(root: Path) -> list[str]:
     return sorted(names)
 
 
-def _pictures(folder: Path) -> list[Path]:
-    files = sorted(path for path in folder.rglob("*") if _is_picture(path, folder))
+def suffix_of(file: Path) -> str:
+    """Return the suffix of a file in small letters, that of a compressed volume as a whole.
+
+    Example:
+        >>> suffix_of(Path("scan.NII.gz"))
+        '.nii.gz'
+    """
+    name = file.name.lower()
+    return ".nii.gz" if name.endswith(".nii.gz") else file.suffix.lower()
+
+
+def _pictures(folder: Path, suffixes: frozenset[str] = SUFFIXES) -> list[Path]:
+    files = sorted(
+        path for path in folder.rglob("*") if is_picture(path, folder, suffixes)
+    )
     if not files:
-        suffixes = ", ".join(sorted(SUFFIXES))
-        raise SettingError(f"folder {str(folder)!r} has no pictures ({suffixes})")
+        listed_suffixes = ", ".join(sorted(suffixes))
+        raise SettingError(
+            f"folder {str(folder)!r} has no pictures ({listed_suffixes})"
+        )
     return files
 
 
-def _is_picture(file: Path, folder: Path) -> bool:
+def is_picture(file: Path, folder: Path, suffixes: frozenset[str] = SUFFIXES) -> bool:
     """Return whether a path is a picture, by its suffix, and not hidden below the folder."""
-    if file.suffix.lower() not in SUFFIXES or not file.is_file():
+    if suffix_of(file) not in suffixes or not file.is_file():
         return False
     parts = file.relative_to(folder).parts
     return not any(part.startswith(".") for part in parts)
 
 
-def _by_stem(folder: Path) -> dict[str, Path]:
+def by_stem(folder: Path, suffixes: frozenset[str] = SUFFIXES) -> dict[str, Path]:
+    """Return the pictures below a folder by their names without suffix.
+
+    Raises:
+        SettingError: There is none, or two have the same name.
+    """
     files: dict[str, Path] = {}
-    for file in _pictures(folder):
-        name = file.relative_to(folder).with_suffix("").as_posix()
+    for file in _pictures(folder, suffixes):
+        name = file.relative_to(folder).as_posix()[: -len(suffix_of(file))]
         if name in files:
             raise SettingError(
                 f"{str(files[name])!r} and {str(file)!r} have the same name: which of them is "
@@ -363,15 +384,31 @@ def colour_number(value: int | str) -> int:
     return -1 - int(value[1:], 16)
 
 
-def _classes(mask: np.ndarray, values: tuple[int, ...], file: Path) -> np.ndarray:
-    labels = np.full(mask.shape, -1, dtype=np.int64)
-    for label, value in enumerate(values):
-        labels[mask == value] = label
-    if (labels < 0).any():
+def colour_text(number: int) -> str:
+    """Return the text of a number of `colour_number`."""
+    return str(number) if number >= 0 else f"#{-number - 1:06x}"
+
+
+def mask_classes(mask: np.ndarray, values: Sequence[int], file: Path) -> np.ndarray:
+    """Return the place of each value of a mask among `values`; in a JPEG of the nearest.
+
+    Raises:
+        BatchError: A value is not among them.
+    """
+    order = np.argsort(values, kind="stable")
+    known = np.asarray(values)[order]
+    places = np.minimum(np.searchsorted(known, mask), len(known) - 1)
+    if suffix_of(file) in (".jpg", ".jpeg"):
+        lower = np.maximum(places - 1, 0)
+        is_lower = np.abs(mask - known[lower]) <= np.abs(mask - known[places])
+        places = np.where(is_lower, lower, places)
+    elif (known[places] != mask).any():
+        wrong = int(mask[known[places] != mask][0])
+        shown = ", ".join(map(colour_text, values))
         raise BatchError(
-            f"mask {str(file)!r} has the value {mask[labels < 0][0]}, which is not among {values}"
+            f"mask {str(file)!r} has the value {colour_text(wrong)}, which is not among ({shown})"
         )
-    return labels
+    return order[places]
 
 
 def _scaled(picture: Any, size: tuple[int, int] | None, nearest: bool = False) -> Any:

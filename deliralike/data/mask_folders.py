@@ -14,14 +14,25 @@ import numpy as np
 
 from deliralike.data.batching import permutation
 from deliralike.data.dataset import Dataset, Samples, check_fraction
-from deliralike.data.folders import SUFFIXES, PairedFolders, colour_number, read_mask
+from deliralike.data.folders import (
+    SUFFIXES,
+    VOLUMES,
+    PairedFolders,
+    by_stem,
+    colour_number,
+    colour_text,
+    is_picture,
+    mask_classes,
+    read_mask,
+    suffix_of,
+)
 from deliralike.data.nifti import nifti_files
 from deliralike.errors import SettingError, listed
 from deliralike.pictures import open_picture
 
 IMAGES = ("images", "image", "imgs", "img")
 MASKS = ("masks", "mask", "labels", "annotations", "segmentations")
-_VOLUMES = (".nii", ".nii.gz")
+_FILES = SUFFIXES | VOLUMES
 _OF_MASK = re.compile(r"[-_ ](mask|seg|segmentation|label|labels|gt)$", re.IGNORECASE)
 _CHANNEL = re.compile(r"_\d{4}$")  # nnU-Net's number of a channel
 _MOST_VALUES = 64  # of masks whose values are not given
@@ -75,14 +86,21 @@ class MaskFolder:
                 return None
             others = [one for one in subfolders.values() if one not in (images, masks)]
             found = _paired(images, masks)
-            each.append(
-                replace(found, others=tuple(o.name for o in others if _files(o)))
-            )
+            with_files = [one.name for one in others if _has_files(one)]
+            each.append(replace(found, others=tuple(with_files)))
         return cls(
             sum((one.parts for one in each), ()),
             sum((one.unpaired for one in each), ()),
             sum((one.others for one in each), ()),
         )
+
+    @property
+    def patients(self) -> tuple[str, ...]:
+        """The subfolder of each picture; empty where they do not all lie in subfolders."""
+        names = [name for part in self.parts for name in part]
+        if not all("/" in name for name in names):
+            return ()
+        return tuple(name.partition("/")[0] for name in names)
 
     def split(self, held_out: float, seed: int) -> MaskFolder:
         """Return the same with a part to learn from and one held out.
@@ -93,9 +111,10 @@ class MaskFolder:
             return self
         check_fraction(held_out)
         groups: dict[str, list[str]] = defaultdict(list)
-        in_folders = all("/" in name for name in self.parts[0])
-        for name in self.parts[0]:
-            groups[name.partition("/")[0] if in_folders else name].append(name)
+        for name, patient in zip(
+            self.parts[0], self.patients or self.parts[0], strict=True
+        ):
+            groups[patient].append(name)
         order = permutation(len(groups), seed, "data/split")
         chosen = set(order[: max(1, round(held_out * len(order)))].tolist())
         train: dict[str, Pair] = {}
@@ -133,10 +152,10 @@ class MaskFolder:
 
         Raises:
             SettingError: The masks have too many values to be masks, or are not those of `classes`.
-            BatchError: A file is damaged, or a mask has another size than its picture.
+            BatchError: A file is damaged, or a mask has a value that is not among `values`.
         """
         files = [pair for part in self.parts for pair in part.values()]
-        is_volume = _suffix(files[0][1]) in _VOLUMES
+        is_volume = suffix_of(files[0][1]) in VOLUMES
         if is_volume:
             inputs, masks = _volumes(files, spacing)
             used = f"{inputs.shape[2:]} voxels, each volume normalised and padded"
@@ -146,7 +165,9 @@ class MaskFolder:
         if values is None:
             values = tuple(self.values.values()) or _occurring(name, masks, files)
         numbers = [colour_number(value) for value in values]
-        labels = _class_numbers(name, masks, numbers, files)
+        labels = []
+        for mask, (_, file) in zip(masks, files, strict=True):
+            labels.append(mask_classes(mask, numbers, file))
         names = classes or tuple(self.values) or tuple(map(str, values))
         if len(names) != len(values):
             raise SettingError(
@@ -156,8 +177,8 @@ class MaskFolder:
         count = len(self.parts[0])
         return Dataset(
             name,
-            Samples(inputs[:count], labels[:count]),
-            Samples(inputs[count:], labels[count:]),
+            Samples(inputs[:count], np.stack(labels[:count])),
+            Samples(inputs[count:], np.stack(labels[count:])),
             tuple(map(str, names)),
             "segmentation",
             (
@@ -165,31 +186,24 @@ class MaskFolder:
                 "learned with flips and random crops",
             ),
             _transforms(inputs.shape[2:], is_volume),
+            self.patients,
         )
 
 
 # Listing ------------------------------------------------------------------------------------------
 
 
-def _suffix(file: Path) -> str:
-    return ".nii.gz" if file.name.lower().endswith(".nii.gz") else file.suffix.lower()
-
-
-def _files(folder: Path) -> dict[str, Path]:
-    """Return the pictures and volumes below a folder by their names without suffix."""
-    files = {}
-    for file in sorted(folder.rglob("*")):
-        suffix = _suffix(file)
-        if suffix in (*SUFFIXES, *_VOLUMES) and not file.name.startswith("."):
-            files[file.relative_to(folder).as_posix()[: -len(suffix)]] = file
-    return files
+def _has_files(folder: Path) -> bool:
+    return any(is_picture(file, folder, _FILES) for file in folder.rglob("*"))
 
 
 def _paired(images: Path, masks: Path) -> MaskFolder:
     """Return the pictures of a folder with their masks from another."""
     channels: dict[str, list[Path]] = defaultdict(list)
-    by_name = {_OF_MASK.sub("", name): file for name, file in _files(masks).items()}
-    for name, file in _files(images).items():
+    by_name = {
+        _OF_MASK.sub("", name): file for name, file in by_stem(masks, _FILES).items()
+    }
+    for name, file in by_stem(images, _FILES).items():
         of_channel = _CHANNEL.sub("", name)
         channels[of_channel if of_channel in by_name else name].append(file)
     pairs, unpaired = {}, []
@@ -284,7 +298,7 @@ def _occurring(
     found: set[int] = set()
     for mask, (_, file) in zip(masks, files, strict=True):
         found.update(np.unique(mask).tolist())
-        is_lossy = _suffix(file) in (".jpg", ".jpeg")
+        is_lossy = suffix_of(file) in (".jpg", ".jpeg")
         if len(found) > (2 if is_lossy else _MOST_VALUES):
             raise SettingError(
                 f"{name!r}: the masks up to {str(file)!r} have {len(found)} values, "
@@ -293,38 +307,12 @@ def _occurring(
                 "taken for the nearest of them"
             )
     if min(found) < 0:
-        return tuple(f"#{-value - 1:06x}" for value in sorted(found, reverse=True))
+        return tuple(map(colour_text, sorted(found, reverse=True)))
     if max(found) <= 2 * len(found):
         return tuple(
             range(max(found) + 1)
         )  # class numbers, of which some may be absent
     return tuple(sorted(found))
-
-
-def _class_numbers(
-    name: str,
-    masks: Sequence[np.ndarray],
-    values: Sequence[int],
-    files: Sequence[Pair],
-) -> np.ndarray:
-    order = np.argsort(values)
-    known = np.asarray(values)[order]
-    labels = []
-    for mask, (_, file) in zip(masks, files, strict=True):
-        places = np.minimum(np.searchsorted(known, mask), len(known) - 1)
-        if _suffix(file) in (".jpg", ".jpeg"):
-            lower = np.maximum(places - 1, 0)
-            is_lower = np.abs(mask - known[lower]) <= np.abs(mask - known[places])
-            places = np.where(is_lower, lower, places)
-        elif (known[places] != mask).any():
-            wrong = mask[known[places] != mask][0]
-            shown = wrong if wrong >= 0 else f"#{-wrong - 1:06x}"
-            raise SettingError(
-                f"{name!r}: mask {str(file)!r} has the value {shown}, which is not among the "
-                f"classes {listed(values)}"
-            )
-        labels.append(order[places])
-    return np.stack(labels).astype(np.int64)
 
 
 def _transforms(shape: Sequence[int], is_volume: bool) -> tuple[dict[str, Any], ...]:

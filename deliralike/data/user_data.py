@@ -145,7 +145,7 @@ def _from_folder(request: _Request, path: Path) -> Dataset:
     names = (first_present(TRAIN, subfolders), first_present(HELD_OUT, subfolders))
     parts = [subfolders[name] for name in names if name is not None]
     parts = parts if len(parts) == 2 else []
-    masked = MaskFolder.find(path, parts)
+    masked = None if task == "classification" else MaskFolder.find(path, parts)
     if _is_segmentation(request.name, masked, task):
         assert masked is not None
         request.refuse_options_but(
@@ -180,8 +180,6 @@ def _is_segmentation(name: str, masked: MaskFolder | None, task: str | None) -> 
                 f"folder {name!r} has no subfolders images/ and masks/ (or one of {IMAGES} and one "
                 f"of {MASKS}), and no imagesTr/, labelsTr/ and dataset.json"
             )
-        return False
-    if task == "classification":
         return False
     missing = [f"{listed(map(str, masked.unpaired), 3)} without a partner of that name"]
     missing = missing if masked.unpaired else []

@@ -86,6 +86,24 @@ def test_a_long_compilation_is_announced_once(impatient, caplog):
     assert 0.4 < float(ended.split()[-2]) < 60
 
 
+def test_a_smaller_batch_is_announced_with_what_avoids_its_program(impatient, caplog):
+    network = zoo.build(
+        "mlp", backend="jax", in_features=3, hidden=(5,), out_features=2
+    )
+    optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
+    for samples in (7, 9, 4):
+        optimizer.update(slow, np.ones((samples, 3), np.float32))
+    first, larger, smaller = (
+        record.getMessage()
+        for record in caplog.records
+        if record.getMessage().startswith("compiling")
+    )
+    assert first.endswith("(7, 3); it is compiled once")
+    assert larger.endswith("(9, 3); it is compiled once")
+    advice = "and was for 9 samples: drop_last=True leaves a smaller last batch out"
+    assert advice in smaller
+
+
 def test_a_short_compilation_is_not_announced(caplog):
     network = zoo.build(
         "mlp", backend="jax", in_features=3, hidden=(5,), out_features=2

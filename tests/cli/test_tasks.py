@@ -120,3 +120,16 @@ def test_a_task_is_an_option_of_a_folder(place):
     options = ("--task", "classification", "--set", "data.size=8", "--epochs", 1)
     shown = run("train", "mlp", "--data", "cells/", *options, "--out", "run").stdout
     assert "classification, 2 classes: 16 samples to train on" in shown
+
+
+def test_an_error_in_a_users_network_shows_the_users_lines(place):
+    broken = MODEL.replace("self.one(x)", "self.one(x).no_such_thing")
+    (place / "broken.py").write_text(broken)
+    arguments = ("train", "broken.py:Pixels", "--data", "cells/", "--out", "run")
+    shown = run(*arguments, code=1).stderr
+    files = [line for line in shown.splitlines() if line.startswith("  File")]
+    assert len(files) == 1
+    assert "broken.py" in files[0]
+    assert "no attribute 'no_such_thing'" in shown
+    assert not (place / "run").exists()
+    assert isinstance(run("--debug", *arguments, code=1).exception, AttributeError)

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from deliralike import data
-from deliralike.errors import SettingError
+from deliralike.errors import BatchError, SettingError
+from deliralike.training.experiment import Settings, load_data
 
 DRAW = np.random.default_rng(0)
 
@@ -64,10 +65,12 @@ TABLES = {
 
 
 @pytest.mark.parametrize("kind", TABLES)
-@pytest.mark.parametrize("ending", ["", "_mask"])
-def test_pairs_by_name_are_read_with_masks_as_class_numbers(tmp_path, kind, ending):
+@pytest.mark.parametrize(("suffix", "ending"), [(".png", ""), (".tiff", "_mask")])
+def test_pairs_by_name_are_read_with_masks_as_class_numbers(
+    tmp_path, kind, suffix, ending
+):
     table, classes = TABLES[kind]
-    written = write_pairs(tmp_path, table=table, ending=ending)
+    written = write_pairs(tmp_path, suffix=suffix, table=table, ending=ending)
     dataset = data.load(f"{tmp_path}/")
     assert (dataset.task, dataset.classes) == ("segmentation", classes)
     assert (len(dataset.train.labels), len(dataset.held_out.labels)) == (4, 1)
@@ -87,9 +90,7 @@ def test_values_and_classes_can_be_said(tmp_path):
     usual = data.load(f"{tmp_path}/")
     assert dataset.classes == ("a", "b", "c")
     assert np.array_equal(dataset.train.labels, 2 - usual.train.labels)
-    with pytest.raises(
-        SettingError, match=r"has the value #0000ff, which is not among"
-    ):
+    with pytest.raises(BatchError, match=r"has the value #0000ff, which is not among"):
         data.load(f"{tmp_path}/", values=["#ff0000", "#000000"])
     with pytest.raises(SettingError, match=r"2 classes a, b and 3 values in the masks"):
         data.load(f"{tmp_path}/", classes=["a", "b"])
@@ -141,6 +142,15 @@ def test_patients_are_not_divided(tmp_path):
         set(np.unique(part.inputs)) for part in (dataset.train, dataset.held_out)
     )
     assert (len(learned), len(judged), learned & judged) == (3, 2, set())
+    held_out = []
+    for fold in (1, 2, 3):
+        settings = Settings(network="unet", data=f"{tmp_path}/", folds=3, fold=fold)
+        part = load_data(settings)
+        learned = set(np.unique(part.train.inputs))
+        judged = set(np.unique(part.held_out.inputs))
+        assert learned.isdisjoint(judged)
+        held_out += judged
+    assert len(held_out) == len(set(held_out)) == 5
 
 
 def nnunet(folder, names, count=4, channels=2):
@@ -181,6 +191,20 @@ def test_the_raw_folder_of_nnunet_is_read_as_it_is(tmp_path, names):
         assert len(equal) == 1
         assert np.array_equal(equal[0][window], mask)
         assert equal[0].sum() == mask.sum()
+
+
+def test_volumes_lie_in_folders_as_pictures_do(tmp_path):
+    masks = []
+    for number in range(3):
+        mask = DRAW.integers(0, 2, (16, 16, 16))
+        write(tmp_path / "images" / f"{number}.nii.gz", DRAW.normal(size=mask.shape))
+        stored = (200 * mask).astype(np.uint8)
+        write(tmp_path / "labels" / f"{number}_seg.nii.gz", stored)
+        masks.append(mask)
+    dataset = data.load(f"{tmp_path}/")
+    assert (dataset.classes, dataset.sample_shape) == (("0", "200"), (1, 16, 16, 16))
+    read = sorted(mask.tobytes() for _, mask in by_content(dataset))
+    assert read == sorted(mask.tobytes() for mask in masks)
 
 
 def test_regions_of_nnunet_are_refused(tmp_path):

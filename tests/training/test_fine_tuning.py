@@ -214,3 +214,12 @@ def test_settings_begin_with_weights_freeze_parts_and_let_rates_decay(tmp_path, 
     )
     with pytest.raises(WeightFileMissing, match="first"):
         Experiment(tuned).run(tmp_path / "other")
+
+
+@pytest.mark.parametrize("name", ["freeze", "groups"])
+def test_a_pattern_of_no_weight_is_refused_before_a_folder_is_made(name, tmp_path):
+    wrong = {"lairs.*": 1 if name == "freeze" else {"lr": 0.1}}
+    experiment = Experiment({"network": "mlp", name: wrong})
+    with pytest.raises(UnknownName, match=rf"{name}: no weight matches 'lairs\.\*'"):
+        experiment.run(tmp_path / "run")
+    assert not (tmp_path / "run").exists()

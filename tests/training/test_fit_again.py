@@ -22,6 +22,7 @@ CALLBACKS = {
     "ProgressBar": lambda _: training.ProgressBar(),
     "StopOnNaN": lambda _: training.StopOnNaN(),
     "TensorBoard": training.TensorBoard,
+    "Freeze": lambda _: training.Freeze("norm.*", end=1),
     "WandB": lambda _: training.WandB("p"),
 }
 FIGURES = (

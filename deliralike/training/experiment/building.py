@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -14,7 +15,13 @@ import numpy as np
 from deliralike import backends, data, own_code, weights, zoo
 from deliralike.data import user_data
 from deliralike.data.array_guessing import renumbered
-from deliralike.errors import ArgumentError, DataUnavailable, SettingError
+from deliralike.errors import (
+    ArgumentError,
+    DataUnavailable,
+    SettingError,
+    UnknownName,
+    suggestion,
+)
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.enclosing import has_own
 from deliralike.network.recomputed import checkpoint_blocks
@@ -87,7 +94,8 @@ def fold_of(dataset: data.Dataset, settings: Settings) -> data.Dataset:
 
     The training and the held-out part are joined and split anew: each sample is held out in one
     of the folds. Folds have the classes' proportions where there is one label a sample. Those for
-    segmentation are runs of neighbours, since a slice has nearly the labels of the next one.
+    segmentation are runs of neighbours, since a slice has nearly the labels of the next one; no
+    patient is in two folds, where the data name them.
 
     Raises:
         SettingError: There are too few samples for so many folds.
@@ -104,12 +112,16 @@ def fold_of(dataset: data.Dataset, settings: Settings) -> data.Dataset:
             len(samples.labels),
             settings.folds,
             labels=samples.labels if has_classes else None,
+            groups=dataset.groups or None,
             seed=settings.seed,
             shuffle=dataset.task != "segmentation",
         )
     fold = all_folds[settings.fold - 1]
     return replace(
-        dataset, train=samples.take(fold.train), held_out=samples.take(fold.held_out)
+        dataset,
+        train=samples.take(fold.train),
+        held_out=samples.take(fold.held_out),
+        groups=(),
     )
 
 
@@ -183,10 +195,18 @@ def build_network(settings: Settings, dataset: data.Dataset) -> AbstractNetwork:
     Raises:
         ArgumentError: There is no such setting of the network.
         ShapeError: The network cannot take inputs of this shape.
+        UnknownName: A pattern of the settings matches no weight.
     """
     network = untried_network(settings, dataset)
     # A shape that does not fit raises its error here, before all else.
     next(predict(network, dataset.held_out.inputs[:2]))
+    names = network.neutral_slots()
+    for setting in ("groups", "freeze"):
+        for pattern in getattr(settings, setting):
+            if not fnmatch.filter(names, pattern):
+                raise UnknownName(
+                    f"{setting}: no weight matches {pattern!r}. {suggestion(pattern, names)}"
+                )
     return network
 
 

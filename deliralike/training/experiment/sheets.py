@@ -21,6 +21,7 @@ from deliralike.training.experiment.predictions import main_output
 from deliralike.training.metrics.cross_entropy import log_softmax
 from deliralike.training.metrics.scores import class_numbers
 
+_MOST = 512  # samples whose pictures are kept in memory to choose from
 _COLUMNS, _ROWS = 6, 4  # of pictures with one label each
 _MASKS = 5  # pictures with masks
 _NAMED = 30  # classes that fit beside a matrix
@@ -45,8 +46,8 @@ def draw_predictions(
     """Predict held-out pictures, and draw ``predictions.png`` and ``confusion.png`` in a folder.
 
     The sheet has wrong predictions first, those of which the network is the surest; of masks those
-    from the worst to the best Dice, and of volumes a slice. Nothing is drawn where samples are no
-    pictures, or where outputs are no scores of the classes.
+    from the worst to the best Dice, and of volumes a slice; all of the first 512 samples. Nothing
+    is drawn where samples are no pictures, or where outputs are no scores of the classes.
     """
     shape = dataset.sample_shape
     is_picture = len(shape) in (3, 4) and shape[0] <= 4
@@ -69,9 +70,16 @@ def draw_predictions(
             for each in zip(
                 batch.inputs, batch.labels, predicted, qualities, strict=True
             ):
-                judged.append(_Judged(*each))
-    draw = _draw_labels if dataset.task == "classification" else _draw_masks
-    draw(judged, dataset.classes).savefig(folder / SHEET)
+                if len(judged) < _MOST:
+                    judged.append(_Judged(*each))
+    if dataset.task == "classification":
+        wrong = f"{matrix.sum() - matrix.trace():,} of {matrix.sum():,}"
+        figure = _draw_labels(
+            judged, dataset.classes, f"{wrong} held-out pictures wrong"
+        )
+    else:
+        figure = _draw_masks(judged, dataset.classes)
+    figure.savefig(folder / SHEET)
     _draw_confusion(matrix, dataset.classes).savefig(folder / CONFUSION)
 
 
@@ -92,7 +100,9 @@ def _qualities(
 # Drawing ------------------------------------------------------------------------------------------
 
 
-def _draw_labels(judged: Sequence[_Judged], classes: Sequence[str]) -> Figure:
+def _draw_labels(
+    judged: Sequence[_Judged], classes: Sequence[str], title: str
+) -> Figure:
     by_quality = sorted(judged, key=lambda each: each.quality)
     wrong = [each for each in by_quality if each.predicted != each.label]
     right = [each for each in by_quality if each.predicted == each.label]
@@ -106,14 +116,12 @@ def _draw_labels(judged: Sequence[_Judged], classes: Sequence[str]) -> Figure:
         axis.imshow(_drawable(each.picture), vmin=0, vmax=1)
         axis.set_axis_off()
         is_right = each.predicted == each.label
-        title = classes[each.predicted]
+        text = classes[each.predicted]
         if not is_right:
-            title = f"predicted {title}\ntrue {classes[each.label]}"
+            text = f"predicted {text}\ntrue {classes[each.label]}"
         colour = _RIGHT if is_right else _WRONG
-        axis.set_title(literal(title), fontsize=8, color=colour)
-    figure.suptitle(
-        f"{len(wrong)} of {len(judged)} held-out pictures wrong", fontsize=10
-    )
+        axis.set_title(literal(text), fontsize=8, color=colour)
+    figure.suptitle(title, fontsize=10)
     return figure
 
 

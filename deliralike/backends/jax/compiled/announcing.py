@@ -29,10 +29,11 @@ class _Call:
     Attributes:
         name: Of the program.
         batch: The arrays of the batch.
+        largest: The most samples of a batch that the program was compiled for before.
     """
 
-    def __init__(self, name: str, batch: Sequence[Any]) -> None:
-        self.name, self.batch = name, batch
+    def __init__(self, name: str, batch: Sequence[Any], largest: int) -> None:
+        self.name, self.batch, self.largest = name, batch, largest
         self.timer: Timer | None = None
         self.is_announced = False
 
@@ -41,6 +42,11 @@ class _Call:
         self.begun = perf_counter()
         shapes = listed((np.shape(value) for value in self.batch), _MOST)
         text = f"compiling {self.name} for arrays of {shapes or 'no shape'}; it is compiled once"
+        if 0 < samples_of(self.batch) < self.largest:
+            text += (
+                f", and was for {self.largest} samples: drop_last=True leaves a smaller last batch "
+                "out of training, inferer=PaddedBatchInferer(batch_size) fills it up elsewhere"
+            )
         self.timer = Timer(PATIENCE, self._announce, [text])
         self.timer.daemon = True
         self.timer.start()
@@ -58,6 +64,12 @@ class _Call:
     def _announce(self, text: str) -> None:
         self.is_announced = True
         _LOGGER.warning("%s", text)
+
+
+def samples_of(batch: Sequence[Any]) -> int:
+    """Return the number of samples of a batch; 0 where its first array has no axis."""
+    shape = np.shape(batch[0]) if batch else ()
+    return shape[0] if shape else 0
 
 
 _call: ContextVar[_Call | None] = ContextVar("deliralike_jax_compiling", default=None)
@@ -81,14 +93,15 @@ def suspended() -> Iterator[None]:
 
 
 @contextmanager
-def announced(name: str, batch: Sequence[Any]) -> Iterator[None]:
+def announced(name: str, batch: Sequence[Any], largest: int = 0) -> Iterator[None]:
     """Return a context for a call of a program, whose compilation is announced if it takes long.
 
     Args:
         name: Of the program.
         batch: The arrays of the batch.
+        largest: The most samples of a batch that it was compiled for before.
     """
-    call = _Call(name, batch)
+    call = _Call(name, batch, largest)
     token = _call.set(call)
     try:
         yield

@@ -69,6 +69,7 @@ def with_host_checks(
     known: set[tuple] = (
         set()
     )  # the kinds of batches for which the program has been traced
+    largest = [0]  # samples in one of them
 
     @wraps(function)
     def traced(*args: Any) -> Any:
@@ -92,11 +93,12 @@ def with_host_checks(
             return program(*args)
         token = _call.set(_Call(batch, checks))
         try:
-            with announcing.announced(function.__name__, batch):
+            with announcing.announced(function.__name__, batch, largest[0]):
                 result = program(*args)
         finally:
             _call.reset(token)
         known.add(kind)
+        largest[0] = max(largest[0], announcing.samples_of(batch))
         return result
 
     return run
