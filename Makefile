@@ -78,10 +78,10 @@ test-newest:
 		$(NEWEST)/bin/python $(PIP) --no-index --no-deps --no-build-isolation -e .; } > $(NEWEST)/pip.log 2>&1 \
 		|| { $(call tell,test-newest,$(NEWEST)); exit 1; }
 	@$(NEWEST)/bin/python -m pip list 2>/dev/null | grep -iE '^(jax|flax|optax|chainer|numpy|scipy) '
+	@$(NEWEST)/bin/deliralike compare resnet8 --backends chainer,jax
 	@for one in chainer jax; do \
 		$(ONE_THREAD) $(NEWEST)/bin/python -m pytest -q --pyargs deliralike.conformance --backend $$one || exit 1; \
 	done
-	@$(NEWEST)/bin/deliralike compare resnet8 --backends chainer,jax
 
 # The tests of processes over MPI alone; `make test` runs them too.
 test-mpi: $(STAMP)
