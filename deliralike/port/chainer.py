@@ -374,9 +374,13 @@ def parameter(call: Call, _: cst.BaseExpression) -> str:
     if "shape" not in given:
         values = given["initializer"]
         return f"{NN}.Parameter(np.shape({values}), np.asarray({values}))"
-    return (
-        f"{NN}.Parameter({given['shape']}, {_start(given.get('initializer', 'None'))})"
-    )
+    return _started(given)
+
+
+def _started(given: dict[str, str]) -> str:
+    """A parameter with a shape and an initializer."""
+    begin = _start(given.get("initializer", "None"))
+    return f"{NN}.Parameter({given['shape']}, {begin})"
 
 
 def _start(initializer: str) -> str:
@@ -636,10 +640,7 @@ def _link_added(call: Call) -> str:
 
 def _param_added(call: Call) -> str:
     given = _given(call, "name", "shape", "dtype", "initializer")
-    made = (
-        f"{NN}.Parameter({given['shape']}, {_start(given.get('initializer', 'None'))})"
-    )
-    return f"setattr({call.x}, {given['name']}, {made})"
+    return f"setattr({call.x}, {given['name']}, {_started(given)})"
 
 
 def _persistent(call: Call) -> str:

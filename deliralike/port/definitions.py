@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import isclass, isfunction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -75,9 +76,8 @@ class Definitions(cst.CSTTransformer):
         ] = {}  # that take the place of functions which draw masks
         self.in_assignment = False
         self.idle: set[cst.Arg] = set()  # bases that take no part
-        self.wrapping: set[cst.Decorator] = (
-            set()
-        )  # that put another function in the place
+        # Decorators that put another function in the place of one.
+        self.wrapping: set[cst.Decorator] = set()
         # Tables of which what the run took is written out, functions that layers stand for.
         self.passed_by: set[cst.CSTNode] = set()
         self.start_values: set[cst.CSTNode] = set()  # statements that only set them
@@ -286,11 +286,11 @@ class Definitions(cst.CSTTransformer):
             if self.observed.is_array(path, one.name.value)
         ]
         phases = self.observed.phases(path)
-        if not self.functions:
-            self.wrapping |= self._wrappers(node)
         if self.functions:
             arrays += self.functions[-1].arrays
             phases = phases or {CONSTRUCTION if self.in_construction else FORWARD}
+        else:
+            self.wrapping |= self._wrappers(node)
         in_construction = self.in_numpy or FORWARD not in phases
         caches = [] if in_construction else self._caches(node)
         self.functions.append(Function(path, in_construction, arrays, caches=caches))
@@ -317,9 +317,8 @@ class Definitions(cst.CSTTransformer):
         if len(self.path) != 2 or self.functions:
             return False
         cls, name = vars(self.source.module).get(self.class_name), node.name.value
-        where = self.source.module.__name__, self.class_name
         is_called = bool(self.observed.phases(path))
-        if self.program.is_network(where):
+        if self.program.is_network((self.source.module.__name__, self.class_name)):
             is_hub = self.source.is_installed and name in ("__new__", "__getattr__")
             is_idle = is_hub or (name == "train" and self.program.follow_mode(cls))
             return is_idle or not is_called or self.start_code.is_all(node)
@@ -422,7 +421,8 @@ class Definitions(cst.CSTTransformer):
         if not self._was_passed_over(original):
             return updated if updated.body else updated.with_changes(body=[_PASS])
         self.program.leave_out(self.source, original, "a branch that was not taken")
-        place = self.where(original.body[0]).rpartition("/")[2]
+        line = self.source.begin(original.body[0])[0]
+        place = f"{Path(self.source.file).name}:{line}"
         words = f"{place}: a branch that the port's inputs did not take"
         return updated.with_changes(
             body=[cst.parse_statement(f'raise NotImplementedError("{words}")')]

@@ -259,7 +259,7 @@ class Program:
 
     def add_import(self, source: Source, name: str) -> None:
         """Import a name as the module does, or from where what it stands for is."""
-        value = vars(source.module)[name]
+        value = vars(source.module).get(name)
         if name in source.imports:
             given = source.imports[name]
             if not self.is_framework(given.module):

@@ -8,6 +8,8 @@ import argparse
 import importlib
 import json
 import re
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -254,17 +256,15 @@ def commit():
 def _in_process(entry, backends, limit):
     label, name, arguments, inputs = entry
     command = [sys.executable, "-W", "ignore", "-m", "tests.port.corpus", "--one", name]
-    command += ["--backends", ",".join(backends), arguments, *inputs]
+    command += ["--backends", ",".join(backends), "--limit", str(limit)]
+    command += [arguments, *inputs]
     told = {"label": label, "arguments": arguments, "commit": commit()}
-    try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=limit)
-        output, errors = ended.stdout, ended.stderr
-    except subprocess.TimeoutExpired as late:
-        output = (late.stdout or b"").decode()
-        errors = f"more than {limit:g} s"
-    lines = [line for line in output.splitlines() if line.startswith("{")]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]
     if lines:
         return told | json.loads(lines[-1])
+    is_late = ended.returncode == -signal.SIGXCPU
+    errors = f"more than {limit} s" if is_late else ended.stderr
     return told | {"error": (errors.strip().splitlines() or ["?"])[-1][:300]}
 
 
@@ -275,12 +275,15 @@ def main():
     parser.add_argument("--backends", default="jax,chainer")
     parser.add_argument("--only", default="", help="labels that match this expression")
     parser.add_argument("--results", type=Path, default=Path("build/corpus.jsonl"))
-    parser.add_argument("--limit", type=float, default=240.0, help="seconds a class")
+    parser.add_argument(
+        "--limit", type=int, default=240, help="seconds of the processor, a class"
+    )
     parser.add_argument("--one", help="in this process")
     parser.add_argument("rest", nargs="*")
     given = parser.parse_args()
     backends = given.backends.split(",")
     if given.one:
+        resource.setrlimit(resource.RLIMIT_CPU, (given.limit, given.limit + 10))
         arguments, *inputs = given.rest
         look(given.one, arguments, inputs, backends)
         return
