@@ -71,10 +71,8 @@ def test_a_wrong_number_of_features_names_the_layer(framework, use):
     with pytest.raises(ShapeError, match=wanted) as caught:
         USES[use](make())
     assert caught.value.__cause__ is not None
-    assert (
-        caught.value.__notes__[-1]
-        == f"{make.__name__} was called with arrays (6, 9) float32"
-    )
+    said = f"{make.__name__} was called with arrays (6, 9) float32"
+    assert said in caught.value.__notes__
 
 
 @pytest.mark.skipif("torch" not in BACKENDS, reason="replicates on PyTorch")
@@ -161,11 +159,11 @@ def test_an_error_of_the_networks_own_code_keeps_its_class_and_gets_a_note():
     assert caught.value.__notes__ == ["Shifted was called with arrays (6, 9) float32"]
 
 
-def test_an_error_of_a_loss_gets_no_note():
+def test_an_error_of_a_loss_gets_no_note_of_arrays():
     def loss(prediction, target):
         raise RuntimeError("of the loss")
 
     trainer = training.Trainer(torch.nn.Linear(9, 2), SGD, {"loss": loss})
     with pytest.raises(RuntimeError, match="of the loss") as caught:
         trainer.fit((ROWS, LABELS))
-    assert not hasattr(caught.value, "__notes__")
+    assert "was called with" not in "".join(caught.value.__notes__)
