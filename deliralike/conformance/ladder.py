@@ -269,7 +269,8 @@ class Ladder:
                 findings = tuple(
                     replace(one, explanation=None) for one in level.findings
                 )
-                notes = (why, *level.notes)
+                said = why if name == "L1" else "Not decided: see the note of level L1."
+                notes = (said, *level.notes)
                 undecided = replace(
                     level, status=NOT_REACHED, findings=findings, notes=notes
                 )

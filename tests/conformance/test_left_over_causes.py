@@ -252,3 +252,26 @@ def test_a_kernel_that_a_port_has_nowhere_is_a_difference_whatever_the_names():
     batch = draw((3, 3, 9, 9)), np.array([0, 1, 4])
     proof = compare(*sides, batch, weights="load", levels=("L0", "L1", "L3"))
     assert proof.headline.startswith("DIVERGES at body.1.weight (Conv2d), missing")
+
+
+class Unlike(Network):
+    """Of a `Stack` it has the last layer alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide, self.last = self.nn.Conv2d(3, 7, 5), self.nn.Linear(7, 5)
+
+    def forward(self, x):
+        return self.last(self.nn.mean(self.wide(x), (2, 3)))
+
+
+def test_what_does_not_match_is_said_in_the_first_and_the_last_sentence_alone():
+    draw = np.random.default_rng(0).standard_normal
+    batch = draw((3, 3, 9, 9)), np.array([0, 1, 4])
+    found = compare(
+        Stack.on("torch")(), Unlike.on("chainer")(), batch, weights="load", levels=QUICK
+    )
+    assert found.headline.startswith("NOT PROVED")
+    assert str(found).count("does not match") == 2
+    named = found.headline.count("missing: ") + found.headline.count("unexpected: ")
+    assert named == 3 and " more. Say which" in found.headline

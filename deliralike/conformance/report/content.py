@@ -47,6 +47,7 @@ DIFFERENCES = ("of", "largest difference")
 LAYERS = ("layer", "train", "eval", "alone, at equal inputs")
 
 
+_LONG = 60  # characters of a remark that are not said twice
 _NAMED = 5  # tensors that a note names
 
 
@@ -128,10 +129,14 @@ def versions(proof: ProofData) -> str:
 
 def levels(proof: ProofData) -> list[tuple[str, str, str, str, str]]:
     """A row for each level; see `LEVELS`. The remark is why one was not compared, or what it says."""
-    return [
-        (level.name, level.title, level.status, number(level.worst), _reason(level))
-        for level in proof.levels
-    ]
+    rows, said = [], headline(proof)
+    for level in proof.levels:
+        remark = _reason(level)
+        if len(remark) > _LONG and remark.rstrip(".") in said:
+            remark = "As the first sentence says."
+        name, title = level.name, level.title
+        rows.append((name, title, level.status, number(level.worst), remark))
+    return rows
 
 
 def notes(proof: ProofData) -> list[str]:

@@ -27,6 +27,7 @@ from deliralike.weights.matching.parts import Shape, Unit, assembled, shown
 from deliralike.weights.matching.searching import Partners, search
 
 Corrections = Mapping[str, Partners | None]
+_SHOWN = 3  # tensors without a counterpart in a sentence; the table has all
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,9 @@ class Match:
     @property
     def left_over(self) -> str:
         """What has no counterpart, with the nearest tensors, and how to say what is which."""
-        names = "; ".join(self._left_over)
+        names = "; ".join(self._left_over[:_SHOWN])
+        if len(self._left_over) > _SHOWN:
+            names += f"; and {len(self._left_over) - _SHOWN} more"
         return (
             f"{self.candidate.name} does not match {self.reference.name}: {names}. Say "
             'which is which by names={"name in the reference": "name in the candidate"}, or that a '
