@@ -116,6 +116,8 @@ class AbstractNetwork(NetworkCore, metaclass=NetworkType):
 
     backend: ClassVar[Networks[AbstractNetwork]]
     start_values: ClassVar[Mapping[str, Distribution]] = {}
+    # Methods of the framework's that only users call: a block may have their names.
+    _may_be_hidden: ClassVar[frozenset[str]] = frozenset()
     written_once: ClassVar[Any]
     init_kwargs: InitKwargs
     block_path: str
@@ -381,6 +383,8 @@ def _refuse_hidden(owner: Any, path: str, what: str = "a block") -> None:
     """
     name = path.rpartition(".")[2]
     attributes = AbstractNetwork.__annotations__ | NetworkCore.__annotations__
+    if name in getattr(owner, "_may_be_hidden", ()):
+        return
     if (
         name in attributes
         or hasattr(AbstractNetwork, name)

@@ -387,6 +387,24 @@ def test_a_block_may_be_called_repeat_as_a_method_of_links_is():
     assert dict(network.copy().namedlinks())["/repeat"] is not network.repeat
 
 
+class Repeating(Network):
+    """Calls a block as a method of Chainer's links is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.repeat = self.nn.Sequential(self.nn.Linear(3, 2))
+
+    def forward(self, x):
+        return self.repeat(x)
+
+
+def test_a_network_written_once_may_have_a_block_called_repeat():
+    network = Repeating.on("chainer")()
+    weight, bias = network.neutral_state().values()
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_allclose(network(x).array, x @ weight.T + bias, rtol=1e-6)
+
+
 def test_none_takes_a_parameter_away():
     layer = BACKEND.nn.Linear(3, 2)
     layer.bias = None

@@ -311,6 +311,7 @@ class AbstractChainerNetwork(
     """
 
     _parallelism = ChainerSingle
+    _may_be_hidden = frozenset({"repeat"})
     block_path = ""
     _training = True
 
@@ -350,7 +351,7 @@ class AbstractChainerNetwork(
 
     def _register(self, name: str, value: Any) -> None:
         refuse_without_init(self, name, "_children")
-        is_taken = hasattr(chainer.Chain, name) and name != "repeat"  # called by users
+        is_taken = hasattr(chainer.Chain, name) and name not in self._may_be_hidden
         if is_taken or name == "name":
             raise ConstructionError(
                 f"{type(self).__name__}: {name!r} is something that every Chainer link has"
