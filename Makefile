@@ -80,7 +80,7 @@ test-newest:
 	@$(NEWEST)/bin/python -m pip list 2>/dev/null | grep -iE '^(jax|flax|optax|chainer|numpy|scipy) '
 	@$(NEWEST)/bin/deliralike compare resnet8 --backends chainer,jax
 	@for one in chainer jax; do \
-		$(ONE_THREAD) $(NEWEST)/bin/python -m pytest -q --pyargs deliralike.conformance --backend $$one || exit 1; \
+		$(ONE_THREAD) $(NEWEST)/bin/python -m pytest -q -o addopts= --pyargs deliralike.conformance --backend $$one || exit 1; \
 	done
 
 # The tests of processes over MPI alone; `make test` runs them too.
