@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.data.batching import permutation
-from deliralike.data.dataset import Dataset, Samples, check_fraction, stratified_split
+from deliralike.data.dataset import Dataset, Samples, random_split, stratified_split
 from deliralike.data.source import is_indexable
 from deliralike.errors import SettingError, listed
 
@@ -296,7 +295,4 @@ def _split(samples: Samples, held_out: float, seed: int) -> tuple[Samples, Sampl
     """Split samples: of each class the same fraction; of pictures of labels a fraction of all."""
     if samples.labels.ndim == 1:
         return stratified_split(samples, held_out, seed)
-    check_fraction(held_out)
-    order = permutation(len(samples.labels), seed, "data/split")
-    count = max(1, round(held_out * len(order)))
-    return samples.take(np.sort(order[count:])), samples.take(np.sort(order[:count]))
+    return random_split(samples, held_out, seed)

@@ -144,6 +144,33 @@ def stratified_split(
     return train, samples.take(np.flatnonzero(is_held_out))
 
 
+def random_split(
+    samples: Samples, held_out: float, seed: int
+) -> tuple[Samples, Samples]:
+    """Split samples at random, whatever their labels: those to learn from, and those held out.
+
+    Both are in their original order.
+
+    Raises:
+        SettingError: The fraction is not between 0 and 1.
+    """
+    count = len(samples.labels)
+    is_held_out = np.zeros(count, dtype=bool)
+    is_held_out[held_out_places(count, held_out, seed)] = True
+    train = samples.take(np.flatnonzero(~is_held_out))
+    return train, samples.take(np.flatnonzero(is_held_out))
+
+
+def held_out_places(count: int, held_out: float, seed: int) -> np.ndarray:
+    """Return which of so many are held out, at random: the fraction of them, and one at least.
+
+    Raises:
+        SettingError: The fraction is not between 0 and 1.
+    """
+    check_fraction(held_out)
+    return permutation(count, seed, "data/split")[: max(1, round(held_out * count))]
+
+
 def check_fraction(held_out: float) -> None:
     """Raise an error if the held-out fraction is not between 0 and 1."""
     if not 0 < held_out < 1:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.data.batching import permutation
-from deliralike.data.dataset import Dataset, Samples, check_fraction
+from deliralike.data.array_guessing import first_present
+from deliralike.data.dataset import Dataset, Samples, held_out_places
 from deliralike.data.folders import (
     SUFFIXES,
     VOLUMES,
@@ -76,15 +76,11 @@ class MaskFolder:
             subfolders = {
                 one.name.lower(): one for one in part.iterdir() if one.is_dir()
             }
-            images = next(
-                (subfolders[name] for name in IMAGES if name in subfolders), None
-            )
-            masks = next(
-                (subfolders[name] for name in MASKS if name in subfolders), None
-            )
-            if images is None or masks is None:
+            names = first_present(IMAGES, subfolders), first_present(MASKS, subfolders)
+            if None in names:
                 return None
-            others = [one for one in subfolders.values() if one not in (images, masks)]
+            images, masks = (subfolders.pop(name) for name in names if name)
+            others = subfolders.values()
             found = _paired(images, masks)
             with_files = [one.name for one in others if _has_files(one)]
             each.append(replace(found, others=tuple(with_files)))
@@ -109,14 +105,12 @@ class MaskFolder:
         """
         if len(self.parts) > 1:
             return self
-        check_fraction(held_out)
         groups: dict[str, list[str]] = defaultdict(list)
         for name, patient in zip(
             self.parts[0], self.patients or self.parts[0], strict=True
         ):
             groups[patient].append(name)
-        order = permutation(len(groups), seed, "data/split")
-        chosen = set(order[: max(1, round(held_out * len(order)))].tolist())
+        chosen = set(held_out_places(len(groups), held_out, seed).tolist())
         train: dict[str, Pair] = {}
         judge: dict[str, Pair] = {}
         for number, names in enumerate(groups.values()):

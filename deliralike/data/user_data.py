@@ -22,8 +22,7 @@ from deliralike.data.array_guessing import (
     class_numbers,
     first_present,
 )
-from deliralike.data.batching import permutation
-from deliralike.data.dataset import Dataset, Samples, check_fraction
+from deliralike.data.dataset import Dataset, Samples, random_split
 from deliralike.data.folders import image_folder, listed_pictures
 from deliralike.data.mask_folders import IMAGES, MASKS, MaskFolder
 from deliralike.data.table_files import HELD_OUT, TRAIN, read_table
@@ -181,8 +180,10 @@ def _is_segmentation(name: str, masked: MaskFolder | None, task: str | None) -> 
                 f"of {MASKS}), and no imagesTr/, labelsTr/ and dataset.json"
             )
         return False
-    missing = [f"{listed(map(str, masked.unpaired), 3)} without a partner of that name"]
-    missing = missing if masked.unpaired else []
+    missing = []
+    if masked.unpaired:
+        files = listed(map(str, masked.unpaired), 3)
+        missing.append(f"{files} without a partner of that name")
     missing += [f"another subfolder {other!r}" for other in masked.others]
     if not sum(map(len, masked.parts)):
         missing.append("no picture with a mask")
@@ -296,13 +297,7 @@ def _measured(request: _Request, path: Path) -> Dataset:
         for inputs, measured in zip(table.inputs(), table.measured(), strict=True)
     ]
     if len(parts) == 1:
-        check_fraction(request.held_out)
-        order = permutation(len(parts[0].labels), request.seed, "data/split")
-        count = max(1, round(request.held_out * len(order)))
-        parts = [
-            parts[0].take(np.sort(order[count:])),
-            parts[0].take(np.sort(order[:count])),
-        ]
+        parts = [*random_split(parts[0], request.held_out, request.seed)]
     remarks = (f"measured targets, columns {listed(names)}", *table.remarks[1:])
     train, judge = parts
     return Dataset(request.name, train, judge, tuple(names), "regression", remarks)
