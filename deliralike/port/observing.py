@@ -113,10 +113,8 @@ def _copied(value: Any) -> Any:
     return [_copied(one) for one in value] if type(value) is list else value
 
 
-_CHOICES = (
-    *(type, FunctionType, BuiltinFunctionType, bool, int, float, str, NoneType),
-    Layer,
-)
+PLAIN = (bool, int, float, str, NoneType)
+_CHOICES = (*PLAIN, type, FunctionType, BuiltinFunctionType, Layer)
 
 
 def _is_choice(value: Any) -> bool:

@@ -106,11 +106,19 @@ class Program:
         name = function.__qualname__
         return FORWARD in seen.phases(name) and not seen.takes_arrays(name)
 
+    @cached_property
+    def _unsaved(self) -> list[tuple[Any, dict[str, Any]]]:
+        """The blocks with buffers that are not saved, and these by name."""
+        found = [(block, self.table.unsaved(block)) for block in self.blocks]
+        return [(block, buffers) for block, buffers in found if buffers]
+
     def unsaved(self, cls: Any, name: str) -> list[Any]:
         """The buffers of this name that are not saved, of the blocks of a class."""
-        blocks = [one for one in self.blocks if isinstance(one, cls)]
-        buffers = map(self.table.unsaved, blocks)
-        return [found[name] for found in buffers if name in found]
+        found = []
+        for block, buffers in self._unsaved:
+            if isinstance(block, cls) and name in buffers:
+                found.append(buffers[name])
+        return found
 
     def is_own(self, module: str) -> bool:
         """Whether a module is to be ported."""

@@ -108,10 +108,8 @@ WITHOUT_EFFECT = (
 #: Methods of layers that are called for their effect on the framework alone.
 IDLE_METHODS = ("flatten_parameters",)
 #: Decorators and contexts without a meaning for what is computed.
-TRANSPARENT = (
-    *("no_grad", "inference_mode", "enable_grad", "autocast", "device"),
-    "jit.",
-)
+_GRADIENT_MODES = ("no_grad", "inference_mode", "enable_grad")
+TRANSPARENT = (*_GRADIENT_MODES, "autocast", "device", "jit.")
 #: Methods of networks that open a context without a meaning for what is computed.
 SCOPES: tuple[str, ...] = ()
 #: The functions that `nn` has by the same name with the same arguments; None for all.

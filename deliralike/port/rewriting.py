@@ -26,7 +26,7 @@ from deliralike.port.calls import (
 )
 from deliralike.port.definitions import EQUAL, Definitions
 from deliralike.port.dropping import arguments_of_drop
-from deliralike.port.observing import Choice, Layer, Value, leaves
+from deliralike.port.observing import PLAIN, Choice, Layer, Value, leaves
 from deliralike.port.resolving import MISSING
 
 
@@ -244,7 +244,7 @@ class Rewriter(Definitions):
         return all(map(self._is_portable_leaf, leaves(value)))
 
     def _is_portable_leaf(self, value: Any) -> bool:
-        if isinstance(value, (bool, int, float, str, NoneType)):
+        if isinstance(value, PLAIN):
             return True
         value = value.cls if isinstance(value, Layer) else value
         name = self.table.name_of(value)
@@ -264,7 +264,7 @@ class Rewriter(Definitions):
             return (
                 f"[{', '.join(parts)}]" if isinstance(value, list) else tuple_of(parts)
             )
-        if isinstance(value, (bool, int, float, str, NoneType)):
+        if isinstance(value, PLAIN):
             return repr(value)
         if isinstance(value, Layer):
             return f"{self._written(value.cls)}({value.arguments})"
