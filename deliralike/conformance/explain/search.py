@@ -60,7 +60,7 @@ def first_match(
     conventions: Iterable[Convention],
     formula: Formula,
     end: float,
-    others: list[Trial] | None = None,
+    others: list[Trial],
 ) -> Explanation | None:
     """The first convention that gives what the candidate gave: outputs, buffers and gradients.
 
@@ -69,9 +69,8 @@ def first_match(
         conventions: The likely ones first.
         formula: What they change.
         end: When to stop, in seconds of computing.
-        others: Where those go that were executed before.
+        others: Those that were executed before, to which those that do not match are added.
     """
-    others = [] if others is None else others
     everything = bench.outputs + bench.buffers
     if not bench.reshaped:
         everything += bench.gradients

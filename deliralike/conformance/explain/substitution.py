@@ -130,20 +130,20 @@ def explain(
         explanation = _left_out(one, bench)
         if explanation is not None:
             return one, explanation
+    own, further = [], []
+    for one, bench in suspects:
+        family = family_of(one.accused.kind, bench.given)
+        if family is not None and reproduces(bench, family.formula):
+            own.append((one, bench, family.formula, family.conventions))
+            conventions = around(one.accused, bench.given)
+            further.append((one, bench, family.formula, conventions))
     # What is known of some call comes before what any call may do otherwise.
-    for is_own in (True, False):
-        for one, bench in suspects:
-            family = family_of(one.accused.kind, bench.given)
-            if family is None or time.process_time() > end:
-                continue
-            if not reproduces(bench, family.formula):
-                continue
-            conventions = (
-                family.conventions if is_own else around(one.accused, bench.given)
-            )
-            explanation = first_match(bench, conventions, family.formula, end)
-            if explanation is not None:
-                return one, _with_name(explanation, one)
+    for one, bench, formula, table in own + further:
+        if time.process_time() > end:
+            return None
+        explanation = first_match(bench, table, formula, end, [])
+        if explanation is not None:
+            return one, _with_name(explanation, one)
     return None
 
 

@@ -3,7 +3,9 @@
 Both sides are given the same parameters before each step, and the same gradients: those of a linear
 loss. So their states follow from the same numbers, and the update of each step is judged alone,
 relative to itself. No rule asks for the size of a parameter, so a large one is replaced by a small
-one with as many axes. Schedules are compared apart from that, over more steps than a proof could make.
+one with as many axes; and where both sides follow one rule that is known, the first parameter of
+each name in each kind of layer stands for the others. Schedules are compared apart from that, over
+more steps than a proof could make.
 """
 
 from __future__ import annotations

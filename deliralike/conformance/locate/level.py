@@ -12,11 +12,7 @@ import numpy as np
 
 from deliralike import backends
 from deliralike.conformance import explain
-from deliralike.conformance.explain import (
-    glue,
-    losses,
-    substitution,
-)
+from deliralike.conformance.explain import glue, losses, substitution
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
@@ -56,9 +52,8 @@ def level(running: Running) -> Level:
     aliased = running.attempt("Writing in place", lambda: of_aliasing(running), nothing)
     if aliased:
         size = max(finding.difference for finding in aliased)
-        return Level(
-            "L3", TITLE, FAILED, size, tuple(aliased), tuple(running.attempt.notes)
-        )
+        notes = tuple(running.attempt.notes)
+        return Level("L3", TITLE, FAILED, size, tuple(aliased), notes)
     drops = [] if running.raises else of_drops(running)
     running.masks.off = running.raises  # its calls of dropout have no counterparts
     findings: dict[tuple[str, str, str], Finding] = {}

@@ -91,9 +91,8 @@ class Units:
             calls: The reference's.
             own: The candidate's, in the reference's names.
         """
-        mine, theirs = (
-            {name.path for name in each if not name.function} for each in (calls, own)
-        )
+        mine = {name.path for name in calls if not name.function}
+        theirs = {name.path for name in own if not name.function}
         one = _opened(self.mine, _divided(mine, theirs))
         two = _opened(self.theirs, _divided(theirs, mine))
         if one is self.mine and two is self.theirs:

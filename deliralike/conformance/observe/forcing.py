@@ -207,10 +207,8 @@ def _floating(
     names: Sequence[Quantity], values: Any, gradients: Arrays
 ) -> dict[Quantity, np.ndarray]:
     """Return gradients of the floating arrays of a nest; unused ones are zeros."""
-    return {
-        name: np.zeros_like(leaf) if gradient is None else gradient
-        for name, leaf, gradient in zip(
-            names, nest.leaves(values), gradients, strict=True
-        )
-        if is_floating(leaf)
-    }
+    found = {}
+    for name, leaf, gradient in zip(names, nest.leaves(values), gradients, strict=True):
+        if is_floating(leaf):
+            found[name] = np.zeros_like(leaf) if gradient is None else gradient
+    return found
