@@ -4,6 +4,7 @@ Each is also a standard error, so that code which catches `ValueError` or `Impor
 working. A message says where, what came, what was wanted and what to do.
 """
 
+import fnmatch
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -213,6 +214,26 @@ def listed(names: Iterable[object], most: int = 3) -> str:
     if len(words) > most:
         return f"{shown} and {len(words) - most} more"
     return shown
+
+
+def matching(pattern: str, names: Iterable[str], what: str) -> list[str]:
+    """Return the names that match a pattern such as ``"layer1.*"``, of which there is one at least.
+
+    Args:
+        what: What an error says that nothing of it matches: ``"no parameter"``.
+
+    Raises:
+        UnknownName: None matches; names the nearest.
+
+    Example:
+        >>> matching("fc.*", ["conv.weight", "fc.weight", "fc.bias"], "no parameter")
+        ['fc.weight', 'fc.bias']
+    """
+    known = list(names)
+    found = fnmatch.filter(known, pattern)
+    if not found:
+        raise UnknownName(f"{what} matches {pattern!r}. {suggestion(pattern, known)}")
+    return found
 
 
 def suggestion(name: str, choices: Iterable[object]) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from deliralike.errors import StateError, UnknownName, suggestion
+from deliralike.errors import StateError, matching
 from deliralike.nest.arrays import Arrays
 from deliralike.network.parallelism import Single
 from deliralike.network.state import (
@@ -206,20 +205,10 @@ class NetworkCore:
         """
         slots = self.neutral_slots()
         parameters = {name: slot for name, slot in slots.items() if slot.is_parameter}
-        names = self._matching(pattern, parameters, "parameter")
+        what = f"no parameter of {type(self).__name__}"
+        names = matching(pattern, parameters, what)
         for name in names:
             slots[name].trainable = trainable
-        return names
-
-    def _matching(
-        self, pattern: str, known: Mapping[str, Slot], kind: str
-    ) -> list[str]:
-        names = fnmatch.filter(known, pattern)
-        if not names:
-            hint = suggestion(pattern, list(known))
-            raise UnknownName(
-                f"no {kind} of {type(self).__name__} matches {pattern!r}. {hint}"
-            )
         return names
 
     def count_parameters(self, trainable_only: bool = False) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from deliralike.errors import CapabilityError
+from deliralike.errors import CapabilityError, matching
 from deliralike.network.core import NetworkCore
 
 
@@ -43,7 +43,7 @@ def unfreeze(network: NetworkCore, pattern: str) -> list[str]:
 
 def _freeze(network: NetworkCore, pattern: str, frozen: bool) -> list[str]:
     slots = network.neutral_slots()
-    names = network._matching(pattern, slots, "weight")  # noqa: SLF001  # of this package
+    names = matching(pattern, slots, f"no weight of {type(network).__name__}")
     others = slots.keys() - names
     blocks = []
     for path, block in network.named_blocks():

@@ -7,13 +7,12 @@ differs, so that copies and replicas of it are checkpointed, too.
 from __future__ import annotations
 
 import copyreg
-import fnmatch
 import importlib
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from deliralike.errors import CapabilityError, UnknownName, suggestion
+from deliralike.errors import CapabilityError, matching
 
 CAPABILITY = "checkpointed blocks"
 
@@ -58,13 +57,7 @@ def checkpoint_blocks(network: Any, *patterns: str) -> list[str]:
     blocks = {path: block for path, block in network.named_blocks() if path}
     chosen: list[str] = []
     for pattern in patterns:
-        found = fnmatch.filter(blocks, pattern)
-        if not found:
-            raise UnknownName(
-                f"no block of {type(network).__name__} matches {pattern!r}. "
-                f"{suggestion(pattern, blocks)}"
-            )
-        chosen += found
+        chosen += matching(pattern, blocks, f"no block of {type(network).__name__}")
     outermost = [
         path for path in blocks if path in chosen and not _is_within(path, chosen)
     ]

@@ -6,16 +6,15 @@ An optimizer updates the parameters of a group with these settings.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from deliralike.errors import (
     ArgumentError,
     SettingError,
-    UnknownName,
+    matching,
     refuse_unknown_settings,
-    suggestion,
 )
 from deliralike.optim.rules import Rule, number
 
@@ -97,10 +96,8 @@ class Groups:
 
     def index(self, *names: str) -> int:
         """Return the place in `rules` of a parameter by its names (several, where it is tied)."""
-        for place, pattern in zip(self.places, self.patterns, strict=True):
-            if any(fnmatch.fnmatchcase(name, pattern) for name in names):
-                return place
-        return 0
+        pattern = first_matching(self.patterns, *names)
+        return 0 if pattern is None else self.places[self.patterns.index(pattern)]
 
     def indices(self, slots: Mapping[str, Slot]) -> dict[str, int]:
         """Return the place in `rules` of each parameter, by the names of `slots`.
@@ -111,16 +108,26 @@ class Groups:
             UnknownName: A pattern matches no parameter.
         """
         for pattern in self.patterns:
-            if not fnmatch.filter(slots, pattern):
-                raise UnknownName(
-                    f"groups: no parameter matches {pattern!r}. {suggestion(pattern, slots)}"
-                )
+            matching(pattern, slots, "groups: no parameter")
         names: dict[int, list[str]] = {}  # of each native parameter
         for name, slot in slots.items():
             names.setdefault(id(slot.native), []).append(name)
         return {
             name: self.index(*names[id(slot.native)]) for name, slot in slots.items()
         }
+
+
+def first_matching(patterns: Iterable[str], *names: str) -> str | None:
+    """Return the first pattern that one of a parameter's names matches; None where there is none.
+
+    Example:
+        >>> first_matching(["*.bias", "fc.*"], "fc.weight"), first_matching([], "fc.weight")
+        ('fc.*', None)
+    """
+    for pattern in patterns:
+        if any(fnmatch.fnmatchcase(name, pattern) for name in names):
+            return pattern
+    return None
 
 
 def scaled_lr(own: float, first: float, lr: float) -> float:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Mapping
 from typing import Any
 
 from deliralike.errors import SettingError
 from deliralike.network.core import NetworkCore
-from deliralike.optim.groups import Settings
+from deliralike.optim.groups import Settings, first_matching
 
 
 def groups_by_depth(
@@ -33,6 +31,7 @@ def groups_by_depth(
     """
     if not 0 < decay <= 1:
         raise SettingError(f"layer_decay={decay!r} must be above 0 and at most 1")
+    given = groups or {}
     singly: dict[str, dict[str, Any]] = {}
     by_layer: dict[str, dict[str, Any]] = {}
     all_layers = layers(network)
@@ -42,8 +41,9 @@ def groups_by_depth(
                 "lr": lr * decay**height
             }
             for name in names:
-                own = _settings_of(name, groups or {})
-                if own is not None:
+                pattern = first_matching(given, name)
+                if pattern is not None:
+                    own = given[pattern]
                     singly[name] = {**own, "lr": own.get("lr", lr) * decay**height}
     return singly | dict(reversed(by_layer.items()))
 
@@ -131,13 +131,6 @@ class _Tree:
         if all(map(_is_numbered, below)):
             return len(below) > 1
         return all(each[-1].isdigit() for each in below) and not self.is_item(path)
-
-
-def _settings_of(name: str, groups: Settings) -> Mapping[str, Any] | None:
-    for pattern, settings in groups.items():
-        if fnmatch.fnmatchcase(name, pattern):
-            return settings
-    return None
 
 
 def _parent(path: str) -> str:

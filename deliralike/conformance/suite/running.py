@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import importlib
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +25,7 @@ from deliralike.errors import (
     CapabilityError,
     SettingError,
     UnknownName,
+    matching,
     suggestion,
 )
 
@@ -92,15 +92,10 @@ def chosen(only: str | Iterable[str] = "*") -> list[Check]:
     """
     patterns = [only] if isinstance(only, str) else list(only)
     names = [str(check) for check in CHECKS]
-    matching: set[str] = set()
+    chosen: set[str] = set()
     for pattern in patterns:
-        matched = fnmatch.filter(names, pattern)
-        if not matched:
-            raise UnknownName(
-                f"no check matches {pattern!r}. {suggestion(pattern, names)}"
-            )
-        matching.update(matched)
-    found = [check for check in CHECKS if str(check) in matching]
+        chosen.update(matching(pattern, names, "no check"))
+    found = [check for check in CHECKS if str(check) in chosen]
     return sorted(
         found, key=lambda check: CAPABILITIES.index(check.capability)
     )  # stable

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import fnmatch
-
-from deliralike.errors import SettingError, UnknownName, suggestion, whole_number
+from deliralike.errors import (
+    SettingError,
+    matching,
+    whole_number,
+)
 from deliralike.network.freezing import freeze, unfreeze
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.history import Epoch
@@ -49,12 +51,7 @@ class Freeze(Callback):
 
     def on_start(self, run: Run) -> None:
         """Freeze the parts, if the run begins or goes on in one of the epochs."""
-        names = run.network.neutral_slots()
-        if not fnmatch.filter(names, self.pattern):
-            raise UnknownName(
-                f"Freeze: no weight matches {self.pattern!r}. "
-                f"{suggestion(self.pattern, names)}"
-            )
+        matching(self.pattern, run.network.neutral_slots(), "Freeze: no weight")
         self._apply(run, run.epoch >= self.start)
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -19,8 +18,7 @@ from deliralike.errors import (
     ArgumentError,
     DataUnavailable,
     SettingError,
-    UnknownName,
-    suggestion,
+    matching,
 )
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.enclosing import has_own
@@ -203,10 +201,7 @@ def build_network(settings: Settings, dataset: data.Dataset) -> AbstractNetwork:
     names = network.neutral_slots()
     for setting in ("groups", "freeze"):
         for pattern in getattr(settings, setting):
-            if not fnmatch.filter(names, pattern):
-                raise UnknownName(
-                    f"{setting}: no weight matches {pattern!r}. {suggestion(pattern, names)}"
-                )
+            matching(pattern, names, f"{setting}: no weight")
     return network
 
 

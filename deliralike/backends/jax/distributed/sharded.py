@@ -19,7 +19,11 @@ from deliralike.backends.jax.compiled.program import ModuleVariables
 from deliralike.backends.jax.distributed.process_group import AXIS, JaxProcessGroup
 from deliralike.backends.jax.distributed.spmd import JaxSpmdReplicas, SpmdJaxNetwork
 from deliralike.backends.jax.network import JaxSlot
-from deliralike.errors import CapabilityError, SettingError, UnknownName, suggestion
+from deliralike.errors import (
+    CapabilityError,
+    SettingError,
+    matching,
+)
 from deliralike.network.base import AbstractNetwork
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.network import ReplicaSettings
@@ -128,10 +132,7 @@ class ShardedJaxNetwork(SpmdJaxNetwork):
     def _shard(self, rules: Rules) -> None:
         slots = ModuleVariables(self).slots
         for pattern in rules:
-            if not fnmatch.filter(slots, pattern):
-                raise UnknownName(
-                    f"no parameter matches {pattern!r}. {suggestion(pattern, list(slots))}"
-                )
+            matching(pattern, slots, "no parameter")
         specs = {}
         for name, slot in slots.items():
             spec = _spec(name, slot.shape, rules, self.processes.count)

@@ -34,9 +34,8 @@ from deliralike.backends.torch.replicas.thread_context import current_device
 from deliralike.errors import (
     CapabilityError,
     ProcessError,
-    UnknownName,
+    matching,
     refuse_unknown_settings,
-    suggestion,
 )
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.parallelism import Hooks
@@ -549,16 +548,13 @@ def blocks_named(
     owners = _owners(module)
     blocks = {path: block for path, block in module.named_modules() if path}
     for pattern in patterns:
-        if not fnmatch.filter(blocks, pattern):
-            raise UnknownName(
-                f"no block matches {pattern!r}. {suggestion(pattern, blocks)}"
-            )
-    matching = []
+        matching(pattern, blocks, "no block")
+    chosen = []
     for path, block in blocks.items():
         if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns):
-            matching.append(block)
+            chosen.append(block)
             _refuse_shared(path, block, owners)
-    return matching[::-1]
+    return chosen[::-1]
 
 
 def _owners(module: torch.nn.Module) -> dict[int, list[torch.nn.Module]]:
