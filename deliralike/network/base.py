@@ -383,7 +383,7 @@ def _refuse_hidden(owner: Any, path: str, what: str = "a block") -> None:
     """
     name = path.rpartition(".")[2]
     attributes = AbstractNetwork.__annotations__ | NetworkCore.__annotations__
-    if name in getattr(owner, "_may_be_hidden", ()):
+    if name in getattr(type(owner), "_may_be_hidden", ()):
         return
     if (
         name in attributes
