@@ -354,7 +354,7 @@ class Ladder:
             del modes["train"]
             found, notes, why = semantics.level(modes), (*notes, why), ""
         if apart or why:
-            self._leave_undecided_at_values(*notes, apart or why)
+            self._leave_undecided_at_values(apart or why, *notes)
             return
         masks = () if failed else tuple(of_sizes(self.running))
         if masks:
@@ -388,8 +388,9 @@ class Ladder:
         count = len(self.masks.called(REFERENCE))
         if not count or self.running.raises:
             return ()
+        calls = "1 call" if count == 1 else f"{count} calls"
         return (
-            f"Dropout scaled by 1 / (1 - p) in the place of masks: {count} calls of it in training.",
+            f"Dropout scaled by 1 / (1 - p) in the place of masks: {calls} of it in training.",
         )
 
     def _by_layer(self) -> list[dict[str, Any]]:

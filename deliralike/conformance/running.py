@@ -114,7 +114,7 @@ class Running:
         """Why an agreement says too little: no gradients, or numbers that are not of float64."""
         for name, mode in self.modes.items():
             for side, seen in _sides(mode):
-                if where := semantics.short(seen.recording):
+                if where := semantics.short(seen.recording, self.batch):
                     return f"The {side} is in float64, but does not compute in it in {name} mode: {where}."
         if any(mode.is_blind for name, mode in self.modes.items() if name == "train"):
             return (

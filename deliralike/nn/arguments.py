@@ -255,6 +255,7 @@ _OF_OTHERS = frozenset(
             "concrete",
             "prepare_rng",
             "keep_mask",
+            "dropout_factors",
             "constant",
         ),
         *("gradient_penalty", "r1_penalty", "perceptual_loss", "deep_supervision"),

@@ -396,3 +396,15 @@ class Primitives(ABC):
         Portable (`deliralike.random.keep_mask` with the layer's path) inside ``random.portable``,
         else native.
         """
+
+    def dropout_factors(
+        self, layer: Any, shape: Sequence[int], like: Array
+    ) -> Array | None:
+        """What a `Dropout` layer multiplies an array of this shape by; None where it drops nothing.
+
+        For arrays that are not at hand by themselves, such as the weights of attention.
+        """
+        if not layer.training or not layer.p:
+            return None
+        scale = 1.0 / (1.0 - layer.p) if layer.p < 1 else 0.0
+        return self.keep_mask(layer, shape, layer.p, like) * scale

@@ -1,6 +1,7 @@
 """Attention and recurrence, written on the primitives."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -73,6 +74,7 @@ class Sequences(Norms, Activations, Shaping):
         is_causal: bool = False,
         scale: float | None = None,
         enable_gqa: bool = False,
+        dropout: Any = None,
     ) -> Array:
         """`attention` by PyTorch's name and arguments; the outputs alone.
 
@@ -80,16 +82,17 @@ class Sequences(Norms, Activations, Shaping):
             query, key, value: ``(..., tokens, width)``.
             attn_mask: True where a query may attend to a key, or numbers that are added to the
                 scores.
-            dropout_p: Must be 0: dropout belongs to layers, such as `MultiheadAttention`.
+            dropout_p: Must be 0: a layer draws masks, which `dropout` takes.
             is_causal: Whether a query attends to no later key.
             scale: The factor of the scores; ``1/sqrt(width)`` when not given.
             enable_gqa: Whether groups of queries share a head of keys and values, third axis from
                 the end.
+            dropout: A `Dropout` layer that drops weights of attention in training.
         """
         if dropout_p:
             raise SettingError(
                 f"scaled_dot_product_attention: dropout_p={dropout_p!r}; layers draw masks: "
-                "use MultiheadAttention, or Dropout on weights of your own"
+                f"create self.dropout = nn.Dropout({dropout_p!r}) and give dropout=self.dropout"
             )
         if enable_gqa:
             repeats = query.shape[-3] // key.shape[-3]
@@ -106,9 +109,14 @@ class Sequences(Norms, Activations, Shaping):
             bias = self.where(attn_mask, self.zeros((), like=query), -math.inf)
         else:
             bias = attn_mask
-        return self.attention(query, key, value, bias, scale=scale, need_weights=False)[
-            0
-        ]
+        factors = None
+        if dropout is not None:
+            shape = (*query.shape[:-1], key.shape[-2])
+            factors = self.dropout_factors(dropout, shape, query)
+        outputs, _ = self.attention(
+            query, key, value, bias, factors, scale, need_weights=False
+        )
+        return outputs
 
     def lstm(
         self,

@@ -542,3 +542,17 @@ def test_numbers_that_were_rounded_on_the_way_prove_nothing_in_float64(change, v
     proof = compare(Between(change), Between(change), values, levels=("L0", "L1"))
     assert proof.verdict == verdict, str(proof)
     assert ("numbers of float32" in str(proof)) == (verdict == "undecided")
+
+
+def test_an_input_that_is_handed_back_was_not_rounded_on_the_way():
+    class WithInput(Between):
+        def forward(self, x):
+            return self.linear(x), x.clone()
+
+    def loss(network, x):
+        return network.nn.mean(network(x)[0] * network(x)[0])
+
+    x = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
+    sides = WithInput(None), WithInput(None)
+    proof = compare(*sides, (x,), loss=loss, levels=("L0", "L1"))
+    assert proof.verdict == "proved", str(proof)

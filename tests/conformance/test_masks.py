@@ -9,7 +9,9 @@ import pytest
 import torch
 from flax import nnx
 from torch.nn import functional as F
+from torch.nn.utils import rnn
 
+from deliralike import backends
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare
 from deliralike.errors import ProofFailed
@@ -97,6 +99,16 @@ class ByHand(OnFlax):
     def __init__(self, factor=1.0):
         super().__init__(factor=factor)
         self.rngs = nnx.Rngs(3)
+
+    def dropped(self, y):
+        if self.other.deterministic:
+            return y
+        kept = jax.random.uniform(self.rngs(), y.shape) < 0.7
+        return jnp.where(kept, y / 0.7, 0)
+
+
+class ByBernoulli(ByHand):
+    """Draws its mask as people write it with JAX."""
 
     def dropped(self, y):
         if self.other.deterministic:
@@ -337,6 +349,10 @@ def test_dropout_that_drops_nothing_may_be_left_out():
     assert found.proved, found
 
 
+def test_masks_drawn_by_bernoulli_of_jax_are_forced_too():
+    assert proof(OnTorch(), ByBernoulli()).verdict == "proved"
+
+
 def test_where_masks_cannot_be_forced_evaluation_is_judged():
     found = proof(OnTorch(), ByHand())
     assert found.verdict == "undecided"
@@ -347,3 +363,176 @@ def test_where_masks_cannot_be_forced_evaluation_is_judged():
     assert found.diverges
     assert {finding.mode for finding in found.findings} == {"eval"}
     assert found.level("L3").findings[0].what == "the input of tanh()"
+
+
+# What PyTorch draws within a function
+# -----------------------------------------------------------------------------
+
+
+def times(factor):
+    """PyTorch's dropout with one factor in the place of each mask, and the sizes of these."""
+    sizes = []
+
+    def factors(shape, rate):
+        sizes.append((int(np.prod(shape)), rate))
+        return np.full(shape, factor)
+
+    return backends.get("torch").dropping_by(factors), sizes
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_recurrence_is_scaled_between_its_layers(kind, is_packed):
+    torch.manual_seed(0)
+    layer = getattr(torch.nn, kind)(3, 4, 3, dropout=0.25, bidirectional=True)
+    layer.double()
+    x = torch.randn(5, 2, 3, dtype=torch.float64)
+    lengths = torch.tensor([5, 3])
+    pack, pad = rnn.pack_padded_sequence, rnn.pad_packed_sequence
+    context, sizes = times(1.5)
+    with context:
+        found = layer(pack(x, lengths) if is_packed else x)[0]
+    found = pad(found)[0] if is_packed else found
+    wanted = x
+    for depth in range(3):
+        single = getattr(torch.nn, kind)(
+            wanted.shape[2], 4, bidirectional=True, dtype=torch.float64
+        )
+        for name, parameter in single.named_parameters():
+            parameter.data = getattr(layer, name.replace("l0", f"l{depth}"))
+        packed = pack(wanted, lengths) if is_packed else wanted
+        wanted = single(packed)[0]
+        wanted = pad(wanted)[0] if is_packed else wanted
+        wanted = wanted * (1.5 if depth < 2 else 1.0)
+    np.testing.assert_allclose(found.detach(), wanted.detach(), rtol=1e-12)
+    assert sizes == [((8 if is_packed else 10) * 8, 0.25)] * 2
+    layer.eval()
+    context, sizes = times(1.5)
+    with context:
+        layer(x)
+    assert sizes == []
+
+
+def test_weights_of_attention_are_scaled():
+    q, k, v = torch.randn(3, 2, 5, 4, dtype=torch.float64)
+    wanted = torch.softmax(q @ k.mT * 0.5, -1) * 1.5 @ v
+    context, sizes = times(1.5)
+    with context:
+        found = F.scaled_dot_product_attention(q, k, v, None, 0.25)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    assert sizes == [(50, 0.25)]
+
+
+@pytest.mark.parametrize("name", ["alpha_dropout", "feature_alpha_dropout"])
+def test_alpha_dropout_keeps_everything_and_scales_it(name):
+    x = torch.randn(5, 3, 2, dtype=torch.float64)
+    context, sizes = times(1 / 0.75)
+    with context:
+        found = getattr(F, name)(x, 0.25, True)
+    low = -1.0507009873554805 * 1.6732632423543772  # of SELU
+    scale = (0.75 + low**2 * 0.25 * 0.75) ** -0.5  # PyTorch's documentation
+    np.testing.assert_allclose(found, x * scale - scale * low * 0.25, rtol=1e-12)
+    assert sizes == [(30 if name == "alpha_dropout" else 15, 0.25)]
+
+
+class Tagger(torch.nn.Module):
+    """A recurrence and a transformer, whose dropout PyTorch draws by itself."""
+
+    def __init__(self, between=0.5, factor=1.0):
+        super().__init__()
+        self.rnn = torch.nn.LSTM(3, 4, 2, batch_first=True, dropout=between)
+        self.mix = torch.nn.TransformerEncoderLayer(4, 2, 8, 0.2, batch_first=True)
+        self.factor = factor
+
+    def forward(self, x):
+        return self.mix(self.rnn(x)[0] * self.factor)[:, 0]
+
+
+class TaggerOnce(Network):
+    """The same, written once."""
+
+    def __init__(self, between=0.5, factor=1.0):
+        super().__init__()
+        nn = self.nn
+        self.rnn = nn.LSTM(3, 4, 2, batch_first=True, dropout=between)
+        self.mix = nn.TransformerEncoderLayer(4, 2, 8, 0.2, batch_first=True)
+        self.factor = factor
+
+    def forward(self, x):
+        return self.mix(self.rnn(x)[0] * self.factor)[:, 0]
+
+
+@pytest.mark.parametrize("backend", ["chainer", "jax"])
+def test_training_is_judged_where_pytorch_draws_within_a_layer(backend):
+    torch.manual_seed(0)
+    batch = GENERATOR.normal(size=(5, 4, 3)), np.arange(5) % 3
+    for settings, is_right in (((), True), ((0.25,), False), ((0.5, 1.01), False)):
+        candidate = TaggerOnce.on(backend)(*settings)
+        found = compare(Tagger(), candidate, batch, weights="load", levels=QUICK)
+        level = found.level("L1")
+        assert level.status == ("passed" if is_right else "failed")
+        assert "train, gradients" in level.figures["differences"]
+
+
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attn = torch.nn.MultiheadAttention(8, 2, dropout=0.25, batch_first=True)
+
+    def forward(self, x):
+        return self.attn(x, x, x, need_weights=False)[0][:, 0]
+
+
+class FlaxAttention(nnx.Module):
+    def __init__(self, rate=0.25):
+        self.attn = nnx.MultiHeadAttention(
+            2,
+            8,
+            dropout_rate=rate,
+            broadcast_dropout=False,
+            decode=False,
+            rngs=nnx.Rngs(0),
+        )
+
+    def __call__(self, x):
+        return self.attn(x)[:, 0]
+
+
+class Last(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = torch.nn.LSTM(8, 4, 3, batch_first=True, dropout=0.25)
+
+    def forward(self, x):
+        return self.rnn(x)[1][0][-1]
+
+
+class ChainerLast(chainer.Chain):
+    def __init__(self, rate=0.25):
+        super().__init__()
+        with self.init_scope():
+            self.rnn = L.NStepLSTM(3, 8, 4, rate)
+
+    def forward(self, x):
+        return self.rnn(None, None, list(x))[0][-1]
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "finding"),
+    [
+        (Attention, FlaxAttention, "attn (MultiheadAttention), output[0], train"),
+        (Last, ChainerLast, "dropout p=0.2 instead of 0.25"),
+    ],
+)
+def test_so_is_a_port_whose_framework_draws_within_a_layer(
+    reference, candidate, finding
+):
+    torch.manual_seed(0)
+    batch = GENERATOR.normal(size=(5, 4, 8)), np.arange(5) % 3
+    sides = reference(), candidate()
+    found = compare(*sides, batch, weights="load", levels=QUICK)
+    assert found.level("L1").status == "passed", str(found)
+    sides = reference(), candidate(0.2)
+    found = compare(*sides, batch, weights="load", levels=QUICK)
+    assert finding in str(found.findings[0]), str(found)
+    assert "Could not be judged" not in str(found)

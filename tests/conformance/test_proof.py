@@ -163,6 +163,13 @@ def test_the_headline_of_a_proof_says_how_well_they_agree_and_what_was_left_out(
             "running statistics agree to the last bit in float64",
         ),
         (
+            proof(
+                level("L0"),
+                level("L1", worst=0.0, figures={"gradients": [{"difference": 1e-17}]}),
+            ),
+            "running statistics agree to rounding in float64",
+        ),
+        (
             undecided(),
             "NOT PROVED: .* were not compared: The candidate has no float64. Passed: L0. Not "
             "reached: L1.$",

@@ -103,6 +103,31 @@ def test_attention_drops_weights_keyed_by_sample(name):
         np.testing.assert_allclose(half, found[:2], rtol=1e-12, err_msg=f"{p=}")
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_of_attention_are_dropped_by_a_layer(name):
+    q, k, v = normal(0, 4, 2, 3, 5), normal(1, 4, 2, 6, 5), normal(2, 4, 2, 6, 5)
+
+    def attend(network, **settings):
+        nn, arrays = network.nn, network.backend.prepare((q, k, v), network)
+        found = nn.scaled_dot_product_attention(
+            *arrays, dropout=network.layer, **settings
+        )
+        return network.backend.numpy(found)
+
+    for p in (0.25, 1.0):
+        network = hold(name, "Dropout", {"p": p}).train()
+        with random.portable(seed=3, step=2):
+            found = attend(network)
+        scores = np.exp(q @ k.swapaxes(-1, -2) / np.sqrt(5.0))
+        weights = scores / scores.sum(-1, keepdims=True)
+        mask = random.keep_mask(3, "layer", 2, 0, (4, 2, 3, 6), p)
+        scale = 1.0 / (1.0 - p) if p < 1 else 0.0
+        same(found, weights * mask * scale @ v, f"{p=}")
+        same(attend(network.eval()), weights @ v, f"evaluation, {p=}")
+        with pytest.raises(SettingError, match=r"nn.Dropout\(0.5\)"):
+            attend(network, dropout_p=0.5)
+
+
 @pytest.mark.parametrize("layer", ["LSTM", "GRU"])
 @pytest.mark.parametrize("name", NAMES)
 def test_recurrences_drop_between_layers_with_a_mask_for_each(name, layer):

@@ -16,6 +16,7 @@ from deliralike.backends import einops_arrays
 from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.chainer import (
     arrays,
+    dropout,
     iterators,
     mixed_precision,
     native_functions,
@@ -248,7 +249,7 @@ class ChainerBackend(Backend):
             own.update(before)
             np.random.set_state(state)
 
-    dropping_by = staticmethod(random.dropping_by)
+    dropping_by = staticmethod(dropout.dropping_by)
 
     def seed(self, seed: int) -> None:
         np.random.seed(seed % 2**32)

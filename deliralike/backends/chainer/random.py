@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.backends.chainer import arrays
-from deliralike.backends.chainer.arrays import F, chainer
+from deliralike.backends.chainer.arrays import chainer
 from deliralike.parallel.replicas.context import Replica
 
 
@@ -97,26 +97,6 @@ def uniform(shape: Sequence[int], xp: Any) -> Any:
     """
     draws = _current.get()
     return xp.random.rand(*shape) if draws is None else draws.uniform(shape, xp)
-
-
-@contextmanager
-def dropping_by(
-    factors: Callable[[tuple[int, ...], float], np.ndarray],
-) -> Iterator[None]:
-    """Let Chainer's own function of dropout multiply by given factors; see `Backend`."""
-    own = F.dropout
-
-    def dropout(x: Any, ratio: float = 0.5, **keywords: Any) -> Any:
-        if not chainer.config.train or ratio == 0.0 or keywords:
-            return own(x, ratio, **keywords)
-        xp = arrays.array_module(arrays.raw(x))
-        return x * xp.asarray(factors(tuple(x.shape), ratio), dtype=x.dtype)
-
-    F.dropout = dropout
-    try:
-        yield
-    finally:
-        F.dropout = own
 
 
 def state(device: str) -> dict[str, Any]:

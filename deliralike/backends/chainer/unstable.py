@@ -108,3 +108,12 @@ def is_multi_node_iterator(iterator: Any, *, reads: bool) -> bool:
     module = chainermn.iterators.multi_node_iterator
     kind = module._MultiNodeIteratorMaster if reads else module._MultiNodeIteratorSlave
     return isinstance(iterator, kind)
+
+
+# Layers
+# --------------------------------------------------------------------------------------------------
+
+
+def recurrent_dropout() -> tuple[Any, str]:
+    """Return where recurrent links look up the dropout between their layers, and its name."""
+    return chainer.functions.rnn.n_step_rnn, "_dropout_sequence"

@@ -18,6 +18,7 @@ from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.jax import (
     arrays,
     double_precision,
+    dropout,
     files,
     flax_layers,
     mixed_precision,
@@ -281,7 +282,7 @@ class JaxBackend(Backend):
     def all_finite(self, values: Sequence[jax.Array]) -> bool:
         return bool(mixed_precision.all_finite(list(values)))
 
-    dropping_by = staticmethod(random.dropping_by)
+    dropping_by = staticmethod(dropout.dropping_by)
     seed = staticmethod(random.seed)
     random_state = staticmethod(random.state)
     load_random_state = staticmethod(random.load_state)

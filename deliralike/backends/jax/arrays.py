@@ -195,11 +195,16 @@ def _put_at(value: np.ndarray, sharding: jax.sharding.Sharding) -> jax.Array:
 
 
 def numpy(array: Any) -> np.ndarray:
-    """Return a NumPy array that owns its storage; bfloat16, which NumPy lacks, becomes float32.
+    """Return a NumPy array that owns its storage.
+
+    NumPy has neither bfloat16, which becomes float32, nor typed keys, which become their words.
 
     An array that is sharded over processes is gathered: all of them make this call.
     """
-    copy = np.array(whole(array) if isinstance(array, jax.Array) else array)
+    if isinstance(array, jax.Array):
+        is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+        array = whole(jax.random.key_data(array) if is_key else array)
+    copy = np.array(array)
     return copy.astype(np.float32) if copy.dtype == jnp.bfloat16 else copy
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -77,29 +77,6 @@ def undisturbed() -> Iterator[None]:
     finally:
         _seed, _started = before
         _waiting.update(waiting)
-
-
-@contextmanager
-def dropping_by(
-    factors: Callable[[tuple[int, ...], float], np.ndarray],
-) -> Iterator[None]:
-    """Let flax's own dropout multiply by given factors; see `Backend`."""
-    own = nnx.Dropout.__call__
-
-    def dropout(layer: nnx.Dropout, inputs: Any, **keywords: Any) -> Any:
-        given = keywords.get("deterministic")
-        if layer.rate == 0.0 or (layer.deterministic if given is None else given):
-            return own(layer, inputs, **keywords)
-        shape = list(inputs.shape)
-        for dim in layer.broadcast_dims:
-            shape[dim] = 1
-        return inputs * jnp.asarray(factors(tuple(shape), layer.rate), inputs.dtype)
-
-    nnx.Dropout.__call__ = dropout
-    try:
-        yield
-    finally:
-        nnx.Dropout.__call__ = own
 
 
 def state(network: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.native_calls import is_layer_of
 from deliralike.backends.torch import (
     arrays,
+    dropout,
     files,
     mixed_precision,
     native_functions,
@@ -410,7 +411,7 @@ class TorchBackend(Backend):
             random.load_state(state)
 
     in_float64 = staticmethod(native_functions.in_float64)
-    dropping_by = staticmethod(random.dropping_by)
+    dropping_by = staticmethod(dropout.dropping_by)
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)

@@ -3,8 +3,8 @@
 Inside replicas native masks are reproducible, and different in each replica and each call.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -135,71 +135,6 @@ def drawing_again() -> AbstractContextManager[Any]:
     for device, generator in _generators.get(replica, {}).items():
         generators[device] = generator.clone_state()
     return entered(again)
-
-
-@contextmanager
-def dropping_by(
-    factors: Callable[[tuple[int, ...], float | None], np.ndarray],
-) -> Iterator[None]:
-    """Let PyTorch's own functions of dropout multiply by given factors; see `Backend`.
-
-    Masks that a network draws by `torch.Tensor.bernoulli_` or `torch.rand`, as stochastic depth is
-    written, keep what these factors keep.
-    """
-    functional: Any = torch.nn.functional
-
-    def given(
-        shape: Sequence[int], rate: float | None, like: torch.Tensor
-    ) -> torch.Tensor:
-        return torch.as_tensor(
-            factors(tuple(shape), rate), dtype=like.dtype, device=like.device
-        )
-
-    def replaced(drops_channels: bool) -> Callable[..., torch.Tensor]:
-        def dropout(
-            input: torch.Tensor,  # PyTorch's name
-            p: float = 0.5,
-            training: bool = True,
-            inplace: bool = False,
-        ) -> torch.Tensor:
-            if not training or p == 0.0:
-                return input
-            shape = input.shape
-            if drops_channels:
-                shape = (*shape[:2], *[1] * (len(shape) - 2))
-            factor = given(shape, p, input)
-            return input.mul_(factor) if inplace else input * factor
-
-        return dropout
-
-    def bernoulli_(mask: torch.Tensor, p: Any = 0.5, **keywords: Any) -> torch.Tensor:
-        if isinstance(p, torch.Tensor) or keywords:
-            return drawn(mask, p, **keywords)
-        return mask.copy_(given(mask.shape, round(1.0 - p, 12), mask) > 0)
-
-    def rand(*size: Any, **keywords: Any) -> torch.Tensor:
-        numbers = uniform(*size, **keywords)
-        return numbers.copy_(given(numbers.shape, None, numbers))
-
-    drawn, uniform = torch.Tensor.bernoulli_, torch.rand
-    replacements: dict[tuple[Any, str], Any] = {
-        (torch.Tensor, "bernoulli_"): bernoulli_,
-        (torch, "rand"): rand,
-    }
-    for name, drops_channels in _DROPOUTS.items():
-        replacements[functional, name] = replaced(drops_channels)
-    before = {place: getattr(*place) for place in replacements}
-    for place, function in replacements.items():
-        setattr(*place, function)
-    try:
-        yield
-    finally:
-        for place, function in before.items():
-            setattr(*place, function)
-
-
-# Whether whole channels are dropped, by the function's name.
-_DROPOUTS = {"dropout": False, "dropout1d": True, "dropout2d": True, "dropout3d": True}
 
 
 def state() -> dict[str, np.ndarray]:

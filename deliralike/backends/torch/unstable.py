@@ -98,6 +98,18 @@ def compile_again(module: Any) -> None:
     module._initialize()
 
 
+# Layers
+# --------------------------------------------------------------------------------------------------
+
+
+def recurrent_functions() -> tuple[Any, tuple[str, ...]]:
+    """Return where recurrent layers look up the functions that they call, and their names.
+
+    Without it the dropout between the layers of an LSTM cannot be compared.
+    """
+    return torch._VF, ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
 # Many tensors at once
 # --------------------------------------------------------------------------------------------------
 

@@ -109,7 +109,8 @@ class MultiheadAttention(Network):
             v = self._project(value, 2)
         bias = self._bias(q, k.shape[2], attn_mask, key_padding_mask)
         k, v, bias = self._with_more(k, v, bias)
-        mask = self._dropout_mask(q, k)
+        shape = (*q.shape[:3], k.shape[2])
+        mask = nn.dropout_factors(self.attention_dropout, shape, q)
         y, weights = nn.attention(q, k, v, bias, mask, need_weights=need_weights)
         y = nn.permute(y, (0, 2, 1, 3))  # (batch, tokens, heads, width)
         y = self.out_proj(nn.reshape(y, tuple(query.shape)))
@@ -141,15 +142,6 @@ class MultiheadAttention(Network):
             f"{checks.where(self)}: got query, key and value of shapes {shapes}, wanted "
             f"({axes}, {self.embed_dim}) with one batch size, and as many values as keys"
         )
-
-    def _dropout_mask(self, q, k):
-        """The factors of the weights in training, or None: zero where a weight is dropped."""
-        p = self.attention_dropout.p if self.training else 0
-        if not p:
-            return None
-        shape = (*q.shape[:3], k.shape[2])
-        scale = 1.0 / (1.0 - p) if p < 1 else 0.0
-        return self.nn.keep_mask(self.attention_dropout, shape, p, q) * scale
 
     def _project_packed(self, tokens):
         """Queries, keys and values of the same tokens by one product.

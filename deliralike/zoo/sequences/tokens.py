@@ -161,19 +161,9 @@ def attend_heads(
         query = nn.reshape(query, (batch, key_heads, rows, width))
         if bias is not None and bias.shape[-2] > 1:
             bias = nn.concatenate([bias] * group, dim=-2)
-    mask = _dropout_mask(nn, dropout, (batch, key_heads, rows, keys), query)
+    mask = nn.dropout_factors(dropout, (batch, key_heads, rows, keys), query)
     y, _ = nn.attention(query, key, value, bias, mask, scale, need_weights=False)
     return joined_heads(nn, nn.reshape(y, (batch, heads, queries, width)))
-
-
-def _dropout_mask(nn: Any, dropout: Any, shape: tuple[int, ...], like: Any) -> Any:
-    """Return the factors of the weights in training, or None: zero where a weight is dropped."""
-    if not dropout.training or not dropout.p:
-        return None
-    mask = nn.keep_mask(dropout, shape, dropout.p, like)
-    if dropout.p < 1:
-        return mask * (1.0 / (1.0 - dropout.p))
-    return mask * 0.0
 
 
 def sinusoids(count: int, width: int) -> np.ndarray:

@@ -1,0 +1,57 @@
+"""Chainer's own dropout by given factors in the place of masks, for comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from deliralike.backends.chainer import arrays, unstable
+from deliralike.backends.chainer.arrays import F, chainer
+
+_Factors = Callable[[tuple[int, ...], float], np.ndarray]
+
+
+@contextmanager
+def dropping_by(factors: _Factors) -> Iterator[None]:
+    """Let Chainer's own functions of dropout multiply by given factors; see `Backend`."""
+    steps = unstable.recurrent_dropout()
+    replacements = {
+        (F, "dropout"): _dropout(F.dropout, factors),
+        steps: _recurrent_dropout(getattr(*steps), factors),
+    }
+    before = {place: getattr(*place) for place in replacements}
+    for place, function in replacements.items():
+        setattr(*place, function)
+    try:
+        yield
+    finally:
+        for place, function in before.items():
+            setattr(*place, function)
+
+
+def _dropout(own: Callable[..., Any], factors: _Factors) -> Callable[..., Any]:
+    def dropout(x: Any, ratio: float = 0.5, **keywords: Any) -> Any:
+        if not chainer.config.train or ratio == 0.0 or keywords:
+            return own(x, ratio, **keywords)
+        xp = arrays.array_module(arrays.raw(x))
+        return x * xp.asarray(factors(tuple(x.shape), ratio), dtype=x.dtype)
+
+    return dropout
+
+
+def _recurrent_dropout(
+    own: Callable[..., Any], factors: _Factors
+) -> Callable[..., Any]:
+    """One factor for all steps between two layers, as other frameworks have one mask."""
+
+    def dropout_sequence(xs: Sequence[Any], ratio: float) -> Sequence[Any]:
+        if not chainer.config.train or ratio == 0.0:
+            return own(xs, ratio)
+        shape = (sum(map(len, xs)), *xs[0].shape[1:])
+        factor = float(factors(shape, ratio).flat[0])
+        return [x * factor for x in xs]
+
+    return dropout_sequence

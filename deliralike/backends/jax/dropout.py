@@ -1,0 +1,53 @@
+"""JAX's and flax's own dropout by given factors in the place of masks, for comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+_Factors = Callable[[tuple[int, ...], float], np.ndarray]
+
+
+@contextmanager
+def dropping_by(factors: _Factors) -> Iterator[None]:
+    """Let flax's own dropout multiply by given factors; see `Backend`.
+
+    Masks that are drawn by `jax.random.bernoulli`, as those of weights of attention, keep what
+    these factors keep.
+    """
+    dropout, bernoulli = nnx.Dropout.__call__, jax.random.bernoulli
+    nnx.Dropout.__call__ = _dropout(dropout, factors)
+    jax.random.bernoulli = _bernoulli(bernoulli, factors)
+    try:
+        yield
+    finally:
+        nnx.Dropout.__call__ = dropout
+        jax.random.bernoulli = bernoulli
+
+
+def _dropout(own: Callable[..., Any], factors: _Factors) -> Callable[..., Any]:
+    def dropout(layer: nnx.Dropout, inputs: Any, **keywords: Any) -> Any:
+        given = keywords.get("deterministic")
+        if layer.rate == 0.0 or (layer.deterministic if given is None else given):
+            return own(layer, inputs, **keywords)
+        shape = list(inputs.shape)
+        for dim in layer.broadcast_dims:
+            shape[dim] = 1
+        return inputs * jnp.asarray(factors(tuple(shape), layer.rate), inputs.dtype)
+
+    return dropout
+
+
+def _bernoulli(own: Callable[..., Any], factors: _Factors) -> Callable[..., Any]:
+    def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, **keywords: Any) -> Any:
+        if shape is None or not isinstance(p, float):
+            return own(key, p, shape, **keywords)
+        return jnp.asarray(factors(tuple(shape), round(1.0 - p, 12)) > 0)
+
+    return bernoulli

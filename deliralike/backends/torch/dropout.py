@@ -1,0 +1,177 @@
+"""PyTorch's own dropout by given factors in the place of masks, for comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from deliralike.backends.torch import unstable
+
+_Factors = Callable[[tuple[int, ...], float | None], np.ndarray]
+
+
+@contextmanager
+def dropping_by(factors: _Factors) -> Iterator[None]:
+    """Let PyTorch's own functions of dropout multiply by given factors; see `Backend`.
+
+    Masks that a network draws by `torch.Tensor.bernoulli_` or `torch.rand`, as stochastic depth is
+    written, keep what these factors keep.
+    """
+    replacements = _replacements(_Dropping(factors))
+    before = {place: getattr(*place) for place in replacements}
+    for place, function in replacements.items():
+        setattr(*place, function)
+    try:
+        yield
+    finally:
+        for place, function in before.items():
+            setattr(*place, function)
+
+
+def _replacements(dropping: _Dropping) -> dict[tuple[Any, str], Any]:
+    """The functions to replace, by the module or class and the name."""
+    functional: Any = torch.nn.functional
+    replacements: dict[tuple[Any, str], Any] = {
+        (torch.Tensor, "bernoulli_"): dropping.bernoulli_(torch.Tensor.bernoulli_),
+        (torch, "rand"): dropping.rand(torch.rand),
+        (functional, "alpha_dropout"): dropping.alpha_dropout(by_channel=False),
+        (functional, "feature_alpha_dropout"): dropping.alpha_dropout(by_channel=True),
+    }
+    for name, by_channel in _DROPOUTS.items():
+        replacements[functional, name] = dropping.dropout(by_channel)
+    attention = "scaled_dot_product_attention"
+    replacements[functional, attention] = dropping.attention(
+        getattr(functional, attention)
+    )
+    owner, names = unstable.recurrent_functions()
+    for name in names:
+        replacements[owner, name] = dropping.recurrence(getattr(owner, name))
+    return replacements
+
+
+# Whether whole channels are dropped, by the function's name.
+_DROPOUTS = {"dropout": False, "dropout1d": True, "dropout2d": True, "dropout3d": True}
+
+
+class _Dropping:
+    """Functions in the place of PyTorch's, which multiply where those draw.
+
+    Args:
+        factors: Of a shape and a rate; all factors of a call are equal, where weights of attention
+            or states of a recurrence are dropped, which PyTorch hands to no one.
+    """
+
+    def __init__(self, factors: _Factors) -> None:
+        self.factors = factors
+
+    def given(
+        self, shape: Sequence[int], rate: float | None, like: torch.Tensor
+    ) -> torch.Tensor:
+        return torch.as_tensor(
+            self.factors(tuple(shape), rate), dtype=like.dtype, device=like.device
+        )
+
+    def one_factor(
+        self, shape: Sequence[int], rate: float, like: torch.Tensor
+    ) -> torch.Tensor:
+        return self.given(shape, rate, like).reshape(-1)[0]
+
+    def dropout(self, by_channel: bool) -> Callable[..., torch.Tensor]:
+        def dropout(
+            input: torch.Tensor,  # PyTorch's name
+            p: float = 0.5,
+            training: bool = True,
+            inplace: bool = False,
+        ) -> torch.Tensor:
+            if not training or p == 0.0:
+                return input
+            factor = self.given(_mask_shape(input, by_channel), p, input)
+            return input.mul_(factor) if inplace else input * factor
+
+        return dropout
+
+    def alpha_dropout(self, by_channel: bool) -> Callable[..., torch.Tensor]:
+        def alpha_dropout(
+            input: torch.Tensor,  # PyTorch's name
+            p: float = 0.5,
+            training: bool = False,
+            inplace: bool = False,
+        ) -> torch.Tensor:
+            if not training or p == 0.0:
+                return input
+            if p == 1.0:
+                return input * 0.0
+            kept = self.given(_mask_shape(input, by_channel), p, input) * (1.0 - p)
+            scale = ((1.0 - p) * (1.0 + p * _SELU_LOW**2)) ** -0.5
+            dropped = input * kept + _SELU_LOW * (1.0 - kept)
+            return dropped * scale - scale * _SELU_LOW * p
+
+        return alpha_dropout
+
+    def attention(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        def scaled_dot_product_attention(
+            query: torch.Tensor,
+            key: torch.Tensor,
+            value: torch.Tensor,
+            attn_mask: torch.Tensor | None = None,
+            dropout_p: float = 0.0,
+            *others: Any,
+            **keywords: Any,
+        ) -> torch.Tensor:
+            output = own(query, key, value, attn_mask, 0.0, *others, **keywords)
+            if dropout_p == 0.0:
+                return output
+            shape = (*query.shape[:-1], key.shape[-2])
+            return output * self.one_factor(shape, dropout_p, query)
+
+        return scaled_dot_product_attention
+
+    def recurrence(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Scale what a layer gives by scaling the weights that the next one multiplies it by."""
+
+        def recurrence(input: torch.Tensor, *rest: Any) -> Any:
+            at = next(i for i, each in enumerate(rest) if isinstance(each, list))
+            weights, biases, layers, rate, training, *others = rest[at:]
+            if not training or rate == 0.0 or layers == 1:
+                return own(input, *rest)
+            scaled, per_layer = list(weights), len(weights) // layers
+            per_direction = per_layer // (1 + bool(others[0]))
+            for first in range(per_layer, len(weights), per_layer):
+                shape = (*input.shape[:-1], weights[first].shape[1])
+                factor = self.one_factor(shape, rate, input)
+                for place in range(first, first + per_layer, per_direction):
+                    scaled[place] = weights[place] * factor
+            settings = (scaled, biases, layers, 0.0, training, *others)
+            return own(input, *rest[:at], *settings)
+
+        return recurrence
+
+    def bernoulli_(self, own: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+        def bernoulli_(
+            mask: torch.Tensor, p: Any = 0.5, **keywords: Any
+        ) -> torch.Tensor:
+            if isinstance(p, torch.Tensor) or keywords:
+                return own(mask, p, **keywords)
+            return mask.copy_(self.given(mask.shape, round(1.0 - p, 12), mask) > 0)
+
+        return bernoulli_
+
+    def rand(self, own: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+        def rand(*size: Any, **keywords: Any) -> torch.Tensor:
+            numbers = own(*size, **keywords)
+            return numbers.copy_(self.given(numbers.shape, None, numbers))
+
+        return rand
+
+
+_SELU_LOW = -1.7580993408473766  # what SELU goes to on the left
+
+
+def _mask_shape(x: torch.Tensor, by_channel: bool) -> tuple[int, ...]:
+    if by_channel:
+        return (*x.shape[:2], *[1] * (x.ndim - 2))
+    return tuple(x.shape)
