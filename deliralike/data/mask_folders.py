@@ -35,6 +35,7 @@ MASKS = ("masks", "mask", "labels", "annotations", "segmentations")
 _FILES = SUFFIXES | VOLUMES
 _OF_MASK = re.compile(r"[-_ ](mask|seg|segmentation|label|labels|gt)$", re.IGNORECASE)
 _CHANNEL = re.compile(r"_\d{4}$")  # nnU-Net's number of a channel
+_VOID = 255  # by which many data sets mark pixels that do not count
 _MOST_VALUES = 64  # of masks whose values are not given
 _STEP = 32  # pixels; networks halve the size up to five times
 _STEP_OF_VOLUMES = 16
@@ -169,16 +170,17 @@ class MaskFolder:
                 f"values in the masks, {listed(values)}"
             )
         count = len(self.parts[0])
+        remarks = [f"pictures with masks by name, {used}"]
+        if values != tuple(range(len(values))):
+            remarks.append(_remark_on_values(values))
+        remarks.append("learned with flips and random crops")
         return Dataset(
             name,
             Samples(inputs[:count], np.stack(labels[:count])),
             Samples(inputs[count:], np.stack(labels[count:])),
             tuple(map(str, names)),
             "segmentation",
-            (
-                f"pictures with masks by name, {used}",
-                "learned with flips and random crops",
-            ),
+            tuple(remarks),
             _transforms(inputs.shape[2:], is_volume),
             self.patients,
         )
@@ -307,6 +309,17 @@ def _occurring(
             range(max(found) + 1)
         )  # class numbers, of which some may be absent
     return tuple(sorted(found))
+
+
+def _remark_on_values(values: Sequence[int | str]) -> str:
+    """Return which value of the masks is which class, and that 255 is one of them."""
+    remark = f"the mask values {listed(values)} are the classes 0 to {len(values) - 1}"
+    if _VOID in values and len(values) > 2:
+        remark += (
+            f", {_VOID} too: if it marks pixels that do not count, give them another class in "
+            "the masks, as every value is learned"
+        )
+    return remark
 
 
 def _transforms(shape: Sequence[int], is_volume: bool) -> tuple[dict[str, Any], ...]:

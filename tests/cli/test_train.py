@@ -406,6 +406,14 @@ def test_a_setting_that_does_not_fit_is_refused_before_there_is_a_folder(
     assert not (place / "none").exists()
 
 
+@pytest.mark.parametrize("network", ["lenet", "alexnet"])
+def test_a_network_for_larger_pictures_says_what_to_take_instead(place, network):
+    said = run("train", network, "--data", "digits", code=2).stderr
+    assert "the samples of 'digits' have the shape (1, 8, 8)" in said
+    assert "small pictures: resnet8" in said
+    assert not (place / "runs").exists()
+
+
 @OF_SEVERAL
 def test_a_finished_run_is_refused_with_what_to_do(several):
     message = run("train", "--resume", several / "a", code=2).stderr
