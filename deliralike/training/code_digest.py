@@ -7,7 +7,6 @@ version of it does not make another run.
 from __future__ import annotations
 
 import dis
-import hashlib
 import inspect
 import platform
 import sys
@@ -15,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
+
+from xxhash import xxh3_64_hexdigest
 
 _OURS = __name__.partition(".")[0]
 _INSTALLED = ("site-packages", "dist-packages")
@@ -40,14 +41,11 @@ def short(content: str | memoryview) -> str:
 
     Example:
         >>> short("abc")
-        '63906248'
+        '78af5f94892f3950'
     """
-    data = (
-        content.encode("utf-8", "surrogatepass")
-        if isinstance(content, str)
-        else content
-    )
-    return hashlib.blake2b(data, digest_size=4).hexdigest()
+    if isinstance(content, str):
+        return xxh3_64_hexdigest(content.encode("utf-8", "surrogatepass"))
+    return xxh3_64_hexdigest(content)
 
 
 def is_user_code(module: str | None) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -26,39 +26,38 @@ from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.training import code_digest
 
 UNKNOWN = "unknown"
-ARRAY_BYTES = (
-    2**26
-)  # that are read of an array; of a larger one, rows at equal distances
+ARRAY_BYTES = 2**30  # read of an array, in 0.2 s; of a larger one, rows between
 SHOWN = 16  # items of a sequence that have a text each
 SAMPLED = 1024  # items that the digest of a longer sequence is made of
 _DEEPEST = 8  # nests below a value
 _MOST = 4096  # texts of one value
-_LEAST = 2**12  # bytes that are read of any array
 # They have a state or a place of their own, or are described elsewhere.
 _APART = (AbstractNetwork, Block, AbstractOptimizer, Backend, ProcessGroup, ModuleType)
 _PLAIN = (bool, int, float, complex, bytes, type(None), range, slice, np.dtype)
 
 Texts = dict[str, str]
+Above = tuple[int, ...]  # the ids of the objects that hold a value
+Parts = Mapping[str, Any]
 
 
-def described(path: str, value: Any, array_bytes: int = ARRAY_BYTES) -> Texts:
+def described(path: str, value: Any) -> Texts:
     """Return texts by path that describe a value, beginning with that of the value itself.
 
-    At most `array_bytes` of each array are read, 64 MiB in 0.1 to 0.7 s, and four times as much of
-    all: of larger ones every n-th row, so that a change between may be missed. Samples of datasets
-    that are no arrays are not read: a dataset is its class and the attributes of its object.
+    Of an array above 1 GiB every n-th row is read, and of a long sequence every n-th item, so that
+    a change between may be missed. Samples of datasets that are no arrays are not read: a dataset
+    is its class and the attributes of its object.
 
     Example:
         >>> from deliralike.data import transforms
         >>> described("transform", transforms.Noise(std=0.1))
         {'transform': 'Noise', 'transform.std': '0.1'}
     """
-    description = _Description(array_bytes)
+    texts: Texts = {}
     try:
-        description.add(path, value, 0)
+        _add(texts, path, value, ())
     except Exception:  # noqa: BLE001
         return {path: UNKNOWN}
-    return description.texts
+    return texts
 
 
 def array_text(array: Any, most: int = ARRAY_BYTES) -> str:
@@ -69,15 +68,10 @@ def array_text(array: Any, most: int = ARRAY_BYTES) -> str:
 
     Example:
         >>> array_text(np.arange(3, dtype=np.int8))
-        'int8 (3,), digest 579c4f35'
+        'int8 (3,), digest 5f4299fc161c9cbb'
     """
-    part = array
-    for axis in np.argsort(array.shape)[::-1]:
-        step = math.ceil(part.nbytes / most)
-        if step > 1:
-            axes_before = (slice(None),) * int(axis)
-            part = part[(*axes_before, slice(None, None, step))]
-    read = np.asarray(part, order="C")
+    step = math.ceil(array.nbytes / most)
+    read = np.asarray(array[::step] if step > 1 else array, order="C")
     if read.dtype.hasobject:
         return UNKNOWN
     little_endian = read.astype(read.dtype.newbyteorder("<"), copy=False)
@@ -85,118 +79,92 @@ def array_text(array: Any, most: int = ARRAY_BYTES) -> str:
     return f"{read.dtype.name} {tuple(array.shape)}, digest {code_digest.short(content.data)}"
 
 
-class _Description:
-    """The texts of a value while they are being collected."""
+def _add(texts: Texts, path: str, value: Any, above: Above) -> None:
+    """Add the texts of a value and of its parts."""
+    texts[path] = UNKNOWN
+    if id(value) in above or len(above) > _DEEPEST or len(texts) > _MOST:
+        return
+    above = (*above, id(value))
+    texts[path], parts = _text_and_parts(value, above)
+    for name, part in parts.items():
+        _add(texts, f"{path}.{name}", part, above)
 
-    def __init__(self, array_bytes: int) -> None:
-        self.texts: Texts = {}
-        self._array_bytes = array_bytes
-        self._bytes_left = 4 * array_bytes
-        self._above: set[int] = set()  # objects that hold the one at hand
 
-    def add(self, path: str, value: Any, depth: int) -> None:
-        """Describe a value and its parts."""
-        if id(value) in self._above or depth > _DEEPEST or len(self.texts) > _MOST:
-            self.texts[path] = UNKNOWN
-            return
-        self._above.add(id(value))
-        self._add(path, value, depth)
-        self._above.remove(id(value))
+def _text_and_parts(value: Any, above: Above) -> tuple[str, Parts]:
+    """Return the text of a value, and its parts by name, each of which has a text of its own."""
+    text = _scalar_text(value)
+    if text is not None:
+        return text, {}
+    if isinstance(value, _APART):
+        return UNKNOWN, {}
+    if hasattr(value, "__array__") and hasattr(value, "dtype"):
+        return _array(value), {}
+    if isinstance(value, Mapping):
+        items = value.items()
+        parts = {str(key): item for key, item in items if _scalar_text(key) is not None}
+        return f"{type(value).__name__} of {len(value)}", parts
+    if isinstance(value, list | tuple | set | frozenset):
+        return _sequence(value, above)
+    if isinstance(value, functools.partial):
+        return "partial", {"of": value.func, "args": value.args, **value.keywords}
+    if isinstance(value, MethodType):
+        text, parts = _text_and_parts(value.__func__, above)
+        return text, {**parts, "self": value.__self__}
+    if isinstance(value, FunctionType):
+        return f"function {value.__name__}", _parts_of_function(value)
+    if isinstance(value, BuiltinFunctionType | np.ufunc):
+        return f"function {value.__name__}", {}
+    if isinstance(value, type):
+        return f"class {value.__name__}", {}
+    return _object(value)
 
-    def _add(self, path: str, value: Any, depth: int) -> None:
-        text = _scalar_text(value)
-        if text is not None:
-            self.texts[path] = text
-        elif isinstance(value, _APART):
-            self.texts[path] = UNKNOWN
-        elif hasattr(value, "__array__") and hasattr(value, "dtype"):
-            self.texts[path] = self._array(value)
-        elif isinstance(value, Mapping):
-            self._mapping(path, value, depth)
-        elif isinstance(value, list | tuple | set | frozenset):
-            self._sequence(path, value, depth)
-        elif isinstance(value, functools.partial):
-            self.texts[path] = "partial"
-            self._children(
-                path, {"of": value.func, "args": value.args, **value.keywords}, depth
-            )
-        elif isinstance(value, MethodType):
-            self.add(path, value.__func__, depth)
-            self.add(f"{path}.self", value.__self__, depth + 1)
-        elif isinstance(value, FunctionType):
-            self._function(path, value, depth)
-        else:
-            self._object(path, value, depth)
 
-    def _array(self, value: Any) -> str:
-        most = max(min(self._array_bytes, self._bytes_left), _LEAST)
-        # An array of another device or library may refuse to be read.
-        try:
-            text = array_text(value, most)
-        except Exception:  # noqa: BLE001
-            return UNKNOWN
-        self._bytes_left -= min(value.nbytes, most)
-        return text
+def _array(value: Any) -> str:
+    # An array of another device or library may refuse to be read.
+    try:
+        return array_text(value)
+    except Exception:  # noqa: BLE001
+        return UNKNOWN
 
-    def _mapping(self, path: str, value: Mapping[Any, Any], depth: int) -> None:
-        self.texts[path] = f"{type(value).__name__} of {len(value)}"
-        items = {}
-        for key, item in value.items():
-            if _scalar_text(key) is not None:
-                items[str(key)] = item
-        self._children(path, items, depth)
 
-    def _sequence(self, path: str, value: Iterable[Any], depth: int) -> None:
-        names = getattr(value, "_fields", None)
-        items = list(value)
-        if isinstance(value, set | frozenset):
-            items.sort(key=repr)
-        self.texts[path] = f"{type(value).__name__} of {len(items)}"
-        if names is not None or len(items) <= SHOWN:
-            keys = names or map(str, range(len(items)))
-            self._children(path, dict(zip(keys, items, strict=True)), depth)
-        else:
-            self.texts[path] += self._digest(items, depth)
+def _sequence(value: Collection[Any], above: Above) -> tuple[str, Parts]:
+    """Return the items of a short sequence as parts, and the digest of some of a long one."""
+    items = list(value)
+    if isinstance(value, set | frozenset):
+        items.sort(key=repr)
+    text = f"{type(value).__name__} of {len(items)}"
+    names = getattr(value, "_fields", None)
+    if names is not None or len(items) <= SHOWN:
+        keys = names or map(str, range(len(items)))
+        return text, dict(zip(keys, items, strict=True))
+    inside: Texts = {}
+    for number, item in enumerate(items[:: math.ceil(len(items) / SAMPLED)]):
+        _add(inside, str(number), item, above)
+    known = [entry for entry in inside.items() if entry[1] != UNKNOWN]
+    return f"{text}, digest {code_digest.short(repr(known))}", {}
 
-    def _digest(self, items: list[Any], depth: int) -> str:
-        """Return the digest of a long list, made of the texts of items at equal distances."""
-        step = math.ceil(len(items) / SAMPLED)
-        sampled = items[::step]
-        bytes_of_item = max(self._array_bytes // len(sampled), _LEAST)
-        inside = _Description(bytes_of_item)
-        inside._above = self._above
-        for number, item in enumerate(sampled):
-            inside.add(str(number), item, depth + 1)
-        known = [entry for entry in inside.texts.items() if entry[1] != UNKNOWN]
-        return f", digest {code_digest.short(repr(known))}"
 
-    def _function(self, path: str, function: FunctionType, depth: int) -> None:
-        self.texts[path] = f"function {function.__name__}"
-        if code_digest.is_user_code(function.__module__):
-            self.texts[f"{path}.code"] = code_digest.of_function(function)
-            self._children(path, code_digest.values_of(function), depth)
+def _parts_of_function(function: FunctionType) -> Parts:
+    if not code_digest.is_user_code(function.__module__):
+        return {}
+    code = code_digest.of_function(function)
+    return {"code": code, **code_digest.values_of(function)}
 
-    def _object(self, path: str, value: Any, depth: int) -> None:
-        kind = type(value)
-        self.texts[path] = kind.__name__
-        if isinstance(value, BuiltinFunctionType | np.ufunc):
-            self.texts[path] = f"function {value.__name__}"
-            return
-        if isinstance(value, type):
-            self.texts[path] = f"class {value.__name__}"
-            return
-        code = code_digest.of_class(kind)
-        if code is not None:
-            self.texts[f"{path}.code"] = code
-        attributes = _attributes(value)
-        if attributes is None:
-            self.texts[path] = UNKNOWN
-        else:
-            self._children(path, attributes, depth)
 
-    def _children(self, path: str, values: Mapping[str, Any], depth: int) -> None:
-        for name, value in values.items():
-            self.add(f"{path}.{name}", value, depth + 1)
+def _object(value: Any) -> tuple[str, Parts]:
+    """Return the class of an object, and its code and attributes, where they are accessible."""
+    attributes: dict[str, Any] = {}
+    code = code_digest.of_class(type(value))
+    if code is not None:
+        attributes["code"] = code
+    if is_dataclass(value):
+        compared = [field.name for field in fields(value) if field.compare]
+        attributes |= {name: getattr(value, name) for name in compared}
+    elif hasattr(value, "__dict__"):
+        attributes |= vars(value)
+    else:
+        return UNKNOWN, {}
+    return type(value).__name__, attributes
 
 
 def _scalar_text(value: Any) -> str | None:
@@ -215,19 +183,6 @@ def _scalar_text(value: Any) -> str | None:
         return repr(text)
     if isinstance(value, _PLAIN):
         return repr(value)
-    return None
-
-
-def _attributes(value: Any) -> dict[str, Any] | None:
-    """Return the attributes of an object by name; None where they are not accessible."""
-    if is_dataclass(value):
-        return {
-            field.name: getattr(value, field.name)
-            for field in fields(value)
-            if field.compare
-        }
-    if hasattr(value, "__dict__"):
-        return dict(vars(value))
     return None
 
 
