@@ -219,7 +219,7 @@ def test_a_fold_alone_goes_to_its_place_among_the_others(place):
     assert (
         "359" not in run("predict", "folds/fold-2").stdout
     )  # judged on the fold's own 599 samples
-    assert "of 599 held-out samples are right" in run("predict", "folds/fold-2").stdout
+    assert "of 599 held-out samples" in run("predict", "folds/fold-2").stdout
 
 
 # The list of runs
@@ -462,10 +462,7 @@ def test_predictions_of_a_run_on_ones_own_data_want_them_by_name(place):
         "the run was made on data of its own, called 'digits'"
         in run("predict", "run", code=2).stderr
     )
-    assert (
-        "of 359 held-out samples are right"
-        in run("predict", "run", "--data", "digits").stdout
-    )
+    assert "of 359 held-out samples" in run("predict", "run", "--data", "digits").stdout
 
 
 @OF_SEVERAL
