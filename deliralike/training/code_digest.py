@@ -36,7 +36,7 @@ _SCALARS = (bool, int, float, str, type(None))
 _ABSENT = object()
 
 
-def short(content: str | memoryview) -> str:
+def short(content: str | bytes | memoryview) -> str:
     """Return a digest of a text, or of bytes.
 
     Example:
