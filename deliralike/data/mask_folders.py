@@ -17,13 +17,14 @@ from deliralike.data.dataset import Dataset, Samples, held_out_places
 from deliralike.data.folders import (
     SUFFIXES,
     VOLUMES,
-    PairedFolders,
     by_stem,
     colour_number,
     colour_text,
     is_picture,
     mask_classes,
+    picture_size,
     read_mask,
+    read_picture,
     suffix_of,
 )
 from deliralike.data.nifti import nifti_files
@@ -33,6 +34,7 @@ from deliralike.pictures import open_picture
 IMAGES = ("images", "image", "imgs", "img")
 MASKS = ("masks", "mask", "labels", "annotations", "segmentations")
 _FILES = SUFFIXES | VOLUMES
+_COLOURED = ("RGB", "RGBA", "P", "CMYK", "YCbCr")  # modes of Pillow
 _OF_MASK = re.compile(r"[-_ ](mask|seg|segmentation|label|labels|gt)$", re.IGNORECASE)
 _CHANNEL = re.compile(r"_\d{4}$")  # nnU-Net's number of a channel
 _VOID = 255  # by which many data sets mark pixels that do not count
@@ -231,24 +233,21 @@ def _labels_of(file: Path) -> dict[str, int]:
 def _pictures(
     files: Sequence[Pair], size: Any, mode: str | None
 ) -> tuple[np.ndarray, list[np.ndarray], tuple[int, int]]:
-    pairs = []
-    for images, mask in files:
+    for images, _ in files:
         if len(images) > 1:
             raise SettingError(
                 f"{listed(map(str, images))} are the channels of one picture: only volumes have "
                 "channels in files of their own"
             )
-        pairs.append((images[0], mask))
-    first = open_picture(pairs[0][0])
+    first = open_picture(files[0][0][0])
     if mode is None:
-        mode = "RGB" if first.mode in ("RGB", "RGBA", "P", "CMYK", "YCbCr") else "L"
+        mode = "RGB" if first.mode in _COLOURED else "L"
     if size is None:
         size = _usual_size(first.height, first.width)
-    height, width = (size, size) if isinstance(size, int) else size
-    folder = PairedFolders(tuple(pairs), (height, width), mode)
-    inputs = [folder.picture(number) for number in range(len(folder))]
-    masks = [read_mask(mask, (height, width)) for _, mask in pairs]
-    return np.stack(inputs), masks, (height, width)
+    shape = picture_size(size)
+    inputs = [read_picture(images[0], shape, mode) for images, _ in files]
+    masks = [read_mask(mask, shape) for _, mask in files]
+    return np.stack(inputs), masks, shape
 
 
 def _usual_size(height: int, width: int) -> tuple[int, int]:

@@ -100,9 +100,7 @@ def _text_and_parts(value: Any, above: Above) -> tuple[str, Parts]:
     if hasattr(value, "__array__") and hasattr(value, "dtype"):
         return _array(value), {}
     if isinstance(value, Mapping):
-        items = value.items()
-        parts = {str(key): item for key, item in items if _scalar_text(key) is not None}
-        return f"{type(value).__name__} of {len(value)}", parts
+        return f"{type(value).__name__} of {len(value)}", _items(value)
     if isinstance(value, list | tuple | set | frozenset):
         return _sequence(value, above)
     if isinstance(value, functools.partial):
@@ -117,6 +115,11 @@ def _text_and_parts(value: Any, above: Above) -> tuple[str, Parts]:
     if isinstance(value, type):
         return f"class {value.__name__}", {}
     return _object(value)
+
+
+def _items(value: Mapping[Any, Any]) -> Parts:
+    items = value.items()
+    return {str(key): item for key, item in items if _scalar_text(key) is not None}
 
 
 def _array(value: Any) -> str:

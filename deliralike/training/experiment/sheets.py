@@ -92,8 +92,11 @@ def _qualities(scores: np.ndarray, labels: np.ndarray) -> Sequence[float]:
     if labels.ndim == 1:
         return np.exp(log_softmax(scores))[np.arange(len(labels)), labels].tolist()
     dice = Dice()
-    samples = range(len(labels))
-    return [dice(scores[[place]], labels[[place]])["mean"] for place in samples]
+    qualities = []
+    for place in range(len(labels)):
+        evidence = dice.evidence(scores[[place]], labels[[place]])
+        qualities.append(dice.compute(evidence)["mean"])
+    return qualities
 
 
 # Drawing ------------------------------------------------------------------------------------------
