@@ -18,7 +18,6 @@ from deliralike.network.freezing import parts_in_evaluation, set_parts_in_evalua
 from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer, known_lr
 from deliralike.training.callbacks.callback import Callback
-from deliralike.training.describing import parents
 from deliralike.training.fields import (
     COUNT,
     NEST,
@@ -29,13 +28,14 @@ from deliralike.training.fields import (
     TEXTS_BY_NAME,
     refuse_wrong_fields,
 )
-from deliralike.training.fingerprints import (
+from deliralike.training.history import Epoch
+from deliralike.training.identity.fingerprints import (
     fingerprints_at_start,
     refuse_differences,
     refuse_unknown_names,
     samples_of,
 )
-from deliralike.training.history import Epoch
+from deliralike.training.identity.values import parents
 from deliralike.training.run import Run, Trainer
 
 State = dict[str, Any]

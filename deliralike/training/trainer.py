@@ -42,14 +42,15 @@ from deliralike.optim.optimizer import AbstractOptimizer, known_lr
 from deliralike.parallel import ProcessGroup
 from deliralike.tables import html_table
 from deliralike.terminal import warn
-from deliralike.training import checkpoint, evaluation, process_agreement
+from deliralike.training import checkpoint, evaluation
 from deliralike.training.averaging import WeightAverage
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.checkpoint import Checkpoint, Checkpoints
 from deliralike.training.callbacks.monitor import Monitor
 from deliralike.training.callbacks.writer import Writer
-from deliralike.training.fingerprints import fingerprints
 from deliralike.training.history import Epoch, History, Step
+from deliralike.training.identity.fingerprints import fingerprints
+from deliralike.training.identity.processes import refuse_differing
 from deliralike.training.interrupt import Interrupt, Interrupted, deferred
 from deliralike.training.run import Run
 from deliralike.training.schedules import schedule_of
@@ -334,7 +335,7 @@ class Trainer:
             self._with_others(run),
             deferred(self.processes, run.place) as interrupt,
         ):
-            process_agreement.refuse_differing(run, validation)
+            refuse_differing(run, validation)
             try:
                 run.call_callbacks("on_start")
                 while run.epoch < epochs and not run.stopped:

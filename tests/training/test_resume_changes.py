@@ -15,7 +15,7 @@ from deliralike import Network, data
 from deliralike.errors import CheckpointError, SettingError
 from deliralike.optim import rules
 from deliralike.training import Checkpoint, Checkpoints, Trainer, checkpoint, schedules
-from deliralike.training.describing import (
+from deliralike.training.identity.values import (
     array_text,
     described,
     differences,
@@ -258,7 +258,7 @@ def test_a_setting_that_a_run_changes_by_itself_is_not_compared(tmp_path):
 SCRIPT = """
 import functools, threading
 import numpy as np
-from deliralike.training.describing import described
+from deliralike.training.identity.values import described
 
 WEIGHT = 0.5
 

@@ -15,8 +15,8 @@ from threadpoolctl import threadpool_info
 import deliralike
 from deliralike import data, own_code
 from deliralike.network.base import AbstractNetwork
-from deliralike.training.code_digest import short
-from deliralike.training.describing import array_text
+from deliralike.training.identity.code_digest import digest
+from deliralike.training.identity.values import array_text
 
 _PATIENCE = 10.0  # seconds that git may take
 
@@ -65,7 +65,7 @@ def origin(network: str, dataset: data.Dataset) -> dict[str, Any]:
     return {
         "command": shlex.join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]]),
         "network_file": None if file is None else str(file.resolve()),
-        "network_digest": None if file is None else short(file.read_bytes()),
+        "network_digest": None if file is None else digest(file.read_bytes()),
         "samples": digest_of(dataset),
         "classes": list(dataset.classes),
         "sample_shape": list(dataset.sample_shape),
@@ -81,7 +81,7 @@ def digest_of(dataset: data.Dataset) -> str:
         >>> digest_of(digits) == digest_of(data.load("digits", seed=1))
         False
     """
-    return short(repr(list(map(array_text, (*dataset.train, *dataset.held_out)))))
+    return digest(repr(list(map(array_text, (*dataset.train, *dataset.held_out)))))
 
 
 def environment(network: AbstractNetwork) -> dict[str, Any]:

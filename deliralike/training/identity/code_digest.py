@@ -36,11 +36,11 @@ _SCALARS = (bool, int, float, str, type(None))
 _ABSENT = object()
 
 
-def short(content: str | bytes | memoryview) -> str:
+def digest(content: str | bytes | memoryview) -> str:
     """Return a digest of a text, or of bytes.
 
     Example:
-        >>> short("abc")
+        >>> digest("abc")
         '78af5f94892f3950'
     """
     if isinstance(content, str):
@@ -77,7 +77,7 @@ def of_function(function: FunctionType) -> str:
         True
     """
     return (
-        short(repr([_content(each.__code__) for each in _with_helpers(function)]))
+        digest(repr([_content(each.__code__) for each in _with_helpers(function)]))
         + _PYTHON
     )
 
@@ -94,7 +94,7 @@ def of_class(kind: type) -> str | None:
         reached += sorted(used.difference(reached))  # visited by this loop too
     if not reached:
         return None
-    return short(repr([of_function(methods[name]) for name in reached])) + _PYTHON
+    return digest(repr([of_function(methods[name]) for name in reached])) + _PYTHON
 
 
 def values_of(function: FunctionType) -> dict[str, Any]:

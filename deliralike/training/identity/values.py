@@ -23,7 +23,7 @@ from deliralike.backends.base import Backend
 from deliralike.network.base import AbstractNetwork, Block
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.processes.group import ProcessGroup
-from deliralike.training import code_digest
+from deliralike.training.identity import code_digest
 
 UNKNOWN = "unknown"
 ARRAY_BYTES = 2**30  # read of an array, in 0.2 s; of a larger one, rows between
@@ -76,7 +76,7 @@ def array_text(array: Any, most: int = ARRAY_BYTES) -> str:
         return UNKNOWN
     little_endian = read.astype(read.dtype.newbyteorder("<"), copy=False)
     content = little_endian.reshape(-1).view(np.uint8)
-    return f"{read.dtype.name} {tuple(array.shape)}, digest {code_digest.short(content.data)}"
+    return f"{read.dtype.name} {tuple(array.shape)}, digest {code_digest.digest(content.data)}"
 
 
 def _add(texts: Texts, path: str, value: Any, above: Above) -> None:
@@ -144,7 +144,7 @@ def _sequence(value: Collection[Any], above: Above) -> tuple[str, Parts]:
     for number, item in enumerate(items[:: math.ceil(len(items) / SAMPLED)]):
         _add(inside, str(number), item, above)
     known = [entry for entry in inside.items() if entry[1] != UNKNOWN]
-    return f"{text}, digest {code_digest.short(repr(known))}", {}
+    return f"{text}, digest {code_digest.digest(repr(known))}", {}
 
 
 def _parts_of_function(function: FunctionType) -> Parts:
