@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from deliralike.training.experiment import Experiment, RunResult
-
-    # A result, and what the network computes at the start and at the end.
-    _Run = tuple[RunResult, tuple[dict[str, Any], dict[str, Any]]]
+    from deliralike.training.experiment import RunResult
 
 _COLUMNS = (
     "backend",
@@ -57,7 +54,7 @@ def command(
     """
     from deliralike.cli.console import say, show_table
     from deliralike.cli.options import limit_threads
-    from deliralike.training import experiment
+    from deliralike.training import ProgressBar, experiment
     from deliralike.training.callbacks.progress import bars
     from deliralike.training.curves import draw_curves
 
@@ -80,22 +77,39 @@ def command(
         f"resnet8 on digits, float64, seed {seed}: {epochs} epochs on {', '.join(versions)}"
     )
     begin = time.perf_counter()
-    runs: dict[str, _Run] = {}
+    _, dataset = digits.complete()
+    results: dict[str, RunResult] = {}
+    computed: dict[str, dict[str, Any]] = {}
     with limit_threads(threads), bars() as progress:
         for name, version in versions.items():
+            bar = ProgressBar(version, progress=progress)
             of_backend = digits.with_(backend=name)
-            runs[version] = _run(of_backend, folder / name, version, progress)
-    (reference, first), *others = runs.items()
-    rows = [(*_figures(reference, first[0]), *["reference"] * 3)]
-    summary = [_summary(reference, first[0], {})]
-    for version, run in others:
-        agreed = _agreement(first, run)
-        apart = [f"{part['difference']:.1e}" for part in agreed.values()]
-        rows.append((*_figures(version, run[0]), *apart))
-        summary.append(_summary(version, run[0], agreed))
+            results[version] = of_backend.run(folder / name, callbacks=[bar])
+            computed[version] = _computed(results[version], dataset.held_out)
+    reference = next(iter(results))
+    rows = []
+    summary = []
+    for version, result in results.items():
+        agreed = {}
+        apart = ["reference"] * 3
+        if version != reference:
+            agreed = _agreement(computed[reference], computed[version])
+            apart = [f"{part['difference']:.1e}" for part in agreed.values()]
+        accuracy = result.metrics["accuracy"]
+        seconds = result.history.seconds_per_step
+        rows.append((version, f"{accuracy:.2%}", f"{seconds * 1e3:.1f}", *apart))
+        summary.append(
+            {
+                "backend": result.settings.backend,
+                "version": version,
+                "accuracy": accuracy,
+                "seconds_per_step": seconds,
+                "agreement": agreed or None,
+            }
+        )
     text = json.dumps(summary, indent=2) + "\n"
     (folder / "summary.json").write_text(text, encoding="utf-8")
-    histories = {version: result.history for version, (result, _) in runs.items()}
+    histories = {version: result.history for version, result in results.items()}
     picture = draw_curves(
         histories, folder / experiment.CURVES, f"resnet8 on digits, seed {seed}"
     )
@@ -129,62 +143,31 @@ def _versions(text: str) -> dict[str, str]:
     return versions
 
 
-def _run(experiment: Experiment, folder: Path, version: str, progress: Any) -> _Run:
-    """Return the result of a run, and what its network computes before and after."""
-    from deliralike.cli.console import say
-    from deliralike.training import ProgressBar
-
-    settings, dataset = experiment.complete()
-    prepared = experiment.prepare(settings, dataset)
-    start = _computed(prepared.network, dataset.held_out)
-    own = experiment.new_folder(folder, settings)
-    result = prepared.train(own, [ProgressBar(version, progress=progress)])
-    if progress.disable:
-        say(f"{version}: held-out accuracy {result.metrics['accuracy']:.2%}")
-    return result, (start, _computed(result.network, dataset.held_out))
-
-
-def _computed(network: Any, samples: Any) -> dict[str, Any]:
-    """Outputs in evaluation mode and gradients in training mode; the network is left as it was."""
+def _computed(result: RunResult, samples: Any) -> dict[str, Any]:
+    """Return the losses of a run, and what its network computes after it, each by name."""
     from deliralike.training import classification_loss
     from deliralike.training.evaluation import concatenate, predict
 
+    network = result.network
     outputs = concatenate(list(predict(network, samples.inputs)))
-    before = network.neutral_state()
     with network.training_mode(True):
-        found = network.backend.gradients(classification_loss, network, *samples)
-    network.load_neutral_state(before)  # running statistics have moved
-    return {"outputs": {"outputs": outputs}, "gradients": found.parameters}
+        gradients = network.backend.gradients(classification_loss, network, *samples)
+    return {
+        "losses": {f"step {each.step}": each.loss for each in result.history.steps},
+        "outputs": {"outputs": outputs},
+        "gradients": gradients.parameters,
+    }
 
 
-def _agreement(reference: _Run, candidate: _Run) -> dict[str, dict[str, Any]]:
-    """The largest difference of losses, step by step, and of outputs and gradients, by name.
+def _agreement(
+    reference: dict[str, Any], candidate: dict[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Return the largest difference of losses, step by step, of outputs, and of gradients.
 
     In one array, the large losses at the start would hide all the others.
     """
     from deliralike.conformance.agreement import compare
 
-    losses = []
-    for result, _ in (reference, candidate):
-        losses.append({f"step {one.step}": one.loss for one in result.history.steps})
-    found = {"losses": compare(losses[0], losses[1])}
-    for part in ("outputs", "gradients"):
-        moments = zip(reference[1], candidate[1], strict=True)
-        apart = [compare(mine[part], its[part]) for mine, its in moments]
-        found[part] = max(apart, key=lambda one: one.difference)
-    return {part: asdict(one) for part, one in found.items()}
-
-
-def _figures(version: str, result: RunResult) -> tuple[str, ...]:
-    milliseconds = result.history.seconds_per_step * 1e3
-    return version, f"{result.metrics['accuracy']:.2%}", f"{milliseconds:.1f}"
-
-
-def _summary(version: str, result: RunResult, agreed: dict[str, Any]) -> dict[str, Any]:
     return {
-        "backend": result.settings.backend,
-        "version": version,
-        "accuracy": result.metrics["accuracy"],
-        "seconds_per_step": result.history.seconds_per_step,
-        "agreement": agreed or None,
+        part: asdict(compare(reference[part], candidate[part])) for part in reference
     }

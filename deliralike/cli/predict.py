@@ -67,28 +67,19 @@ def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -
     from deliralike.cli.console import say
     from deliralike.tables import write_csv
     from deliralike.training.experiment import load_run, predict_held_out
-    from deliralike.training.metrics import Accuracy
 
     network, settings, dataset = load_run(run, backend, data)
     scores, labels = predict_held_out(network, settings, dataset)
-    count = f"{len(scores)} held-out samples"
     target = out or run / f"predictions-{settings.backend}"
-    on = f"{settings.network} on {network.backend.version()}"
     if dataset.task == "segmentation":
-        say(f"{on}: {_figures(scores, labels, settings)} of {count}")
-        say(f"predictions: {_write_masks(target, scores)}")
-        return
-    if dataset.task == "regression":
+        target = _write_masks(target, scores)
+    else:
+        rows = _measured if dataset.task == "regression" else _rows
         target = out or target.with_suffix(".csv")
-        write_csv(target, _measured(labels, scores, dataset.classes))
-        say(f"{on}: {_figures(scores, labels, settings)} of {count}")
-        say(f"predictions: {target}")
-        return
-    metric = Accuracy()
-    correct = metric.compute(metric.evidence(scores, labels))
-    target = out or target.with_suffix(".csv")
-    write_csv(target, _rows(labels, scores, dataset.classes))
-    say(f"{on}: {correct:.2%} of {count} are right")
+        write_csv(target, rows(labels, scores, dataset.classes))
+    on = f"{settings.network} on {network.backend.version()}"
+    figures = _figures(scores, labels, settings)
+    say(f"{on}: {figures} of {len(scores)} held-out samples")
     say(f"predictions: {target}")
 
 

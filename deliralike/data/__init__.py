@@ -5,7 +5,7 @@ A loader gives the same batches in the same order on every backend and machine.
 
 from deliralike.data import nifti, transforms
 from deliralike.data.array_guessing import as_dataset
-from deliralike.data.batching import batch_count, batches, order, size
+from deliralike.data.batching import batch_count, order, size
 from deliralike.data.broadcast_loader import FromRoot
 from deliralike.data.cached import Cached
 from deliralike.data.collate import collate
@@ -62,7 +62,6 @@ __all__ = [
     "WeightedSampler",
     "as_dataset",
     "batch_count",
-    "batches",
     "collate",
     "folds",
     "image_folder",

@@ -68,11 +68,6 @@ class BatchPipeline:
         return cls(source, seed, transform, batch_transform)
 
     @property
-    def is_plain(self) -> bool:
-        """Whether there is no transform, so that batches hold the source's own values."""
-        return self.transform is None and self.batch_transform is None
-
-    @property
     def mixes_samples(self) -> bool:
         """Whether the transform of batches has to see all samples of a batch."""
         return mixes_samples(self.batch_transform)

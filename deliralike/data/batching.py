@@ -1,6 +1,6 @@
 """Batches in a seeded order, which is the same on every backend, machine and version of NumPy."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,44 +10,6 @@ from deliralike.data.keyed_rng import random_words
 from deliralike.errors import ArgumentError, BatchError, whole_number
 
 Nest = TypeVar("Nest")
-
-
-def batches(
-    arrays: Nest,
-    batch_size: int,
-    *,
-    seed: int = 0,
-    epoch: int = 0,
-    shuffle: bool = True,
-    drop_last: bool = False,
-) -> Iterator[Nest]:
-    """Cut a nest of arrays into batches: nests of the same structure.
-
-    Args:
-        arrays: Arrays of equal length along their first axis; leaves that are no arrays go into
-            every batch.
-        batch_size: The number of samples in each batch but the last one.
-        seed: The seed of the order of the samples, which also depends on `epoch`.
-        shuffle: Whether the order is drawn anew for each epoch; if not, it is the arrays' own.
-        drop_last: Whether to leave out a last batch that is smaller than the others.
-
-    Shapes:
-        A leaf ``(samples, ...)`` becomes ``(batch, ...)``.
-
-    Raises:
-        BatchError: The arrays differ in length, or there is no array or no sample.
-        SettingError: `batch_size` is below 1.
-
-    Example:
-        >>> [batch["x"].tolist() for batch in batches({"x": np.arange(5)}, 2, shuffle=False)]
-        [[0, 1], [2, 3], [4]]
-    """
-    arrays = on_host(arrays)
-    samples = size(arrays)
-    count = batch_count(samples, batch_size, drop_last)
-    indices = order(samples, seed, epoch) if shuffle else np.arange(samples)
-    starts = range(0, count * batch_size, batch_size)
-    return (take(arrays, indices[start : start + batch_size]) for start in starts)
 
 
 def batch_count(samples: int, batch_size: int, drop_last: bool = False) -> int:

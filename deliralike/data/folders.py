@@ -55,7 +55,7 @@ class ImageFolder:
     def __getitem__(self, index: int) -> Samples:
         check_index(index, len(self))
         file = self.files[index]
-        return Samples(_picture(file, self.size, self.mode), self.labels[index])
+        return Samples(read_picture(file, self.size, self.mode), self.labels[index])
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,8 +87,9 @@ class PairedFolders:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Samples:
-        picture = self.picture(index)
+        check_index(index, len(self))
         file, mask_file = self.files[index]
+        picture = read_picture(file, self.size, self.mode)
         mask = read_mask(mask_file, self.size)
         if mask.min(initial=0) < 0:
             raise BatchError(
@@ -103,11 +104,6 @@ class PairedFolders:
         if self.values is not None:
             mask = mask_classes(mask, self.values, mask_file)
         return Samples(picture, mask)
-
-    def picture(self, index: int) -> np.ndarray:
-        """Return a picture without its mask."""
-        check_index(index, len(self))
-        return _picture(self.files[index][0], self.size, self.mode)
 
 
 def image_folder(
@@ -320,8 +316,15 @@ def by_stem(folder: Path, suffixes: frozenset[str] = SUFFIXES) -> dict[str, Path
 
 
 def _size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
-    if size is None:
-        return None
+    return None if size is None else picture_size(size)
+
+
+def picture_size(size: int | tuple[int, int]) -> tuple[int, int]:
+    """Return a height and a width, which may be given as one number.
+
+    Raises:
+        SettingError: One of them is not above zero.
+    """
     height, width = on_axes(size, axes=2)
     if min(height, width) < 1:
         raise SettingError(
@@ -338,7 +341,12 @@ def _check_mode(mode: str) -> None:
 # Reading ------------------------------------------------------------------------------------------
 
 
-def _picture(file: Path, size: tuple[int, int] | None, mode: str) -> np.ndarray:
+def read_picture(file: Path, size: tuple[int, int] | None, mode: str) -> np.ndarray:
+    """Return a picture as floats in [0, 1], channels first.
+
+    Raises:
+        BatchError: The file is damaged.
+    """
     coloured = colours(open_picture(file), mode, repr(str(file)))
     array = np.asarray(_scaled(coloured, size), dtype=np.float32) / np.float32(255)
     if array.ndim == 2:

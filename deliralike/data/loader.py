@@ -192,6 +192,8 @@ class Loader:
 
     def _own_rows(self, epoch: int, number: int) -> slice:
         """Return the rows of a batch that this process loads."""
+        if self._world_size == 1:
+            return slice(None)
         sizes = self.share_sizes(epoch, number)
         own_size = sizes[self._rank]
         if own_size == 0:
@@ -261,10 +263,13 @@ class Loader:
         whole_number("first", first, 0)
         if self._read is None:
             return self._prepared(self._stream_jobs(epoch, first))
-        rows = self._rows(epoch, first)
-        if self._pipeline.is_plain and not self._ahead:
-            return self._read.each(rows)
-        return self._prepared(self._jobs(epoch, first, rows))
+        indices = self._indices(epoch)
+        count = batching.batch_count(len(indices), self.batch_size, self.drop_last)
+        if first > count:
+            raise SettingError(
+                f"first is {first}, and epoch {epoch} has {count} batches"
+            )
+        return self._prepared(self._jobs(epoch, range(first, count)))
 
     def __iter__(self) -> "LoaderIterator":
         """The batches of the next epoch, with a position that can be saved."""
@@ -298,47 +303,24 @@ class Loader:
             self._latest = (epoch, indices)
         return self._latest[1]
 
-    def _rows(self, epoch: int, first: int) -> Iterator[np.ndarray]:
-        """Return the indices of each batch, as far as this process loads them."""
-        count = batching.batch_count(
-            len(self._indices(epoch)), self.batch_size, self.drop_last
-        )
-        if first > count:
-            raise SettingError(
-                f"first is {first}, and epoch {epoch} has {count} batches"
-            )
-        return (self._row(epoch, number) for number in range(first, count))
-
-    def _row(self, epoch: int, number: int) -> np.ndarray:
-        begin = number * self.batch_size
-        row = self._indices(epoch)[begin : begin + self.batch_size]
-        if self._world_size == 1 or self._mixes:
-            return row
-        return row[self._own_rows(epoch, number)]
-
     @property
     def _mixes(self) -> bool:
         """Whether each process loads whole batches, and keeps its rows afterwards."""
         return self._world_size > 1 and self._pipeline.mixes_samples
 
-    def _jobs(
-        self, epoch: int, first: int, rows: Iterator[np.ndarray]
-    ) -> Iterator[Job]:
+    def _jobs(self, epoch: int, numbers: range) -> Iterator[Job]:
         indices = self._indices(epoch)
+        before = np.zeros(len(indices), int)
         if self._pipeline.transform:
             before = repeats(indices)
-        else:
-            before = np.zeros(len(indices), int)
-        for number, row in enumerate(rows, first):
-            own = self._own_rows(epoch, number)
+        for number in numbers:
             begin = number * self.batch_size
+            batch = slice(begin, begin + self.batch_size)
+            own = self._own_rows(epoch, number)
             if self._mixes:
-                yield Job(
-                    epoch, number, row, before[begin : begin + len(row)], rows=own
-                )
+                yield Job(epoch, number, indices[batch], before[batch], rows=own)
             else:
-                begin += own.start
-                yield Job(epoch, number, row, before[begin : begin + len(row)])
+                yield Job(epoch, number, indices[batch][own], before[batch][own])
 
     def _stream_jobs(self, epoch: int, first: int) -> Iterator[Job]:
         samples = self.source.read(epoch)

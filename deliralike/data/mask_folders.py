@@ -17,13 +17,14 @@ from deliralike.data.dataset import Dataset, Samples, held_out_places
 from deliralike.data.folders import (
     SUFFIXES,
     VOLUMES,
-    PairedFolders,
     by_stem,
     colour_number,
     colour_text,
     is_picture,
     mask_classes,
+    picture_size,
     read_mask,
+    read_picture,
     suffix_of,
 )
 from deliralike.data.nifti import nifti_files
@@ -33,8 +34,10 @@ from deliralike.pictures import open_picture
 IMAGES = ("images", "image", "imgs", "img")
 MASKS = ("masks", "mask", "labels", "annotations", "segmentations")
 _FILES = SUFFIXES | VOLUMES
+_COLOURED = ("RGB", "RGBA", "P", "CMYK", "YCbCr")  # modes of Pillow
 _OF_MASK = re.compile(r"[-_ ](mask|seg|segmentation|label|labels|gt)$", re.IGNORECASE)
 _CHANNEL = re.compile(r"_\d{4}$")  # nnU-Net's number of a channel
+_VOID = 255  # by which many data sets mark pixels that do not count
 _MOST_VALUES = 64  # of masks whose values are not given
 _STEP = 32  # pixels; networks halve the size up to five times
 _STEP_OF_VOLUMES = 16
@@ -169,16 +172,17 @@ class MaskFolder:
                 f"values in the masks, {listed(values)}"
             )
         count = len(self.parts[0])
+        remarks = [f"pictures with masks by name, {used}"]
+        if values != tuple(range(len(values))):
+            remarks.append(_remark_on_values(values))
+        remarks.append("learned with flips and random crops")
         return Dataset(
             name,
             Samples(inputs[:count], np.stack(labels[:count])),
             Samples(inputs[count:], np.stack(labels[count:])),
             tuple(map(str, names)),
             "segmentation",
-            (
-                f"pictures with masks by name, {used}",
-                "learned with flips and random crops",
-            ),
+            tuple(remarks),
             _transforms(inputs.shape[2:], is_volume),
             self.patients,
         )
@@ -229,24 +233,21 @@ def _labels_of(file: Path) -> dict[str, int]:
 def _pictures(
     files: Sequence[Pair], size: Any, mode: str | None
 ) -> tuple[np.ndarray, list[np.ndarray], tuple[int, int]]:
-    pairs = []
-    for images, mask in files:
+    for images, _ in files:
         if len(images) > 1:
             raise SettingError(
                 f"{listed(map(str, images))} are the channels of one picture: only volumes have "
                 "channels in files of their own"
             )
-        pairs.append((images[0], mask))
-    first = open_picture(pairs[0][0])
+    first = open_picture(files[0][0][0])
     if mode is None:
-        mode = "RGB" if first.mode in ("RGB", "RGBA", "P", "CMYK", "YCbCr") else "L"
+        mode = "RGB" if first.mode in _COLOURED else "L"
     if size is None:
         size = _usual_size(first.height, first.width)
-    height, width = (size, size) if isinstance(size, int) else size
-    folder = PairedFolders(tuple(pairs), (height, width), mode)
-    inputs = [folder.picture(number) for number in range(len(folder))]
-    masks = [read_mask(mask, (height, width)) for _, mask in pairs]
-    return np.stack(inputs), masks, (height, width)
+    shape = picture_size(size)
+    inputs = [read_picture(images[0], shape, mode) for images, _ in files]
+    masks = [read_mask(mask, shape) for _, mask in files]
+    return np.stack(inputs), masks, shape
 
 
 def _usual_size(height: int, width: int) -> tuple[int, int]:
@@ -307,6 +308,17 @@ def _occurring(
             range(max(found) + 1)
         )  # class numbers, of which some may be absent
     return tuple(sorted(found))
+
+
+def _remark_on_values(values: Sequence[int | str]) -> str:
+    """Return which value of the masks is which class, and that 255 is one of them."""
+    remark = f"the mask values {listed(values)} are the classes 0 to {len(values) - 1}"
+    if _VOID in values and len(values) > 2:
+        remark += (
+            f", {_VOID} too: if it marks pixels that do not count, give them another class in "
+            "the masks, as every value is learned"
+        )
+    return remark
 
 
 def _transforms(shape: Sequence[int], is_volume: bool) -> tuple[dict[str, Any], ...]:

@@ -26,10 +26,6 @@ class Source(Protocol):
         """Return some samples, as a batch."""
         ...
 
-    def each(self, rows: Iterable[np.ndarray]) -> Iterator[Any]:
-        """Yield a batch for each row of indices, made when it is wanted."""
-        ...
-
 
 @dataclass(frozen=True)
 class Stream:
@@ -82,31 +78,21 @@ class Arrays:
         self._arrays = arrays = batching.on_host(arrays)
         self.samples = batching.size(arrays)
         self._leaves, self._structure = nest.flatten(arrays)
-        self._is_array: list[bool] = []
-        self._takes: list[Callable[..., Any]] = []
-        for leaf in self._leaves:
-            is_array = isinstance(leaf, np.ndarray) and leaf.ndim > 0
-            self._is_array.append(is_array)
-            self._takes.append(leaf.take if is_array else _constant(leaf))
 
     def sample(self, index: int) -> Any:
-        """Return one sample; leaves that are no arrays are in every one."""
-        leaves = []
-        for leaf, is_array in zip(self._leaves, self._is_array, strict=True):
-            leaves.append(leaf[index] if is_array else leaf)
-        return self._structure.unflatten(leaves)
+        """Return one sample, as views; leaves that are no arrays are in every one."""
+        return self._at(index)
 
     def take(self, indices: np.ndarray) -> Any:
         """Return a copy of some samples, as a batch."""
-        return self._structure.unflatten([take(indices, 0) for take in self._takes])
+        return self._at(indices)
 
-    def each(self, rows: Iterable[np.ndarray]) -> Iterator[Any]:
-        """Yield a batch for each row of indices."""
-        # This is the loader's inner loop, hence without attribute look-ups and calls of methods.
-        unflatten = self._structure.unflatten
-        takes = self._takes
-        for row in rows:
-            yield unflatten([take(row, 0) for take in takes])
+    def _at(self, places: Any) -> Any:
+        leaves = []
+        for leaf in self._leaves:
+            is_array = isinstance(leaf, np.ndarray) and leaf.ndim > 0
+            leaves.append(leaf[places] if is_array else leaf)
+        return self._structure.unflatten(leaves)
 
     def __reduce__(self) -> Any:
         return type(self), (self._arrays,)
@@ -134,10 +120,6 @@ class Indexed:
     def take(self, indices: np.ndarray) -> Any:
         """Return some samples, read one by one and stacked."""
         return collate([self.sample(index) for index in indices])
-
-    def each(self, rows: Iterable[np.ndarray]) -> Iterator[Any]:
-        """Return an iterator over the batches of the rows of indices."""
-        return (self.take(row) for row in rows)
 
 
 @dataclass(frozen=True)
@@ -216,10 +198,6 @@ def subset(samples: Any, indices: np.ndarray) -> Any:
     if isinstance(source, Arrays):
         return source.take(indices)
     return Subset(samples, indices)
-
-
-def _constant(leaf: Any) -> Callable[..., Any]:
-    return lambda _indices, _axis: leaf
 
 
 def _counted(samples: Iterable[Any]) -> Iterator[Any]:

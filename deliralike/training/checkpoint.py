@@ -35,7 +35,7 @@ AnyPath = str | os.PathLike[str]
 STATE = "state.json"
 LOCK = ".lock"
 FORMAT = "deliralike checkpoint"
-VERSION = 3
+VERSION = 4
 _END = ',\n "crc32": '
 
 

@@ -11,6 +11,7 @@ from itertools import chain, islice, zip_longest
 from typing import Any
 
 from deliralike import backends, data
+from deliralike.data.batching import on_host
 from deliralike.data.loader import Loader
 from deliralike.errors import BatchError, SettingError, whole_number
 from deliralike.inference.predictor import outputs_of
@@ -345,7 +346,8 @@ def _input_batches(
                 f"predict: the samples are a tuple of {len(source)} arrays, and the network takes "
                 f"{most:g} inputs: give the inputs alone, without targets"
             )
-        for batch in data.batches(source, batch_size, shuffle=False):
+        arrays = data.Loader(on_host(source), batch_size, shuffle=False)
+        for batch in arrays.batches():
             yield batch if type(batch) is tuple else (batch,)
         return
     loader = _loader(network, source, batch_size)

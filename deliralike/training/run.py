@@ -67,7 +67,7 @@ class Run:
             micro-batch.
         validation: The data that are evaluated after every epoch; None for nothing.
         fingerprints: The values that the run's future depends on, as they were when the run began;
-            see `deliralike.training.fingerprints`.
+            see `deliralike.training.identity.fingerprints`.
         pending: The steps whose losses are still on the device.
         fingerprinted_at: The step at which the fingerprints were taken; None once they have been
             compared with later ones.

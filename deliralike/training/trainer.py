@@ -42,18 +42,19 @@ from deliralike.optim.optimizer import AbstractOptimizer, known_lr
 from deliralike.parallel import ProcessGroup
 from deliralike.tables import html_table
 from deliralike.terminal import warn
-from deliralike.training import checkpoint, evaluation, process_agreement
+from deliralike.training import checkpoint, evaluation
 from deliralike.training.averaging import WeightAverage
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.checkpoint import Checkpoint, Checkpoints
 from deliralike.training.callbacks.monitor import Monitor
 from deliralike.training.callbacks.writer import Writer
-from deliralike.training.fingerprints import fingerprints
 from deliralike.training.history import Epoch, History, Step
+from deliralike.training.identity.fingerprints import fingerprints
+from deliralike.training.identity.processes import refuse_differing
 from deliralike.training.interrupt import Interrupt, Interrupted, deferred
 from deliralike.training.run import Run
 from deliralike.training.schedules import schedule_of
-from deliralike.training.state import restore, without_side_effects
+from deliralike.training.state import restore, restored_generators
 from deliralike.training.user_lines import UserLinesFirst
 from deliralike.training.validation_losses import ValidationLosses
 
@@ -334,7 +335,7 @@ class Trainer:
             self._with_others(run),
             deferred(self.processes, run.place) as interrupt,
         ):
-            process_agreement.refuse_differing(run, validation)
+            refuse_differing(run, validation)
             try:
                 run.call_callbacks("on_start")
                 while run.epoch < epochs and not run.stopped:
@@ -522,8 +523,9 @@ class Trainer:
     def _check_validation(self, validation: Any) -> None:
         """Raise the errors of validation that can be known before training.
 
-        The first batch is evaluated, and leaves no trace. Not where it cannot be read apart, as
-        that of an iterator, nor where the trainer's class has an evaluation of its own.
+        The first batch is evaluated, after which random generators are as before. Not where it
+        cannot be read apart, as that of an iterator, nor where the trainer's class has an
+        evaluation of its own.
 
         Raises:
             UnknownName: A schedule or callback watches an unknown metric. Nothing is refused where
@@ -539,7 +541,7 @@ class Trainer:
         ):
             with ExitStack() as contexts:
                 contexts.enter_context(self._as_evaluated())
-                contexts.enter_context(without_side_effects(self))
+                contexts.enter_context(restored_generators(self))
                 contexts.enter_context(
                     warnings.catch_warnings(action="ignore")
                 )  # they come again

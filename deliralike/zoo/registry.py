@@ -182,6 +182,7 @@ class Architecture:
         Raises:
             ArgumentError: There is no such setting, there are too many values, or the number of
                 outputs came under two names.
+            SettingError: A number is below 0 where the default is not.
         """
         settings = self.in_own_words(settings)
         allowed = []
@@ -210,7 +211,19 @@ class Architecture:
                 raise ArgumentError(
                     f"{self.name} has no setting {name!r}. {suggestion(name, self._words(allowed))}"
                 )
-        return dict(self.variant) | by_position | settings
+        arguments = by_position | settings
+        self._refuse_negative(arguments)
+        return dict(self.variant) | arguments
+
+    def _refuse_negative(self, arguments: Mapping[str, Any]) -> None:
+        """Raise an error for a number below 0 where the default is not."""
+        defaults = self.settings
+        for name, value in arguments.items():
+            default = defaults.get(name)
+            if _is_number(value) and _is_number(default) and value < 0 <= default:
+                raise SettingError(
+                    f"{self.name}: {name}={value!r} must not be below 0; left out it is {default!r}"
+                )
 
     def _words(self, names: Sequence[str]) -> Sequence[str]:
         """Return the names of settings, with the word that every architecture takes."""
@@ -407,6 +420,10 @@ def parameters_of(network: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     parameters = dict(inspect.signature(network.__init__).parameters)  # type: ignore[misc]
     del parameters[next(iter(parameters))]
     return parameters
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def test_the_weights_of_the_demo_give_the_accuracy_that_it_printed(demo, name):
 def test_a_part_of_the_demo_is_a_run_of_its_own(demo):
     _, folder = demo
     assert (
-        "of 359 held-out samples are right"
+        "of 359 held-out samples"
         in run(
             "predict", folder / "chainer", "--backend", "torch", "--data", "digits"
         ).stdout

@@ -219,7 +219,7 @@ def test_a_fold_alone_goes_to_its_place_among_the_others(place):
     assert (
         "359" not in run("predict", "folds/fold-2").stdout
     )  # judged on the fold's own 599 samples
-    assert "of 599 held-out samples are right" in run("predict", "folds/fold-2").stdout
+    assert "of 599 held-out samples" in run("predict", "folds/fold-2").stdout
 
 
 # The list of runs
@@ -406,6 +406,14 @@ def test_a_setting_that_does_not_fit_is_refused_before_there_is_a_folder(
     assert not (place / "none").exists()
 
 
+@pytest.mark.parametrize("network", ["lenet", "alexnet"])
+def test_a_network_for_larger_pictures_says_what_to_take_instead(place, network):
+    said = run("train", network, "--data", "digits", code=2).stderr
+    assert "the samples of 'digits' have the shape (1, 8, 8)" in said
+    assert "small pictures: resnet8" in said
+    assert not (place / "runs").exists()
+
+
 @OF_SEVERAL
 def test_a_finished_run_is_refused_with_what_to_do(several):
     message = run("train", "--resume", several / "a", code=2).stderr
@@ -454,10 +462,7 @@ def test_predictions_of_a_run_on_ones_own_data_want_them_by_name(place):
         "the run was made on data of its own, called 'digits'"
         in run("predict", "run", code=2).stderr
     )
-    assert (
-        "of 359 held-out samples are right"
-        in run("predict", "run", "--data", "digits").stdout
-    )
+    assert "of 359 held-out samples" in run("predict", "run", "--data", "digits").stdout
 
 
 @OF_SEVERAL

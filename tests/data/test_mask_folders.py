@@ -83,6 +83,27 @@ def test_pairs_by_name_are_read_with_masks_as_class_numbers(
         assert np.array_equal(match, [mask])
 
 
+@pytest.mark.parametrize(
+    ("table", "remark"),
+    [
+        ([0, 255], "the mask values 0, 255 are the classes 0 to 1"),
+        ([0, 1, 255], "0, 1, 255 are the classes 0 to 2, 255 too: if it marks"),
+        ([0, 1, 2], None),
+    ],
+)
+def test_it_is_said_which_value_of_the_masks_is_which_class(tmp_path, table, remark):
+    for number in range(3):
+        mask = np.array(table, np.uint8)[labels(classes=len(table))]
+        write(tmp_path / "images" / f"{number}.png", picture())
+        write(tmp_path / "masks" / f"{number}.png", mask)
+    dataset = data.load(f"{tmp_path}/")
+    assert set(np.unique(dataset.train.labels)) == set(range(len(table)))
+    if remark is None:
+        assert "mask values" not in dataset.description
+    else:
+        assert remark in dataset.description
+
+
 def test_values_and_classes_can_be_said(tmp_path):
     write_pairs(tmp_path, table=TABLES["colours"][0])
     table = ["#ff0000", "#0000FF", "#000000"]

@@ -89,7 +89,7 @@ def _checkpoint(
 ) -> Files:
     described = {
         "format": "deliralike checkpoint",
-        "version": 3,
+        "version": 4,
         "files": files,
         "state": state,
     }
@@ -101,7 +101,7 @@ def _checkpoint(
 
 
 def _deep_checkpoint() -> Files:
-    text = b'{\n "format": "deliralike checkpoint",\n "version": 3,\n "files": {},\n'
+    text = b'{\n "format": "deliralike checkpoint",\n "version": 4,\n "files": {},\n'
     text += b' "state": {"run": '
     return {"state.json": with_sum(text + b"[" * 100_000 + b"]" * 100_000 + b"}")}
 

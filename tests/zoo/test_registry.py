@@ -128,6 +128,17 @@ def test_a_setting_that_comes_twice_is_refused():
         zoo.find("resnet18").arguments("basic", block="basic")
 
 
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("mobilenet_v2", "width_mult"), ("resnet18", "num_classes"), ("mlp", "dropout")],
+)
+def test_a_number_below_zero_is_refused_by_every_architecture(name, setting):
+    wanted = f"{name}: .*=-1.0 must not be below 0; left out it is"
+    with pytest.raises(SettingError, match=wanted):
+        zoo.find(name).arguments(**{setting: -1.0})
+    assert zoo.find(name).arguments(**{setting: 0})[setting] == 0
+
+
 def test_settings_hold_the_variant_and_the_defaults():
     settings = zoo.find("resnext50_32x4d").settings
     assert (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,6 +19,7 @@ from deliralike.errors import (
     ArgumentError,
     DataUnavailable,
     SettingError,
+    ShapeError,
     matching,
 )
 from deliralike.network.base import AbstractNetwork
@@ -195,14 +197,30 @@ def build_network(settings: Settings, dataset: data.Dataset) -> AbstractNetwork:
         ShapeError: The network cannot take inputs of this shape.
         UnknownName: A pattern of the settings matches no weight.
     """
-    network = untried_network(settings, dataset)
-    # A shape that does not fit raises its error here, before all else.
-    next(predict(network, dataset.held_out.inputs[:2]))
+    with _advice_on_shapes(dataset):
+        network = untried_network(settings, dataset)
+        # A shape that does not fit raises its error here, before all else.
+        next(predict(network, dataset.held_out.inputs[:2]))
     names = network.neutral_slots()
     for setting in ("groups", "freeze"):
         for pattern in getattr(settings, setting):
             matching(pattern, names, f"{setting}: no weight")
     return network
+
+
+@contextmanager
+def _advice_on_shapes(dataset: data.Dataset) -> Iterator[None]:
+    """Add what to do to the error of a network that cannot take samples of this shape."""
+    try:
+        yield
+    except (ShapeError, SettingError) as error:
+        if isinstance(error, ShapeError) or "image_size" in str(error):
+            error.add_note(
+                f"the samples of {dataset.name!r} have the shape {dataset.sample_shape}: take a "
+                "network for such samples (small pictures: resnet8), or other pictures (those of "
+                "a folder are scaled by --set data.size=64)"
+            )
+        raise
 
 
 def untried_network(

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from deliralike.errors import SettingError, naming
+from deliralike.errors import CheckpointError, SettingError, naming
+from deliralike.training.fields import NEST, NUMBER, TEXT, refuse_wrong_fields
 from deliralike.training.history import Epoch, History, Step
 
 SETTINGS = "settings.toml"
@@ -56,13 +57,7 @@ class Status:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-_TYPES: dict[str, Any] = {
-    "status": str,
-    "reason": str,
-    "started": int | float,
-    "seconds": int | float,
-    "metrics": Mapping,
-}
+_OTHER_FIELDS = {"reason": TEXT, "started": NUMBER, "seconds": NUMBER, "metrics": NEST}
 
 
 # Making and holding -------------------------------------------------------------------------------
@@ -259,23 +254,14 @@ def read_status(folder: Path) -> Status | None:
     if not (folder / STATUS).exists():
         return None
     content = read_json(folder / STATUS)
-    known = {each.name for each in fields(Status)}
-    if (
-        not isinstance(content, dict)
-        or "status" not in content
-        or not set(content) <= known
-    ):
+    try:
+        refuse_wrong_fields("status", content, {"status": TEXT}, _OTHER_FIELDS)
+    except CheckpointError as error:
         raise SettingError(
-            f"{str(folder / STATUS)!r} does not hold the status of a run"
-        )
-    content["metrics"] = _number(content.get("metrics", {}))
+            f"{str(folder / STATUS)!r} does not hold the status of a run: {error}"
+        ) from error
     status = Status(**content)
-    for name, kinds in _TYPES.items():
-        value = getattr(status, name)
-        if not isinstance(value, kinds) or isinstance(value, bool):
-            raise SettingError(
-                f"{str(folder / STATUS)!r} does not hold the status of a run: {name} is {value!r}"
-            )
+    status = replace(status, metrics=_number(status.metrics))
     if status.status == RUNNING and not _is_locked(folder):
         return replace(status, status=KILLED)
     return status

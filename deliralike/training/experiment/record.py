@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import shlex
 import subprocess
@@ -16,6 +15,8 @@ from threadpoolctl import threadpool_info
 import deliralike
 from deliralike import data, own_code
 from deliralike.network.base import AbstractNetwork
+from deliralike.training.identity.code_digest import digest
+from deliralike.training.identity.values import array_text
 
 _PATIENCE = 10.0  # seconds that git may take
 
@@ -56,17 +57,15 @@ def origin(network: str, dataset: data.Dataset) -> dict[str, Any]:
     Example:
         >>> entry = origin("mlp", data.load("digits"))
         >>> entry["network_file"], len(entry["samples"])
-        (None, 32)
+        (None, 16)
     """
-    file = (
-        own_code.file_of(own_code.load(network)) if own_code.is_name(network) else None
-    )
+    file = None
+    if own_code.is_name(network):
+        file = own_code.file_of(own_code.load(network))
     return {
         "command": shlex.join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]]),
         "network_file": None if file is None else str(file.resolve()),
-        "network_digest": None
-        if file is None
-        else _digest(file.read_bytes()).hexdigest(),
+        "network_digest": None if file is None else digest(file.read_bytes()),
         "samples": digest_of(dataset),
         "classes": list(dataset.classes),
         "sample_shape": list(dataset.sample_shape),
@@ -75,23 +74,14 @@ def origin(network: str, dataset: data.Dataset) -> dict[str, Any]:
 
 
 def digest_of(dataset: data.Dataset) -> str:
-    """Return a text of 32 digits that tells all samples of a dataset, and their split, from others.
+    """Return a text that tells all samples of a dataset, and their split, from others.
 
     Example:
         >>> digits = data.load("digits")
         >>> digest_of(digits) == digest_of(data.load("digits", seed=1))
         False
     """
-    total = _digest()
-    for array in (*dataset.train, *dataset.held_out):
-        array = np.ascontiguousarray(array)
-        total.update(f"{array.dtype.str} {array.shape}".encode())
-        total.update(array.tobytes())
-    return total.hexdigest()
-
-
-def _digest(content: bytes = b"") -> Any:
-    return hashlib.blake2b(content, digest_size=16)
+    return digest(repr(list(map(array_text, (*dataset.train, *dataset.held_out)))))
 
 
 def environment(network: AbstractNetwork) -> dict[str, Any]:

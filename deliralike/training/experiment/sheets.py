@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from matplotlib.patches import Patch
 
 from deliralike.data import Dataset, Loader
 from deliralike.network.base import AbstractNetwork
-from deliralike.pictures import COLOURS
+from deliralike.pictures import COLOURS, overlay, palette_picture, pillow
 from deliralike.training.curves import literal
 from deliralike.training.evaluation import predict
 from deliralike.training.experiment.folder import CONFUSION, SHEET
 from deliralike.training.experiment.predictions import main_output
+from deliralike.training.metrics import ConfusionMatrix, Dice
 from deliralike.training.metrics.cross_entropy import log_softmax
 from deliralike.training.metrics.scores import class_numbers
 
@@ -53,48 +55,48 @@ def draw_predictions(
     is_picture = len(shape) in (3, 4) and shape[0] <= 4
     if not is_picture or dataset.task not in ("classification", "segmentation"):
         return
-    count = len(dataset.classes)
-    matrix = np.zeros((count, count), np.int64)
-    judged: list[_Judged] = []
-    for batch in held_out.batches(0):
-        for outputs in predict(network, batch.inputs):
-            scores = main_output(outputs)
-            if scores.shape != (len(batch.labels), count, *batch.labels.shape[1:]):
-                return
-            predicted = class_numbers(scores)
-            cells = batch.labels * count + predicted
-            matrix += np.bincount(cells.ravel(), minlength=count**2).reshape(
-                matrix.shape
-            )
-            qualities = _qualities(scores, predicted, batch.labels)
-            for each in zip(
-                batch.inputs, batch.labels, predicted, qualities, strict=True
-            ):
-                if len(judged) < _MOST:
-                    judged.append(_Judged(*each))
+    judged, matrix = _judge(network, held_out, len(dataset.classes))
+    if not judged:
+        return
     if dataset.task == "classification":
-        wrong = f"{matrix.sum() - matrix.trace():,} of {matrix.sum():,}"
-        figure = _draw_labels(
-            judged, dataset.classes, f"{wrong} held-out pictures wrong"
-        )
+        wrong = matrix.sum() - matrix.trace()
+        title = f"{wrong:,.0f} of {matrix.sum():,.0f} held-out pictures wrong"
+        figure = _draw_labels(judged, dataset.classes, title)
     else:
         figure = _draw_masks(judged, dataset.classes)
     figure.savefig(folder / SHEET)
     _draw_confusion(matrix, dataset.classes).savefig(folder / CONFUSION)
 
 
-def _qualities(
-    scores: np.ndarray, predicted: np.ndarray, labels: np.ndarray
-) -> np.ndarray:
+def _judge(
+    network: AbstractNetwork, held_out: Loader, classes: int
+) -> tuple[list[_Judged], np.ndarray]:
+    """Return the first samples, judged, and the confusion matrix; none if outputs are no scores."""
+    metric = ConfusionMatrix()
+    matrix = np.zeros((classes, classes))
+    judged: list[_Judged] = []
+    for batch in held_out.batches(0):
+        for outputs in predict(network, batch.inputs):
+            scores = main_output(outputs)
+            if scores.shape != (len(batch.labels), classes, *batch.labels.shape[1:]):
+                return [], matrix
+            matrix += metric.matrix(metric.evidence(scores, batch.labels))
+            predicted = class_numbers(scores)
+            qualities = _qualities(scores, batch.labels)
+            rows = zip(batch.inputs, batch.labels, predicted, qualities, strict=True)
+            judged.extend(_Judged(*row) for row in islice(rows, _MOST - len(judged)))
+    return judged, matrix
+
+
+def _qualities(scores: np.ndarray, labels: np.ndarray) -> Sequence[float]:
     if labels.ndim == 1:
-        return np.exp(log_softmax(scores))[np.arange(len(labels)), labels]
-    figures = []
-    for mask, truth in zip(predicted, labels, strict=True):
-        present = np.union1d(mask, truth)
-        both = [2 * ((mask == c) & (truth == c)).sum() for c in present]
-        sizes = [(mask == c).sum() + (truth == c).sum() for c in present]
-        figures.append(np.mean(np.divide(both, sizes)))
-    return np.array(figures)
+        return np.exp(log_softmax(scores))[np.arange(len(labels)), labels].tolist()
+    dice = Dice()
+    qualities = []
+    for place in range(len(labels)):
+        evidence = dice.evidence(scores[[place]], labels[[place]])
+        qualities.append(dice.compute(evidence)["mean"])
+    return qualities
 
 
 # Drawing ------------------------------------------------------------------------------------------
@@ -131,17 +133,14 @@ def _draw_masks(judged: Sequence[_Judged], classes: Sequence[str]) -> Figure:
     height, width = pictures[0][1].shape
     figure = _figure(7.5, (0.3 + 2.4 * height / width) * len(shown) + 0.8)
     axes = figure.subplots(len(shown), 3, squeeze=False)
-    titles = ("picture", "true", "predicted")
     for row, each, images in zip(axes, shown, pictures, strict=True):
         picture, label, predicted = images
-        below = _drawable(picture)
-        for axis, mask, title in zip(
-            row, (None, label, predicted), titles, strict=True
-        ):
-            axis.imshow(below if mask is None else _covered(below, mask))
+        below = _pillow_picture(picture)
+        drawn = (below, _covered(below, label), _covered(below, predicted))
+        titles = ("picture", "true", f"predicted, mean Dice {each.quality:.2f}")
+        for axis, image, title in zip(row, drawn, titles, strict=True):
+            axis.imshow(image)
             axis.set_axis_off()
-            if title == "predicted":
-                title = f"predicted, mean Dice {each.quality:.2f}"
             axis.set_title(title, fontsize=8)
     handles = []
     for number, name in enumerate(classes[1:]):
@@ -171,7 +170,7 @@ def _draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> Figure:
         fits = matrix.max() < _LARGEST_COUNT
         for (row, column), share in np.ndenumerate(shares):
             colour = "white" if share > 0.5 else "black"
-            text = f"{matrix[row, column]:,}" if fits else f"{share:.1%}"
+            text = f"{matrix[row, column]:,.0f}" if fits else f"{share:.1%}"
             axis.text(
                 column, row, text, ha="center", va="center", fontsize=7, color=colour
             )
@@ -214,8 +213,10 @@ def _drawable(picture: np.ndarray) -> np.ndarray:
     return np.moveaxis(channels, 0, -1).astype(np.float64)
 
 
-def _covered(picture: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def _pillow_picture(picture: np.ndarray) -> Any:
+    return pillow("Image").fromarray(np.uint8(255 * _drawable(picture)))
+
+
+def _covered(picture: Any, mask: np.ndarray) -> Any:
     """Return a picture with the colours of a mask over it; class 0 stays as it is."""
-    colours = [tuple(bytes.fromhex(text)) for text in COLOURS]
-    cover = np.array(colours)[(mask - 1) % len(COLOURS)] / 255
-    return np.where((mask > 0)[..., np.newaxis], 0.3 * picture + 0.7 * cover, picture)
+    return overlay(picture, palette_picture(mask, picture.size))

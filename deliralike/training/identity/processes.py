@@ -12,8 +12,8 @@ from typing import Any
 from deliralike import data
 from deliralike.data import batching
 from deliralike.errors import DeliralikeError, ProcessError
-from deliralike.training.describing import Texts, differences
-from deliralike.training.fingerprints import fingerprints
+from deliralike.training.identity.fingerprints import fingerprints
+from deliralike.training.identity.values import Texts, differences
 from deliralike.training.run import Run
 
 _ORDER = "the order of the samples, as a checksum"

@@ -7,7 +7,6 @@ version of it does not make another run.
 from __future__ import annotations
 
 import dis
-import hashlib
 import inspect
 import platform
 import sys
@@ -15,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
+
+from xxhash import xxh3_64_hexdigest
 
 _OURS = __name__.partition(".")[0]
 _INSTALLED = ("site-packages", "dist-packages")
@@ -35,19 +36,16 @@ _SCALARS = (bool, int, float, str, type(None))
 _ABSENT = object()
 
 
-def short(content: str | memoryview) -> str:
+def digest(content: str | bytes | memoryview) -> str:
     """Return a digest of a text, or of bytes.
 
     Example:
-        >>> short("abc")
-        '63906248'
+        >>> digest("abc")
+        '78af5f94892f3950'
     """
-    data = (
-        content.encode("utf-8", "surrogatepass")
-        if isinstance(content, str)
-        else content
-    )
-    return hashlib.blake2b(data, digest_size=4).hexdigest()
+    if isinstance(content, str):
+        return xxh3_64_hexdigest(content.encode("utf-8", "surrogatepass"))
+    return xxh3_64_hexdigest(content)
 
 
 def is_user_code(module: str | None) -> bool:
@@ -79,7 +77,7 @@ def of_function(function: FunctionType) -> str:
         True
     """
     return (
-        short(repr([_content(each.__code__) for each in _with_helpers(function)]))
+        digest(repr([_content(each.__code__) for each in _with_helpers(function)]))
         + _PYTHON
     )
 
@@ -96,7 +94,7 @@ def of_class(kind: type) -> str | None:
         reached += sorted(used.difference(reached))  # visited by this loop too
     if not reached:
         return None
-    return short(repr([of_function(methods[name]) for name in reached])) + _PYTHON
+    return digest(repr([of_function(methods[name]) for name in reached])) + _PYTHON
 
 
 def values_of(function: FunctionType) -> dict[str, Any]:

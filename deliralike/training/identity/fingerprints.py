@@ -20,8 +20,8 @@ from deliralike.network.core import innermost
 from deliralike.optim.clipping import ClipNorm, ClipValue
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import Rule
-from deliralike.training import code_digest
-from deliralike.training.describing import (
+from deliralike.training.identity import code_digest
+from deliralike.training.identity.values import (
     UNKNOWN,
     Texts,
     described,
@@ -78,8 +78,10 @@ def refuse_differences(
     Raises:
         CheckpointError: There are other differences; the message names them with both values.
     """
-    skipped = _nothing if same_backend else _of_another_backend(before, here)
-    changed = differences(before, here, skipped)
+    if same_backend:
+        changed = differences(before, here)
+    else:
+        changed = differences(before, here, _of_another_backend(before, here))
     refused = [path for path in changed if set(accept).isdisjoint(parents(path))]
     if refused:
         listed = [f"{path} {changed[path]}" for path in refused[:_MOST_NAMED]]
@@ -271,10 +273,6 @@ def _kind(path: str) -> str:
 
 def _kinds(paths: Iterable[str]) -> set[str]:
     return set(map(_kind, paths))
-
-
-def _nothing(_path: str) -> bool:
-    return False
 
 
 def _of_another_backend(before: Texts, here: Texts) -> Callable[[str], bool]:
