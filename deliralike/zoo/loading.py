@@ -17,7 +17,7 @@ from deliralike.network.core import innermost, unreplicated
 from deliralike.network.state import LoadReport, Slot, host_array
 from deliralike.terminal import log
 from deliralike.weights import foreign_layouts
-from deliralike.zoo import settings_search, stem_and_head
+from deliralike.zoo import stem_and_head
 from deliralike.zoo.keymaps import KeyMap
 
 State = Mapping[str, np.ndarray]
@@ -38,7 +38,10 @@ PREFIXES = (
 _MOST_STEPS = 3
 _MOST_REASONS = 5
 _MOST_SHOWN = 6  # names
-_REMEDY = "\n  strict=False leaves these alone"
+_REMEDY = (
+    "\n  build the network with the settings that the weights were made with; or "
+    "strict=False leaves these alone"
+)
 
 
 @dataclass(frozen=True)
@@ -172,11 +175,7 @@ def load(
     report = plan.report(source)
     report = replace(report, notes=(*notes, *report.notes))
     if not plan.arrays or (strict and not plan.fits):
-        remedy = (
-            f"{_settings_that_fit(network, plan, states)}{_REMEDY}"
-            if plan.arrays
-            else ""
-        )
+        remedy = _REMEDY if plan.arrays else ""
         raise StateError(
             f"the weights do not fit {type(innermost(network)).__name__}, which was left "
             f"unchanged: {source}, {plan.problem()}{remedy}"
@@ -186,22 +185,6 @@ def load(
     level = logging.INFO if report.complete and not report.notes else logging.WARNING
     log(level, report)
     return report
-
-
-def _settings_that_fit(network: Any, plan: Plan, states: Mapping[str, State]) -> str:
-    """Return in words the settings of the network under which the weights would fit, if any do."""
-
-    def problems(outline: Any) -> int:
-        likely = Plan(
-            outline, outline.neutral_slots(), plan.choice
-        )  # the same reading of the names
-        return likely.problem_count or Plan.of(outline, states).problem_count
-
-    shapes = {name: np.shape(value) for name, value in plan.choice.state.items()}
-    network = unreplicated(network)
-    return settings_search.described(
-        settings_search.would_fit(network, shapes, problems)
-    )
 
 
 # Where the weights are, and under which names
@@ -458,13 +441,6 @@ class Plan:
             tuple(self.arrays), self.missing, self.unexpected, tuple(self.wrong)
         )
         return report.complete
-
-    @property
-    def problem_count(self) -> int:
-        """The number of names that are missing or that came and are not loaded; 0 if it fits."""
-        if self.fits:
-            return 0
-        return len(self.missing) + sum(name not in self.arrays for name in self._state)
 
     @property
     def as_it_is(self) -> bool:
