@@ -41,9 +41,10 @@ class _WindowPool(_Pool):
     def forward(self, x):
         checks.spatial_axes(self, x, self.n)
         kernel, stride, padding, dilation = self.settings
-        rows = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
-        size = tuple(geometry.pool_size(*row, self.ceil_mode) for row in rows)
-        checks.window_fits(self, x, size)
+        if min(x.shape[2:]) < max(kernel) * max(dilation):  # else a window fits
+            rows = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+            size = tuple(geometry.pool_size(*row, self.ceil_mode) for row in rows)
+            checks.window_fits(self, x, size)
         return self.pool(x)
 
 
