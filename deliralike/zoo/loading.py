@@ -169,8 +169,9 @@ def load(
         >>> print(load(zoo.build("lenet", backend="torch", seed=1), {"model": state}))
         a mapping, under 'model', without 'module.': 10 names loaded
     """
-    source, states, contents = _states(weights)
-    states, notes = _chosen(states, contents, key)
+    contents = _contents_of(weights)
+    source = contents.kind
+    states, notes = _chosen(contents, key)
     plan = Plan.of(network, states)
     report = plan.report(source)
     report = replace(report, notes=(*notes, *report.notes))
@@ -180,7 +181,7 @@ def load(
             f"the weights do not fit {type(innermost(network)).__name__}, which was left "
             f"unchanged: {source}, {plan.problem()}{remedy}"
         )
-    arrays = foreign_layouts.settled(network, contents, plan.arrays, source, guess)
+    arrays = foreign_layouts.settled(network, contents, plan.arrays, guess)
     network.load_neutral_state(arrays, strict=False)
     level = logging.INFO if report.complete and not report.notes else logging.WARNING
     log(level, report)
@@ -210,13 +211,14 @@ class Choice:
 
 
 def _chosen(
-    states: Mapping[str, State], contents: weight_files.Contents, key: str | None
+    contents: weight_files.Contents, key: str | None
 ) -> tuple[Mapping[str, State], tuple[str, ...]]:
     """Return the states that may be taken, and notes on how they were found.
 
     Raises:
         UnknownName: There is no state under this key.
     """
+    states = contents.states
     if key is None:
         if len(states) < 2:
             return states, contents.notes
@@ -230,11 +232,10 @@ def _chosen(
     return {key: states[key]}, contents.notes
 
 
-def _states(weights: Any) -> tuple[str, Mapping[str, State], weight_files.Contents]:
-    """Return the name of a source, the states in it, and what its file says of them."""
+def _contents_of(weights: Any) -> weight_files.Contents:
+    """Return the contents of a file, whose name is their kind, or of a mapping."""
     if not isinstance(weights, Mapping):
-        contents = weight_files.contents(weights)
-        return str(weights), contents.states, contents
+        return replace(weight_files.contents(weights), kind=str(weights))
     states = {}
     problem = StateError("the mapping is empty")
     for key, state in _flat(weights):
@@ -244,7 +245,7 @@ def _states(weights: Any) -> tuple[str, Mapping[str, State], weight_files.Conten
             problem = error
     if not states:
         raise problem
-    return "a mapping", states, weight_files.Contents("a mapping", states)
+    return weight_files.Contents("a mapping", states)
 
 
 def _host_state(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
