@@ -121,8 +121,7 @@ def _weights(name: str) -> None:
     cells = [[row[column] for column in columns] for row in rows]
     show_table(columns, cells, right=["classes", "size"])
     say(
-        "The star marks weights='pretrained'. As the publishers' libraries state it; to hold it "
-        "against the network: deliralike weights check"
+        "The star marks weights='pretrained'. All is as the publishers' libraries state it."
     )
 
 

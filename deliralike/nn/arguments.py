@@ -104,7 +104,7 @@ def _numbers(_nn: Any, name: str, args: tuple) -> tuple:
 def _pair(nn: Any, name: str, args: tuple) -> tuple:
     """Two arrays of one type, or an array and a number that its type has."""
     x, other, *rest = args
-    x, other = alike(nn, name, x, other)
+    x, other = common_type(nn, name, x, other)
     return x, other, *rest
 
 
@@ -128,7 +128,7 @@ def _joined(nn: Any, name: str, args: tuple) -> tuple:
     arrays, *rest = args
     if len({x.dtype for x in arrays}) > 1:
         greatest = max(arrays, key=_rank)
-        arrays = [alike(nn, name, x, greatest)[0] for x in arrays]
+        arrays = [common_type(nn, name, x, greatest)[0] for x in arrays]
     return arrays, *rest
 
 
@@ -137,9 +137,9 @@ def _choice(nn: Any, name: str, args: tuple) -> tuple:
     condition, x, other = args
     truth_values(name, condition)
     if isinstance(x, int | float) and not isinstance(other, int | float):
-        other, x = alike(nn, name, other, x)
+        other, x = common_type(nn, name, other, x)
     elif not isinstance(x, int | float):
-        x, other = alike(nn, name, x, other)
+        x, other = common_type(nn, name, x, other)
     return condition, x, other
 
 
@@ -148,7 +148,7 @@ def _several(nn: Any, name: str, args: tuple) -> tuple:
     x, *others = args
     for _ in others:  # each may turn the first one into its own type
         for index, other in enumerate(others):
-            x, others[index] = alike(nn, name, x, other)
+            x, others[index] = common_type(nn, name, x, other)
     return x, *others
 
 
@@ -170,7 +170,7 @@ def truth_values(name: str, x: Any) -> None:
         )
 
 
-def alike(nn: Any, name: str, x: Any, other: Any) -> tuple[Any, Any]:
+def common_type(nn: Any, name: str, x: Any, other: Any) -> tuple[Any, Any]:
     """Return two arrays of one type, the greater of truth values, whole and floating numbers.
 
     A number stays as it is.

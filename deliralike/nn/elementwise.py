@@ -6,7 +6,7 @@ from numbers import Real
 
 from deliralike.errors import DtypeError, SettingError
 from deliralike.nn import checks
-from deliralike.nn.arguments import alike, truth_values
+from deliralike.nn.arguments import common_type, truth_values
 from deliralike.nn.checks import is_floating
 from deliralike.nn.primitives import Array, Primitives, other_name
 
@@ -274,10 +274,10 @@ class Elementwise(Primitives):
         if min is None and max is None:
             raise SettingError("clamp: give min, max or both")
         if min is not None:
-            x, min = alike(self, "clamp", x, min)
+            x, min = common_type(self, "clamp", x, min)
             x = self.where(x < min, min, x)
         if max is not None:
-            x, max = alike(self, "clamp", x, max)
+            x, max = common_type(self, "clamp", x, max)
             x = self.where(x > max, max, x)
         return x
 

@@ -5,7 +5,8 @@ Everything here is plain integers and host arrays.
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,12 @@ from deliralike.errors import SettingError, ShapeError
 Pads = tuple[tuple[int, int], ...]
 
 
-def per_axis(value: int | Sequence[int], n: int, name: str) -> tuple[int, ...]:
+def per_axis(
+    value: int | Sequence[int], n: int, name: str, least: int | None = None
+) -> tuple[int, ...]:
     """Return one whole number for each of `n` axes; one in a list is for all, as in PyTorch.
+
+    Numbers below `least` are refused.
 
     Example:
         >>> per_axis(3, 2, "kernel_size"), per_axis([3], 2, "kernel_size")
@@ -30,14 +35,10 @@ def per_axis(value: int | Sequence[int], n: int, name: str) -> tuple[int, ...]:
         raise SettingError(
             f"{name}={value!r} has {len(values)} numbers; wanted one, or one for each of {n} axes"
         )
-    return tuple(int(v) for v in values)
-
-
-def at_least(values: tuple[int, ...], least: int, name: str) -> tuple[int, ...]:
-    """Return the values; raise an error when one is below `least`."""
-    if min(values) < least:
-        raise SettingError(f"{name}={values!r}: every number must be at least {least}")
-    return values
+    numbers = tuple(int(v) for v in values)
+    if least is not None and min(numbers) < least:
+        raise SettingError(f"{name}={numbers!r}: every number must be at least {least}")
+    return numbers
 
 
 def output_sizes(
@@ -58,12 +59,12 @@ def output_sizes(
         return per_axis(
             [new or 1 for new in value], len(sizes), "output_size"
         )  # raises the error
-    return at_least(per_axis(filled, len(sizes), "output_size"), 1, "output_size")
+    return per_axis(filled, len(sizes), "output_size", least=1)
 
 
 def steps(value: int | Sequence[int], n: int, name: str) -> tuple[int, ...]:
     """Return one whole number of at least one for each of `n` axes."""
-    return at_least(per_axis(value, n, name), 1, name)
+    return per_axis(value, n, name, least=1)
 
 
 def conv_padding(
@@ -82,7 +83,7 @@ def conv_padding(
     """
     if isinstance(padding, str):
         return _named_padding(padding, kernel, stride, dilation)
-    values = at_least(per_axis(padding, len(kernel), "padding"), 0, "padding")
+    values = per_axis(padding, len(kernel), "padding", least=0)
     return tuple((p, p) for p in values)
 
 
@@ -192,7 +193,7 @@ def pool_settings(
     """Return the kernel, stride, padding and dilation of a pooling, one number for each axis."""
     kernel = steps(kernel_size, n, "kernel_size")
     strides = kernel if stride is None else steps(stride, n, "stride")
-    pads = at_least(per_axis(padding, n, "padding"), 0, "padding")
+    pads = per_axis(padding, n, "padding", least=0)
     for pad, length in zip(pads, kernel, strict=True):
         if pad > length // 2:
             raise SettingError(
@@ -399,29 +400,42 @@ def linear_matrix(
     size: int, out: int, align_corners: bool, scale: float | None
 ) -> np.ndarray:
     """Return the (out, size) matrix of linear interpolation along one axis; no antialiasing."""
-    position = _linear_position(size, out, align_corners, scale)
-    low = np.minimum(position.astype(np.int64), size - 1)
-    high = np.minimum(low + 1, size - 1)
-    weight = position - low
-    matrix = np.zeros((out, size))
-    np.add.at(matrix, (np.arange(out), low), 1.0 - weight)
-    np.add.at(matrix, (np.arange(out), high), weight)
-    return matrix
+    return _interpolation(size, out, align_corners, scale, (0, 1), _linear)
 
 
-def _linear_position(
+def cubic_matrix(
     size: int, out: int, align_corners: bool, scale: float | None
 ) -> np.ndarray:
-    return np.maximum(_position(size, out, align_corners, scale), 0.0)
+    """Return the (out, size) matrix of cubic convolution along one axis; no antialiasing.
+
+    Source: Keys 1981, with -0.75.
+    """
+    kernel = partial(_cubic, a=-0.75)
+    return _interpolation(size, out, align_corners, scale, (-1, 0, 1, 2), kernel)
 
 
-def _position(
-    size: int, out: int, align_corners: bool, scale: float | None
+def _interpolation(
+    size: int,
+    out: int,
+    align_corners: bool,
+    scale: float | None,
+    neighbours: Sequence[int],
+    kernel: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """Return the position of each output element among those of the input."""
-    index = np.arange(out, dtype=np.float64)
+    """Return the (out, size) matrix in which a kernel weighs the elements around each position.
+
+    Positions beyond an end count as the last element there.
+    """
+    index = np.arange(out)
     step = _step(size, out, align_corners, scale)
-    return index * step if align_corners else (index + 0.5) * step - 0.5
+    position = index * step if align_corners else (index + 0.5) * step - 0.5
+    low = np.floor(position).astype(np.int64)
+    matrix = np.zeros((out, size))
+    for neighbour in neighbours:
+        element = low + neighbour
+        weight = kernel(position - element)
+        np.add.at(matrix, (index, np.clip(element, 0, size - 1)), weight)
+    return matrix
 
 
 def _step(size: int, out: int, align_corners: bool, scale: float | None) -> float:
@@ -438,22 +452,6 @@ def nearest_exact_index(size: int, out: int, scale: float | None) -> np.ndarray:
     return np.minimum(((index + 0.5) / scale).astype(np.int64), size - 1)
 
 
-def cubic_matrix(
-    size: int, out: int, align_corners: bool, scale: float | None
-) -> np.ndarray:
-    """Return the (out, size) matrix of cubic convolution along one axis; no antialiasing.
-
-    Positions beyond an end count as the last element there. Source: Keys 1981, with -0.75.
-    """
-    position = _position(size, out, align_corners, scale)
-    low = np.floor(position).astype(np.int64)
-    matrix = np.zeros((out, size))
-    for step in (-1, 0, 1, 2):
-        weight = _cubic(position - (low + step), -0.75)
-        np.add.at(matrix, (np.arange(out), np.clip(low + step, 0, size - 1)), weight)
-    return matrix
-
-
 def antialiased_matrix(
     size: int, out: int, cubic: bool, align_corners: bool, scale: float | None
 ) -> np.ndarray:
@@ -464,10 +462,13 @@ def antialiased_matrix(
     step = _step(size, out, align_corners, scale)
     centres = step * (np.arange(out) + 0.5)
     distances = (np.arange(size) - centres[:, np.newaxis] + 0.5) / max(step, 1.0)
-    weights = (
-        _cubic(distances, -0.5) if cubic else np.maximum(1.0 - np.abs(distances), 0.0)
-    )
+    weights = _cubic(distances, -0.5) if cubic else _linear(distances)
     return weights / weights.sum(1, keepdims=True)
+
+
+def _linear(distance: np.ndarray) -> np.ndarray:
+    """Return the kernel of linear interpolation."""
+    return np.maximum(1.0 - np.abs(distance), 0.0)
 
 
 def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
@@ -506,13 +507,7 @@ def pad_pairs(shape: tuple[int, ...], padding: Sequence[int | Sequence[int]]) ->
             f"{shape}, or PyTorch's flat numbers"
         )
     untouched = ((0, 0),) * (len(shape) - len(pairs))
-    pads = (*untouched, *pairs)
-    for size, (before, after) in zip(shape, pads, strict=True):
-        if size + before + after < 0:
-            raise ShapeError(
-                f"pad: padding={padding!r} takes more away than shape {shape} has"
-            )
-    return pads
+    return (*untouched, *pairs)
 
 
 def reflect_index(size: int, before: int, after: int) -> np.ndarray:

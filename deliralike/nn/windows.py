@@ -9,7 +9,7 @@ import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import geometry
-from deliralike.nn.geometry import at_least, per_axis
+from deliralike.nn.geometry import per_axis
 from deliralike.nn.maxima import Maxima
 from deliralike.nn.primitives import Array
 
@@ -73,8 +73,8 @@ class Windows(Maxima):
             ``(batch, out, *new_size)``.
         """
         n = len(x.shape) - 2
-        stride = at_least(per_axis(stride, n, "stride"), 1, "stride")
-        dilation = at_least(per_axis(dilation, n, "dilation"), 1, "dilation")
+        stride = geometry.steps(stride, n, "stride")
+        dilation = geometry.steps(dilation, n, "dilation")
         pads = geometry.conv_padding(padding, weight.shape[2:], stride, dilation)
         rows = zip(x.shape[2:], weight.shape[2:], stride, pads, dilation, strict=True)
         _check_output(x, [geometry.conv_size(*row) for row in rows])
@@ -99,13 +99,11 @@ class Windows(Maxima):
             ``(size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1``.
         """
         n = len(x.shape) - 2
-        stride = at_least(per_axis(stride, n, "stride"), 1, "stride")
-        dilation = at_least(per_axis(dilation, n, "dilation"), 1, "dilation")
-        extra = at_least(
-            per_axis(output_padding, n, "output_padding"), 0, "output_padding"
-        )
+        stride = geometry.steps(stride, n, "stride")
+        dilation = geometry.steps(dilation, n, "dilation")
+        extra = per_axis(output_padding, n, "output_padding", least=0)
         extra = geometry.below_steps(extra, stride, dilation)
-        padding = at_least(per_axis(padding, n, "padding"), 0, "padding")
+        padding = per_axis(padding, n, "padding", least=0)
         settings = (stride, padding, dilation, extra)
         _check_output(
             x, geometry.conv_transposed_sizes(x.shape[2:], weight.shape[2:], *settings)
@@ -289,16 +287,16 @@ class Windows(Maxima):
         kernel = geometry.steps(kernel_size, 2, "kernel_size")
         stride = geometry.steps(stride, 2, "stride")
         dilation = geometry.steps(dilation, 2, "dilation")
-        padding = at_least(per_axis(padding, 2, "padding"), 0, "padding")
+        padding = per_axis(padding, 2, "padding", least=0)
         pads = tuple((p, p) for p in padding)
         counts = tuple(map(geometry.conv_size, size, kernel, stride, pads, dilation))
-        channels = x.shape[1] // int(np.prod(kernel))
-        if channels * int(np.prod(kernel)) != x.shape[1] or x.shape[2] != int(
-            np.prod(counts)
-        ):
+        taps = math.prod(kernel)
+        positions = math.prod(counts)
+        channels, more = divmod(x.shape[1], taps)
+        if more or x.shape[2] != positions:
             raise ShapeError(
-                f"fold: got an input of shape {tuple(x.shape)}, wanted (batch, channels * "
-                f"{int(np.prod(kernel))}, {int(np.prod(counts))})"
+                f"fold: got an input of shape {tuple(x.shape)}, wanted (batch, channels * {taps}, "
+                f"{positions})"
             )
         least = map(
             geometry.conv_transposed_size, counts, kernel, stride, padding, dilation
@@ -312,7 +310,7 @@ class Windows(Maxima):
 
     def _one_hot_kernels(self, x: Array, kernel: Sequence[int], channels: int) -> Array:
         """One kernel for each element of a window, for each channel on its own."""
-        taps = int(np.prod(kernel))
+        taps = math.prod(kernel)
         kernels = np.eye(taps).reshape(taps, 1, *kernel)
         return self.constant(np.tile(kernels, (channels, 1, 1, 1)), like=x)
 
@@ -436,7 +434,7 @@ class Windows(Maxima):
         if (size is None) == (scale_factor is None):
             raise SettingError("interpolate: give either size or scale_factor")
         if size is not None:
-            return at_least(per_axis(size, n, "size"), 1, "size"), (None,) * n
+            return geometry.steps(size, n, "size"), (None,) * n
         if isinstance(scale_factor, int | float):
             scales = (scale_factor,) * n
         else:

@@ -220,9 +220,7 @@ class Loss:
         return replace(self, reports_denominator=self.reduction == "denominator")
 
     def with_precision(self, precision: str | None) -> Self:
-        """Return this loss with its forward pass in a shorter type; as it is for None."""
-        if precision is None:
-            return self
+        """Return this loss with its forward pass in a shorter type."""
         return replace(self, precision=precision)
 
     def with_function(self, function: LossFunction) -> Self:

@@ -172,9 +172,9 @@ class AbstractOptimizer(ABC):
         """
         batch = self.prepared(batch)
         parallelism = self.network.parallelism
-        loss = parallelism.adapt_loss(as_loss(loss_function)).with_precision(
-            self.precision
-        )
+        loss = parallelism.adapt_loss(as_loss(loss_function))
+        if self.precision is not None:
+            loss = loss.with_precision(self.precision)
         is_part = (
             self._accumulate > 1
             or self._window.micro_batches

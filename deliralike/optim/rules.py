@@ -50,6 +50,7 @@ class Rule:
 
     counts: ClassVar[bool] = True
     any_layout: ClassVar[bool] = True
+    _slots: ClassVar[tuple[str, ...]] = ()
     lr: float
     weight_decay: float = 0.0
 
@@ -73,7 +74,7 @@ class Rule:
 
         They are the names that PyTorch uses.
         """
-        return ()
+        return self._slots
 
     def state_shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         """Return the shape of each array in the state of a parameter of this shape, by slot."""
@@ -188,13 +189,9 @@ class Moments(Rule):
         eps: Added to the root.
     """
 
+    _slots = ("exp_avg", "exp_avg_sq")
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """The two means."""
-        return ("exp_avg", "exp_avg_sq")
 
     def scalars(self, step: int) -> dict[str, float]:
         """Return the learning rate and the bias corrections."""
@@ -263,16 +260,6 @@ class AMSGrad(Adam):
     """`Adam` with ``amsgrad=True``."""
 
     amsgrad: bool = True
-
-    def __post_init__(self) -> None:
-        """Check the settings.
-
-        Raises:
-            SettingError: `amsgrad` is False, or a setting makes no sense.
-        """
-        super().__post_init__()
-        if not self.amsgrad:
-            raise SettingError("AMSGrad: amsgrad=False is Adam, take 'adam'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -398,10 +385,7 @@ class Adamax(Moments):
     the gradient. Source: Kingma and Ba 2015, arXiv 1412.6980, algorithm 2; PyTorch, for `eps`.
     """
 
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """The mean and the largest gradient."""
-        return ("exp_avg", "exp_inf")
+    _slots = ("exp_avg", "exp_inf")
 
     def update(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
@@ -432,6 +416,7 @@ class Adafactor(Rule):
         d: The bound of the step's root mean square, at least 1.
     """
 
+    _slots = ("row_var", "col_var", "variance")
     any_layout: ClassVar[bool] = False
     beta2_decay: Exponent = -0.8
     eps: tuple[float | None, float] = (None, 1e-3)
@@ -446,11 +431,6 @@ class Adafactor(Rule):
         super().__post_init__()
         if self.d < 1.0:
             raise SettingError(f"Adafactor: d={self.d!r} must be at least 1")
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """The means by row and by column, and those by element."""
-        return ("row_var", "col_var", "variance")
 
     def state_shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the means by row and column, or of the mean by element."""
@@ -522,6 +502,7 @@ class Muon(Rule):
         adamw_betas, adamw_eps: AdamW's settings.
     """
 
+    _slots = ("momentum_buffer", "exp_avg", "exp_avg_sq")
     any_layout: ClassVar[bool] = False
     weight_decay: float = 0.1
     momentum: float = 0.95
@@ -546,11 +527,6 @@ class Muon(Rule):
             raise SettingError(
                 f"Muon: adjust_lr_fn={self.adjust_lr_fn!r} must be {wanted}"
             )
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """The momentum of matrices, and the means of AdamW."""
-        return ("momentum_buffer", "exp_avg", "exp_avg_sq")
 
     def state_shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         """Return the shape of a matrix's momentum, or of AdamW's means."""
@@ -645,12 +621,8 @@ class Lion(Rule):
     2023, arXiv 2302.06675.
     """
 
+    _slots = ("exp_avg",)
     betas: tuple[float, float] = (0.9, 0.99)
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """The mean of gradients."""
-        return ("exp_avg",)
 
     def update(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
@@ -682,6 +654,7 @@ class Rprop(Rule):
         step_sizes: The least and the largest step.
     """
 
+    _slots = ("prev", "step_size")
     etas: Pair = (0.5, 1.2)
     step_sizes: Pair = (1e-6, 50.0)
 
@@ -694,11 +667,6 @@ class Rprop(Rule):
         super().__post_init__()
         if not 0.0 < self.etas[0] < 1.0 < self.etas[1]:
             raise SettingError(f"Rprop: etas={self.etas!r} must be below 1 and above 1")
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """The gradient of the step before, and the steps."""
-        return ("prev", "step_size")
 
     def scalars(self, step: int) -> dict[str, float]:
         """Return the learning rate, and where the steps start."""
@@ -729,14 +697,10 @@ class ASGD(Rule):
     changes PyTorch takes that of the step before. Source: Polyak and Juditsky 1992; Bottou 2010.
     """
 
+    _slots = ("ax",)
     lambd: float = 1e-4
     alpha: float = 0.75
     t0: float = 1e6
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """The mean of the parameters."""
-        return ("ax",)
 
     def scalars(self, step: int) -> dict[str, float]:
         """Return the learning rate, that of this step, and the weight of the new parameters."""
@@ -801,17 +765,13 @@ class Adagrad(Rule):
         lr_decay: ``lr / (1 + (t - 1) * lr_decay)`` is the learning rate of step t.
     """
 
+    _slots = ("sum",)
     eps: float = 1e-10
     lr_decay: float = 0.0
 
     def scalars(self, step: int) -> dict[str, float]:
         """Return the learning rate of a step."""
         return {"lr": self.lr / (1.0 + (step - 1) * self.lr_decay)}
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """The sum of squares."""
-        return ("sum",)
 
     def update(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
@@ -835,13 +795,9 @@ class Adadelta(Rule):
         rho: The weight of the old means.
     """
 
+    _slots = ("square_avg", "acc_delta")
     rho: float = 0.9
     eps: float = 1e-6
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """The two means."""
-        return ("square_avg", "acc_delta")
 
     def update(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any

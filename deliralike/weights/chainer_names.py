@@ -11,7 +11,7 @@ _SNAPSHOT = (
     "updater/model:main/"  # where chainer.training.extensions.snapshot keeps the model
 )
 _BESIDE_MODEL = ("updater/", "extensions/", "extension_triggers/", "stop_trigger/", "_")
-_LEAVES = {
+LEAVES = {
     "W": "weight",
     "b": "bias",
     "gamma": "weight",
@@ -117,7 +117,7 @@ def chainers(state: Mapping[str, Any]) -> dict[str, str]:
 
 def _neutral_name(name: str) -> str:
     *path, leaf = name.strip("/").split("/")
-    return ".".join([*path, _LEAVES.get(leaf, leaf)])
+    return ".".join([*path, LEAVES.get(leaf, leaf)])
 
 
 def _chainers_name(name: str, state: Mapping[str, Any]) -> str:

@@ -99,12 +99,21 @@ def match(
         >>> print(match(net, old))
         a mapping, matched to MLP on torch: 4 pairs (4 by shape)
     """
-    file = _File.of(weights)
     reference = Side.of(network, with_values=False)
     if isinstance(innermost(network), NetworkCore):
         # however the backend keeps kernels, the network itself has the channels first
         reference = replace(reference, channels_last=False)
-    return file.matched(reference, names or {})
+    file = _contents_of(weights)
+    state, notes = file.best()
+    originals = _spelled(state)
+    candidate = _side(file, state, originals)
+    spelled = {original: name for name, original in originals.items()}
+    corrections = {}
+    for mine, theirs in (names or {}).items():
+        partner = None if theirs is None else spelled.get(theirs, theirs)
+        corrections[spelled.get(mine, mine)] = partner
+    found = by_number(propose_between(reference, candidate, corrections))
+    return FileMatch(file.kind, found, originals, notes)
 
 
 def load(
@@ -115,9 +124,9 @@ def load(
     guess: bool | Collection[str] = False,
 ) -> MatchReport:
     """Match a file and load it; see `deliralike.weights.load`."""
-    file_contents = contents(path)
+    file = _contents_of(path)
     try:
-        found, state = matched(network, file_contents, path, names, guess, strict)
+        found, state = matched(network, file, names, guess, strict)
     except StateError as error:
         raise StateError(
             f"the weights were not loaded, and {type(network).__name__} is unchanged: {error}"
@@ -133,8 +142,7 @@ def load(
 
 def matched(
     network: AbstractNetwork,
-    file_contents: Contents,
-    source: str | os.PathLike[str],
+    file: Contents,
     names: Mapping[str, str | None] | None = None,
     guess: bool | Collection[str] = False,
     strict: bool = True,
@@ -149,11 +157,11 @@ def matched(
     Raises:
         StateError: Something is open or without counterpart.
     """
-    found = match(network, replace(file_contents, kind=str(source)), names)
+    found = match(network, file, names)
     is_left_over = bool(found.missing or found.unexpected)
     does_not_fit = not found.match.names or (strict and is_left_over)
     by_order = any(pair.decided == "order" for pair in found.open_pairs)
-    may_guess = not by_order or bool(file_contents.order)
+    may_guess = not by_order or bool(file.order)
     is_open = bool(found.open_pairs) and not (guess and may_guess)
     if is_open or does_not_fit:
         hint = ""
@@ -170,91 +178,49 @@ def matched(
             "weights.load or names= of zoo.convert: "
             '{"network\'s name": "file\'s name", "name of either": None}'
         )
-    turned = [] if found.confirmed else _turned_kernels(network, file_contents)
+    turned = {} if found.confirmed else _turned_kernels(network, file)
     if not guess:
-        foreign_layouts.refuse(turned, source)
+        foreign_layouts.refuse(turned, file.kind)
     state = found.state()
-    chosen = (
-        turned
-        if isinstance(guess, bool)
-        else [one for one in turned if one[0] in guess]
-    )
-    originals = {
-        pair.reference[0].source: pair.candidate[0].source for pair in found.match.names
-    }
-    for name, doubt in chosen:
-        if name in originals:
-            array = found.match.candidate.tensors[originals[name]].value
-            state[name] = foreign_layouts.as_usual(name, doubt, array, source)
+    tensors = found.match.candidate.tensors
+    for pair in found.match.names:
+        name = pair.reference[0].source
+        if name in turned and (isinstance(guess, bool) or name in guess):
+            array = tensors[pair.candidate[0].source].value
+            state[name] = foreign_layouts.as_usual(name, turned[name], array, file.kind)
     return found, state
 
 
 def _turned_kernels(
-    network: AbstractNetwork, file_contents: Contents
-) -> list[tuple[str, foreign_layouts.Doubt]]:
+    network: AbstractNetwork, file: Contents
+) -> dict[str, foreign_layouts.Doubt]:
     """Return what no order of axes settles: kernels that may be turned around."""
-    shapes = {name: slot.shape for name, slot in network.neutral_slots().items()}
-    found = foreign_layouts.doubts(network, file_contents)
-    return [
-        (name, doubt) for name, doubt in found.items() if len(shapes.get(name, ())) > 2
-    ]
+    slots = network.neutral_slots()
+    turned = {}
+    for name, doubt in foreign_layouts.doubts(network, file).items():
+        if name in slots and len(slots[name].shape) > 2:
+            turned[name] = doubt
+    return turned
 
 
 # The file
 # -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _File:
-    """A file to be matched.
-
-    Attributes:
-        side: Its arrays under dotted names.
-        originals: The names in the file by those of the side.
-        notes: What was guessed of the file when it was read.
-    """
-
-    side: Side
-    originals: Mapping[str, str]
-    notes: tuple[str, ...] = ()
-
-    @classmethod
-    def of(
-        cls, weights: str | os.PathLike[str] | Contents | Mapping[str, np.ndarray]
-    ) -> _File:
-        """Read a file, or take its contents or a mapping as one."""
-        if isinstance(weights, Mapping):
-            state = {name: np.asarray(array) for name, array in weights.items()}
-            originals = _spelled(state)
-            return cls(_side("a mapping", state, originals), originals)
-        if isinstance(weights, Contents):
-            found = weights
-            source = weights.kind
-        else:
-            found = contents(weights)
-            source = str(weights)
-        state, notes = found.best()
-        originals = _spelled(state)
-        return cls(
-            _side(source, state, originals, found.channels_last), originals, notes
-        )
-
-    def matched(self, reference: Side, names: Mapping[str, str | None]) -> FileMatch:
-        """Match it to a network, of which the names of some tensors are known."""
-        spelled = {original: name for name, original in self.originals.items()}
-        corrections = {}
-        for mine, theirs in names.items():
-            partner = None if theirs is None else spelled.get(theirs, theirs)
-            corrections[spelled.get(mine, mine)] = partner
-        match = by_number(propose_between(reference, self.side, corrections))
-        return FileMatch(self.side.name, match, self.originals, self.notes)
+def _contents_of(
+    weights: str | os.PathLike[str] | Contents | Mapping[str, np.ndarray],
+) -> Contents:
+    """Return the contents of a file, whose name is their kind, or of a mapping."""
+    if isinstance(weights, Contents):
+        return weights
+    if isinstance(weights, Mapping):
+        state = {name: np.asarray(array) for name, array in weights.items()}
+        return Contents("a mapping", {"": state}, exact=True)
+    return replace(contents(weights), kind=str(weights))
 
 
 def _side(
-    source: str,
-    state: Mapping[str, np.ndarray],
-    originals: Mapping[str, str],
-    channels_last: bool = False,
+    file: Contents, state: Mapping[str, np.ndarray], originals: Mapping[str, str]
 ) -> Side:
     """Return the arrays of a file as a side of a match."""
     tensors = {}
@@ -263,7 +229,7 @@ def _side(
             array = state[original]
             is_parameter = role(name) not in STATISTICS
             tensors[name] = Tensor(tuple(array.shape), is_parameter, name, array)
-    return Side(source, tensors, {}, channels_last)
+    return Side(file.kind, tensors, {}, file.channels_last)
 
 
 def _spelled(names: Iterable[str]) -> dict[str, str]:

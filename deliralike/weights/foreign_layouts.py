@@ -8,7 +8,7 @@ flattened, and whether the kernel of a transposed convolution is turned around.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -62,13 +62,13 @@ def doubts(network: Any, contents: Contents) -> dict[str, Doubt]:
     return found
 
 
-def refuse(found: Iterable[tuple[str, Doubt]], source: object) -> None:
+def refuse(found: Mapping[str, Doubt], source: str) -> None:
     """Raise an error if something is open.
 
     Raises:
         StateError: Names the arrays and what to do.
     """
-    lines = [f"{name}: {doubt.words}" for name, doubt in found]
+    lines = [f"{name}: {doubt.words}" for name, doubt in found.items()]
     if not lines:
         return
     more = f"; and {len(lines) - _MOST_SHOWN} more" if len(lines) > _MOST_SHOWN else ""
@@ -84,7 +84,6 @@ def settled(
     network: Any,
     contents: Contents,
     state: Mapping[str, Any],
-    source: object,
     guess: bool | Collection[str],
 ) -> dict[str, Any]:
     """Return a state under the network's names with what is open as the framework usually has it.
@@ -99,16 +98,16 @@ def settled(
     found = doubts(network, contents)
     opened = {name: doubt for name, doubt in found.items() if name in state}
     if guess is False:
-        refuse(opened.items(), source)
+        refuse(opened, contents.kind)
     usual = dict(state)
     for name in opened if isinstance(guess, bool) else guess:
         if name not in opened:
             raise UnknownName(f"guess={name!r} is not open. {suggestion(name, opened)}")
-        usual[name] = as_usual(name, opened[name], state[name], source)
+        usual[name] = as_usual(name, opened[name], state[name], contents.kind)
     return usual
 
 
-def as_usual(name: str, doubt: Doubt, array: Any, source: object) -> np.ndarray:
+def as_usual(name: str, doubt: Doubt, array: Any, source: str) -> np.ndarray:
     """Return an array as its framework usually has it, and log that this was a guess."""
     log(logging.WARNING, f"{source}: a guess, {name} is taken as usual: {doubt.words}")
     return doubt.usual(np.asarray(array))

@@ -59,9 +59,7 @@ def load(
         state = without_prefix(state)
     report(path, file_contents.kind, notes)
     try:
-        state = foreign_layouts.settled(
-            network, file_contents, state, file_contents.kind, guess
-        )
+        state = foreign_layouts.settled(network, file_contents, state, guess)
         return network.load_neutral_state(state, strict=strict)
     except StateError as error:
         hint = ""

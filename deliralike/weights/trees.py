@@ -13,7 +13,7 @@ Path = tuple[str, ...]
 _WRAPPED = ("value", "raw_value")  # how a dumped nnx.State holds each array
 _HEADS = ("query", "key", "value")  # of flax's attention
 _COLLECTIONS = ("params", "batch_stats")  # of flax's linen
-_LEAVES = {
+LEAVES = {
     "kernel": "weight",
     "embedding": "weight",
     "scale": "weight",
@@ -69,7 +69,7 @@ def neutral_name(path: Path) -> str:
     if len(path) > 1 and path[0] in _COLLECTIONS:
         path = path[1:]
     *layer, leaf = path
-    return ".".join([*layer, _LEAVES.get(leaf, leaf)])
+    return ".".join([*layer, LEAVES.get(leaf, leaf)])
 
 
 def channels_last(

@@ -179,7 +179,7 @@ class _Plan:
         plan = loading.Plan.of(self._network, contents.states)
         if plan.as_it_is and not self._names:
             arrays = foreign_layouts.settled(
-                self._network, contents, plan.arrays, contents.kind, self._guess
+                self._network, contents, plan.arrays, self._guess
             )
             return arrays, plan.choice.words, plan.choice.notes
         if 2 * len(plan.arrays) > len(self._slots) and not self._names:
@@ -187,7 +187,7 @@ class _Plan:
             raise StateError(self._misfit(plan.problem()))
         try:
             _, arrays = foreign.matched(
-                self._network, contents, contents.kind, self._names, self._guess
+                self._network, contents, self._names, self._guess
             )
         except StateError as error:
             raise StateError(

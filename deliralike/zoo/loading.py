@@ -17,7 +17,7 @@ from deliralike.network.core import innermost, unreplicated
 from deliralike.network.state import LoadReport, Slot, host_array
 from deliralike.terminal import log
 from deliralike.weights import foreign_layouts
-from deliralike.zoo import settings_search, stem_and_head
+from deliralike.zoo import stem_and_head
 from deliralike.zoo.keymaps import KeyMap
 
 State = Mapping[str, np.ndarray]
@@ -38,7 +38,10 @@ PREFIXES = (
 _MOST_STEPS = 3
 _MOST_REASONS = 5
 _MOST_SHOWN = 6  # names
-_REMEDY = "\n  strict=False leaves these alone"
+_REMEDY = (
+    "\n  build the network with the settings that the weights were made with; or "
+    "strict=False leaves these alone"
+)
 
 
 @dataclass(frozen=True)
@@ -166,42 +169,23 @@ def load(
         >>> print(load(zoo.build("lenet", backend="torch", seed=1), {"model": state}))
         a mapping, under 'model', without 'module.': 10 names loaded
     """
-    source, states, contents = _states(weights)
-    states, notes = _chosen(states, contents, key)
+    contents = _contents_of(weights)
+    source = contents.kind
+    states, notes = _chosen(contents, key)
     plan = Plan.of(network, states)
     report = plan.report(source)
     report = replace(report, notes=(*notes, *report.notes))
     if not plan.arrays or (strict and not plan.fits):
-        remedy = (
-            f"{_settings_that_fit(network, plan, states)}{_REMEDY}"
-            if plan.arrays
-            else ""
-        )
+        remedy = _REMEDY if plan.arrays else ""
         raise StateError(
             f"the weights do not fit {type(innermost(network)).__name__}, which was left "
             f"unchanged: {source}, {plan.problem()}{remedy}"
         )
-    arrays = foreign_layouts.settled(network, contents, plan.arrays, source, guess)
+    arrays = foreign_layouts.settled(network, contents, plan.arrays, guess)
     network.load_neutral_state(arrays, strict=False)
     level = logging.INFO if report.complete and not report.notes else logging.WARNING
     log(level, report)
     return report
-
-
-def _settings_that_fit(network: Any, plan: Plan, states: Mapping[str, State]) -> str:
-    """Return in words the settings of the network under which the weights would fit, if any do."""
-
-    def problems(outline: Any) -> int:
-        likely = Plan(
-            outline, outline.neutral_slots(), plan.choice
-        )  # the same reading of the names
-        return likely.problem_count or Plan.of(outline, states).problem_count
-
-    shapes = {name: np.shape(value) for name, value in plan.choice.state.items()}
-    network = unreplicated(network)
-    return settings_search.described(
-        settings_search.would_fit(network, shapes, problems)
-    )
 
 
 # Where the weights are, and under which names
@@ -227,13 +211,14 @@ class Choice:
 
 
 def _chosen(
-    states: Mapping[str, State], contents: weight_files.Contents, key: str | None
+    contents: weight_files.Contents, key: str | None
 ) -> tuple[Mapping[str, State], tuple[str, ...]]:
     """Return the states that may be taken, and notes on how they were found.
 
     Raises:
         UnknownName: There is no state under this key.
     """
+    states = contents.states
     if key is None:
         if len(states) < 2:
             return states, contents.notes
@@ -247,11 +232,10 @@ def _chosen(
     return {key: states[key]}, contents.notes
 
 
-def _states(weights: Any) -> tuple[str, Mapping[str, State], weight_files.Contents]:
-    """Return the name of a source, the states in it, and what its file says of them."""
+def _contents_of(weights: Any) -> weight_files.Contents:
+    """Return the contents of a file, whose name is their kind, or of a mapping."""
     if not isinstance(weights, Mapping):
-        contents = weight_files.contents(weights)
-        return str(weights), contents.states, contents
+        return replace(weight_files.contents(weights), kind=str(weights))
     states = {}
     problem = StateError("the mapping is empty")
     for key, state in _flat(weights):
@@ -261,7 +245,7 @@ def _states(weights: Any) -> tuple[str, Mapping[str, State], weight_files.Conten
             problem = error
     if not states:
         raise problem
-    return "a mapping", states, weight_files.Contents("a mapping", states)
+    return weight_files.Contents("a mapping", states)
 
 
 def _host_state(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -458,13 +442,6 @@ class Plan:
             tuple(self.arrays), self.missing, self.unexpected, tuple(self.wrong)
         )
         return report.complete
-
-    @property
-    def problem_count(self) -> int:
-        """The number of names that are missing or that came and are not loaded; 0 if it fits."""
-        if self.fits:
-            return 0
-        return len(self.missing) + sum(name not in self.arrays for name in self._state)
 
     @property
     def as_it_is(self) -> bool:

@@ -292,19 +292,17 @@ def find(name: str) -> Architecture:
         'resnet18'?
     """
     if own_code.is_name(name):
-        return _own(name)
+        return _user_model(name)
     _import_family(name)
     if name not in _architectures:
         raise UnknownName(f"the zoo has no {name!r}. {suggestion(name, _listed())}")
     return _architectures[name]
 
 
-def _own(name: str) -> Architecture:
-    own = importlib.import_module(
-        "deliralike.zoo.own"
-    )  # on demand: it is made of this module
-    found: Architecture = own.architecture(name)
-    return found
+def _user_model(name: str) -> Architecture:
+    # on demand: the module is made of this one
+    user_models: Any = importlib.import_module("deliralike.zoo.user_models")
+    return user_models.architecture(name)
 
 
 def list(

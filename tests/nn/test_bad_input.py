@@ -310,7 +310,7 @@ CALLS = {
     "pad away": (
         lambda nn, x, i: nn.pad(x, [(-3, -2)]),
         ShapeError,
-        "takes more away than shape (3, 4) has",
+        "crops more than the 4 elements of an axis",
     ),
     "reflect": (
         lambda nn, x, i: nn.pad(x, [(4, 0)], "reflect"),

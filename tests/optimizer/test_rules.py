@@ -576,13 +576,6 @@ def test_settings_that_do_not_go_together_are_refused(name, settings, message):
         rule(name, lr=0.1, **settings)
 
 
-def test_amsgrad_by_name_cannot_be_without_it():
-    with pytest.raises(
-        SettingError, match="AMSGrad: amsgrad=False is Adam, take 'adam'"
-    ):
-        rule("amsgrad", lr=0.1, amsgrad=False)
-
-
 def test_a_rule_that_a_file_of_settings_holds_is_the_same_rule():
     """Whole numbers and lists, as JSON has them."""
     assert rule("adam", lr=1, betas=[0.5, 0]) == rule("adam", lr=1.0, betas=(0.5, 0.0))

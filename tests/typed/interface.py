@@ -78,6 +78,8 @@ def _signature(method, function, modules):
     result = "None" if method == "__init__" else "Any"
     if not inspect.isfunction(function):
         return f"(self) -> {result}"  # no __init__ of its own
+    if hasattr(function, "__signature__"):
+        return f"({', '.join(_settings(function))}) -> {result}"
     [node] = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     _annotate(node.args)
     annotations = [argument.annotation for argument in _arguments(node.args)] + [
@@ -88,6 +90,20 @@ def _signature(method, function, modules):
     if node.returns is not None:
         result = ast.unparse(node.returns)
     return f"({ast.unparse(node.args)}) -> {result}"
+
+
+def _settings(function):
+    """Yield the arguments of a layer that is made of a function: a default says the type."""
+    for name, parameter in inspect.signature(function).parameters.items():
+        default = parameter.default
+        if name == "self":
+            yield name
+        elif default is parameter.empty:
+            yield f"{name}: Any"
+        elif default is None:
+            yield f"{name}: Any=None"
+        else:
+            yield f"{name}: {type(default).__name__}={default!r}"
 
 
 def _annotate(arguments):

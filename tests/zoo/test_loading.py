@@ -14,7 +14,7 @@ import torch
 from deliralike import zoo
 from deliralike.errors import StateError, WeightFileError, WeightFileMissing
 from deliralike.network import Network
-from deliralike.zoo import KeyMap, Model, settings_search
+from deliralike.zoo import KeyMap, Model
 from deliralike.zoo.keymaps import by_patterns
 from tests.references import Later
 
@@ -450,12 +450,7 @@ def without(state, *names):
 
 
 @pytest.mark.parametrize("label", BAD)
-def test_what_does_not_fit_is_one_clear_error_and_changes_nothing(
-    label, file, monkeypatch
-):
-    monkeypatch.setattr(
-        settings_search, "_SECONDS", 0.0
-    )  # it is tried in test_settings_search
+def test_what_does_not_fit_is_one_clear_error_and_changes_nothing(label, file):
     make, message = BAD[label]
     network = ours("torch")
     before = network.neutral_state()

@@ -105,7 +105,8 @@ class TorchOptimizer(AbstractOptimizer):
         for parameter in parameters.values():
             # frozen ones too: PyTorch would update them with a gradient that is left over
             parameter.grad = None
-        parallelism.clear_replica_gradients(parameters.values())
+        if parallelism.is_replicated:
+            parallelism.clear_replica_gradients(parameters.values())
         with parallelism.gradients_wanted(parameters):
             return as_loss(loss_function).forward_backward(
                 self.network, backward, *batch

@@ -1,55 +1,48 @@
 """Activations as layers."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from deliralike.network.base import Network
 from deliralike.nn import checks
+from deliralike.nn.layers.function_layers import REQUIRED, FunctionLayer, function_layer
 from deliralike.nn.start import Constant
 
-
-def _plain(name: str, function: str, base: type = Network) -> type:
-    """Make the layer that calls one function of the vocabulary, which takes no settings."""
-
-    def forward(self, x):
-        return getattr(self.nn, function)(x)
-
-    doc = f"The function `{function}` as a layer."
-    metaclass: Any = type(Network)
-    return metaclass(
-        name, (base,), {"forward": forward, "__doc__": doc, "__module__": __name__}
+# The function of a layer, and its settings with their defaults.
+_ACTIVATIONS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "ReLU": ("relu", {"inplace": False}),
+    "ReLU6": ("relu6", {"inplace": False}),
+    "SiLU": ("silu", {"inplace": False}),
+    "Hardswish": ("hardswish", {"inplace": False}),
+    "Hardsigmoid": ("hardsigmoid", {"inplace": False}),
+    "Mish": ("mish", {"inplace": False}),
+    "SELU": ("selu", {"inplace": False}),
+    "Sigmoid": ("sigmoid", {}),
+    "Tanh": ("tanh", {}),
+    "LogSigmoid": ("logsigmoid", {}),
+    "Softsign": ("softsign", {}),
+    "Tanhshrink": ("tanhshrink", {}),
+    "Softplus": ("softplus", {"beta": 1.0, "threshold": 20.0}),
+    "Hardtanh": ("hardtanh", {"min_val": -1.0, "max_val": 1.0, "inplace": False}),
+    "Hardshrink": ("hardshrink", {"lambd": 0.5}),
+    "Softshrink": ("softshrink", {"lambd": 0.5}),
+    "Threshold": (
+        "threshold",
+        {"threshold": REQUIRED, "value": REQUIRED, "inplace": False},
+    ),
+    "GLU": ("glu", {"dim": -1}),
+    "LeakyReLU": ("leaky_relu", {"negative_slope": 0.01, "inplace": False}),
+    "ELU": ("elu", {"alpha": 1.0, "inplace": False}),
+    "CELU": ("celu", {"alpha": 1.0, "inplace": False}),
+    "GELU": ("gelu", {"approximate": "none"}),
+    "Softmax": ("softmax", {"dim": REQUIRED}),
+    "Softmin": ("softmin", {"dim": REQUIRED}),
+    "LogSoftmax": ("log_softmax", {"dim": REQUIRED}),
+}
+for _name, (_function, _settings) in _ACTIVATIONS.items():
+    globals()[_name] = function_layer(
+        FunctionLayer, _name, _function, __name__, **_settings
     )
-
-
-class _InPlace(Network):
-    """An activation that takes PyTorch's `inplace`."""
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-
-
-def _in_place(name: str, function: str) -> type:
-    """Make the layer that calls one function of the vocabulary and takes `inplace`."""
-    accepted = (
-        "inplace: Taken as PyTorch's, and has no effect: no layer writes over its input, which may "
-        "be read again."
-    )
-    plain = _plain(name, function, base=_InPlace)
-    plain.__doc__ = f"{plain.__doc__}\n\nArgs:\n    {accepted}"
-    return plain
-
-
-ReLU = _in_place("ReLU", "relu")
-ReLU6 = _in_place("ReLU6", "relu6")
-SiLU = _in_place("SiLU", "silu")
-Hardswish = _in_place("Hardswish", "hardswish")
-Hardsigmoid = _in_place("Hardsigmoid", "hardsigmoid")
-Mish = _in_place("Mish", "mish")
-SELU = _in_place("SELU", "selu")
-Sigmoid = _plain("Sigmoid", "sigmoid")
-Tanh = _plain("Tanh", "tanh")
-LogSigmoid = _plain("LogSigmoid", "logsigmoid")
-Softsign = _plain("Softsign", "softsign")
-Tanhshrink = _plain("Tanhshrink", "tanhshrink")
 
 
 class Identity(Network):
@@ -60,85 +53,6 @@ class Identity(Network):
 
     def forward(self, x):
         return x
-
-
-class Softplus(Network):
-    """``log(1 + exp(beta * x)) / beta``; `x` itself where ``beta * x`` is above `threshold`."""
-
-    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
-        super().__init__()
-        self.beta, self.threshold = beta, threshold
-
-    def forward(self, x):
-        return self.nn.softplus(x, self.beta, self.threshold)
-
-
-class Hardtanh(Network):
-    """Limit to ``[min_val, max_val]``; `inplace` as for `ReLU`."""
-
-    def __init__(
-        self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
-    ) -> None:
-        super().__init__()
-        self.min_val, self.max_val = min_val, max_val
-
-    def forward(self, x):
-        return self.nn.hardtanh(x, self.min_val, self.max_val)
-
-
-class Hardshrink(Network):
-    """0 from ``-lambd`` to `lambd`, else `x`."""
-
-    def __init__(self, lambd: float = 0.5) -> None:
-        super().__init__()
-        self.lambd = lambd
-
-    def forward(self, x):
-        return self.nn.hardshrink(x, self.lambd)
-
-
-class Softshrink(Network):
-    """0 from ``-lambd`` to `lambd`, else `x` moved towards 0 by `lambd`."""
-
-    def __init__(self, lambd: float = 0.5) -> None:
-        super().__init__()
-        self.lambd = lambd
-
-    def forward(self, x):
-        return self.nn.softshrink(x, self.lambd)
-
-
-class Threshold(Network):
-    """`x` where it is above `threshold`, else `value`; `inplace` as for `ReLU`."""
-
-    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
-        super().__init__()
-        self.threshold, self.value = threshold, value
-
-    def forward(self, x):
-        return self.nn.threshold(x, self.threshold, self.value)
-
-
-class GLU(Network):
-    """The first half of the axis `dim` times the sigmoid of the second."""
-
-    def __init__(self, dim: int = -1) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, x):
-        return self.nn.glu(x, self.dim)
-
-
-class LeakyReLU(Network):
-    """`x` where positive, else ``negative_slope * x``; `inplace` as for `ReLU`."""
-
-    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
-        super().__init__()
-        self.negative_slope = negative_slope
-
-    def forward(self, x):
-        return self.nn.leaky_relu(x, self.negative_slope)
 
 
 class PReLU(Network):
@@ -166,75 +80,9 @@ class PReLU(Network):
         return self.nn.prelu(x, self.weight)
 
 
-class ELU(Network):
-    """`x` where positive, else ``alpha * (exp(x) - 1)``; `inplace` as for `ReLU`."""
-
-    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        super().__init__()
-        self.alpha = alpha
-
-    def forward(self, x):
-        return self.nn.elu(x, self.alpha)
-
-
-class CELU(Network):
-    """`x` where positive, else ``alpha * (exp(x / alpha) - 1)``; `inplace` as for `ReLU`."""
-
-    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        super().__init__()
-        self.alpha = alpha
-
-    def forward(self, x):
-        return self.nn.celu(x, self.alpha)
-
-
-class GELU(Network):
-    """``x * Phi(x)``, exact (``"none"``) or in its ``"tanh"`` approximation."""
-
-    def __init__(self, approximate: str = "none") -> None:
-        super().__init__()
-        self.approximate = approximate
-
-    def forward(self, x):
-        return self.nn.gelu(x, self.approximate)
-
-
-class Softmax(Network):
-    """Non-negative weights that sum to one over the axis `dim`."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, x):
-        return self.nn.softmax(x, self.dim)
-
-
 class Softmax2d(Network):
     """`Softmax` over the channels, axis 1."""
 
     def forward(self, x):
         checks.spatial_axes(self, x, 2)
         return self.nn.softmax(x, 1)
-
-
-class Softmin(Network):
-    """`Softmax` of ``-x``."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, x):
-        return self.nn.softmin(x, self.dim)
-
-
-class LogSoftmax(Network):
-    """The logarithm of `Softmax`."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, x):
-        return self.nn.log_softmax(x, self.dim)

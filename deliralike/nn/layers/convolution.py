@@ -205,8 +205,7 @@ class _ConvTranspose(_Windows):
         settings = cls._settings(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups
         )
-        extra = geometry.per_axis(output_padding, cls.n, "output_padding")
-        extra = geometry.at_least(extra, 0, "output_padding")
+        extra = geometry.per_axis(output_padding, cls.n, "output_padding", least=0)
         extra = geometry.below_steps(extra, settings["stride"], settings["dilation"])
         return settings | {"output_padding": extra}
 

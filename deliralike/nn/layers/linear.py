@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
+from deliralike.nn.layers.function_layers import FunctionLayer, function_layer
 from deliralike.nn.start import Normal, fan_in_uniform
 
 
@@ -149,15 +150,9 @@ class EmbeddingBag(Network):
         )
 
 
-class Flatten(Network):
-    """Merge the axes from `start_dim` to `end_dim` into one, in NCHW order."""
-
-    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        super().__init__()
-        self.start_dim, self.end_dim = start_dim, end_dim
-
-    def forward(self, x):
-        return self.nn.flatten(x, self.start_dim, self.end_dim)
+Flatten = function_layer(
+    FunctionLayer, "Flatten", "flatten", __name__, start_dim=1, end_dim=-1
+)
 
 
 class Unflatten(Network):

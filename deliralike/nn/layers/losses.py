@@ -1,12 +1,9 @@
 """Losses as layers: each calls the function of its row with the settings it was made with."""
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from deliralike.network.base import Network
+from deliralike.nn.layers.function_layers import FunctionOfSeveral, function_layer
 
 # The function of a layer, and its settings with their defaults. A `weight` is a buffer.
 _LOSSES: Mapping[str, tuple[str, dict[str, Any]]] = {
@@ -70,48 +67,8 @@ _LOSSES: Mapping[str, tuple[str, dict[str, Any]]] = {
         {"distance_function": None, "margin": 1.0, "swap": False, "reduction": "mean"},
     ),
 }
-_BUFFERS = ("weight", "pos_weight")
 
-
-class _Loss(Network):
-    function: str
-    settings: Mapping[str, Any]
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__()
-        bound = inspect.signature(type(self).__init__).bind(self, *args, **kwargs)
-        bound.apply_defaults()
-        for name in self.settings:
-            value = bound.arguments[name]
-            if name in _BUFFERS and value is not None:
-                value = self.nn.Buffer(np.asarray(value, np.float64))
-            setattr(self, name, value)
-
-    def forward(self, *inputs):
-        settings = {name: getattr(self, name) for name in self.settings}
-        return getattr(self.nn, self.function)(*inputs, **settings)
-
-
-def _loss(name: str, function: str, settings: Mapping[str, Any]) -> type:
-    """Make the layer of one row, with a signature of its own."""
-
-    def initialise(self: Any, *args: Any, **kwargs: Any) -> None:
-        _Loss.__init__(self, *args, **kwargs)
-
-    either = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [inspect.Parameter("self", either)]
-    for setting, default in settings.items():
-        parameters.append(inspect.Parameter(setting, either, default=default))
-    initialise.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    body = {
-        "__init__": initialise,
-        "__doc__": f"The function `{function}` as a layer.",
-        "__module__": __name__,
-        "function": function,
-        "settings": settings,
-    }
-    metaclass: Any = type(_Loss)
-    return metaclass(name, (_Loss,), body)
-
-
-globals().update({name: _loss(name, *row) for name, row in _LOSSES.items()})
+for _name, (_function, _settings) in _LOSSES.items():
+    globals()[_name] = function_layer(
+        FunctionOfSeveral, _name, _function, __name__, **_settings
+    )

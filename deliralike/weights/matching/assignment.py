@@ -14,11 +14,11 @@ from deliralike.weights.matching.distance import order_free
 from deliralike.weights.matching.kinds import kind_similarity
 from deliralike.weights.matching.layouts import NEAR, transforms
 from deliralike.weights.matching.naming import Spoken, role, similarity, spoken
-from deliralike.weights.matching.pairing import ROLES, Pair, Side
-from deliralike.weights.matching.parts import Unit, parent
+from deliralike.weights.matching.pairing import ROLES, Side
+from deliralike.weights.matching.parts import Unit
 from deliralike.weights.matching.unit_layouts import is_telling, same_layout
 
-_BY_NAME, _BY_KIND, _BY_ORDER, _BY_FAMILY = 1.0, 0.3, 0.3, 0.5
+_BY_NAME, _BY_KIND, _BY_ORDER = 1.0, 0.3, 0.3
 _LEAD = 0.1  # by so much a name must be better than the next best to decide
 _NAMED = 0.5  # a similarity from which on the names say something
 
@@ -51,11 +51,6 @@ class Layer:
     def axes(self) -> int:
         """How many axes the first unit has."""
         return len(self.first.shape)
-
-    @property
-    def outer_block(self) -> str:
-        """The path of the block around it."""
-        return parent(self.first.owner)
 
     @property
     def kind(self) -> str:
@@ -98,30 +93,6 @@ def singles(units: Sequence[Unit], side: Side) -> list[Layer]:
     return layers
 
 
-class Families:
-    """Which blocks around layers go together, as the pairs of layers show that are certain."""
-
-    def __init__(self, pairs: Iterable[Pair] = ()) -> None:
-        """See what pairs show; the networks themselves are around everything and show nothing."""
-        self._pairs: set[tuple[str, str]] = set()
-        for pair in pairs:
-            one = parent(pair.reference[0].owner)
-            two = parent(pair.candidate[0].owner)
-            if one and two and pair.certain:
-                self._pairs.add((one, two))
-        self._mine = {one for one, _ in self._pairs}
-        self._theirs = {two for _, two in self._pairs}
-
-    def relation(self, mine: Layer, theirs: Layer) -> int:
-        """1 if the blocks around two layers go together, -1 if one goes with another, else 0."""
-        one, two = mine.outer_block, theirs.outer_block
-        if (one, two) in self._pairs:
-            return 1
-        if one in self._mine or two in self._theirs:
-            return -1
-        return 0
-
-
 @dataclass(frozen=True)
 class LayerPair:
     """Two layers that go together, by what, and what else would do."""
@@ -133,10 +104,7 @@ class LayerPair:
 
 
 def assign(
-    reference: Sequence[Layer],
-    candidate: Sequence[Layer],
-    exact: bool,
-    families: Families,
+    reference: Sequence[Layer], candidate: Sequence[Layer], exact: bool
 ) -> list[LayerPair]:
     """Pair layers of the same roles and shapes.
 
@@ -147,7 +115,7 @@ def assign(
     for key, group in mine.items():
         if key not in theirs:
             continue
-        pairs = _within(group, theirs[key], families)
+        pairs = _within(group, theirs[key])
         if exact and len(group) != len(theirs[key]):
             # some of them have another shape elsewhere: order says nothing before these are seen
             pairs = [pair for pair in pairs if pair.decided != "order"]
@@ -165,15 +133,13 @@ def _grouped(found: Sequence[Layer], exact: bool) -> dict[object, list[Layer]]:
     return groups
 
 
-def _within(
-    reference: list[Layer], candidate: list[Layer], families: Families
-) -> list[LayerPair]:
+def _within(reference: list[Layer], candidate: list[Layer]) -> list[LayerPair]:
     """Pairs within a group: first those of the same values, then by names and order."""
     likeness = {}
     for row, one in enumerate(reference):
         for column, two in enumerate(candidate):
             if _fits(one, two):
-                likeness[row, column] = _Likeness.of(one, two, families)
+                likeness[row, column] = _Likeness.of(one, two)
     by_value = _Choice(likeness, _only_by_value(likeness))
     free = by_value.free()
     by_score = _Choice(free, _greedy(free))
@@ -208,22 +174,20 @@ class _Likeness:
     """How well two layers go together.
 
     Attributes:
-        score: What names, kinds and the blocks around say, without the order.
+        score: What names and kinds say, without the order.
     """
 
     same_values: bool
     name: float
-    family: int
     score: float
 
     @classmethod
-    def of(cls, one: Layer, two: Layer, families: Families) -> _Likeness:
+    def of(cls, one: Layer, two: Layer) -> _Likeness:
         """Compare two layers."""
         name = similarity(one.spoken, two.spoken)
         kind = kind_similarity(one.kind, two.kind)
-        family = families.relation(one, two)
-        score = _BY_NAME * name + _BY_KIND * kind + _BY_FAMILY * family
-        return cls(_same_values(one, two), name, family, score)
+        score = _BY_NAME * name + _BY_KIND * kind
+        return cls(_same_values(one, two), name, score)
 
 
 def _same_values(one: Layer, two: Layer) -> bool:
@@ -317,7 +281,7 @@ class _Choice:
         """Return by what a pair was decided, and the candidate's layers that do as well."""
         row, column = at
         others = self._beside(at)
-        rivals = [other for other in others if self._is_rival(at, other)]
+        rivals = [other for other in others if self._loss(at, other) < _LEAD]
         if rivals:
             alternatives = [other[1] for other in rivals if other[0] == row]
             return "order", alternatives or [column]
@@ -329,19 +293,6 @@ class _Choice:
         """Return the other pairs that a layer of a pair may be in."""
         row, column = at
         return [(k, m) for k, m in self.likeness if (k == row) != (m == column)]
-
-    def _is_rival(self, at: Places, other: Places) -> bool:
-        if self._loss(at, other) < _LEAD:
-            return True
-        return self._crossed and self.likeness[other].family >= self.likeness[at].family
-
-    @cached_property
-    def _crossed(self) -> bool:
-        """Whether names led away from the order, and yet some names have nothing in common."""
-        ordered = [self.chosen[row] for row in sorted(self.chosen)]
-        if ordered == sorted(ordered):
-            return False
-        return any(self.likeness[at].name < _NAMED for at in self.chosen.items())
 
     def _loss(self, at: Places, other: Places) -> float:
         """How much less names and kinds say of two pairs with their partners exchanged.

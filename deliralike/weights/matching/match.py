@@ -142,15 +142,15 @@ class Match:
 
     def parameters_left_over(self) -> tuple[str, ...]:
         """The parameters, not the buffers, that have no counterpart."""
-        mine = [
-            name for name in self.missing if self.reference.tensors[name].is_parameter
-        ]
-        theirs = [
-            name
-            for name in self.unexpected
-            if self.candidate.tensors[name].is_parameter
-        ]
-        return (*mine, *theirs)
+        left_over = []
+        for side, names in (
+            (self.reference, self.missing),
+            (self.candidate, self.unexpected),
+        ):
+            for name in names:
+                if side.tensors[name].is_parameter:
+                    left_over.append(name)
+        return tuple(left_over)
 
     def __str__(self) -> str:
         """Return a table of both names, the layout, and how the pair was decided."""
@@ -240,12 +240,13 @@ def match_of(
     left_out: Sequence[str] = (),
 ) -> Match:
     """Return the match that has these pairs; all other tensors are missing or unexpected."""
-    missing = _not_covered(
-        reference, [unit for pair in pairs for unit in pair.reference]
-    )
-    unexpected = _not_covered(
-        candidate, [unit for pair in pairs for unit in pair.candidate]
-    )
+    mine: set[Unit] = set()
+    theirs: set[Unit] = set()
+    for pair in pairs:
+        mine.update(pair.reference)
+        theirs.update(pair.candidate)
+    missing = _not_covered(reference, mine)
+    unexpected = _not_covered(candidate, theirs)
     return Match(
         tuple(pairs),
         {name: _nearest(name, reference, candidate, unexpected) for name in missing},
@@ -293,10 +294,10 @@ def _values(
         yield unit, rest
 
 
-def _not_covered(side: Side, found: Sequence[Unit]) -> list[str]:
+def _not_covered(side: Side, found: set[Unit]) -> list[str]:
     """Tensors of which not all has a pair."""
     covered: Counter[str] = Counter()
-    for unit in set(found):
+    for unit in found:
         covered[unit.source] += math.prod(unit.shape)
     shapes = side.shapes
     return [name for name in shapes if covered[name] < max(1, math.prod(shapes[name]))]
@@ -308,18 +309,14 @@ def _nearest(
     """Return up to three similar tensors of the other side.
 
     Those of the same shape that are free come first, then those that are free with as many axes,
-    then the same shape, then a similar name.
+    then those of a similar name.
     """
     shape = side.tensors[name].shape
     shapes = other.shapes
-    fitting = [each for each in shapes if transforms(shape, shapes[each])]
-    fitting_and_free = [each for each in fitting if each in free]
-    free_with_as_many_axes = [each for each in free if len(shapes[each]) == len(shape)]
-    alike_and_fitting = get_close_matches(name, fitting, n=3, cutoff=0.0)
-    alike = get_close_matches(name, list(shapes), n=3, cutoff=0.4)
-    first = [*fitting_and_free, *free_with_as_many_axes]
-    ordered = dict.fromkeys([*first, *alike_and_fitting, *alike])
-    return tuple(ordered)[:3]
+    fitting = [each for each in free if transforms(shape, shapes[each])]
+    as_many_axes = [each for each in free if len(shapes[each]) == len(shape)]
+    similar = get_close_matches(name, list(shapes), n=3, cutoff=0.4)
+    return tuple(dict.fromkeys([*fitting, *as_many_axes, *similar]))[:3]
 
 
 def _how(pair: Pair) -> str:

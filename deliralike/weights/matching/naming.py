@@ -18,6 +18,7 @@ from deliralike.weights.matching.words import SYNONYMS
 
 Numbers = tuple[int, ...]
 
+_ROLES = chainer_names.LEAVES | trees.LEAVES
 _NUMBER = re.compile(r"\d+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -44,8 +45,7 @@ def role(name: str) -> str:
         ('weight', 'weight', 'weight', 'in_proj_weight')
     """
     leaf = last(name)
-    names, _ = chainer_names.neutral([leaf])
-    return trees.neutral_name((names[leaf],))
+    return _ROLES.get(leaf, leaf)
 
 
 def spoken(paths: Iterable[str]) -> dict[str, Spoken]:

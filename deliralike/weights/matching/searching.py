@@ -10,7 +10,6 @@ import numpy as np
 
 from deliralike.errors import ShapeError, UnknownName, suggestion
 from deliralike.weights.matching.assignment import (
-    Families,
     Layer,
     LayerPair,
     assign,
@@ -67,11 +66,8 @@ class _Search:
         """Match all that is left: layers, then tensors that are cut, then single tensors."""
         self.split()
         for exact in (True, False):
-            for is_last in (False, True):
-                families = Families(self.pairs)
-                for found in assign(self._layers(0), self._layers(1), exact, families):
-                    if is_last or found.decided != "order":
-                        self._pair_layers(found)
+            for found in assign(self._layers(0), self._layers(1), exact):
+                self._pair_layers(found)
         self.cut()
         self.single()
 
@@ -89,14 +85,13 @@ class _Search:
     def same_names(self) -> None:
         """Match equal names and shapes: exchanged values are a difference, not another match."""
         reference, candidate = self.sides
-        shared = [name for name in self.left[0] if name in self.left[1]]
-        for name in shared:
-            one = self.left[0].pop(name)
-            two = self.left[1].pop(name)
+        mine, theirs = self.left
+        for name in [name for name in mine if name in theirs]:
+            one = mine.pop(name)
+            two = theirs.pop(name)
             as_it_is: Layout = (plain(one.shape), ())
-            if (
-                not candidate.kinds
-            ):  # a file: names do not say how a picture was flattened
+            if not candidate.kinds:
+                # a file, in which names do not say how a picture was flattened
                 as_it_is = by_convolutions(reference, one, candidate, two) or as_it_is
             transform, layouts = as_it_is
             self.pairs.append(Pair((one,), (two,), transform, "name", layouts=layouts))
@@ -110,21 +105,13 @@ class _Search:
         self.left = [_by_name(own), _by_name(others)]
 
     def single(self) -> None:
-        """Match single tensors, the most axes first; those of one layer stay together.
-
-        Tensors of a user's own with one name and shape on both sides come before all others.
-        """
-        for name, one in list(self.left[0].items()):
-            two = self.left[1].get(name)
-            if two is not None and one.shape == two.shape:
-                self.pair(one, two, "name")
+        """Match single tensors, the most axes first; those of one layer stay together."""
         mine = singles(list(self.left[0].values()), self.sides[0])
         theirs = singles(list(self.left[1].values()), self.sides[1])
-        families = Families(self.pairs)
         for axes in sorted({layer.axes for layer in mine}, reverse=True):
             wanted = [layer for layer in mine if layer.axes == axes]
             free = [layer for layer in theirs if layer.first.name in self.left[1]]
-            for found in assign(wanted, free, False, families):
+            for found in assign(wanted, free, exact=False):
                 if self._belong_together(found):
                     self._pair_layers(found)
 
@@ -162,12 +149,8 @@ class _Search:
             if here == 1:
                 self.pair(member, piece, decided)
                 continue
-            others = (
-                []
-                if certain
-                else [each.source for each in members if each is not member]
-            )
-            self.pair(piece, member, decided, others)
+            others = [each.source for each in members if each is not member]
+            self.pair(piece, member, decided, [] if certain else others)
 
     def _by_values(
         self, here: int, unit: Unit, members: Sequence[Unit]

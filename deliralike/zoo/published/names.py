@@ -21,8 +21,7 @@ def weights(name: str = "*") -> WeightsTable:
     """Return the published weights of an architecture, or of all whose names match a pattern.
 
     The entry that ``weights="pretrained"`` means is marked by a star in the printed table. What the
-    table says is what the publishers' libraries say; ``deliralike weights check`` holds it against
-    the network.
+    table says is what the publishers' libraries say.
 
     Example:
         >>> for entry in weights("alexnet"):

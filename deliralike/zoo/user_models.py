@@ -41,7 +41,7 @@ def architecture(name: str) -> Architecture:
             "or a function that creates it and returns it"
         )
     task, shape = getattr(made_by, "task", ""), getattr(made_by, "input_shape", None)
-    return OwnArchitecture(
+    return UserModel(
         name, made_by, task=task, shape=None if shape is None else tuple(shape)
     )
 
@@ -58,7 +58,7 @@ def _is_network(made_by: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class OwnArchitecture(Architecture):
+class UserModel(Architecture):
     """A network of one's own.
 
     ``task`` is empty where the network does not say what it is for: it may be used for any. A class

@@ -1,21 +1,30 @@
-"""The registry against the world: whether address, size, hash, keys and accuracy hold."""
+"""The registry against the network: whether address, size, hash, keys and accuracy hold.
+
+``python -m tests.published.checking 'resnet*'`` checks the entries of some architectures; the exit
+code is 1 if something differs or does not answer.
+"""
 
 from __future__ import annotations
 
+import argparse
+import fnmatch
 import importlib
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from deliralike import weights as weight_files
+from deliralike import zoo
 from deliralike.errors import (
     DeliralikeError,
     DownloadError,
     SettingError,
     WeightFileError,
 )
+from deliralike.tables import text_table
 from deliralike.weights.downloads import WebFile
 from deliralike.zoo import building, images, loading, registry
 from deliralike.zoo.published.entries import Published
@@ -197,3 +206,36 @@ def _pictures(data: Path, entry: Published) -> list[tuple[Path, int]]:
         for path in sorted(folder.iterdir()):
             pictures.append((path, number))
     return pictures
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Check the entries that the command line names, and print what was found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.published.checking")
+    parser.add_argument("pattern", nargs="?", default="*", help="architectures")
+    parser.add_argument("--name", default="*", help="only weights of these names")
+    parser.add_argument(
+        "--download", action="store_true", help="fetch every file; check hash and keys"
+    )
+    parser.add_argument(
+        "--data", type=Path, help="pictures in a folder for each class: the accuracy"
+    )
+    parser.add_argument("--backend", help="the backend for --data")
+    options = parser.parse_args(arguments)
+    entries = [
+        entry
+        for entry in zoo.weights(options.pattern)
+        if fnmatch.fnmatchcase(entry.name, options.name)
+    ]
+    if not entries:
+        parser.error(f"no weights match {options.pattern!r} and {options.name!r}")
+    checks = [
+        check(entry, options.download, options.data, options.backend)
+        for entry in entries
+    ]
+    print(text_table(list(COLUMNS), [one.row() for one in checks]))
+    print(summary(checks))
+    return 0 if all(one.agrees for one in checks) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
