@@ -1,11 +1,11 @@
-"""Operations that are one node on Chainer, beside PyTorch: values, first and second derivatives."""
+"""Functions of Chainer beside PyTorch's: values, first and second derivatives."""
 
 import numpy as np
 import pytest
 import torch
 
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.backends.chainer.kernels import shifted
+from deliralike.backends.chainer.kernels import depthwise, planes
 from deliralike.backends.chainer.kernels.convolution import Convolve
 from deliralike.backends.chainer.kernels.geometry import Geometry
 from deliralike.nn.geometry import conv_size
@@ -46,8 +46,8 @@ def attended(query, key, value, bias, mask):
 
 LABELS = np.array([[0, 2], [1, -100], [2, 2], [-100, 0]])  # of which two are ignored
 
-# as (ours, theirs, inputs): each is one node on Chainer, with first derivatives by hand
-IN_ONE_NODE = {
+# as (ours, theirs, inputs)
+FUNCTIONS = {
     **{
         name: (
             lambda nn, *arrays, name=name: squares(over_time(nn, name, *arrays), nn),
@@ -78,15 +78,6 @@ IN_ONE_NODE = {
         lambda nn, *arrays: squares(nn.attention(*arrays, scale=0.3)[:1], nn),
         lambda *arrays: squares([attended(*arrays, 0.0, 1.0)[0]]),
         [normal(seed, *shape) for seed, shape in enumerate([(4, 5), (7, 5), (7, 6)])],
-    ),
-    "attention in pieces": (
-        lambda nn, *arrays: squares([nn.attention(*arrays, scale=0.3)[1]], nn),
-        lambda *arrays: squares([attended(*arrays, 1.0)[1]]),
-        [
-            normal(seed, 3, 1, *shape)
-            for seed, shape in enumerate([(240, 1), (250, 1), (250, 1)])
-        ]
-        + [normal(3, 240, 250)],
     ),
     "self-attention": (
         lambda nn, x: squares(nn.attention(x, x, x, need_weights=False)[:1], nn),
@@ -147,58 +138,76 @@ IN_ONE_NODE = {
 }
 
 
-def test_operations_in_one_node_have_right_first_and_second_derivatives():
-    agree_twice("chainer", IN_ONE_NODE)
+def test_functions_have_the_first_and_second_derivatives_of_pytorch():
+    agree_twice("chainer", FUNCTIONS)
 
 
-def settings_of_a_convolution(seed):
+def settings_of_a_convolution(seed, axes, groups):
     """Odd settings, as (geometry, batch, in and out channels of a group)."""
     rng = np.random.default_rng(seed)
-    n = 1 + seed % 3
     kernel, stride, dilation = (
-        tuple(rng.integers(1, most, n).tolist()) for most in (6 - n, 4, 3)
+        tuple(rng.integers(1, most, axes).tolist()) for most in (6 - axes, 4, 3)
     )
     pads = tuple(
-        (int(before), int(after)) for before, after in rng.integers(0, 4, (n, 2))
+        (int(before), int(after)) for before, after in rng.integers(0, 4, (axes, 2))
     )
+    if axes == 3:
+        kernel, stride = (2 + seed % 2, *kernel[1:]), (1 + seed // 8, *stride[1:])
     least = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
     size = tuple(
         max(1, k - sum(p) + int(rng.integers(0, 6)))
         for k, p in zip(least, pads, strict=True)
     )
     count = tuple(map(conv_size, size, kernel, stride, pads, dilation))
-    groups = (1, 1, 3, 4)[seed % 4]
     geometry = Geometry(stride, pads, dilation, groups, kernel, size, count)
-    return geometry, *rng.integers(1, 4, 3).tolist()
+    batch, channels, out = rng.integers(1, 4, 3).tolist()
+    return (geometry, batch, 1, 1) if groups > 3 else (geometry, batch, channels, out)
 
 
-@pytest.mark.parametrize("seed", range(48))
-def test_a_convolution_by_shifts_has_the_values_and_gradients_of_pytorch(
-    seed, monkeypatch
-):
-    """Also in small pieces, from one row on."""
-    piece = (shifted._PIECE, 1, 60, 120)[seed // 3 % 4]
-    monkeypatch.setattr(shifted, "_PIECE", piece)
-    agree_by_shifts(*settings_of_a_convolution(seed))
+# as (axes, groups): depthwise, by planes, and by columns of windows
+FORMS = {
+    "depthwise, one axis": (1, 4),
+    "depthwise": (2, 5),
+    "depthwise, three axes": (3, 4),
+    "by planes": (3, 1),
+    "by columns": (2, 1),
+    "groups": (2, 3),
+}
+ORDERS = {
+    "as usual": lambda x: x,
+    "channels first": lambda x: x.swapaxes(0, 1).copy().swapaxes(0, 1),
+    "channels last": lambda x: np.moveaxis(np.moveaxis(x, 1, -1).copy(), -1, 1),
+    "transposed": np.asfortranarray,
+    "every second element": lambda x: x.repeat(2, -1)[..., ::2],
+}
 
 
-def agree_by_shifts(g, batch, channels, out):
-    x = normal(0, batch, channels * g.groups, *g.size)
-    w = normal(1, out * g.groups, channels, *g.kernel)
-    gy = normal(2, batch, out * g.groups, *g.count)
-    y, gx, gw, _ = of_pytorch(g, x, w, np.zeros(len(w)), gy)
-    plan = shifted.plan_of(g, batch)
-    both = shifted.gradients(x, w, gy, plan)
-    same(shifted.convolve(x, w, plan), y, "output", tolerance=1e-12)
-    same(
-        shifted.gradients(None, w, gy, plan)[0],
-        gx,
-        "gradient of the input",
-        tolerance=1e-12,
-    )
-    same(shifted.gradients(x, None, gy, plan)[1], gw, "of the weight", tolerance=1e-12)
-    same(both[0], gx, "of the input, with the other", tolerance=1e-12)
-    same(both[1], gw, "of the weight, with the other", tolerance=1e-12)
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_a_convolution_has_the_values_and_gradients_of_pytorch(form, order):
+    for seed in range(10):
+        g, batch, channels, out = settings_of_a_convolution(seed, *form)
+        x = normal(0, batch, channels * g.groups, *g.size)
+        w = normal(1, out * g.groups, channels, *g.kernel)
+        gy = normal(2, batch, out * g.groups, *g.count)
+        b = normal(3, len(w))
+        inputs = [chainer.Variable(order(each)) for each in (x, w)]
+        inputs.append(chainer.Variable(b))
+        y = Convolve(g).apply(inputs)[0]
+        y.grad = order(gy)
+        y.backward()
+        found = [y.array, *(each.grad for each in inputs)]
+        for mine, theirs in zip(found, of_pytorch(g, x, w, b, gy), strict=True):
+            same(mine, theirs, str(g), tolerance=1e-12)
+
+
+def test_the_settings_are_those_of_the_forms():
+    for seed in range(8):
+        for axes, groups in FORMS.values():
+            g, _, channels, out = settings_of_a_convolution(seed, axes, groups)
+            x, shape = np.zeros(1), (out * groups, channels)
+            assert depthwise.suits(x, shape, g) == (groups > 3)
+            assert planes.suits(g) == (axes == 3 and groups == 1)
 
 
 def of_pytorch(g, x, w, b, gy):
@@ -212,7 +221,7 @@ def of_pytorch(g, x, w, b, gy):
     return [each.detach().numpy() for each in (y, *gradients)]
 
 
-# as (stride, groups, size, in and out channels): each takes a way of its own
+# as (stride, groups, size, in and out channels)
 WITH_A_BIAS = {
     "as many channels, few windows": (
         1,
@@ -220,10 +229,10 @@ WITH_A_BIAS = {
         (4, 3),
         6,
         6,
-    ),  # both gradients from the same columns
+    ),
     "more output channels": (1, 1, (4, 3), 2, 6),
     "strides": (2, 1, (5, 6), 6, 4),
-    "many windows": (1, 1, (9, 8), 6, 4),  # by shifts
+    "many windows": (1, 1, (9, 8), 6, 4),
     "depthwise": (1, 6, (5, 4), 6, 6),
     "one axis": (1, 1, (9,), 6, 4),
     "three axes": (1, 1, (3, 4, 5), 3, 2),
@@ -271,7 +280,7 @@ def test_a_convolution_with_a_bias_has_the_second_derivatives_of_pytorch():
     )
 
 
-def test_a_depthwise_convolution_by_shifts_has_the_second_derivatives_of_pytorch():
+def test_a_depthwise_convolution_has_the_second_derivatives_of_pytorch():
     x, w = normal(0, 2, 6, 9, 11), normal(1, 6, 1, 3, 3)
     agree_twice(
         "chainer",

@@ -13,8 +13,12 @@ import numpy as np
 import pytest
 from jax import enable_x64, export
 
+from deliralike import backends
 from deliralike.backends.jax import convolution
+from deliralike.backends.jax.compiled.program import aux_and_gradient
 from deliralike.backends.jax.convolution import Geometry, convolve, convolve_transposed
+
+NN = backends.get("jax").nn
 
 # (input, kernel, settings); what the form is called
 CASES = {
@@ -261,3 +265,71 @@ def test_half_precision_is_summed_in_single():
     result = convolve(jnp.asarray(x), jnp.asarray(weight), settings)
     assert result.dtype == "bfloat16"
     np.testing.assert_array_equal(result, exact.astype("bfloat16"))
+
+
+def test_a_depthwise_convolution_is_computed_once_for_all_its_uses():
+    """XLA counts what its loops compute; a norm uses its input three times."""
+    generator = np.random.default_rng(5)
+    x = generator.normal(size=(2, 6, 16, 16))
+    weight = generator.normal(size=(6, 1, 7, 7))
+    settings = Geometry((1, 1), ((3, 3), (3, 3)), (1, 1), (1, 1), 6)
+
+    def function(x, weight):
+        y = convolve(NN.sigmoid(x), weight, settings)
+        return NN.layer_norm(NN.permute(y, (0, 2, 3, 1)), (6,))
+
+    with enable_x64(True):
+        costs = jax.jit(function).lower(x, weight).compile().cost_analysis()
+    once = 2 * weight.size * 2 * 16 * 16
+    assert once < costs["flops"] < 1.5 * once
+    assert costs["transcendentals"] < 4 * x.size
+
+
+ORDERS = {
+    "channels last": (
+        lambda x: jnp.moveaxis(x, 1, -1),
+        lambda x: jnp.moveaxis(x, -1, 1),
+    ),
+    "transposed": (jnp.transpose, jnp.transpose),
+    "every second element": (lambda x: jnp.repeat(x, 2, -1), lambda x: x[..., ::2]),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("form", FORMS)
+def test_arrays_of_another_order_in_memory_give_the_same_gradients(form, order):
+    x_shape, kernel, settings = CASES[FORMS[form][0]]
+    there, back = ORDERS[order]
+    generator = np.random.default_rng(5)
+    with enable_x64(True):
+        x = jnp.asarray(generator.normal(size=x_shape))
+        weight = jnp.asarray(generator.normal(size=kernel))
+        shape = jaxs_own(settings, x, weight).shape
+        cotangent = jnp.asarray(generator.normal(size=shape))
+
+        @jax.jit
+        def gradients(*arrays):
+            x, weight, cotangent = map(back, arrays)
+            y, pull = jax.vjp(partial(convolve, settings=settings), x, weight)
+            return y, *pull(cotangent)
+
+        wanted, pull = jax.vjp(partial(jaxs_own, settings), x, weight)
+        found = gradients(*map(there, (x, weight, cotangent)))
+        for a, b in zip(found, (wanted, *pull(cotangent)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-13 * np.abs(b).max())
+
+
+def test_a_gradient_tells_what_took_no_part():
+    generator = np.random.default_rng(5)
+    weight = generator.normal(size=(4, 3, 3, 3))
+    settings = Geometry((1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), 1)
+
+    def function(at):
+        return jnp.sum(NN.relu(convolve(at["x"], weight, settings))), at["x"]
+
+    with enable_x64(True):
+        at = {"x": generator.normal(size=(2, 3, 11, 9)), "unused": np.ones(2)}
+        _, gradient = aux_and_gradient(function, jax.tree.map(jnp.asarray, at))
+        wanted = jax.grad(lambda x: function({"x": x})[0])(at["x"])
+    assert gradient["unused"] is None
+    np.testing.assert_allclose(gradient["x"], wanted, rtol=1e-12, atol=1e-13)

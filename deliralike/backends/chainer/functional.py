@@ -14,7 +14,6 @@ from deliralike.backends.chainer import random as rng
 from deliralike.backends.chainer.arrays import Variable, array_module, chainer, raw
 from deliralike.backends.chainer.kernels import (
     convolution,
-    fused,
     nodes,
     norms,
     recurrence,
@@ -29,7 +28,6 @@ from deliralike.network.construction import Construction, require_construction
 from deliralike.nn import checks
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import conv_size, conv_transposed_sizes
-from deliralike.nn.means import mean_over
 from deliralike.nn.primitives import axis_of
 from deliralike.nn.start import Distribution
 
@@ -124,6 +122,11 @@ class ChainerFunctions(Functions):
         if x.dtype.kind != "f":
             return array_module(x).maximum(raw(x), 0)
         return F.relu(x)
+
+    def relu6(self, x, inplace=False):
+        if x.dtype.kind != "f":
+            return super().relu6(x)
+        return F.clipped_relu(_not_scalar(x), 6.0)
 
     def abs(self, x):
         if x.dtype.kind != "f":
@@ -262,12 +265,9 @@ class ChainerFunctions(Functions):
             raise ShapeError(
                 f"linear: x of shape {x.shape} does not fit a weight of shape {weight.shape}"
             )
-        if not are_plain(x, weight, bias):
-            rows = F.reshape(x, (-1, x.shape[-1]))
-            return F.reshape(
-                F.linear(rows, weight, bias), (*x.shape[:-1], weight.shape[0])
-            )
-        return fused.Linear(super().linear).of(x, weight, bias)[0]
+        rows = F.reshape(x, (-1, x.shape[-1]))
+        y = F.linear(rows, weight, bias)
+        return F.reshape(y, (*x.shape[:-1], weight.shape[0]))
 
     def convolve(self, x, weight, stride, pads, dilation, groups):
         return self._convolve_with_bias(x, weight, None, stride, pads, dilation, groups)
@@ -288,11 +288,6 @@ class ChainerFunctions(Functions):
         )
         inputs = (x, weight) if bias is None else (x, weight, bias)
         return convolution.Convolve(geometry).apply(inputs)[0]
-
-    def _add_bias(self, y, bias):
-        if bias is None or not are_plain(y, bias):
-            return super()._add_bias(y, bias)
-        return fused.AddBias(super()._add_bias).of(y, bias)[0]
 
     def convolve_transposed(
         self, x, weight, stride, padding, output_padding, dilation, groups
@@ -337,92 +332,17 @@ class ChainerFunctions(Functions):
         return norms.BatchNorm(composed, eps).of(x, weight, bias)
 
     def group_norm(self, x, num_groups, weight=None, bias=None, eps=1e-5):
-        super_norm = super().group_norm
         if not are_plain(x, weight, bias) or x.shape[1] % num_groups:
-            return super_norm(x, num_groups, weight, bias, eps)
+            return super().group_norm(x, num_groups, weight, bias, eps)
+        # groups of samples are normalised as channels of one sample are
+        rows = F.reshape(x, (1, len(x) * num_groups, -1))
+        y = F.reshape(self.batch_norm_train(rows, eps=eps)[0], x.shape)
+        if weight is not None:
+            y = y * self._per_channel(weight, x)
+        return self._add_bias(y, bias)
 
-        def composed(x, weight, bias):
-            return super_norm(x, num_groups, weight, bias, eps)
-
-        return norms.GroupNorm(composed, num_groups, eps).of(x, weight, bias)[0]
-
-    def layer_norm(self, x, normalized_shape, weight=None, bias=None, eps=1e-5):
-        super_norm = super().layer_norm
-        if not are_plain(x, weight, bias):
-            return super_norm(x, normalized_shape, weight, bias, eps)
-
-        def composed(x, weight, bias):
-            return super_norm(x, normalized_shape, weight, bias, eps)
-
-        return norms.LayerNorm(composed, len(normalized_shape), eps).of(
-            x, weight, bias
-        )[0]
-
-    # Activations, attention and recurrence
+    # Recurrence
     # ------------------------------------------------------------
-
-    def leaky_relu(self, x, negative_slope=0.01, inplace=False):
-        composed = partial(super().leaky_relu, negative_slope=negative_slope)
-        if not are_plain(x) or negative_slope == 0:  # which makes NaN of infinity
-            return composed(x)
-        return fused.LeakyReLU(composed, negative_slope).of(x)[0]
-
-    def elu(self, x, alpha=1.0, inplace=False):
-        composed = partial(super().elu, alpha=alpha)
-        if not are_plain(x):
-            return composed(x)
-        return fused.ELU(composed, alpha).of(x)[0]
-
-    def relu6(self, x, inplace=False):
-        return self._clipped(super().relu6, x, shift=0.0, factor=1.0, is_gate=False)
-
-    def hardsigmoid(self, x, inplace=False):
-        return self._clipped(
-            super().hardsigmoid, x, shift=3.0, factor=1.0 / 6.0, is_gate=False
-        )
-
-    def hardswish(self, x, inplace=False):
-        return self._clipped(
-            super().hardswish, x, shift=3.0, factor=1.0 / 6.0, is_gate=True
-        )
-
-    def _clipped(self, composed, x, **settings):
-        if not are_plain(x):
-            return composed(x)
-        return fused.Clipped(composed, **settings).of(x)[0]
-
-    def silu(self, x, inplace=False):
-        if not are_plain(x):
-            return super().silu(x)
-        return fused.SiLU(super().silu).of(x)[0]
-
-    def gelu(self, x, approximate="none"):
-        if approximate != "none" or not are_plain(x):
-            return super().gelu(x, approximate)
-        return fused.GELU(super().gelu).of(x)[0]
-
-    def attention(
-        self,
-        query,
-        key,
-        value,
-        bias=None,
-        weights_mask=None,
-        scale=None,
-        need_weights=True,
-    ):
-        super_attention = super().attention
-        arrays = (query, key, value, bias, weights_mask)
-        leading = {each.shape[:-2] for each in arrays[:3]}
-        if not are_plain(*arrays) or len(leading) > 1:
-            return super_attention(*arrays, scale, need_weights)
-
-        def composed(query, key, value, bias, weights_mask):
-            return super_attention(query, key, value, bias, weights_mask, scale)
-
-        scale = query.shape[-1] ** -0.5 if scale is None else scale
-        outputs, weights = fused.Attention(composed, scale).of(*arrays)
-        return outputs, weights if need_weights else None
 
     def lstm(
         self, x, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh, weight_hr=None
@@ -446,45 +366,6 @@ class ChainerFunctions(Functions):
         if not are_plain(*arguments):
             return super().gru(*arguments)
         return recurrence.GRU(super().gru).of(*arguments)
-
-    # Losses
-    # ------------------------------------------------------------
-
-    def cross_entropy(
-        self,
-        logits,
-        target,
-        weight=None,
-        ignore_index=-100,
-        reduction="mean",
-        label_smoothing=0.0,
-    ):
-        is_plain = (
-            weight is None and not label_smoothing and reduction in ("mean", "sum")
-        )
-        if not is_plain or target.dtype.kind == "f":
-            return super().cross_entropy(
-                logits, target, weight, ignore_index, reduction, label_smoothing
-            )
-        self._check_labels(logits, target, ignore_index, reduction)
-        xp = array_module(logits)
-        target = raw(target)
-        counts = target != ignore_index
-        weights = -counts.astype(logits.dtype)
-        if reduction == "mean":
-            weights /= xp.maximum(counts.sum(), 1).astype(logits.dtype)
-        positions = list(xp.ogrid[tuple(slice(n) for n in target.shape)])
-        positions.insert(1, xp.where(counts, target, 0))
-        where = tuple(positions)
-
-        def composed(x: Any) -> Any:
-            return nodes.pick_sum(where, weights).apply((self.log_softmax(x, 1),))[0]
-
-        if not are_plain(logits):
-            loss = composed(logits)
-        else:
-            loss = fused.CrossEntropy(composed, where, weights).of(logits)[0]
-        return mean_over(counts.sum, loss)
 
     # Control flow and random masks
     # ------------------------------------------------------------

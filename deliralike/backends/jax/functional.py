@@ -171,7 +171,7 @@ class JaxFunctions(Functions):
 
     def relu(self, x, inplace=False):
         x = value_of(x)
-        # jnp.maximum(x, 0) has derivative 1/2 at 0; `channels_last` sees through this
+        # jnp.maximum(x, 0) has derivative 1/2 at 0
         return jnp.where(x <= 0, 0, x)
 
     def abs(self, x):

@@ -223,22 +223,3 @@ def select_along(index: Any, axis: int) -> LinearMap:
         return gx
 
     return LinearMap(function, transpose)
-
-
-def weighted(x: Any, weights: Any) -> Any:
-    """Return elements times weights: 0 where the weight is 0, of NaN and infinity as well."""
-    return array_module(x).where(weights == 0, 0, x) * weights
-
-
-def pick_sum(where: tuple, weights: Any) -> LinearMap:
-    """Return the weighted sum of some elements, none of them taken twice."""
-
-    def function(x: Any) -> Any:
-        return array_module(x).asarray(weighted(x[where], weights).sum(), dtype=x.dtype)
-
-    def transpose(gy: Any, shape: tuple[int, ...]) -> Any:
-        gx = array_module(gy).zeros(shape, gy.dtype)
-        gx[where] = weights * gy
-        return gx
-
-    return LinearMap(function, transpose)

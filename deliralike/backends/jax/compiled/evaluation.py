@@ -23,7 +23,6 @@ from deliralike.backends.jax.compiled.host_checks import with_host_checks
 from deliralike.backends.jax.compiled.program import (
     Arguments,
     flatten_arguments,
-    in_fast_orders,
     pack,
     unpack,
 )
@@ -254,15 +253,10 @@ def _evaluation(
     spec, static = key
 
     def compute(values: list[Any], batch: list[Any]) -> Any:
-        def outputs(values: list[Any]) -> Any:
-            network = structure.merge(values)
-            result = function(network, *Arguments(spec, static, []).unflatten(batch))
-            structure.refuse_changes(network, values)
-            return pack(result)
-
-        traced, shapes = jax.make_jaxpr(outputs, return_shape=True)(values)
-        results = in_fast_orders(traced)(*values)
-        return jax.tree.unflatten(jax.tree.structure(shapes), results)
+        network = structure.merge(values)
+        result = function(network, *Arguments(spec, static, []).unflatten(batch))
+        structure.refuse_changes(network, values)
+        return pack(result)
 
     name_program(compute, "outputs", structure.graph.nodes[0].type)
     return _Evaluation(with_host_checks(compute, 1, arrays.jit))

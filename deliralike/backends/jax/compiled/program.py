@@ -24,7 +24,6 @@ from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax import random as native_random
 from deliralike.backends.jax.arrays import numpy as to_host
-from deliralike.backends.jax.compiled.channels_last import channels_last
 from deliralike.backends.jax.compiled.snapshot import Snapshot
 from deliralike.backends.jax.network import JaxSlot, StaticDict, StaticList, walk
 from deliralike.backends.jax.unstable import (
@@ -626,7 +625,7 @@ def aux_and_gradient(
         return function(jax.tree.unflatten(tree, leaves))
 
     traced, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*leaves)
-    run = in_fast_orders(traced)
+    run = jaxpr_as_fun(traced)
 
     def value_and_aux(flat: list[Any]) -> tuple[Any, list[Any]]:
         loss, *aux = run(*flat)
@@ -637,13 +636,6 @@ def aux_and_gradient(
     _, aux_shapes = shapes
     aux = jax.tree.unflatten(jax.tree.structure(aux_shapes), aux)
     return aux, jax.tree.unflatten(tree, gradients)
-
-
-def in_fast_orders(traced: Any) -> Callable[..., list[Any]]:
-    """Return the function of flat arguments that was traced, with the orders of axes that suit."""
-    if jax.default_backend() == "cpu":
-        return channels_last(traced)
-    return jaxpr_as_fun(traced)  # elsewhere XLA chooses them itself
 
 
 def _gradients_of(
