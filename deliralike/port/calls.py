@@ -10,6 +10,7 @@ import libcst as cst
 
 from deliralike.port.observing import Value
 
+NO_COMMA = cst.MaybeSentinel.DEFAULT
 #: Stands for the functions of the backend until it is known how a function gets at them.
 NN = "__nn__"
 
@@ -58,33 +59,38 @@ class Call:
     like: Callable[[], str] = str
 
     @property
-    def single(self) -> Value | None:
-        """What is known of an argument that is the only one by position."""
-        return self.seen[0] if len(self.args) == 1 and self.seen else None
+    def given(self) -> tuple[str, ...]:
+        """The arguments by position; what a method belongs to is the first one."""
+        return (self.x, *self.args) if self.x else self.args
+
+    @property
+    def first(self) -> Value | None:
+        """What is known of the first argument by position, but for what a method belongs to."""
+        return self.seen[0] if self.args and self.seen else None
 
     def called(self, name: str) -> Call:
         """The same call of another function."""
         return replace(self, name=name)
 
     def bound(self, *names: str) -> dict[str, str]:
-        """The arguments by these names, in the order of positions."""
+        """The arguments by these names; what a method belongs to has the first one."""
         if any(arg.startswith("*") for arg in self.args):
             raise NeedsHand(f"{self.name}(*...): write its arguments out")
-        return dict(zip(names, self.args, strict=False)) | self.kwargs
+        return dict(zip(names, self.given, strict=False)) | self.kwargs
 
     def many(self) -> str:
         """A sequence of whole numbers that is given as one argument or as several, as source."""
         args = self.args or tuple(self.kwargs.values())[:1]
-        return args[0] if self.is_sequence() else tuple_of(args)
+        if len(args) == 1 and self._is_sequence(args[0]):
+            return args[0]
+        return tuple_of(args)
 
-    def is_sequence(self) -> bool:
-        """Whether its only argument is a shape or another sequence."""
-        given = self.args or tuple(self.kwargs.values())[:1]
-        if len(given) != 1 or given[0].startswith("*"):
-            return False
-        first = given[0]
-        is_seen = self.single is not None and self.single.kind in ("shape", "sequence")
-        return is_seen or first.startswith(("(", "[")) or first.endswith(".shape")
+    def _is_sequence(self, text: str) -> bool:
+        """Whether the first argument is a shape or another sequence."""
+        if text.startswith(("(", "[")) or text.endswith(".shape"):
+            return True
+        is_known = self.first is not None and self.first.kind in ("shape", "sequence")
+        return is_known and not text.startswith("*")
 
 
 #: What stands for a call: a function that gives its source, or a text for `written`.
@@ -112,6 +118,23 @@ def tuple_of(parts: Sequence[str]) -> str:
     return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
 
 
+def elements(text: str) -> list[str] | None:
+    """The sources of the elements of a tuple or list; None for another expression."""
+    node = cst.parse_expression(text)
+    if not isinstance(node, (cst.Tuple, cst.List)):
+        return None
+    return [code(one.with_changes(comma=NO_COMMA)) for one in node.elements]
+
+
+def refused(reason: str) -> Entry:
+    """An entry for what is not translated."""
+
+    def refuse(call: Call) -> str:
+        raise NeedsHand(f"{call.name}: {reason}")
+
+    return refuse
+
+
 def code(node: cst.CSTNode) -> str:
     """The source of a node."""
     return cst.Module([]).code_for_node(node)
@@ -122,6 +145,13 @@ WHOLE = (
     *(cst.Name, cst.Attribute, cst.Call, cst.Subscript),
     *(cst.BaseNumber, cst.SimpleString, cst.List, cst.Dict),
 )
+
+
+def in_brackets(node: Any) -> Any:
+    """An expression that binds together wherever it stands."""
+    if isinstance(node, WHOLE) or node.lpar:
+        return node
+    return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
 def arguments(args: Sequence[cst.Arg]) -> tuple[tuple[str, ...], dict[str, str]]:

@@ -16,7 +16,15 @@ from typing import Any
 
 import libcst as cst
 
-from deliralike.port.calls import NN, Call, Entry, NeedsHand, call_of_nn, joined
+from deliralike.port.calls import (
+    NN,
+    Call,
+    Entry,
+    NeedsHand,
+    call_of_nn,
+    joined,
+    refused,
+)
 from deliralike.port.observing import Value, collection
 from deliralike.port.resolving import Names
 
@@ -112,21 +120,21 @@ def has_named_members(cls: Any) -> bool:
 def describe(value: Any) -> Value:
     """What is known of a value."""
     chainer = sys.modules["chainer"]
-    if isinstance(value, chainer.Variable):
-        kind = "parameter" if isinstance(value, chainer.Parameter) else "array"
-        return Value(kind, len(value.shape or ()), _dtype(value))
-    if isinstance(value, chainer.get_array_types()):
-        return Value("array", value.ndim, _dtype(value))
+    arrays = (chainer.Variable, *chainer.get_array_types())
+    if isinstance(value, chainer.Parameter) and value.shape is None:
+        return Value("parameter")  # of a size that is not found out yet
+    if isinstance(value, arrays):
+        kind = "array"
+        if isinstance(value, chainer.Parameter):
+            kind = "parameter"
+        return Value(kind, value.ndim, str(value.dtype))
     if isinstance(value, sys.modules["chainer.links"].Linear):
         return Value("flattening")
+    if isinstance(value, (chainer.ChainList, chainer.Sequential)):
+        return Value("container")
     if isinstance(value, chainer.Link):
-        containers = (chainer.ChainList, chainer.Sequential)
-        return Value("container" if isinstance(value, containers) else "network")
+        return Value("network")
     return collection(value, describe)
-
-
-def _dtype(value: Any) -> str:
-    return "" if value.dtype is None else str(value.dtype)
 
 
 def follows_mode(_: Any) -> bool:
@@ -383,23 +391,25 @@ def _started(given: dict[str, str]) -> str:
     return f"{NN}.Parameter({given['shape']}, {begin})"
 
 
+#: Initializers, and the start values of `nn` with their first argument.
+_INITIALIZERS = {
+    "Normal": "start.Normal({or 0.05})",
+    "Uniform": "start.Uniform({or 0.05})",
+    "Zero": "start.ZEROS",
+    "One": "start.ONES",
+    "Constant": "start.Constant({})",
+}
+
+
 def _start(initializer: str) -> str:
     """A start value for an initializer."""
     name, _, rest = initializer.partition("(")
-    inside = rest.removesuffix(")")
-    match name.rpartition(".")[2]:
-        case "Normal":
-            return f"start.Normal({inside or '0.05'})"
-        case "Uniform":
-            return f"start.Uniform({inside or '0.05'})"
-        case "Zero":
-            return "start.ZEROS"
-        case "One":
-            return "start.ONES"
-        case "Constant":
-            return f"start.Constant({inside})"
-        case word if word.replace(".", "").isdigit():
-            return f"start.Constant({initializer})"
+    name, scale = name.rpartition(".")[2], rest.removesuffix(")")
+    if name in _INITIALIZERS:
+        text = _INITIALIZERS[name].replace("{or 0.05}", scale or "0.05")
+        return text.replace("{}", scale)
+    if initializer.replace(".", "").isdigit():
+        return f"start.Constant({initializer})"
     raise NeedsHand(
         f"a parameter that starts as {initializer}: one of deliralike.start"
     )
@@ -423,13 +433,6 @@ _UNLIKE = {
 }
 
 
-def _unlike(reason: str) -> Callable[[Call], str]:
-    def written(call: Call) -> str:
-        raise NeedsHand(f"{call.name}: {reason}")
-
-    return written
-
-
 _OF_CONVOLUTION = "nobias initialW initial_bias dilate groups"
 _OF_DECONVOLUTION = f"nobias outsize {_OF_CONVOLUTION}"
 LINKS: dict[str, Entry] = {
@@ -446,7 +449,7 @@ for _n in (1, 2, 3):
     LINKS[f"Convolution{_n}D"] = _convolution(f"Conv{_n}d", _OF_CONVOLUTION)
     LINKS[f"Deconvolution{_n}D"] = _convolution(_transposed, _OF_DECONVOLUTION, axis=0)
 for _reason, _links in _UNLIKE.items():
-    LINKS |= dict.fromkeys(_links.split(), _unlike(_reason))
+    LINKS |= dict.fromkeys(_links.split(), refused(_reason))
 IN_BOTH = tuple(LINKS)
 
 
@@ -500,33 +503,25 @@ def _by_arguments(line: str) -> tuple[str, Entry]:
     own, name, first, *others = line.split()
     arguments = [_ARGUMENT.findall(one)[0] for one in others]
 
+    names = [first, *(one for one, _, _ in arguments)]
+
     def written(call: Call) -> str:
-        names = [one for one, _, _ in arguments]
-        given = _given(call, *(names if call.x else [first, *names]))
-        x, kwargs = call.x or given.pop(first), {}
+        given = _given(call, *names)
+        kwargs = {}
         for one, default, new in arguments:
             kwargs[new or one] = given.get(one, default) or None
-        return call_of_nn(name, x, **kwargs)
+        return call_of_nn(name, given[first], **kwargs)
 
     return own, written
 
 
 def _permuted(call: Call) -> str:
     """``F.transpose(x, (0, 2, 1))``, ``x.transpose(0, 2, 1)``, and all axes in reverse."""
-    given = call.args if call.x else call.args[1:]
+    x, *given = call.given
     axes = call.kwargs.get("axes") or ", ".join(given)
-    x = call.x or call.args[0]
     if not axes or axes == "None":
         raise NeedsHand("transpose of all axes: nn.permute(x, axes) with the axes")
-    is_several = len(given) > 1
-    return call_of_nn("permute", x, f"({axes})" if is_several else axes)
-
-
-def _reshaped(call: Call) -> str:
-    if call.x:
-        return call_of_nn("reshape", call.x, call.many())
-    given = _given(call, "x", "shape")
-    return call_of_nn("reshape", given["x"], given["shape"])
+    return call_of_nn("permute", x, f"({axes})" if len(given) > 1 else axes)
 
 
 def _product(call: Call) -> str:
@@ -590,7 +585,7 @@ FUNCTIONS: dict[str, Entry] = {
     "swapaxes": "nn.swapaxes({args})",
     "tile": "nn.tile({args})",
     "flip": "nn.flip({args})",
-    "reshape": _reshaped,
+    "reshape": "nn.reshape({args})",
     "flatten": "nn.reshape({a}, (-1,))",
     "transpose": _permuted,
     "matmul": _product,
@@ -604,16 +599,19 @@ FUNCTIONS: dict[str, Entry] = {
 
 def plain(call: Call) -> str:
     """The function of this name, whose first argument is the array."""
-    x = (call.x,) if call.x else ()
-    return call_of_nn(call.name, *x, *call.args, **call.kwargs)
+    return call_of_nn(call.name, *call.given, **call.kwargs)
 
 
 METHODS: dict[str, Entry] = {
-    "reshape": _reshaped,
+    "reshape": "nn.reshape({x}, {many})",
     "transpose": _permuted,
     "astype": "{x}",
     "flatten": "nn.reshape({x}, (-1,))",
-    **{name: FUNCTIONS[name] for name in ("sum", "mean", "max", "min", "argmax")},
+    "sum": FUNCTIONS["sum"],
+    "mean": FUNCTIONS["mean"],
+    "max": FUNCTIONS["max"],
+    "min": FUNCTIONS["min"],
+    "argmax": FUNCTIONS["argmax"],
 }
 #: Attributes of attributes that are the same for all networks.
 KNOWN_ATTRIBUTES = dict.fromkeys(
@@ -639,12 +637,12 @@ def _link_added(call: Call) -> str:
 
 
 def _param_added(call: Call) -> str:
-    given = _given(call, "name", "shape", "dtype", "initializer")
+    given = _given(call, "self", "name", "shape", "dtype", "initializer")
     return f"setattr({call.x}, {given['name']}, {_started(given)})"
 
 
 def _persistent(call: Call) -> str:
-    given = _given(call, "name", "value")
+    given = _given(call, "self", "name", "value")
     return f"setattr({call.x}, {given['name']}, {NN}.Buffer({given['value']}))"
 
 

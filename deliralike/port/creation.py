@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 from deliralike import backends
 from deliralike.errors import SettingError, StateError
-from deliralike.port.resolving import is_own_module
+from deliralike.port.resolving import MISSING, is_own_module
 
 _PLAIN = (bool, int, float, str, type(None))
 _OTHER_NAME = 10  # as far apart as a weight with so many other sizes
@@ -53,6 +54,7 @@ def find_arguments(network: Any, inputs: Any = ()) -> dict[str, Any]:
 
     with backends.of(network).undisturbed():
         found, choices = _candidates(network, wanted)
+        found |= {name: values[0] for name, values in choices.items()}
         off, before = distance(found), float("inf")
         while off and off < before:  # one argument may tell once another one is right
             before = off
@@ -72,25 +74,21 @@ def find_arguments(network: Any, inputs: Any = ()) -> dict[str, Any]:
 
 def _candidates(network: Any, wanted: Shapes) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments to begin with, and the values of those that no attribute tells."""
-    backend = backends.of(network)
+    is_native = backends.of(network).is_native
     sizes = sorted({size for shape in wanted.values() for size in shape}, reverse=True)
     found: dict[str, Any] = {}
     choices: dict[str, Any] = {}
     for name, parameter in _parameters(type(network)).items():
-        attribute, default = getattr(network, name, network), parameter.default
-        if (
-            _is_plain(attribute)
-            or backend.is_native(attribute)
-            and attribute is not network
-        ):
+        attribute, default = getattr(network, name, MISSING), parameter.default
+        if _is_plain(attribute) or is_native(attribute):
             found[name] = deepcopy(attribute)  # the network that came stays as it is
-        elif default is parameter.empty and sizes:
-            found[name], choices[name] = sizes[0], sizes
+        elif default is parameter.empty:
+            choices[name] = sizes
         elif isinstance(default, bool):
-            found[name], choices[name] = default, (default, not default)
+            choices[name] = (default, not default)
         elif isinstance(default, int):
-            found[name], choices[name] = default, (default, *sizes)
-    return found, choices
+            choices[name] = (default, *sizes)
+    return found, {name: values for name, values in choices.items() if values}
 
 
 def _parameters(cls: type) -> dict[str, inspect.Parameter]:
@@ -102,20 +100,20 @@ def _parameters(cls: type) -> dict[str, inspect.Parameter]:
 def _is_plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
-    return (
-        isinstance(value, _PLAIN) or inspect.isclass(value) or inspect.isfunction(value)
-    )
+    is_definition = inspect.isclass(value) or inspect.isfunction(value)
+    return isinstance(value, _PLAIN) or is_definition
 
 
 def _distance(wanted: Shapes, found: Shapes) -> int:
     """How many sizes of weights differ."""
-    return sum(_apart(wanted.get(name), found.get(name)) for name in {*wanted, *found})
-
-
-def _apart(one: tuple[int, ...] | None, other: tuple[int, ...] | None) -> int:
-    if one is None or other is None or len(one) != len(other):
-        return _OTHER_NAME
-    return sum(a != b for a, b in zip(one, other, strict=True))
+    total = 0
+    for name in {*wanted, *found}:
+        one, other = wanted.get(name, ()), found.get(name, ())
+        if name not in wanted or name not in found or len(one) != len(other):
+            total += _OTHER_NAME
+        else:
+            total += sum(a != b for a, b in zip(one, other, strict=True))
+    return total
 
 
 def mapped(value: Any, table: Any, change: Callable[[Any], Any]) -> Any:
@@ -127,18 +125,22 @@ def mapped(value: Any, table: Any, change: Callable[[Any], Any]) -> Any:
     is_network = table.is_network_class(type(value))
     if is_network or inspect.isclass(value) or inspect.isfunction(value):
         return change(value)
-    if hasattr(value, "func") and hasattr(value, "keywords"):
-        args, kwargs = inner(value.args), inner(value.keywords)
-        return type(value)(inner(value.func), *args, **kwargs)
+    if isinstance(value, partial):
+        return partial(inner(value.func), *inner(value.args), **inner(value.keywords))
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         return type(value)(map(inner, value))
     if isinstance(value, dict):
         return type(value)((name, inner(one)) for name, one in value.items())
     is_own = is_own_module(type(value).__module__, table.FRAMEWORK)
-    if not is_own or not hasattr(value, "__dict__"):
-        return value
-    cls, before = inner(type(value)), vars(value)  # of a configuration
-    after = {name: inner(one) for name, one in before.items()}
+    return (
+        _configuration(value, inner) if is_own and hasattr(value, "__dict__") else value
+    )
+
+
+def _configuration(value: Any, change: Callable[[Any], Any]) -> Any:
+    """An object with attributes, a copy where one of them is changed."""
+    cls, before = change(type(value)), vars(value)
+    after = {name: change(one) for name, one in before.items()}
     if cls is type(value) and all(after[name] is before[name] for name in before):
         return value
     copied = object.__new__(cls)

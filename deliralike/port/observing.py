@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import gc
+import inspect
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
@@ -25,6 +26,8 @@ from types import (
     NoneType,
 )
 from typing import Any
+
+from deliralike.port.resolving import MISSING
 
 Place = tuple[int, int]  # line, counted from 1, and column of an expression's end
 CONSTRUCTION, FORWARD = "construction", "forward"
@@ -73,16 +76,6 @@ def collection(value: Any, describe: Callable[[Any], Value]) -> Value:
     if isinstance(value, dict):
         return Value("dict")
     return Value("sequence" if is_sequence else "other")
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What a factory or table gives.
-
-    It is a class, function, number, text, a `Layer`, or a collection of such.
-    """
-
-    value: Any
 
 
 @dataclass(frozen=True)
@@ -139,7 +132,8 @@ class Observed:
         objects: The objects themselves, in their order, by the ends of calls and subscripts:
             ``"returned"``: the networks that they gave;
             ``"keys"``: what subscripts were given;
-            ``"chosen"``: what they gave, None for what is no choice.
+            ``"chosen"``: what they gave that can be written out: a class, function, number, text,
+            `Layer`, or a collection of such; `MISSING` for all else.
     """
 
     called: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -152,9 +146,13 @@ class Observed:
         """What is known of the value at a place, or None."""
         return _single(self.facts[what].get(place))
 
-    def was_none(self, place: Place) -> bool:
-        """Whether an argument of a call was None at least once."""
-        return Value("none") in self.facts["given"].get(place, ())
+    def was(self, what: str, place: Any, kind: str) -> bool:
+        """Whether the value at a place was of a kind at least once."""
+        return Value(kind) in self.facts[what].get(place, ())
+
+    def was_taken(self, line: int) -> bool:
+        """Whether the branch that begins in a line was taken."""
+        return line in self.facts["branches"]
 
     def takes_arrays(self, path: str) -> bool:
         """Whether a function was given arrays or networks."""
@@ -177,15 +175,15 @@ class Observed:
         value = self.one("arguments", (path, name))
         return value is not None and value.is_array and value.is_floating
 
-    def choice(self, place: Place) -> Choice | None:
-        """What a call or subscript gave each time, if it was one choice."""
+    def choice(self, place: Place) -> Any:
+        """What a call or subscript gave each time, if it was one choice; or `MISSING`."""
         found = self.objects["chosen"].get(place, [])
-        if not found or None in found:
-            return None
-        different = {tuple(leaves(one.value)) for one in found}
-        return found[0] if len(different) == 1 else None
+        if not found or MISSING in found:
+            return MISSING
+        different = {tuple(leaves(one)) for one in found}
+        return found[0] if len(different) == 1 else MISSING
 
-    def choices(self, place: Place) -> dict[Any, Choice | None]:
+    def choices(self, place: Place) -> dict[Any, Any]:
         """What a subscript gave, by what it was given, where these are texts and numbers."""
         keys = self.objects["keys"].get(place, [])
         if not all(_is_plain(key) for key in keys):
@@ -260,17 +258,15 @@ class Observation:
 
     def _note_creation(self, frame: FrameType) -> None:
         """Keep the arguments of an object's own ``__init__``, which runs before those it calls."""
-        code, given = frame.f_code, dict(frame.f_locals)
-        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        created = given[names[0]] if names else None
+        names, several, more, given = inspect.getargvalues(frame)
+        if not names:
+            return
         arguments = {name: given[name] for name in names[1:] if name in given}
-        more = code.co_varnames[code.co_argcount + code.co_kwonlyargcount :]
-        has_args, has_kwargs = bool(code.co_flags & 4), bool(code.co_flags & 8)
-        if has_args:
-            arguments["*"] = given[more[0]]
-        if has_kwargs:
-            arguments |= given[more[has_args]]
-        self.created.setdefault(id(created), _copied(arguments))
+        if several:
+            arguments["*"] = given[several]
+        if more:
+            arguments |= given[more]
+        self.created.setdefault(id(given[names[0]]), _copied(arguments))
 
     @contextmanager
     def values(self) -> Iterator[None]:
@@ -278,10 +274,10 @@ class Observation:
         telling: dict[tuple[str, str, int], CodeType] = {}
         for file in self.files:
             telling |= {_key(code): code for code in _codes(_telling(file))}
-        functions = _functions(self.files)
-        changed = [
-            (one, one.__code__) for one in functions if one.__code__ in self._codes
-        ]
+        changed = []
+        for function in _functions(self.files):
+            if function.__code__ in self._codes:
+                changed.append((function, function.__code__))
         setattr(builtins, _TELL, self._tell)
         try:
             for function, code in changed:
@@ -315,7 +311,7 @@ class Observation:
         if self.table.is_network_class(type(value)):
             observed.objects["returned"][key].append(value)
         value = self.table.layer(value) or value
-        choice = Choice(_copied(value)) if _is_choice(value) else None
+        choice = _copied(value) if _is_choice(value) else MISSING
         observed.objects["chosen"][key].append(choice)
 
 
@@ -333,12 +329,12 @@ def _functions(files: Collection[str]) -> list[FunctionType]:
     for module in filter(is_own, list(sys.modules.values())):
         waiting += vars(module).values()
     found: list[FunctionType] = []
-    seen: set[int] = set()
+    known: set[int] = set()
     while waiting:
         value = waiting.pop()
-        if id(value) in seen:
+        if id(value) in known:
             continue
-        seen.add(id(value))
+        known.add(id(value))
         if isinstance(value, FunctionType):
             found.append(value)
             waiting += value.__closure__ or ()
@@ -383,11 +379,9 @@ class _Tellers(ast.NodeTransformer):
         call = ast.Call(ast.Name(_TELL, ast.Load()), [*given, value], [])
         return ast.copy_location(call, value)
 
-    def _telling(self, what: str, key: Any, value: ast.expr, at: ast.stmt) -> ast.stmt:
+    def _telling(self, what: str, key: Any, value: ast.expr) -> ast.stmt:
         """A statement that tells of a value."""
-        return ast.copy_location(
-            ast.Expr(self._tell(what, key, ast.copy_location(value, at))), at
-        )
+        return ast.Expr(self._tell(what, key, value))
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         end = _end(node)
@@ -434,7 +428,7 @@ class _Tellers(ast.NodeTransformer):
     def _with_target(self, node: ast.stmt, target: ast.expr) -> list[Any]:
         begin = (node.lineno, node.col_offset)
         loaded = ast.parse(ast.unparse(target), mode="eval").body
-        return [self._telling("targets", begin, loaded, node), self.generic_visit(node)]
+        return [self._telling("targets", begin, loaded), self.generic_visit(node)]
 
     def visit_If(self, node: ast.If) -> ast.AST:
         return self._with_branches(node, node.body, node.orelse)
@@ -444,11 +438,10 @@ class _Tellers(ast.NodeTransformer):
 
     def _with_branches(self, node: ast.AST, *blocks: list[ast.stmt]) -> ast.AST:
         """Tell which branches are taken."""
-        firsts = [block[0] for block in blocks if block]
+        lines = [block[0].lineno for block in blocks if block]
         self.generic_visit(node)
-        for block, first in zip(filter(None, blocks), firsts, strict=True):
-            begin = (first.lineno,)
-            block.insert(0, self._telling("branches", begin, ast.Constant(None), first))
+        for block, line in zip(filter(None, blocks), lines, strict=True):
+            block.insert(0, self._telling("branches", line, ast.Constant(None)))
         return node
 
     def visit_match_case(self, node: ast.match_case) -> ast.AST:
@@ -460,15 +453,11 @@ class _Tellers(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self.path.append(node.name)
-        given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         path = ".".join(self.path)
-        first = node.body[0]
-        told = [
-            self._telling(
-                "arguments", (path, one.arg), ast.Name(one.arg, ast.Load()), first
-            )
-            for one in given
-        ]
+        told = []
+        for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+            name = ast.Name(one.arg, ast.Load())
+            told.append(self._telling("arguments", (path, one.arg), name))
         decorators, node.decorator_list = node.decorator_list, []
         self.generic_visit(node)
         node.decorator_list = decorators

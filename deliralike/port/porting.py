@@ -23,7 +23,8 @@ from deliralike.errors import DeliralikeError, SettingError
 from deliralike.port import chainer, pytorch
 from deliralike.port.creation import Arguments, Creation, call, mapped, with_weights
 from deliralike.port.observing import CONSTRUCTION, FORWARD, Observation
-from deliralike.port.program import Program, Remark
+from deliralike.port.program import Program
+from deliralike.port.remarks import Remark
 from deliralike.port.resolving import is_own_module
 
 TABLES = (pytorch, chainer)
@@ -190,8 +191,7 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
         _run(reference, given)
     with observation.values():
         _run(create(), given)
-    program = Program(table, observation)
-    program.blocks = table.blocks(reference)
+    program = Program(table, observation, table.blocks(reference))
     observation.created.setdefault(id(reference), create.arguments[1])
     name = program.need(type(reference))
     arguments = program.arguments_of(reference)

@@ -25,7 +25,9 @@ from deliralike.port.calls import (
     arguments,
     call_of_nn,
     code,
+    elements,
     joined,
+    refused,
     tuple_of,
     written,
 )
@@ -194,10 +196,14 @@ def drawing(call: Call) -> dict[str, str]:
 
 def members(value: Any) -> list[str]:
     """The names of a container's members; none of another module."""
-    nn = sys.modules["torch"].nn
-    if not isinstance(value, (nn.Sequential, nn.ModuleList, nn.ModuleDict)):
+    if not isinstance(value, _containers()):
         return []
     return [name for name, _ in value.named_children()]
+
+
+def _containers() -> Any:
+    nn = sys.modules["torch"].nn
+    return nn.Sequential, nn.ModuleList, nn.ModuleDict
 
 
 def has_named_members(_: Any) -> bool:
@@ -213,9 +219,10 @@ def describe(value: Any) -> Value:
         if isinstance(value, torch.nn.Parameter):
             kind = "parameter" if value.requires_grad else "frozen"
         return Value(kind, value.dim(), str(value.dtype).removeprefix("torch."))
+    if isinstance(value, _containers()):
+        return Value("container")
     if isinstance(value, torch.nn.Module):
-        containers = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
-        return Value("container" if isinstance(value, containers) else "network")
+        return Value("network")
     if isinstance(value, torch.Size):
         return Value("shape")
     if isinstance(value, dict) and value and value.keys() <= {*_PLACEMENT}:
@@ -232,42 +239,27 @@ def describe(value: Any) -> Value:
 def plain(call: Call) -> str:
     """The function of this name, whose first argument is the array."""
     kwargs = {name: value for name, value in call.kwargs.items() if name not in DROPPED}
-    x = call.x or kwargs.pop("input", "")
-    return call_of_nn(call.name, *([x] if x else []), *call.args, **kwargs)
-
-
-def _reshaped(call: Call) -> str:
-    if not call.x:
-        given = call.bound("input", "shape")
-        return call_of_nn("reshape", given["input"], given["shape"])
-    if call.kwargs.get("dtype") or (call.args and call.args[0].startswith("torch.")):
-        raise NeedsHand("view of another type: there is none on other backends")
-    return call_of_nn("reshape", call.x, call.many())
+    first = [kwargs.pop("input")] if "input" in kwargs else []
+    return call_of_nn(call.name, *first, *call.given, **kwargs)
 
 
 def _flatten(call: Call) -> str:
-    names = ("start_dim", "end_dim")
-    given = call.bound(*names) if call.x else call.bound("input", *names)
-    x, start = call.x or given["input"], given.get("start_dim", "0")
-    return call_of_nn("flatten", x, start, end_dim=given.get("end_dim"))
+    given = call.bound("input", "start_dim", "end_dim")
+    start = given.get("start_dim", "0")
+    return call_of_nn("flatten", given["input"], start, end_dim=given.get("end_dim"))
 
 
 def _expand(call: Call) -> str:
-    sizes = list(call.args)
-    if call.is_sequence():
-        if not call.args[0].startswith("("):
-            return call_of_nn("broadcast_to", call.x, call.args[0])
-        sizes = [
-            part.strip() for part in call.args[0].strip("()").split(",") if part.strip()
-        ]
+    sizes = elements(call.many())
+    if sizes is None:
+        return call_of_nn("broadcast_to", call.x, call.many())
     if call.value is None or any(size.startswith("*") for size in sizes):
         raise NeedsHand("expand: write nn.broadcast_to(x, shape) with all sizes")
     added = len(sizes) - call.value.ndim
-    shape = [
-        f"{call.x}.shape[{axis - added}]" if size == "-1" else size
-        for axis, size in enumerate(sizes)
-    ]
-    return call_of_nn("broadcast_to", call.x, tuple_of(shape))
+    for axis, size in enumerate(sizes):
+        if size == "-1":
+            sizes[axis] = f"{call.x}.shape[{axis - added}]"
+    return call_of_nn("broadcast_to", call.x, tuple_of(sizes))
 
 
 def _converted(call: Call) -> str:
@@ -283,7 +275,7 @@ def _to(call: Call) -> str:
         kind = _WHOLE.get(target.rpartition(".")[2])
         if kind is not None:
             return call_of_nn("cast", call.x, f'"{kind}"')
-    if call.value is None or call.value.is_floating or "device" in " ".join(wanted):
+    if call.value is None or "device" in " ".join(wanted):
         return call.x
     return _converted(call)
 
@@ -303,7 +295,7 @@ def _created(call: Call) -> str:
     name = call.name.removeprefix("new_").replace("empty", "zeros")
     like = call.x or _like_of(call)
     if name == "full":
-        given = call.bound("size", "fill_value")
+        given = replace(call, x="").bound("size", "fill_value")
         return call_of_nn(name, given["size"], given["fill_value"], like=like)
     shape = call.kwargs.get("size") or call.many()
     return call_of_nn(name, shape, like=like)
@@ -331,13 +323,6 @@ def _like_of(call: Call) -> str:
     return call.like()
 
 
-def _random(call: Call) -> str:
-    raise NeedsHand(
-        f"{call.name}: random numbers belong to layers, such as nn.Dropout and nn.DropPath, which "
-        "draw the same ones on every backend"
-    )
-
-
 def _drop_path(call: Call, p: str, setting: str, usual: str) -> str:
     """A layer that drops the branches of samples, where its other setting is the usual one."""
     given = call.bound(p, setting)
@@ -349,37 +334,31 @@ def _drop_path(call: Call, p: str, setting: str, usual: str) -> str:
 
 
 def _size(call: Call) -> str:
-    given = call.args or tuple(call.kwargs.values())
-    return f"{call.x}.shape[{given[0]}]" if given else f"{call.x}.shape"
+    axes = (*call.args, *call.kwargs.values())
+    return f"{call.x}.shape" + "".join(f"[{axis}]" for axis in axes)
 
 
 def _accumulated(call: Call) -> str:
     """``mask.cumsum(1, dtype=torch.float32)``: truth values are counted as numbers."""
     if call.value is None or call.value.dtype != "bool":
         return plain(call)
-    is_floating = call.result is not None and call.result.is_floating
-    dtype = _like_of(replace(call, kwargs={})) if is_floating else '"int64"'
+    dtype = '"int64"'
+    if call.result is not None and call.result.is_floating:
+        dtype = call.like()
     return plain(replace(call, x=call_of_nn("cast", call.x, dtype)))
-
-
-def _by_values(call: Call) -> str:
-    raise NeedsHand(
-        f"{call.name}: it depends on the values of an array, which a compiled program does not know"
-    )
 
 
 def _variance(call: Call) -> str:
     """``x.var(1, False, True)``, ``torch.var(x, dim=1, unbiased=False)``."""
-    args, kwargs = list(call.args), dict(call.kwargs)
-    at = 1 if call.x else 2
-    if args[at:] and args[at] in ("True", "False"):
-        kwargs |= dict(zip(("unbiased", "keepdim"), args[at:], strict=False))
-        del args[at:]
+    args, kwargs = list(call.given), dict(call.kwargs)
+    if args[2:] and args[2] in ("True", "False"):
+        kwargs |= dict(zip(("unbiased", "keepdim"), args[2:], strict=False))
+        del args[2:]
     unbiased = kwargs.pop("unbiased", None)
     if unbiased is not None:
         known = {"True": "1", "False": "0"}
         kwargs["correction"] = known.get(unbiased, f"int({unbiased})")
-    return plain(replace(call, args=tuple(args), kwargs=kwargs))
+    return plain(Call(call.name, tuple(args), kwargs))
 
 
 def _checkpoint(call: Call) -> str:
@@ -387,7 +366,7 @@ def _checkpoint(call: Call) -> str:
 
 
 def _number(call: Call) -> str:
-    if call.single is not None and call.single.is_array:
+    if call.first is not None and call.first.is_array:
         return call.args[0]
     return f"{NN}.constant({call.args[0]}, like={_like_of(call)})"
 
@@ -419,20 +398,39 @@ def _pretrained(call: Call) -> str:
     return f"{NN}.Embedding(*np.shape({given['embeddings']}))"
 
 
+_RANDOM = refused(
+    "random numbers belong to layers, such as nn.Dropout and nn.DropPath, which draw the same ones "
+    "on every backend"
+)
+_BY_VALUES = refused(
+    "it depends on the values of an array, which a compiled program does not know"
+)
 FUNCTIONS: dict[str, Entry] = {
     "batch_norm": _batch_norm,
     "Embedding.from_pretrained": _pretrained,
     "flatten": _flatten,
-    "reshape": _reshaped,
-    **dict.fromkeys(("var", "std"), _variance),
-    **dict.fromkeys(("zeros", "ones", "empty", "full"), _created),
-    **dict.fromkeys(("arange", "linspace", "eye"), _ranged),
-    **dict.fromkeys(("tensor", "as_tensor"), _number),
-    **dict.fromkeys(("rand", "randn", "rand_like", "randn_like"), _random),
-    **dict.fromkeys(("bernoulli", "normal"), _random),
+    "reshape": "nn.reshape({args})",
+    "var": _variance,
+    "std": _variance,
+    "zeros": _created,
+    "ones": _created,
+    "empty": _created,
+    "full": _created,
+    "arange": _ranged,
+    "linspace": _ranged,
+    "eye": _ranged,
+    "tensor": _number,
+    "as_tensor": _number,
+    "rand": _RANDOM,
+    "randn": _RANDOM,
+    "rand_like": _RANDOM,
+    "randn_like": _RANDOM,
+    "bernoulli": _RANDOM,
+    "normal": _RANDOM,
     "finfo": "np.finfo(np.float32)",
     "is_tensor": 'hasattr({a}, "shape")',
-    **dict.fromkeys(("nonzero", "unique"), _by_values),
+    "nonzero": _BY_VALUES,
+    "unique": _BY_VALUES,
     "checkpoint.checkpoint": _checkpoint,
     "autograd.Variable": "{a}",
     "jit.annotate": "{b}",
@@ -447,8 +445,11 @@ FUNCTIONS: dict[str, Entry] = {
 }
 _name_of = Names(_MODULES, {*FUNCTIONS, *WITHOUT_EFFECT})
 METHODS: dict[str, Entry] = {
-    **{name: FUNCTIONS[name] for name in ("flatten", "reshape", "var", "std")},
-    "view": _reshaped,
+    "flatten": FUNCTIONS["flatten"],
+    "var": FUNCTIONS["var"],
+    "std": FUNCTIONS["std"],
+    "view": "nn.reshape({x}, {many})",
+    "reshape": "nn.reshape({x}, {many})",
     "view_as": "nn.reshape({x}, {a}.shape)",
     "reshape_as": "nn.reshape({x}, {a}.shape)",
     "permute": "nn.permute({x}, {many})",
@@ -457,7 +458,8 @@ METHODS: dict[str, Entry] = {
     "flip": "nn.flip({x}, {many})",
     "expand": _expand,
     "expand_as": "nn.broadcast_to({x}, {a}.shape)",
-    **dict.fromkeys(("sum", "cumsum"), _accumulated),
+    "sum": _accumulated,
+    "cumsum": _accumulated,
     "size": _size,
     "dim": "{x}.ndim",
     "ndimension": "{x}.ndim",
@@ -465,14 +467,29 @@ METHODS: dict[str, Entry] = {
     "zero_": "nn.zeros_like({x})",
     "fill_": "nn.full_like({x}, {a})",
     "is_floating_point": lambda call: str(call.value is None or call.value.is_floating),
-    **dict.fromkeys(("contiguous", "cuda", "cpu", "clone", "requires_grad_"), "{x}"),
-    **dict.fromkeys(("type_as", "float", "double", "half"), _converted),
-    **dict.fromkeys(("to", "type"), _to),
-    **dict.fromkeys(("long", "int"), 'nn.cast({x}, "int64")'),
+    "contiguous": "{x}",
+    "cuda": "{x}",
+    "cpu": "{x}",
+    "clone": "{x}",
+    "requires_grad_": "{x}",
+    "type_as": _converted,
+    "float": _converted,
+    "double": _converted,
+    "half": _converted,
+    "to": _to,
+    "type": _to,
+    "long": 'nn.cast({x}, "int64")',
+    "int": 'nn.cast({x}, "int64")',
     "bool": 'nn.cast({x}, "bool")',
-    **dict.fromkeys(("new_zeros", "new_ones", "new_full"), _created),
-    **dict.fromkeys(("item", "tolist", "nonzero"), _by_values),
-    **dict.fromkeys(("bernoulli_", "normal_", "uniform_"), _random),
+    "new_zeros": _created,
+    "new_ones": _created,
+    "new_full": _created,
+    "item": _BY_VALUES,
+    "tolist": _BY_VALUES,
+    "nonzero": _BY_VALUES,
+    "bernoulli_": _RANDOM,
+    "normal_": _RANDOM,
+    "uniform_": _RANDOM,
 }
 #: Attributes of attributes that are the same for all networks.
 KNOWN_ATTRIBUTES = {
@@ -503,8 +520,7 @@ def in_axes(kwargs: dict[str, str]) -> dict[str, str]:
 
 def _np(name: str) -> Callable[[Call], str]:
     def written(call: Call) -> str:
-        first = (call.x,) if call.x else ()
-        return f"np.{name}({joined((*first, *call.args), in_axes(call.kwargs))})"
+        return f"np.{name}({joined(call.given, in_axes(call.kwargs))})"
 
     return written
 
@@ -517,14 +533,17 @@ def _np_filled(call: Call) -> str:
         return f"np.full({given['size']}, {given['fill_value']}, {dtype})"
     args = tuple(arg for arg in call.args if not arg.startswith("**"))
     shape = call.kwargs.get("size") or replace(call, args=args).many()
-    return f"np.{name}({shape})" if dtype == "float" else f"np.{name}({shape}, {dtype})"
+    given_type = () if dtype == "float" else (dtype,)
+    return f"np.{name}({joined((shape, *given_type), {})})"
 
 
 def _np_dtype(call: Call) -> str:
     """The type of the array that the call gave in the run; floating numbers are those of NumPy."""
     if call.result is None or call.result.is_floating:
         return "float"
-    return "bool" if call.result.dtype == "bool" else f"np.{call.result.dtype}"
+    if call.result.dtype == "bool":
+        return "bool"
+    return f"np.{call.result.dtype}"
 
 
 def _np_range(call: Call) -> str:
@@ -543,15 +562,17 @@ def _np_linspace(call: Call) -> str:
 
 
 def _np_meshgrid(call: Call) -> str:
-    kwargs = {"indexing": call.kwargs.get("indexing", '"ij"')}
-    given = [arg for arg in call.args if not arg.startswith("**")]
-    is_list = len(given) == 1 and not given[0].startswith("*")
-    args = [f"*{arg}" if arg.startswith("[") or is_list else arg for arg in given]
-    return f"np.meshgrid({joined(args, kwargs)})"
+    indexing = call.kwargs.get("indexing", '"ij"')
+    args = [arg for arg in call.args if not arg.startswith("**")]
+    if len(args) == 1 and not args[0].startswith("*"):  # a list of them
+        args = [f"*{args[0]}"]
+    return f"np.meshgrid({joined(args, {'indexing': indexing})})"
 
 
-def _np_flat(x: str, start: str = "0", end: str = "-1") -> str:
-    if end != "-1":
+def _np_flat(call: Call) -> str:
+    given = call.bound("input", "start_dim", "end_dim")
+    x, start = given["input"], given.get("start_dim", "0")
+    if given.get("end_dim", "-1") != "-1":
         raise NeedsHand(
             "flatten that leaves the last axes while the network is created: reshape"
         )
@@ -564,30 +585,30 @@ def _np_flat(x: str, start: str = "0", end: str = "-1") -> str:
 
 def _np_axis(name: str) -> Callable[[Call], str]:
     def written(call: Call) -> str:
-        args = list(call.args)
-        axis = call.kwargs.get(
-            "dim", args.pop() if len(args) > (0 if call.x else 1) else "0"
-        )
-        return f"np.{name}({call.x or args[0]}, {axis})"
+        given = call.bound("input", "dim")
+        return f"np.{name}({given['input']}, {given.get('dim', '0')})"
 
     return written
 
 
 def _np_array(call: Call) -> str:
-    dtype = (_np_dtype(call),) if "dtype" in call.kwargs else ()
-    return f"np.asarray({joined((call.args[0], *dtype), {})})"
+    dtype = [_np_dtype(call)] if "dtype" in call.kwargs else []
+    return f"np.asarray({joined([call.args[0], *dtype], {})})"
 
 
 def _np_tensor(call: Call) -> str:
     """``torch.Tensor(3, 4)`` has that shape, ``torch.Tensor([3, 4])`` these values."""
-    is_sequence = call.single is not None and call.single.kind == "sequence"
-    if is_sequence or (len(call.args) == 1 and call.args[0].startswith("[")):
+    is_sequence = call.first is not None and call.first.kind == "sequence"
+    if len(call.args) == 1 and (is_sequence or call.args[0].startswith("[")):
         return f"np.asarray({call.args[0]}, float)"
     return f"np.zeros({call.many()})"
 
 
 NUMPY_FUNCTIONS: dict[str, Entry] = {
-    **dict.fromkeys(("zeros", "ones", "empty", "full"), _np_filled),
+    "zeros": _np_filled,
+    "ones": _np_filled,
+    "empty": _np_filled,
+    "full": _np_filled,
     "arange": _np_range,
     "linspace": _np_linspace,
     "meshgrid": _np_meshgrid,
@@ -595,15 +616,15 @@ NUMPY_FUNCTIONS: dict[str, Entry] = {
     "concat": _np_axis("concatenate"),
     "stack": _np_axis("stack"),
     "unsqueeze": _np_axis("expand_dims"),
-    "flatten": lambda call: _np_flat(
-        call.args[0], *call.args[1:], *call.kwargs.values()
-    ),
+    "flatten": _np_flat,
     "randn": "np.random.standard_normal({many})",
     "rand": "np.random.random({many})",
     "tensor": _np_array,
     "as_tensor": _np_array,
-    **dict.fromkeys(("from_numpy", "autograd.Variable"), "{a}"),
-    **dict.fromkeys(("Tensor", "FloatTensor"), _np_tensor),
+    "from_numpy": "{a}",
+    "autograd.Variable": "{a}",
+    "Tensor": _np_tensor,
+    "FloatTensor": _np_tensor,
     "LongTensor": "np.asarray({a}, np.int64)",
 }
 
@@ -634,7 +655,9 @@ def _np_split(call: Call) -> str:
 
 
 NUMPY_METHODS: dict[str, Entry] = {
-    **{name: METHODS[name] for name in ("size", "dim", "numel")},
+    "size": METHODS["size"],
+    "dim": METHODS["dim"],
+    "numel": METHODS["numel"],
     "view": "{x}.reshape({args})",
     "permute": "{x}.transpose({args})",
     "transpose": "np.swapaxes({x}, {args})",
@@ -642,7 +665,7 @@ NUMPY_METHODS: dict[str, Entry] = {
     "expand": lambda call: _expand(call).replace(NN, "np"),
     "unsqueeze": _np_axis("expand_dims"),
     "repeat": "np.tile({x}, {many})",
-    "flatten": lambda call: _np_flat(call.x, *call.args, *call.kwargs.values()),
+    "flatten": _np_flat,
     "float": "{x}.astype(float)",
     "long": "{x}.astype(np.int64)",
     "int": "{x}.astype(np.int32)",
@@ -651,9 +674,16 @@ NUMPY_METHODS: dict[str, Entry] = {
     "flip": "np.flip({x}, {many})",
     "repeat_interleave": "np.repeat({x}, {args})",
     "split": _np_split,
-    **dict.fromkeys(("masked_fill", "masked_fill_"), "np.where({a}, {b}, {x})"),
-    **dict.fromkeys(("contiguous", "cpu", "cuda", "detach", "numpy"), "{x}"),
-    **dict.fromkeys(("type_as", "type", "to"), "{x}"),
+    "masked_fill": "np.where({a}, {b}, {x})",
+    "masked_fill_": "np.where({a}, {b}, {x})",
+    "contiguous": "{x}",
+    "cpu": "{x}",
+    "cuda": "{x}",
+    "detach": "{x}",
+    "numpy": "{x}",
+    "type_as": "{x}",
+    "type": "{x}",
+    "to": "{x}",
 }
 
 
@@ -666,6 +696,7 @@ _DRAWN = {
     "np.random.standard_normal": "start.Normal()",
 }
 _CALL = m.Call(m.Attribute())
+Started = tuple[str, str] | None  # the sources of a shape and of a start value
 
 
 def parameter(call: Call, value: cst.BaseExpression) -> str:
@@ -674,69 +705,66 @@ def parameter(call: Call, value: cst.BaseExpression) -> str:
     Raises:
         NeedsHand: It is of a distribution that is not there.
     """
+    text = code(value)
     if call.name == "Buffer":
-        return _buffered(code(value), call.kwargs.get("persistent", "True"))
+        return _buffered(text, call.kwargs.get("persistent", "True"))
     if call.result is not None and call.result.kind == "frozen":
-        return _buffered(code(value))
-    return _drawn(value) or _scaled(value) or _filled(value) or _of_value(value)
+        return _buffered(text)
+    started = _drawn(value) or _scaled(value) or _filled(value)
+    shape, begin = started or (f"np.shape({text})", f"np.asarray({text})")
+    return f"{NN}.Parameter({shape}, {begin})"
 
 
-def _of_value(value: cst.BaseExpression) -> str:
-    return f"{NN}.Parameter(np.shape({code(value)}), np.asarray({code(value)}))"
-
-
-def _drawn(value: Any) -> str | None:
+def _drawn(value: Any) -> Started:
     """``torch.zeros(3)``, ``torch.randn(3)``, ``torch.full((3,), 0.5)``."""
     if not m.matches(value, _CALL):
         return None
     name, (args, _) = code(value.func), arguments(value.args)
-    made = f"start.Constant({args[1]})" if name == "np.full" else _DRAWN.get(name)
-    return None if made is None else f"{NN}.Parameter({args[0]}, {made})"
+    if name == "np.full":
+        return args[0], f"start.Constant({args[1]})"
+    return (args[0], _DRAWN[name]) if name in _DRAWN else None
 
 
-def _scaled(value: Any) -> str | None:
+def _scaled(value: Any) -> Started:
     """``0.02 * torch.randn(3)``: a factor times an array that is drawn."""
     if not m.matches(value, m.BinaryOperation(operator=m.Multiply())):
         return None
     for array, factor in ((value.left, value.right), (value.right, value.left)):
-        made = _DRAWN.get(code(array.func)) if m.matches(array, _CALL) else None
-        if made is None:
-            continue
-        if made != "start.ZEROS":
-            made = (
-                f"start.{'Normal' if 'Normal' in made else 'Constant'}({code(factor)})"
-            )
-        return f"{NN}.Parameter({code(array.args[0].value)}, {made})"
+        match _drawn(array):
+            case (shape, "start.ZEROS" as begin):
+                return shape, begin
+            case (shape, "start.ONES"):
+                return shape, f"start.Constant({code(factor)})"
+            case (shape, "start.Normal()"):
+                return shape, f"start.Normal({code(factor)})"
     return None
 
 
-def _filled(value: Any) -> str | None:
+def _filled(value: Any) -> Started:
     """``torch.empty(3).normal_(std=0.02)``."""
     if not m.matches(value, m.Call(m.Attribute(_CALL))):
         return None
-    array, method = value.func.value, value.func.attr.value
-    if code(array.func) not in _DRAWN:
+    drawn = _drawn(value.func.value)
+    if drawn is None:
         return None
-    args, kwargs = arguments(value.args)
+    shape, _ = drawn
+    method, (args, kwargs) = value.func.attr.value, arguments(value.args)
     match method, args:
         case "normal_", _:
             given = dict(zip(("mean", "std"), args, strict=False)) | kwargs
-            mean = given.get("mean", "0")
-            words = {"std": given.get("std", "1.0")} | (
-                {} if mean in ("0", "0.0") else {"mean": mean}
-            )
-            made = f"start.Normal({joined((), words)})"
+            words = {"std": given.get("std", "1.0")}
+            if given.get("mean", "0") not in ("0", "0.0"):
+                words["mean"] = given["mean"]
+            return shape, f"start.Normal({joined((), words)})"
         case "zero_", _:
-            made = "start.ZEROS"
+            return shape, "start.ZEROS"
         case "fill_", (number,):
-            made = f"start.Constant({number})"
+            return shape, f"start.Constant({number})"
         case "uniform_", (low, high) if low == f"-{high}":
-            made = f"start.Uniform({high})"
-        case _:
-            raise NeedsHand(
-                f"{method}: give a distribution of deliralike.start as the start value"
-            )
-    return f"{NN}.Parameter({code(array.args[0].value)}, {made})"
+            return shape, f"start.Uniform({high})"
+    raise NeedsHand(
+        f"{method}: give a distribution of deliralike.start as the start value"
+    )
 
 
 def _buffered(value: str, persistent: str = "True") -> str:
@@ -746,13 +774,13 @@ def _buffered(value: str, persistent: str = "True") -> str:
 
 
 def _buffer(call: Call) -> str:
-    given = call.bound("name", "tensor", "persistent")
+    given = call.bound("self", "name", "tensor", "persistent")
     made = _buffered(given["tensor"], given.get("persistent", "True"))
     return f"setattr({call.x}, {given['name']}, {made})"
 
 
 def _member(call: Call) -> str:
-    return f"setattr({call.x}, {joined((*call.args, *call.kwargs.values()), {})})"
+    return f"setattr({joined((*call.given, *call.kwargs.values()), {})})"
 
 
 _CHILDREN = 'for name, block in {x}.named_blocks() if name and "." not in name'
@@ -761,7 +789,8 @@ SETTERS: dict[str, Entry] = {
     "register_buffer": _buffer,
     "register_parameter": _member,
     "add_module": _member,
-    **dict.fromkeys(("__getattr__", "get_submodule"), "getattr({x}, {a})"),
+    "__getattr__": "getattr({x}, {a})",
+    "get_submodule": "getattr({x}, {a})",
     "modules": "[block for _, block in {x}.named_blocks()]",
     "children": f"[block {_CHILDREN}]",
     "named_children": f"[(name, block) {_CHILDREN}]",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import resolve_name
 from pathlib import Path
 from types import ModuleType, NoneType
 from typing import Any
@@ -54,25 +55,17 @@ class Source:
         self.scopes = self.wrapper.resolve(metadata.ScopeProvider)
         self.positions = self.wrapper.resolve(metadata.PositionProvider)
         self.imports = _imports(module, self.text)
-        self.nested: set[str] = set()  # names that a statement within another one gives
-        self.statements = self._definitions()
-
-    def _definitions(self) -> dict[str, cst.CSTNode]:
-        """The statements that give the module's global names, the last one of each.
-
-        Of those within ``if`` and ``try`` it is the one that ran, where a function tells.
-        """
-        found: dict[str, cst.CSTNode] = {}
-        for statement in _within(self.tree.body):
+        # The statements that give the module's global names, the last one of each; of those within
+        # `if` and `try` the one that ran, where a function tells.
+        self.statements: dict[str, cst.CSTNode] = {}
+        for statement in _statements(self.tree.body):
+            is_nested = statement not in self.tree.body
             for name in _defined(statement):
-                if name not in self.imports and self._has_run(statement, name):
-                    found[name] = statement
-                    self.nested.add(name)
-        for statement in self.tree.body:
-            for name in _defined(statement):
-                found[name] = statement
-                self.nested.discard(name)
-        return found
+                if is_nested and (
+                    name in self.imports or not self._has_run(statement, name)
+                ):
+                    continue
+                self.statements[name] = statement
 
     def _has_run(self, statement: cst.CSTNode, name: str) -> bool:
         value: Any = vars(self.module).get(name)
@@ -83,6 +76,17 @@ class Source:
         lines = range(self.begin(first)[0], self.end(statement)[0] + 1)
         return code.co_filename == self.file and code.co_firstlineno in lines
 
+    def definition(self, qualname: str) -> tuple[Any, cst.CSTNode | None]:
+        """The class of a function, if it is a method of one, and the statement that defines it."""
+        name, _, method = qualname.partition(".")
+        node: Any = self.statements.get(name)
+        if not method:
+            return None, node
+        for one in node.body.body if isinstance(node, cst.ClassDef) else ():
+            if isinstance(one, cst.FunctionDef) and one.name.value == method:
+                return vars(self.module).get(name), one
+        return None, None
+
     def computed(self, name: str) -> str | None:
         """The value of a constant as source, where its statement does not show it.
 
@@ -90,13 +94,16 @@ class Source:
         """
         statement: Any = self.statements[name]
         value = vars(self.module).get(name, MISSING)
-        is_open = self.is_installed or name in self.nested
-        if not is_open or not isinstance(statement, cst.SimpleStatementLine):
+        is_nested = statement not in self.tree.body
+        if not (self.is_installed or is_nested) or value is MISSING:
+            return None
+        if not isinstance(statement, cst.SimpleStatementLine):
             return None
         assigned: Any = statement.body[0]
         text = cst.Module([]).code_for_node(assigned.value)
-        is_shown = _is_literal(text) and name not in self.nested
-        return repr(value) if not is_shown and _is_plain(value) else None
+        if not is_nested and _literal(text) is not MISSING:  # which shows it
+            return None
+        return repr(value) if _literal(repr(value)) == value else None
 
     def meaning(self, node: cst.BaseExpression) -> Any:
         """What a name, or names joined by dots, stands for in this module; `MISSING` if unknown.
@@ -162,63 +169,52 @@ def _imports(module: ModuleType, text: str) -> dict[str, Import]:
             for alias in node.names:
                 found[alias.asname or alias.name.partition(".")[0]] = Import(alias.name)
         elif isinstance(node, ast.ImportFrom):
+            relative = "." * node.level + (node.module or "")
+            name = resolve_name(relative, module.__package__)
             for alias in node.names:
-                name = _absolute(module, node.level, node.module or "")
                 found[alias.asname or alias.name] = Import(name, alias.name)
     return found
 
 
-def _absolute(module: ModuleType, level: int, name: str) -> str:
-    if level == 0:
-        return name
-    package = (getattr(module, "__package__", "") or "").split(".")
-    base = package[: len(package) - level + 1]
-    return ".".join([*base, name]) if name else ".".join(base)
-
-
-def _within(statements: Sequence[cst.CSTNode]) -> Iterator[cst.CSTNode]:
-    """The statements within other ones that are no definitions."""
+def _statements(statements: Iterable[cst.CSTNode]) -> Iterator[cst.CSTNode]:
+    """Statements, and those within them that are in no definition."""
     for statement in statements:
-        if isinstance(
-            statement, (cst.If, cst.Else, cst.Try, cst.ExceptHandler, cst.With)
-        ):
-            parts = [*statement.children]
-            blocks = [part for part in parts if isinstance(part, cst.IndentedBlock)]
-            for block in blocks:
-                yield from block.body
-                yield from _within(block.body)
-            yield from _within(parts)
+        yield statement
+        if isinstance(statement, (cst.If, cst.Try, cst.With)):
+            for part in statement.children:
+                yield from _statements(_block(part))
 
 
-def _is_literal(text: str) -> bool:
+def _block(part: cst.CSTNode) -> Iterable[cst.CSTNode]:
+    """The statements in a part of a compound statement."""
+    if isinstance(part, cst.If):
+        return [part]
+    if isinstance(part, (cst.Else, cst.ExceptHandler)):
+        part = part.body
+    return part.body if isinstance(part, cst.IndentedBlock) else ()
+
+
+def _literal(text: str) -> Any:
+    """The value of a source of numbers and texts alone; `MISSING` for another one."""
     try:
-        ast.literal_eval(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether the source of a value is known: it has numbers and texts alone."""
-    try:
-        return bool(ast.literal_eval(repr(value)) == value)
+        return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        return False
+        return MISSING
 
 
 def _defined(statement: cst.CSTNode) -> list[str]:
+    """The names that a statement gives."""
     if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
         return [statement.name.value]
-    names: list[str] = []
-    if isinstance(statement, cst.SimpleStatementLine):
-        for small in statement.body:
-            targets: list[cst.BaseExpression] = []
-            if isinstance(small, cst.Assign):
-                targets = [one.target for one in small.targets]
-            elif isinstance(small, cst.AnnAssign):
-                targets = [small.target]
-            names += [one.value for one in targets if isinstance(one, cst.Name)]
-    return names
+    if not isinstance(statement, cst.SimpleStatementLine):
+        return []
+    targets: list[cst.BaseExpression] = []
+    for small in statement.body:
+        if isinstance(small, cst.Assign):
+            targets += [one.target for one in small.targets]
+        elif isinstance(small, cst.AnnAssign):
+            targets.append(small.target)
+    return [one.value for one in targets if isinstance(one, cst.Name)]
 
 
 def is_own_module(name: str, framework: tuple[str, ...]) -> bool:

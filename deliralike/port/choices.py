@@ -1,0 +1,109 @@
+"""What tables and factories of an installed package gave in the run, to be written out."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import NoneType
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from deliralike.port.calls import NN, joined, tuple_of
+from deliralike.port.observing import PLAIN, Layer, leaves
+from deliralike.port.resolving import MISSING
+
+if TYPE_CHECKING:
+    from deliralike.port.resolving import Source
+
+
+class Choices:
+    """The choices of one file.
+
+    Args:
+        program: The port.
+        source: The module.
+    """
+
+    def __init__(self, program: Any, source: Source) -> None:
+        self.program, self.source, self.table = program, source, program.table
+        self.observed = program.observation.files[source.file]
+
+    def made_by(self, node: Any, *, in_construction: bool) -> Any:
+        """The layer, function or setting that a call or subscript gave in the run; or `MISSING`.
+
+        Args:
+            in_construction: Whether it stands where a network is created.
+        """
+        if not self.source.is_installed:
+            return MISSING
+        value = self.observed.choice(self.source.end(node))
+        if value is MISSING or not self._is_portable(value):
+            return MISSING
+        if callable(value) or self._is_of_table(node):
+            return value
+        is_flag = isinstance(value, (bool, NoneType)) and in_construction
+        return value if is_flag and self._calls_own(node) else MISSING
+
+    def entries(self, node: cst.Subscript) -> dict[Any, Any] | None:
+        """What a table gave in the run, by its keys, where it was several."""
+        chosen = self.observed.choices(self.source.end(node))
+        values = list(chosen.values())
+        if not self.source.is_installed or len(chosen) < 2 or MISSING in values:
+            return None
+        is_known = self._is_of_table(node) or all(map(callable, values))
+        return chosen if is_known and self._is_portable(values) else None
+
+    def _is_of_table(self, node: Any) -> bool:
+        """Whether an element of a global table is taken."""
+        owner = node
+        while isinstance(owner, cst.Subscript):
+            owner = owner.value
+        return owner is not node and isinstance(self.source.meaning(owner), dict)
+
+    def _calls_own(self, node: Any) -> bool:
+        """Whether a function is called that would be ported."""
+        if not isinstance(node, cst.Call):
+            return False
+        return bool(self.program.is_own_function(self.source.meaning(node.func)))
+
+    def _is_portable(self, value: Any) -> bool:
+        """Whether a value can be written out."""
+        return all(map(self._is_portable_leaf, leaves(value)))
+
+    def _is_portable_leaf(self, value: Any) -> bool:
+        if isinstance(value, PLAIN):
+            return True
+        if isinstance(value, Layer):
+            value = value.cls
+        name = self.table.name_of(value)
+        if name is None:
+            return bool(self.table.is_network_class(value))
+        return bool(self.program.has(name))
+
+    def written(self, value: Any) -> str:
+        """The source of a value."""
+        match value:
+            case partial():
+                self.program.lines.add("from functools import partial")
+                args = map(self.written, (value.func, *value.args))
+                kwargs = zip(
+                    value.keywords,
+                    map(self.written, value.keywords.values()),
+                    strict=True,
+                )
+                return f"partial({joined([*args], dict(kwargs))})"
+            case dict():
+                entries = [
+                    f"{key!r}: {self.written(one)}" for key, one in value.items()
+                ]
+                return f"{{{', '.join(entries)}}}"
+            case list():
+                return f"[{joined([*map(self.written, value)], {})}]"
+            case tuple():
+                return tuple_of([*map(self.written, value)])
+            case Layer():
+                return f"{self.written(value.cls)}({value.arguments})"
+        if isinstance(value, PLAIN):
+            return repr(value)
+        name = self.table.name_of(value)
+        return self.program.need(value) if name is None else f"{NN}.{name}"

@@ -1,0 +1,86 @@
+"""The walk through one definition: where it is, and what the run has shown of that place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from deliralike.port.observing import Value
+from deliralike.port.start_code import StartCode
+
+if TYPE_CHECKING:
+    from deliralike.port.resolving import Source
+
+
+@dataclass
+class Function:
+    """A function that is being rewritten.
+
+    Attributes:
+        path: Its qualified name without ``<locals>``.
+        in_construction: Whether it runs only while a network is created.
+        arrays: The names of arguments that were arrays.
+        caches: Attributes in which it keeps arrays for its next call, by a key.
+        defaults: Arguments whose default is a class or function of the backend: the word that
+            stands for it, and what it stands for.
+    """
+
+    path: str
+    in_construction: bool
+    arrays: list[str]
+    caches: list[str]
+    defaults: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+class Context(cst.CSTTransformer):
+    """What all parts of the `Rewriter` know.
+
+    Args:
+        program: What all definitions of a port share.
+        source: The module that the definition is in.
+        in_numpy: Whether it is a function of NumPy's arrays, while a network is created.
+    """
+
+    def __init__(self, program: Any, source: Source, *, in_numpy: bool = False) -> None:
+        super().__init__()
+        self.program, self.source, self.table = program, source, program.table
+        self.in_numpy = in_numpy
+        self.observed = program.observation.files[source.file]
+        self.class_name = ""  # the class around it, if any
+        self.path: list[str] = []
+        self.functions: list[Function] = []
+        self.start_code = StartCode(program, source)
+        # What is not ported: tables that are written out, functions that layers stand for, bases
+        # that take no part, statements that only set start values.
+        self.passed_by: set[cst.CSTNode] = set()
+
+    @property
+    def cls(self) -> Any:
+        """The class around the code, or None."""
+        return vars(self.source.module).get(self.class_name)
+
+    @property
+    def in_construction(self) -> bool:
+        """Whether the code runs only while a network is created."""
+        return bool(self.functions) and self.functions[-1].in_construction
+
+    def value_of(self, what: str, node: cst.CSTNode) -> Value | None:
+        """What is known of the value at a node, see `Observed`."""
+        value: Value | None = self.observed.one(what, self.source.end(node))
+        return value
+
+    def name_of(self, node: Any) -> str | None:
+        """The framework's name of what a name, or names joined by dots, stands for."""
+        name: str | None = self.table.name_of(self.source.meaning(node))
+        return name
+
+    def where(self, node: cst.CSTNode) -> str:
+        """The file and line of a node."""
+        return f"{self.source.file}:{self.source.begin(node)[0]}"
+
+    def left_out(self, node: cst.CSTNode, why: str) -> cst.RemovalSentinel:
+        """Leave out a node, and say so."""
+        self.program.leave_out(self.source, node, why)
+        return cst.RemoveFromParent()

@@ -1,0 +1,259 @@
+"""Names, attributes and subscripts: what stands for them in the port."""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass
+from enum import Enum
+from inspect import isclass, isfunction
+from types import ModuleType, NoneType
+from typing import Any
+
+import libcst as cst
+from libcst import matchers as m
+
+from deliralike.port.calls import NN, Call, NeedsHand, code, in_brackets, written
+from deliralike.port.choices import Choices
+from deliralike.port.definitions import DefinitionRewriter
+from deliralike.port.resolving import MISSING
+
+_STATEMENTS = (cst.SimpleStatementLine, cst.For, cst.If, cst.With)
+
+
+class NameRewriter(DefinitionRewriter):
+    """The part of the `Rewriter` that deals with names, and with what the run chose by them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.choices = Choices(self.program, self.source)
+        self.statements: set[cst.CSTNode] = set()  # expressions that are statements
+        self.set_names: set[str] = set()  # global names that functions set
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        """Pass by what is not ported."""
+        if isinstance(node, _STATEMENTS) and self._sets_start_values(node):
+            self.passed_by.add(node)
+        return node not in self.passed_by and super().on_visit(node)
+
+    def on_leave(self, original: Any, updated: Any) -> Any:
+        """Leave out statements that only set start values; keep what binds together."""
+        for name in _OPERANDS.get(type(original), ()):
+            before, after = getattr(original, name), getattr(updated, name)
+            if not isinstance(before, type(after)):
+                updated = updated.with_changes(**{name: in_brackets(after)})
+        if original not in self.passed_by:
+            return super().on_leave(original, updated)
+        if isinstance(original, _STATEMENTS):
+            return self.left_out(original, "start values")
+        return updated
+
+    def _sets_start_values(self, node: cst.CSTNode) -> bool:
+        return bool(self.functions) and self.start_code.is_all(node)
+
+    # Names
+    # ---------------------------------------------------------------------------------------------
+
+    def visit_Global(self, node: cst.Global) -> None:
+        self.set_names |= {one.name.value for one in node.names}
+
+    def leave_AssignTarget(
+        self, original: cst.AssignTarget, updated: cst.AssignTarget
+    ) -> cst.AssignTarget:
+        """What is assigned keeps its name."""
+        is_name = isinstance(original.target, cst.Name)
+        return original if is_name else updated
+
+    def leave_Name(self, original: cst.Name, updated: cst.Name) -> cst.BaseExpression:
+        meaning = self.source.meaning(original)
+        referred = self._reference(meaning)
+        is_framework = self.table.name_of(meaning) is not None
+        if referred is not None or is_framework or meaning is MISSING:
+            return referred or updated
+        name = original.value
+        is_setting = self.source.is_installed and name not in self.set_names
+        if is_setting and isinstance(meaning, (bool, NoneType)):
+            return cst.Name(str(meaning))  # or what an import was tried for
+        home = self.program.home(self.source, name)
+        if home is not None and not isinstance(meaning, ModuleType):
+            return cst.Name(self.program.need_name(*home))
+        self.program.add_import(self.source, name)
+        return updated
+
+    def _reference(self, meaning: Any) -> cst.BaseExpression | None:
+        """What stands for a class or function; None for all that keeps its name."""
+        name = self.table.name_of(meaning)
+        if name is not None:
+            return self._framework(name)
+        is_definition = isclass(meaning) or isfunction(meaning)
+        if not is_definition or not meaning.__qualname__.isidentifier():
+            return None  # not of the module
+        if self._is_output(meaning):
+            name = meaning.__name__
+            self.program.lines.add(f"from {meaning.__module__} import {name}")
+            return cst.Name(name)
+        if not self.program.is_own(meaning.__module__):
+            return None
+        if isfunction(meaning) and self.in_construction:
+            return cst.Name(self.program.need_in_numpy(meaning))
+        return cst.Name(self.program.need(meaning))
+
+    def _framework(self, name: str) -> cst.BaseExpression | None:
+        if name in self.table.LAYER_SOURCES:
+            self.program.add_names(f"{name}(")
+            return cst.Name(name)
+        name = self.table.CLASSES.get(name, name)
+        if name in self.table.BASES:
+            return cst.Name(self.table.BASES[name])
+        if not self.program.has(name):  # the call around it says what stands for it
+            return None
+        return cst.parse_expression(f"{NN}.{name}")
+
+    def _is_output(self, cls: Any) -> bool:
+        """Whether it is a dict with attributes of an installed package, for outputs."""
+        is_dict = isclass(cls) and issubclass(cls, dict)
+        return self.source.is_installed and is_dict and is_dataclass(cls)
+
+    # Attributes
+    # ---------------------------------------------------------------------------------------------
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        return self._constant(node) is None
+
+    def _constant(self, node: cst.Attribute) -> str | None:
+        """The source of a text or number that an installed package's object has: ``Act.RELU``."""
+        if not self.source.is_installed:
+            return None
+        owner, value = self.source.meaning(node.value), self.source.meaning(node)
+        is_own = self.program.is_own(type(owner).__module__) and owner is not MISSING
+        is_plain = isinstance(value, (str, int, float)) and not isinstance(value, Enum)
+        return repr(value) if is_own and is_plain else None
+
+    def leave_Attribute(
+        self, original: cst.Attribute, updated: cst.Attribute
+    ) -> cst.BaseExpression:
+        last_names = ".".join(code(original).split(".")[-2:])
+        known = self.table.KNOWN_ATTRIBUTES.get(last_names) or self._constant(original)
+        if known is not None:
+            return cst.parse_expression(known)
+        referred = self._reference(self.source.meaning(original))
+        if referred is not None or self.in_construction:
+            return referred or updated
+        if m.matches(original, m.Attribute(m.Name("self"))):
+            if original.attr.value in self.functions[-1].caches:
+                return original.attr
+            if self.program.unsaved(self.cls, original.attr.value):
+                return self._unsaved(original, updated)
+        return self._attribute_of_value(original, updated)
+
+    def _attribute_of_value(
+        self, original: cst.Attribute, updated: cst.Attribute
+    ) -> cst.BaseExpression:
+        """An attribute of an array or a network."""
+        name, value = original.attr.value, self.value_of("values", original)
+        if value is None:
+            return updated
+        why = self.table.UNLIKE_ATTRIBUTES.get(name)
+        if why is not None and value.kind == "network":
+            self.program.needs_hand(self.where(original), f"{name}: {why}")
+        entry = self.table.ATTRIBUTES.get(name)
+        if entry is None or not value.is_array:
+            return updated
+        call = Call(name, (), {}, code(updated.value))
+        return cst.parse_expression(written(entry, call))
+
+    def _unsaved(
+        self, original: cst.Attribute, updated: cst.Attribute
+    ) -> cst.BaseExpression:
+        """A buffer that is not saved, which the port keeps as an array of NumPy."""
+        name, text = original.attr.value, code(updated)
+        try:
+            constant = f"{NN}.constant({text}, like={self.like()})"
+        except NeedsHand as reason:
+            self.program.needs_hand(self.source.file, f"{name}: {reason}")
+            return updated
+        if any(one is None for one in self.program.unsaved(self.cls, name)):
+            constant = f"(None if {text} is None else {constant})"
+        return self.parsed(constant)
+
+    def like(self) -> str:
+        """The source of an array at hand, whose type and device others take."""
+        if self.functions and self.functions[-1].arrays:
+            return self.functions[-1].arrays[0]
+        return self.parameter()
+
+    def parameter(self) -> str:
+        """The source of a parameter of the class."""
+        name = self.program.parameter_of(self.cls)
+        if name is None:
+            raise NeedsHand("an array whose type and device it takes: like=x")
+        text = "self"
+        for part in name.split("."):
+            text += f"[{part}]" if part.isdigit() else f".{part}"
+        return text
+
+    def parsed(self, text: str) -> cst.BaseExpression:
+        """An expression of the port."""
+        self.program.add_names(text)
+        try:
+            return cst.parse_expression(text)
+        except cst.ParserSyntaxError:
+            reason = f"a call whose arguments could not be read: {text}"
+            raise NeedsHand(reason) from None
+
+    # Choices
+    # ---------------------------------------------------------------------------------------------
+
+    def visit_Expr(self, node: cst.Expr) -> None:
+        self.statements.add(node.value)
+
+    def choice(self, node: cst.CSTNode) -> Any:
+        """What a call or subscript gave in the run, if it is written out; or `MISSING`."""
+        if not self.functions:
+            return MISSING
+        # A statement is there for its effect, and gives no setting.
+        gives_setting = self.in_construction and node not in self.statements
+        return self.choices.made_by(node, in_construction=gives_setting)
+
+    def chosen(self, value: Any, original: cst.CSTNode) -> cst.BaseExpression:
+        """The source of what was chosen."""
+        text = self.choices.written(value)
+        why = f"what is chosen by its arguments, {text.replace(f'{NN}.', 'nn.')} here"
+        self.program.specialise(self.where(original), why)
+        return cst.parse_expression(text)
+
+    def visit_Subscript(self, node: cst.Subscript) -> bool:
+        if self.choices.entries(node) is not None:
+            self.passed_by.add(node.value)
+        return self.choice(node) is MISSING
+
+    def leave_Subscript(self, original: cst.Subscript, updated: cst.Subscript) -> Any:
+        value = self.choice(original)
+        if value is not MISSING:
+            return self.chosen(value, original)
+        owner = self._owner_of_members(updated.value)
+        if owner is not None:
+            name = code(updated.slice[0].slice).strip()
+            return self.parsed(f"getattr({owner}, {name})")
+        entries = self.choices.entries(original)
+        if entries is None:
+            return updated
+        return updated.with_changes(value=self.chosen(entries, original))
+
+    def _owner_of_members(self, table: Any) -> str | None:
+        """The network whose members a subscript gives by name, or None."""
+        if isinstance(table, cst.Attribute) and table.attr.value in self.table.MEMBERS:
+            return code(table.value)
+        is_self = m.matches(table, m.Name("self"))
+        return "self" if is_self and self.table.has_named_members(self.cls) else None
+
+
+#: What may need brackets, once something else stands in its place.
+_OPERANDS: dict[type, tuple[str, ...]] = {
+    cst.Attribute: ("value",),
+    cst.Subscript: ("value",),
+    cst.Call: ("func",),
+    cst.UnaryOperation: ("expression",),
+    cst.BinaryOperation: ("left", "right"),
+    cst.BooleanOperation: ("left", "right"),
+    cst.Comparison: ("left",),
+    cst.ComparisonTarget: ("comparator",),
+}

@@ -1,0 +1,157 @@
+"""Statements: arrays that are written over become new ones, contexts without effect go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import libcst as cst
+from libcst import matchers as m
+
+from deliralike.port.calls import NN, code, in_brackets, joined
+from deliralike.port.names import NameRewriter
+
+_CALL_OF_SUPER = m.Expr(
+    m.Call(m.Attribute(m.Call(m.Name("super")), m.Name("__init__")))
+)
+_SETS_BY_NAME = m.Expr(
+    m.Call(m.Name("setattr"), [m.Arg(), m.Arg(m.SimpleString()), m.Arg()])
+)
+_OF_SELF = m.Attribute(m.Name("self"))
+
+
+class StatementRewriter(NameRewriter):
+    """The part of the `Rewriter` that deals with statements."""
+
+    def leave_SimpleStatementLine(
+        self, original: cst.SimpleStatementLine, updated: cst.SimpleStatementLine
+    ) -> Any:
+        if not updated.body:
+            return cst.RemoveFromParent()
+        first: Any = original.body[0]
+        if m.matches(first, m.Expr(m.Call())):
+            name = self.name_of(first.value.func)
+            if name in self.table.WITHOUT_EFFECT:
+                return self.left_out(original, f"{name}, without an effect here")
+        statement: Any = updated.body[0]
+        if m.matches(statement, _CALL_OF_SUPER) and self.table.NAMES_MEMBERS:
+            return _with_members_set(updated, statement.value)
+        if m.matches(statement, _SETS_BY_NAME):
+            owner, name, value = (code(one.value) for one in statement.value.args)
+            assigned = cst.parse_statement(f"{owner}.{name[1:-1]} = {value}")
+            return updated.with_changes(body=assigned.body)
+        return updated
+
+    def leave_With(self, original: cst.With, updated: cst.With) -> Any:
+        """Contexts of the framework that do not change what is computed are left out."""
+        for item in original.items:
+            called: Any = item.item
+            if isinstance(called, cst.Call):
+                called = called.func
+            is_method = isinstance(called, cst.Attribute)
+            if is_method and called.attr.value in self.table.SCOPES:
+                return cst.FlattenSentinel(updated.body.body)
+            if not (self.name_of(called) or "").startswith(self.table.TRANSPARENT):
+                return updated
+        self.left_out(original.items[0], "a context of the framework")
+        return cst.FlattenSentinel(updated.body.body)
+
+    # Arrays that are written over
+    # ---------------------------------------------------------------------------------------------
+
+    def leave_Expr(self, original: cst.Expr, updated: cst.Expr) -> Any:
+        """``x.mul_(y)`` is ``x = nn.mul(x, y)``: arrays of others are not written over."""
+        owner: Any = original.value
+        target: Any = updated.value
+        while isinstance(owner, cst.Call):  # of one behind the other, the first one's
+            if not self._writes_over(owner.func):
+                return updated
+            owner, target = owner.func.value, target.args[0].value  # type: ignore[attr-defined]
+        if target is updated.value:
+            return updated
+        return _assigned(target, updated.value)
+
+    def _writes_over(self, method: Any) -> bool:
+        """Whether a method writes over the array that it belongs to."""
+        if not isinstance(method, cst.Attribute) or self.in_construction:
+            return False
+        value, name = self.value_of("values", method), method.attr.value
+        is_array = value is not None and value.is_array
+        return is_array and name.endswith("_") and name != "requires_grad_"
+
+    def _is_array_written(self, statement: cst.CSTNode) -> bool:
+        """Whether an assignment writes over an array."""
+        value = self.observed.one("targets", self.source.begin(statement))
+        return value is not None and value.is_array and not self.in_construction
+
+    def leave_AugAssign(
+        self, original: cst.AugAssign, updated: cst.AugAssign
+    ) -> cst.BaseSmallStatement:
+        """``x += y`` is ``x = x + y``: arrays of others are not written over."""
+        if not self._is_array_written(original):
+            return updated
+        name = type(original.operator).__name__.removesuffix("Assign")
+        operator = getattr(cst, name)()
+        right = updated.value
+        if not _is_product_in_sum(right, operator):
+            right = in_brackets(right)
+        return _assigned(
+            updated.target, cst.BinaryOperation(updated.target, operator, right)
+        )
+
+    def leave_Assign(
+        self, original: cst.Assign, updated: cst.Assign
+    ) -> cst.BaseSmallStatement:
+        target: Any = updated.targets[0].target
+        if self._is_array_written(original):
+            return _assigned(target, updated.value)
+        is_own = m.matches(target, _OF_SELF) and self.functions
+        if is_own and self.program.is_member(self.cls, target.attr.value):
+            text = f'self.add_module("{target.attr.value}", {code(updated.value)})'
+            return cst.Expr(cst.parse_expression(text))
+        return updated
+
+
+def _with_members_set(line: cst.SimpleStatementLine, call: cst.Call) -> Any:
+    """``super().__init__(fc=layer)`` is ``super().__init__()`` and ``self.fc = layer``."""
+    if not call.args or not all(one.keyword for one in call.args):
+        return line
+    lines = [line.with_changes(body=[cst.Expr(call.with_changes(args=[]))])]
+    for one in call.args:
+        member: Any = one.keyword
+        text = f"self.{member.value} = {code(one.value)}"
+        lines.append(cst.parse_statement(text))  # type: ignore[arg-type]
+    return cst.FlattenSentinel(lines)
+
+
+def _assigned(target: Any, value: cst.BaseExpression) -> cst.Assign:
+    """``x = y``; ``x = nn.set_at(x, i, y)`` for ``x[i] = y``."""
+    if isinstance(target, cst.Subscript):
+        index = [_as_index(one) for one in target.slice]
+        position = index[0] if len(index) == 1 else f"({', '.join(index)})"
+        text = f"{NN}.set_at({code(target.value)}, {position}, {code(value)})"
+        target, value = target.value, cst.parse_expression(text)
+    return cst.Assign([cst.AssignTarget(target)], value)
+
+
+def _as_index(element: cst.SubscriptElement) -> str:
+    """The source of an index, ``slice(1, 2)`` for ``1:2``."""
+    one: Any = element.slice
+    if isinstance(one, cst.Index):
+        return code(one.value)
+    parts = [one.lower, one.upper]
+    if one.step is not None:
+        parts.append(one.step)
+    none = cst.Name("None")
+    return f"slice({joined([code(part or none) for part in parts], {})})"
+
+
+_PRODUCT = m.BinaryOperation(
+    operator=m.OneOf(
+        m.Multiply(), m.Divide(), m.MatrixMultiply(), m.FloorDivide(), m.Power()
+    )
+)
+
+
+def _is_product_in_sum(node: cst.BaseExpression, operator: cst.BaseBinaryOp) -> bool:
+    """Whether the right side of an operator binds closer than that."""
+    return isinstance(operator, (cst.Add, cst.Subtract)) and m.matches(node, _PRODUCT)
