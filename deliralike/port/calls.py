@@ -87,10 +87,11 @@ class Call:
 
     def _is_sequence(self, text: str) -> bool:
         """Whether the first argument is a shape or another sequence."""
+        if text.startswith("*"):
+            return False
         if text.startswith(("(", "[")) or text.endswith(".shape"):
             return True
-        is_known = self.first is not None and self.first.kind in ("shape", "sequence")
-        return is_known and not text.startswith("*")
+        return self.first is not None and self.first.kind in ("shape", "sequence")
 
 
 #: What stands for a call: a function that gives its source, or a text for `written`.

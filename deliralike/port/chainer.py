@@ -24,6 +24,7 @@ from deliralike.port.calls import (
     call_of_nn,
     joined,
     refused,
+    tuple_of,
 )
 from deliralike.port.observing import Value, collection
 from deliralike.port.resolving import Names
@@ -36,7 +37,15 @@ _MODULES = {
     "chainer.reporter": "",
     "chainer.initializers": "init.",
     "chainer.backends.cuda": "cuda.",
+    "chainer.utils.argument": "argument.",
 }
+#: Modules of the framework whose classes are ported like one's own: links made of other links.
+PORTED_MODULES = (
+    "chainer.links.connection.highway",
+    "chainer.links.connection.inception",
+    "chainer.links.connection.inceptionbn",
+    "chainer.links.connection.mlp_convolution_2d",
+)
 DROPPED = ("initialW", "initial_bias", "initial_gamma", "initial_beta", "dtype")
 CLASSES: dict[str, str] = {}
 #: What the classes of networks are based on.
@@ -56,10 +65,23 @@ LAYER_SOURCES: dict[str, str] = {
         nn = self.nn
         is_word = x != self.ignored
         embedded = super().forward(nn.where(is_word, x, 0))
-        return nn.where(nn.unsqueeze(is_word, -1), embedded, 0.0)'''
+        return nn.where(nn.unsqueeze(is_word, -1), embedded, 0.0)''',
+    "LinearMaxout": '''class LinearMaxout(Network):
+    """The largest of several linear functions. Source: Goodfellow et al. 2013."""
+
+    def __init__(self, in_size, out_size, pool_size, bias=True):
+        super().__init__()
+        self.linear = self.nn.Linear(in_size, out_size * pool_size, bias=bias)
+        self.pool_size = pool_size
+
+    def forward(self, x):
+        nn = self.nn
+        y = nn.reshape(self.linear(x), (x.shape[0], -1, self.pool_size))
+        return nn.amax(y, 2)''',
 }
 DRAWING = {"dropout": "Dropout"}
-WITHOUT_EFFECT = ("report",)
+ATTENDING: dict[str, tuple[str, ...]] = {}
+WITHOUT_EFFECT = ("report", "argument.check_unexpected_kwargs")
 IDLE_METHODS: tuple[str, ...] = ()
 TRANSPARENT = ("no_backprop_mode", "force_backprop_mode")
 #: Methods of networks that open a context without a meaning for what is computed.
@@ -74,8 +96,14 @@ IMPORTS = {
 NUMPY_METHODS: dict[str, Entry] = {}
 
 
-#: Chainer's name of an object: ``"Convolution2D"``, ``"relu"``, ``"init.Normal"``.
-name_of = Names(_MODULES)
+_name_of = Names(_MODULES)
+
+
+def name_of(value: Any) -> str | None:
+    """Chainer's name of an object: ``"Convolution2D"``, ``"relu"``, ``"init.Normal"``."""
+    if getattr(value, "__module__", None) in PORTED_MODULES:
+        return None
+    return _name_of(value)
 
 
 def is_dtype(_: Any) -> bool:
@@ -93,6 +121,11 @@ def is_network_class(value: Any) -> bool:
     )
 
 
+def has_own_gradient(_: Any) -> bool:
+    """Whether an object is a function whose gradient is written beside it: none is ported."""
+    return False
+
+
 def blocks(network: Any) -> list[Any]:
     """All links of a network."""
     return list(network.links())
@@ -107,6 +140,13 @@ def members(value: Any) -> list[str]:
     if not isinstance(value, sys.modules["chainer"].Sequential):
         return []
     return [str(number) for number in range(len(value))]
+
+
+def lists_members(cls: Any) -> bool:
+    """Whether ``super().__init__`` of a class takes its members one by one."""
+    links: Any = sys.modules["chainer"]
+    is_list = is_network_class(cls) and issubclass(cls, links.ChainList)
+    return is_list and not issubclass(cls, links.Sequential)
 
 
 def has_named_members(cls: Any) -> bool:
@@ -333,6 +373,15 @@ def _embedding(call: Call) -> str:
     return call_of_nn("Embedding", *sizes)
 
 
+def _linear_maxout(call: Call) -> str:
+    sizes = ("in_size", "out_size", "pool_size")
+    given = _given(call, *sizes, "initialW", "initial_bias")
+    if given["in_size"] == "None":
+        raise NeedsHand(f"{call.name}: write the number of inputs")
+    bias = {"bias": "False"} if given.get("initial_bias") == "None" else {}
+    return f"LinearMaxout({joined([given[one] for one in sizes], bias)})"
+
+
 def _layer_norm(call: Call) -> str:
     given = _given(call, "size", "eps", *_STARTS)
     _find_size(call, given, "size", "gamma")
@@ -440,6 +489,7 @@ LINKS: dict[str, Entry] = {
     "DilatedConvolution2D": _convolution("Conv2d", f"dilate {_OF_CONVOLUTION}"),
     "BatchNormalization": _batch_norm,
     "EmbedID": _embedding,
+    "Maxout": _linear_maxout,
     "LayerNormalization": _layer_norm,
     "GroupNormalization": _group_norm,
     "Sequential": _sequence,
@@ -450,7 +500,8 @@ for _n in (1, 2, 3):
     LINKS[f"Deconvolution{_n}D"] = _convolution(_transposed, _OF_DECONVOLUTION, axis=0)
 for _reason, _links in _UNLIKE.items():
     LINKS |= dict.fromkeys(_links.split(), refused(_reason))
-IN_BOTH = tuple(LINKS)
+_OF_PYTHON = ("get_dtype", "get_array_types", "argument.parse_kwargs")
+IN_BOTH = (*LINKS, *_OF_PYTHON)
 
 
 # Functions
@@ -574,8 +625,27 @@ def _unpooled(call: Call) -> str:
     return f"{large}[:, :, :{1 - int(size)}, :{1 - int(size)}]"
 
 
+def _options(call: Call) -> str:
+    """``a, b = parse_kwargs(options, ("a", 1), ("b", 2))``."""
+    options, *pairs = call.args
+    return tuple_of([f"{options}.get{pair}" for pair in pairs])
+
+
+def _maxout(call: Call) -> str:
+    given = _given(call, "x", "pool_size", "axis")
+    x, size = given["x"], given["pool_size"]
+    if given.get("axis", "1") != "1":
+        raise NeedsHand("maxout along another axis than 1: nn.reshape and nn.amax")
+    shape = f"({x}.shape[0], -1, {size}, *{x}.shape[2:])"
+    return call_of_nn("amax", call_of_nn("reshape", x, shape), "2")
+
+
 FUNCTIONS: dict[str, Entry] = {
     **LINKS,
+    "get_dtype": "None",
+    "get_array_types": "()",
+    "argument.parse_kwargs": _options,
+    "maxout": _maxout,
     **dict(map(_by_arguments, _ARGUMENTS.strip().splitlines())),
     "identity": "{a}",
     "hard_sigmoid": "nn.clip(0.2 * {a} + 0.5, 0.0, 1.0)",

@@ -52,6 +52,7 @@ class Context(cst.CSTTransformer):
         self.path: list[str] = []
         self.functions: list[Function] = []
         self.start_code = StartCode(program, source)
+        self.reported: set[str] = set()  # attributes that nothing reads
         # What is not ported: tables that are written out, functions that layers stand for, bases
         # that take no part, statements that only set start values.
         self.passed_by: set[cst.CSTNode] = set()

@@ -131,7 +131,7 @@ def mapped(value: Any, table: Any, change: Callable[[Any], Any]) -> Any:
         return type(value)(map(inner, value))
     if isinstance(value, dict):
         return type(value)((name, inner(one)) for name, one in value.items())
-    is_own = is_own_module(type(value).__module__, table.FRAMEWORK)
+    is_own = is_own_module(type(value).__module__, table)
     return (
         _configuration(value, inner) if is_own and hasattr(value, "__dict__") else value
     )
@@ -185,9 +185,7 @@ class Creation:
 
     def _is_own(self, value: Any) -> bool:
         is_network = self.table.is_network_class(type(value))
-        return is_network and is_own_module(
-            type(value).__module__, self.table.FRAMEWORK
-        )
+        return is_network and is_own_module(type(value).__module__, self.table)
 
     def __call__(self) -> Any:
         """Create the network, and those among its arguments, with their weights."""

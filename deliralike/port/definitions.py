@@ -16,6 +16,7 @@ from deliralike.port.context import Function
 from deliralike.port.finishing import begun
 from deliralike.port.mask_layers import MaskLayers
 from deliralike.port.observing import CONSTRUCTION, FORWARD
+from deliralike.port.reported import reported
 from deliralike.port.start_code import StartCode
 
 #: ``self.cache[key] = value``
@@ -42,6 +43,7 @@ class DefinitionRewriter(BranchRewriter):
             return
         self.class_name = node.name.value
         self.start_code = StartCode(self.program, self.source, self.cls)
+        self.reported = reported(self.source, self.observed, self.class_name)
         for base in node.bases:
             if self._is_idle(self.source.meaning(base.value)):
                 self.passed_by.add(base)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -10,6 +11,12 @@ from typing import Any
 import libcst as cst
 
 from deliralike.port.calls import NN, NeedsHand
+
+_ZERO = re.compile(r"0(\.0*)?")
+_IN_TRAINING = re.compile(r"\(?(?P<rate>.+) if self\.training else 0(\.0*)?\)?")
+_NOT_IN_EVALUATION = re.compile(
+    r"\(?0(\.0*)? if not self\.training else (?P<rate>.+?)\)?"
+)
 
 
 class MaskLayers:
@@ -40,16 +47,38 @@ class MaskLayers:
                 f"{function} that does not follow self.training: a layer, nn.{layer}, in __init__",
                 x,
             )
+        name = f"{function}_layer"
         if self._is_known_in_creation(rate):
-            return f"self.{self._name(function, f'{NN}.{layer}({rate})')}({x})"
-        return f"self.{self._name(function, f'{NN}.{layer}()')}({x}, {rate})"
+            return f"self.{self._name(name, f'{NN}.{layer}({rate})')}({x})"
+        return f"self.{self._name(name, f'{NN}.{layer}()')}({x}, {rate})"
 
-    def _name(self, function: str, created: str) -> str:
-        """The attribute of a layer."""
+    def of_attention(self, rate: str) -> str | None:
+        """A layer that drops weights of attention, which follows the mode; None for no dropout.
+
+        Args:
+            rate: Such as ``self.dropout if self.training else 0.0``.
+
+        Raises:
+            NeedsHand: It is of another form.
+        """
+        if _ZERO.fullmatch(rate):
+            return None
+        form = _IN_TRAINING.fullmatch(rate) or _NOT_IN_EVALUATION.fullmatch(rate)
+        p = form["rate"].strip() if form else ""
+        if not p or not self._is_known_in_creation(p):
+            raise NeedsHand(
+                f"dropout_p={rate}: a layer, self.attention_dropout = {NN}.Dropout(p) in __init__, "
+                "and dropout=self.attention_dropout here"
+            )
+        if p.endswith(".p"):  # of a layer that the class has already
+            return p.removesuffix(".p")
+        return f"self.{self._name('attention_dropout', f'{NN}.Dropout({p})')}"
+
+    def _name(self, name: str, created: str) -> str:
+        """The attribute of a layer; a number tells it from others."""
         if created not in self._names:
             number = len(self._names) + 1
-            numbered = f"{function}_layer{number if number > 1 else ''}"
-            self._names[created] = numbered
+            self._names[created] = f"{name}{number if number > 1 else ''}"
         return self._names[created]
 
     def _is_known_in_creation(self, text: str) -> bool:

@@ -130,6 +130,9 @@ class NameRewriter(DefinitionRewriter):
     def leave_Attribute(
         self, original: cst.Attribute, updated: cst.Attribute
     ) -> cst.BaseExpression:
+        name = self._other_name(original)
+        if name is not None:
+            return updated.with_changes(attr=cst.Name(name))
         last_names = ".".join(code(original).split(".")[-2:])
         known = self.table.KNOWN_ATTRIBUTES.get(last_names) or self._constant(original)
         if known is not None:
@@ -143,6 +146,20 @@ class NameRewriter(DefinitionRewriter):
             if self.program.unsaved(self.cls, original.attr.value):
                 return self._unsaved(original, updated)
         return self._attribute_of_value(original, updated)
+
+    def _other_name(self, node: cst.Attribute) -> str | None:
+        """The name of an attribute of ``self`` that cannot keep its own, or None.
+
+        A plain list of layers, which have names elsewhere, is a private attribute.
+        """
+        if not m.matches(node, m.Attribute(m.Name("self"))) or not self.functions:
+            return None
+        name = node.attr.value
+        if self.program.hides(self.cls, name):
+            return f"{name}_"
+        is_public = not name.startswith("_")
+        is_list = is_public and self.program.is_plain_container(self.cls, name)
+        return f"_{name}" if is_list else None
 
     def _attribute_of_value(
         self, original: cst.Attribute, updated: cst.Attribute

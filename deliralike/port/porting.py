@@ -237,7 +237,7 @@ def _check(cls: type, table: Any) -> None:
             f"port: {cls.__name__} cannot be found in the module {module!r}, where its source "
             f"would be read: import its file, or set sys.modules[{module!r}] before it is run"
         )
-    if not is_own_module(module, table.FRAMEWORK):
+    if not is_own_module(module, table):
         raise SettingError(
             f"port: the file of {cls.__name__} has the name of one of Python's modules, "
             f"{module!r}: give it another"
@@ -291,7 +291,7 @@ def _own_files(table: Any) -> Any:
     def is_own(file: str) -> bool:
         for name, module in list(sys.modules.items()):
             if getattr(module, "__file__", None) == file:
-                return is_own_module(name, table.FRAMEWORK)
+                return is_own_module(name, table)
         return False
 
     return is_own

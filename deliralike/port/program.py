@@ -23,8 +23,9 @@ from deliralike.port.calls import NN, code
 from deliralike.port.creation import Arguments, find_arguments
 from deliralike.port.dropping import dropping_layer
 from deliralike.port.finishing import finished, names_used, static_methods
-from deliralike.port.observing import FORWARD, Observation
+from deliralike.port.observing import FORWARD, Observation, leaves
 from deliralike.port.output import in_order, text_of, undefined
+from deliralike.port.own_gradients import name_of_function, plain_function
 from deliralike.port.remarks import Remarks
 from deliralike.port.resolving import Source, is_own_module, source_of
 from deliralike.port.rewriting import Rewriter
@@ -79,7 +80,7 @@ class Program(Remarks):
 
     def is_own(self, module: str) -> bool:
         """Whether a module is to be ported."""
-        return is_own_module(module, self.table.FRAMEWORK)
+        return is_own_module(module, self.table)
 
     def is_framework(self, module: str) -> bool:
         """Whether a module belongs to the framework."""
@@ -123,10 +124,29 @@ class Program(Remarks):
 
     def is_member(self, cls: Any, name: str) -> bool:
         """Whether containers of a class have a member of this name."""
-        if not inspect.isclass(cls):
+        return any(name in self.table.members(one) for one in self._blocks_of(cls))
+
+    def hides(self, cls: Any, name: str) -> bool:
+        """Whether a setting of blocks of a class has the name of something of every network."""
+        if not hasattr(Network, name) or name == "training":
             return False
-        blocks = [one for one in self.blocks if isinstance(one, cls)]
-        return any(name in self.table.members(one) for one in blocks)
+        settings = [vars(block).get(name) for block in self._blocks_of(cls)]
+        return any(isinstance(one, (bool, int, float, str)) for one in settings)
+
+    def is_plain_container(self, cls: Any, name: str) -> bool:
+        """Whether blocks of a class hold layers in a plain list, tuple or dict of this name."""
+        for block in self._blocks_of(cls):
+            value = vars(block).get(name)
+            is_plain = type(value) in (list, tuple, dict)
+            kinds = map(type, leaves(value)) if is_plain else ()
+            if any(map(self.table.is_network_class, kinds)):
+                return True
+        return False
+
+    def _blocks_of(self, cls: Any) -> list[Any]:
+        if not inspect.isclass(cls):
+            return []
+        return [block for block in self.blocks if isinstance(block, cls)]
 
     def unsaved(self, cls: Any, name: str) -> list[Any]:
         """The buffers of this name that are not saved, of the blocks of a class."""
@@ -240,6 +260,21 @@ class Program(Remarks):
         else:
             self._put(self.names[where], source, name, node)
         return self.names[where]
+
+    def need_computed(self, cls: type) -> str:
+        """Port what a function with a gradient of its own computes, and return its name."""
+        module, name = cls.__module__, cls.__qualname__
+        where = (module, name, "forward")
+        if where in self.names:
+            return self.names[where]
+        called = self.names[where] = self._free(name_of_function(name))
+        source = self.source(module)
+        _, forward = source.definition(f"{name}.forward")
+        rewriter = Rewriter(self, source)
+        rewriter.path, rewriter.class_name = [name], name
+        node: Any = forward.visit(rewriter)  # type: ignore[union-attr]
+        self._put(called, source, name, plain_function(node))
+        return called
 
     def _free(self, name: str) -> str:
         """A name that no definition has yet."""

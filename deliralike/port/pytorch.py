@@ -42,6 +42,7 @@ _MODULES = {
     "torch": "",
     "torch.nn.init": "init.",
     "torch.nn.utils": "utils.",
+    "torch.nn.utils.rnn": "rnn.",
     "torch.nn.utils.parametrizations": "utils.",
     "torch.utils.checkpoint": "checkpoint.",
     "torch.jit": "jit.",
@@ -59,6 +60,8 @@ _MODULES = {
     "einops.layers.torch": "",
 }
 _PLACEMENT = ("device", "dtype", "requires_grad", "pin_memory", "layout")
+#: Modules of the framework whose classes are ported like one's own.
+PORTED_MODULES: tuple[str, ...] = ()
 #: Arguments that say where memory lies, or whether it is written over.
 DROPPED = ("inplace", "out", *_PLACEMENT)
 #: Classes of the framework that have another name here.
@@ -94,6 +97,13 @@ DRAWING = {
     "dropout2d": "Dropout2d",
     "dropout3d": "Dropout3d",
     "alpha_dropout": "AlphaDropout",
+}
+#: Functions of attention that draw masks, and their arguments.
+ATTENDING = {
+    "scaled_dot_product_attention": (
+        *("query", "key", "value", "attn_mask", "dropout_p"),
+        *("is_causal", "scale", "enable_gqa"),
+    ),
 }
 #: What is called for its effect on the framework alone.
 WITHOUT_EFFECT = (
@@ -142,6 +152,13 @@ def is_network_class(value: Any) -> bool:
         and isinstance(value, type)
         and issubclass(value, torch.nn.Module)
     )
+
+
+def has_own_gradient(value: Any) -> bool:
+    """Whether an object is a function whose gradient is written beside it."""
+    if "torch" not in sys.modules or not isinstance(value, type):
+        return False
+    return issubclass(value, sys.modules["torch"].autograd.Function)
 
 
 def blocks(network: Any) -> list[Any]:
@@ -204,6 +221,11 @@ def members(value: Any) -> list[str]:
 def _containers() -> Any:
     nn = sys.modules["torch"].nn
     return nn.Sequential, nn.ModuleList, nn.ModuleDict
+
+
+def lists_members(_: Any) -> bool:
+    """Whether ``super().__init__`` of a class takes its members one by one."""
+    return False
 
 
 def has_named_members(_: Any) -> bool:
@@ -296,9 +318,18 @@ def _created(call: Call) -> str:
     like = call.x or _like_of(call)
     if name == "full":
         given = replace(call, x="").bound("size", "fill_value")
-        return call_of_nn(name, given["size"], given["fill_value"], like=like)
+        made = call_of_nn(name, given["size"], given["fill_value"], like=like)
+        return _in_type_of(call.result, made)
     shape = call.kwargs.get("size") or call.many()
-    return call_of_nn(name, shape, like=like)
+    return _in_type_of(call.result, call_of_nn(name, shape, like=like))
+
+
+def _in_type_of(result: Value | None, made: str) -> str:
+    """A new array of numbers without a point, or of truth values, as it was in the run."""
+    if result is None or not result.dtype or result.is_floating:
+        return made
+    kind = "bool" if result.dtype == "bool" else "int64"
+    return call_of_nn("cast", made, f'"{kind}"')
 
 
 #: A number with a point.
@@ -331,6 +362,14 @@ def _drop_path(call: Call, p: str, setting: str, usual: str) -> str:
             f"{call.name} with {setting}={given[setting]}: nn.DropPath has {usual}"
         )
     return call_of_nn("DropPath", given.get(p, "0.0"))
+
+
+def _split(call: Call) -> str:
+    """``x.split(split_size=4, dim=1)``: functions and methods have two names for sizes."""
+    given = call.bound("tensor", "sizes", "dim")
+    for name in ("split_size", "split_size_or_sections"):
+        given = {"sizes" if key == name else key: one for key, one in given.items()}
+    return call_of_nn("split", given["tensor"], given["sizes"], dim=given.get("dim"))
 
 
 def _size(call: Call) -> str:
@@ -405,6 +444,9 @@ _RANDOM = refused(
 _BY_VALUES = refused(
     "it depends on the values of an array, which a compiled program does not know"
 )
+_PACKED = refused(
+    "an LSTM or GRU gives what PyTorch gives for packed sequences by self.rnn.outputs(x, lengths)"
+)
 FUNCTIONS: dict[str, Entry] = {
     "batch_norm": _batch_norm,
     "Embedding.from_pretrained": _pretrained,
@@ -421,6 +463,10 @@ FUNCTIONS: dict[str, Entry] = {
     "eye": _ranged,
     "tensor": _number,
     "as_tensor": _number,
+    "from_numpy": _number,
+    "split": _split,
+    "rnn.pack_padded_sequence": _PACKED,
+    "rnn.pad_packed_sequence": _PACKED,
     "rand": _RANDOM,
     "randn": _RANDOM,
     "rand_like": _RANDOM,
@@ -460,6 +506,7 @@ METHODS: dict[str, Entry] = {
     "expand_as": "nn.broadcast_to({x}, {a}.shape)",
     "sum": _accumulated,
     "cumsum": _accumulated,
+    "split": _split,
     "size": _size,
     "dim": "{x}.ndim",
     "ndimension": "{x}.ndim",

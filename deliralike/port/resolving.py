@@ -217,10 +217,17 @@ def _defined(statement: cst.CSTNode) -> list[str]:
     return [one.value for one in targets if isinstance(one, cst.Name)]
 
 
-def is_own_module(name: str, framework: tuple[str, ...]) -> bool:
-    """Whether a module is code to be ported: neither the framework's, Python's, nor a library's."""
+def is_own_module(name: str, table: Any) -> bool:
+    """Whether a module is code to be ported: neither the framework's, Python's, nor a library's.
+
+    Args:
+        name: The module's full name.
+        table: The module with the framework's names.
+    """
+    if name in table.PORTED_MODULES:
+        return True
     top = name.partition(".")[0]
-    return top not in sys.stdlib_module_names and top not in (*framework, *_KEPT)
+    return top not in sys.stdlib_module_names and top not in (*table.FRAMEWORK, *_KEPT)
 
 
 def _is_pythons(value: Any) -> bool:

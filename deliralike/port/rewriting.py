@@ -16,6 +16,7 @@ from deliralike.port.calls import (
     Call,
     NeedsHand,
     arguments,
+    call_of_nn,
     code,
     joined,
     tuple_of,
@@ -40,7 +41,8 @@ class Rewriter(StatementRewriter):
     """Puts the names of `nn` in the place of a framework's; this part deals with calls."""
 
     def visit_Call(self, node: cst.Call) -> bool:
-        if self.program.layer_of(self.source.meaning(node.func)) is not None:
+        is_layer = self.program.layer_of(self.source.meaning(node.func)) is not None
+        if is_layer or self._applies(node):
             self.passed_by.add(node.func)
         return self.choice(node) is MISSING
 
@@ -69,6 +71,8 @@ class Rewriter(StatementRewriter):
             if owner is not None:
                 name = f"{owner}.{func.attr.value}"
                 return self._class_method(self._seen(name, original, updated))
+            if self._applies(original):
+                return self._applied(original, updated)
         function = self.source.meaning(func)
         layer = self.program.layer_of(function)
         if layer is not None:
@@ -143,6 +147,8 @@ class Rewriter(StatementRewriter):
             return self.parsed(table.parameter(call, updated.args[0].value))
         if name in table.DRAWING:
             return self._drawing(call, original, updated)
+        if name in table.ATTENDING:
+            return self._attending(call)
         if name not in table.IN_BOTH:
             meaning = self.source.meaning(original.func)
             if isclass(meaning) and self.program.has(name):
@@ -181,10 +187,35 @@ class Rewriter(StatementRewriter):
         layer, given = self.table.DRAWING[call.name], self.table.drawing(call)
         return self.parsed(self.mask_layers.call(call.name, layer, given))
 
+    def _attending(self, call: Call) -> cst.BaseExpression:
+        """Attention, whose dropout is a layer."""
+        given = call.bound(*self.table.ATTENDING[call.name])
+        rate = given.pop("dropout_p", "0.0")
+        layer = self.mask_layers.of_attention(rate)
+        if layer is not None:
+            given["dropout"] = layer
+        x = [given.pop(name) for name in ("query", "key", "value")]
+        return self.parsed(call_of_nn(call.name, *x, **given))
+
     def _class_method(self, call: Call) -> cst.BaseExpression:
         if call.name not in self.table.FUNCTIONS:
             raise NeedsHand(f"there is no {call.name} in nn")
         return self.parsed(written(self.table.FUNCTIONS[call.name], call))
+
+    def _applies(self, call: cst.Call) -> bool:
+        """Whether it is ``Function.apply(x)`` of a function with a gradient of its own."""
+        if not m.matches(call.func, m.Attribute(attr=m.Name("apply"))):
+            return False
+        cls = self.source.meaning(call.func.value)  # type: ignore[attr-defined]
+        return bool(self.table.has_own_gradient(cls))
+
+    def _applied(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+        """Its gradient is that of what it computes."""
+        cls: Any = self.source.meaning(original.func.value)  # type: ignore[attr-defined]
+        name = self.program.need_computed(cls)
+        why = f"{cls.__name__}.backward: the gradient is derived from forward"
+        self.program.specialise(self.where(original), why)
+        return updated.with_changes(func=cst.Name(name))
 
     def _constant_of(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         """An array of NumPy that a function gives, as one of the backend."""

@@ -7,8 +7,9 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import NN, code, in_brackets, joined
+from deliralike.port.calls import NN, arguments, code, in_brackets, joined
 from deliralike.port.names import NameRewriter
+from deliralike.port.reported import without
 
 _CALL_OF_SUPER = m.Expr(
     m.Call(m.Attribute(m.Call(m.Name("super")), m.Name("__init__")))
@@ -33,8 +34,11 @@ class StatementRewriter(NameRewriter):
             if name in self.table.WITHOUT_EFFECT:
                 return self.left_out(original, f"{name}, without an effect here")
         statement: Any = updated.body[0]
-        if m.matches(statement, _CALL_OF_SUPER) and self.table.NAMES_MEMBERS:
-            return _with_members_set(updated, statement.value)
+        if m.matches(statement, _CALL_OF_SUPER):
+            if self.table.lists_members(self.cls):
+                return _with_members_listed(updated, statement.value)
+            if self.table.NAMES_MEMBERS:
+                return _with_members_set(updated, statement.value)
         if m.matches(statement, _SETS_BY_NAME):
             owner, name, value = (code(one.value) for one in statement.value.args)
             assigned = cst.parse_statement(f"{owner}.{name[1:-1]} = {value}")
@@ -104,11 +108,42 @@ class StatementRewriter(NameRewriter):
         target: Any = updated.targets[0].target
         if self._is_array_written(original):
             return _assigned(target, updated.value)
+        if self._is_forward_of_network() and len(updated.targets) == 1:
+            kept = without(target, self.reported)
+            if kept is not target:
+                return self._not_reported(original, updated, kept)
         is_own = m.matches(target, _OF_SELF) and self.functions
         if is_own and self.program.is_member(self.cls, target.attr.value):
             text = f'self.add_module("{target.attr.value}", {code(updated.value)})'
             return cst.Expr(cst.parse_expression(text))
         return updated
+
+    # Attributes that nothing reads
+    # ---------------------------------------------------------------------------------------------
+
+    def _is_forward_of_network(self) -> bool:
+        is_method = bool(self.functions) and not self.in_construction
+        return is_method and self.program.is_network(self.cls)
+
+    def _not_reported(
+        self, original: cst.Assign, updated: cst.Assign, kept: Any
+    ) -> Any:
+        why = f"{code(original.targets[0].target)}: an attribute that nothing reads"
+        if kept is None and not self._has_effects(original.value):
+            return self.left_out(original, why)
+        self.program.specialise(self.where(original), why)
+        target = cst.AssignTarget(kept or cst.Name("_"))
+        return updated.with_changes(targets=[target])
+
+    def _has_effects(self, value: cst.BaseExpression) -> bool:
+        """Whether more may be called than functions and methods on arrays."""
+        calls: Any = m.findall(value, m.Call())
+        return not all(self._is_of_arrays(call.func) for call in calls)
+
+    def _is_of_arrays(self, function: Any) -> bool:
+        owner = self.value_of("values", function)
+        is_method = owner is not None and owner.is_array
+        return is_method or self.name_of(function) is not None
 
 
 def _with_members_set(line: cst.SimpleStatementLine, call: cst.Call) -> Any:
@@ -121,6 +156,15 @@ def _with_members_set(line: cst.SimpleStatementLine, call: cst.Call) -> Any:
         text = f"self.{member.value} = {code(one.value)}"
         lines.append(cst.parse_statement(text))  # type: ignore[arg-type]
     return cst.FlattenSentinel(lines)
+
+
+def _with_members_listed(line: cst.SimpleStatementLine, call: cst.Call) -> Any:
+    """``super().__init__(a, b)`` of a list is ``super().__init__([a, b])``."""
+    if not call.args:
+        return line
+    members = f"[{joined(arguments(call.args)[0], {})}]"
+    listed = call.with_changes(args=[cst.Arg(cst.parse_expression(members))])
+    return line.with_changes(body=[cst.Expr(listed)])
 
 
 def _assigned(target: Any, value: cst.BaseExpression) -> cst.Assign:

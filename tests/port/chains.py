@@ -223,3 +223,35 @@ class FoundOut(chainer.Chain):
 
     def forward(self, x):
         return self.first(x)
+
+
+class Made(chainer.Chain):
+    """Links that are made of other links, and a setting with the name of a method."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.inception = L.Inception(3, 4, 3, 5, 2, 4, 3)
+            self.bn = L.InceptionBN(16, 0, 3, 4, 3, 4, "max", stride=2)
+            self.fc = L.Linear(None, 6)
+            self.highway = L.Highway(6)
+            self.maxout = L.Maxout(6, 4, 3)
+        self.train = True
+
+    def __call__(self, x):
+        h = self.bn(self.inception(x))
+        return self.maxout(self.highway(self.fc(h))), self.train
+
+
+class Listed(chainer.ChainList):
+    """Members that are handed to the list one by one."""
+
+    def __init__(self):
+        links = [L.Linear(5, 5) for _ in range(2)]
+        super().__init__(L.Linear(4, 5), *links)
+        self.scale = 0.5
+
+    def forward(self, x):
+        for link in self.children():
+            x = F.tanh(link(x)) * self.scale
+        return x

@@ -28,6 +28,8 @@ CASES = {
     "mixed": (chains.Mixed, image(3, 3, 7, 9), {}),
     "words": (chains.Words, tokens(3, 7), {"n_vocab": 11, "n_units": 6}),
     "stages": (chains.Stages, image(3, 3, 8, 6), {}),
+    "made of links": (chains.Made, image(3, 3, 9, 7), {}),
+    "listed": (chains.Listed, image(3, 4), {}),
     "ignoring": (chains.Ignoring, (tokens(3, 7)[0] - 1,), {"n_vocab": 11}),
 }
 
@@ -46,7 +48,7 @@ def test_it_is_proved_on_torch_without_a_touch(name):
     assert proof.headline.startswith("PROVED"), proof.headline
 
 
-@pytest.mark.parametrize("name", ["blocks", "mixed"])
+@pytest.mark.parametrize("name", ["blocks", "mixed", "made of links", "listed"])
 def test_it_is_proved_on_jax(name):
     proof = ported(name).prove("jax")
     assert proof.headline.startswith("PROVED"), proof.headline

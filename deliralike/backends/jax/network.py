@@ -209,7 +209,7 @@ class AbstractJaxNetwork(
                 value = arrays.put_like(value, present.get_value())
             inner.store(present, value)
             return
-        value = _hashable_setting(value)
+        value = nnx.data(value) if _holds_modules(value) else _hashable_setting(value)
         if name in vars(self) and nnx.is_data(value) != nnx.is_data(present):
             # nnx refuses to turn a setting into a block or back, as in `self.head = None`
             delattr(self, name)
@@ -397,7 +397,10 @@ def children(node: Any) -> Iterator[tuple[str, Any]]:
     The node is a module or container; the order is that of creation.
     """
     items: Iterable[tuple[Any, Any]] = ()
-    if isinstance(node, nnx.Pytree):
+    if isinstance(node, AbstractNetwork):
+        own = _in_order_of_creation(node)
+        items = [(name, value) for name, value in own if not _holds_modules(value)]
+    elif isinstance(node, nnx.Pytree):
         items = _in_order_of_creation(node)
     elif type(node) is dict:
         items = node.items()
@@ -452,6 +455,15 @@ def holds(value: Any) -> bool:
     if isinstance(value, _PLAIN_SETTINGS):
         return False  # quicker than flax's own test
     return isinstance(value, _NODES) or type(value) in (list, tuple, dict)
+
+
+def _holds_modules(value: Any) -> bool:
+    """Whether it is a plain container of modules, which have names of their own elsewhere."""
+    if type(value) is dict:
+        value = list(value.values())
+    if type(value) not in (list, tuple):
+        return False
+    return any(isinstance(one, nnx.Module) for one in value)
 
 
 def _hashable_setting(value: Any) -> Any:

@@ -1,0 +1,63 @@
+"""Attributes that a network sets for people to look at, such as its last weights of attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import libcst as cst
+from libcst import matchers as m
+
+from deliralike.port.observing import FORWARD, Observed
+from deliralike.port.resolving import Source
+
+
+def reported(source: Source, observed: Observed, class_name: str) -> set[str]:
+    """The attributes that methods of a class set while it runs, and that nothing reads there.
+
+    A compiled program forgets them.
+    """
+    definition: Any = source.statements.get(class_name)
+    if not isinstance(definition, cst.ClassDef):
+        return set()
+    written: set[str] = set()
+    read: set[str] = set()
+    for method in definition.body.body:
+        if not isinstance(method, cst.FunctionDef):
+            continue
+        phases = observed.phases(f"{class_name}.{method.name.value}")
+        stored = _stored(method)
+        if FORWARD in phases:
+            written |= {one.attr.value for one in stored}
+        if phases:
+            read |= {one.attr.value for one in _of_self(method) if one not in stored}
+    return written - read - _read_of_others(source)
+
+
+def _stored(function: cst.CSTNode) -> set[Any]:
+    targets = m.findall(function, m.AssignTarget())
+    return {one for target in targets for one in _of_self(target)}
+
+
+def _of_self(node: cst.CSTNode) -> list[Any]:
+    return list(m.findall(node, m.Attribute(m.Name("self"))))
+
+
+def _read_of_others(source: Source) -> set[str]:
+    """The names of attributes of other objects that a file reads."""
+    others = m.findall(source.tree, m.Attribute(~m.Name("self")))
+    return {one.attr.value for one in others}  # type: ignore[attr-defined]
+
+
+def without(target: Any, names: set[str]) -> Any:
+    """What an assignment sets, without these attributes; None where nothing is left."""
+    if m.matches(target, m.Attribute(m.Name("self"))):
+        return None if target.attr.value in names else target
+    if not isinstance(target, (cst.Tuple, cst.List)):
+        return target
+    kept = [without(one.value, names) for one in target.elements]
+    if all(new is one.value for new, one in zip(kept, target.elements, strict=True)):
+        return target
+    elements = []
+    for new, one in zip(kept, target.elements, strict=True):
+        elements.append(one.with_changes(value=new or cst.Name("_")))
+    return target.with_changes(elements=elements)

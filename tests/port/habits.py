@@ -1,0 +1,140 @@
+"""Networks of PyTorch as repositories of papers have them."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Reporting(nn.Module):
+    """Keeps its weights of attention for people to look at."""
+
+    def __init__(self, width=6, heads=2):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.attn = None
+        self.last = None
+
+    def attend(self, q, k, v):
+        weights = (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1)
+        return weights @ v, weights
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).split(split_size=x.shape[-1], dim=-1)
+        x, self.attn = self.attend(q, k, v)
+        self.last = x.detach()
+        return x
+
+    def plot(self):
+        return self.attn.numpy(), self.last.numpy()
+
+
+class Counting(nn.Module):
+    """Makes whole numbers, and arrays from NumPy, where it runs."""
+
+    def __init__(self, words=7, width=6, steps=3):
+        super().__init__()
+        self.steps, self.width = steps, width
+        self.embedding = nn.Embedding(words, width)
+        self.cell = nn.GRUCell(width, width)
+        self.out = nn.Linear(width, words)
+
+    def forward(self, h):
+        word = torch.zeros(h.size(0), dtype=torch.long, device=h.device)
+        eye = torch.from_numpy(np.eye(self.width).astype(np.float32))
+        h, outputs = h + eye[0], []
+        for _ in range(self.steps):
+            h = self.cell(self.embedding(word), h)
+            outputs.append(self.out(h))
+            word = outputs[-1].topk(1)[1].squeeze(-1).detach()
+        return torch.stack(outputs, 1)
+
+
+class Listed(nn.Module):
+    """Keeps its heads in a plain list, and registers each by a name."""
+
+    def __init__(self, heads=2):
+        super().__init__()
+        self.heads = [nn.Linear(5, 3) for _ in range(heads)]
+        for i, head in enumerate(self.heads):
+            self.add_module(f"head_{i}", head)
+
+    def forward(self, x):
+        return torch.cat([head(x) for head in self.heads], dim=1)
+
+
+class SwishFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        result = x * torch.sigmoid(x)
+        ctx.save_for_backward(x)
+        return result
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x = ctx.saved_tensors[0]
+        s = torch.sigmoid(x)
+        return gradient * (s * (1 + x * (1 - s)))
+
+
+class ReverseFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, by):
+        ctx.by = by
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.neg() * ctx.by, None
+
+
+class Swishing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.out = nn.Linear(5, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.out(SwishFunction.apply(self.fc(x)))
+
+
+class Reversing(nn.Module):
+    """Hands the gradient on with another sign: no derivative of what it computes."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.out = nn.Linear(5, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.out(ReverseFunction.apply(self.fc(x), 0.5))
+
+
+class Attending(nn.Module):
+    """Drops weights of attention within PyTorch's function, and steps of a recurrence."""
+
+    def __init__(self, width=6, dropout=0.2):
+        super().__init__()
+        self.dropout = dropout
+        self.rnn = nn.GRU(width, width, 2, batch_first=True, dropout=dropout)
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.drop = nn.Dropout(0.3)
+
+    def forward(self, x):
+        x, _ = self.rnn(x)
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        y = F.scaled_dot_product_attention(
+            q, k, v, dropout_p=self.dropout if self.training else 0, is_causal=True
+        )
+        return y + F.scaled_dot_product_attention(
+            q, k, v, None, self.drop.p if self.training else 0.0
+        )
+
+
+class Packing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(3, 4, batch_first=True)
+
+    def forward(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+        return self.rnn(packed)[1][-1]

@@ -1,0 +1,87 @@
+"""Habits of repositories of papers: what is rewritten, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deliralike import backends, port
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("libcst")
+
+from tests.port import habits  # noqa: E402
+
+
+def numbers(*shape):
+    return (np.random.default_rng(0).standard_normal(shape).astype(np.float32),)
+
+
+CASES = {
+    "reporting": (habits.Reporting, numbers(3, 4, 6)),
+    "counting": (habits.Counting, numbers(3, 6)),
+    "listed": (habits.Listed, numbers(3, 5)),
+    "swishing": (habits.Swishing, numbers(3, 5)),
+    "attending": (habits.Attending, numbers(3, 4, 6)),
+}
+
+
+def ported(name):
+    network, inputs = CASES[name]
+    torch.manual_seed(0)
+    return port(network, inputs)
+
+
+@pytest.mark.parametrize("backend", ["chainer", "jax"])
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_proved_without_a_touch(name, backend):
+    found = ported(name)
+    assert found.hands == []
+    proof = found.prove(backend)
+    assert proof.headline.startswith("PROVED"), proof.headline
+    assert "train, gradients" in proof.level("L1").figures["differences"]
+
+
+def test_an_attribute_that_nothing_reads_is_left_out_and_said():
+    found = ported("reporting")
+    assert "x, _ = self.attend(q, k, v)" in found.source
+    assert "self.last = x" not in found.source and "self.last = None" in found.source
+    said = [str(one) for one in found.left_out if "nothing reads" in str(one)]
+    assert len(said) == 2, said
+
+
+def test_a_layer_drops_weights_of_attention_or_the_one_that_is_there():
+    source = ported("attending").source
+    assert "self.attention_dropout = nn.Dropout(self.dropout)" in source
+    assert "dropout=self.attention_dropout)" in source
+    assert "dropout=self.drop)" in source
+
+
+@pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
+def test_layers_in_a_private_list_are_those_of_the_names(backend):
+    network = ported("listed").network(backend)
+    names = ["head_0.weight", "head_0.bias", "head_1.weight", "head_1.bias"]
+    state = network.neutral_state()
+    assert list(state) == names
+    network.load_neutral_state({name: 0.0 * state[name] for name in names})
+    inputs = network.backend.prepare(CASES["listed"][1], network)
+    assert not backends.get(backend).numpy(network(*inputs)).any()
+
+
+@pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
+def test_a_gradient_that_is_no_derivative_is_a_difference(backend):
+    found = port(habits.Reversing, numbers(3, 5))
+    assert "ReverseFunction.backward" in "\n".join(map(str, found.left_out))
+    proof = found.prove(backend)
+    assert proof.diverges, proof.headline
+    assert not any("output" in one.what for one in proof.level("L1").findings)
+
+
+def test_packed_sequences_need_a_hand_at_their_line_alone():
+    lengths = np.array([4, 3, 1])
+    found = port(habits.Packing, (*numbers(3, 4, 3), lengths))
+    lines = Path(habits.__file__).read_text().splitlines()
+    number = next(at for at, line in enumerate(lines, 1) if "pack_padded" in line)
+    (hand,) = found.hands
+    assert f"habits.py:{number}: " in str(hand)
+    assert "self.rnn.outputs(x, lengths)" in str(hand)
