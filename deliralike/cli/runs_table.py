@@ -103,13 +103,13 @@ def grouped(listed: Sequence[Record]) -> list[Record]:
     """Return one line for runs that differ in seed or fold alone, with their mean."""
     groups: dict[Any, list[Record]] = defaultdict(list)
     for record in listed:
-        kept = {
+        shared = {
             key: value
             for key, value in record.cells.items()
             if key in ("network", "backend", "data", "metric", *record.varying)
             and key not in _REPEATS
         }
-        groups[tuple(map(str, kept.items()))].append(record)
+        groups[tuple(map(str, shared.items()))].append(record)
     return [_mean(members) for members in groups.values()]
 
 

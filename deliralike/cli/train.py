@@ -246,13 +246,15 @@ def run(
         )
     with limit_threads(threads):
         if settings.folds is None:
-            _one(experiment, resume or out, resume is not None, if_there, accept, proof)
+            _train_run(
+                experiment, resume or out, resume is not None, if_there, accept, proof
+            )
         elif settings.fold is None:
             _all_folds(experiment, resume or out)
         elif resume is not None:
-            _one(experiment, resume, True)
+            _train_run(experiment, resume, True)
         else:
-            _one_fold(experiment, out)
+            _train_fold(experiment, out)
 
 
 def _sweep(
@@ -301,7 +303,7 @@ def _from_folder(folder: Path, changes: Mapping[str, Any]) -> "Experiment":
     return Experiment(read_settings(folder / SETTINGS, changes))
 
 
-def _one(
+def _train_run(
     experiment: "Experiment",
     folder: Path | None,
     resume: bool,
@@ -329,10 +331,10 @@ def _one(
             f"the run in {str(folder)!r} has finished: there is nothing to go on with. "
             f"For more: --epochs {settings.epochs + 5}"
         )
-    made = None if resume else ported(experiment, settings, dataset, folder, proof)
-    settings, folder = made or (settings, folder)
+    port = None if resume else ported(experiment, settings, dataset, folder, proof)
+    settings, folder = port or (settings, folder)
     prepared = experiment.prepare(settings, dataset, accept)
-    if not resume and made is None:
+    if not resume and port is None:
         folder = experiment.new_folder(folder, settings)
     assert folder is not None
     _end(experiment, _trained(prepared, folder, resume))
@@ -445,7 +447,7 @@ def _all_folds(experiment: "Experiment", folder: Path | None) -> None:
     _show_folds(run_folds(experiment.settings, folder, partial(_fold, experiment)))
 
 
-def _one_fold(experiment: "Experiment", folder: Path | None) -> None:
+def _train_fold(experiment: "Experiment", folder: Path | None) -> None:
     from deliralike.training.experiment.folds import fold_folder, folds_folder
 
     experiment.complete()

@@ -22,7 +22,7 @@ _SAMPLES_OF_A_CLASS = 5  # on average; fewer are in doubt
 
 
 def as_dataset(
-    made: Any,
+    source: Any,
     name: str,
     *,
     held_out: float = 0.2,
@@ -32,8 +32,8 @@ def as_dataset(
     """Return what people call a dataset as one.
 
     Args:
-        made: A `Dataset`; a pair of inputs and labels; a pair of such pairs, to learn from and held
-            out; or something indexable that gives an input and a label.
+        source: A `Dataset`; a pair of inputs and labels; a pair of such pairs, to learn from and
+            held out; or something indexable that gives an input and a label.
         name: The name that the dataset gets.
         held_out, seed: The part that is held out where there is one alone.
         classes: The names of the classes in the order of their numbers, or how many there are; if
@@ -55,9 +55,9 @@ def as_dataset(
         >>> dataset.train.inputs.shape, dataset.held_out.inputs.shape, dataset.classes
         ((8, 1, 28, 28), (2, 1, 28, 28), ('0', '1'))
     """
-    if isinstance(made, Dataset):
-        return replace(made, name=name)
-    parts = made if _are_parts(made) else (made,)
+    if isinstance(source, Dataset):
+        return replace(source, name=name)
+    parts = source if _are_parts(source) else (source,)
     samples = [_samples(part, name) for part in parts]
     names = class_names([part.labels for part in samples], name, classes)
     numbered = [
@@ -77,23 +77,23 @@ def first_present(names: Iterable[str], among: Container[str]) -> str | None:
     return next((name for name in names if name in among), None)
 
 
-def _are_parts(made: Any) -> bool:
+def _are_parts(source: Any) -> bool:
     """Whether it is a pair of parts; a pair of inputs and labels is one part."""
     if (
-        isinstance(made, Samples)
-        or not isinstance(made, tuple | list)
-        or len(made) != 2
+        isinstance(source, Samples)
+        or not isinstance(source, tuple | list)
+        or len(source) != 2
     ):
         return False
-    return all(isinstance(part, tuple | list) or _is_dataset(part) for part in made)
+    return all(isinstance(part, tuple | list) or _is_dataset(part) for part in source)
 
 
-def _is_dataset(made: Any) -> bool:
+def _is_dataset(source: Any) -> bool:
     """Whether it gives samples by their number, and is no array."""
     return (
-        is_indexable(made)
-        and not isinstance(made, Mapping)
-        and not hasattr(made, "shape")
+        is_indexable(source)
+        and not isinstance(source, Mapping)
+        and not hasattr(source, "shape")
     )
 
 

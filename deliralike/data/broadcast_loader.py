@@ -76,7 +76,7 @@ class FromRoot(Loader):
             for number in range(first, count):
                 batch = None if batches is None else next(batches)
                 batch = self._processes.broadcast_object("a batch of the root's", batch)
-                yield _rows(batch, self._own_rows(epoch, number))
+                yield _rows(batch, self._share_of(epoch, number))
 
 
 def _options(loader: Loader | None) -> dict[str, Any] | None:
