@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from contextlib import ExitStack, closing, suppress
 from itertools import islice
 from typing import Any
 
@@ -358,7 +358,7 @@ class Loader:
             stack.enter_context(closing(batches))  # type: ignore[type-var]
             yield from watched(batches)
 
-    def _started(self) -> AbstractContextManager[pool.Pool]:
+    def _started(self) -> pool.Pool:
         make: Callable[[Any], Any] = self._pipeline
         if self._kind == "process":
             make = KeyedGlobals(make, self.seed)
