@@ -155,7 +155,10 @@ class MaskFolder:
         is_volume = suffix_of(files[0][1]) in VOLUMES
         if is_volume:
             inputs, masks = _volumes(files, spacing)
-            used = f"{inputs.shape[2:]} voxels, each volume normalised and padded"
+            used = (
+                f"{inputs.shape[2:]} voxels, each volume normalised and padded, all of them in "
+                f"memory, {inputs.nbytes / 2**20:,.1f} MiB"
+            )
         else:
             inputs, masks, size = _pictures(files, size, mode)
             used = f"scaled to {size[0]}x{size[1]}"
