@@ -412,12 +412,12 @@ def _stopped(error: KeyboardInterrupt, processes: "ProcessGroup", folder: Path) 
 
 
 def _show(result: "RunResult") -> None:
-    from deliralike.cli.console import say
+    from deliralike.cli.console import figure_text, say
     from deliralike.training.experiment.folder import CONFUSION, CURVES, SHEET
 
     figures = []
     for name, value in result.metrics.items():
-        figures.append(f"{name} {_figure(name, value)}")
+        figures.append(f"{name} {figure_text(name, value)}")
     milliseconds = result.history.seconds_per_step * 1e3
     speed = "" if math.isnan(milliseconds) else f"; {milliseconds:.1f} ms a step"
     say(f"held-out {', '.join(figures)}{speed}")
@@ -428,12 +428,6 @@ def _show(result: "RunResult") -> None:
     ]
     paths = listed([str(result.folder / name) for name in drawn])
     say(f"see {paths}; try: deliralike predict {result.folder}")
-
-
-def _figure(name: str, value: float) -> str:
-    if name == "accuracy":
-        return f"{value:.2%}"
-    return f"{value:.4g}"
 
 
 # Folds --------------------------------------------------------------------------------------------
@@ -478,7 +472,7 @@ def _fold(experiment: "Experiment", folder: Path, fold: int) -> "RunResult":
 
 
 def _show_folds(result: "FoldsResult") -> None:
-    from deliralike.cli.console import say, show_table
+    from deliralike.cli.console import figure_text, say, show_table
     from deliralike.training.experiment.folder import SUMMARY
 
     folds = [f"fold {number}" for number in range(1, len(result.runs) + 1)]
@@ -486,7 +480,7 @@ def _show_folds(result: "FoldsResult") -> None:
     for name, interval in result.metrics.items():
         values = [run.metrics[name] for run in result.runs]
         values += [interval.mean, interval.low, interval.high]
-        columns.append([_figure(name, value) for value in values])
+        columns.append([figure_text(name, value) for value in values])
     names = list(result.metrics)
     show_table(["held-out", *names], zip(*columns, strict=True), right=names)
     say(
