@@ -24,6 +24,7 @@ def command(
     """
     from deliralike import backends
     from deliralike.cli.console import say, show_table
+    from deliralike.cli.options import backend_names
 
     known = backends.known()
     if names is None:
@@ -31,9 +32,9 @@ def command(
         show_table(["backend", "version", "state"], rows)
         say("Devices and precision in force: deliralike backends all, or a name")
         return
-    chosen = (
-        list(known) if names == "all" else [name.strip() for name in names.split(",")]
-    )
+    chosen = list(known)
+    if names != "all":
+        chosen = backend_names(names)
     rows = [_loaded(name, known) for name in chosen]
     show_table(["backend", "version", "devices", "precision in force", "state"], rows)
 

@@ -159,10 +159,9 @@ def _show(
 
 def _backends(text: str | None) -> list[str]:
     from deliralike import backends
+    from deliralike.cli.options import backend_names
 
-    names = (
-        text.split(",") if text else backends.available() or list(backends.known())[:1]
-    )
+    names = backend_names(text) or list(backends.known())[:1]
     for name in names:
         backends.get(name).prepare_process(
             1

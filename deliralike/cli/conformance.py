@@ -57,6 +57,7 @@ def command(
     The exit code is 0 when everything passes, 1 when something does not, 2 when the input is wrong.
     """
     from deliralike import backends as known
+    from deliralike.cli.options import backend_names
 
     _check_endings("--report", report or ())
     _check_endings("--save", save or ())
@@ -64,7 +65,7 @@ def command(
         drawn = {"mutants": mutants, "seed": seed}
         words = _words(port=port, only=only, **drawn, workers=workers)
         raise typer.Exit(_score(words, save or ()))
-    names = backends.split(",") if backends else known.available()
+    names = backend_names(backends)
     for name in names:
         known.get(name)
     raise typer.Exit(0 if _suite(names, report or ()) else 1)

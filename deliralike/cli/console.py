@@ -82,3 +82,15 @@ def show_table(
 def say(text: str = "", style: str = "") -> None:
     """Print a line; it is wrapped on a terminal only, and never read as markup."""
     console().print(Text(text, style=style), soft_wrap=True)
+
+
+def figure_text(name: str, value: float) -> str:
+    """Return the figure of a metric as it is printed: an accuracy in percent.
+
+    Example:
+        >>> figure_text("accuracy", 0.91361), figure_text("loss", 0.303021)
+        ('91.36%', '0.303')
+    """
+    if name == "accuracy":
+        return f"{value:.2%}"
+    return f"{value:.4g}"

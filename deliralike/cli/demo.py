@@ -125,13 +125,10 @@ def _versions(text: str) -> dict[str, str]:
     """Return the version of each chosen backend that is installed; say what the others need."""
     from deliralike import backends
     from deliralike.cli.console import say
-    from deliralike.errors import BackendUnavailable, SettingError
+    from deliralike.cli.options import backend_names
+    from deliralike.errors import BackendUnavailable
 
-    names = list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
-    if not names:
-        raise SettingError(
-            f"--backends {text!r} names no backend. Known: {', '.join(backends.known())}."
-        )
+    names = backend_names(text)
     versions = {}
     for name in names:
         try:

@@ -34,6 +34,24 @@ def key_values(pairs: Iterable[str], option: str) -> dict[str, Any]:
     return settings
 
 
+def backend_names(text: str | None) -> list[str]:
+    """Return the backends of ``--backends``, each once; all that are installed for no text.
+
+    Raises:
+        SettingError: The text names none.
+    """
+    from deliralike import backends
+
+    if text is None:
+        return list(backends.available())
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise SettingError(
+            f"--backends {text!r} names no backend. Known: {', '.join(backends.known())}."
+        )
+    return list(dict.fromkeys(names))
+
+
 def limit_threads(count: int | None) -> AbstractContextManager[Any]:
     """Limit the number of BLAS and OpenMP threads of all libraries loaded so far.
 

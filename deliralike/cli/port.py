@@ -57,7 +57,7 @@ def command(
     from deliralike import backends as known
     from deliralike import own_code
     from deliralike.cli.console import say, show_table
-    from deliralike.cli.options import key_values
+    from deliralike.cli.options import backend_names, key_values
     from deliralike.errors import SettingError
 
     try:
@@ -81,11 +81,11 @@ def command(
     save(found, path)
     say(f"Written: {path}")
     differs = False
-    names = backends.split(",") if backends else known.available()
-    for backend in names if proof else ():
-        proved = found.prove(backend)
-        differs |= bool(proved.exit_code)
-        say(f"{backend}: {proved.headline}")
+    if proof:
+        for backend in backend_names(backends):
+            proved = found.prove(backend)
+            differs |= bool(proved.exit_code)
+            say(f"{backend}: {proved.headline}")
     if found.hands:
         raise typer.Exit(2)
     raise typer.Exit(1 if differs else 0)

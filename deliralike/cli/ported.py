@@ -60,18 +60,18 @@ def ported(
     drawn = zoo.Input.like(dataset.held_out.inputs).draw(
         np.random.default_rng(settings.seed), 3
     )
-    found = port_of(name, network, (drawn,), settings.network_settings, settings.seed)
+    port = port_of(name, network, (drawn,), settings.network_settings, settings.seed)
     text = "not proved: --no-proof"
     if with_proof:
-        proof, seconds = prove(found, name, settings.backend)
+        proof, seconds = prove(port, name, settings.backend)
         say(f"the port of {name}, {seconds:.0f} s for the proof:")
         say(proof.headline)
         text = str(proof)
-    return _write(found, text, experiment, settings, folder)
+    return _write(port, text, experiment, settings, folder)
 
 
 def _write(
-    found: Port,
+    port: Port,
     proof: str,
     experiment: Experiment,
     settings: Settings,
@@ -84,9 +84,9 @@ def _write(
 
     of_run = experiment.new_folder(folder, settings)
     path = of_run / SOURCE
-    save(found, path)
+    save(port, path)
     (of_run / PROOF).write_text(f"{proof}\n", encoding="utf-8")
-    changed = settings.with_(network=f"{path}:{found.class_name}")
+    changed = settings.with_(network=f"{path}:{port.class_name}")
     write_settings(of_run / SETTINGS, changed)
     say(f"{settings.network}: ported into {path}")
     return changed, of_run

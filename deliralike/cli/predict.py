@@ -117,11 +117,12 @@ def _predicted(scores: Any, classes: tuple[str, ...]) -> dict[str, Any]:
 
 def _figures(scores: Any, labels: Any, settings: Any) -> str:
     """The metrics of the run, on held-out data."""
+    from deliralike.cli.console import figure_text
     from deliralike.training.evaluation import figures_of
     from deliralike.training.experiment.parts import make_metrics
 
     figures = figures_of(scores, labels, make_metrics(settings.metrics))
-    return ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+    return ", ".join(f"{name} {figure_text(name, figures[name])}" for name in figures)
 
 
 def _write_masks(target: Path, scores: Any) -> Path:

@@ -58,7 +58,8 @@ def command(
         listed = sorted_by(listed, sort)
     cells = [record.shown() for record in listed]
     shared = _shared(cells)
-    columns = [column for column in cells[0] if column not in shared]
+    hidden = set(shared) if mean else {*shared, "runs"}
+    columns = [column for column in cells[0] if column not in hidden]
     columns = _columns_that_fit(columns, cells, console().width)
     if shared:
         text = ", ".join(map(" ".join, shared.items()))

@@ -63,6 +63,7 @@ def records(runs: Mapping[str, Row]) -> list[Record]:
         cells |= {key: known.get(key) for key in ("network", "backend", "data")}
         cells |= {key: settings[name].get(key) for key in varying}
         cells |= {
+            "runs": 1,
             "epochs": f"{len(row.history.epochs)}/{known.get('epochs', '-')}",
             "metric": row.metric or None,
             "best": row.best,
@@ -103,21 +104,18 @@ def grouped(listed: Sequence[Record]) -> list[Record]:
     """Return one line for runs that differ in seed or fold alone, with their mean."""
     groups: dict[Any, list[Record]] = defaultdict(list)
     for record in listed:
-        kept = {
-            key: value
-            for key, value in record.cells.items()
-            if key in ("network", "backend", "data", "metric", *record.varying)
-            and key not in _REPEATS
-        }
-        groups[tuple(map(str, kept.items()))].append(record)
+        names = {"network", "backend", "data", "metric", *record.varying}
+        values = [str(record.cells[name]) for name in sorted(names - {*_REPEATS})]
+        groups[tuple(values)].append(record)
     return [_mean(members) for members in groups.values()]
 
 
 def _mean(members: Sequence[Record]) -> Record:
     first = members[0]
     if len(members) == 1:
-        return dataclasses.replace(first, cells=_with_count(first.cells, 1))
+        return first
     cells = dict(first.cells)
+    cells["runs"] = len(members)
     cells["run"] = f"{commonprefix([each.cells['run'] for each in members])}*"
     deviation = {}
     for name in ("best", "last"):
@@ -130,18 +128,7 @@ def _mean(members: Sequence[Record]) -> Record:
         values = [str(each.cells[name]) for each in members if name in each.cells]
         if values:
             cells[name] = ", ".join(dict.fromkeys(values))
-    return dataclasses.replace(
-        first, cells=_with_count(cells, len(members)), deviation=deviation
-    )
-
-
-def _with_count(cells: Mapping[str, Any], count: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in cells.items():
-        if name == "epochs":
-            found["runs"] = count
-        found[name] = value
-    return found
+    return dataclasses.replace(first, cells=cells, deviation=deviation)
 
 
 def _varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:

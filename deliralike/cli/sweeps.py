@@ -64,10 +64,10 @@ def _axis(text: str) -> tuple[str, list[Any]]:
     parts = re.findall(r"""(?:\[[^]]*\]|\([^)]*\)|"[^"]*"|'[^']*'|[^,])+""", values)
     if not (key.strip() and equals and parts):
         raise SettingError(f"--grid {text!r}: wanted KEY=VALUE,VALUE")
-    found: list[Any] = []
+    listed: list[Any] = []
     for part in parts:
-        found += key_values([f"{key}={part}"], "--grid").values()
-    return key.strip(), found
+        listed += key_values([f"{key}={part}"], "--grid").values()
+    return key.strip(), listed
 
 
 def train_all(

@@ -246,13 +246,15 @@ def run(
         )
     with limit_threads(threads):
         if settings.folds is None:
-            _one(experiment, resume or out, resume is not None, if_there, accept, proof)
+            _train_run(
+                experiment, resume or out, resume is not None, if_there, accept, proof
+            )
         elif settings.fold is None:
             _all_folds(experiment, resume or out)
         elif resume is not None:
-            _one(experiment, resume, True)
+            _train_run(experiment, resume, True)
         else:
-            _one_fold(experiment, out)
+            _train_fold(experiment, out)
 
 
 def _sweep(
@@ -301,7 +303,7 @@ def _from_folder(folder: Path, changes: Mapping[str, Any]) -> "Experiment":
     return Experiment(read_settings(folder / SETTINGS, changes))
 
 
-def _one(
+def _train_run(
     experiment: "Experiment",
     folder: Path | None,
     resume: bool,
@@ -329,10 +331,10 @@ def _one(
             f"the run in {str(folder)!r} has finished: there is nothing to go on with. "
             f"For more: --epochs {settings.epochs + 5}"
         )
-    made = None if resume else ported(experiment, settings, dataset, folder, proof)
-    settings, folder = made or (settings, folder)
+    port = None if resume else ported(experiment, settings, dataset, folder, proof)
+    settings, folder = port or (settings, folder)
     prepared = experiment.prepare(settings, dataset, accept)
-    if not resume and made is None:
+    if not resume and port is None:
         folder = experiment.new_folder(folder, settings)
     assert folder is not None
     _end(experiment, _trained(prepared, folder, resume))
@@ -410,12 +412,12 @@ def _stopped(error: KeyboardInterrupt, processes: "ProcessGroup", folder: Path) 
 
 
 def _show(result: "RunResult") -> None:
-    from deliralike.cli.console import say
+    from deliralike.cli.console import figure_text, say
     from deliralike.training.experiment.folder import CONFUSION, CURVES, SHEET
 
     figures = []
     for name, value in result.metrics.items():
-        figures.append(f"{name} {_figure(name, value)}")
+        figures.append(f"{name} {figure_text(name, value)}")
     milliseconds = result.history.seconds_per_step * 1e3
     speed = "" if math.isnan(milliseconds) else f"; {milliseconds:.1f} ms a step"
     say(f"held-out {', '.join(figures)}{speed}")
@@ -426,12 +428,6 @@ def _show(result: "RunResult") -> None:
     ]
     paths = listed([str(result.folder / name) for name in drawn])
     say(f"see {paths}; try: deliralike predict {result.folder}")
-
-
-def _figure(name: str, value: float) -> str:
-    if name == "accuracy":
-        return f"{value:.2%}"
-    return f"{value:.4g}"
 
 
 # Folds --------------------------------------------------------------------------------------------
@@ -445,7 +441,7 @@ def _all_folds(experiment: "Experiment", folder: Path | None) -> None:
     _show_folds(run_folds(experiment.settings, folder, partial(_fold, experiment)))
 
 
-def _one_fold(experiment: "Experiment", folder: Path | None) -> None:
+def _train_fold(experiment: "Experiment", folder: Path | None) -> None:
     from deliralike.training.experiment.folds import fold_folder, folds_folder
 
     experiment.complete()
@@ -476,7 +472,7 @@ def _fold(experiment: "Experiment", folder: Path, fold: int) -> "RunResult":
 
 
 def _show_folds(result: "FoldsResult") -> None:
-    from deliralike.cli.console import say, show_table
+    from deliralike.cli.console import figure_text, say, show_table
     from deliralike.training.experiment.folder import SUMMARY
 
     folds = [f"fold {number}" for number in range(1, len(result.runs) + 1)]
@@ -484,7 +480,7 @@ def _show_folds(result: "FoldsResult") -> None:
     for name, interval in result.metrics.items():
         values = [run.metrics[name] for run in result.runs]
         values += [interval.mean, interval.low, interval.high]
-        columns.append([_figure(name, value) for value in values])
+        columns.append([figure_text(name, value) for value in values])
     names = list(result.metrics)
     show_table(["held-out", *names], zip(*columns, strict=True), right=names)
     say(

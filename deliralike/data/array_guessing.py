@@ -22,7 +22,7 @@ _SAMPLES_OF_A_CLASS = 5  # on average; fewer are in doubt
 
 
 def as_dataset(
-    made: Any,
+    source: Any,
     name: str,
     *,
     held_out: float = 0.2,
@@ -32,8 +32,8 @@ def as_dataset(
     """Return what people call a dataset as one.
 
     Args:
-        made: A `Dataset`; a pair of inputs and labels; a pair of such pairs, to learn from and held
-            out; or something indexable that gives an input and a label.
+        source: A `Dataset`; a pair of inputs and labels; a pair of such pairs, to learn from and
+            held out; or something indexable that gives an input and a label.
         name: The name that the dataset gets.
         held_out, seed: The part that is held out where there is one alone.
         classes: The names of the classes in the order of their numbers, or how many there are; if
@@ -55,9 +55,9 @@ def as_dataset(
         >>> dataset.train.inputs.shape, dataset.held_out.inputs.shape, dataset.classes
         ((8, 1, 28, 28), (2, 1, 28, 28), ('0', '1'))
     """
-    if isinstance(made, Dataset):
-        return replace(made, name=name)
-    parts = made if _are_parts(made) else (made,)
+    if isinstance(source, Dataset):
+        return replace(source, name=name)
+    parts = source if _are_parts(source) else (source,)
     samples = [_samples(part, name) for part in parts]
     names = class_names([part.labels for part in samples], name, classes)
     numbered = [
@@ -77,23 +77,23 @@ def first_present(names: Iterable[str], among: Container[str]) -> str | None:
     return next((name for name in names if name in among), None)
 
 
-def _are_parts(made: Any) -> bool:
+def _are_parts(source: Any) -> bool:
     """Whether it is a pair of parts; a pair of inputs and labels is one part."""
     if (
-        isinstance(made, Samples)
-        or not isinstance(made, tuple | list)
-        or len(made) != 2
+        isinstance(source, Samples)
+        or not isinstance(source, tuple | list)
+        or len(source) != 2
     ):
         return False
-    return all(isinstance(part, tuple | list) or _is_dataset(part) for part in made)
+    return all(isinstance(part, tuple | list) or _is_dataset(part) for part in source)
 
 
-def _is_dataset(made: Any) -> bool:
+def _is_dataset(source: Any) -> bool:
     """Whether it gives samples by their number, and is no array."""
     return (
-        is_indexable(made)
-        and not isinstance(made, Mapping)
-        and not hasattr(made, "shape")
+        is_indexable(source)
+        and not isinstance(source, Mapping)
+        and not hasattr(source, "shape")
     )
 
 
@@ -196,30 +196,41 @@ def class_names(
     """
     if classes is not None and not isinstance(classes, int):
         return tuple(map(str, classes))
-    samples = sum(map(len, labels))
-    if not samples:
+    values = _different_labels(labels, name)
+    are_names = by_value or values.dtype.kind in "US"
+    count = len(values) if are_names else int(values[-1]) + 1
+    if classes is None and values.dtype.kind not in "US":
+        _refuse_measured(labels, values, count, name)
+    if are_names and classes in (None, count):
+        return tuple(map(str, values))
+    if classes is not None:
+        return tuple(map(str, range(classes)))
+    _refuse_gaps(values, count, name)
+    return tuple(map(str, range(count)))
+
+
+def _different_labels(labels: Sequence[np.ndarray], name: str) -> np.ndarray:
+    """Return the texts, or the whole numbers, that occur among labels, in order."""
+    if not sum(map(len, labels)):
         raise SettingError(f"{name!r} has no sample")
-    for one in labels:
-        if one.dtype.kind not in "USiub":
+    for each in labels:
+        if each.dtype.kind not in "USiub":
             raise SettingError(
-                f"{name!r} has labels of type {one.dtype}: wanted are class numbers (for one-hot "
+                f"{name!r} has labels of type {each.dtype}: wanted are class numbers (for one-hot "
                 "rows labels.argmax(1)). Targets that are measured have a loss of their own: "
                 "Trainer(network, optimizer, losses=...), of a table --target COLUMN"
             )
-    values = np.unique(np.concatenate([np.unique(one) for one in labels]))
-    are_texts = values.dtype.kind in "US"
-    if classes is not None and not ((by_value or are_texts) and classes == len(values)):
-        return tuple(map(str, range(classes)))
-    if are_texts:
-        return tuple(map(str, values))
-    values = values.astype(np.int64)
+    values = np.unique(np.concatenate([np.unique(each) for each in labels]))
+    return values if values.dtype.kind in "US" else values.astype(np.int64)
+
+
+def _refuse_measured(
+    labels: Sequence[np.ndarray], values: np.ndarray, count: int, name: str
+) -> None:
+    """Raise an error if there are as many different labels as a measured quantity has."""
+    samples = sum(map(len, labels))
     is_one_each = labels[0].size == len(labels[0])
-    count = len(values) if by_value else int(values[-1]) + 1
-    if (
-        classes is None
-        and is_one_each
-        and _FEW < len(values) > samples / _SAMPLES_OF_A_CLASS
-    ):
+    if is_one_each and _FEW < len(values) > samples / _SAMPLES_OF_A_CLASS:
         raise SettingError(
             f"{name!r} has {len(values)} different labels in {samples} samples, "
             f"{listed(values, 5)}: targets that are measured have a loss of their own, "
@@ -227,8 +238,10 @@ def class_names(
             "class numbers, say so: "
             f"classes={count} (--set data.classes={count})"
         )
-    if by_value:
-        return tuple(map(str, values))
+
+
+def _refuse_gaps(values: np.ndarray, count: int, name: str) -> None:
+    """Raise an error if class numbers begin below 0, or leave most numbers to the largest out."""
     if values[0] < 0:
         raise SettingError(
             f"{name!r} has the label {values[0]}: class numbers begin at 0"
@@ -240,7 +253,6 @@ def class_names(
             f"np.unique(labels, return_inverse=True)[1], or say classes={count} (--set "
             f"data.classes={count})"
         )
-    return tuple(map(str, range(count)))
 
 
 def class_numbers(labels: np.ndarray, classes: Sequence[str], name: str) -> np.ndarray:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
+from deliralike.data import batching
 from deliralike.data.collate import collate
 from deliralike.data.keyed_rng import Call, KeyedRng, mixes_samples
 from deliralike.data.source import Source
@@ -124,7 +125,7 @@ def _rows(batch: Any, rows: slice) -> Any:
                 "a batch whose samples are mixed holds arrays alone where processes share it: "
                 f"{path} is {nest.described(leaf)}"
             )
-    return nest.map(lambda leaf: leaf[rows], batch)
+    return batching.take(batch, rows)
 
 
 def _call(name: str, function: Callable[..., Any] | None) -> Call | None:

@@ -92,7 +92,7 @@ def size(arrays: Any) -> int:
     return samples
 
 
-def take(arrays: Nest, indices: np.ndarray) -> Nest:
+def take(arrays: Nest, indices: np.ndarray | slice) -> Nest:
     """Return the samples of a nest of arrays in these places; other leaves as they are."""
     return nest.map(lambda leaf: leaf[indices] if _is_array(leaf) else leaf, arrays)
 

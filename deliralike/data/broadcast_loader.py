@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any
 
-import numpy as np
-
-from deliralike import nest
 from deliralike.data import batching
 from deliralike.data.loader import Loader
 from deliralike.errors import SettingError
@@ -31,6 +28,7 @@ class FromRoot(Loader):
         ArgumentError: The loader is one of a stream, which has no length.
 
     Example:
+        >>> import numpy as np
         >>> from deliralike.parallel import SingleProcess
         >>> loader = FromRoot(Loader(np.arange(5), 3, shuffle=False), SingleProcess())
         >>> [batch.tolist() for batch in loader]
@@ -76,7 +74,7 @@ class FromRoot(Loader):
             for number in range(first, count):
                 batch = None if batches is None else next(batches)
                 batch = self._processes.broadcast_object("a batch of the root's", batch)
-                yield _rows(batch, self._own_rows(epoch, number))
+                yield batching.take(batch, self._share_of(epoch, number))
 
 
 def _options(loader: Loader | None) -> dict[str, Any] | None:
@@ -90,14 +88,3 @@ def _options(loader: Loader | None) -> dict[str, Any] | None:
         "sampler": loader.sampler,
         "drop_last": loader.drop_last,
     }
-
-
-def _rows(batch: Any, rows: slice) -> Any:
-    """Return the rows of each array of a batch."""
-
-    def selected(leaf: Any) -> Any:
-        if np.ndim(leaf) == 0:
-            return leaf
-        return leaf[rows]
-
-    return nest.map(selected, batch)

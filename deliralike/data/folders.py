@@ -132,16 +132,16 @@ def image_folder(
     """
     _check_mode(mode)
     root = _folder(path)
-    subfolders = _subfolders(root)
-    if not subfolders:
+    present = subfolders(root)
+    if not present:
         raise SettingError(
             f"folder {str(root)!r} has no subfolders, one for each class of pictures"
         )
-    names = tuple(subfolders if classes is None else classes)
+    names = tuple(present if classes is None else classes)
     for name in names:
-        if name not in subfolders:
+        if name not in present:
             raise SettingError(
-                f"folder {str(root)!r} has no subfolder {name!r}. {suggestion(name, subfolders)}"
+                f"folder {str(root)!r} has no subfolder {name!r}. {suggestion(name, present)}"
             )
     files: list[Path] = []
     labels: list[int] = []
@@ -258,12 +258,19 @@ def _folder(path: str | Path) -> Path:
     return root
 
 
-def _subfolders(root: Path) -> list[str]:
-    names = []
-    for path in root.iterdir():
-        if path.is_dir() and not path.name.startswith("."):
-            names.append(path.name)
-    return sorted(names)
+def subfolders(root: Path) -> dict[str, Path]:
+    """Return the subfolders of a folder by name, in order, without hidden ones."""
+    paths = [path for path in root.iterdir() if path.is_dir()]
+    return {path.name: path for path in sorted(paths) if path.name[0] != "."}
+
+
+def subfolder_called(root: Path, names: Sequence[str]) -> Path | None:
+    """Return the subfolder that has the first of these names, in small letters or large ones."""
+    by_name = {name.lower(): path for name, path in subfolders(root).items()}
+    for name in names:
+        if name in by_name:
+            return by_name[name]
+    return None
 
 
 def suffix_of(file: Path) -> str:

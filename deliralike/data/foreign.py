@@ -312,20 +312,20 @@ def _class_name(source: Any) -> str:
 def _pass(source: Any, seed: int, epoch: int) -> Iterator[Any]:
     """Yield what a source gives in an epoch, in an order that the epoch decides where it can."""
     if callable(source) and not isinstance(source, Iterable):
-        made = source(epoch) if has_required_argument(source) else source()
+        iterable = source(epoch) if has_required_argument(source) else source()
     elif callable(getattr(source, "as_numpy_iterator", None)):
-        made = source.as_numpy_iterator()
+        iterable = source.as_numpy_iterator()
     else:
-        made = source
-    for one in (
+        iterable = source
+    for each in (
         source,
         getattr(source, "sampler", None),
         getattr(source, "batch_sampler", None),
     ):
-        if callable(getattr(one, "set_epoch", None)):
-            one.set_epoch(epoch)  # type: ignore[union-attr]
+        if callable(getattr(each, "set_epoch", None)):
+            each.set_epoch(epoch)  # type: ignore[union-attr]
     with _keyed_generators(source, seed, epoch):
-        yield from made
+        yield from iterable
 
 
 @contextmanager
@@ -338,20 +338,20 @@ def _keyed_generators(source: Any, seed: int, epoch: int) -> Iterator[None]:
         getattr(source, "sampler", None),
         getattr(batch_sampler, "sampler", None),
     }
-    owners = [one for one in holders if "generator" in getattr(one, "__dict__", ())]
+    owners = [each for each in holders if "generator" in getattr(each, "__dict__", ())]
     if torch is None or not owners:
         yield
         return
-    before = [one.generator for one in owners]
-    seeds = [one.initial_seed() for one in before if one is not None]
+    before = [each.generator for each in owners]
+    seeds = [each.initial_seed() for each in before if each is not None]
     key = random_words(seeds[0] % 2**63 if seeds else seed, "data/order", epoch, 1)[0]
     try:
-        for one in owners:
-            one.generator = torch.Generator().manual_seed(int(key) % 2**63)
+        for each in owners:
+            each.generator = torch.Generator().manual_seed(int(key) % 2**63)
         yield
     finally:
-        for one, generator in zip(owners, before, strict=True):
-            one.generator = generator
+        for each, generator in zip(owners, before, strict=True):
+            each.generator = generator
 
 
 def _on_host(batch: Any) -> Any:

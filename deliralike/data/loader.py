@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from contextlib import ExitStack, closing, suppress
 from itertools import islice
 from typing import Any
 
@@ -190,7 +190,7 @@ class Loader:
         """
         return self._pipeline.batch_transform is None
 
-    def _own_rows(self, epoch: int, number: int) -> slice:
+    def _share_of(self, epoch: int, number: int) -> slice:
         """Return the rows of a batch that this process loads."""
         if self._world_size == 1:
             return slice(None)
@@ -316,7 +316,7 @@ class Loader:
         for number in numbers:
             begin = number * self.batch_size
             batch = slice(begin, begin + self.batch_size)
-            own = self._own_rows(epoch, number)
+            own = self._share_of(epoch, number)
             if self._mixes:
                 yield Job(epoch, number, indices[batch], before[batch], rows=own)
             else:
@@ -358,7 +358,7 @@ class Loader:
             stack.enter_context(closing(batches))  # type: ignore[type-var]
             yield from watched(batches)
 
-    def _started(self) -> AbstractContextManager[pool.Pool]:
+    def _started(self) -> pool.Pool:
         make: Callable[[Any], Any] = self._pipeline
         if self._kind == "process":
             make = KeyedGlobals(make, self.seed)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.data.array_guessing import first_present
 from deliralike.data.dataset import Dataset, Samples, held_out_places
 from deliralike.data.folders import (
     SUFFIXES,
@@ -25,6 +24,8 @@ from deliralike.data.folders import (
     picture_size,
     read_mask,
     read_picture,
+    subfolder_called,
+    subfolders,
     suffix_of,
 )
 from deliralike.data.nifti import nifti_files
@@ -72,26 +73,24 @@ class MaskFolder:
             SettingError: nnU-Net's ``dataset.json`` cannot be read.
         """
         if (folder / "dataset.json").is_file() and (folder / "imagesTr").is_dir():
-            found = _paired(folder / "imagesTr", folder / "labelsTr")
-            return replace(found, values=_labels_of(folder / "dataset.json"))
-        each = []
+            pairs, unpaired = _paired(folder / "imagesTr", folder / "labelsTr")
+            values = _labels_of(folder / "dataset.json")
+            return cls((pairs,), unpaired, values=values)
+        found: list[Mapping[str, Pair]] = []
+        all_unpaired: list[Path] = []
+        others: list[str] = []
         for part in tuple(parts) or (folder,):
-            subfolders = {
-                one.name.lower(): one for one in part.iterdir() if one.is_dir()
-            }
-            names = first_present(IMAGES, subfolders), first_present(MASKS, subfolders)
-            if None in names:
+            images = subfolder_called(part, IMAGES)
+            masks = subfolder_called(part, MASKS)
+            if images is None or masks is None:
                 return None
-            images, masks = (subfolders.pop(name) for name in names if name)
-            others = subfolders.values()
-            found = _paired(images, masks)
-            with_files = [one.name for one in others if _has_files(one)]
-            each.append(replace(found, others=tuple(with_files)))
-        return cls(
-            sum((one.parts for one in each), ()),
-            sum((one.unpaired for one in each), ()),
-            sum((one.others for one in each), ()),
-        )
+            pairs, unpaired = _paired(images, masks)
+            found.append(pairs)
+            all_unpaired += unpaired
+            for name, path in subfolders(part).items():
+                if path not in (images, masks) and _has_files(path):
+                    others.append(name)
+        return cls(tuple(found), tuple(all_unpaired), tuple(others))
 
     @property
     def patients(self) -> tuple[str, ...]:
@@ -155,7 +154,10 @@ class MaskFolder:
         is_volume = suffix_of(files[0][1]) in VOLUMES
         if is_volume:
             inputs, masks = _volumes(files, spacing)
-            used = f"{inputs.shape[2:]} voxels, each volume normalised and padded"
+            used = (
+                f"{inputs.shape[2:]} voxels, each volume normalised and padded, all of them in "
+                f"memory, {inputs.nbytes / 2**20:,.1f} MiB"
+            )
         else:
             inputs, masks, size = _pictures(files, size, mode)
             used = f"scaled to {size[0]}x{size[1]}"
@@ -195,22 +197,23 @@ def _has_files(folder: Path) -> bool:
     return any(is_picture(file, folder, _FILES) for file in folder.rglob("*"))
 
 
-def _paired(images: Path, masks: Path) -> MaskFolder:
-    """Return the pictures of a folder with their masks from another."""
+def _paired(images: Path, masks: Path) -> tuple[Mapping[str, Pair], tuple[Path, ...]]:
+    """Return pictures with masks from another folder, by name, and files without a partner."""
+    mask_of = {}
+    for name, file in by_stem(masks, _FILES).items():
+        mask_of[_OF_MASK.sub("", name)] = file
     channels: dict[str, list[Path]] = defaultdict(list)
-    by_name = {
-        _OF_MASK.sub("", name): file for name, file in by_stem(masks, _FILES).items()
-    }
     for name, file in by_stem(images, _FILES).items():
         of_channel = _CHANNEL.sub("", name)
-        channels[of_channel if of_channel in by_name else name].append(file)
-    pairs, unpaired = {}, []
+        channels[of_channel if of_channel in mask_of else name].append(file)
+    pairs = {}
+    unpaired = []
     for name, files in channels.items():
-        if name in by_name:
-            pairs[name] = (tuple(files), by_name.pop(name))
+        if name in mask_of:
+            pairs[name] = (tuple(files), mask_of.pop(name))
         else:
-            unpaired.extend(files)
-    return MaskFolder((pairs,), (*unpaired, *by_name.values()))
+            unpaired += files
+    return pairs, (*unpaired, *mask_of.values())
 
 
 def _labels_of(file: Path) -> dict[str, int]:

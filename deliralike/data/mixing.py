@@ -109,9 +109,9 @@ class CutMix:
         def pasted(array: np.ndarray) -> np.ndarray:
             return np.where(is_pasted[:, np.newaxis], array[others], array)
 
-        kept = 1.0 - is_pasted.reshape(len(labels), -1).mean(1)
+        shares = 1.0 - is_pasted.reshape(len(labels), -1).mean(1)
         rows = _rows(labels, self.num_classes, inputs[0].dtype)
-        return _replaced(batch, labels, _weighted(rows, rows[others], kept), pasted)
+        return _replaced(batch, labels, _weighted(rows, rows[others], shares), pasted)
 
     def _box(
         self, spatial: tuple[int, ...], generator: np.random.Generator
@@ -150,10 +150,12 @@ def _parts(batch: Any) -> tuple[list[np.ndarray], np.ndarray]:
             dtype = getattr(leaf, "dtype", "no array")
             others.append(f"{path} is {nest.described(leaf)} ({dtype})")
     if others or not inputs or len(labels) != 1:
-        found = f"there are {len(inputs)} arrays of floats and {len(labels)} of classes"
+        counts = (
+            f"there are {len(inputs)} arrays of floats and {len(labels)} of classes"
+        )
         raise BatchError(
             "samples are mixed in a batch of arrays of floats and one array of classes, whole "
-            f"numbers of shape (batch,): {'; '.join([found, *others])}"
+            f"numbers of shape (batch,): {'; '.join([counts, *others])}"
         )
     return inputs, labels[0]
 

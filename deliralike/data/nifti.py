@@ -17,6 +17,7 @@ from deliralike.errors import BatchError, IndexRangeError, SettingError
 from deliralike.weights.inflate import refuse_expansion
 
 AXES = 3
+_DIRECTIONS = ("RL", "AP", "SI")
 _MILLIMETRES = {
     "meter": 1000.0,
     "micron": 0.001,
@@ -142,7 +143,8 @@ def oriented(volume: Volume, orientation: str = "RAS") -> Volume:
         >>> turned.array.ravel().tolist(), turned.affine[0].tolist()
         ([1.0, 0.0], [1.0, 0.0, 0.0, -1.0])
     """
-    if sorted(map(_pair, orientation)) != [0, 1, 2]:
+    is_complete = all(map(set(orientation).intersection, _DIRECTIONS))
+    if not is_complete or len(orientation) != AXES:
         raise SettingError(
             f"an orientation has one letter of each pair RL, AP and SI, as 'RAS', not "
             f"{orientation!r}"
@@ -435,14 +437,6 @@ def _paths(files: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
     if isinstance(files, str | Path):
         return (Path(files),)
     return tuple(map(Path, files))
-
-
-def _pair(letter: str) -> int:
-    """Return the number of the pair of directions that a letter belongs to; 3 for none."""
-    for number, pair in enumerate(("RL", "AP", "SI")):
-        if letter in pair:
-            return number
-    return 3
 
 
 def _nibabel(module: str = "") -> Any:

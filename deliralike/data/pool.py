@@ -134,6 +134,14 @@ class Pool:
             self.end(_SHORT)
             raise
 
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        """End the pool: at once where an error or a second Ctrl-C leaves the block."""
+        is_usual = kind is None or kind is GeneratorExit
+        self.end(_PATIENCE if is_usual else _SHORT)
+
     def submit(self, job: Any) -> "Future[Any]":
         """Return the future result of a job."""
         future: Future[Any] = Future()
@@ -249,16 +257,15 @@ def read_ahead(
 ) -> Iterator[Iterator[Any]]:
     """Read jobs in a separate thread, `count` of them in advance; see `workers` for `timeout`."""
     reader = Worker("thread reader", lambda source: next(source, None))
-    with _ended(Pool([reader], timeout)) as pool:
+    with Pool([reader], timeout) as pool:
         read_jobs = ahead(repeat(jobs), pool, count)
         yield takewhile(lambda job: job is not None, read_jobs)
 
 
-@contextmanager
 def workers(
     kind: str, count: int, make: Callable[[Any], Any], timeout: float | None = None
-) -> Iterator[Pool]:
-    """Start threads or processes that do jobs; they have ended when the block is left.
+) -> Pool:
+    """Start threads or processes that do jobs, and that end with the block of the pool.
 
     Args:
         timeout: The most seconds to wait for the result of a job; without a limit when None.
@@ -267,14 +274,10 @@ def workers(
         SettingError: `make` cannot be sent to a process.
     """
     if kind == "thread":
-        started: Iterator[Worker] = (
-            Worker(f"thread worker {number}", make) for number in range(count)
-        )
-    else:
-        pickled = _packed(make)
-        started = (ProcessWorker(pickled) for _ in range(count))
-    with _ended(Pool(started, timeout)) as pool:
-        yield pool
+        threads = (Worker(f"thread worker {number}", make) for number in range(count))
+        return Pool(threads, timeout)
+    pickled = _packed(make)
+    return Pool((ProcessWorker(pickled) for _ in range(count)), timeout)
 
 
 def _submitted(jobs: Iterator[Any], workers: Pool) -> Iterator["Future[Any]"]:
@@ -285,20 +288,6 @@ def _submitted(jobs: Iterator[Any], workers: Pool) -> Iterator["Future[Any]"]:
         failed: Future[Any] = Future()
         failed.set_exception(error)
         yield failed
-
-
-@contextmanager
-def _ended(pool: Pool) -> Iterator[Pool]:
-    """End the pool with the block: at once where an error or a second Ctrl-C leaves it."""
-    patience = _SHORT
-    try:
-        yield pool
-        patience = _PATIENCE
-    except GeneratorExit:
-        patience = _PATIENCE
-        raise
-    finally:
-        pool.end(patience)
 
 
 def _packed(make: Callable[[Any], Any]) -> bytes:

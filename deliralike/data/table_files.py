@@ -168,17 +168,17 @@ def _chosen(
     """Return the column that is wanted, or the one that is called by one of these words."""
     if wanted is not None and wanted not in columns:
         raise SettingError(f"{name!r} has no column {wanted!r}, but {columns}")
-    found = [column for column in columns if column.lower() in words]
-    if len(found) > 1 and wanted is None:
+    candidates = [column for column in columns if column.lower() in words]
+    if len(candidates) > 1 and wanted is None:
         option = (
             "say label=... (--set data.label=NAME)"
             if words == _LABELS
             else "rename the other"
         )
         raise SettingError(
-            f"{name!r} has the columns {found}, either of which may count: {option}"
+            f"{name!r} has the columns {candidates}, either of which may count: {option}"
         )
-    return wanted or (found[0] if found else None)
+    return wanted or (candidates[0] if candidates else None)
 
 
 def _split(name: str, rows: Sequence[Row], column: str) -> tuple[list[list[Row]], str]:

@@ -20,10 +20,9 @@ from deliralike.data.array_guessing import (
     as_dataset,
     class_names,
     class_numbers,
-    first_present,
 )
 from deliralike.data.dataset import Dataset, Samples, random_split
-from deliralike.data.folders import image_folder, listed_pictures
+from deliralike.data.folders import image_folder, listed_pictures, subfolder_called
 from deliralike.data.mask_folders import IMAGES, MASKS, MaskFolder
 from deliralike.data.table_files import HELD_OUT, TRAIN, read_table
 from deliralike.errors import (
@@ -140,10 +139,9 @@ def _from_function(request: _Request) -> Dataset:
 def _from_folder(request: _Request, path: Path) -> Dataset:
     options = dict(request.options)
     task = options.pop("task", None)
-    subfolders = {one.name.lower(): one for one in path.iterdir() if one.is_dir()}
-    names = (first_present(TRAIN, subfolders), first_present(HELD_OUT, subfolders))
-    parts = [subfolders[name] for name in names if name is not None]
-    parts = parts if len(parts) == 2 else []
+    train = subfolder_called(path, TRAIN)
+    held_out = subfolder_called(path, HELD_OUT)
+    parts = [train, held_out] if train and held_out else []
     masked = None if task == "classification" else MaskFolder.find(path, parts)
     if _is_segmentation(request.name, masked, task):
         assert masked is not None

@@ -284,9 +284,9 @@ def _existing(folder: Path) -> Path | None:
 def _described(path: Path) -> dict[str, Any]:
     """Return the checked content of ``state.json``."""
     if not os.path.lexists(path):
-        held = sorted(place.parent.name for place in path.parent.glob(f"*/{STATE}"))
+        names = sorted(place.parent.name for place in path.parent.glob(f"*/{STATE}"))
         advice = (
-            f", but checkpoints: give one of them, such as {held[-1]}" if held else ""
+            f", but checkpoints: give one of them, such as {names[-1]}" if names else ""
         )
         raise CheckpointError(
             f"{path.parent} is no checkpoint: there is no {STATE} in it{advice}"

@@ -388,7 +388,7 @@ OF_WHOLE_RUNS = ("cosine", "linear", "one_cycle")
 def schedule(name: str, **settings: Any) -> Schedule:
     """Return the schedule of that name.
 
-    The schedule that follows a warm-up may be given by its own name and settings.
+    The schedule that follows a warm-up may be given as `schedule_of` takes it.
 
     Raises:
         UnknownName: There is no such schedule.
@@ -399,8 +399,8 @@ def schedule(name: str, **settings: Any) -> Schedule:
         >>> schedule("warmup", steps=10, then={"name": "cosine", "steps": 90})
         Warmup(steps=10, then=Cosine(steps=90, final=0.0), start=0.0)
     """
-    if "then" in settings:
-        settings["then"] = _nested(settings["then"])
+    if isinstance(settings.get("then"), str | Mapping):
+        settings["then"] = schedule_of(settings["then"])
     return make_by_name("schedule", SCHEDULES, name, settings)
 
 
@@ -437,7 +437,11 @@ def schedule_of(given: Any, updates: int | None = None) -> Any:
             )
         return given
     settings = dict(given)
-    name = settings.pop("name", None)
+    if "name" not in settings:
+        raise ArgumentError(
+            f"a schedule needs a name: {{'name': ...}}, not {settings!r}"
+        )
+    name = settings.pop("name")
     if name == "plateau":
         settings.setdefault("metric", "loss")
     if name == "warmup" and isinstance(settings.get("steps"), int):
@@ -457,16 +461,6 @@ def _described(given: Any) -> str:
     if isinstance(given, type):
         return f"the class {given.__name__}"
     return f"a {type(given).__name__}"
-
-
-def _nested(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    if "name" not in value:
-        raise ArgumentError(
-            f"a schedule in a schedule needs a name: {{'name': ...}}, not {dict(value)!r}"
-        )
-    return schedule(**value)
 
 
 def _eased(start: float, end: float, part: float) -> float:

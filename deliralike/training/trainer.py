@@ -812,8 +812,8 @@ def _schedules(
 
 def _for_run(given: Mapping[str, Any], updates: int | None) -> dict[str, Any]:
     """Return the schedules by optimizer for a run of so many updates; shared ones stay shared."""
-    made = {id(each): schedule_of(each, updates) for each in given.values()}
-    return {name: made[id(each)] for name, each in given.items()}
+    by_id = {id(each): schedule_of(each, updates) for each in given.values()}
+    return {name: by_id[id(each)] for name, each in given.items()}
 
 
 def _may_add_figures(callback: Callback) -> bool:

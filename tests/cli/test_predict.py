@@ -95,7 +95,7 @@ def test_what_can_be_trained_can_be_predicted(place, network, samples, options):
     shown = run("predict", "run").stdout
     metrics = load_result("run").metrics
     if "accuracy" in metrics:
-        assert f"{metrics['accuracy']:.2%} of" in shown
+        assert f"accuracy {metrics['accuracy']:.2%}, " in shown
         with (place / "run" / "predictions-torch.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
         assert (
@@ -116,7 +116,9 @@ def test_held_out_samples_are_transformed_as_in_training(place):
     result = Experiment(settings | {"held_out_transforms": scaled}).run("run")
     raw = evaluate(result.network, data.load("digits").held_out)
     assert result.metrics["accuracy"] != raw["accuracy"]
-    assert f"{result.metrics['accuracy']:.2%} of 359" in run("predict", "run").stdout
+    shown = run("predict", "run").stdout
+    assert f"accuracy {result.metrics['accuracy']:.2%}, " in shown
+    assert "of 359 held-out samples" in shown
 
 
 def scores_by_hand(file, size, weights):

@@ -199,6 +199,8 @@ def test_the_raw_folder_of_nnunet_is_read_as_it_is(tmp_path, names):
         ("background", "liver"),
         (2, 16, 32, 16),
     )
+    # 4 volumes of 2 channels of 16x32x16 voxels of 4 bytes
+    assert "all of them in memory, 0.2 MiB" in dataset.description
     found = by_content(dataset)
     for arrays, mask in volumes.values():
         window = tuple(map(slice, mask.shape))

@@ -350,7 +350,7 @@ BAD = {
     "nested without a name": (
         lambda: schedule("warmup", steps=1, then={"steps": 1}),
         ArgumentError,
-        "a schedule in a schedule needs a name",
+        "a schedule needs a name",
     ),
     "steps": (
         lambda: Cosine(0),

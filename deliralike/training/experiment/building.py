@@ -55,18 +55,18 @@ METRICS_BY_TASK: Mapping[str, tuple[str, ...]] = {
 }
 METRICS_OF_OTHERS = ("accuracy", "loss")
 _VALUES_AT_ONCE = 2**23  # of inputs, in a batch of held-out samples
-_OWN = "own:"  # before the name of data that were given
+_GIVEN = "own:"  # before the name of data that were given
 
 
-def own_data(dataset: data.Dataset) -> str:
+def name_of_given_data(dataset: data.Dataset) -> str:
     """Return the value of the setting `data` for given data, which no name loads.
 
     Example:
         >>> samples = data.Samples(np.zeros((3, 2)), np.zeros(3, np.int64))
-        >>> own_data(data.Dataset("digits", samples, samples, ("a",)))
+        >>> name_of_given_data(data.Dataset("digits", samples, samples, ("a",)))
         'own:digits'
     """
-    return f"{_OWN}{dataset.name}"
+    return f"{_GIVEN}{dataset.name}"
 
 
 def load_data(settings: Settings) -> data.Dataset:
@@ -77,10 +77,10 @@ def load_data(settings: Settings) -> data.Dataset:
         UnknownName, ArgumentError: There is no such dataset, or no such option of it.
         DataUnavailable: A package is missing.
     """
-    if settings.data.startswith(_OWN):
+    if settings.data.startswith(_GIVEN):
         raise DataUnavailable(
             "data: the run was made on data of its own, called "
-            f"{settings.data.removeprefix(_OWN)!r}, which are not kept: give them again "
+            f"{settings.data.removeprefix(_GIVEN)!r}, which are not kept: give them again "
             "(Experiment(..., dataset=...), load_run(..., dataset=...)), or name a dataset to "
             "use instead (--data NAME)"
         )

@@ -19,7 +19,7 @@ from deliralike.training.experiment.building import (
     complete,
     fold_of,
     load_data,
-    own_data,
+    name_of_given_data,
     refuse_too_few_outputs,
 )
 from deliralike.training.experiment.files import (
@@ -76,7 +76,7 @@ class Experiment:
     ) -> None:
         """Check the settings; nothing is loaded."""
         if dataset is not None:
-            changes |= {"data": own_data(dataset), "data_settings": {}}
+            changes |= {"data": name_of_given_data(dataset), "data_settings": {}}
         self.settings = _settings(settings).with_(**changes)
         self.dataset = dataset
         self.losses = losses

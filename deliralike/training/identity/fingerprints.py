@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any
 
 from deliralike.data import Loader
@@ -19,7 +19,6 @@ from deliralike.network.base import AbstractNetwork, Block
 from deliralike.network.core import innermost
 from deliralike.optim.clipping import ClipNorm, ClipValue
 from deliralike.optim.optimizer import AbstractOptimizer
-from deliralike.optim.rules import Rule
 from deliralike.training.identity import code_digest
 from deliralike.training.identity.values import (
     UNKNOWN,
@@ -180,23 +179,16 @@ def _of_optimizer(name: str, optimizer: AbstractOptimizer, lr: float | None) -> 
     where = f"optimizer.{name}"
     groups = optimizer.groups
     texts[f"{where}.parameters"] = repr(optimizer.pattern)
-    texts[f"{where}.lr"] = repr(lr if lr is None else float(lr))
     if groups is None:
         texts[where] = f"{_NATIVE}optimizer"
+        texts |= described(f"{where}.lr", lr)
         return texts | described(f"{where}.settings", optimizer.settings())
-    texts[where] = type(groups.rules[0]).__name__
-    for number, value in _numbers(groups.rules[0]).items():
-        texts |= described(f"{where}.{number}", value)
+    if lr is not None:  # that of the rule is the latest one
+        texts |= described(where, replace(groups.rules[0], lr=lr))
     for pattern, place in zip(groups.patterns, groups.places, strict=True):
-        numbers = {"lr": groups.first[place], **_numbers(groups.rules[place])}
-        texts |= described(f"{where}.groups.{pattern}", numbers)
+        rule = replace(groups.rules[place], lr=groups.first[place])
+        texts |= described(f"{where}.groups.{pattern}", rule)
     return texts
-
-
-def _numbers(rule: Rule) -> dict[str, Any]:
-    """Return the numbers of a rule, the learning rate aside."""
-    names = [field.name for field in fields(rule)]
-    return {name: getattr(rule, name) for name in names if name != "lr"}
 
 
 def _single(values: list[float]) -> Any:
