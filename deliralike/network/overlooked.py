@@ -101,7 +101,7 @@ def refuse_in(network: Any, blocks: Mapping[str, Any], path: str, value: Any) ->
                 f"network would have none of it: {how_to_bind}, or use {_instead(owner, leaf)}"
             )
         is_allowed = place == path or is_private
-        if not is_allowed and not _is_kept(network, blocks, leaf):
+        if not is_allowed and not _is_part(network, blocks, leaf):
             raise ConstructionError(
                 f"{place!r} is a {type(leaf).__name__} in a plain {type(value).__name__}, where "
                 "its parameters would be overlooked: hold layers in nn.ModuleList or "
@@ -110,7 +110,7 @@ def refuse_in(network: Any, blocks: Mapping[str, Any], path: str, value: Any) ->
             )
 
 
-def _is_kept(network: Any, blocks: Mapping[str, Any], leaf: Any) -> bool:
+def _is_part(network: Any, blocks: Mapping[str, Any], leaf: Any) -> bool:
     """Return whether a layer or parameter is a part of the network by another name."""
     if any(block is leaf for block in blocks.values()):
         return True
