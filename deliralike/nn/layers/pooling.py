@@ -39,13 +39,17 @@ class _WindowPool(_Pool):
         )
 
     def forward(self, x):
-        checks.spatial_axes(self, x, self.n)
-        kernel, stride, padding, dilation = self.settings
-        if min(x.shape[2:]) < max(kernel) * max(dilation):  # else a window fits
-            rows = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
-            size = tuple(geometry.pool_size(*row, self.ceil_mode) for row in rows)
-            checks.window_fits(self, x, size)
+        kernel, _, _, dilation = self.settings
+        reach = max(kernel) * max(dilation)
+        if len(x.shape) != self.n + 2 or min(x.shape[2:]) < reach:
+            self._check_input(x)
         return self.pool(x)
+
+    def _check_input(self, x):
+        checks.spatial_axes(self, x, self.n)
+        rows = zip(x.shape[2:], *self.settings, strict=True)
+        size = tuple(geometry.pool_size(*row, self.ceil_mode) for row in rows)
+        checks.window_fits(self, x, size)
 
 
 class _MaxPool(_WindowPool):
