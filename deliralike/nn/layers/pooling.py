@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
-from deliralike.nn.layers.function_layers import REQUIRED, FunctionLayer, function_layer
 from deliralike.nn.windows import OutputSizes, Sizes
 
 
@@ -338,8 +337,42 @@ class ChannelShuffle(Network):
         return self.nn.channel_shuffle(x, self.groups)
 
 
-_WINDOWS = {"kernel_size": REQUIRED, "dilation": 1, "padding": 0, "stride": 1}
-Unfold = function_layer(FunctionLayer, "Unfold", "unfold", __name__, **_WINDOWS)
-Fold = function_layer(
-    FunctionLayer, "Fold", "fold", __name__, output_size=REQUIRED, **_WINDOWS
-)
+class Unfold(Network):
+    """The elements under each position of a window, as columns."""
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        stride: Sizes = 1,
+    ) -> None:
+        super().__init__()
+        self.kernel_size, self.dilation = kernel_size, dilation
+        self.padding, self.stride = padding, stride
+
+    def forward(self, x):
+        checks.spatial_axes(self, x, 2)
+        return self.nn.unfold(
+            x, self.kernel_size, self.dilation, self.padding, self.stride
+        )
+
+
+class Fold(Network):
+    """Put the columns of `Unfold` back in their places, and add up where they overlap."""
+
+    def __init__(
+        self,
+        output_size: Sizes,
+        kernel_size: Sizes,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        stride: Sizes = 1,
+    ) -> None:
+        super().__init__()
+        self.output_size, self.kernel_size = output_size, kernel_size
+        self.dilation, self.padding, self.stride = dilation, padding, stride
+
+    def forward(self, x):
+        windows = (self.kernel_size, self.dilation, self.padding, self.stride)
+        return self.nn.fold(x, self.output_size, *windows)
