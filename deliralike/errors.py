@@ -106,15 +106,11 @@ class DownloadError(DeliralikeError, ConnectionError):
     """A file cannot be had from the network.
 
     Attributes:
-        reason: The failure alone, without the advice of the message.
         status: The status that the server answered with; None if there was no answer.
     """
 
-    def __init__(
-        self, message: str, reason: str = "", status: int | None = None
-    ) -> None:
+    def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
-        self.reason = reason
         self.status = status
 
 

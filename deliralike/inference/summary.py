@@ -261,7 +261,7 @@ def _run(
     twin = _copy(network).eval()
     outputs: dict[str, Any] = {}
 
-    def around(
+    def record_shape(
         path: str, _block: Any, call: Any, args: tuple, kwargs: dict[str, Any]
     ) -> Any:
         result = call(*args, **kwargs)
@@ -272,7 +272,7 @@ def _run(
         stack.enter_context(unchanged_generators())
         stack.enter_context(backend.undisturbed())
         stack.enter_context(backend.evaluating())
-        stack.enter_context(backend.called_through(twin, around))
+        stack.enter_context(backend.called_through(twin, record_shape))
         args, kwargs = backend.prepare((args, kwargs), twin)
         try:
             twin(*args, **kwargs)

@@ -8,7 +8,6 @@ from types import CellType, FunctionType
 from typing import Any
 
 from deliralike.network.core import parts
-from deliralike.network.overlooked import enclosed_values
 
 
 class CopiedWithFunctions:
@@ -41,10 +40,21 @@ def function_beside(network: Any) -> str:
     """
     blocks = {id(block) for block in parts(network)}
     for _, name, function in _functions(network):
-        layers = filter(network.backend.is_native, enclosed_values(function))
+        layers = filter(network.backend.is_native, _enclosed_values(function))
         if any(id(layer) not in blocks for layer in layers):
             return name
     return ""
+
+
+def _enclosed_values(function: FunctionType) -> list[Any]:
+    """Return the values of the variables that a function has from functions around it."""
+    values = []
+    for cell in function.__closure__ or ():
+        try:
+            values.append(cell.cell_contents)
+        except ValueError:
+            continue  # not filled yet
+    return values
 
 
 def _functions(network: Any) -> list[tuple[Any, str, FunctionType]]:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import importlib
 from collections import deque
 from collections.abc import Iterator, Mapping
-from functools import cache, partial
-from types import FunctionType, MethodType
+from functools import cache
+from types import NoneType
 from typing import Any
 
 from deliralike.errors import BackendUnavailable, ConstructionError
 
 _NOT_SEARCHED = "init_kwargs"  # a record, not a place for layers
-_IN_FUNCTION = "(…)"  # the step of a path that leads into a function
-_DEPTH = 6  # of containers, objects and functions within one another
+_PLAIN_TYPES = (int, float, str, bool, NoneType)
+_DEPTH = 6  # of containers and objects within one another
 _OWN_PACKAGE = __name__.partition(".")[0]
 
 
@@ -25,7 +25,7 @@ def refuse_overlooked(network: Any, blocks: Mapping[str, Any]) -> None:
 
     Layers of another framework are refused anywhere, those of the network's own framework in a
     container or object that the framework does not look into. An attribute whose name begins with
-    an underscore, and a function, may hold layers of the network's own framework on purpose.
+    an underscore may hold layers of the network's own framework on purpose.
 
     Args:
         blocks: Every block of the network by its path; those of the framework's own are not
@@ -39,7 +39,13 @@ def refuse_overlooked(network: Any, blocks: Mapping[str, Any]) -> None:
         if not is_ours or hasattr(type(block), "enclosed"):
             continue
         for name, value in vars(block).items():
-            if name != _NOT_SEARCHED:
+            # most attributes are numbers, texts or (on PyTorch) dicts for hooks that are empty
+            is_empty = isinstance(value, dict) and not value
+            if (
+                name != _NOT_SEARCHED
+                and type(value) not in _PLAIN_TYPES
+                and not is_empty
+            ):
                 refuse_in(network, blocks, f"{path}.{name}".lstrip("."), value)
 
 
@@ -94,8 +100,8 @@ def refuse_in(network: Any, blocks: Mapping[str, Any], path: str, value: Any) ->
                 f"{place!r} is a {type(leaf).__name__} that holds no parameters by itself, so the "
                 f"network would have none of it: {how_to_bind}, or use {_instead(owner, leaf)}"
             )
-        is_allowed = place == path or is_private or _IN_FUNCTION in place
-        if not is_allowed and not _is_kept(network, blocks, leaf):
+        is_allowed = place == path or is_private
+        if not is_allowed and not _is_part(network, blocks, leaf):
             raise ConstructionError(
                 f"{place!r} is a {type(leaf).__name__} in a plain {type(value).__name__}, where "
                 "its parameters would be overlooked: hold layers in nn.ModuleList or "
@@ -104,7 +110,7 @@ def refuse_in(network: Any, blocks: Mapping[str, Any], path: str, value: Any) ->
             )
 
 
-def _is_kept(network: Any, blocks: Mapping[str, Any], leaf: Any) -> bool:
+def _is_part(network: Any, blocks: Mapping[str, Any], leaf: Any) -> bool:
     """Return whether a layer or parameter is a part of the network by another name."""
     if any(block is leaf for block in blocks.values()):
         return True
@@ -131,7 +137,7 @@ def _instead(backend: Any, leaf: Any) -> str:
 def _leaves(
     path: str, value: Any, visited: set[int], depth: int = 0
 ) -> Iterator[tuple[str, Any]]:
-    """Yield what plain containers, objects and functions hold, with the path of each."""
+    """Yield what plain containers and objects hold, with the path of each."""
     parts = _parts(value) if depth < _DEPTH else None
     if parts is None:
         yield path, value
@@ -147,28 +153,9 @@ def _parts(value: Any) -> list[tuple[str, Any]] | None:
         return [(f"[{key!r}]", part) for key, part in value.items()]
     if isinstance(value, list | tuple | deque | set | frozenset):
         return [(f"[{index}]", part) for index, part in enumerate(value)]
-    if isinstance(value, partial):
-        return [
-            (_IN_FUNCTION, part) for part in (value.func, value.args, value.keywords)
-        ]
-    if isinstance(value, MethodType):
-        return [(_IN_FUNCTION, value.__self__)]
-    if isinstance(value, FunctionType):
-        return [(_IN_FUNCTION, part) for part in enclosed_values(value)]
     if _is_plain_object(value):
         return [(f".{name}", part) for name, part in vars(value).items()]
     return None
-
-
-def enclosed_values(function: FunctionType) -> list[Any]:
-    """Return the values of the variables that a function has from functions around it."""
-    values = []
-    for cell in function.__closure__ or ():
-        try:
-            values.append(cell.cell_contents)
-        except ValueError:
-            continue  # not filled yet
-    return values
 
 
 def _is_plain_object(value: Any) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
@@ -18,7 +17,6 @@ from deliralike.errors import (
     UnknownOperation,
     suggestion,
 )
-from deliralike.nn.checks import where
 
 
 @dataclass(frozen=True)
@@ -155,8 +153,8 @@ class Registered:
         """Return a registered operation.
 
         Raises:
-            UnknownOperation: There is none of that name; the message says which network asks, the
-                nearest names, and how to add one.
+            UnknownOperation: There is none of that name; the message says the nearest ones, and how
+                to add one.
         """
         if name.startswith("_"):
             raise AttributeError(f"nn has no attribute {name!r}")
@@ -177,23 +175,8 @@ def _unknown(functions: Registered, name: str) -> str:
     hint = "deliralike's reference lists all names."
     if near:
         hint = f"Did you mean {' or '.join(map(repr, near))}?"
-    owner = next(_networks_that_ask(functions), None)
-    place = "" if owner is None else f"{where(owner)}: "
     return (
-        f"{place}self.nn has no {name!r}. {hint} A layer of your own is a subclass of "
+        f"self.nn has no {name!r}. {hint} A layer of your own is a subclass of "
         f"deliralike.Network; a function of your own is added by deliralike.nn.register({name!r}, "
         "composed=...) or with one function for each backend"
     )
-
-
-def _networks_that_ask(functions: Registered) -> Iterator[Any]:
-    """Yield the networks whose methods are running, the innermost first; for an error message.
-
-    A network is the ``self`` of a method, and has these functions as its `nn`.
-    """
-    frame = inspect.currentframe()
-    while frame is not None:
-        owner = frame.f_locals.get("self")
-        if getattr(type(owner), "nn", None) is functions:
-            yield owner
-        frame = frame.f_back

@@ -21,8 +21,7 @@ from deliralike.errors import (
     OptimizerError,
     SettingError,
     StateError,
-    UnknownName,
-    suggestion,
+    matching,
     whole_number,
 )
 from deliralike.network.forward_errors import explain
@@ -110,7 +109,8 @@ class AbstractOptimizer(ABC):
         self._window = AccumulationWindow()
         self.latest_weight: Any = 0
         self._of_replicas: list[dict[str, Any]] | None = None
-        self._refuse_empty_pattern()
+        if pattern is not None:
+            matching(pattern, self._parameter_names(), "no parameter")
 
     def __repr__(self) -> str:
         """Return the rule with its settings, and the number of updates."""
@@ -140,15 +140,6 @@ class AbstractOptimizer(ABC):
     def _parameter_names(self) -> list[str]:
         slots = self.network.neutral_slots()
         return [name for name, slot in slots.items() if slot.is_parameter]
-
-    def _refuse_empty_pattern(self) -> None:
-        if self.pattern is None:
-            return
-        names = self._parameter_names()
-        if not any(self.owns(name) for name in names):
-            raise UnknownName(
-                f"no parameter matches {self.pattern!r}. {suggestion(self.pattern, names)}"
-            )
 
     def update(self, loss_function: LossFunction, *batch: Any) -> Any:
         """Take one step on ``loss_function(network, *batch)``.

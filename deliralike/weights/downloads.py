@@ -91,7 +91,7 @@ class WebFile:
     def fetch(self) -> Path:
         """Return the file in the cache; it is downloaded if it is not there, and checked.
 
-        An interrupted download is resumed. Of several processes one downloads, the others wait.
+        Of several processes one downloads, the others wait.
 
         Raises:
             DownloadError: The file cannot be had.
@@ -108,26 +108,6 @@ class WebFile:
                         self._download(hub)
         _check(path, self.sha256, str(self), _DELETE)
         return path
-
-    def size(self) -> int | None:
-        """Return the number of bytes that the server states; nothing is downloaded.
-
-        Raises:
-            DownloadError: The address does not answer.
-        """
-        hub = _library()
-        with _explaining(self.url, self._advice):
-            # a compressed answer would have another length
-            answer = hub.utils.http_backoff(
-                "HEAD",
-                mirrored(self.url),
-                headers={"Accept-Encoding": "identity"},
-                follow_redirects=True,
-                timeout=hub.constants.HF_HUB_DOWNLOAD_TIMEOUT,
-            )
-            hub.utils.hf_raise_for_status(answer)
-        length = answer.headers.get("Content-Length")
-        return None if length is None else int(length)
 
     def remove(self) -> int:
         """Delete what the cache has of the file; return the number of bytes."""
@@ -148,32 +128,16 @@ class WebFile:
 
     def _download(self, hub: Any) -> None:
         part = _beside(self.place, ".part")
-        is_resumed = part.is_file()
+        with _explaining(self.url, self._advice), part.open("wb") as file:
+            hub.file_download.http_get(
+                mirrored(self.url), file, displayed_filename=self.place.name
+            )
         try:
-            self._transfer(hub, part)
-        except (DownloadError, WeightFileError):
-            if not is_resumed or part.is_file():
-                raise
-            self._transfer(hub, part)  # what was there belonged to another file
-        part.replace(self.place)
-
-    def _transfer(self, hub: Any, part: Path) -> None:
-        """Download what a part of the file lacks; a part that is spoilt is deleted."""
-        try:
-            with _explaining(self.url, self._advice), part.open("ab") as file:
-                hub.file_download.http_get(
-                    mirrored(self.url),
-                    file,
-                    resume_size=file.tell(),
-                    headers={"Accept-Encoding": "identity"},
-                    displayed_filename=self.place.name,
-                )
             _check(part, self.sha256, str(self), _MISMATCH)
-        except (DownloadError, WeightFileError) as error:
-            # 416: the server has no such part, since the file is whole already, or another one
-            if isinstance(error, WeightFileError) or error.status == 416:
-                part.unlink(missing_ok=True)
+        except WeightFileError:
+            part.unlink()
             raise
+        part.replace(self.place)
 
 
 @dataclass(frozen=True)
@@ -253,14 +217,6 @@ class HubFile:
         )  # it is named after its hash
         return path
 
-    def size(self) -> int | None:
-        """Return the number of bytes that the Hub states; nothing is downloaded.
-
-        Raises:
-            DownloadError: The Hub does not answer, or does not have the file.
-        """
-        return self._found(_library())[1].size
-
     def remove(self) -> int:
         """Delete this revision of the repository from the cache; return the number of bytes."""
         path = self.stored()
@@ -295,7 +251,7 @@ class HubFile:
         ):
             if not re.fullmatch(pattern, value or ""):
                 reason = f"the server gave {what} that is no hash: {value!r:.100}"
-                raise DownloadError(f"{self} was not downloaded: {reason}", reason)
+                raise DownloadError(f"{self} was not downloaded: {reason}")
         with _explaining(str(self), self._advice(hub)):
             found = hub.hf_hub_download(
                 self.repository, filename, revision=self.revision
@@ -409,7 +365,7 @@ def _explaining(source: str, advice: str) -> Iterator[None]:
         is_of_disk = getattr(error, "errno", None) is not None
         if status is None and not is_of_disk:
             message = f"{message}. Without a network: {advice}"
-        raise DownloadError(message, reason, status) from error
+        raise DownloadError(message, status) from error
 
 
 def _reason(error: BaseException, response: Any) -> str:

@@ -19,6 +19,7 @@ from deliralike.errors import StateError, UnknownName, suggestion
 from deliralike.network.core import NetworkCore, innermost
 from deliralike.terminal import log
 from deliralike.weights.matching.kinds import bare
+from deliralike.weights.matching.layouts import flattenings
 from deliralike.weights.reading import Contents
 
 _MOST_SHOWN = 4
@@ -169,12 +170,8 @@ def _rows(shapes: Shapes) -> dict[str, Doubt]:
 
 def _swapped(array: np.ndarray, channels: int, axis: int) -> np.ndarray:
     """Return an array with an axis of pixels and channels turned to channels and pixels."""
-    if array.shape[axis] % channels:
-        return array
-    parts = (*array.shape[:axis], -1, channels, *array.shape[axis + 1 :])
-    return np.ascontiguousarray(array.reshape(parts).swapaxes(axis, axis + 1)).reshape(
-        array.shape
-    )
+    changes = flattenings(array.shape, [channels], axis)
+    return changes[1].apply(array) if changes else array
 
 
 def _turned(array: np.ndarray) -> np.ndarray:

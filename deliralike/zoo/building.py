@@ -127,7 +127,7 @@ def build(
     """
     architecture, settings = find(name).apart(settings)
     _refuse_pretrained(name, settings)
-    settings = architecture.in_own_words(settings)
+    settings = architecture.rename_settings(settings)
     bound = architecture.on(backend, seed=seed, dtype=dtype, device=device)
     entry = None
     if published.is_name(weights):
@@ -165,7 +165,7 @@ def on_first(
     """
     architecture = find(name)
     own_class = {"proof": None} if own_code.is_name(name) else {}
-    settings = architecture.in_own_words(settings or {})
+    settings = architecture.rename_settings(settings or {})
     own = {
         key: value for key, value in settings.items() if key in architecture.words
     } | own_class

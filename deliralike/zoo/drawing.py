@@ -164,29 +164,21 @@ def _draw_box(axes: Any, box: Box, place: tuple[int, int]) -> None:
     frame = FancyBboxPatch(corner, _WIDTH, _HEIGHT, "round,pad=0,rounding_size=0.07")
     frame.set(facecolor=colour, edgecolor="#555555", linewidth=0.8)
     axes.add_patch(frame)
-    lines = _lines(box)
-    middle = (len(lines) - 1) / 2
-    for i, (text, size, weight) in enumerate(lines):
-        height = y + (middle - i) * 0.165
-        axes.text(
-            x, height, text, ha="center", va="center", fontsize=size, fontweight=weight
-        )
+    text = "\n".join(_lines(box))
+    axes.text(x, y, text, ha="center", va="center", fontsize=8, linespacing=1.4)
 
 
-def _lines(box: Box) -> list[tuple[str, int, str]]:
-    """Return the lines of text in a box, each with the size and the weight of its font."""
-    kind = _shortened(box.type, 23)
-    if box.count > 1:
-        times = f" \N{MULTIPLICATION SIGN} {box.count}"
-        kind = _shortened(box.type, 23 - len(times)) + times
+def _lines(box: Box) -> list[str]:
+    """Return the lines of text in a box."""
+    times = f" \N{MULTIPLICATION SIGN} {box.count}" if box.count > 1 else ""
     lines = [
-        (_shortened(box.name, 20), 8, "bold"),
-        (kind, 8, "normal"),
-        (_shortened(_sizes(box)), 8, "normal"),
+        _shortened(box.name, 20),
+        _shortened(box.type, 23 - len(times)) + times,
+        _shortened(_sizes(box)),
     ]
     if box.parameters:
-        lines.append((f"{_short(box.parameters)} parameters", 7, "normal"))
-    return [line for line in lines if line[0]]
+        lines.append(f"{box.parameters:,} parameters")
+    return [line for line in lines if line]
 
 
 def _draw_arrow(
@@ -230,20 +222,6 @@ def _sizes(box: Box) -> str:
     if len(shapes) == 1:
         return first
     return f"{first} + {len(shapes) - 1} more"
-
-
-def _short(count: int) -> str:
-    """Return a count in at most four digits.
-
-    Example:
-        >>> _short(23_508_032), _short(9_408), _short(64)
-        ('23.5 M', '9.41 k', '64')
-    """
-    units = {10**9: "G", 10**6: "M", 10**3: "k"}
-    for unit, name in units.items():
-        if count >= unit:
-            return f"{count / unit:.3g} {name}"
-    return str(count)
 
 
 def _shortened(text: str, most: int = 24) -> str:

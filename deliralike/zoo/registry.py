@@ -139,7 +139,7 @@ class Architecture:
                 return word
         return None
 
-    def in_own_words(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def rename_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return settings with the number of outputs under this architecture's own name for it.
 
         Every architecture takes it as ``num_classes``, and as any other of `OUTPUT_WORDS` that is
@@ -149,7 +149,7 @@ class Architecture:
             ArgumentError: It came under two names.
 
         Example:
-            >>> find("unet").in_own_words({"num_classes": 3})
+            >>> find("unet").rename_settings({"num_classes": 3})
             {'out_channels': 3}
         """
         own = self.outputs
@@ -184,7 +184,7 @@ class Architecture:
                 outputs came under two names.
             SettingError: A number is below 0 where the default is not.
         """
-        settings = self.in_own_words(settings)
+        settings = self.rename_settings(settings)
         allowed = []
         open_ended = False
         for name, parameter in parameters_of(self.network).items():

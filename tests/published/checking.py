@@ -12,9 +12,15 @@ import importlib
 import math
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import httpx
+from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+from huggingface_hub.errors import EntryNotFoundError
+from huggingface_hub.utils import hf_raise_for_status, http_backoff
 
 from deliralike import weights as weight_files
 from deliralike import zoo
@@ -25,7 +31,7 @@ from deliralike.errors import (
     WeightFileError,
 )
 from deliralike.tables import text_table
-from deliralike.weights.downloads import WebFile
+from deliralike.weights.downloads import HubFile, RemoteFile, WebFile, mirrored
 from deliralike.zoo import building, images, loading, registry
 from deliralike.zoo.published.entries import Published
 
@@ -121,16 +127,45 @@ def summary(checks: Sequence[Check]) -> str:
 
 def _asked(entry: Published) -> tuple[str, str]:
     try:
-        size = entry.file.size()
-    except DownloadError as error:
-        kind = NO_ANSWER if error.status is None else _DIFFERS
-        return f"{kind}{error.reason}", NOT_CHECKED
+        size = _stated_size(entry.file)
+    except (OSError, httpx.HTTPError) as error:
+        response = getattr(error, "response", None)
+        if response is None:
+            return f"{NO_ANSWER}{error}", NOT_CHECKED
+        answer = f"the server answered {response.status_code}"
+        return f"{_DIFFERS}{answer}", NOT_CHECKED
     if size is None or entry.megabytes is None:
         return _AGREES, "not stated"
     megabytes = size / 2**20
     if abs(megabytes - entry.megabytes) < 0.01:
         return _AGREES, _AGREES
     return _AGREES, f"{_DIFFERS}{megabytes:.3f} MiB, the registry has {entry.megabytes}"
+
+
+def _stated_size(file: RemoteFile) -> int | None:
+    """Return the number of bytes that the server states; nothing is downloaded."""
+    if isinstance(file, HubFile):
+        *others, last = file.filenames
+        for name in others:
+            with suppress(EntryNotFoundError):
+                return _size_on_the_hub(file, name)
+        return _size_on_the_hub(file, last)
+    # a compressed answer would have another length
+    answer = http_backoff(
+        "HEAD",
+        mirrored(file.url),
+        headers={"Accept-Encoding": "identity"},
+        follow_redirects=True,
+        timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
+    )
+    hf_raise_for_status(answer)
+    length = answer.headers.get("Content-Length")
+    return None if length is None else int(length)
+
+
+def _size_on_the_hub(file: HubFile, name: str) -> int | None:
+    url = hf_hub_url(file.repository, name, revision=file.revision)
+    return get_hf_file_metadata(url).size
 
 
 def _hash(entry: Published) -> str:

@@ -114,7 +114,7 @@ def test_a_word_that_is_a_setting_of_its_own_keeps_its_meaning():
 
     architecture = zoo.Architecture("own", network)
     settings = {"out_channels": 8, "num_classes": 3}
-    assert architecture.in_own_words(settings) == settings
+    assert architecture.rename_settings(settings) == settings
     assert architecture.outputs == "num_classes"
 
 

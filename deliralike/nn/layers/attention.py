@@ -149,26 +149,26 @@ class MultiheadAttention(Network):
         Shapes:
             Each is ``(batch, heads, tokens, width)``.
         """
-        nn, heads = self.nn, self.num_heads
-        projected = nn.linear(tokens, self.in_proj_weight, self.in_proj_bias)
-        split = nn.reshape(
-            projected, (*tokens.shape[:2], 3, heads, self.embed_dim // heads)
-        )
-        packed = nn.permute(split, (2, 0, 3, 1, 4))
-        return packed[0], packed[1], packed[2]
+        projected = self.nn.linear(tokens, self.in_proj_weight, self.in_proj_bias)
+        parts = self.nn.split(projected, self.embed_dim, dim=-1)
+        return tuple(map(self._heads, parts))
 
     def _project(self, tokens, part: int):
         """The queries (`part` 0), keys (1) or values (2): (batch, heads, tokens, width)."""
-        nn, heads, width = self.nn, self.num_heads, self.embed_dim
+        width = self.embed_dim
         rows = slice(part * width, (part + 1) * width)
         bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
         if self.is_packed:
             weight = self.in_proj_weight[rows]
         else:
             weight = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[part]
-        projected = nn.linear(tokens, weight, bias)
-        split = nn.reshape(projected, (*tokens.shape[:2], heads, width // heads))
-        return nn.permute(split, (0, 2, 1, 3))
+        return self._heads(self.nn.linear(tokens, weight, bias))
+
+    def _heads(self, projected):
+        """Give each head its part: (batch, tokens, width) gives (batch, heads, tokens, part)."""
+        part = self.embed_dim // self.num_heads
+        shape = (*projected.shape[:2], self.num_heads, part)
+        return self.nn.permute(self.nn.reshape(projected, shape), (0, 2, 1, 3))
 
     def _with_more(self, k, v, bias):
         """Keys, values and mask with the learned ones and those of zeros, where there are any."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.network.base import Network
+from deliralike.nn.functional import Functions
 from deliralike.nn.primitives import Array
 
 REQUIRED = inspect.Parameter.empty  # in the place of a default
@@ -66,10 +67,11 @@ def function_layer(
     parameters = [inspect.Parameter("self", either)]
     for setting, default in settings.items():
         parameters.append(inspect.Parameter(setting, either, default=default))
+    summary = str(getattr(Functions, function).__doc__).partition("\n\n")[0]
     initialise.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     body = {
         "__init__": initialise,
-        "__doc__": f"The function `{function}` as a layer.",
+        "__doc__": f"{summary}\n\nThe function `{function}` as a layer.",
         "__module__": module,
         "function": function,
         "settings": settings,

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
-from deliralike.nn.layers.function_layers import REQUIRED, FunctionLayer, function_layer
 from deliralike.nn.windows import OutputSizes, Sizes
 
 
@@ -39,13 +38,18 @@ class _WindowPool(_Pool):
         )
 
     def forward(self, x):
+        kernel, _, _, dilation = self.settings
+        reach = max(kernel) * max(dilation)
+        if len(x.shape) != self.n + 2 or min(x.shape[2:]) < reach:
+            self._check_input(x)
+        return self.pool(x)
+
+    def _check_input(self, x):
         checks.spatial_axes(self, x, self.n)
         kernel, stride, padding, dilation = self.settings
-        if min(x.shape[2:]) < max(kernel) * max(dilation):  # else a window fits
-            rows = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
-            size = tuple(geometry.pool_size(*row, self.ceil_mode) for row in rows)
-            checks.window_fits(self, x, size)
-        return self.pool(x)
+        rows = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+        size = tuple(geometry.pool_size(*row, self.ceil_mode) for row in rows)
+        checks.window_fits(self, x, size)
 
 
 class _MaxPool(_WindowPool):
@@ -334,8 +338,42 @@ class ChannelShuffle(Network):
         return self.nn.channel_shuffle(x, self.groups)
 
 
-_WINDOWS = {"kernel_size": REQUIRED, "dilation": 1, "padding": 0, "stride": 1}
-Unfold = function_layer(FunctionLayer, "Unfold", "unfold", __name__, **_WINDOWS)
-Fold = function_layer(
-    FunctionLayer, "Fold", "fold", __name__, output_size=REQUIRED, **_WINDOWS
-)
+class Unfold(Network):
+    """The elements under each position of a window, as columns."""
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        stride: Sizes = 1,
+    ) -> None:
+        super().__init__()
+        self.kernel_size, self.dilation = kernel_size, dilation
+        self.padding, self.stride = padding, stride
+
+    def forward(self, x):
+        checks.spatial_axes(self, x, 2)
+        return self.nn.unfold(
+            x, self.kernel_size, self.dilation, self.padding, self.stride
+        )
+
+
+class Fold(Network):
+    """Put the columns of `Unfold` back in their places, and add up where they overlap."""
+
+    def __init__(
+        self,
+        output_size: Sizes,
+        kernel_size: Sizes,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        stride: Sizes = 1,
+    ) -> None:
+        super().__init__()
+        self.output_size, self.kernel_size = output_size, kernel_size
+        self.dilation, self.padding, self.stride = dilation, padding, stride
+
+    def forward(self, x):
+        windows = (self.kernel_size, self.dilation, self.padding, self.stride)
+        return self.nn.fold(x, self.output_size, *windows)

@@ -148,7 +148,7 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
             f"is for {dataset.task}. For {dataset.task} there are {', '.join(near)} and others: "
             "see 'deliralike zoo'."
         )
-    given = architecture.in_own_words(settings.network_settings)
+    given = architecture.rename_settings(settings.network_settings)
     chosen = _from_data(architecture, dataset) | given
     length = settings.length(settings.epochs * _updates(settings, dataset))
     usual = METRICS_BY_TASK.get(dataset.task, METRICS_OF_OTHERS)

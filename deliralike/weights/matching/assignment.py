@@ -281,7 +281,9 @@ class _Choice:
         """Return by what a pair was decided, and the candidate's layers that do as well."""
         row, column = at
         others = self._beside(at)
-        rivals = [other for other in others if self._loss(at, other) < _LEAD]
+        rivals = others
+        if not self._crossed:
+            rivals = [other for other in others if self._loss(at, other) < _LEAD]
         if rivals:
             alternatives = [other[1] for other in rivals if other[0] == row]
             return "order", alternatives or [column]
@@ -293,6 +295,14 @@ class _Choice:
         """Return the other pairs that a layer of a pair may be in."""
         row, column = at
         return [(k, m) for k, m in self.likeness if (k == row) != (m == column)]
+
+    @cached_property
+    def _crossed(self) -> bool:
+        """Whether names led away from the order, and yet some names have nothing in common."""
+        ordered = [self.chosen[row] for row in sorted(self.chosen)]
+        if ordered == sorted(ordered):
+            return False
+        return any(self.likeness[at].name < _NAMED for at in self.chosen.items())
 
     def _loss(self, at: Places, other: Places) -> float:
         """How much less names and kinds say of two pairs with their partners exchanged.

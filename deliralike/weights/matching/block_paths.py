@@ -105,7 +105,7 @@ def _without_tensors(
     def same_name(one: str, two: str) -> bool:
         return one.removeprefix(path) == two.removeprefix(partner)
 
-    def alike_name(one: str, two: str) -> bool:
+    def similar_name(one: str, two: str) -> bool:
         return similarity(mine_spoken[one], their_spoken[two]) == 1.0
 
     def same_kind(one: str, two: str) -> bool:
@@ -114,9 +114,9 @@ def _without_tensors(
     found: dict[str, str] = {}
     for rules in (
         (same_name, same_kind),
-        (alike_name, same_kind),
+        (similar_name, same_kind),
         (same_name,),
-        (alike_name,),
+        (similar_name,),
         (same_kind,),
     ):
         for one in own:

@@ -30,15 +30,9 @@ def layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Layout:
 def _by_values(
     reference: Side, unit: Unit, candidate: Side, other: Unit
 ) -> Layout | None:
-    """Where names deny what values say, the array as it is would do as well."""
     found = same_layout(reference, unit, candidate, other)
     if found is None or not is_telling(reference.value(unit)):
         return None
-    as_it_is = transforms(unit.shape, other.shape)[0]
-    said = _known_layout(unit)
-    is_one_layout = said is not None and said == _known_layout(other)
-    if is_one_layout and as_it_is.plain and not found.plain:
-        return found, (as_it_is,)
     return found, ()
 
 
@@ -86,10 +80,6 @@ def same_layout(
     None without one.
     """
     options = transforms(unit.shape, other.shape)
-    if unit.shape == other.shape and len(unit.shape) < 3:
-        channels = _channels(reference)
-        for axis in range(len(unit.shape)):
-            options += flattenings(unit.shape, channels, axis)
     return equal_under(reference.value(unit), candidate.value(other), options)
 
 
@@ -98,13 +88,6 @@ def is_telling(value: np.ndarray) -> bool:
     if value.size < 2 or not np.isfinite(value).all():
         return False
     return bool(np.ptp(value.astype(np.float64)) > 0)
-
-
-def _channels(side: Side) -> list[int]:
-    """The numbers of channels that convolutions give out."""
-    return [
-        tensor.shape[0] for tensor in side.tensors.values() if len(tensor.shape) > 2
-    ]
 
 
 def _general(unit: Unit, other: Unit) -> Layout | None:

@@ -151,7 +151,7 @@ class NoiseSchedule:
         """
         share = float(self.alphas_cumprod[time])
         earlier = 1.0 if previous is None else float(self.alphas_cumprod[previous])
-        picture, noise = self._told(nn, x, output, share)
+        picture, noise = self._predicted(nn, x, output, share)
         variance = (1.0 - earlier) / (1.0 - share) * (1.0 - share / earlier)
         if eta is None:
             of_picture = earlier**0.5 * (1.0 - share / earlier) / (1.0 - share)
@@ -161,8 +161,8 @@ class NoiseSchedule:
         direction = max(1.0 - earlier - deviation**2, 0.0) ** 0.5
         return earlier**0.5 * picture + direction * noise, deviation
 
-    def _told(self, nn: Any, x: Any, output: Any, share: float) -> tuple[Any, Any]:
-        """Return the picture and the noise in `x` as the network tells them."""
+    def _predicted(self, nn: Any, x: Any, output: Any, share: float) -> tuple[Any, Any]:
+        """Return the picture and the noise in `x` as the network predicts them."""
         of_picture = share**0.5
         of_noise = (1.0 - share) ** 0.5
         if self.prediction_type == "epsilon":
