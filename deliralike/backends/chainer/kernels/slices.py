@@ -34,9 +34,15 @@ def suits(x: Any, weight: Sequence[int], g: Geometry) -> bool:
 
 def of_slices(g: Geometry) -> Geometry:
     """Return the windows over one slice."""
-    axes = g.stride, g.pads, g.dilation, g.kernel, g.size, g.count
-    stride, pads, dilation, kernel, size, count = (each[1:] for each in axes)
-    return Geometry(stride, pads, dilation, 1, kernel, size, count)
+    return Geometry(
+        g.stride[1:],
+        g.pads[1:],
+        g.dilation[1:],
+        1,
+        g.kernel[1:],
+        g.size[1:],
+        g.count[1:],
+    )
 
 
 def split(x: Any) -> Any:
