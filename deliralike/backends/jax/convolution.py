@@ -51,11 +51,6 @@ class Geometry:
     dilation: tuple[int, ...]
     groups: int
 
-    @property
-    def is_undilated(self) -> bool:
-        """Whether neither input nor kernel is dilated."""
-        return {*self.lhs_dilation, *self.dilation} == {1}
-
     def counts(self, size: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
         """Return the number of windows along each axis of an input that is not dilated."""
         each = map(
@@ -81,8 +76,6 @@ def _form(shape: tuple[int, ...], weight: tuple[int, ...], settings: Geometry) -
     """Return the function that computes a convolution of these shapes."""
     kernel = weight[2:]
     counts = settings.counts(shape[2:], kernel)
-    if _are_side_by_side(kernel, settings):
-        return _by_product
     # elsewhere XLA calls the device's own library
     if jax.default_backend() != "cpu":
         return _by_xla
@@ -146,16 +139,6 @@ def _by_xla(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Array:
         feature_group_count=settings.groups,
         precision=precision(),
     )
-
-
-def _are_side_by_side(kernel: tuple[int, ...], settings: Geometry) -> bool:
-    """Return whether windows neither overlap nor leave gaps.
-
-    A kernel of one element is left to XLA, which takes it for the product that it is.
-    """
-    if settings.groups > 1 or not settings.is_undilated or math.prod(kernel) == 1:
-        return False
-    return kernel == settings.stride and not np.any(settings.pads)
 
 
 def _by_product(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Array:
