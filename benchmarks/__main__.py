@@ -35,6 +35,7 @@ NAMES = (
     "zoo_compiled",
     "convolutions",
     "families",
+    "kernels",
     "proof",
     "proof_seconds",
     "growth",

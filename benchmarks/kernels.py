@@ -15,16 +15,18 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from itertools import product
 from typing import Any
 from unittest import mock
 
-import jax
+import jax.numpy as jnp
 from jax import lax
 
-from benchmarks.families import ONE_THREAD, Member, _loss
+from benchmarks.families import ONE_THREAD, Member, square_distance
 from benchmarks.timing import Ratio
 from deliralike import backends, zoo
 from deliralike.nn.functional import Functions
+from deliralike.nn.geometry import tap_slices
 from deliralike.optim.rules import rule
 
 MEMBERS = (
@@ -59,96 +61,62 @@ def _replace(*changes: tuple[Any, str, Any]) -> Switch:
 
 
 def jax_switches() -> Mapping[str, Switch]:
-    """Return what switches each kernel of the JAX backend off."""
+    """Return what puts the plain form in the place of each kernel of the JAX backend."""
     from deliralike.backends.jax import convolution
-    from deliralike.backends.jax.compiled import program
-    from deliralike.backends.jax.unstable import jaxpr_as_fun
 
+    by_xla = convolution._by_xla
+    by_convolving = convolution._transposed_by_convolving
     return {
-        "channels last": _replace((program, "channels_last", jaxpr_as_fun)),
-        "depthwise, by shifts": _replace(
-            (convolution, "_depthwise", _shifted_products)
-        ),
-        "depthwise, by XLA": _replace((convolution, "_depthwise", convolution._by_xla)),
-        "groups": _replace((convolution, "_part_by_part", convolution._by_xla)),
-        "few windows": _replace((convolution, "_by_product", convolution._by_xla)),
-        "transposed": _replace(
-            (
-                convolution,
-                "_transposed_by_product",
-                convolution._transposed_by_convolving,
-            )
-        ),
-        "planes": _replace((convolution, "_in_planes", convolution._by_xla)),
+        "depthwise": _replace((convolution, "_depthwise", _shifted_products)),
+        "depthwise, by XLA": _replace((convolution, "_depthwise", by_xla)),
+        "groups": _replace((convolution, "_part_by_part", by_xla)),
+        "few windows": _replace((convolution, "_by_product", by_xla)),
+        "transposed": _replace((convolution, "_transposed_by_product", by_convolving)),
+        "planes": _replace((convolution, "_in_planes", by_xla)),
     }
 
 
 def _shifted_products(x: Any, weight: Any, settings: Any) -> Any:
     """Return a depthwise convolution as products that JAX differentiates itself."""
-    import itertools
-
-    from deliralike.backends.jax import convolution
-    from deliralike.nn.geometry import tap_slices
-
-    if set(settings.lhs_dilation) != {1}:
-        x = convolution._spread(x, settings)
-    counts = settings.counts(x.shape[2:], weight.shape[2:])
-    x = jax.numpy.repeat(x, weight.shape[0] // x.shape[1], axis=1)
-    pads = [(0, 0, 0)] * 2 + [(*pad, 0) for pad in settings.pads]
-    x = lax.pad(x, jax.numpy.zeros((), x.dtype), pads)
-    axes = map(tap_slices, weight.shape[2:], counts, settings.stride, settings.dilation)
-    cuts = itertools.product(*axes)
-    elements = weight.reshape(weight.shape[0], -1)
-    ones = (1,) * (x.ndim - 2)
+    kernel, rank = weight.shape[2:], x.ndim - 2
+    counts = settings.counts(x.shape[2:], kernel)
+    pads = [(0, 0, 0), (0, 0, 0), *((*pad, 0) for pad in settings.pads)]
+    padded = lax.pad(x, jnp.zeros((), x.dtype), pads)
+    cuts = product(*map(tap_slices, kernel, counts, settings.stride, settings.dilation))
+    elements = weight.reshape(weight.shape[0], -1, *(1,) * rank)
     total: Any = 0
     for number, cut in enumerate(cuts):
-        total += x[:, :, *cut] * elements[:, number].reshape(-1, *ones)
+        total += padded[:, :, *cut] * elements[:, number]
     return total
 
 
 def chainer_switches() -> Mapping[str, Switch]:
-    """Return what switches each kernel of the Chainer backend off."""
+    """Return what puts the plain form in the place of each kernel of the Chainer backend."""
     backends.get("chainer")
     from deliralike.backends.chainer.functional import ChainerFunctions
-    from deliralike.backends.chainer.kernels import convolution
+    from deliralike.backends.chainer.kernels import depthwise, slices
 
     def composed(*names: str) -> Switch:
-        changes = [(ChainerFunctions, name, getattr(Functions, name)) for name in names]
-        return _replace(*changes)
-
-    plan = convolution._plan
-
-    def only_grouped(g: Any, x: Any, weight: Any) -> Any:
-        return plan(g, x, weight) if g.groups > 1 else None
-
-    def two_gradients(x: Any, w: Any, y: Any, g: Any) -> Any:
-        return (
-            convolution._transpose(y, w, g),
-            convolution._weight_gradient(x, y, g),
+        return _replace(
+            *((ChainerFunctions, name, getattr(Functions, name)) for name in names)
         )
 
     return {
-        "shifts": _replace((convolution, "_plan", lambda *_: None)),
-        "shifts, dense": _replace((convolution, "_plan", only_grouped)),
-        "both gradients": _replace((convolution, "_both_gradients", two_gradients)),
         "convolution": _replace(
             (ChainerFunctions, "convolve", _chainers_convolution),
             (ChainerFunctions, "_convolve_with_bias", Functions._convolve_with_bias),
-            (ChainerFunctions, "convolve_transposed", _chainers_transposed),
         ),
-        "max windows": _replace((ChainerFunctions, "max_windows", _chainers_pooling)),
-        "norms": composed("batch_norm_train", "group_norm", "layer_norm"),
-        "activations": composed(
-            "leaky_relu", "elu", "relu6", "hardsigmoid", "hardswish", "silu", "gelu"
+        "slices": _replace((slices, "suits", _never)),
+        "depthwise": _replace((depthwise, "suits", _never)),
+        "norms": composed(
+            "batch_norm_train", "group_norm", "layer_norm", "_standardise"
         ),
-        "linear": _replace(
-            (ChainerFunctions, "linear", _chainers_linear),
-            (ChainerFunctions, "_add_bias", Functions._add_bias),
-        ),
-        "attention": composed("attention"),
         "recurrence": composed("lstm", "rnn", "gru"),
-        "cross entropy": composed("cross_entropy"),
     }
+
+
+def _never(*_: Any) -> bool:
+    return False
 
 
 def _chainers_convolution(self, x, weight, stride, pads, dilation, groups):
@@ -157,50 +125,10 @@ def _chainers_convolution(self, x, weight, stride, pads, dilation, groups):
     if any(before != after for before, after in pads):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads))
         pads = ((0, 0),) * len(pads)
-    padding = [before for before, _ in pads]
+    padding = tuple(before for before, _ in pads)
     function = F.convolution_2d if len(pads) == 2 else F.convolution_nd
-    return function(
-        x, weight, None, tuple(stride), tuple(padding), dilate=dilation, groups=groups
-    )
-
-
-def _chainers_transposed(
-    self, x, weight, stride, padding, output_padding, dilation, groups
-):
-    import chainer.functions as F
-
-    from deliralike.nn.geometry import conv_transposed_sizes
-
-    size = conv_transposed_sizes(
-        x.shape[2:], weight.shape[2:], stride, padding, dilation, output_padding
-    )
-    is_plane = len(padding) == 2
-    function = F.deconvolution_2d if is_plane else F.deconvolution_nd
-    return function(
-        x,
-        weight,
-        None,
-        tuple(stride),
-        tuple(padding),
-        outsize=tuple(size),
-        dilate=dilation,
-        groups=groups,
-    )
-
-
-def _chainers_pooling(self, x, kernel, stride, pads, dilation):
-    import chainer.functions as F
-    import numpy as np
-
-    x = self.pad_constant(x, ((0, 0), (0, 0), *pads), -np.inf)
-    return F.max_pooling_nd(x, tuple(kernel), tuple(stride), 0, cover_all=False)
-
-
-def _chainers_linear(self, x, weight, bias=None):
-    import chainer.functions as F
-
-    rows = F.reshape(x, (-1, x.shape[-1]))
-    return F.reshape(F.linear(rows, weight, bias), (*x.shape[:-1], weight.shape[0]))
+    settings = {"dilate": tuple(dilation), "groups": groups}
+    return function(x, weight, None, tuple(stride), padding, **settings)
 
 
 SWITCHES = {"jax": jax_switches, "chainer": chainer_switches}
@@ -226,7 +154,8 @@ def measure(backend: str, member: Member, kernels: Sequence[str]) -> list[Ratio]
             continue
         # a compiled program keeps its form, so that the plain one needs a network of its own
         plain = ours if backend == "chainer" else _step(backend, member, inputs)
-        label = f"{member.name}{len(member.size or ())} on {backend}, {name}"
+        axes = f", {len(member.size)} axes" if member.settings.get("dims") else ""
+        label = f"{member.name}{axes} on {backend}, {name}"
         ratios.append(_compare(label, plain, ours, switch))
         print(f"{label:60} {ratios[-1].ratio:.2f}", flush=True)
     return ratios
@@ -250,7 +179,7 @@ def _step(name: str, member: Member, inputs: tuple[Any, ...]) -> Callable[[], An
     backend = backends.get(name)
     network = zoo.build(member.name, backend=backend, **member.settings).train()
     optimizer = backend.optimizer(rule("sgd", lr=0.001, momentum=0.9), network)
-    return lambda: float(backend.numpy(optimizer.update(_loss, *inputs)))
+    return lambda: float(backend.numpy(optimizer.update(square_distance, *inputs)))
 
 
 def _seconds(function: Callable[[], Any]) -> float:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.backends.chainer.kernels import depthwise, planes
+from deliralike.backends.chainer.kernels import depthwise, slices
 from deliralike.backends.chainer.kernels.convolution import Convolve
 from deliralike.backends.chainer.kernels.geometry import Geometry
 from deliralike.nn.geometry import conv_size
@@ -151,8 +151,8 @@ def settings_of_a_convolution(seed, axes, groups):
     pads = tuple(
         (int(before), int(after)) for before, after in rng.integers(0, 4, (axes, 2))
     )
-    if axes == 3:
-        kernel, stride = (2 + seed % 2, *kernel[1:]), (1 + seed // 8, *stride[1:])
+    if seed < 8:  # the others are not computed by slices
+        stride = (1, *stride[1:])
     least = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
     size = tuple(
         max(1, k - sum(p) + int(rng.integers(0, 6)))
@@ -164,13 +164,14 @@ def settings_of_a_convolution(seed, axes, groups):
     return (geometry, batch, 1, 1) if groups > 3 else (geometry, batch, channels, out)
 
 
-# as (axes, groups): depthwise, by planes, and by columns of windows
+# as (axes, groups)
 FORMS = {
     "depthwise, one axis": (1, 4),
     "depthwise": (2, 5),
     "depthwise, three axes": (3, 4),
-    "by planes": (3, 1),
-    "by columns": (2, 1),
+    "by slices": (2, 1),
+    "by slices twice": (3, 1),
+    "by columns": (1, 1),
     "groups": (2, 3),
 }
 ORDERS = {
@@ -201,13 +202,15 @@ def test_a_convolution_has_the_values_and_gradients_of_pytorch(form, order):
             same(mine, theirs, str(g), tolerance=1e-12)
 
 
-def test_the_settings_are_those_of_the_forms():
-    for seed in range(8):
-        for axes, groups in FORMS.values():
-            g, _, channels, out = settings_of_a_convolution(seed, axes, groups)
-            x, shape = np.zeros(1), (out * groups, channels)
-            assert depthwise.suits(x, shape, g) == (groups > 3)
-            assert planes.suits(g) == (axes == 3 and groups == 1)
+@pytest.mark.parametrize("form", FORMS)
+def test_the_settings_are_those_of_the_form(form):
+    x, sliced = np.zeros(1), 0
+    for seed in range(10):
+        g, _, channels, out = settings_of_a_convolution(seed, *FORMS[form])
+        weight = (out * g.groups, channels, *g.kernel)
+        assert depthwise.suits(x, weight, g) == form.startswith("depthwise")
+        sliced += slices.suits(x, weight, g)
+    assert (sliced > 3) == form.startswith("by slices")
 
 
 def of_pytorch(g, x, w, b, gy):

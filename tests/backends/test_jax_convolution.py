@@ -58,11 +58,6 @@ CASES = {
         (5, 3, 4, 3),
         Geometry((4, 3), ((0, 0),) * 2, (1, 1), (1, 1), 1),
     ),
-    "many patches": (
-        (2, 3, 13, 9),
-        (5, 3, 2, 3),
-        Geometry((2, 3), ((0, 0),) * 2, (1, 1), (1, 1), 1),
-    ),
     "planes": (
         (2, 3, 12, 9, 8),
         (5, 3, 3, 2, 3),
@@ -99,7 +94,7 @@ FORMS = {
     ),
     "_part_by_part": ("groups", "many groups", "groups of volumes"),
     "_in_planes": ("planes", "transposed planes"),
-    "_by_product": ("patches", "many patches", "small output", "many kernels"),
+    "_by_product": ("patches", "small output", "many kernels"),
 }
 FIRST = [names[0] for names in FORMS.values()]
 # (input of the convolution, kernel, settings of the convolution)

@@ -1,5 +1,4 @@
-"""The names that users of data parallelism know, on JAX: they work with the signatures that they
-have elsewhere."""
+"""The names that users of data parallelism know, on JAX."""
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +9,7 @@ from flax import nnx
 
 from deliralike import Network, backends
 from deliralike.backends import jax as names
-from deliralike.errors import (
-    ArgumentError,
-    CapabilityError,
-    DeviceError,
-    OptimizerError,
-    StructureError,
-)
+from deliralike.errors import CapabilityError, OptimizerError
 from tests.parallel.networks import Dense, built, same_named
 
 JAX = backends.get("jax")
@@ -40,90 +33,12 @@ def linear():
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("devices", [[0, 1], TWO, ["cpu", "cpu"]], ids=str)
-def test_data_parallel_computes_what_the_module_does(devices):
+def test_a_replicated_module_computes_what_the_module_does():
     module, x = linear(), jnp.asarray(rows(5))
-    wanted = module(x)
-    np.testing.assert_allclose(
-        names.DataParallel(module, devices)(x), wanted, rtol=1e-6
-    )
-    np.testing.assert_allclose(
-        names.data_parallel(module, x, devices), wanted, rtol=1e-6
-    )
-    np.testing.assert_allclose(
-        names.data_parallel(module, (), devices, module_kwargs={"inputs": x}),
-        wanted,
-        rtol=1e-6,
-    )
-    output = names.DataParallelJaxNetwork(module, TWO, output_device="cpu:1")(x)
+    network = names.DataParallelJaxNetwork(module, TWO, output_device="cpu:1")
+    output = network(x)
+    np.testing.assert_allclose(output, module(x), rtol=1e-6)
     assert output.devices() == {jax.devices()[1]}
-
-
-def test_without_devices_all_are_used():
-    assert len(names.DataParallel(linear()).replicas) == len(jax.devices())
-
-
-def test_devices_may_be_jaxs_own_objects():
-    network = names.DataParallel(linear(), jax.devices()[:2], jax.devices()[1])
-    assert network(jnp.ones((4, 3))).devices() == {jax.devices()[1]}
-
-
-def test_gradients_of_the_functional_form_land_on_the_module():
-    module, x = linear(), jnp.asarray(rows(5))
-    found = nnx.grad(
-        lambda module: jnp.sum(names.data_parallel(module, x, ["cpu", "cpu"]) ** 2)
-    )(module)
-    wanted = nnx.grad(lambda module: jnp.sum(module(x) ** 2))(module)
-    for mine, other in zip(
-        jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True
-    ):
-        np.testing.assert_allclose(mine, other, rtol=1e-5)
-
-
-def test_scatter_replicate_apply_and_gather_are_data_parallel_by_hand():
-    module, x = linear(), jnp.asarray(rows(5))
-    replicas = names.replicate(module, TWO)
-    assert replicas[0] is module
-    assert [next(iter(each.kernel[...].devices())).id for each in replicas] == [0, 1]
-    outputs = names.parallel_apply(replicas, names.scatter((x,), TWO))
-    assert [y.shape for y in outputs] == [(3, 2), (2, 2)]
-    assert [next(iter(y.devices())).id for y in outputs] == [0, 1]
-    np.testing.assert_allclose(names.gather(outputs, 0), module(x), rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (
-            lambda: names.DataParallel(linear(), [99]),
-            DeviceError,
-            "has no device number 99 here",
-        ),
-        (
-            lambda: names.DataParallel(linear(), ["cpu:1", "cpu"]),
-            DeviceError,
-            "on 'cpu', the first device is 'cpu:1'",
-        ),
-        (
-            lambda: names.replicate(linear(), ["cpu:1"]),
-            DeviceError,
-            "the module is on 'cpu', the first device is 'cpu:1'",
-        ),
-        (
-            lambda: names.parallel_apply([linear()], []),
-            ArgumentError,
-            "1 modules, 0 inputs",
-        ),
-        (
-            lambda: names.gather([{"a": 1}, {"b": 1}], 0),
-            StructureError,
-            r"keys \['a'\] on replica 0",
-        ),
-    ],
-)
-def test_what_makes_no_sense_is_refused(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
 
 
 # Optimizers

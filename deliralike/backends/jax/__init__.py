@@ -25,15 +25,6 @@ from deliralike.backends.jax import (
     native_functions,
     random,
 )
-from deliralike.backends.jax.compat.functions import (
-    DataParallel,
-    data_parallel,
-    exec_data_parallel_replication_callback,
-    gather,
-    parallel_apply,
-    replicate,
-    scatter,
-)
 from deliralike.backends.jax.compiled.evaluation import network_program
 from deliralike.backends.jax.distributed import (
     DistributedJaxNetwork,
@@ -68,19 +59,12 @@ __all__ = [
     "BACKEND",
     "AbstractJaxNetwork",
     "CallbackContext",
-    "DataParallel",
     "DataParallelJaxNetwork",
     "DataParallelJaxOptimizer",
     "JaxOptimizer",
     "SynchronizedBatchNorm1d",
     "SynchronizedBatchNorm2d",
     "SynchronizedBatchNorm3d",
-    "data_parallel",
-    "exec_data_parallel_replication_callback",
-    "gather",
-    "parallel_apply",
-    "replicate",
-    "scatter",
 ]
 
 

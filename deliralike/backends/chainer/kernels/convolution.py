@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deliralike.backends.chainer.arrays import array_module, chainer
-from deliralike.backends.chainer.kernels import depthwise, planes
+from deliralike.backends.chainer.kernels import depthwise, slices
 from deliralike.backends.chainer.kernels.geometry import Geometry
 
 
@@ -70,10 +70,15 @@ class Convolve(Product):
         return (y,)
 
     def backward(self, indexes, gradients):
+        (gy,) = gradients
         products = [index for index in indexes if index < 2]
-        results = super().backward(products, gradients)
+        if products == [0, 1] and not chainer.config.enable_backprop:
+            x, w = (each.array for each in self.get_retained_inputs())
+            arrays = _both_gradients(x, w, gy.array, self.geometry)
+            results = tuple(map(chainer.as_variable, arrays))
+        else:
+            results = super().backward(products, gradients)
         if 2 in indexes:
-            (gy,) = gradients
             results += (chainer.functions.sum(gy, (0, *range(2, gy.ndim))),)
         return results
 
@@ -85,10 +90,10 @@ class Convolve(Product):
 def _convolve(x: Any, w: Any, g: Geometry) -> Any:
     if depthwise.suits(x, w.shape, g):
         return depthwise.convolve(x, w, g)
-    if planes.suits(g):
-        weight = planes.split_weight(w)
-        products = _convolve(planes.split(x), weight, planes.of_planes(g))
-        return planes.add(products, g)
+    if slices.suits(x, w.shape, g):
+        weight = slices.split_weight(w)
+        products = _convolve(slices.split(x), weight, slices.of_slices(g))
+        return slices.add(products, g)
     weight = w.reshape(g.groups, w.shape[0] // g.groups, -1)
     y = _product(weight, _columns(x, g))
     return _channels_second(y, (w.shape[0], x.shape[0], *g.count))
@@ -97,10 +102,9 @@ def _convolve(x: Any, w: Any, g: Geometry) -> Any:
 def _transpose(y: Any, w: Any, g: Geometry) -> Any:
     if depthwise.suits(y, w.shape, g):
         return depthwise.transpose(y, w, g)
-    if planes.suits(g):
-        products, weight = planes.spread(y, g), planes.split_weight(w)
-        x = _transpose(products, weight, planes.of_planes(g))
-        return planes.join(x, g.size[0])
+    if slices.suits(y, w.shape, g):
+        products, weight = slices.spread(y, g), slices.split_weight(w)
+        return slices.join(_transpose(products, weight, slices.of_slices(g)), g)
     weight = w.reshape(g.groups, w.shape[0] // g.groups, -1)
     columns = _product(weight.swapaxes(1, 2), _channels_first(y, g.groups))
     channels = w.shape[1] * g.groups
@@ -111,12 +115,22 @@ def _weight_gradient(x: Any, y: Any, g: Geometry) -> Any:
     shape = (y.shape[1], x.shape[1] // g.groups, *g.kernel)
     if depthwise.suits(x, shape, g):
         return depthwise.weight_gradient(x, y, g)
-    if planes.suits(g):
-        products = planes.spread(y, g)
-        w = _weight_gradient(planes.split(x), products, planes.of_planes(g))
-        return planes.join_weight(w, g.kernel[0])
+    if slices.suits(x, shape, g):
+        products = slices.spread(y, g)
+        w = _weight_gradient(slices.split(x), products, slices.of_slices(g))
+        return slices.join_weight(w, g)
     w = _product(_channels_first(y, g.groups), _columns(x, g).swapaxes(1, 2))
     return w.reshape(shape)
+
+
+def _both_gradients(x: Any, w: Any, y: Any, g: Geometry) -> tuple[Any, Any]:
+    """Return `_transpose` and `_weight_gradient`, which need the same spread slices."""
+    if not slices.suits(x, w.shape, g):
+        return _transpose(y, w, g), _weight_gradient(x, y, g)
+    products, weight = slices.spread(y, g), slices.split_weight(w)
+    inner = slices.of_slices(g)
+    gx, gw = _both_gradients(slices.split(x), weight, products, inner)
+    return slices.join(gx, g), slices.join_weight(gw, g)
 
 
 _COMPUTE: Mapping[str, Callable[..., Any]] = {

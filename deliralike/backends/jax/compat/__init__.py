@@ -1,1 +1,0 @@
-"""Names that users of PyTorch know, in terms of flax's modules."""
