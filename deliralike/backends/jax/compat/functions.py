@@ -28,7 +28,7 @@ class DataParallel(DataParallelJaxNetwork):
     """A module as several replicas, with the signature of ``torch.nn.DataParallel``.
 
     Better here: CPU devices and repeated devices work; shares differ by at most one sample;
-    replicas are made once and not at every call; the optimizer's step is one compiled program.
+    replicas are made once and not at every call; the optimizer's step is compiled.
     State has no ``module.`` prefix.
 
     Args:

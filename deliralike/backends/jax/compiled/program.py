@@ -610,8 +610,17 @@ def scalar_loss(result: Any) -> Any:
     return loss
 
 
+def in_fast_orders(traced: Any) -> Callable[..., list[Any]]:
+    """Return the function of flat arguments that was traced, with the orders of axes that suit."""
+    if jax.default_backend() == "cpu":
+        return channels_last(traced)
+    return jaxpr_as_fun(traced)  # elsewhere XLA chooses them itself
+
+
 def aux_and_gradient(
-    function: Callable[[Any], tuple[Any, Any]], at: Any
+    function: Callable[[Any], tuple[Any, Any]],
+    at: Any,
+    in_orders: Callable[[Any], Callable[..., list[Any]]] = in_fast_orders,
 ) -> tuple[Any, Any]:
     """Return the auxiliary output of a function, and the gradient of its value.
 
@@ -619,6 +628,9 @@ def aux_and_gradient(
 
     The function is traced once. What depends on a leaf is read from the traced derivative: a zero
     in the gradient does not tell a parameter that took no part from one whose gradient vanishes.
+
+    Args:
+        in_orders: What makes a function of flat arguments of what was traced.
     """
     leaves, tree = jax.tree.flatten(at)
 
@@ -626,7 +638,7 @@ def aux_and_gradient(
         return function(jax.tree.unflatten(tree, leaves))
 
     traced, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*leaves)
-    run = in_fast_orders(traced)
+    run = in_orders(traced)
 
     def value_and_aux(flat: list[Any]) -> tuple[Any, list[Any]]:
         loss, *aux = run(*flat)
@@ -637,13 +649,6 @@ def aux_and_gradient(
     _, aux_shapes = shapes
     aux = jax.tree.unflatten(jax.tree.structure(aux_shapes), aux)
     return aux, jax.tree.unflatten(tree, gradients)
-
-
-def in_fast_orders(traced: Any) -> Callable[..., list[Any]]:
-    """Return the function of flat arguments that was traced, with the orders of axes that suit."""
-    if jax.default_backend() == "cpu":
-        return channels_last(traced)
-    return jaxpr_as_fun(traced)  # elsewhere XLA chooses them itself
 
 
 def _gradients_of(
