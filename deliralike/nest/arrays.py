@@ -213,6 +213,20 @@ class Arrays(ABC):
             return moved
         return total + moved
 
+    def add_gradients(
+        self, totals: dict[str, Any], additions: dict[str, Any], device: str
+    ) -> dict[str, Any]:
+        """Return the sums of gradients by name on a device, as `add` does; None is left out.
+
+        Additions of other names than the totals are left out, too.
+        """
+        sums = dict(totals)
+        for name, total in totals.items():
+            addition = additions.get(name)
+            if addition is not None:
+                sums[name] = self.add(total, addition, device)
+        return sums
+
     def weighted(
         self, values: Sequence[Any], weight: float, totals: Sequence[Any] | None = None
     ) -> list[Any]:

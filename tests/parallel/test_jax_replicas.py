@@ -1,5 +1,5 @@
-"""Replicated networks on JAX: one program over the devices, what nnx sees, random streams, flax's
-own networks."""
+"""Replicated networks on JAX: programs on each device, what nnx sees, random streams, flax's own
+networks."""
 
 import re
 
@@ -11,13 +11,8 @@ import pytest
 from flax import nnx
 
 from deliralike import DataParallel, Network, backends, in_replicas
-from deliralike.backends.jax.replicas.mesh import ReplicaMesh
-from deliralike.errors import (
-    CapabilityError,
-    DeviceError,
-    ReplicaError,
-    StructureError,
-)
+from deliralike.backends.jax import SynchronizedBatchNorm1d, arrays
+from deliralike.errors import CapabilityError, DeviceError
 from deliralike.optim.rules import rule
 from deliralike.parallel.replicas.context import current as current_replica
 from tests.parallel.networks import (
@@ -71,7 +66,7 @@ def without_running(state):
     }
 
 
-# One program
+# Programs
 # -----------------------------------------------------------------------------
 
 
@@ -101,20 +96,27 @@ def test_later_steps_compile_nothing_and_a_new_learning_rate_neither(loss):
 
 @pytest.fixture
 def programs(monkeypatch):
-    """The text of every program over the devices that is run."""
-    texts, compiled = [], ReplicaMesh.compile
+    """The text of every program that is run, and the devices of its results."""
+    records, compile_program = [], arrays.jit
 
-    def listened(seats, body, *settings):
-        program = compiled(seats, body, *settings)
+    def recording(function, **options):
+        program = compile_program(function, **options)
 
         def call(*arguments):
-            texts.append(program.lower(*arguments).compile().as_text())
-            return program(*arguments)
+            text = program.lower(*arguments).compile().as_text()
+            results = program(*arguments)
+            devices = {
+                device.id
+                for leaf in jax.tree.leaves(results)
+                for device in leaf.devices()
+            }
+            records.append((text, devices))
+            return results
 
         return call
 
-    monkeypatch.setattr(ReplicaMesh, "compile", listened)
-    return texts
+    monkeypatch.setattr(arrays, "jit", recording)
+    return records
 
 
 def products(text):
@@ -122,41 +124,42 @@ def products(text):
     return set(re.findall(r"= (f64\[[0-9,]*\])\S* dot\(", text))
 
 
+def products_on(device, programs):
+    """The shapes of all products that a device computes alone."""
+    return set().union(*(products(text) for text, on in programs if on == {device}))
+
+
 @pytest.mark.parametrize(
     "loss", [mean_square, in_replicas(mean_square)], ids=["gathered", "in replicas"]
 )
-def test_the_program_spans_the_distinct_devices_and_shares_the_rows_out(programs, loss):
+def test_each_device_computes_the_rows_of_its_replicas_alone(programs, loss):
     network = DataParallel(built(JAX, Dense), ["cpu", "cpu:1", "cpu", "cpu:1"])
-    optimizer_of(network).update(loss, rows(20))
-    (text,) = programs
-    assert "num_partitions=2" in text
-    assert products(text) == {
-        "f64[5,2]",
-        "f64[2,3]",
-    }  # the rows of one share, and the gradient of the weight
+    optimizer_of(network).update(loss, rows(22))
+    of_weight = "f64[2,3]"
+    assert products_on(0, programs) == {"f64[6,2]", "f64[5,2]", of_weight}
+    assert products_on(1, programs) == {"f64[6,2]", "f64[5,2]", of_weight}
 
 
-def test_unequal_shares_take_the_branch_of_their_size(programs):
+def test_the_rows_of_unequal_shares_are_not_padded(programs):
     optimizer_of(DataParallel(built(JAX, Dense), TWO)).update(mean_square, rows(7))
-    assert products(programs[0]) == {"f64[4,2]", "f64[3,2]", "f64[2,3]"}
-    assert " conditional(" in programs[0]
+    assert products_on(0, programs) == {"f64[4,2]", "f64[2,3]"}
+    assert products_on(1, programs) == {"f64[3,2]", "f64[2,3]"}
 
 
-def test_replicas_exchange_outputs_and_nothing_else(programs):
-    optimizer_of(DataParallel(built(JAX, Dense), TWO)).update(
-        in_replicas(mean_square), rows(8)
+@pytest.mark.parametrize("kind", ["flax", "net.nn"])
+def test_the_whole_batch_is_shared_out_where_statistics_are_synchronised(
+    programs, kind
+):
+    network = Flax() if kind == "flax" else built(JAX, Small, 0.0)
+    optimizer_of(DataParallel(network, TWO, buffers="sync")).update(
+        mean_square, rows(8)
     )
-    assert len(re.findall(r" all-gather\(", programs[0])) == 1  # the losses
-    assert not re.findall(
-        r" (?:all-reduce|all-to-all|collective-permute|reduce-scatter)\(", programs[0]
-    )
-
-
-def test_flax_batch_norm_on_the_whole_batch_is_shared_out(programs):
-    optimizer_of(DataParallel(Flax(), TWO, buffers="sync")).update(mean_square, rows(8))
-    assert "num_partitions=2" in programs[0]
-    assert {"f64[4,5]", "f64[4,2]"} <= products(programs[0])
-    assert not {"f64[8,5]", "f64[8,2]"} & products(programs[0])
+    text = programs[0][0]
+    outputs = {"f64[4,5]", "f64[4,2]"} if kind == "flax" else {"f64[4,4]"}
+    whole = {shape.replace("[4,", "[8,") for shape in outputs}
+    assert "num_partitions=2" in text
+    assert outputs <= products(text)
+    assert not whole & products(text)
 
 
 # Gradients
@@ -307,80 +310,53 @@ def test_flax_batch_norm_sees_the_whole_batch_when_synchronised(loss):
     same_named(networks[0].replicas[2].neutral_state(), networks[1].neutral_state())
 
 
-def test_flax_batch_norm_cannot_be_synchronised_over_virtual_shards():
+class Mixed(Network):
+    """One batch norm of all shares, and one of each share."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = SynchronizedBatchNorm1d(3)
+        self.second = self.nn.BatchNorm1d(3)
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+def test_batch_norms_of_all_shares_and_of_each_are_not_mixed():
     with pytest.raises(
-        CapabilityError,
-        match="flax's own batch norm .* number of devices: with virtual_shards",
+        CapabilityError, match=r"'second' is a batch norm of each share"
     ):
-        DataParallel(Flax(), TWO, buffers="sync", virtual_shards=4)
+        DataParallel(built(JAX, Mixed), TWO)
 
 
-# Replicas that do not do the same
+# Replicas that would wait for each other
 # -----------------------------------------------------------------------------
 
 
-class Unlike(Network):
-    """Does something of its own on a share of three."""
+class Waiting(Network):
+    """Exchanges something with the other replicas."""
 
     def __init__(self, how):
         super().__init__()
         self.how, self.fc = how, self.nn.Linear(3, 2)
-        self.first, self.second = self.nn.BatchNorm1d(2), self.nn.BatchNorm1d(2)
 
     def forward(self, x):
-        y, is_three, here = self.fc(x), x.shape[0] == 3, current_replica()
-        if self.how == "layers":
-            return self.second(y) if is_three else self.first(y)
+        y, here = self.fc(x), current_replica()
         if self.how == "sums":
-            return here.all_sum(y[0] if is_three else y, "a sum")
-        if self.how == "fewer":
-            return self.first(y) if is_three else self.second(self.first(y))
-        if self.how == "hidden":
-            return jax.checkpoint(lambda y: here.all_sum(jnp.sum(y, 0), "a sum") + y)(y)
-        if self.how == "arrays":
-            return y + sum(here.exchange("the first row", y[0]))
-        return (y, y) if is_three else (y, y[0])
+            return here.all_sum(y, "a sum")
+        return y + sum(here.exchange("a number", x.shape[0]))
 
 
-@pytest.mark.parametrize(
-    ("how", "error", "message"),
-    [
-        (
-            "layers",
-            ReplicaError,
-            "replica 0 is at .*'first'.* while replica 1 is at .*'second'.*: every replica",
-        ),
-        (
-            "sums",
-            ReplicaError,
-            r"at a sum of shape \(4, 2\) while replica 1 is at a sum of shape \(2,\)",
-        ),
-        (
-            "fewer",
-            ReplicaError,
-            "replica 0 waits for the others at .*'second'.* but replica 1 ended without coming",
-        ),
-        (
-            "hidden",
-            CapabilityError,
-            "a sum over the replicas cannot be taken inside of remat",
-        ),
-        (
-            "arrays",
-            CapabilityError,
-            "the first row: within a compiled program replicas exchange numbers",
-        ),
-        (
-            "outputs",
-            StructureError,
-            r"the outputs are float64\[4, 2\], float64\[2\] on replica 0 and float64\[3, 2\]",
-        ),
-    ],
-)
-def test_replicas_that_do_not_do_the_same_are_refused(how, error, message):
-    network = DataParallel(built(JAX, Unlike, how), TWO, buffers="sync")
-    with pytest.raises(error, match=message):
-        network(jnp.ones((7, 3)))
+@pytest.mark.parametrize(("how", "topic"), [("sums", "a sum"), ("values", "a number")])
+@pytest.mark.parametrize("where", ["call", "update"])
+def test_replicas_that_would_wait_for_each_other_are_refused(how, topic, where):
+    network = DataParallel(built(JAX, Waiting, how), TWO)
+    message = f"{topic} over the replicas: backend 'jax' runs them one after the other"
+    with pytest.raises(CapabilityError, match=message):
+        if where == "call":
+            network(jnp.ones((7, 3)))
+        else:
+            optimizer_of(network).update(mean_square, rows(7))
 
 
 def test_a_virtual_device_that_is_not_there_says_how_to_have_it():

@@ -41,9 +41,9 @@ from deliralike.backends.jax.network import AbstractJaxNetwork, WrappedJaxNetwor
 from deliralike.backends.jax.optimizer import JaxOptimizer, network_gradients
 from deliralike.backends.jax.recomputed import recomputed
 from deliralike.backends.jax.replicas import batch_norm
-from deliralike.backends.jax.replicas.mesh_program import summed_gradients
 from deliralike.backends.jax.replicas.network import DataParallelJaxNetwork
 from deliralike.backends.jax.replicas.optimizer import DataParallelJaxOptimizer
+from deliralike.backends.jax.replicas.programs import summed_gradients
 from deliralike.backends.jax.update_rules import NativeRule, NeutralRule
 from deliralike.backends.native_calls import blocks_of, is_layer_of
 from deliralike.errors import CapabilityError, DeviceError
@@ -239,6 +239,18 @@ class JaxBackend(Backend):
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
         return mixed_precision.computing_in(precision)
+
+    def add_gradients(
+        self, totals: dict[str, Any], additions: dict[str, Any], device: str
+    ) -> dict[str, Any]:
+        names = [name for name in totals if additions.get(name) is not None]
+        values = [additions[name] for name in names]
+        moved = dict(zip(names, arrays.move_all(values, device), strict=True))
+        both = [name for name in names if totals[name] is not None]
+        sums = mixed_precision.sums(
+            [totals[name] for name in both], [moved[name] for name in both]
+        )
+        return totals | moved | dict(zip(both, sums, strict=True))
 
     def weighted(
         self,

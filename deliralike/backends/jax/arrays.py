@@ -302,6 +302,28 @@ def move(value: jax.Array, device: Any) -> jax.Array:
     return jax.device_put(value, device)
 
 
+def move_all(values: Sequence[Any], device: Any) -> list[Any]:
+    """Return values as arrays on a device; those that are elsewhere are copied there together.
+
+    All are committed to it, as JAX compiles anew for arrays that may be moved.
+    """
+    if not isinstance(device, jax.Device):
+        device = find_device(device)
+    there = {device}
+    places = []
+    for place, value in enumerate(values):
+        is_array = isinstance(value, jax.Array)
+        if not (is_array and value.committed and value.devices() == there):
+            places.append(place)
+    moved = list(values)
+    if not places:
+        return moved
+    copies = jax.device_put([values[place] for place in places], device)
+    for place, copy in zip(places, copies, strict=True):
+        moved[place] = copy
+    return moved
+
+
 def _on_one_device(values: Sequence[jax.Array], device: Any) -> list[jax.Array]:
     """The arrays on a device, or on that of the first where they are on several."""
     if device is None:

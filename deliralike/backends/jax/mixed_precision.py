@@ -48,6 +48,12 @@ def weighted(values: list[jax.Array], weight: float) -> list[jax.Array]:
     return [value * weight for value in values]
 
 
+@jax.jit
+def sums(totals: list[jax.Array], values: list[jax.Array]) -> list[jax.Array]:
+    """Totals plus arrays."""
+    return [total + value for total, value in zip(totals, values, strict=True)]
+
+
 @partial(jax.jit, donate_argnums=0)
 def added(
     totals: list[jax.Array], values: list[jax.Array], weight: float

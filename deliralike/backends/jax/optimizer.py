@@ -129,7 +129,7 @@ class JaxOptimizer(AbstractOptimizer):
             of_inputs=False,
             jit=self._jit,
         )
-        return unpack(result), _in_order(gradients, variables)
+        return unpack(result), in_order(gradients, variables)
 
     def apply(self, gradients):
         """Run the update alone as one program."""
@@ -231,7 +231,7 @@ class JaxOptimizer(AbstractOptimizer):
             frozen = {name: written.get(name, value) for name, value in frozen.items()}
             values = parameters, frozen, others
             gradients = self._run_hooks(
-                variables, values, _in_order(gradients, variables)
+                variables, values, in_order(gradients, variables)
             )
             owned = variables.only_owned(frozen)
             updated, state = self.rule.update(
@@ -277,7 +277,7 @@ class JaxOptimizer(AbstractOptimizer):
         return updated
 
 
-def _in_order(gradients: Named, variables: ModuleVariables) -> Named:
+def in_order(gradients: Named, variables: ModuleVariables) -> Named:
     """Gradients in the order of parameters: JAX sorts dicts."""
     return {name: gradients[name] for name in variables.parameters}
 

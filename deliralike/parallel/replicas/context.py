@@ -27,7 +27,7 @@ class Replica:
         synchronised: Whether batch normalisation takes its statistics from all replicas.
         seed: The key, together with `index`, of the draws of native random layers.
         position: The number of the replica among those of this process; `index` where there is one
-            process only. In a program of JAX it may be traced, and so may `index`.
+            process only.
     """
 
     index: int

@@ -22,15 +22,12 @@ class AccumulateGradients:
         self, optimizer: AbstractOptimizer, gradients: dict[str, Any]
     ) -> dict[str, Any]:
         """Return the accumulated gradients of the optimizer's parameters."""
-        add = self.network.backend.add
-        device = self.network.device_name
-        totals = dict(gradients)
+        network = self.network
         for of_replica in optimizer.replica_gradients():
-            for name in gradients:
-                gradient = of_replica.get(name)
-                if gradient is not None:
-                    totals[name] = add(totals[name], gradient, device)
-        return totals
+            gradients = network.backend.add_gradients(
+                gradients, of_replica, network.device_name
+            )
+        return gradients
 
 
 class CopyParameters:

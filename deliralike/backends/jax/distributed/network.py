@@ -41,7 +41,10 @@ class JaxReplicasOverProcesses(ReplicasOverProcesses, JaxReplicas):
         """
         network = self.network
         shares = super().scatter(arguments, loss)
-        if network.whole and sum(size > 0 for size in shares.sizes) > 1:
+        if (
+            network.settings.buffers == "sync"
+            and sum(size > 0 for size in shares.sizes) > 1
+        ):
             for path, block in network.root.named_blocks():
                 if isinstance(block, nnx.BatchNorm):
                     name = path or "the network"

@@ -13,7 +13,12 @@ import numpy as np
 from flax import nnx
 
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled.program import Named, copy_around
+from deliralike.backends.jax.compiled.program import (
+    ModuleVariables,
+    Named,
+    Values,
+    copy_around,
+)
 from deliralike.backends.jax.network import walk
 from deliralike.backends.jax.unstable import NNX_STATE
 
@@ -42,6 +47,15 @@ class ReplicaCopy:
         """The replica's own variable in the place of one of the root's."""
         return self._copies[id(variable)]
 
+    def values(self, variables: ModuleVariables) -> Values:
+        """The replica's own values in the places of the root's."""
+
+        def read(named: dict[str, nnx.Variable]) -> Named:
+            return {name: self.of(each).get_value() for name, each in named.items()}
+
+        others = [self.of(each).get_value() for each in variables.others]
+        return read(variables.parameters), read(variables.frozen), others
+
     def follow(self, root: Any) -> None:
         """Copy the blocks, settings and flags that have changed on the root.
 
@@ -62,6 +76,8 @@ class ReplicaCopy:
 
     def store(self, variables: Sequence[nnx.Variable], values: Sequence[Any]) -> None:
         """Copy values into the replica's own variables in the places of these, all at once."""
+        if not variables:
+            return
         copies = jax.device_put(list(values), self.device, may_alias=False)
         for variable, value in zip(variables, copies, strict=True):
             self.of(variable).set_value(value)

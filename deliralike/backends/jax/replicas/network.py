@@ -1,6 +1,8 @@
 """A network as several replicas on JAX.
 
-A step is one compiled program over their devices; eager calls run one replica after the other.
+In a step each replica runs compiled programs on its device, and the host waits for none of them.
+Eager calls run one replica after the other. Where replicas share batch statistics there is one
+program of the whole batch instead.
 """
 
 from __future__ import annotations
@@ -8,7 +10,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
-from typing import Any, Self
+from functools import partial
+from typing import Any, NoReturn, Self
 
 import jax
 import jax.numpy as jnp
@@ -17,30 +20,40 @@ from flax import nnx
 
 from deliralike import nest
 from deliralike.backends.jax import arrays
+from deliralike.backends.jax.compiled.evaluation import network_program
 from deliralike.backends.jax.compiled.program import (
     ModuleVariables,
     Named,
     ProgramCache,
+    Values,
 )
 from deliralike.backends.jax.network import AbstractJaxNetwork, JaxNetworkType, walk
 from deliralike.backends.jax.replicas.copies import ReplicaCopy, derived_key
-from deliralike.backends.jax.replicas.mesh import ReplicaMesh
-from deliralike.backends.jax.replicas.mesh_program import WholeBatch, run_forward
-from deliralike.backends.jax.replicas.shard_map import ShardMap, weighted_mean
+from deliralike.backends.jax.replicas.traced import (
+    TracedReplicas,
+    is_floating,
+    weighted_mean,
+)
+from deliralike.backends.jax.replicas.whole_batch import WholeBatch
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.construction import Construction, constructing
 from deliralike.network.tree import block_tree
+from deliralike.nn.layers.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from deliralike.optim.loss import Loss
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
+from deliralike.parallel.replicas.context import Replica
 from deliralike.parallel.replicas.network import (
     OneAtATime,
     Replicas,
     ReplicaSettings,
     ReplicatedNetwork,
+    call_with,
 )
 from deliralike.parallel.replicas.rendezvous import Rendezvous
+
+BATCH_NORMS = (BatchNorm1d, BatchNorm2d, BatchNorm3d, nnx.BatchNorm)
 
 
 class ReplicaState:
@@ -62,7 +75,7 @@ class ReplicaState:
 
     def __init__(self, settings: ReplicaSettings) -> None:
         """Hold settings."""
-        self.settings, self.mesh = settings, ReplicaMesh(settings.places)
+        self.settings = settings
         self.one_at_a_time = OneAtATime()
         self.root: Any = None
         self.copies: list[ReplicaCopy] = []
@@ -135,11 +148,23 @@ class ReplicatedType(JaxNetworkType):
             return super().__call__(*args, **kwargs)
 
 
-class JaxReplicas(Replicas):
-    """The computations of a replicated network of JAX.
+class NoRendezvous(Rendezvous):
+    """The rendezvous of replicas that run one after the other, where none can wait for another."""
 
-    They run as one program, or eagerly one replica after the other.
-    """
+    def exchange(self, index: int, topic: str, value: Any) -> NoReturn:
+        """Refuse.
+
+        Raises:
+            CapabilityError: Always.
+        """
+        raise CapabilityError(
+            f"{topic} over the replicas: backend 'jax' runs them one after the other, and none can "
+            "wait for another; batch norms share their statistics with buffers='sync'"
+        )
+
+
+class JaxReplicas(Replicas):
+    """The computations of a replicated network of JAX."""
 
     has_threads = False
 
@@ -149,23 +174,17 @@ class JaxReplicas(Replicas):
     def call(self, args: tuple, kwargs: Named) -> Any:
         """Return the outputs for a whole batch.
 
-        The arguments are scattered, the replicas run, and their outputs are gathered.
+        The arguments are scattered, the replicas run, and their outputs are gathered; replicas that
+        share batch statistics give way to the root, which computes on the whole batch.
         """
-        inside = self.network._inside
-        if isinstance(inside, WholeBatch):
-            args, kwargs = inside.shard((args, kwargs))
-            return self.network.root(*args, **kwargs)
-        if self._needs_program((args, kwargs)):
-            return self._run_compiled(_call, args, kwargs)
+        if self.network.synchronised:
+            return self._run_whole(call_with, (args, kwargs))
         return super().call(args, kwargs)
 
     def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """The loss of the whole batch, from losses computed inside the replicas."""
-        inside = self.network._inside
-        if isinstance(inside, WholeBatch):
-            return loss.whole(self.network.root, *inside.shard(batch))
-        if self._needs_program(batch):
-            return self._run_compiled(loss, *batch)
+        if self.network.synchronised:
+            return self._run_whole(loss.whole, *batch)
         return super().compute_loss(loss, *batch)
 
     def detached_number(self, denominator: Any) -> Any:
@@ -181,10 +200,10 @@ class JaxReplicas(Replicas):
         in_threads: bool = False,
     ) -> list[Any]:
         """Run a function on each replica and its share; see `Replicas.run`."""
-        network, inside = self.network, self.network._inside
-        if isinstance(inside, ShardMap):
-            return inside.run(function, shares)
-        if not network._is_concrete(shares.nests):
+        inside = self.network._inside
+        if isinstance(inside, TracedReplicas):
+            return inside.run(function, shares, self._contexts(shares))
+        if not self.network._is_concrete(shares.nests):
             return self._run_in_trace(function, shares)
         return super().run(function, shares, in_threads)
 
@@ -193,59 +212,70 @@ class JaxReplicas(Replicas):
         """The lock of the network's calls, which nnx should not see."""
         return self.network._replica_state.one_at_a_time
 
-    def _run_compiled(self, function: Callable, *arguments: Any) -> Any:
-        with self.one_at_a_time.turn():
-            programs = self.network._current_state().programs
-            return run_forward(self.network, programs, function, *arguments)
-
-    def _needs_program(self, arguments: Any) -> bool:
-        """Return whether a call outside of any program must be compiled into one.
-
-        It must where its replicas wait for each other.
-        """
-        network = self.network
-        return (
-            network._inside is None
-            and network.synchronised
-            and network._is_concrete(arguments)
-        )
+    def rendezvous(self, shares: Shares) -> Rendezvous:
+        """Return a rendezvous that refuses every exchange."""
+        return NoRendezvous(len(shares.nests))
 
     def all_sum(
         self, replica_index: int, rendezvous: Rendezvous, in_threads: bool
     ) -> Callable[[Any, str], Any]:
-        """Refuse: replicas run one after the other, and none can wait for another."""
+        """Return a function that refuses: no replica can wait for another."""
 
-        def refuse(value: Any, topic: str) -> Any:
-            raise CapabilityError(
-                f"{topic} over the replicas: backend 'jax' runs them one after the other"
-            )
+        def refuse(value: Any, topic: str) -> NoReturn:
+            NoRendezvous(1).exchange(replica_index, topic, value)
 
         return refuse
+
+    def _contexts(self, shares: Shares) -> list[Replica]:
+        """Return the context of each replica that has a share."""
+        rendezvous = self.rendezvous(shares)
+        contexts = []
+        for position in range(len(shares.nests)):
+            contexts.append(
+                self.replica_context(position, shares, rendezvous, 0, in_threads=False)
+            )
+        return contexts
+
+    def _run_whole(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return ``function(root, *arguments)`` on the whole batch."""
+        network, inside = self.network, self.network._inside
+        if isinstance(inside, WholeBatch):
+            return function(network.root, *inside.shard(arguments))
+        if not network._is_concrete(arguments):
+            self._refuse_several_devices()
+            return function(network.root, *arguments)
+        with self.one_at_a_time.turn():
+            on_root = nest.map(partial(_moved, device=network.device_name), arguments)
+            result = network_program(function, network.root)(*on_root)
+            self.synchronize_buffers(())
+        device = self.settings.output_device or network.device_name
+        return nest.map(partial(_moved, device=device), result)
 
     def _run_in_trace(self, function: Callable, shares: Shares) -> list[Any]:
         """Run every share on the root's variables, inside a program of the user's.
 
         The gradients of these variables are then those of all shares.
         """
-        mesh = self.network.replica_mesh
-        if len(mesh.devices) > 1:
-            raise CapabilityError(
-                f"a network replicated over {', '.join(mesh.devices)} cannot run inside your jit "
-                "or grad, whose arrays are on devices of their own: use optimizer.update, one "
-                "compiled program over these devices, call it outside of jit and grad, or "
-                "replicate over one device"
-            )
+        self._refuse_several_devices()
         variables = ModuleVariables(self.network)
         trainable, frozen, others = variables.values()
-        by_slot = []
-        for index in range(mesh.slot_count):
-            by_slot.append(
-                (trainable, frozen, _with_derived_keys(variables, others, index))
-            )
-        shard_map = ShardMap(mesh, variables, by_slot, self.settings)
-        results = shard_map.run(function, shares)
-        variables.store({}, shard_map.settled_others())
+        by_replica = []
+        for index in range(self.replica_count):
+            keys = _with_derived_keys(variables, others, index)
+            by_replica.append((trainable, frozen, keys))
+        replicas = TracedReplicas(variables, by_replica, self.settings.buffers)
+        results = replicas.run(function, shares, self._contexts(shares))
+        variables.store({}, replicas.synchronized_others())
         return results
+
+    def _refuse_several_devices(self) -> None:
+        devices = list(dict.fromkeys(self.settings.places))
+        if len(devices) > 1:
+            raise CapabilityError(
+                f"a network replicated over {', '.join(devices)} cannot run inside your jit or "
+                "grad, whose arrays are on devices of their own: use optimizer.update, call it "
+                "outside of jit and grad, or replicate over one device"
+            )
 
     # Parameters, gradients and buffers
     # ----------------------------------------------------------------------------------------------
@@ -307,7 +337,7 @@ class JaxReplicas(Replicas):
         self, variable: nnx.Variable, values: tuple, sizes: Sequence[int]
     ) -> None:
         """Give the root the mean of a floating buffer over the replicas, weighted by samples."""
-        if jnp.issubdtype(values[0].dtype, jnp.floating):
+        if is_floating(values[0]):
             device = arrays.find_device(self.network.device_name)
             variable.set_value(
                 weighted_mean(jax.device_put(list(values), device), sizes)
@@ -319,15 +349,15 @@ class DataParallelJaxNetwork(
 ):
     """A network as several replicas on JAX devices.
 
-    An optimizer's step is one compiled program over the distinct devices, in which each computes on
-    its own share; a call outside of an optimizer runs the replicas one after the other, each on its
-    device, whose work overlaps where JAX returns before it is done. nnx sees the root alone:
+    In an optimizer's step each replica runs compiled programs on its device, which are dispatched
+    without waiting; a call outside of an optimizer runs the replicas one after the other, each on
+    its device, whose work overlaps where JAX returns before it is done. nnx sees the root alone:
     ``nnx.state`` and ``nnx.split`` give the root's variables.
 
-    With ``buffers="sync"``, or with synchronised batch norm among the layers, calls outside of an
-    optimizer are compiled too. Where flax's own batch norm is to be synchronised, the program
-    computes on the whole batch with replicated parameters, and XLA shares the work out: outputs
-    without axes are then one, not one for each replica, and the whole gradient is the root's.
+    With ``buffers="sync"``, or with synchronised batch norm among the layers, a step is one program
+    of the whole batch with replicated parameters, and XLA distributes the work: outputs without
+    axes are then one, not one for each replica, and the whole gradient is the root's. A call
+    outside of an optimizer is computed by the root. With `virtual_shards` the root computes alone.
 
     Args:
         module: A network, written once or flax's own, on the first device.
@@ -337,7 +367,7 @@ class DataParallelJaxNetwork(
     Raises:
         DeviceError: A device is not present, or the network is on another one than the first.
         SettingError: The network, or a block of it, is replicated already.
-        CapabilityError: Virtual shards together with flax's own batch norm, synchronised.
+        CapabilityError: Some batch norms are synchronised, and others are not.
 
     Example:
         >>> from deliralike import zoo
@@ -390,12 +420,25 @@ class DataParallelJaxNetwork(
                 f"the network is on {self.root.device_name!r}, the first device is {device!r}: "
                 "build the network there, or name its device first"
             )
-        if self.settings.virtual_shards is not None and self.whole:
-            raise CapabilityError(
-                "backend 'jax' synchronises flax's own batch norm by computing on the whole "
-                "batch, whose sums depend on the number of devices: with virtual_shards use the "
-                "batch norm of net.nn, or buffers='root' or 'mean'"
-            )
+        if self.synchronised:
+            self._refuse_local_norms()
+
+    def _refuse_local_norms(self) -> None:
+        """Refuse batch norms that would not take statistics of their share, as others share theirs.
+
+        Raises:
+            CapabilityError: Names one.
+        """
+        if self.settings.buffers == "sync":
+            return
+        for path, block in self.root.named_blocks():
+            is_norm = isinstance(block, BATCH_NORMS)
+            if is_norm and not getattr(block, "synchronised", False):
+                raise CapabilityError(
+                    f"block {path!r} is a batch norm of each share, and others are synchronised, "
+                    "which backend 'jax' does by computing on the whole batch: make all of them "
+                    "SynchronizedBatchNorm, or take buffers='sync'"
+                )
 
     @property
     def settings(self) -> ReplicaSettings:  # type: ignore[override]
@@ -403,9 +446,12 @@ class DataParallelJaxNetwork(
         return self._replica_state.settings
 
     @property
-    def replica_mesh(self) -> ReplicaMesh:
-        """The devices of the replicas."""
-        return self._replica_state.mesh
+    def whole_batch(self) -> WholeBatch:
+        """The devices of programs that compute on the whole batch."""
+        devices = self.settings.places
+        if self.settings.virtual_shards is not None:
+            devices = devices[:1]  # sums depend on the number of devices
+        return WholeBatch(devices, self.settings.dim)
 
     @property
     def replicas(self) -> Sequence[Any]:  # type: ignore[override]
@@ -414,24 +460,12 @@ class DataParallelJaxNetwork(
 
     @property
     def synchronised(self) -> bool:
-        """Whether replicas exchange statistics while they run."""
+        """Whether the replicas share batch statistics."""
         if self.settings.buffers == "sync":
             return True
         return any(
             getattr(type(block), "synchronised", False)
             for _, block in self.root.named_blocks()
-        )
-
-    @property
-    def whole(self) -> bool:
-        """Return whether programs compute on the whole batch.
-
-        flax's own batch normalisation cannot be synchronized otherwise.
-        """
-        if self.settings.buffers != "sync":
-            return False
-        return any(
-            isinstance(block, nnx.BatchNorm) for _, block in self.root.named_blocks()
         )
 
     def __repr__(self) -> str:
@@ -473,11 +507,21 @@ class DataParallelJaxNetwork(
         call_replication_callbacks(blocks)
         return state
 
-    def own(self, replica: int, variable: nnx.Variable) -> nnx.Variable:
-        """A replica's own variable in the place of one of the root's."""
-        if replica == 0:
-            return variable
-        return self._current_state().copies[replica - 1].of(variable)
+    def replica_values(self, variables: ModuleVariables) -> list[Values]:
+        """Return the values of each replica's variables, the root's first."""
+        copies = self._current_state().copies
+        return [variables.values(), *(copy.values(variables) for copy in copies)]
+
+    def store_others(
+        self, variables: ModuleVariables, changed: Sequence[Sequence[Any]]
+    ) -> None:
+        """Set each replica's buffers and random states; None leaves one as it is."""
+        of_root, *of_copies = changed
+        variables.store({}, of_root)
+        for copy, values in zip(self._current_state().copies, of_copies, strict=True):
+            for variable, value in zip(variables.others, values, strict=True):
+                if value is not None:
+                    copy.of(variable).set_value(value)
 
     def keep_gradients(self, gradients: list[Named]) -> None:
         """Leave gradients in replicas 1, 2 …, in the place of all that were there."""
@@ -506,8 +550,8 @@ class DataParallelJaxNetwork(
         return not any(map(arrays.is_traced, nest.leaves(nests)))
 
 
-def _call(network: Any, args: tuple, kwargs: Named) -> Any:
-    return network(*args, **kwargs)
+def _moved(leaf: Any, device: str) -> Any:
+    return arrays.move(leaf, device) if isinstance(leaf, jax.Array) else leaf
 
 
 def _with_derived_keys(

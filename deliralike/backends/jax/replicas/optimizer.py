@@ -1,7 +1,4 @@
-"""Optimizer steps over replicated networks.
-
-Gradients come from one program; then follow the hooks, the update, and the copies.
-"""
+"""Optimizer steps over replicated networks: gradients, hooks, update and copies."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from deliralike.backends.jax.optimizer import JaxOptimizer
-from deliralike.backends.jax.replicas import mesh_program
+from deliralike.backends.jax.replicas import programs
 from deliralike.backends.jax.replicas.network import DataParallelJaxNetwork
 from deliralike.backends.jax.update_rules import NativeRule
 from deliralike.errors import OptimizerError
@@ -20,7 +17,7 @@ from deliralike.optim.optimizer import AbstractOptimizer
 class DataParallelJaxOptimizer(JaxOptimizer):
     """The optimizer of a replicated network.
 
-    Forward and backward of all replicas are one program, and the update is another.
+    Forward and backward of each replica are programs on its device, and the update is another.
 
     Between them the pre-update hooks run on concrete arrays: the first adds the replicas' gradients
     up, your own see the sum. On a plain network it is a `JaxOptimizer`, whose whole step is one
@@ -76,14 +73,8 @@ class DataParallelJaxOptimizer(JaxOptimizer):
         """Return the root's gradients; those of the other replicas stay there."""
         if not isinstance(self.network, DataParallelJaxNetwork):
             return super().gradients(loss_function, *batch)
-        variables = self._programs.variables()
-        result, _, (root_gradients, *others), _ = mesh_program.run_gradients(
-            self.network,
-            self._programs,
-            variables,
-            loss_function,
-            batch,
-            of_inputs=False,
+        result, _, (root_gradients, *others), _ = programs.run_gradients(
+            self.network, self._programs, loss_function, batch, of_inputs=False
         )
         self.network.keep_gradients(others)
         return result, root_gradients

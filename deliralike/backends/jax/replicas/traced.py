@@ -1,0 +1,153 @@
+"""The replicas of a network inside a traced program, one after the other, with their own values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from deliralike.backends.jax.compiled.program import (
+    ModuleVariables,
+    Named,
+    Values,
+    changed_values,
+    flatten_arguments,
+    in_fast_orders,
+    pack,
+    replace_present,
+    unpack,
+)
+from deliralike.backends.jax.replicas.placement import replica_function
+from deliralike.parallel.batches.scatter import Shares
+from deliralike.parallel.replicas.context import Replica, entered
+from deliralike.parallel.replicas.run_in_threads import run_in_turn
+
+
+class TracedReplicas:
+    """The replicas of one network inside a program.
+
+    Attributes:
+        parameters, others: The values of each replica: of all its parameters by name, and of its
+            buffers and random states in the order of ``variables.others``.
+        sizes: The samples in each share of the latest run.
+        active_count: How many replicas have run.
+    """
+
+    def __init__(
+        self, variables: ModuleVariables, by_replica: Sequence[Values], buffers: str
+    ) -> None:
+        """Begin with the values of each replica.
+
+        Args:
+            buffers: The policy in `ReplicaSettings`.
+        """
+        self.variables, self.buffers = variables, buffers
+        self.parameters = [
+            {**trainable, **frozen} for trainable, frozen, _ in by_replica
+        ]
+        self.others = [list(others) for *_, others in by_replica]
+        self._before = [list(others) for others in self.others]
+        self.sizes: tuple[int, ...] = ()
+        self.active_count = 0
+
+    def rebuilt_network(self) -> Any:
+        """Return a copy of the network around the root's values."""
+        parameters = self.parameters[0]
+        return self.variables.rebuild(parameters, parameters, self.others[0]).network
+
+    def run(
+        self,
+        function: Callable[[Any, Any], Any],
+        shares: Shares,
+        contexts: Sequence[Replica],
+    ) -> list[Any]:
+        """Return ``function(replica, share)`` of every replica that has a share.
+
+        Args:
+            contexts: One for each of them.
+        """
+        self._synchronize()
+        self.sizes = shares.sizes
+        self.active_count = max(self.active_count, len(contexts))
+        jobs = []
+        for context, share in zip(contexts, shares.nests, strict=True):
+            jobs.append(partial(self._run_replica, function, context, share))
+        return run_in_turn(jobs, contexts)
+
+    def changed_others(self) -> list[list[Any]]:
+        """Return each replica's buffers and random states; None where nothing has changed."""
+        changed: list[list[Any]] = []
+        for values, before in zip(self.others, self._before, strict=True):
+            pairs = zip(values, before, strict=True)
+            changed.append([None if now is old else now for now, old in pairs])
+        return changed
+
+    def synchronized_others(self) -> list[Any]:
+        """Return the root's changed buffers and random states, by the policy."""
+        self._synchronize()
+        return self.changed_others()[0]
+
+    def _run_replica(self, function: Callable, context: Replica, share: Any) -> Any:
+        arguments = flatten_arguments((share,))
+        position, variables = context.position, self.variables
+
+        def compute(parameters: Named, others: list[Any], batch: list[Any]) -> tuple:
+            rebuilt = variables.rebuild(parameters, parameters, others)
+            with entered(context):
+                result = function(rebuilt.network.root, *arguments.unflatten(batch))
+            variables.refuse_written(rebuilt, parameters, parameters)
+            return result, changed_values(rebuilt.others, others)
+
+        values = self.parameters[position], self.others[position], arguments.arrays
+        result, changed = _run(compute, position, *values)
+        self.others[position] = replace_present(self.others[position], changed)
+        return result
+
+    def _synchronize(self) -> None:
+        """Apply the policy of `Replicas.synchronize_buffers` between two runs in one program."""
+        if not self.sizes:
+            return
+        for place, variable in enumerate(self.variables.others):
+            is_changed = self.others[0][place] is not self._before[0][place]
+            if isinstance(variable, nnx.RngKey) or not is_changed:
+                continue
+            values = [others[place] for others in self.others[: len(self.sizes)]]
+            value = values[0]
+            if self.buffers == "mean" and is_floating(value):
+                value = weighted_mean(values, self.sizes)
+            for others in self.others:
+                others[place] = value
+
+
+def is_floating(value: Any) -> bool:
+    """Return whether a value is an array of floating numbers."""
+    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.floating)
+
+
+def weighted_mean(values: Sequence[jax.Array], sizes: Sequence[int]) -> jax.Array:
+    """The mean of the replicas' values, each counting for its share; in the order of replicas."""
+    total = sum(sizes)
+    mean = values[0] * (sizes[0] / total)
+    for value, size in zip(values[1:], sizes[1:], strict=True):
+        mean = mean + value * (size / total)
+    return mean
+
+
+def _run(compute: Callable, position: int, *values: Any) -> tuple[Any, list[Any]]:
+    """Return what a replica computes, from one program."""
+
+    def packed(*values: Any) -> tuple:
+        result, changed = compute(*values)
+        return pack(result), changed
+
+    def program(*values: Any) -> tuple:
+        traced, shapes = jax.make_jaxpr(packed, return_shape=True)(*values)
+        results = in_fast_orders(traced)(*jax.tree.leaves(values))
+        return jax.tree.unflatten(jax.tree.structure(shapes), results)
+
+    result, changed = replica_function(program, position)(*values)
+    return unpack(result), changed
