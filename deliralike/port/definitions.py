@@ -55,8 +55,10 @@ class DefinitionRewriter(BranchRewriter):
             base = self._base(old, new)
             if base is not None:
                 bases.append(cst.Arg(base))
-        brackets = {"lpar": cst.LeftParen(), "rpar": cst.RightParen()} if bases else {}
-        updated = updated.with_changes(bases=bases, keywords=[], **brackets)
+        updated = updated.with_changes(bases=bases, keywords=[])
+        if bases:
+            brackets = {"lpar": cst.LeftParen(), "rpar": cst.RightParen()}
+            updated = updated.with_changes(**brackets)
         statements = list(map(_as_property, updated.body.body)) or [PASS]
         if not self.mask_layers.add_to(statements):
             where = self.where(original)
@@ -180,8 +182,9 @@ class DefinitionRewriter(BranchRewriter):
         is_left_out = self._is_left_out(original)
         self.path.pop()
         if is_left_out:
-            is_called = self.observed.phases(path)
-            why = "has no effect here" if is_called else "was not called"
+            why = "was not called"
+            if self.observed.phases(path):
+                why = "has no effect here"
             return self.left_out(original, f"{path} {why}")
         function = self.functions.pop()
         if not updated.body.body:
@@ -238,8 +241,9 @@ class DefinitionRewriter(BranchRewriter):
             return self._field(original, updated)
         if updated.value is None:
             return cst.RemoveFromParent()
-        is_name = isinstance(original.target, cst.Name)  # which it keeps
-        target = original.target if is_name else updated.target
+        target = updated.target
+        if isinstance(original.target, cst.Name):  # which it keeps
+            target = original.target
         return cst.Assign([cst.AssignTarget(target)], updated.value)
 
     def _field(self, original: cst.AnnAssign, updated: cst.AnnAssign) -> cst.AnnAssign:

@@ -47,9 +47,10 @@ class MaskLayers:
     def _name(self, function: str, created: str) -> str:
         """The attribute of a layer."""
         if created not in self._names:
-            number = len(self._names) + 1
-            numbered = f"{function}_layer{number if number > 1 else ''}"
-            self._names[created] = numbered
+            name = f"{function}_layer"
+            if self._names:
+                name += str(len(self._names) + 1)
+            self._names[created] = name
         return self._names[created]
 
     def _is_known_in_creation(self, text: str) -> bool:

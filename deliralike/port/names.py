@@ -187,7 +187,10 @@ class NameRewriter(DefinitionRewriter):
             raise NeedsHand("an array whose type and device it takes: like=x")
         text = "self"
         for part in name.split("."):
-            text += f"[{part}]" if part.isdigit() else f".{part}"
+            if part.isdigit():
+                text += f"[{part}]"
+            else:
+                text += f".{part}"
         return text
 
     def parsed(self, text: str) -> cst.BaseExpression:
@@ -243,7 +246,9 @@ class NameRewriter(DefinitionRewriter):
         if isinstance(table, cst.Attribute) and table.attr.value in self.table.MEMBERS:
             return code(table.value)
         is_self = m.matches(table, m.Name("self"))
-        return "self" if is_self and self.table.has_named_members(self.cls) else None
+        if is_self and self.table.has_named_members(self.cls):
+            return "self"
+        return None
 
 
 #: What may need brackets, once something else stands in its place.

@@ -67,15 +67,15 @@ def collection(value: Any, describe: Callable[[Any], Value]) -> Value:
     """What is known of a value that may be a collection."""
     if value is None:
         return Value("none")
-    parts = value.values() if isinstance(value, dict) else value
-    is_sequence = isinstance(value, (list, tuple))
-    if (is_sequence or isinstance(value, dict)) and any(
-        describe(one).is_array for one in parts
-    ):
-        return Value("arrays")
     if isinstance(value, dict):
-        return Value("dict")
-    return Value("sequence" if is_sequence else "other")
+        kind, parts = "dict", list(value.values())
+    elif isinstance(value, (list, tuple)):
+        kind, parts = "sequence", list(value)
+    else:
+        return Value("other")
+    if any(describe(part).is_array for part in parts):
+        kind = "arrays"
+    return Value(kind)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,9 @@ def _copied(value: Any) -> Any:
     """Arguments as they are now: a class may take its settings out of a dict."""
     if type(value) is dict:
         return {key: _copied(one) for key, one in value.items()}
-    return [_copied(one) for one in value] if type(value) is list else value
+    if type(value) is list:
+        return list(map(_copied, value))
+    return value
 
 
 PLAIN = (bool, int, float, str, NoneType)
@@ -205,18 +207,23 @@ def _single(values: set[Value] | None) -> Value | None:
     """What is common to values; arrays of several types of floating numbers are floating."""
     if not values:
         return None
-
-    def common(name: str, otherwise: Any) -> Any:
-        found = {getattr(value, name) for value in values}
-        return found.pop() if len(found) == 1 else otherwise
-
-    are_arrays = all(value.is_array for value in values)
-    are_floating = all(value.is_floating for value in values)
+    if len(values) == 1:
+        return next(iter(values))
+    if not all(value.is_array for value in values):
+        return Value(_common([value.kind for value in values], "other"))
+    floating = ""
+    if all(value.is_floating for value in values):
+        floating = "float32"
     return Value(
-        common("kind", "array" if are_arrays else "other"),
-        common("ndim", 0),
-        common("dtype", "float32" if are_floating else ""),
+        _common([value.kind for value in values], "array"),
+        _common([value.ndim for value in values], 0),
+        _common([value.dtype for value in values], floating),
     )
+
+
+def _common(values: list[Any], otherwise: Any) -> Any:
+    """The value that all are, if there is one."""
+    return values[0] if len({*values}) == 1 else otherwise
 
 
 class Observation:
@@ -311,7 +318,9 @@ class Observation:
         if self.table.is_network_class(type(value)):
             observed.objects["returned"][key].append(value)
         value = self.table.layer(value) or value
-        choice = _copied(value) if _is_choice(value) else MISSING
+        choice = MISSING
+        if _is_choice(value):
+            choice = _copied(value)
         observed.objects["chosen"][key].append(choice)
 
 

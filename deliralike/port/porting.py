@@ -120,9 +120,11 @@ class Port:
         if where in self._program.names:
             called = self._program.names[where]
             found = getattr(self.module, called)
-            return partial(found, nn) if called in self._program.needing else found
+            if called in self._program.needing:
+                return partial(found, nn)
+            return found
         name = self._program.table.name_of(value)
-        return getattr(nn, name) if name is not None and hasattr(nn, name) else value
+        return value if name is None else getattr(nn, name, value)
 
     def prove(
         self, backend: str, levels: Sequence[str] = ("L0", "L1", "L3", "L7")
@@ -137,8 +139,10 @@ class Port:
             backend: The name of the backend.
             levels: Which levels of `deliralike.conformance.compare`.
         """
-        by_name = isinstance(self.inputs, dict)
-        loss: Any = distance_loss_by_name if by_name else distance_loss
+        loss: Any = distance_loss
+        inputs = self.inputs
+        if isinstance(inputs, dict):
+            loss, inputs = distance_loss_by_name, (inputs,)
         candidate = Subject(self.network(backend), loss, keeps_layout=True)
         backend_of_reference: Any = backends.of(self.reference)
         with backend_of_reference.in_float64():  # also of the tables that it computes
@@ -147,7 +151,7 @@ class Port:
             return compare(
                 reference,
                 candidate,
-                (self.inputs,) if by_name else self.inputs,
+                inputs,
                 loss=loss,
                 weights="load",
                 levels=levels,
@@ -215,9 +219,9 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
 
 def _table_of(network: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The table of the framework whose network it is."""
-    cls = network
-    if not inspect.isclass(cls):
-        cls = type(network(*args, **kwargs) if inspect.isfunction(network) else network)
+    if inspect.isfunction(network):
+        network = network(*args, **kwargs)
+    cls = network if inspect.isclass(network) else type(network)
     for table in TABLES:
         if table.is_network_class(cls):
             _check(cls, table)
@@ -299,6 +303,5 @@ def _own_files(table: Any) -> Any:
 
 def save(found: Port, path: Path) -> None:
     """Write the source, with a comment for each line that needs a hand."""
-    lines = [f"# By hand: {remark}" for remark in found.hands]
-    head = "\n".join(lines) + "\n" if lines else ""
+    head = "".join(f"# By hand: {remark}\n" for remark in found.hands)
     path.write_text(head + found.source, encoding="utf-8")
