@@ -97,14 +97,14 @@ class DefinitionRewriter(BranchRewriter):
 
         A framework's say how it is run.
         """
-        return self._is_kept(node)
+        return self._stays(node)
 
     def leave_Decorator(self, original: cst.Decorator, updated: cst.Decorator) -> Any:
-        return updated if self._is_kept(original) else cst.RemoveFromParent()
+        return updated if self._stays(original) else cst.RemoveFromParent()
 
-    def _is_kept(self, decorator: cst.Decorator) -> bool:
+    def _stays(self, decorator: cst.Decorator) -> bool:
         called = decorator.decorator
-        if self.program.is_own_function(self.source.meaning(called)):
+        if self.program.is_portable_function(self.source.meaning(called)):
             return self._is_replaced()
         if isinstance(called, cst.Call):
             called = called.func

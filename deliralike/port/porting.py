@@ -25,7 +25,7 @@ from deliralike.port.creation import Arguments, Creation, call, mapped, with_wei
 from deliralike.port.observing import CONSTRUCTION, FORWARD, Observation
 from deliralike.port.program import Program
 from deliralike.port.remarks import Remark
-from deliralike.port.resolving import is_own_module
+from deliralike.port.resolving import is_portable_module
 
 TABLES = (pytorch, chainer)
 _numbers = itertools.count()
@@ -187,7 +187,7 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
     inputs = dict(inputs) if isinstance(inputs, Mapping) else tuple(inputs)
     table = _table_of(network, args, kwargs)
     create = Creation(network, inputs, (args, kwargs), table)
-    observation = Observation(_own_files(table), table)
+    observation = Observation(_portable_files(table), table)
     with observation.calls(CONSTRUCTION):
         reference: Any = create()
     given = backends.of(reference).prepare(inputs, backends.wrap(reference))
@@ -241,7 +241,7 @@ def _check(cls: type, table: Any) -> None:
             f"port: {cls.__name__} cannot be found in the module {module!r}, where its source "
             f"would be read: import its file, or set sys.modules[{module!r}] before it is run"
         )
-    if not is_own_module(module, table.FRAMEWORK):
+    if not is_portable_module(module, table.FRAMEWORK):
         raise SettingError(
             f"port: the file of {cls.__name__} has the name of one of Python's modules, "
             f"{module!r}: give it another"
@@ -281,7 +281,7 @@ def _need_all(program: Program, arguments: Arguments) -> None:
         if program.table.is_network_class(type(value)):
             needed(type(value))
             _need_all(program, program.arguments_of(value))
-        elif program.is_own(value.__module__):
+        elif program.is_portable(value.__module__):
             is_installed = program.source(value.__module__).is_installed
             if is_network or not (inspect.isclass(value) and is_installed):
                 program.need(value)
@@ -290,15 +290,15 @@ def _need_all(program: Program, arguments: Arguments) -> None:
     mapped(arguments, program.table, needed)
 
 
-def _own_files(table: Any) -> Any:
+def _portable_files(table: Any) -> Any:
     @cache
-    def is_own(file: str) -> bool:
+    def is_portable(file: str) -> bool:
         for name, module in list(sys.modules.items()):
             if getattr(module, "__file__", None) == file:
-                return is_own_module(name, table.FRAMEWORK)
+                return is_portable_module(name, table.FRAMEWORK)
         return False
 
-    return is_own
+    return is_portable
 
 
 def save(found: Port, path: Path) -> None:

@@ -219,7 +219,7 @@ def _defined(statement: cst.CSTNode) -> list[str]:
     return [one.value for one in targets if isinstance(one, cst.Name)]
 
 
-def is_own_module(name: str, framework: tuple[str, ...]) -> bool:
+def is_portable_module(name: str, framework: tuple[str, ...]) -> bool:
     """Whether a module is code to be ported: neither the framework's, Python's, nor a library's."""
     top = name.partition(".")[0]
     return top not in sys.stdlib_module_names and top not in (*framework, *_KEPT)

@@ -80,7 +80,7 @@ class StatementRewriter(NameRewriter):
 
     def _is_array_written(self, statement: cst.CSTNode) -> bool:
         """Whether an assignment writes over an array."""
-        value = self.observed.one("targets", self.source.begin(statement))
+        value = self.observed.value("targets", self.source.begin(statement))
         return value is not None and value.is_array and not self.in_construction
 
     def leave_AugAssign(
@@ -104,8 +104,8 @@ class StatementRewriter(NameRewriter):
         target: Any = updated.targets[0].target
         if self._is_array_written(original):
             return _assigned(target, updated.value)
-        is_own = m.matches(target, _OF_SELF) and self.functions
-        if is_own and self.program.is_member(self.cls, target.attr.value):
+        is_attribute = m.matches(target, _OF_SELF) and self.functions
+        if is_attribute and self.program.is_member(self.cls, target.attr.value):
             text = f'self.add_module("{target.attr.value}", {code(updated.value)})'
             return cst.Expr(cst.parse_expression(text))
         return updated
