@@ -89,7 +89,7 @@ class BranchRewriter(Context):
         for one in original.names:
             name = one.evaluated_alias or one.evaluated_name
             module = self.source.imports[name.partition(".")[0]].module
-            if self.program.is_own(module) or self.program.is_framework(module):
+            if self.program.is_portable(module) or self.program.is_framework(module):
                 return cst.RemoveFromParent()
         return updated
 

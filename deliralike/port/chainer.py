@@ -597,7 +597,9 @@ def _response_norm(call: Call) -> str:
 def _resized(call: Call) -> str:
     given = _given(call, "x", "output_shape", "mode", "align_corners")
     mode = given.get("mode", '"bilinear"').strip("'\"")
-    corners = given.get("align_corners", "True") if mode == "bilinear" else None
+    corners = None
+    if mode == "bilinear":
+        corners = given.get("align_corners", "True")
     return call_of_nn(
         "interpolate",
         given["x"],

@@ -28,7 +28,7 @@ class Choices:
         self.program, self.source, self.table = program, source, program.table
         self.observed = program.observation.files[source.file]
 
-    def made_by(self, node: Any, *, in_construction: bool) -> Any:
+    def given_by(self, node: Any, *, in_construction: bool) -> Any:
         """The layer, function or setting that a call or subscript gave in the run; or `MISSING`.
 
         Args:
@@ -42,7 +42,7 @@ class Choices:
         if callable(value) or self._is_of_table(node):
             return value
         is_flag = isinstance(value, (bool, NoneType)) and in_construction
-        return value if is_flag and self._calls_own(node) else MISSING
+        return value if is_flag and self._calls_portable(node) else MISSING
 
     def entries(self, node: cst.Subscript) -> dict[Any, Any] | None:
         """What a table gave in the run, by its keys, where it was several."""
@@ -60,11 +60,11 @@ class Choices:
             owner = owner.value
         return owner is not node and isinstance(self.source.meaning(owner), dict)
 
-    def _calls_own(self, node: Any) -> bool:
+    def _calls_portable(self, node: Any) -> bool:
         """Whether a function is called that would be ported."""
         if not isinstance(node, cst.Call):
             return False
-        return bool(self.program.is_own_function(self.source.meaning(node.func)))
+        return bool(self.program.is_portable_function(self.source.meaning(node.func)))
 
     def _is_portable(self, value: Any) -> bool:
         """Whether a value can be written out."""

@@ -69,7 +69,7 @@ class Context(cst.CSTTransformer):
 
     def value_of(self, what: str, node: cst.CSTNode) -> Value | None:
         """What is known of the value at a node, see `Observed`."""
-        value: Value | None = self.observed.one(what, self.source.end(node))
+        value: Value | None = self.observed.value(what, self.source.end(node))
         return value
 
     def name_of(self, node: Any) -> str | None:

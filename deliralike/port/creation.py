@@ -10,7 +10,7 @@ from typing import Any
 
 from deliralike import backends
 from deliralike.errors import SettingError, StateError
-from deliralike.port.resolving import MISSING, is_own_module
+from deliralike.port.resolving import MISSING, is_portable_module
 
 _PLAIN = (bool, int, float, str, type(None))
 _OTHER_NAME = 10  # as far apart as a weight with so many other sizes
@@ -131,9 +131,11 @@ def mapped(value: Any, table: Any, change: Callable[[Any], Any]) -> Any:
         return type(value)(map(inner, value))
     if isinstance(value, dict):
         return type(value)((name, inner(one)) for name, one in value.items())
-    is_own = is_own_module(type(value).__module__, table)
+    is_portable = is_portable_module(type(value).__module__, table)
     return (
-        _configuration(value, inner) if is_own and hasattr(value, "__dict__") else value
+        _configuration(value, inner)
+        if is_portable and hasattr(value, "__dict__")
+        else value
     )
 
 
@@ -167,39 +169,39 @@ class Creation:
         self._found: dict[int, dict[str, Any]] = {}
         self.arguments = arguments
         if self.exists and not any(arguments):
-            self.arguments = (), self._look(network)
+            self.arguments = (), self._find(network)
         else:
-            mapped(arguments, table, self._look_at)
+            mapped(arguments, table, self._find_inside)
 
-    def _look_at(self, value: Any) -> Any:
-        if self._is_own(value):
-            self._look(value)
+    def _find_inside(self, value: Any) -> Any:
+        if self._is_portable(value):
+            self._find(value)
         return value
 
-    def _look(self, network: Any) -> dict[str, Any]:
+    def _find(self, network: Any) -> dict[str, Any]:
         """Find the arguments of a network, and of those among them."""
         found = find_arguments(network, self.inputs if network is self.network else ())
         self._found[id(network)] = found
-        mapped(found, self.table, self._look_at)
+        mapped(found, self.table, self._find_inside)
         return found
 
-    def _is_own(self, value: Any) -> bool:
+    def _is_portable(self, value: Any) -> bool:
         is_network = self.table.is_network_class(type(value))
-        return is_network and is_own_module(type(value).__module__, self.table)
+        return is_network and is_portable_module(type(value).__module__, self.table)
 
     def __call__(self) -> Any:
         """Create the network, and those among its arguments, with their weights."""
-        args, kwargs = mapped(self.arguments, self.table, self._again)
+        args, kwargs = mapped(self.arguments, self.table, self._recreated)
         if not self.exists:
             return self.network(*args, **kwargs)
         return with_weights(
             type(self.network)(*args, **kwargs), self.network, self.inputs
         )
 
-    def _again(self, value: Any) -> Any:
-        if not self._is_own(value):
+    def _recreated(self, value: Any) -> Any:
+        if not self._is_portable(value):
             return value
-        kwargs = mapped(self._found[id(value)], self.table, self._again)
+        kwargs = mapped(self._found[id(value)], self.table, self._recreated)
         return with_weights(type(value)(**kwargs), value, ())
 
 

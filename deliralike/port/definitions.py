@@ -57,8 +57,10 @@ class DefinitionRewriter(BranchRewriter):
             base = self._base(old, new)
             if base is not None:
                 bases.append(cst.Arg(base))
-        brackets = {"lpar": cst.LeftParen(), "rpar": cst.RightParen()} if bases else {}
-        updated = updated.with_changes(bases=bases, keywords=[], **brackets)
+        updated = updated.with_changes(bases=bases, keywords=[])
+        if bases:
+            brackets = {"lpar": cst.LeftParen(), "rpar": cst.RightParen()}
+            updated = updated.with_changes(**brackets)
         statements = list(map(_as_property, updated.body.body)) or [PASS]
         if not self.mask_layers.add_to(statements):
             where = self.where(original)
@@ -97,14 +99,14 @@ class DefinitionRewriter(BranchRewriter):
 
         A framework's say how it is run.
         """
-        return self._is_kept(node)
+        return self._stays(node)
 
     def leave_Decorator(self, original: cst.Decorator, updated: cst.Decorator) -> Any:
-        return updated if self._is_kept(original) else cst.RemoveFromParent()
+        return updated if self._stays(original) else cst.RemoveFromParent()
 
-    def _is_kept(self, decorator: cst.Decorator) -> bool:
+    def _stays(self, decorator: cst.Decorator) -> bool:
         called = decorator.decorator
-        if self.program.is_own_function(self.source.meaning(called)):
+        if self.program.is_portable_function(self.source.meaning(called)):
             return self._is_replaced()
         if isinstance(called, cst.Call):
             called = called.func
@@ -182,8 +184,9 @@ class DefinitionRewriter(BranchRewriter):
         is_left_out = self._is_left_out(original)
         self.path.pop()
         if is_left_out:
-            is_called = self.observed.phases(path)
-            why = "has no effect here" if is_called else "was not called"
+            why = "was not called"
+            if self.observed.phases(path):
+                why = "has no effect here"
             return self.left_out(original, f"{path} {why}")
         function = self.functions.pop()
         if not updated.body.body:
@@ -240,8 +243,9 @@ class DefinitionRewriter(BranchRewriter):
             return self._field(original, updated)
         if updated.value is None:
             return cst.RemoveFromParent()
-        is_name = isinstance(original.target, cst.Name)  # which it keeps
-        target = original.target if is_name else updated.target
+        target = updated.target
+        if isinstance(original.target, cst.Name):  # which it keeps
+            target = original.target
         return cst.Assign([cst.AssignTarget(target)], updated.value)
 
     def _field(self, original: cst.AnnAssign, updated: cst.AnnAssign) -> cst.AnnAssign:

@@ -1,4 +1,4 @@
-"""Functions of one's own that drop, such as stochastic depth: told by what they do to ones."""
+"""Functions that drop, such as stochastic depth: recognised by what they do to ones."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ def dropping_layer(function: Callable[..., Any], framework: str) -> str | None:
         return None
     backend = backends.get(framework)
     ones = backend.array(np.ones(_SHAPE, np.float32))
-    training = {name: True for name in names if name == "training"}
+    training = {"training": True} if "training" in names else {}
     with backend.undisturbed():
         try:
-            kept = np.asarray(backend.numpy(function(ones, _RATE, **training)))
+            outputs = np.asarray(backend.numpy(function(ones, _RATE, **training)))
         except Exception:  # noqa: BLE001 - it takes other arguments
             return None
-    values = {0.0, float(np.float32(1.0 / (1.0 - _RATE)))}
-    if kept.shape != _SHAPE or set(np.unique(kept).tolist()) != values:
+    values = np.array([0.0, 1.0 / (1.0 - _RATE)], np.float32)
+    if outputs.shape != _SHAPE or not np.array_equal(np.unique(outputs), values):
         return None
-    by_channel = kept[:, :, :1, :1]
-    if (kept == kept[:, :1, :1, :1]).all():
+    if (outputs == outputs[:, :1, :1, :1]).all():
         return "DropPath"
-    return "Dropout2d" if (kept == by_channel).all() else "Dropout"
+    if (outputs == outputs[:, :, :1, :1]).all():
+        return "Dropout2d"
+    return "Dropout"
 
 
 def arguments_of_drop(
@@ -46,7 +47,6 @@ def arguments_of_drop(
     given = {name: repr(one.default) for name, one in parameters.items()}
     given |= dict(zip(parameters, args, strict=False)) | dict(kwargs)
     x, rate = list(parameters)[:2]
-    training = given.get(
-        "training", "self.training"
-    )  # else it is called in training alone
+    # One without that argument is called in training alone.
+    training = given.get("training", "self.training")
     return {"input": given[x], "p": given[rate], "training": training}

@@ -27,8 +27,10 @@ def names_used(node: cst.CSTNode) -> list[str]:
 
 def static_methods(node: cst.CSTNode) -> list[tuple[str, list[str]]]:
     """The static methods of a class, with a point before their names, and the names in them."""
-    found = []
-    for one in node.body.body if isinstance(node, cst.ClassDef) else ():
+    found: list[tuple[str, list[str]]] = []
+    if not isinstance(node, cst.ClassDef):
+        return found
+    for one in node.body.body:
         if isinstance(one, cst.FunctionDef) and _is(one, "staticmethod"):
             found.append((f".{one.name.value}", names_used(one)))
     return found
@@ -92,16 +94,17 @@ class _Finisher(cst.CSTTransformer):
         self.depth += 1
         if self.depth == 1:
             self.kind = self._kind(node)
-            is_short = self.kind == "method" and self.uses(node) == 1
-            self.nn = "self.nn" if is_short else "nn"
+            if self.kind == "method" and self.uses(node) == 1:
+                self.nn = "self.nn"
 
     def _kind(self, node: cst.FunctionDef) -> str:
         if not self.classes or _is(node, "staticmethod"):
             return "function"
         if _is(node, "classmethod"):
             return "class method"
-        is_start = m.matches(node, _START) and {*self.classes} & {*self.needing}
-        return "start of a plain class" if is_start else "method"
+        if m.matches(node, _START) and {*self.classes} & {*self.needing}:
+            return "start of a plain class"
+        return "method"
 
     def leave_FunctionDef(
         self, original: cst.FunctionDef, updated: cst.FunctionDef
@@ -121,7 +124,9 @@ class _Finisher(cst.CSTTransformer):
         if self.kind == "method":
             first = [*updated.params.params, cst.Param(cst.Name("self"))][0]
             return begun(updated, f"nn = {first.name.value}.nn")
-        return _taking_nn(updated, 1 if self.kind == "class method" else 0)
+        if self.kind == "class method":
+            return _taking_nn(updated, 1)
+        return _taking_nn(updated, 0)
 
     def leave_Param(self, original: cst.Param, updated: cst.Param) -> cst.Param:
         updated = updated.with_changes(name=original.name)
@@ -136,8 +141,9 @@ class _Finisher(cst.CSTTransformer):
 
     def _function(self, node: cst.BaseExpression | None) -> str | None:
         """The name of a function that takes ``nn``, or None."""
-        name = code(node) if isinstance(node, cst.Name) else ""
-        return name if name in self.needing and name not in self.constants else None
+        if not isinstance(node, cst.Name) or node.value in self.constants:
+            return None
+        return node.value if node.value in self.needing else None
 
     def leave_Name(self, original: cst.Name, updated: cst.Name) -> cst.BaseExpression:
         if original.value == NN:

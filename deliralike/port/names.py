@@ -90,7 +90,7 @@ class NameRewriter(DefinitionRewriter):
             name = meaning.__name__
             self.program.lines.add(f"from {meaning.__module__} import {name}")
             return cst.Name(name)
-        if not self.program.is_own(meaning.__module__):
+        if not self.program.is_portable(meaning.__module__):
             return None
         if isfunction(meaning) and self.in_construction:
             return cst.Name(self.program.need_in_numpy(meaning))
@@ -123,9 +123,11 @@ class NameRewriter(DefinitionRewriter):
         if not self.source.is_installed:
             return None
         owner, value = self.source.meaning(node.value), self.source.meaning(node)
-        is_own = self.program.is_own(type(owner).__module__) and owner is not MISSING
+        is_portable = (
+            self.program.is_portable(type(owner).__module__) and owner is not MISSING
+        )
         is_plain = isinstance(value, (str, int, float)) and not isinstance(value, Enum)
-        return repr(value) if is_own and is_plain else None
+        return repr(value) if is_portable and is_plain else None
 
     def leave_Attribute(
         self, original: cst.Attribute, updated: cst.Attribute
@@ -204,7 +206,10 @@ class NameRewriter(DefinitionRewriter):
             raise NeedsHand("an array whose type and device it takes: like=x")
         text = "self"
         for part in name.split("."):
-            text += f"[{part}]" if part.isdigit() else f".{part}"
+            if part.isdigit():
+                text += f"[{part}]"
+            else:
+                text += f".{part}"
         return text
 
     def parsed(self, text: str) -> cst.BaseExpression:
@@ -228,7 +233,7 @@ class NameRewriter(DefinitionRewriter):
             return MISSING
         # A statement is there for its effect, and gives no setting.
         gives_setting = self.in_construction and node not in self.statements
-        return self.choices.made_by(node, in_construction=gives_setting)
+        return self.choices.given_by(node, in_construction=gives_setting)
 
     def chosen(self, value: Any, original: cst.CSTNode) -> cst.BaseExpression:
         """The source of what was chosen."""
@@ -260,7 +265,9 @@ class NameRewriter(DefinitionRewriter):
         if isinstance(table, cst.Attribute) and table.attr.value in self.table.MEMBERS:
             return code(table.value)
         is_self = m.matches(table, m.Name("self"))
-        return "self" if is_self and self.table.has_named_members(self.cls) else None
+        if is_self and self.table.has_named_members(self.cls):
+            return "self"
+        return None
 
 
 #: What may need brackets, once something else stands in its place.

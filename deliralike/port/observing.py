@@ -31,7 +31,7 @@ from deliralike.port.resolving import MISSING
 
 Place = tuple[int, int]  # line, counted from 1, and column of an expression's end
 CONSTRUCTION, FORWARD = "construction", "forward"
-_TELL = "__deliralike_port__"
+_RECORD = "__deliralike_port__"
 _MANY = 100  # parts, more than a person would write out
 
 
@@ -67,15 +67,15 @@ def collection(value: Any, describe: Callable[[Any], Value]) -> Value:
     """What is known of a value that may be a collection."""
     if value is None:
         return Value("none")
-    parts = value.values() if isinstance(value, dict) else value
-    is_sequence = isinstance(value, (list, tuple))
-    if (is_sequence or isinstance(value, dict)) and any(
-        describe(one).is_array for one in parts
-    ):
-        return Value("arrays")
     if isinstance(value, dict):
-        return Value("dict")
-    return Value("sequence" if is_sequence else "other")
+        kind, parts = "dict", list(value.values())
+    elif isinstance(value, (list, tuple)):
+        kind, parts = "sequence", list(value)
+    else:
+        return Value("other")
+    if any(describe(part).is_array for part in parts):
+        kind = "arrays"
+    return Value(kind)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,9 @@ def _copied(value: Any) -> Any:
     """Arguments as they are now: a class may take its settings out of a dict."""
     if type(value) is dict:
         return {key: _copied(one) for key, one in value.items()}
-    return [_copied(one) for one in value] if type(value) is list else value
+    if type(value) is list:
+        return list(map(_copied, value))
+    return value
 
 
 PLAIN = (bool, int, float, str, NoneType)
@@ -142,7 +144,7 @@ class Observed:
         default_factory=lambda: _table(list)
     )
 
-    def one(self, what: str, place: Any) -> Value | None:
+    def value(self, what: str, place: Any) -> Value | None:
         """What is known of the value at a place, or None."""
         return _single(self.facts[what].get(place))
 
@@ -172,7 +174,7 @@ class Observed:
 
     def is_array(self, path: str, name: str) -> bool:
         """Whether an argument of a function was always an array of floating numbers."""
-        value = self.one("arguments", (path, name))
+        value = self.value("arguments", (path, name))
         return value is not None and value.is_array and value.is_floating
 
     def choice(self, place: Place) -> Any:
@@ -205,44 +207,49 @@ def _single(values: set[Value] | None) -> Value | None:
     """What is common to values; arrays of several types of floating numbers are floating."""
     if not values:
         return None
-
-    def common(name: str, otherwise: Any) -> Any:
-        found = {getattr(value, name) for value in values}
-        return found.pop() if len(found) == 1 else otherwise
-
-    are_arrays = all(value.is_array for value in values)
-    are_floating = all(value.is_floating for value in values)
+    if len(values) == 1:
+        return next(iter(values))
+    if not all(value.is_array for value in values):
+        return Value(_common([value.kind for value in values], "other"))
+    floating = ""
+    if all(value.is_floating for value in values):
+        floating = "float32"
     return Value(
-        common("kind", "array" if are_arrays else "other"),
-        common("ndim", 0),
-        common("dtype", "float32" if are_floating else ""),
+        _common([value.kind for value in values], "array"),
+        _common([value.ndim for value in values], 0),
+        _common([value.dtype for value in values], floating),
     )
+
+
+def _common(values: list[Any], otherwise: Any) -> Any:
+    """The value that all are, if there is one."""
+    return values[0] if len({*values}) == 1 else otherwise
 
 
 class Observation:
     """Runs a network and keeps what was seen, by file.
 
     Args:
-        is_own: Whether a file holds code that is to be ported.
+        is_portable: Whether a file holds code that is to be ported.
         table: The module with the framework's names.
     """
 
-    def __init__(self, is_own: Callable[[str], bool], table: Any) -> None:
-        self.is_own = is_own
+    def __init__(self, is_portable: Callable[[str], bool], table: Any) -> None:
+        self.is_portable = is_portable
         self.table = table
         self.files: dict[str, Observed] = defaultdict(Observed)
         # Arguments of __init__, by the object's identity.
         self.created: dict[int, dict[str, Any]] = {}
         self.axes: dict[int, int] = {}  # of the inputs of networks, by their identities
         self._codes: dict[CodeType, set[str]] = defaultdict(set)
-        self._is_telling = False
+        self._is_recording = False
 
     @contextmanager
     def calls(self, phase: str) -> Iterator[None]:
         """Note the functions that are called in a block."""
 
         def profile(frame: FrameType, event: str, _: Any) -> None:
-            if event == "call" and self.is_own(frame.f_code.co_filename):
+            if event == "call" and self.is_portable(frame.f_code.co_filename):
                 self._codes[frame.f_code].add(phase)
                 if frame.f_code.co_name == "__init__":
                     self._note_creation(frame)
@@ -271,31 +278,31 @@ class Observation:
     @contextmanager
     def values(self) -> Iterator[None]:
         """Let the functions that were called tell their values in a block."""
-        telling: dict[tuple[str, str, int], CodeType] = {}
+        recording: dict[tuple[str, str, int], CodeType] = {}
         for file in self.files:
-            telling |= {_key(code): code for code in _codes(_telling(file))}
+            recording |= {_key(code): code for code in _codes(_recording(file))}
         changed = []
         for function in _functions(self.files):
             if function.__code__ in self._codes:
                 changed.append((function, function.__code__))
-        setattr(builtins, _TELL, self._tell)
+        setattr(builtins, _RECORD, self._record)
         try:
             for function, code in changed:
-                function.__code__ = telling.get(_key(code), code)
+                function.__code__ = recording.get(_key(code), code)
             with self.table.noting_axes(self.axes):
                 yield
         finally:
             for function, code in changed:
                 function.__code__ = code
-            delattr(builtins, _TELL)
+            delattr(builtins, _RECORD)
 
-    def _tell(self, file: str, what: str, key: Any, value: Any) -> Any:
-        if not self._is_telling:  # what describes a value may call what tells others
-            self._is_telling = True
+    def _record(self, file: str, what: str, key: Any, value: Any) -> Any:
+        if not self._is_recording:  # what describes a value may call what tells others
+            self._is_recording = True
             try:
                 self._note(self.files[file], what, key, value)
             finally:
-                self._is_telling = False
+                self._is_recording = False
         return value
 
     def _note(self, observed: Observed, what: str, key: Any, value: Any) -> None:
@@ -311,7 +318,9 @@ class Observation:
         if self.table.is_network_class(type(value)):
             observed.objects["returned"][key].append(value)
         value = self.table.layer(value) or value
-        choice = _copied(value) if _is_choice(value) else MISSING
+        choice = MISSING
+        if _is_choice(value):
+            choice = _copied(value)
         observed.objects["chosen"][key].append(choice)
 
 
@@ -322,11 +331,11 @@ _HOLDERS = (property, staticmethod, classmethod, partial, cached_property, CellT
 def _functions(files: Collection[str]) -> list[FunctionType]:
     """The functions and methods of modules with these files, also those within decorators."""
 
-    def is_own(module: Any) -> bool:
+    def is_portable(module: Any) -> bool:
         return getattr(module, "__file__", None) in files
 
     waiting: list[Any] = []
-    for module in filter(is_own, list(sys.modules.values())):
+    for module in filter(is_portable, list(sys.modules.values())):
         waiting += vars(module).values()
     found: list[FunctionType] = []
     known: set[int] = set()
@@ -338,7 +347,7 @@ def _functions(files: Collection[str]) -> list[FunctionType]:
         if isinstance(value, FunctionType):
             found.append(value)
             waiting += value.__closure__ or ()
-        elif isinstance(value, type) and is_own(sys.modules.get(value.__module__)):
+        elif isinstance(value, type) and is_portable(sys.modules.get(value.__module__)):
             waiting += vars(value).values()
         elif isinstance(value, _HOLDERS):
             waiting += gc.get_referents(value)
@@ -349,10 +358,10 @@ def _key(code: CodeType) -> tuple[str, str, int]:
     return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
-def _telling(file: str) -> CodeType:
+def _recording(file: str) -> CodeType:
     """The code of a file whose functions tell their values."""
     text = Path(file).read_text(encoding="utf-8")
-    tree = ast.fix_missing_locations(_Tellers(file).visit(ast.parse(text)))
+    tree = ast.fix_missing_locations(_Recorders(file).visit(ast.parse(text)))
     return compile(tree, file, "exec", dont_inherit=True)
 
 
@@ -367,27 +376,27 @@ def _end(node: ast.expr) -> tuple[int | None, int | None]:
     return node.end_lineno, node.end_col_offset
 
 
-class _Tellers(ast.NodeTransformer):
+class _Recorders(ast.NodeTransformer):
     """Puts calls around the values whose kinds are of interest."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.path: list[str] = []
 
-    def _tell(self, what: str, key: Any, value: ast.expr) -> ast.expr:
+    def _record(self, what: str, key: Any, value: ast.expr) -> ast.expr:
         given = [ast.Constant(one) for one in (self.file, what, key)]
-        call = ast.Call(ast.Name(_TELL, ast.Load()), [*given, value], [])
+        call = ast.Call(ast.Name(_RECORD, ast.Load()), [*given, value], [])
         return ast.copy_location(call, value)
 
-    def _telling(self, what: str, key: Any, value: ast.expr) -> ast.stmt:
+    def _recording(self, what: str, key: Any, value: ast.expr) -> ast.stmt:
         """A statement that tells of a value."""
-        return ast.Expr(self._tell(what, key, value))
+        return ast.Expr(self._record(what, key, value))
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         end = _end(node)
         self.generic_visit(node)
         if isinstance(node.ctx, ast.Load):
-            node.value = self._tell("values", end, node.value)
+            node.value = self._record("values", end, node.value)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -395,16 +404,16 @@ class _Tellers(ast.NodeTransformer):
         end = _end(node)
         self.generic_visit(node)
         if isinstance(node.func, ast.Attribute):
-            node.func = self._tell("callees", end, node.func)
+            node.func = self._record("callees", end, node.func)
         node.args = list(map(self._argument, node.args))
         for keyword in node.keywords:
             keyword.value = self._argument(keyword.value)
-        return self._tell("returned", end, node)
+        return self._record("returned", end, node)
 
     def _argument(self, node: ast.expr) -> ast.expr:
         if isinstance(node, (ast.Constant, ast.Starred)):
             return node
-        return self._tell("given", _end(node), node)
+        return self._record("given", _end(node), node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         """Tell what is found, as in a table of layers."""
@@ -413,8 +422,8 @@ class _Tellers(ast.NodeTransformer):
         if not isinstance(node.ctx, ast.Load):
             return node
         if not isinstance(node.slice, ast.Slice):
-            node.slice = self._tell("keys", end, node.slice)
-        return self._tell("returned", end, node)
+            node.slice = self._record("keys", end, node.slice)
+        return self._record("returned", end, node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         return self._with_target(node, node.target)
@@ -428,7 +437,7 @@ class _Tellers(ast.NodeTransformer):
     def _with_target(self, node: ast.stmt, target: ast.expr) -> list[Any]:
         begin = (node.lineno, node.col_offset)
         loaded = ast.parse(ast.unparse(target), mode="eval").body
-        return [self._telling("targets", begin, loaded), self.generic_visit(node)]
+        return [self._recording("targets", begin, loaded), self.generic_visit(node)]
 
     def visit_If(self, node: ast.If) -> ast.AST:
         return self._with_branches(node, node.body, node.orelse)
@@ -441,7 +450,7 @@ class _Tellers(ast.NodeTransformer):
         lines = [block[0].lineno for block in blocks if block]
         self.generic_visit(node)
         for block, line in zip(filter(None, blocks), lines, strict=True):
-            block.insert(0, self._telling("branches", line, ast.Constant(None)))
+            block.insert(0, self._recording("branches", line, ast.Constant(None)))
         return node
 
     def visit_match_case(self, node: ast.match_case) -> ast.AST:
@@ -454,15 +463,15 @@ class _Tellers(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self.path.append(node.name)
         path = ".".join(self.path)
-        told = []
+        records = []
         for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
             name = ast.Name(one.arg, ast.Load())
-            told.append(self._telling("arguments", (path, one.arg), name))
+            records.append(self._recording("arguments", (path, one.arg), name))
         decorators, node.decorator_list = node.decorator_list, []
         self.generic_visit(node)
         node.decorator_list = decorators
         at = 0 if ast.get_docstring(node) is None else 1
-        node.body[at:at] = told
+        node.body[at:at] = records
         self.path.pop()
         return node
 

@@ -44,11 +44,16 @@ def _grouped(lines: Iterable[str]) -> list[str]:
     python: list[str] = []
     others: list[str] = []
     for begin, given in names.items():
-        line = f"{begin} import {', '.join(given)}" if any(given) else begin
-        top = begin.split()[1].partition(".")[0]
-        group = python if top in sys.stdlib_module_names else others
-        group.append(line)
-    return [*python, "", *others] if python and others else python + others
+        line = begin
+        if any(given):
+            line += f" import {', '.join(given)}"
+        if begin.split()[1].partition(".")[0] in sys.stdlib_module_names:
+            python.append(line)
+        else:
+            others.append(line)
+    if python and others:
+        python.append("")
+    return python + others
 
 
 def undefined(text: str) -> list[str]:

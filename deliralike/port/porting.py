@@ -25,7 +25,7 @@ from deliralike.port.creation import Arguments, Creation, call, mapped, with_wei
 from deliralike.port.observing import CONSTRUCTION, FORWARD, Observation
 from deliralike.port.program import Program
 from deliralike.port.remarks import Remark
-from deliralike.port.resolving import is_own_module
+from deliralike.port.resolving import is_portable_module
 
 TABLES = (pytorch, chainer)
 _numbers = itertools.count()
@@ -120,9 +120,11 @@ class Port:
         if where in self._program.names:
             called = self._program.names[where]
             found = getattr(self.module, called)
-            return partial(found, nn) if called in self._program.needing else found
+            if called in self._program.needing:
+                return partial(found, nn)
+            return found
         name = self._program.table.name_of(value)
-        return getattr(nn, name) if name is not None and hasattr(nn, name) else value
+        return value if name is None else getattr(nn, name, value)
 
     def prove(
         self, backend: str, levels: Sequence[str] = ("L0", "L1", "L3", "L7")
@@ -137,8 +139,10 @@ class Port:
             backend: The name of the backend.
             levels: Which levels of `deliralike.conformance.compare`.
         """
-        by_name = isinstance(self.inputs, dict)
-        loss: Any = distance_loss_by_name if by_name else distance_loss
+        loss: Any = distance_loss
+        inputs = self.inputs
+        if isinstance(inputs, dict):
+            loss, inputs = distance_loss_by_name, (inputs,)
         candidate = Subject(self.network(backend), loss, keeps_layout=True)
         backend_of_reference: Any = backends.of(self.reference)
         with backend_of_reference.in_float64():  # also of the tables that it computes
@@ -147,7 +151,7 @@ class Port:
             return compare(
                 reference,
                 candidate,
-                (self.inputs,) if by_name else self.inputs,
+                inputs,
                 loss=loss,
                 weights="load",
                 levels=levels,
@@ -183,7 +187,7 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
     inputs = dict(inputs) if isinstance(inputs, Mapping) else tuple(inputs)
     table = _table_of(network, args, kwargs)
     create = Creation(network, inputs, (args, kwargs), table)
-    observation = Observation(_own_files(table), table)
+    observation = Observation(_portable_files(table), table)
     with observation.calls(CONSTRUCTION):
         reference: Any = create()
     given = backends.of(reference).prepare(inputs, backends.wrap(reference))
@@ -215,9 +219,9 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
 
 def _table_of(network: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The table of the framework whose network it is."""
-    cls = network
-    if not inspect.isclass(cls):
-        cls = type(network(*args, **kwargs) if inspect.isfunction(network) else network)
+    if inspect.isfunction(network):
+        network = network(*args, **kwargs)
+    cls = network if inspect.isclass(network) else type(network)
     for table in TABLES:
         if table.is_network_class(cls):
             _check(cls, table)
@@ -237,7 +241,7 @@ def _check(cls: type, table: Any) -> None:
             f"port: {cls.__name__} cannot be found in the module {module!r}, where its source "
             f"would be read: import its file, or set sys.modules[{module!r}] before it is run"
         )
-    if not is_own_module(module, table):
+    if not is_portable_module(module, table):
         raise SettingError(
             f"port: the file of {cls.__name__} has the name of one of Python's modules, "
             f"{module!r}: give it another"
@@ -277,7 +281,7 @@ def _need_all(program: Program, arguments: Arguments) -> None:
         if program.table.is_network_class(type(value)):
             needed(type(value))
             _need_all(program, program.arguments_of(value))
-        elif program.is_own(value.__module__):
+        elif program.is_portable(value.__module__):
             is_installed = program.source(value.__module__).is_installed
             if is_network or not (inspect.isclass(value) and is_installed):
                 program.need(value)
@@ -286,19 +290,18 @@ def _need_all(program: Program, arguments: Arguments) -> None:
     mapped(arguments, program.table, needed)
 
 
-def _own_files(table: Any) -> Any:
+def _portable_files(table: Any) -> Any:
     @cache
-    def is_own(file: str) -> bool:
+    def is_portable(file: str) -> bool:
         for name, module in list(sys.modules.items()):
             if getattr(module, "__file__", None) == file:
-                return is_own_module(name, table)
+                return is_portable_module(name, table)
         return False
 
-    return is_own
+    return is_portable
 
 
 def save(found: Port, path: Path) -> None:
     """Write the source, with a comment for each line that needs a hand."""
-    lines = [f"# By hand: {remark}" for remark in found.hands]
-    head = "\n".join(lines) + "\n" if lines else ""
+    head = "".join(f"# By hand: {remark}\n" for remark in found.hands)
     path.write_text(head + found.source, encoding="utf-8")

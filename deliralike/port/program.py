@@ -27,7 +27,7 @@ from deliralike.port.observing import FORWARD, Observation, leaves
 from deliralike.port.output import in_order, text_of, undefined
 from deliralike.port.own_gradients import name_of_function, plain_function
 from deliralike.port.remarks import Remarks
-from deliralike.port.resolving import Source, is_own_module, source_of
+from deliralike.port.resolving import Source, is_portable_module, source_of
 from deliralike.port.rewriting import Rewriter
 from deliralike.port.start_code import StartCode
 
@@ -72,23 +72,24 @@ class Program(Remarks):
         self.layer_sources: dict[str, str] = {}  # classes that the table writes itself
         # Arguments that tell instances of a class of their sizes: layers, each with its size.
         self.sizes: dict[Where, dict[str, Any]] = defaultdict(dict)
+        self._blocks: dict[type, list[Any]] = {}
         self._only_draws: dict[Any, bool] = {}
         self._layers: dict[Any, str | None] = {}
 
     # The original
     # ---------------------------------------------------------------------------------------------
 
-    def is_own(self, module: str) -> bool:
+    def is_portable(self, module: str) -> bool:
         """Whether a module is to be ported."""
-        return is_own_module(module, self.table)
+        return is_portable_module(module, self.table)
 
     def is_framework(self, module: str) -> bool:
         """Whether a module belongs to the framework."""
         return module.partition(".")[0] in self.table.FRAMEWORK
 
-    def is_own_function(self, value: Any) -> bool:
+    def is_portable_function(self, value: Any) -> bool:
         """Whether an object is a function that is to be ported."""
-        return inspect.isfunction(value) and self.is_own(value.__module__)
+        return inspect.isfunction(value) and self.is_portable(value.__module__)
 
     def source(self, module: str) -> Source:
         """The source of a module."""
@@ -102,9 +103,17 @@ class Program(Remarks):
         is_function = hasattr(Functions, name) or hasattr(Primitives, name)
         return is_function or name in layer_classes()
 
+    def blocks_of(self, cls: Any) -> list[Any]:
+        """The blocks of a class; none of what is no class."""
+        if not inspect.isclass(cls):
+            return []
+        if cls not in self._blocks:
+            self._blocks[cls] = [one for one in self.blocks if isinstance(one, cls)]
+        return self._blocks[cls]
+
     def parameter_of(self, cls: Any) -> str | None:
         """The name of a parameter that each block of a class has, if there is one."""
-        names = [self.table.parameters(one) for one in self.blocks if type(one) is cls]
+        names = [self.table.parameters(one) for one in self.blocks_of(cls)]
         for name in names[0] if names else ():
             if all(name in one for one in names):
                 return str(name)
@@ -112,30 +121,26 @@ class Program(Remarks):
 
     def follow_mode(self, cls: Any) -> bool:
         """Whether all blocks within those of a class are in the mode that these are set to."""
-        blocks = [one for one in self.blocks if isinstance(one, cls)]
-        return all(map(self.table.follows_mode, blocks))
+        return all(map(self.table.follows_mode, self.blocks_of(cls)))
 
     def is_network(self, cls: Any) -> bool:
         """Whether it is a class of networks, or mixed into one, which has the functions itself."""
-        if not inspect.isclass(cls):
-            return False
-        is_mixed_in = any(isinstance(one, cls) for one in self.blocks)
-        return is_mixed_in or self.table.is_network_class(cls)
+        return bool(self.blocks_of(cls)) or self.table.is_network_class(cls)
 
     def is_member(self, cls: Any, name: str) -> bool:
         """Whether containers of a class have a member of this name."""
-        return any(name in self.table.members(one) for one in self._blocks_of(cls))
+        return any(name in self.table.members(one) for one in self.blocks_of(cls))
 
     def hides(self, cls: Any, name: str) -> bool:
         """Whether a setting of blocks of a class has the name of something of every network."""
         if not hasattr(Network, name) or name == "training":
             return False
-        settings = [vars(block).get(name) for block in self._blocks_of(cls)]
+        settings = [vars(block).get(name) for block in self.blocks_of(cls)]
         return any(isinstance(one, (bool, int, float, str)) for one in settings)
 
     def is_plain_container(self, cls: Any, name: str) -> bool:
         """Whether blocks of a class hold layers in a plain list, tuple or dict of this name."""
-        for block in self._blocks_of(cls):
+        for block in self.blocks_of(cls):
             value = vars(block).get(name)
             is_plain = type(value) in (list, tuple, dict)
             kinds = map(type, leaves(value)) if is_plain else ()
@@ -143,28 +148,18 @@ class Program(Remarks):
                 return True
         return False
 
-    def _blocks_of(self, cls: Any) -> list[Any]:
-        if not inspect.isclass(cls):
-            return []
-        return [block for block in self.blocks if isinstance(block, cls)]
-
     def unsaved(self, cls: Any, name: str) -> list[Any]:
         """The buffers of this name that are not saved, of the blocks of a class."""
         found = []
-        for block, buffers in self._unsaved:
-            if inspect.isclass(cls) and isinstance(block, cls) and name in buffers:
+        for block in self.blocks_of(cls):
+            buffers = self.table.unsaved(block)
+            if name in buffers:
                 found.append(buffers[name])
         return found
 
-    @cached_property
-    def _unsaved(self) -> list[tuple[Any, dict[str, Any]]]:
-        """The blocks with buffers that are not saved, and these by name."""
-        found = [(block, self.table.unsaved(block)) for block in self.blocks]
-        return [(block, buffers) for block, buffers in found if buffers]
-
     def layer_of(self, function: Any) -> str | None:
         """The layer of `nn` that drops what a function of one's own does, or None."""
-        if not self.is_own_function(function):
+        if not self.is_portable_function(function):
             return None
         if function not in self._layers:
             self._layers[function] = dropping_layer(function, self.table.FRAMEWORK[0])
@@ -172,7 +167,7 @@ class Program(Remarks):
 
     def makes_constants(self, function: Any) -> bool:
         """Whether a function that a network calls is given no arrays, so that NumPy does."""
-        if not self.is_own_function(function):
+        if not self.is_portable_function(function):
             return False
         seen = self.observation.files[self.source(function.__module__).file]
         name = function.__qualname__
@@ -180,7 +175,7 @@ class Program(Remarks):
 
     def only_draws(self, function: Any) -> bool:
         """Whether a function only sets start values."""
-        if not self.is_own_function(function):
+        if not self.is_portable_function(function):
             return False
         key = function.__module__, function.__qualname__
         if key not in self._only_draws:
@@ -313,7 +308,11 @@ class Program(Remarks):
             if name in source.statements:
                 return source.module.__name__, name
             given = source.imports.get(name)
-            if given is None or given.name is None or not self.is_own(given.module):
+            if (
+                given is None
+                or given.name is None
+                or not self.is_portable(given.module)
+            ):
                 return None
             if not isinstance(sys.modules.get(given.module), ModuleType):
                 return None

@@ -133,10 +133,10 @@ NAMES_MEMBERS = False
 def name_of(value: Any) -> str | None:
     """PyTorch's name of an object: ``"Conv2d"``, ``"relu"``, ``"init.zeros_"``."""
     name = _name_of(value)
-    if name is not None and name.startswith(("timm.", "torchvision.")):
-        is_known = name in CLASSES or name in FUNCTIONS or name in WITHOUT_EFFECT
-        return name if is_known else None
-    return name
+    if name is None or not name.startswith(("timm.", "torchvision.")):
+        return name
+    is_known = name in CLASSES or name in FUNCTIONS or name in WITHOUT_EFFECT
+    return name if is_known else None
 
 
 def is_dtype(value: Any) -> bool:
@@ -343,7 +343,9 @@ def _ranged(call: Call) -> str:
     made = call_of_nn(call.name, *call.args, **given, like=like)
     is_floating = call.result is not None and call.result.is_floating
     is_whole = call.name == "arange" and not any(map(_FRACTION.search, call.args))
-    return call_of_nn("cast", made, like) if is_whole and is_floating else made
+    if is_whole and is_floating:
+        return call_of_nn("cast", made, like)
+    return made
 
 
 def _like_of(call: Call) -> str:
@@ -816,8 +818,9 @@ def _filled(value: Any) -> Started:
 
 def _buffered(value: str, persistent: str = "True") -> str:
     """A buffer; of one that is not saved the array."""
-    is_saved = persistent == "True" and value != "None"
-    return f"{NN}.Buffer({value})" if is_saved else value
+    if persistent == "True" and value != "None":
+        return f"{NN}.Buffer({value})"
+    return value
 
 
 def _buffer(call: Call) -> str:

@@ -82,7 +82,9 @@ class Source:
         node: Any = self.statements.get(name)
         if not method:
             return None, node
-        for one in node.body.body if isinstance(node, cst.ClassDef) else ():
+        if not isinstance(node, cst.ClassDef):
+            return None, None
+        for one in node.body.body:
             if isinstance(one, cst.FunctionDef) and one.name.value == method:
                 return vars(self.module).get(name), one
         return None, None
@@ -115,10 +117,10 @@ class Source:
             if owner is MISSING or isinstance(owner, property):
                 return MISSING
             return getattr(owner, node.attr.value, MISSING)
-        scope = self.scopes.get(node) if isinstance(node, cst.Name) else None
-        if scope is None:
+        scope = self.scopes.get(node)
+        if scope is None or not isinstance(node, cst.Name):
             return MISSING
-        name: Any = node.value  # type: ignore[attr-defined]
+        name = node.value
         assignments = scope[name]  # none where it is from a module import *
         if all(isinstance(one.scope, metadata.GlobalScope) for one in assignments):
             return vars(self.module).get(name, MISSING)
@@ -217,7 +219,7 @@ def _defined(statement: cst.CSTNode) -> list[str]:
     return [one.value for one in targets if isinstance(one, cst.Name)]
 
 
-def is_own_module(name: str, table: Any) -> bool:
+def is_portable_module(name: str, table: Any) -> bool:
     """Whether a module is code to be ported: neither the framework's, Python's, nor a library's.
 
     Args:

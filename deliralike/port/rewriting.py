@@ -70,7 +70,7 @@ class Rewriter(StatementRewriter):
             owner = self.name_of(func.value)
             if owner is not None:
                 name = f"{owner}.{func.attr.value}"
-                return self._class_method(self._seen(name, original, updated))
+                return self._class_method(self._call_of(name, original, updated))
             if self._applies(original):
                 return self._applied(original, updated)
         function = self.source.meaning(func)
@@ -91,7 +91,7 @@ class Rewriter(StatementRewriter):
     # What is known of a call
     # ---------------------------------------------------------------------------------------------
 
-    def _seen(
+    def _call_of(
         self, name: str, original: cst.Call, updated: cst.Call, **of: Any
     ) -> Call:
         args, kwargs = arguments(updated.args)
@@ -109,7 +109,7 @@ class Rewriter(StatementRewriter):
             **of,
             seen=[self._argument(one) for one in original.args],
             missing=missing,
-            result=self.observed.one("results", end),
+            result=self.observed.value("results", end),
             returned=[(one, axes.get(id(one), 0)) for one in returned],
             by_instance=self._by_instance,
             like=self.like,
@@ -142,7 +142,7 @@ class Rewriter(StatementRewriter):
             return cst.Name("False")
         if name in table.LAYER_SOURCES:
             return updated
-        call = self._seen(name, original, updated)
+        call = self._call_of(name, original, updated)
         if name in ("Parameter", "Buffer"):
             return self.parsed(table.parameter(call, updated.args[0].value))
         if name in table.DRAWING:
@@ -269,7 +269,7 @@ class Rewriter(StatementRewriter):
         """A method of an array, a shape or a network."""
         func: Any = updated.func
         name, x = func.attr.value, code(func.value)
-        call = self._seen(name, original, updated, x=x, value=value)
+        call = self._call_of(name, original, updated, x=x, value=value)
         if value.is_array and self.in_construction:
             return self._numpy_method(call, updated)
         if value.is_array:

@@ -84,7 +84,7 @@ class StartCode:
     def _is_method(self, func: cst.Attribute) -> bool:
         """Whether it is a method that only sets start values."""
         method = func.attr.value
-        value = self.observed.one("values", self.source.end(func))
+        value = self.observed.value("values", self.source.end(func))
         if value is not None and value.is_array:
             is_parameter = value.kind in ("parameter", "frozen")
             return method.endswith("_") and (is_parameter or _is_data(func.value))

@@ -84,7 +84,7 @@ class StatementRewriter(NameRewriter):
 
     def _is_array_written(self, statement: cst.CSTNode) -> bool:
         """Whether an assignment writes over an array."""
-        value = self.observed.one("targets", self.source.begin(statement))
+        value = self.observed.value("targets", self.source.begin(statement))
         return value is not None and value.is_array and not self.in_construction
 
     def leave_AugAssign(
@@ -112,8 +112,8 @@ class StatementRewriter(NameRewriter):
             kept = without(target, self.reported)
             if kept is not target:
                 return self._not_reported(original, updated, kept)
-        is_own = m.matches(target, _OF_SELF) and self.functions
-        if is_own and self.program.is_member(self.cls, target.attr.value):
+        is_attribute = m.matches(target, _OF_SELF) and self.functions
+        if is_attribute and self.program.is_member(self.cls, target.attr.value):
             text = f'self.add_module("{target.attr.value}", {code(updated.value)})'
             return cst.Expr(cst.parse_expression(text))
         return updated

@@ -203,6 +203,10 @@ class Net(Model, Settings):
             return self.processor(self, x.cpu())
         factor = self.scale() if is_compiling() or uses_two() else 1.0
         x = rearrange(x, "b n d -> b n d")
+        for number in range(2):
+            x = x + number
+        else:
+            x = x * 1.5
         return self.processor(self, x) * factor * self.grid
 """
 
@@ -214,6 +218,7 @@ def test_what_did_not_run_is_left_out(installed):
     assert found.hands == []
     for word in ("dynamo", "bmm", "tiny_init"):
         assert word not in found.source
+    assert "x = x * 1.5" in found.source  # after a loop, which is no branch
     proof = found.prove("torch")
     assert proof.headline.startswith("PROVED"), proof.headline
 
