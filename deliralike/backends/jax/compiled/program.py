@@ -609,17 +609,9 @@ def scalar_loss(result: Any) -> Any:
     return loss
 
 
-def in_fast_orders(traced: Any) -> Callable[..., list[Any]]:
-    """Return the function of flat arguments that was traced, with the orders of axes that suit."""
-    if jax.default_backend() == "cpu":
-        return channels_last(traced)
-    return jaxpr_as_fun(traced)  # elsewhere XLA chooses them itself
-
-
 def aux_and_gradient(
     function: Callable[[Any], tuple[Any, Any]],
     at: Any,
-    in_orders: Callable[[Any], Callable[..., list[Any]]] = in_fast_orders,
 ) -> tuple[Any, Any]:
     """Return the auxiliary output of a function, and the gradient of its value.
 
@@ -627,9 +619,6 @@ def aux_and_gradient(
 
     The function is traced once. What depends on a leaf is read from the traced derivative: a zero
     in the gradient does not tell a parameter that took no part from one whose gradient vanishes.
-
-    Args:
-        in_orders: What makes a function of flat arguments of what was traced.
     """
     leaves, tree = jax.tree.flatten(at)
 

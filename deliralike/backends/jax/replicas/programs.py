@@ -32,7 +32,6 @@ from deliralike.backends.jax.compiled.program import (
 from deliralike.backends.jax.replicas.placement import PlacedProgram
 from deliralike.backends.jax.replicas.traced import TracedReplicas
 from deliralike.backends.jax.replicas.whole_batch import OnWholeBatch
-from deliralike.backends.jax.unstable import jaxpr_as_fun
 
 Results = tuple[Any, Any, list[Named], list[Any]]
 
@@ -133,9 +132,7 @@ def _run_replicas(
 
             parameters = [values[0] for values in by_replica]
             with position.enter(numbers):
-                return aux_and_gradient(
-                    loss, (parameters, differentiable), jaxpr_as_fun
-                )
+                return aux_and_gradient(loss, (parameters, differentiable))
 
         name_program(run, "gradients", type(network))
         places = network.settings.places

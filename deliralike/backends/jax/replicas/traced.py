@@ -16,7 +16,6 @@ from deliralike.backends.jax.compiled.program import (
     Values,
     changed_values,
     flatten_arguments,
-    in_fast_orders,
     pack,
     replace_present,
     unpack,
@@ -144,10 +143,5 @@ def _run(compute: Callable, position: int, *values: Any) -> tuple[Any, list[Any]
         result, changed = compute(*values)
         return pack(result), changed
 
-    def program(*values: Any) -> tuple:
-        traced, shapes = jax.make_jaxpr(packed, return_shape=True)(*values)
-        results = in_fast_orders(traced)(*jax.tree.leaves(values))
-        return jax.tree.unflatten(jax.tree.structure(shapes), results)
-
-    result, changed = replica_function(program, position)(*values)
+    result, changed = replica_function(packed, position)(*values)
     return unpack(result), changed
