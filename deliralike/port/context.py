@@ -23,6 +23,7 @@ class Function:
         in_construction: Whether it runs only while a network is created.
         arrays: The names of arguments that were arrays.
         caches: Attributes in which it keeps arrays for its next call, by a key.
+        has_self: Whether it is a method, or within one.
         defaults: Arguments whose default is a class or function of the backend: the word that
             stands for it, and what it stands for.
     """
@@ -31,6 +32,7 @@ class Function:
     in_construction: bool
     arrays: list[str]
     caches: list[str]
+    has_self: bool
     defaults: list[tuple[str, str, str]] = field(default_factory=list)
 
 

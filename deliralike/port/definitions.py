@@ -132,20 +132,19 @@ class DefinitionRewriter(BranchRewriter):
             return False
         path = ".".join(self.path)
         phases = self.observed.phases(path)
-        arrays = []
-        for one in (
-            *node.params.posonly_params,
-            *node.params.params,
-            *node.params.kwonly_params,
-        ):
-            if self.observed.is_array(path, one.name.value):
-                arrays.append(one.name.value)
+        params = node.params
+        named = (*params.posonly_params, *params.params, *params.kwonly_params)
+        names = [one.name.value for one in named]
+        arrays = [name for name in names if self.observed.is_array(path, name)]
+        has_self = "self" in names
         if self.functions:
             arrays += self.functions[-1].arrays
+            has_self = has_self or self.functions[-1].has_self
             phases = phases or {CONSTRUCTION if self.in_construction else FORWARD}
         in_construction = self.in_numpy or FORWARD not in phases
         caches = [] if in_construction else self._caches(node)
-        self.functions.append(Function(path, in_construction, arrays, caches))
+        function = Function(path, in_construction, arrays, caches, has_self)
+        self.functions.append(function)
         return True
 
     def _caches(self, node: cst.FunctionDef) -> list[str]:

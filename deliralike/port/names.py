@@ -201,7 +201,8 @@ class NameRewriter(DefinitionRewriter):
 
     def parameter(self) -> str:
         """The source of a parameter of the class."""
-        name = self.program.parameter_of(self.cls)
+        has_self = not self.functions or self.functions[-1].has_self
+        name = self.program.parameter_of(self.cls) if has_self else None
         if name is None:
             raise NeedsHand("an array whose type and device it takes: like=x")
         text = "self"

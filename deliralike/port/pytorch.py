@@ -562,7 +562,7 @@ ATTRIBUTES: dict[str, Entry] = {
 
 def in_axes(kwargs: dict[str, str]) -> dict[str, str]:
     """Arguments by NumPy's names."""
-    names = {"dim": "axis", "keepdim": "keepdims"}
+    names = {"dim": "axis", "keepdim": "keepdims", "diagonal": "k"}
     kept = {key: value for key, value in kwargs.items() if key not in DROPPED}
     return {names.get(key, key): value for key, value in kept.items()}
 

@@ -19,6 +19,17 @@ _STARTS = re.compile(
 )
 _BLOCKS = (cst.For, cst.If, cst.With, cst.FunctionDef, cst.Else)
 _SETS_A_NAME = m.SimpleStatementLine([m.Assign([m.AssignTarget(m.Name() | m.Tuple())])])
+_PRINTS = m.Expr(m.Call(m.Name("print")))
+_PLACE = m.Attribute() | m.Subscript()
+_SETS_MORE = (
+    m.AssignTarget(_PLACE)
+    | m.AugAssign(_PLACE)
+    | m.AnnAssign(_PLACE)
+    | m.Del()
+    | m.Global()
+    | m.With()
+    | m.Yield()
+)
 _DOES_NOTHING = m.SimpleStatementLine(
     [m.Expr(m.SimpleString() | m.ConcatenatedString()) | m.Pass() | m.Continue()]
 )
@@ -93,7 +104,18 @@ class StartCode:
         if value is None:
             is_weight = code(func.value).endswith((".data", ".weight", ".bias"))
             return method.endswith("_") and is_weight
-        return bool(self.program.only_draws(getattr(self.cls, method, None)))
+        is_drawing = self.program.only_draws(getattr(self.cls, method, None))
+        return bool(is_drawing) or self._only_counts(method)
+
+    def _only_counts(self, method: str) -> bool:
+        """Whether a method of the class has no effect but what it returns or prints."""
+        class_name = getattr(self.cls, "__qualname__", "")
+        _, function = self.source.definition(f"{class_name}.{method}")
+        if function is None:
+            return False
+        printed = m.findall(function, _PRINTS)
+        is_pure = len(m.findall(function, m.Expr(m.Call()))) == len(printed)
+        return is_pure and not m.findall(function, _SETS_MORE)
 
 
 def _is_data(node: cst.BaseExpression) -> bool:

@@ -138,3 +138,41 @@ class Packing(nn.Module):
     def forward(self, x, lengths):
         packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
         return self.rnn(packed)[1][-1]
+
+
+class Tabled(nn.Module):
+    """Counts its parameters, and keeps a mask and a list of arrays."""
+
+    def __init__(self, width=4, steps=7):
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+        mask = torch.triu(torch.full((steps, steps), float("-inf")), diagonal=1)
+        self.register_buffer("mask", mask, persistent=False)
+        self.grids = [torch.zeros(2), torch.ones(2)]
+        self.count_parameters()
+
+    def count_parameters(self, verbose=False):
+        count = sum(np.prod(p.size()) for p in self.parameters() if p.requires_grad)
+        if verbose:
+            print(f"{count} parameters")
+        return count
+
+    def forward(self, x):
+        scores = self.fc(x) @ x.transpose(1, 2) + self.mask[: x.size(1), : x.size(1)]
+        return scores.softmax(-1) @ x
+
+
+class Gridding(nn.Module):
+    """Makes a grid by a static method, which has no array at hand."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 1)
+
+    @staticmethod
+    def grid(width, height):
+        y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+        return torch.stack((x, y)).float()
+
+    def forward(self, x):
+        return self.conv(x) + self.grid(*x.shape[:1:-1])

@@ -22,6 +22,7 @@ CASES = {
     "counting": (habits.Counting, numbers(3, 6)),
     "listed": (habits.Listed, numbers(3, 5)),
     "swishing": (habits.Swishing, numbers(3, 5)),
+    "tabled": (habits.Tabled, numbers(3, 5, 4)),
     "attending": (habits.Attending, numbers(3, 4, 6)),
 }
 
@@ -85,3 +86,9 @@ def test_packed_sequences_need_a_hand_at_their_line_alone():
     (hand,) = found.hands
     assert f"habits.py:{number}: " in str(hand)
     assert "self.rnn.outputs(x, lengths)" in str(hand)
+
+
+def test_an_array_that_a_static_method_makes_needs_a_hand():
+    found = port(habits.Gridding, numbers(2, 3, 5, 4))
+    assert any("like=x" in str(hand) for hand in found.hands), found.hands
+    assert "like=self" not in found.source

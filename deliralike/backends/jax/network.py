@@ -209,7 +209,7 @@ class AbstractJaxNetwork(
                 value = arrays.put_like(value, present.get_value())
             inner.store(present, value)
             return
-        value = nnx.data(value) if _holds_modules(value) else _hashable_setting(value)
+        value = _setting(value)
         if name in vars(self) and nnx.is_data(value) != nnx.is_data(present):
             # nnx refuses to turn a setting into a block or back, as in `self.head = None`
             delattr(self, name)
@@ -466,11 +466,13 @@ def _holds_modules(value: Any) -> bool:
     return any(isinstance(one, nnx.Module) for one in value)
 
 
-def _hashable_setting(value: Any) -> Any:
-    """A list or dict without variables and modules as a hashable one; anything else as it is."""
-    if type(value) not in (list, dict):
+def _setting(value: Any) -> Any:
+    """A plain list or dict as nnx takes one: of arrays or modules as data, of others hashable."""
+    if type(value) not in (list, tuple, dict):
         return value
     if any(map(nnx.is_data, jax.tree.leaves(value, is_leaf=nnx.is_data))):
+        return nnx.data(value)
+    if type(value) is tuple:
         return value
     return StaticList(value) if type(value) is list else StaticDict(value)
 
