@@ -383,6 +383,7 @@ def _draw_predictions(prepared: Any, folder: Path) -> None:
 
 def _announce(prepared: Any, folder: Path, resume: bool) -> None:
     from deliralike.cli.console import say
+    from deliralike.network.core import count_parameters
 
     network = prepared.network
     count = prepared.processes.count
@@ -390,7 +391,7 @@ def _announce(prepared: Any, folder: Path, resume: bool) -> None:
     doing = "going on in" if resume else "writing to"
     say(f"data {prepared.dataset.description}")
     say(
-        f"{prepared.settings.network} with {network.count_parameters():,} parameters on "
+        f"{prepared.settings.network} with {count_parameters(network):,} parameters on "
         f"{network.backend.version()}{in_processes}, {doing} {folder}"
     )
 

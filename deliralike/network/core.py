@@ -218,3 +218,8 @@ class NetworkCore:
             if slot.trainable or (slot.is_parameter and not trainable_only):
                 count += slot.size
         return count
+
+
+def count_parameters(network: NetworkCore) -> int:
+    """Return the number of a network's scalar parameters, whatever methods its class has."""
+    return NetworkCore.count_parameters(network)

@@ -29,7 +29,7 @@ from deliralike.errors import (
 from deliralike.network import steps
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.closure import MAIN
-from deliralike.network.core import innermost
+from deliralike.network.core import count_parameters, innermost
 from deliralike.network.enclosing import has_own
 from deliralike.network.freezing import trained
 from deliralike.network.inputs import grouped
@@ -210,7 +210,7 @@ class Trainer:
         kind = type(innermost(network)).__name__
         where = f"{network.backend.name} ({network.device_name}, {network.dtype_name})"
         facts = [
-            ("network", f"{kind} on {where}, {network.count_parameters():,} parameters")
+            ("network", f"{kind} on {where}, {count_parameters(network):,} parameters")
         ]
         if network.parallelism.is_replicated:
             count = network.parallelism.replica_count

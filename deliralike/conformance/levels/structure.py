@@ -21,6 +21,7 @@ from deliralike.conformance.kinds import Shape, Tensors
 from deliralike.conformance.matching import Match
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.core import count_parameters
 from deliralike.weights.matching.distance import wide
 from deliralike.weights.matching.pairing import COUNTER
 
@@ -84,7 +85,7 @@ def level(
         worst_of_all if judged else None,
         findings,
         notes,
-        parameters=[network.count_parameters() for network in networks],
+        parameters=[count_parameters(network) for network in networks],
         tensors=[len(sides.ours), len(sides.own)],
     )
 
