@@ -364,10 +364,8 @@ def _of_new(decay: str) -> str:
 
 def _embedding(call: Call) -> str:
     given = _given(call, "in_size", "out_size", "initialW", "ignore_label")
-    sizes, ignored = (
-        (given["in_size"], given["out_size"]),
-        given.get("ignore_label", "None"),
-    )
+    sizes = given["in_size"], given["out_size"]
+    ignored = given.get("ignore_label", "None")
     if ignored != "None":
         return f"IgnoringEmbedding({joined(sizes, {'ignored': ignored})})"
     return call_of_nn("Embedding", *sizes)
@@ -440,25 +438,21 @@ def _started(given: dict[str, str]) -> str:
     return f"{NN}.Parameter({given['shape']}, {begin})"
 
 
-#: Initializers, and the start values of `nn` with their first argument.
-_INITIALIZERS = {
-    "Normal": "start.Normal({or 0.05})",
-    "Uniform": "start.Uniform({or 0.05})",
-    "Zero": "start.ZEROS",
-    "One": "start.ONES",
-    "Constant": "start.Constant({})",
-}
-
-
 def _start(initializer: str) -> str:
     """A start value for an initializer."""
-    name, _, rest = initializer.partition("(")
-    name, scale = name.rpartition(".")[2], rest.removesuffix(")")
-    if name in _INITIALIZERS:
-        text = _INITIALIZERS[name].replace("{or 0.05}", scale or "0.05")
-        return text.replace("{}", scale)
     if initializer.replace(".", "").isdigit():
         return f"start.Constant({initializer})"
+    name, _, rest = initializer.partition("(")
+    name, scale = name.rpartition(".")[2], rest.removesuffix(")")
+    match name:
+        case "Normal" | "Uniform":
+            return f"start.{name}({scale or '0.05'})"
+        case "Constant":
+            return f"start.Constant({scale})"
+        case "Zero":
+            return "start.ZEROS"
+        case "One":
+            return "start.ONES"
     raise NeedsHand(
         f"a parameter that starts as {initializer}: one of deliralike.start"
     )
