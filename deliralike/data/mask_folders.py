@@ -307,9 +307,8 @@ def _occurring(
     if min(found) < 0:
         return tuple(map(colour_text, sorted(found, reverse=True)))
     if max(found) <= 2 * len(found):
-        return tuple(
-            range(max(found) + 1)
-        )  # class numbers, of which some may be absent
+        # Class numbers, of which some may be absent.
+        return tuple(range(max(found) + 1))
     return tuple(sorted(found))
 
 
