@@ -52,9 +52,8 @@ class Commands(TyperGroup):
         self, args: Sequence[str] | None = None, *rest: Any, **options: Any
     ) -> Any:
         """Run with `args`; ``--debug`` may stand anywhere."""
-        if (
-            logging.lastResort is not None
-        ):  # it prints records where nobody has set up logging
+        # It prints records where nobody has set up logging.
+        if logging.lastResort is not None:
             logging.lastResort.setFormatter(PlainFormatter())
         words = list(sys.argv[1:] if args is None else args)
         others = [word for word in words if word != "--debug"]

@@ -163,9 +163,8 @@ def _backends(text: str | None) -> list[str]:
 
     names = backend_names(text) or list(backends.known())[:1]
     for name in names:
-        backends.get(name).prepare_process(
-            1
-        )  # one that is unknown or missing is an error
+        # One that is unknown or missing is an error.
+        backends.get(name).prepare_process(1)
     return names
 
 
@@ -227,9 +226,8 @@ def _inputs_and_output(
     usual = architecture.inputs_for(**settings)
     small = tuple(map(_smaller, usual))
     if small != usual:
-        with contextlib.suppress(
-            ValueError, RuntimeError
-        ):  # too small, or of a fixed size
+        # They may be too small, or the network may want a fixed size.
+        with contextlib.suppress(ValueError, RuntimeError):
             return evaluate(small)
     return evaluate(usual)
 

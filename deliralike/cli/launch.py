@@ -89,8 +89,7 @@ def _backend_in(arguments: list[str]) -> str | None:
         if path.is_dir():
             path = path / SETTINGS
         if path.is_file():
-            with suppress(
-                SettingError
-            ):  # the subcommand reports the mistake in the file
+            # The subcommand reports the mistake in the file.
+            with suppress(SettingError):
                 return read_content(path).get("backend")
     return None

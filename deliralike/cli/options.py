@@ -22,11 +22,8 @@ def key_values(pairs: Iterable[str], option: str) -> dict[str, Any]:
             raise SettingError(f"{option} {pair!r}: wanted key=value")
         try:
             settings[key.strip()] = _literal(text)
-        except (
-            TypeError,
-            MemoryError,
-            RecursionError,
-        ) as error:  # as Python's parser has them
+        except (TypeError, MemoryError, RecursionError) as error:
+            # Errors of Python's parser.
             reason = str(error) or "it is nested too deep"
             raise SettingError(
                 f"{option} {pair:.60}: the value cannot be read: {reason}"

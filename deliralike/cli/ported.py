@@ -43,9 +43,8 @@ def ported(
         return None
     try:
         from deliralike.port.on_the_way import framework_of, port_of, prove
-    except (
-        ModuleNotFoundError
-    ):  # libcst is not installed: the error of the backend says the rest
+    except ModuleNotFoundError:
+        # libcst is not installed: the error of the backend says the rest.
         return None
     name, network = settings.network, own_code.load(settings.network)
     framework = framework_of(network, settings.network_settings)

@@ -101,9 +101,8 @@ class BatchPipeline:
         if self.transform is None:
             return sample
         rng = KeyedRng(self.seed, "data/transform")
-        sample = nest.map(
-            _copy, sample
-        )  # a transform that writes must not change the source
+        # A transform that writes must not change the source.
+        sample = nest.map(_copy, sample)
         with _noted("sample", index, job.epoch):
             return self.transform(
                 sample, partial(rng.generator, job.epoch, index, repeat)

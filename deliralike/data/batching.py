@@ -36,9 +36,8 @@ def permutation(count: int, seed: int, path: str, draw: int = 0) -> np.ndarray:
     It sorts random words that NumPy promises never to change; NumPy's own shuffles may.
     """
     words = random_words(seed, path, draw, count)
-    order = np.argsort(
-        words
-    )  # a third of a stable sort's time; the same unless two words are
+    # In a third of a stable sort's time, and the same unless two words are equal.
+    order = np.argsort(words)
     ordered = words[order]
     if (ordered[1:] == ordered[:-1]).any():
         return np.argsort(words, kind="stable")

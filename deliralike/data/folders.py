@@ -357,9 +357,8 @@ def read_picture(file: Path, size: tuple[int, int] | None, mode: str) -> np.ndar
     coloured = colours(open_picture(file), mode, repr(str(file)))
     array = np.asarray(_scaled(coloured, size), dtype=np.float32) / np.float32(255)
     if array.ndim == 2:
-        return np.repeat(
-            array[np.newaxis], len(mode), axis=0
-        )  # a letter for each channel
+        # A mode has a letter for each channel.
+        return np.repeat(array[np.newaxis], len(mode), axis=0)
     return np.ascontiguousarray(array.transpose(2, 0, 1))
 
 

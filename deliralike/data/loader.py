@@ -141,10 +141,7 @@ class Loader:
             raise SettingError(
                 "a data.Stream cannot be shared out over processes: use a dataset with a length"
             )
-        loader = copy.copy(self)
-        loader._rank = rank  # noqa: SLF001  # the copy is ours
-        loader._world_size = count  # noqa: SLF001
-        return loader
+        return self._changed(_rank=rank, _world_size=count)
 
     @property
     def is_shuffled(self) -> bool:
@@ -163,10 +160,13 @@ class Loader:
                 f"{type(self.sampler).__name__} chooses the samples. Give the dataset, or a Loader "
                 "with shuffle=False"
             )
+        return self._changed(
+            sampler=SequentialSampler(), drop_last=False, _latest=(-1, np.empty(0))
+        )
+
+    def _changed(self, **attributes: Any) -> "Loader":
         loader = copy.copy(self)
-        loader.sampler = SequentialSampler()
-        loader.drop_last = False
-        loader._latest = (-1, np.empty(0))  # noqa: SLF001  # the copy is ours
+        vars(loader).update(attributes)
         return loader
 
     def check_epochs(self, epochs: int) -> None:

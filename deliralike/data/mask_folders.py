@@ -163,11 +163,8 @@ class MaskFolder:
             used = f"scaled to {size[0]}x{size[1]}"
         if values is None:
             values = tuple(self.values.values()) or _occurring(name, masks, files)
-        numbers = [colour_number(value) for value in values]
-        labels = []
-        for mask, (_, file) in zip(masks, files, strict=True):
-            labels.append(mask_classes(mask, numbers, file))
-        names = classes or tuple(self.values) or tuple(map(str, values))
+        labels = _class_numbers(masks, files, values)
+        names = tuple(classes or self.values or map(str, values))
         if len(names) != len(values):
             raise SettingError(
                 f"{name!r}: there are {len(names)} classes {listed(names)} and {len(values)} "
@@ -180,8 +177,8 @@ class MaskFolder:
         remarks.append("learned with flips and random crops")
         return Dataset(
             name,
-            Samples(inputs[:count], np.stack(labels[:count])),
-            Samples(inputs[count:], np.stack(labels[count:])),
+            Samples(inputs[:count], labels[:count]),
+            Samples(inputs[count:], labels[count:]),
             tuple(map(str, names)),
             "segmentation",
             tuple(remarks),
@@ -307,10 +304,20 @@ def _occurring(
     if min(found) < 0:
         return tuple(map(colour_text, sorted(found, reverse=True)))
     if max(found) <= 2 * len(found):
-        return tuple(
-            range(max(found) + 1)
-        )  # class numbers, of which some may be absent
+        # Class numbers, of which some may be absent.
+        return tuple(range(max(found) + 1))
     return tuple(sorted(found))
+
+
+def _class_numbers(
+    masks: Sequence[np.ndarray], files: Sequence[Pair], values: Sequence[int | str]
+) -> np.ndarray:
+    """Return masks with the place of each value, or colour, among these, as one array."""
+    numbers = [colour_number(value) for value in values]
+    labels = []
+    for mask, (_, file) in zip(masks, files, strict=True):
+        labels.append(mask_classes(mask, numbers, file))
+    return np.stack(labels)
 
 
 def _remark_on_values(values: Sequence[int | str]) -> str:

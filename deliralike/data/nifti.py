@@ -18,10 +18,11 @@ from deliralike.weights.inflate import refuse_expansion
 
 AXES = 3
 _DIRECTIONS = ("RL", "AP", "SI")
+# By the unit of a file; other units are taken for millimetres.
 _MILLIMETRES = {
     "meter": 1000.0,
     "micron": 0.001,
-}  # of a unit of a file; others are millimetres
+}
 _CLOSE = 1e-6  # voxels, rounding of affines
 _BYTES = 8  # of a voxel, at most, while it is read
 _ALWAYS_ALLOWED = 2**31  # bytes of a volume
@@ -153,9 +154,8 @@ def oriented(volume: Volume, orientation: str = "RAS") -> Volume:
     change = tools.ornt_transform(
         tools.io_orientation(volume.affine), tools.axcodes2ornt(tuple(orientation))
     )
-    first = np.moveaxis(
-        volume.array, range(-AXES, 0), range(AXES)
-    )  # nibabel's order of axes
+    # To nibabel's order of axes.
+    first = np.moveaxis(volume.array, range(-AXES, 0), range(AXES))
     turned = np.moveaxis(
         tools.apply_orientation(first, change), range(AXES), range(-AXES, 0)
     )
@@ -190,9 +190,8 @@ def resampled(volume: Volume, spacing: float | Sequence[float]) -> Volume:
     new = np.maximum(np.rint(old / scales), 1).astype(int)
     affine = volume.affine.copy()
     affine[:AXES, :AXES] *= scales
-    begin = (old - 1) / 2 - scales * (
-        new - 1
-    ) / 2  # the first new voxel among the old ones
+    # The first new voxel among the old ones.
+    begin = (old - 1) / 2 - scales * (new - 1) / 2
     affine[:, AXES] = volume.affine @ np.append(begin, 1.0)
     return Volume(_sampled(volume, tuple(new.tolist()), affine), affine)
 
@@ -363,9 +362,8 @@ def _single(array: np.ndarray) -> np.ndarray:
 
 
 def _whole(array: np.ndarray, file: Path) -> np.ndarray:
-    with np.errstate(
-        invalid="ignore"
-    ):  # NaN differs from every number that it is cast to
+    # NaN differs from every number that it is cast to.
+    with np.errstate(invalid="ignore"):
         labels = array.astype(np.int64)
     differs = labels != array
     if differs.any():

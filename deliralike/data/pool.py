@@ -124,9 +124,8 @@ class Pool:
         self._busy: dict[Future[Any], str] = {}
         self._workers: list[Worker] = []
         self._threads: list[threading.Thread] = []
-        atexit.register(
-            self.end, _SHORT
-        )  # before multiprocessing waits for its processes
+        # Before multiprocessing waits for its processes.
+        atexit.register(self.end, _SHORT)
         try:
             for worker in workers:
                 self._begin(worker)
@@ -181,18 +180,16 @@ class Pool:
         for worker in self._workers:
             worker.kill(max(0.0, until - time.monotonic()))
         for thread in self._threads:
-            thread.join(
-                max(_SHORT, until - time.monotonic())
-            )  # a killed process lets go of its thread
+            # A killed process lets go of its thread.
+            thread.join(max(_SHORT, until - time.monotonic()))
         atexit.unregister(self.end)
 
     def _cancel_rest(self) -> None:
         with suppress(queue.Empty):
             while True:
                 task = self._jobs.get_nowait()
-                if (
-                    task is not None
-                ):  # else a worker's word that it may end, from an end that was interrupted
+                # None is the word to a worker that it may end, from an end that was interrupted.
+                if task is not None:
                     task[0].cancel()
 
     def _begin(self, worker: Worker) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from deliralike import backends, data
 from deliralike.data.batching import on_host
 from deliralike.data.loader import Loader
-from deliralike.errors import BatchError, SettingError, whole_number
+from deliralike.errors import BatchError, SettingError
 from deliralike.inference.predictor import outputs_of
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.batch_names import only_inputs
@@ -55,7 +55,6 @@ def evaluate(
     *,
     metrics: Metrics | None = None,
     batch_size: int = 512,
-    device_batches: int = 2,
     intervals: bool | Mapping[str, Any] = False,
     losses: ValidationLosses | Losses | None = None,
     processes: ProcessGroup | None = None,
@@ -80,8 +79,6 @@ def evaluate(
             `metrics.metric`, or functions of (outputs, targets). Accuracy and cross-entropy
             (``"loss"``) when not given.
         batch_size: The size of batches of arrays and datasets; loaders and iterables have batches.
-        device_batches: The number of batches on the device at once: the next is computed while the
-            host evaluates the one before, where the framework does not wait for the device.
         intervals: Also return confidence intervals by bootstrap, ``"accuracy/low"`` and
             ``"accuracy/high"``. A mapping holds settings of `Evidence.interval`:
             ``{"groups": patients}``.
@@ -134,7 +131,6 @@ def evaluate(
     evaluated = _evaluated(
         network,
         turns,
-        device_batches,
         losses,
         inferer,
         inputs,
@@ -179,7 +175,7 @@ def evaluate_first_batch(
         contexts.enter_context(closing(batches))
         first = islice(batches, 1)
         for compared in _evaluated(
-            network, first, 1, computed, inferer, inputs, has_metrics=bool(evidence)
+            network, first, computed, inferer, inputs, has_metrics=bool(evidence)
         ):
             for each in evidence.values():
                 each.add(*compared)  # type: ignore[misc]  # there is a metric
@@ -282,19 +278,17 @@ def _outputs_of_batch(
 def _evaluated(
     network: AbstractNetwork,
     batches: Iterable[Any],
-    ahead: int,
     losses: ValidationLosses | None,
     inferer: Inferer | None,
     inputs: int | None,
     *,
     has_metrics: bool,
 ) -> Generator[tuple[Any, Any] | None, None, None]:
-    """Yield outputs and targets on the host, at most `ahead` batches behind the device.
+    """Yield outputs and targets on the host, one batch behind the device, which goes on meanwhile.
 
     The network is called only where its outputs are asked for: a loss or a step of its own may call
     it in another way. Without metrics None takes their place.
     """
-    whole_number("device_batches", ahead, 1)
     to_numpy = network.backend.to_numpy
     waiting: deque[tuple[Any, Any] | None] = deque()
     for whole in batches:
@@ -307,7 +301,7 @@ def _evaluated(
         waiting.append(
             (outputs(), inputs_and_target(batch)[1]) if has_metrics else None
         )
-        if len(waiting) == ahead:
+        if len(waiting) > 1:
             yield to_numpy(waiting.popleft())
     while waiting:
         yield to_numpy(waiting.popleft())

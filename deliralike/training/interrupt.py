@@ -82,9 +82,8 @@ class Interrupt:
             message = (
                 f"{self.processes}: {name} in {self.where()}; all end after a step\n"
             )
-            os.write(
-                2, message.encode()
-            )  # not by print, which the signal may have interrupted
+            # Not by `print`, which the signal may have interrupted.
+            os.write(2, message.encode())
         self.processes.ask(name)
 
 

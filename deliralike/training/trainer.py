@@ -326,9 +326,8 @@ class Trainer:
             run.fingerprints = fingerprints(run)
             run.fingerprinted_at = run.step
         if resume is not None:
-            with self.processes.telling(
-                run.place
-            ):  # one process alone may know what differs
+            # One process alone may know what differs.
+            with self.processes.telling(run.place):
                 restore(run, checkpoint.read(resume), accept)
         with (
             UserLinesFirst(),
@@ -542,9 +541,8 @@ class Trainer:
             with ExitStack() as contexts:
                 contexts.enter_context(self._as_evaluated())
                 contexts.enter_context(restored_generators(self))
-                contexts.enter_context(
-                    warnings.catch_warnings(action="ignore")
-                )  # they come again
+                # Its warnings come again.
+                contexts.enter_context(warnings.catch_warnings(action="ignore"))
                 names = evaluation.evaluate_first_batch(
                     self.network,
                     backends.of(self.network).loader_of(

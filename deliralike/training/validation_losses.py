@@ -36,9 +36,8 @@ class ValidationLosses:
         """Take losses as `AbstractNetwork.train_step` has them."""
         self.losses = losses
         self._loss = step_loss(losses)
-        self._batches: list[
-            dict[str, tuple[float, ...]]
-        ] = []  # by name: value and weight
+        # The value and the weight of each loss, by name.
+        self._batches: list[dict[str, tuple[float, ...]]] = []
 
     def names(self, network: AbstractNetwork) -> list[str] | None:
         """Return the names of the losses; None where they are known only after computing them."""

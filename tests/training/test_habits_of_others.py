@@ -156,7 +156,7 @@ def test_data_with_generators_of_their_own_are_read_ahead_without_a_warning(recw
 
 def test_in_a_process_the_global_generators_follow_from_the_batch_alone():
     loader = data.Loader(Noisy(lambda: np.random.normal() + random.random()), 2, seed=3)
-    jobs = list(loader._jobs(1, 0, loader._rows(1, 0)))
+    jobs = list(loader._jobs(1, range(len(loader))))
     make = KeyedGlobals(loader._pipeline, loader.seed)
     state = np.random.get_state(), random.getstate()
     first = [make(job)[:, 1] for job in jobs]

@@ -61,9 +61,8 @@ class StopOnNaN(Callback):
     def on_step(self, run: Run, step: Step) -> None:
         """Look at the losses, and at the rest if it is time."""
         bad_loss = ""
-        if (
-            not run.network.parallelism.updates_locally
-        ):  # else each process has its own loss
+        # Where processes update by themselves, each has its own loss.
+        if not run.network.parallelism.updates_locally:
             bad_loss = next(_in_losses(step), "")
         if not bad_loss and step.step % self.every:
             return

@@ -260,9 +260,8 @@ def make_trainer(
     """Return the trainer of complete settings for a network."""
     metrics = make_metrics(settings.metrics)
     if isinstance(losses, Mapping) and len(losses) > 1:
-        metrics.pop(
-            TOTAL, None
-        )  # the sum of the losses, not the cross-entropy of that name
+        # That name is the sum of the losses, not the cross-entropy.
+        metrics.pop(TOTAL, None)
     return Trainer(
         network,
         settings.rule(),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from deliralike import data, weights
 from deliralike.errors import SettingError
@@ -371,15 +369,9 @@ def refuse_another(
     for name in names():
         old = getattr(before, name)
         new = getattr(now, name)
-        if name not in may_differ and not _same(old, new):
+        if name not in may_differ and old != new:
             raise SettingError(
                 f"{str(folder)!r} holds a run with {name}={old!r}, and it cannot go on with "
                 f"{name}={new!r}: choose another folder, or take the change on purpose, "
                 f"accept=[{name!r}] (--accept {name})"
             )
-
-
-def _same(old: Any, new: Any) -> bool:
-    if isinstance(old, float) and isinstance(new, float) and math.isnan(old):
-        return math.isnan(new)
-    return old == new
