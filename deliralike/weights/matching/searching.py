@@ -274,9 +274,10 @@ class _Search:
             inside = _below(left, path)
             if not inside:
                 raise UnknownName(self._unknown(here, path))
-            outside.append(
-                {name: unit for name, unit in left.items() if name not in inside}
-            )
+            rest = dict(left)
+            for name in inside:
+                del rest[name]
+            outside.append(rest)
             self.left[here] = inside
         self.match()
         if self.left[0] and self.left[1]:
@@ -352,6 +353,8 @@ def _by_name(units: Iterable[Unit]) -> Left:
 
 
 def _below(left: Left, path: str) -> Left:
-    return {
-        name: unit for name, unit in left.items() if unit.source.startswith(f"{path}.")
-    }
+    below = {}
+    for name, unit in left.items():
+        if unit.source.startswith(f"{path}."):
+            below[name] = unit
+    return below

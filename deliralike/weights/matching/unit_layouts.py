@@ -69,7 +69,7 @@ def _by_names(unit: Unit, other: Unit) -> Layout:
     is_known = mine is not None and theirs is not None
     if len(options) == 1 or is_known or len(unit.shape) < 2:
         return first, ()
-    return first, tuple(option for option in options if option.effect != first.effect)
+    return first, _others(first, options)
 
 
 def same_layout(
@@ -101,10 +101,13 @@ def _general(unit: Unit, other: Unit) -> Layout | None:
     matrix = kernel.reshape(unit.shape[::-1]).T
     for option in options:
         if np.array_equal(option.invert(read), matrix):
-            return option, tuple(
-                each for each in options if each.effect != option.effect
-            )
+            return option, _others(option, options)
     return None
+
+
+def _others(chosen: Transform, options: tuple[Transform, ...]) -> tuple[Transform, ...]:
+    """Return the transforms that move numbers otherwise than the chosen one."""
+    return tuple(each for each in options if each.effect != chosen.effect)
 
 
 def _flattened(side: Side, unit: Unit, other: Unit) -> tuple[Transform, ...]:
