@@ -137,9 +137,10 @@ def _joint_norm(gradients: Sequence[Any], norm_type: float) -> Any:
     if norm_type == 2:
         return sum(_square(gradient).sum() for gradient in gradients) ** 0.5
     if norm_type == math.inf:
-        maxima = [
-            abs(gradient).max() for gradient in gradients if 0 not in gradient.shape
-        ]
+        maxima = []
+        for gradient in gradients:
+            if 0 not in gradient.shape:
+                maxima.append(abs(gradient).max())
         return reduce(_larger, maxima)
     total = sum((abs(gradient) ** norm_type).sum() for gradient in gradients)
     return total ** (1.0 / norm_type)

@@ -209,9 +209,12 @@ class AbstractOptimizer(ABC):
         window, self._window = self._window, AccumulationWindow()
         of_root, *self._of_replicas = window.take_gradients(self.network.backend)
         slots = self.owned_slots()
-        of_root = {name: of_root[name] for name in of_root if slots[name].trainable}
+        gradients = {}
+        for name, gradient in of_root.items():
+            if slots[name].trainable:
+                gradients[name] = gradient
         try:
-            self.update_with(of_root)
+            self.update_with(gradients)
         finally:
             self._of_replicas = None
 

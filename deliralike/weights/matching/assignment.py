@@ -22,9 +22,8 @@ _BY_NAME, _BY_KIND, _BY_ORDER = 1.0, 0.3, 0.3
 _LEAD = 0.1  # by so much a name must be better than the next best to decide
 _NAMED = 0.5  # a similarity from which on the names say something
 
-Places = tuple[
-    int, int
-]  # of a layer of the reference and one of the candidate, in a group
+# of a layer of the reference and one of the candidate, in a group
+Places = tuple[int, int]
 
 
 @dataclass(eq=False)

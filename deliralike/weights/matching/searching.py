@@ -30,9 +30,8 @@ from deliralike.weights.matching.unit_layouts import (
     same_layout,
 )
 
-Partners = (
-    str | Sequence[str]
-)  # of a tensor or a block, by name; or of a tensor's parts
+# of a tensor or a block, by name; or of a tensor's parts
+Partners = str | Sequence[str]
 Left = dict[str, Unit]
 
 

@@ -115,9 +115,8 @@ def _flattened(side: Side, unit: Unit, other: Unit) -> tuple[Transform, ...]:
     if len(unit.shape) != 2 or not _is_of_matrix(side, unit, other):
         return ()
     before, _ = _matrices(side, unit)
-    beside = [
-        shape for shape in before if shape[1:] != unit.shape[1:]
-    ]  # of several heads
+    # of several heads
+    beside = [shape for shape in before if shape[1:] != unit.shape[1:]]
     if not beside or len(beside[0]) < 3:
         return ()
     return flattenings(unit.shape, beside[0][:1])[::-1]
@@ -155,9 +154,8 @@ def _matrices(side: Side, unit: Unit) -> tuple[list[Shape], list[Shape]]:
 def _known_layout(unit: Unit) -> str | None:
     """What a tensor's name says of its layout; None where it says nothing."""
     leaf = last(unit.source)
-    if (
-        leaf == "kernel"
-    ):  # flax's and Keras's word, where no known layer gives PyTorch's layout
+    # flax's and Keras's word, where no known layer gives PyTorch's layout
+    if leaf == "kernel":
         return "in, out"
     has_common_name = not unit.whole or unit.name != unit.source
     if has_common_name or leaf in ROLES or "weight" in leaf:
