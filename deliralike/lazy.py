@@ -39,9 +39,8 @@ def attributes(
             message = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(message, name=name, obj=sys.modules[package])
         if source == package:
-            return importlib.import_module(
-                f"{package}.{name}"
-            )  # this binds the name, too
+            # this binds the name, too
+            return importlib.import_module(f"{package}.{name}")
         # As ``from source import name`` does: the name may be that of a module.
         value = getattr(__import__(source, fromlist=[name]), name)
         setattr(sys.modules[package], name, value)

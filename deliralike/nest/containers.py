@@ -218,9 +218,8 @@ def register_named_tuple(cls: type) -> None:
     def unflatten(_: Any, children: Iterable[Any]) -> Any:
         return tuple.__new__(cls, children)
 
-    with warnings.catch_warnings(
-        action="ignore", category=UserWarning
-    ):  # of what is meant
+    # of what is meant
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         optree.register_pytree_node(
             cls,
             lambda instance: (tuple(instance), None),

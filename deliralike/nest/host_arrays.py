@@ -37,9 +37,8 @@ def plain(array: np.ndarray, where: str = "an array") -> np.ndarray:
         )
     array = np.asarray(array)
     if "float" in dtype.name and dtype.kind != "f":
-        return array.astype(
-            np.float32
-        )  # bfloat16 and shorter ones, which NumPy itself lacks
+        # bfloat16 and shorter ones, which NumPy itself lacks
+        return array.astype(np.float32)
     if dtype.kind not in _KEPT:
         remedy = "convert it, such as by array.astype('float32')"
         first = array.flat[0] if array.size else None

@@ -13,11 +13,12 @@ from deliralike.errors import DeliralikeError, DtypeError, ShapeError
 from deliralike.network.core import NetworkCore, innermost
 from deliralike.nn import checks
 
+# methods that get a block's arguments
 _CALLS = (
     "__call__",
     "_wrapped_call_impl",
     "forward",
-)  # methods that get a block's arguments
+)
 # Attributes of native layers with the wanted size of an input's last axis
 _LAST_AXIS = ("in_features", "in_size")
 

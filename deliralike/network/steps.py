@@ -29,10 +29,11 @@ from deliralike.optim.optimizer import AbstractOptimizer
 Losses = Mapping[str, Callable[..., Any]] | Callable[..., Any]
 Optimizers = Any  # one optimizer, or a mapping of them by name
 TOTAL = "loss"
+# in each step, a dict is told three times as fast by its own class
 MAPPINGS = (
     dict,
     Mapping,
-)  # in each step, a dict is told three times as fast by its own class
+)
 
 
 def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
@@ -112,9 +113,8 @@ class StepLoss:
 
 
 _DEFAULT = StepLoss()
-_OF_DEFAULT = as_loss(
-    _DEFAULT
-)  # as updates take it: one object for all steps, which is told at once
+# as updates take it: one object for all steps, which is told at once
+_OF_DEFAULT = as_loss(_DEFAULT)
 
 
 def step_loss(losses: Losses | None) -> Callable[..., Any]:

@@ -14,11 +14,12 @@ from deliralike import nest
 from deliralike.errors import BatchError, IndexRangeError, ShapeError, StructureError
 from deliralike.nn.checks import is_floating
 
+# what the losses of PyTorch, Chainer and MMSegmentation leave out
 IGNORED = (
     -100,
     -1,
     255,
-)  # what the losses of PyTorch, Chainer and MMSegmentation leave out
+)
 
 
 def default_loss(prediction: Any, target: Any, *, network: Any) -> Any:
@@ -68,9 +69,8 @@ def refuse_probabilities(values: np.ndarray) -> None:
     Raises:
         BatchError: Along axis 1 no value is below 0, and all of them add up to 1.
     """
-    if (
-        values.dtype.kind in "iu"
-    ):  # a program's checks are those of all batches of its shapes
+    # a program's checks are those of all batches of its shapes
+    if values.dtype.kind in "iu":
         return
     # Measured targets differ from such rows in the first sample; the others are left alone.
     if not _are_probabilities(values[:1]) or not _are_probabilities(values):

@@ -10,9 +10,8 @@ from deliralike.nn import checks
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
 
-_NEVER = (
-    -1e30
-)  # the logarithm of no probability; its derivative is 0 where minus infinity has none
+# the logarithm of no probability; its derivative is 0 where minus infinity has none
+_NEVER = -1e30
 _IMPOSSIBLE = 1e29
 
 

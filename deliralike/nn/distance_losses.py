@@ -177,9 +177,8 @@ class DistanceLosses(Losses):
         if len(x.shape) == 1:
             losses = self.multilabel_margin_loss(x[None], target[None], reduction)
             return losses[0] if reduction == "none" else losses
-        counts = self.cumprod(
-            self.cast(target >= 0, x), 1
-        )  # 1 before the first -1, 0 from there
+        # 1 before the first -1, 0 from there
+        counts = self.cumprod(self.cast(target >= 0, x), 1)
         labels = self.where(counts > 0, target, target * 0)
         self.checked(
             labels, checks.InRange(x.shape[1], "multilabel_margin_loss: target")

@@ -56,9 +56,8 @@ def output_sizes(
         old if new is None else new for new, old in zip(value, sizes, strict=False)
     ]
     if len(value) != len(sizes):
-        return per_axis(
-            [new or 1 for new in value], len(sizes), "output_size"
-        )  # raises the error
+        # raises the error
+        return per_axis([new or 1 for new in value], len(sizes), "output_size")
     return per_axis(filled, len(sizes), "output_size", least=1)
 
 

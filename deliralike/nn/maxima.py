@@ -50,9 +50,8 @@ class Maxima(Elementwise):
         sums = self.scatter_add(zeros, 2, places, flat)
         counts = self.scatter_add(zeros, 2, places, ones)
         means = sums / self.where(counts > 1, counts, 1.0)
-        y = sums + self.stop_gradient(
-            means - sums
-        )  # each maximum has a gradient of its own
+        # each maximum has a gradient of its own
+        y = sums + self.stop_gradient(means - sums)
         return self.reshape(y, (*x.shape[:2], *size))
 
     def _positions_of_maxima(self, x: Array, axes: Sequence[np.ndarray]) -> Array:
@@ -72,9 +71,8 @@ class Maxima(Elementwise):
         # in the place of padding stands the first element, so that windows of -inf have it too
         first = np.take_along_axis(table, (table >= 0).argmax(1)[:, None], 1)
         inside = np.where(table < 0, first, table)
-        taps = self.select(
-            flat, self.constant(inside, like=x), 2
-        )  # (batch, channels, *table)
+        # (batch, channels, *table)
+        taps = self.select(flat, self.constant(inside, like=x), 2)
         best = self.argmax_along(taps, 3)
         positions = self.broadcast_to(self.constant(inside, like=x), taps.shape)
         found = self.select_along(positions, self.reshape(best, (*best.shape, 1)), 3)

@@ -395,9 +395,8 @@ class Shaping(Primitives):
         checks.divides(channels, r * r, "pixel_shuffle: channels", "upscale_factor**2")
         channels_after = channels // (r * r)
         x = self.reshape(x, (batch, channels_after, r, r, height, width))
-        x = self.permute(
-            x, (0, 1, 4, 2, 5, 3)
-        )  # (batch, channels, height, r, width, r)
+        # (batch, channels, height, r, width, r)
+        x = self.permute(x, (0, 1, 4, 2, 5, 3))
         return self.reshape(x, (batch, channels_after, height * r, width * r))
 
     def pixel_unshuffle(self, x: Array, downscale_factor: int) -> Array:
@@ -410,9 +409,8 @@ class Shaping(Primitives):
         checks.divides(height, r, "pixel_unshuffle: height", "downscale_factor")
         checks.divides(width, r, "pixel_unshuffle: width", "downscale_factor")
         x = self.reshape(x, (batch, channels, height // r, r, width // r, r))
-        x = self.permute(
-            x, (0, 1, 3, 5, 2, 4)
-        )  # (batch, channels, r, r, height, width)
+        # (batch, channels, r, r, height, width)
+        x = self.permute(x, (0, 1, 3, 5, 2, 4))
         return self.reshape(x, (batch, channels * r * r, height // r, width // r))
 
     def channel_shuffle(self, x: Array, groups: int) -> Array:

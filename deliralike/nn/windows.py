@@ -361,9 +361,8 @@ class Windows(Maxima):
                 index_of = (
                     geometry.nearest_exact_index if exact else geometry.nearest_index
                 )
-                index = index_of(
-                    int(old), new, scale
-                )  # a traced size is an array in TorchScript
+                # a traced size is an array in TorchScript
+                index = index_of(int(old), new, scale)
                 x = self.select(x, self.constant(index, like=x), dim)
         return x
 

@@ -124,9 +124,11 @@ def _add(backend: Arrays, total: Gradients, addition: Gradients) -> None:
 
 def _present(gradients: Gradients) -> Gradients:
     """Return the gradients of the parameters that took part in the loss."""
-    return {
-        name: gradient for name, gradient in gradients.items() if gradient is not None
-    }
+    present = {}
+    for name, gradient in gradients.items():
+        if gradient is not None:
+            present[name] = gradient
+    return present
 
 
 def weight_before(loss: Loss, samples: int) -> Weight:

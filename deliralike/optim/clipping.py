@@ -84,14 +84,10 @@ class ClipNorm:
         self, optimizer: AbstractOptimizer, gradients: dict[str, Any]
     ) -> dict[str, Any]:
         """Return the gradients, scaled."""
-        present = {
-            name: gradient
-            for name, gradient in gradients.items()
-            if gradient is not None
-        }
+        present = [gradient for gradient in gradients.values() if gradient is not None]
         if not present:
             return gradients
-        norm = _joint_norm(list(present.values()), self.norm_type)
+        norm = _joint_norm(present, self.norm_type)
         # One in the gradients' type, which NumPy's whole numbers and flags would not keep.
         one = norm**0
         # A compiled program cannot branch: the larger of norm and bound is a sum of products.
@@ -99,9 +95,10 @@ class ClipNorm:
         larger = norm * above + self.max_norm * (one - above)
         # `norm - norm` is 0 or NaN: XLA turns products with flags into choices, which drop NaN.
         factor = self.max_norm / larger + (norm - norm)
-        return gradients | {
-            name: gradient * factor for name, gradient in present.items()
-        }
+        scaled = {}
+        for name, gradient in gradients.items():
+            scaled[name] = None if gradient is None else gradient * factor
+        return scaled
 
 
 @dataclass(frozen=True)
@@ -140,9 +137,10 @@ def _joint_norm(gradients: Sequence[Any], norm_type: float) -> Any:
     if norm_type == 2:
         return sum(_square(gradient).sum() for gradient in gradients) ** 0.5
     if norm_type == math.inf:
-        maxima = [
-            abs(gradient).max() for gradient in gradients if 0 not in gradient.shape
-        ]
+        maxima = []
+        for gradient in gradients:
+            if 0 not in gradient.shape:
+                maxima.append(abs(gradient).max())
         return reduce(_larger, maxima)
     total = sum((abs(gradient) ** norm_type).sum() for gradient in gradients)
     return total ** (1.0 / norm_type)

@@ -112,9 +112,10 @@ class Groups:
         names: dict[int, list[str]] = {}  # of each native parameter
         for name, slot in slots.items():
             names.setdefault(id(slot.native), []).append(name)
-        return {
-            name: self.index(*names[id(slot.native)]) for name, slot in slots.items()
-        }
+        indices = {}
+        for name, slot in slots.items():
+            indices[name] = self.index(*names[id(slot.native)])
+        return indices
 
 
 def first_matching(patterns: Iterable[str], *names: str) -> str | None:

@@ -101,9 +101,8 @@ class Loss:
 
     function: Callable[..., Any]
     reduction: str = "mean"
-    spec: Any = field(
-        default=None, hash=False
-    )  # a nest, which may hold what has no hash
+    # a nest, which may hold what has no hash
+    spec: Any = field(default=None, hash=False)
     per_replica: bool = False
     precision: str | None = None
     is_scaled: bool = False

@@ -209,9 +209,12 @@ class AbstractOptimizer(ABC):
         window, self._window = self._window, AccumulationWindow()
         of_root, *self._of_replicas = window.take_gradients(self.network.backend)
         slots = self.owned_slots()
-        of_root = {name: of_root[name] for name in of_root if slots[name].trainable}
+        gradients = {}
+        for name, gradient in of_root.items():
+            if slots[name].trainable:
+                gradients[name] = gradient
         try:
-            self.update_with(of_root)
+            self.update_with(gradients)
         finally:
             self._of_replicas = None
 
@@ -350,19 +353,18 @@ class AbstractOptimizer(ABC):
         """
         gradients = self.run_pre_update_hooks(gradients)
         self.latest_gradients = gradients if self.keep_gradients else {}
+        present = {}
+        for name, gradient in gradients.items():
+            if gradient is not None:
+                present[name] = gradient
         if self.loss_scale is not None:
-            present = [
-                gradient for gradient in gradients.values() if gradient is not None
-            ]
-            is_finite = self.network.backend.all_finite(present)
+            is_finite = self.network.backend.all_finite(list(present.values()))
             self.loss_scale.observe(is_finite)
             if not is_finite:
                 self.updated = ()
                 return
         self.apply(gradients)
-        self.finish_update(
-            [name for name, gradient in gradients.items() if gradient is not None]
-        )
+        self.finish_update(present)
 
     def run_pre_update_hooks(self, gradients: dict[str, Any]) -> dict[str, Any]:
         """Return what the pre-update hooks make of gradients, one after the other."""

@@ -123,6 +123,11 @@ class Rule:
         return p * (1.0 - scalars["lr"] * self.weight_decay)
 
 
+def _mean(weight: float, old: Array, new: Array) -> Array:
+    """Return a running mean in which the old one has a weight."""
+    return weight * old + (1.0 - weight) * new
+
+
 @dataclass(frozen=True, kw_only=True)
 class SGD(Rule):
     """SGD with momentum: ``v = momentum * v + g; p -= lr * v``.
@@ -195,19 +200,19 @@ class Moments(Rule):
 
     def scalars(self, step: int) -> dict[str, float]:
         """Return the learning rate and the bias corrections."""
-        first, second = self.betas
+        beta1, beta2 = self.betas
         return {
             "lr": self.lr,
-            "first": 1.0 - first**step,
-            "scale": (1.0 - second**step) ** 0.5,
+            "first": 1.0 - beta1**step,
+            "scale": (1.0 - beta2**step) ** 0.5,
         }
 
     def _moved(self, g: Array, state: State) -> State:
         """Return the two means after this gradient."""
         beta1, beta2 = self.betas
         return {
-            "exp_avg": beta1 * state["exp_avg"] + (1.0 - beta1) * g,
-            "exp_avg_sq": beta2 * state["exp_avg_sq"] + (1.0 - beta2) * (g * g),
+            "exp_avg": _mean(beta1, state["exp_avg"], g),
+            "exp_avg_sq": _mean(beta2, state["exp_avg_sq"], g * g),
         }
 
 
@@ -393,7 +398,7 @@ class Adamax(Moments):
         """Make one step."""
         beta1, beta2 = self.betas
         g = self._decayed(p, g)
-        mean = beta1 * state["exp_avg"] + (1.0 - beta1) * g
+        mean = _mean(beta1, state["exp_avg"], g)
         largest = xp.maximum(beta2 * state["exp_inf"], abs(g) + self.eps)
         step_size = scalars["lr"] / scalars["first"]
         return p - step_size * mean / largest, {"exp_avg": mean, "exp_inf": largest}
@@ -544,10 +549,10 @@ class Muon(Rule):
         """Make one step of Muon for a matrix, one of AdamW for others."""
         if not self._is_orthogonal(p.shape):
             return self._adamw.update(p, g, state, scalars, xp)
-        buffer = self.momentum * state["momentum_buffer"] + (1.0 - self.momentum) * g
+        buffer = _mean(self.momentum, state["momentum_buffer"], g)
         direction = buffer
         if self.nesterov:
-            direction = self.momentum * buffer + (1.0 - self.momentum) * g
+            direction = _mean(self.momentum, buffer, g)
         rate = scalars["lr"] * self._rate_factor(p.shape)
         p = self._shrunk(p, scalars) - rate * self._orthogonalized(direction)
         return p, {"momentum_buffer": buffer}
@@ -630,8 +635,8 @@ class Lion(Rule):
         """Make one step."""
         beta1, beta2 = self.betas
         mean = state["exp_avg"]
-        direction = _sign(beta1 * mean + (1.0 - beta1) * g, xp)
-        new = {"exp_avg": beta2 * mean + (1.0 - beta2) * g}
+        direction = _sign(_mean(beta1, mean, g), xp)
+        new = {"exp_avg": _mean(beta2, mean, g)}
         return self._shrunk(p, scalars) - scalars["lr"] * direction, new
 
 
@@ -743,11 +748,12 @@ class RMSprop(Rule):
     ) -> tuple[Array, State]:
         """Make one step."""
         g = self._decayed(p, g)
-        square = self.alpha * state["square_avg"] + (1.0 - self.alpha) * (g * g)
+        square = _mean(self.alpha, state["square_avg"], g * g)
         new = {"square_avg": square}
         if self.centered:
-            mean = self.alpha * state["grad_avg"] + (1.0 - self.alpha) * g
-            new["grad_avg"], square = mean, square - mean * mean
+            mean = _mean(self.alpha, state["grad_avg"], g)
+            new["grad_avg"] = mean
+            square = square - mean * mean
         direction = g / (square**0.5 + self.eps)
         if self.momentum:
             direction = self.momentum * state["momentum_buffer"] + direction
@@ -804,11 +810,14 @@ class Adadelta(Rule):
     ) -> tuple[Array, State]:
         """Make one step."""
         g = self._decayed(p, g)
-        square = self.rho * state["square_avg"] + (1.0 - self.rho) * (g * g)
+        square = _mean(self.rho, state["square_avg"], g * g)
         ratio = (state["acc_delta"] + self.eps) ** 0.5 / (square + self.eps) ** 0.5
         delta = ratio * g
-        acc_delta = self.rho * state["acc_delta"] + (1.0 - self.rho) * (delta * delta)
-        return p - scalars["lr"] * delta, {"square_avg": square, "acc_delta": acc_delta}
+        new = {
+            "square_avg": square,
+            "acc_delta": _mean(self.rho, state["acc_delta"], delta * delta),
+        }
+        return p - scalars["lr"] * delta, new
 
 
 RULES: dict[str, type[Rule]] = {

@@ -212,9 +212,8 @@ class HubFile:
             except DownloadError:
                 if path is None:
                     raise
-        _check(
-            path, path.resolve().name, str(self), _DELETE
-        )  # it is named after its hash
+        # it is named after its hash
+        _check(path, path.resolve().name, str(self), _DELETE)
         return path
 
     def remove(self) -> int:

@@ -133,9 +133,8 @@ def build(
     if published.is_name(weights):
         entry = published.choose(name, str(weights), architecture.settings)
         settings = dict(entry.settings) | settings
-        architecture.arguments(
-            **settings
-        )  # refuses an unknown one before anything is downloaded
+        # refuses an unknown one before anything is downloaded
+        architecture.arguments(**settings)
         weights = entry.fetch()
     with _blaming_settings(name, settings):
         model = bound(**settings)

@@ -260,9 +260,8 @@ def volume(sides: Sequence[int]) -> Callable[[Mapping[str, Any]], tuple[int, ...
 
     def shape(settings: Mapping[str, Any]) -> tuple[int, ...]:
         dims = settings["dims"]
-        side = (
-            sides[dims - 1] if dims in (1, 2, 3) else 0
-        )  # the network refuses other numbers
+        # the network refuses other numbers
+        side = sides[dims - 1] if dims in (1, 2, 3) else 0
         return (settings["in_channels"], *(side,) * dims)
 
     return shape

@@ -148,9 +148,8 @@ class _InstanceNorm(_RunningNorm):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, bias)
 
     def _share(self, mean):
-        return (
-            self.momentum or 0.0
-        )  # as in PyTorch: batches are not counted here, so None has no plain average
+        # as in PyTorch: batches are not counted here, so None has no plain average
+        return self.momentum or 0.0
 
     def forward(self, x):
         nn = self.nn

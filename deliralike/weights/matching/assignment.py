@@ -22,9 +22,8 @@ _BY_NAME, _BY_KIND, _BY_ORDER = 1.0, 0.3, 0.3
 _LEAD = 0.1  # by so much a name must be better than the next best to decide
 _NAMED = 0.5  # a similarity from which on the names say something
 
-Places = tuple[
-    int, int
-]  # of a layer of the reference and one of the candidate, in a group
+# of a layer of the reference and one of the candidate, in a group
+Places = tuple[int, int]
 
 
 @dataclass(eq=False)
@@ -84,12 +83,17 @@ def layers(units: Iterable[Unit], side: Side) -> list[Layer]:
 
 def singles(units: Sequence[Unit], side: Side) -> list[Layer]:
     """Units by themselves; those in a role that is not known go by their whole name."""
-    known = {unit: role(unit.name) for unit in units if role(unit.name) in ROLES}
-    paths = {unit: unit.owner if unit in known else unit.name for unit in units}
+    roles: dict[Unit, str] = {}
+    paths: dict[Unit, str] = {}
+    for unit in units:
+        word = role(unit.name)
+        is_known = word in ROLES
+        roles[unit] = word if is_known else ""
+        paths[unit] = unit.owner if is_known else unit.name
     names = spoken(paths.values())
     layers = []
     for unit, path in paths.items():
-        layers.append(Layer({"tensor": unit}, side, names[path], known.get(unit, "")))
+        layers.append(Layer({"tensor": unit}, side, names[path], roles[unit]))
     return layers
 
 
@@ -143,10 +147,11 @@ def _within(reference: list[Layer], candidate: list[Layer]) -> list[LayerPair]:
     by_value = _Choice(likeness, _only_by_value(likeness))
     free = by_value.free()
     by_score = _Choice(free, _greedy(free))
-    judged = {
-        at: ("value", by_value.contradicting(at)) for at in by_value.chosen.items()
-    }
-    judged |= {at: by_score.judged(at) for at in by_score.chosen.items()}
+    judged = {}
+    for at in by_value.chosen.items():
+        judged[at] = ("value", by_value.contradicting(at))
+    for at in by_score.chosen.items():
+        judged[at] = by_score.judged(at)
     found = []
     for (row, column), (decided, others) in sorted(judged.items()):
         alternatives = tuple(candidate[other] for other in others)

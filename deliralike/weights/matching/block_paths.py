@@ -69,8 +69,12 @@ class _Blocks:
 
     def empty_children(self, path: str) -> list[str]:
         """Return the blocks without tensors right below another."""
-        below = [child for child in self.kinds if child and parent(child) == path]
-        return [child for child in below if not self.members[child]]
+        children = []
+        for child in self.kinds:
+            is_below = child and parent(child) == path
+            if is_below and not self.members[child]:
+                children.append(child)
+        return children
 
 
 def _along(

@@ -23,9 +23,8 @@ def relative_difference(reference: Any, candidate: Any) -> float:
     first, second = wide(reference), wide(candidate)
     if first.shape != second.shape:
         return np.inf
-    with np.errstate(
-        invalid="ignore"
-    ):  # an infinity minus itself, as in masks of scores
+    # an infinity minus itself, as in masks of scores
+    with np.errstate(invalid="ignore"):
         difference, size = norm(first - second), norm(first)
     if not np.isfinite(difference + size):
         with np.errstate(invalid="ignore"):

@@ -79,10 +79,9 @@ class Side:
 
     def without(self, names: Iterable[str]) -> Side:
         """This side without some of its tensors."""
-        left_out = set(names)
-        tensors = {
-            name: one for name, one in self.tensors.items() if name not in left_out
-        }
+        tensors = dict(self.tensors)
+        for name in names:
+            tensors.pop(name, None)
         return replace(self, tensors=tensors)
 
     @property

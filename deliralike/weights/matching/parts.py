@@ -136,9 +136,11 @@ def assembled(
         if tensors.get(name) is None:
             tensors[name] = np.zeros(shapes[name], value.dtype)
         unit.write(tensors[name], value)
-    return {
-        name: tensors[name] for name in shapes if name in tensors and not missing[name]
-    }
+    complete = {}
+    for name in shapes:
+        if name in tensors and not missing[name]:
+            complete[name] = tensors[name]
+    return complete
 
 
 # Dotted names

@@ -30,9 +30,8 @@ from deliralike.weights.matching.unit_layouts import (
     same_layout,
 )
 
-Partners = (
-    str | Sequence[str]
-)  # of a tensor or a block, by name; or of a tensor's parts
+# of a tensor or a block, by name; or of a tensor's parts
+Partners = str | Sequence[str]
 Left = dict[str, Unit]
 
 
@@ -274,9 +273,10 @@ class _Search:
             inside = _below(left, path)
             if not inside:
                 raise UnknownName(self._unknown(here, path))
-            outside.append(
-                {name: unit for name, unit in left.items() if name not in inside}
-            )
+            rest = dict(left)
+            for name in inside:
+                del rest[name]
+            outside.append(rest)
             self.left[here] = inside
         self.match()
         if self.left[0] and self.left[1]:
@@ -352,6 +352,8 @@ def _by_name(units: Iterable[Unit]) -> Left:
 
 
 def _below(left: Left, path: str) -> Left:
-    return {
-        name: unit for name, unit in left.items() if unit.source.startswith(f"{path}.")
-    }
+    below = {}
+    for name, unit in left.items():
+        if unit.source.startswith(f"{path}."):
+            below[name] = unit
+    return below

@@ -69,7 +69,7 @@ def _by_names(unit: Unit, other: Unit) -> Layout:
     is_known = mine is not None and theirs is not None
     if len(options) == 1 or is_known or len(unit.shape) < 2:
         return first, ()
-    return first, tuple(option for option in options if option.effect != first.effect)
+    return first, _others(first, options)
 
 
 def same_layout(
@@ -101,10 +101,13 @@ def _general(unit: Unit, other: Unit) -> Layout | None:
     matrix = kernel.reshape(unit.shape[::-1]).T
     for option in options:
         if np.array_equal(option.invert(read), matrix):
-            return option, tuple(
-                each for each in options if each.effect != option.effect
-            )
+            return option, _others(option, options)
     return None
+
+
+def _others(chosen: Transform, options: tuple[Transform, ...]) -> tuple[Transform, ...]:
+    """Return the transforms that move numbers otherwise than the chosen one."""
+    return tuple(each for each in options if each.effect != chosen.effect)
 
 
 def _flattened(side: Side, unit: Unit, other: Unit) -> tuple[Transform, ...]:
@@ -112,9 +115,8 @@ def _flattened(side: Side, unit: Unit, other: Unit) -> tuple[Transform, ...]:
     if len(unit.shape) != 2 or not _is_of_matrix(side, unit, other):
         return ()
     before, _ = _matrices(side, unit)
-    beside = [
-        shape for shape in before if shape[1:] != unit.shape[1:]
-    ]  # of several heads
+    # of several heads
+    beside = [shape for shape in before if shape[1:] != unit.shape[1:]]
     if not beside or len(beside[0]) < 3:
         return ()
     return flattenings(unit.shape, beside[0][:1])[::-1]
@@ -152,9 +154,8 @@ def _matrices(side: Side, unit: Unit) -> tuple[list[Shape], list[Shape]]:
 def _known_layout(unit: Unit) -> str | None:
     """What a tensor's name says of its layout; None where it says nothing."""
     leaf = last(unit.source)
-    if (
-        leaf == "kernel"
-    ):  # flax's and Keras's word, where no known layer gives PyTorch's layout
+    # flax's and Keras's word, where no known layer gives PyTorch's layout
+    if leaf == "kernel":
         return "in, out"
     has_common_name = not unit.whole or unit.name != unit.source
     if has_common_name or leaf in ROLES or "weight" in leaf:

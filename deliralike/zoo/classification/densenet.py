@@ -139,9 +139,8 @@ class Features(Network):
                 setattr(self, f"transition{i}", Transition(width, dims))
                 width //= 2
         setattr(self, f"norm{len(layers) + 1}", norm(width))
-        self.relu = (
-            nn.ReLU()
-        )  # not in place: what comes before it is a stage of its own
+        # not in place: what comes before it is a stage of its own
+        self.relu = nn.ReLU()
         self.width = width
 
     def forward(self, x):

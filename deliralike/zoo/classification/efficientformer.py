@@ -290,9 +290,8 @@ class EfficientFormer(Model):
         nn = self.nn
         self.image_size = image_size
         self.distilled_training = distilled_training
-        self.side = -(
-            -image_size // 2 ** (len(layers) + 1)
-        )  # of the last stage, rounded up
+        # of the last stage, rounded up
+        self.side = -(-image_size // 2 ** (len(layers) + 1))
         half = widths[0] // 2
         stem = {
             "conv1": nn.Conv2d(in_channels, half, 3, 2, 1),

@@ -34,9 +34,8 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import positive
 
-Stage = tuple[
-    str, float, int, int, int, int
-]  # kind, expansion, kernel, stride, channels, blocks
+# kind, expansion, kernel, stride, channels, blocks
+Stage = tuple[str, float, int, int, int, int]
 
 
 class _Residual(Network):

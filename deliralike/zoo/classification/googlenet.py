@@ -105,9 +105,8 @@ class Auxiliary(Network):
     def __init__(self, in_channels: int, num_classes: int, dropout: float) -> None:
         super().__init__()
         nn = self.nn
-        self.pool = nn.AdaptiveAvgPool2d(
-            4
-        )  # the paper's pooling gives this at 224 pixels
+        # the paper's pooling gives this at 224 pixels
+        self.pool = nn.AdaptiveAvgPool2d(4)
         self.conv = ConvNorm(in_channels, 128, 1)
         self.fc1 = nn.Linear(128 * 16, 1024)
         self.fc2 = nn.Linear(1024, num_classes)

@@ -65,9 +65,8 @@ class LeNet(Model):
 
     def forward_stages(self, x):
         """Return two convolutional stages and two fully connected ones."""
-        conv1 = self.pool(
-            self.activation(self.conv1(x))
-        )  # (batch, 6, 14, 14) for images of 28
+        # (batch, 6, 14, 14) for images of 28
+        conv1 = self.pool(self.activation(self.conv1(x)))
         conv2 = self.pool(self.activation(self.conv2(conv1)))  # (batch, 16, 5, 5)
         fc1 = self.activation(self.fc1(self.nn.flatten(conv2)))  # (batch, 120)
         fc2 = self.activation(self.fc2(fc1))  # (batch, 84)

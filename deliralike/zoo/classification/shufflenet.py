@@ -66,9 +66,8 @@ class InvertedResidual(Network):
         else:
             left = self.branch1(x)
             right = self.branch2(x)
-        y = self.nn.stack(
-            [left, right], 2
-        )  # (batch, out_channels / 2, 2, height, width)
+        # (batch, out_channels / 2, 2, height, width)
+        y = self.nn.stack([left, right], 2)
         return self.nn.flatten(y, 1, 2)
 
 

@@ -137,9 +137,8 @@ class WindowAttention(Network):
         bias = self._bias()
         if mask is not None:
             bias = bias + mask
-        return self.dropout(
-            self.proj(self._attend(x, bias))
-        )  # (batch, windows, tokens, channels)
+        # (batch, windows, tokens, channels)
+        return self.dropout(self.proj(self._attend(x, bias)))
 
     def _attend(self, x, bias):
         nn = self.nn

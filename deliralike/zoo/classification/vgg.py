@@ -105,10 +105,11 @@ class VGG(Model):
             classifier(nn, hidden, num_classes, "VGG"),
         )
         self.num_classes = num_classes
+        # that the first linear layer sees
         self.window = (
             widths[-1],
             *(pooled,) * dims,
-        )  # that the first linear layer sees
+        )
         self.least = 2 ** len(layers)
 
     @property

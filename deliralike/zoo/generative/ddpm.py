@@ -305,9 +305,8 @@ class Attention(Network):
         tokens = as_tokens(nn, self.group_norm(x))
         maps = (self.to_q, self.to_k, self.to_v)
         q, k, v = (split_heads(nn, to(tokens), self.heads) for to in maps)
-        y, _ = nn.attention(
-            q, k, v, need_weights=False
-        )  # (batch, heads, places, head_width)
+        # (batch, heads, places, head_width)
+        y, _ = nn.attention(q, k, v, need_weights=False)
         y = self.to_out[0](joined_heads(nn, y))
         return x + as_grid(nn, y, x.shape[2:])
 

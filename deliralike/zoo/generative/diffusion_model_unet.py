@@ -270,9 +270,8 @@ class Residual(Network):
 
     def forward(self, x, time):
         nn = self.nn
-        y = self.conv1(
-            self.resize(nn.silu(self.norm1(x)))
-        )  # (batch, out_channels, *size)
+        # (batch, out_channels, *size)
+        y = self.conv1(self.resize(nn.silu(self.norm1(x))))
         shift = self.time_emb_proj(nn.silu(time))  # (batch, out_channels)
         y = y + nn.reshape(shift, (*shift.shape, *(1,) * (len(x.shape) - 2)))
         y = self.conv2(nn.silu(self.norm2(y)))

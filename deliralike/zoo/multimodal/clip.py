@@ -315,9 +315,8 @@ class TextModel(Network):
         bias = causal_bias(self.nn, input_ids, x)  # (tokens, tokens)
         if attention_mask is not None:
             check_mask(self, attention_mask, input_ids, "attention_mask")
-            bias = bias + padding_bias(
-                self.nn, attention_mask, x
-            )  # (texts, 1, tokens, tokens)
+            # (texts, 1, tokens, tokens)
+            bias = bias + padding_bias(self.nn, attention_mask, x)
         return self.encoder(x, bias)
 
     def _ends(self, input_ids):

@@ -257,9 +257,8 @@ class Attention(Network):
         """Return the term of the scores, ``(batch, heads, places, places)``."""
         nn = self.nn
         places = nn.arange(side, like=q)
-        distance = (
-            nn.unsqueeze(places, 1) - nn.unsqueeze(places, 0) + (side - 1)
-        )  # (query, key)
+        # (query, key)
+        distance = nn.unsqueeze(places, 1) - nn.unsqueeze(places, 0) + (side - 1)
         batch, heads, _, channels = q.shape
         q = nn.reshape(q, (batch * heads, side, side, channels))
         rows = nn.einsum("bhwc,hkc->bhwk", q, nn.take(self.rel_pos_h, distance))

@@ -86,9 +86,8 @@ class SegResNet(Model):
             blocks = [ResBlock(wide, dims, **norms) for _ in range(count)]
             down_layers.append(nn.Sequential(first, *blocks))
         self.down_layers = nn.ModuleList(down_layers)
-        widths = [
-            width * 2**level for level in range(len(ups), 0, -1)
-        ]  # before each step up
+        # before each step up
+        widths = [width * 2**level for level in range(len(ups), 0, -1)]
         up_layers = []
         for wide, count in zip(widths, ups, strict=True):
             blocks = [ResBlock(wide // 2, dims, **norms) for _ in range(count)]

@@ -28,10 +28,11 @@ from deliralike.zoo.segmentation.dynunet import Block, Conv, OutBlock, UpBlock
 from deliralike.zoo.setting_checks import one_of
 from deliralike.zoo.windows import cut_windows
 
+# the reference has no other: four steps up lead from patches to elements
 PATCH, LAYERS = (
     16,
     12,
-)  # the reference has no other: four steps up lead from patches to elements
+)
 PROJECTIONS = ("conv", "perceptron")
 
 
@@ -323,9 +324,8 @@ class TransformerBlock(Network):
         self.norm1 = nn.LayerNorm(hidden_size)
         self.attn = SelfAttention(hidden_size, num_heads, dropout, qkv_bias)
         self.norm2 = nn.LayerNorm(hidden_size)
-        self.norm_cross_attn = nn.LayerNorm(
-            hidden_size
-        )  # never used, but in MONAI's files
+        # never used, but in MONAI's files
+        self.norm_cross_attn = nn.LayerNorm(hidden_size)
 
     def forward(self, x):
         x = x + self.attn(self.norm1(x))

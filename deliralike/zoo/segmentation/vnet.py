@@ -161,9 +161,8 @@ class DownTransition(Network):
         self.dropout = drop(dropout)
 
     def forward(self, x):
-        x = self.act_function1(
-            self.bn1(self.down_conv(x))
-        )  # (batch, 2 * in_channels, *size / 2)
+        # (batch, 2 * in_channels, *size / 2)
+        x = self.act_function1(self.bn1(self.down_conv(x)))
         return self.act_function2(self.ops(self.dropout(x)) + x)
 
 

@@ -59,9 +59,8 @@ class InceptionModule(Network):
         self.bn = nn.BatchNorm1d((len(convolutions) + 1) * width, EPS, MOMENTUM)
 
     def forward(self, x):
-        y = (
-            x if self.bottleneck is None else self.bottleneck(x)
-        )  # (batch, inside, time)
+        # (batch, inside, time)
+        y = x if self.bottleneck is None else self.bottleneck(x)
         branches = [conv(y) for conv in self.convs]
         branches.append(self.maxconvpool(x))
         return self.nn.relu(self.bn(self.nn.cat(branches, 1)))

@@ -234,9 +234,8 @@ class Stack(Network):
         nn = self.nn
         count = slots.shape[0]
         numbers = self._bucket_numbers(nn.arange(1 - count, count, like=slots))
-        steps = nn.reshape(slots, (1, -1)) - nn.permute(
-            places, (1, 0)
-        )  # (queries, keys)
+        # (queries, keys)
+        steps = nn.reshape(slots, (1, -1)) - nn.permute(places, (1, 0))
         chosen = nn.select(numbers, steps + (count - 1), 0)
         bias = self.block[0].layer[0].SelfAttention.relative_attention_bias(chosen)
         return nn.unsqueeze(nn.permute(bias, (2, 0, 1)), 0)

@@ -164,9 +164,8 @@ class WaveNet(Model):
         """
         nn = self.nn
         check_tokens(self, samples)
-        x = nn.one_hot(
-            samples, self.levels, like=self.causal.weight
-        )  # (batch, levels, time)
+        # (batch, levels, time)
+        x = nn.one_hot(samples, self.levels, like=self.causal.weight)
         x = self.causal(nn.pad(x, (self.before, 0)))
         stages = {"causal": x}
         in_stack = len(self.layers) // self.stacks
