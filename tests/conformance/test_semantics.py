@@ -146,12 +146,8 @@ def test_the_first_block_that_gives_a_shorter_type(dtype, words):
     }
     if not words:
         outputs.pop("b")
-    assert (
-        semantics.short(
-            Recording(1.0, {Tap(name): one for name, one in outputs.items()})
-        )
-        == words
-    )
+    recording = Recording(1.0, {Tap(name): one for name, one in outputs.items()})
+    assert semantics.short(recording, ()) == words
 
 
 class Far(Network):

@@ -71,7 +71,9 @@ def _multihead(nn: Any, given: Arguments) -> Any:
         "kdim": given["kdim"] or whole,
         "vdim": given["vdim"] or whole,
         "is_packed": "in_proj_weight" in given,
-        "attention_dropout": SimpleNamespace(p=given["dropout"], block_path=place),
+        "attention_dropout": SimpleNamespace(
+            p=given["dropout"], training=given["training"], block_path=place
+        ),
         "out_proj": lambda y: nn.linear(
             y, given["out_proj.weight"], given.get("out_proj.bias")
         ),
