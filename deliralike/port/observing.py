@@ -122,7 +122,8 @@ class Observed:
     """What was seen in the functions of one file.
 
     Attributes:
-        called: The qualified names of functions, with the phases in which they were called.
+        called: The qualified names of functions, without ``<locals>``, with the phases in which
+            they were called.
         facts: What values were, by what is seen of them, and its place:
             ``"values"``: what an attribute was taken of, by the end of that attribute;
             ``"callees"``: what was called by an attribute, by the end of the call;
@@ -166,11 +167,7 @@ class Observed:
 
     def phases(self, path: str) -> set[str]:
         """The phases in which a function was called; its path has no ``<locals>``."""
-        found: set[str] = set()
-        for name, phases in self.called.items():
-            if name.replace(".<locals>", "") == path:
-                found |= phases
-        return found
+        return self.called.get(path, set())
 
     def is_array(self, path: str, name: str) -> bool:
         """Whether an argument of a function was always an array of floating numbers."""
@@ -261,7 +258,8 @@ class Observation:
         finally:
             sys.setprofile(before)
         for code, phases in self._codes.items():
-            self.files[code.co_filename].called[code.co_qualname] |= phases
+            path = code.co_qualname.replace(".<locals>", "")
+            self.files[code.co_filename].called[path] |= phases
 
     def _note_creation(self, frame: FrameType) -> None:
         """Keep the arguments of an object's own ``__init__``, which runs before those it calls."""
