@@ -72,10 +72,8 @@ class Anomalies:
 
     def __str__(self) -> str:
         """Return one line for each kind of anomaly, and for each set of processes that has it."""
-        unused, not_finite = (
-            "took no part in the loss",
-            "have a gradient that is not finite",
-        )
+        unused = "took no part in the loss"
+        not_finite = "have a gradient that is not finite"
         kinds = {
             unused: self.unused,
             **_by_processes(unused, self.unused_in),
@@ -121,7 +119,9 @@ def anomalies_of(gradients: Mapping[str, np.ndarray | None]) -> Anomalies:
         >>> anomalies_of({"weight": np.zeros(2), "bias": None})
         Anomalies(unused=('bias',), zero=('weight',), not_finite=(), of_processes={})
     """
-    unused, zero, not_finite = [], [], []
+    unused = []
+    zero = []
+    not_finite = []
     for name, gradient in gradients.items():
         if gradient is None:
             unused.append(name)

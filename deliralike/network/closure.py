@@ -14,8 +14,11 @@ from deliralike.errors import ArgumentError, BatchError, SettingError, suggestio
 from deliralike.nest.arrays import Arrays
 from deliralike.nest.host_arrays import plain
 
-INPUT, LABEL, MAIN = "data", "label", "default"
-PREDICTION, TOTAL = "pred", "total"
+INPUT = "data"
+LABEL = "label"
+MAIN = "default"
+PREDICTION = "pred"
+TOTAL = "total"
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ def closure(
         SettingError: There is no loss, one of several has the name of their sum, or optimizers
             without ``"default"``.
     """
-    data, label = entry(data_dict, INPUT), entry(data_dict, LABEL)
+    data = entry(data_dict, INPUT)
+    label = entry(data_dict, LABEL)
     if not losses:
         raise SettingError(
             "closure needs at least one loss: losses={'name': function of (prediction, label)}"
@@ -186,7 +190,8 @@ def _optimizer(model: Any, optimizers: Mapping[str, Any]) -> Any:
     if MAIN not in optimizers:
         names = ", ".join(map(repr, optimizers))
         raise SettingError(f"closure updates by optimizers['{MAIN}']; there is {names}")
-    optimizer, backend = optimizers[MAIN], model.backend
+    optimizer = optimizers[MAIN]
+    backend = model.backend
     if hasattr(optimizer, "pre_update_hooks"):
         return optimizer
     if not backend.optimizers_hold_state:

@@ -134,7 +134,8 @@ class StepSelf:
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the replicated network or of the one inside; see the class."""
-        network, inner = self._network, innermost(self._network)
+        network = self._network
+        inner = innermost(self._network)
         if hasattr(network.backend.network_base, name) or not hasattr(inner, name):
             return getattr(network, name)
         own = inspect.getattr_static(type(inner), name, None)

@@ -20,7 +20,8 @@ def positional_inputs(network: Any) -> tuple[int, float]:
         signature = inspect.signature(getattr(network, "forward", network))
     except (TypeError, ValueError):
         return 0, float("inf")
-    least, most = 0, 0.0
+    least = 0
+    most = 0.0
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
             return least, float("inf")

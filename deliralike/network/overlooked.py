@@ -71,9 +71,11 @@ def refuse_plain_container(owner: Any, name: str, value: Any) -> None:
     """
     if type(value) not in (list, tuple, dict) or name.startswith("_"):
         return
-    items, instead = value, "nn.ModuleList"
+    items = value
+    instead = "nn.ModuleList"
     if isinstance(value, dict):
-        items, instead = value.values(), "nn.ModuleDict"
+        items = value.values()
+        instead = "nn.ModuleDict"
     if any(owner.backend.is_native(item) for item in items):
         raise ConstructionError(
             f"{type(owner).__name__}: attribute {name!r} is a plain {type(value).__name__} of "

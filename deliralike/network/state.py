@@ -174,7 +174,9 @@ def plan_load(slots: Mapping[str, Slot], state: Mapping[str, Any]) -> LoadReport
     """
     shapes = {name: tuple(np.shape(value)) for name, value in state.items()}
     given = first_names({name: slot for name, slot in slots.items() if name in shapes})
-    loaded, missing, mismatched = [], [], []
+    loaded = []
+    missing = []
+    mismatched = []
     for name, slot in slots.items():
         if name not in shapes:
             if id(slot.native) not in given:

@@ -36,7 +36,8 @@ def default_loss(prediction: Any, target: Any, *, network: Any) -> Any:
         raise _no_array(prediction)
     if not is_floating(target):
         return network.nn.cross_entropy(prediction, target)
-    shape, wanted = tuple(target.shape), tuple(prediction.shape)
+    shape = tuple(target.shape)
+    wanted = tuple(prediction.shape)
     if shape != wanted:
         raise ShapeError(
             f"the targets are floating numbers of shape {shape}, and the prediction has shape "
@@ -75,7 +76,8 @@ def refuse_probabilities(values: np.ndarray) -> None:
     # Measured targets differ from such rows in the first sample; the others are left alone.
     if not _are_probabilities(values[:1]) or not _are_probabilities(values):
         return
-    kind, remedy = "rows of probabilities, as mixup makes them of classes", "name"
+    kind = "rows of probabilities, as mixup makes them of classes"
+    remedy = "name"
     if ((values == 0) | (values == 1)).all():
         kind = "one-hot rows"
         remedy = "give class numbers, labels.argmax(1), for cross_entropy; or name"

@@ -187,7 +187,8 @@ def common_type(nn: Any, name: str, x: Any, other: Any) -> tuple[Any, Any]:
         return x, other
     if x.dtype == other.dtype:
         return x, other
-    rank, other_rank = _rank(x), _rank(other)
+    rank = _rank(x)
+    other_rank = _rank(other)
     if rank < other_rank:
         return nn.cast(x, other), other
     if rank > other_rank:

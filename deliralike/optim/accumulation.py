@@ -72,7 +72,8 @@ class AccumulationWindow:
         """Return each replica's gradients of the whole window, and hold them no longer."""
         divisor = sum(backend.numbers(self.divisors))
         self._multiply(backend, self.unit / or_one(divisor))
-        replicas, self.of_replicas = self.of_replicas, []
+        replicas = self.of_replicas
+        self.of_replicas = []
         return replicas
 
     def _multiply(self, backend: Arrays, factor: float) -> None:
@@ -105,7 +106,9 @@ def _add(backend: Arrays, total: Gradients, addition: Gradients) -> None:
 
     A parameter with None in both has taken no part in the loss so far.
     """
-    first, further, sums = {}, {}, []
+    first = {}
+    further = {}
+    sums = []
     for name, gradient in addition.items():
         so_far = total.setdefault(name)
         if gradient is None:

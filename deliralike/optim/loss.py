@@ -158,7 +158,8 @@ class Loss:
         if not self.per_replica and self.reduction != "denominator":
             return result
         parts = self.parts(result)
-        value, denominator = parts.value, parts.denominator
+        value = parts.value
+        denominator = parts.denominator
         if denominator is not None:
             denominator = constant(network, denominator, value)
             value = value / (self.divisor or or_one(denominator))

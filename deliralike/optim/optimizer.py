@@ -206,7 +206,8 @@ class AbstractOptimizer(ABC):
         """
         if not self.window_is_open:
             return
-        window, self._window = self._window, AccumulationWindow()
+        window = self._window
+        self._window = AccumulationWindow()
         of_root, *self._of_replicas = window.take_gradients(self.network.backend)
         slots = self.owned_slots()
         gradients = {}
@@ -291,7 +292,8 @@ class AbstractOptimizer(ABC):
         return self.network.parallelism.replica_gradients()
 
     def _add_micro_batch(self, loss: Loss, batch: tuple) -> Any:
-        parallelism, window = self.network.parallelism, self._window
+        parallelism = self.network.parallelism
+        window = self._window
         samples = parallelism.count_samples(batch)
         scale = 1.0
         if self.loss_scale is not None:

@@ -468,7 +468,8 @@ class Adafactor(Rule):
         if squares.ndim < 2:
             mean = state["variance"] + weight * (squares - state["variance"])
             return mean, {"variance": mean}
-        row, column = state["row_var"], state["col_var"]
+        row = state["row_var"]
+        column = state["col_var"]
         row = row + weight * (squares.mean(axis=-1, keepdims=True) - row)
         column = column + weight * (squares.mean(axis=-2, keepdims=True) - column)
         mean = row * column / row.mean(axis=-2, keepdims=True).clip(eps1, None)
@@ -560,7 +561,9 @@ class Muon(Rule):
     @property
     def _adamw(self) -> AdamW:
         """The rule of all parameters that are no matrices."""
-        decay, betas, eps = self.weight_decay, self.adamw_betas, self.adamw_eps
+        decay = self.weight_decay
+        betas = self.adamw_betas
+        eps = self.adamw_eps
         return AdamW(lr=self.lr, weight_decay=decay, betas=betas, eps=eps)
 
     def _is_orthogonal(self, shape: tuple[int, ...]) -> bool:
@@ -716,7 +719,8 @@ class ASGD(Rule):
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
         """Make one step."""
-        eta, weight = scalars["eta"], scalars["weight"]
+        eta = scalars["eta"]
+        weight = scalars["weight"]
         new = p * (1.0 - self.lambd * eta) - eta * self._decayed(p, g)
         return new, {"ax": (1.0 - weight) * state["ax"] + weight * new}
 

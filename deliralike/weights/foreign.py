@@ -37,10 +37,13 @@ _ROLES = {
     "moving_mean": "running_mean",
     "var": "running_var",
     "moving_variance": "running_var",
-    **{
-        name: name
-        for name in ("weight", "bias", "kernel", "gamma", "beta", *STATISTICS)
-    },
+    "weight": "weight",
+    "bias": "bias",
+    "kernel": "kernel",
+    "gamma": "gamma",
+    "beta": "beta",
+    "running_mean": "running_mean",
+    "running_var": "running_var",
 }
 _LEAF = re.compile(
     rf"(.+?)_({'|'.join(sorted(_ROLES, key=len, reverse=True))})", re.IGNORECASE

@@ -128,7 +128,8 @@ def _columns(shapes: Shapes) -> dict[str, Doubt]:
     flattened: set[int] = set()
     for name, (kind, shape) in shapes.items():
         if len(shape) > 2:
-            channels, former = shape[kind.startswith("convtranspose")], 0
+            channels = shape[kind.startswith("convtranspose")]
+            former = 0
             flattened.clear()
             continue
         rows, columns = shape

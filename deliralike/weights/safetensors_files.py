@@ -128,7 +128,8 @@ def pieces(
     end = 0
     for name in names:
         array = state[name]
-        begin, end = end, end + array.nbytes
+        begin = end
+        end = end + array.nbytes
         header[name] = {
             "dtype": TYPES[array.dtype.name],
             "shape": array.shape,

@@ -156,10 +156,12 @@ def _merge_heads(arrays: dict[Path, np.ndarray], layer: Path) -> None:
 
     They are the last axes of queries, keys, values and their biases, and the first of the output.
     """
-    kernels = [arrays.get((*layer, part, "kernel")) for part in (*_HEADS, "out")]
-    if any(kernel is None or kernel.ndim != 3 for kernel in kernels):
-        return
-    *_, values, out = (kernel for kernel in kernels if kernel is not None)
+    for part in (*_HEADS, "out"):
+        kernel = arrays.get((*layer, part, "kernel"))
+        if kernel is None or kernel.ndim != 3:
+            return
+    values = arrays[*layer, "value", "kernel"]
+    out = arrays[*layer, "out", "kernel"]
     if values.shape[1:] != out.shape[:2]:
         return
     for part in _HEADS:

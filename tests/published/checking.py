@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
 from huggingface_hub.errors import EntryNotFoundError
-from huggingface_hub.utils import hf_raise_for_status, http_backoff
+from huggingface_hub.utils import hf_raise_for_status, http_backoff, httpx
 
 from deliralike import weights as weight_files
 from deliralike import zoo

@@ -19,7 +19,8 @@ class Linear(Network):
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         super().__init__()
         self.check_settings(in_features, out_features)
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features = in_features
+        self.out_features = out_features
         start = fan_in_uniform(in_features)
         self.weight = self.nn.Parameter((out_features, in_features), start)
         self.bias = self.nn.Parameter((out_features,), start) if bias else None
@@ -132,8 +133,10 @@ class EmbeddingBag(Network):
         super().__init__()
         settings = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
         Embedding.check_settings(num_embeddings, embedding_dim, *settings)
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.mode, self.include_last_offset = mode, include_last_offset
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.mode = mode
+        self.include_last_offset = include_last_offset
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         start = Normal(zero_row=self.padding_idx)
         self.weight = self.nn.Parameter((num_embeddings, embedding_dim), start)
@@ -160,7 +163,8 @@ class Unflatten(Network):
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         super().__init__()
-        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+        self.dim = dim
+        self.unflattened_size = tuple(unflattened_size)
 
     def forward(self, x):
         return self.nn.unflatten(x, self.dim, self.unflattened_size)
@@ -183,7 +187,8 @@ class Bilinear(Network):
         }.items():
             checks.positive(value, name, "Bilinear")
         checks.positive(out_features, "out_features", "Bilinear")
-        self.in1_features, self.in2_features = in1_features, in2_features
+        self.in1_features = in1_features
+        self.in2_features = in2_features
         self.out_features = out_features
         start = fan_in_uniform(in1_features)
         shape = (out_features, in1_features, in2_features)
@@ -201,7 +206,8 @@ class CosineSimilarity(Network):
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__()
-        self.dim, self.eps = dim, eps
+        self.dim = dim
+        self.eps = eps
 
     def forward(self, x1, x2):
         return self.nn.cosine_similarity(x1, x2, self.dim, self.eps)
@@ -214,7 +220,9 @@ class PairwiseDistance(Network):
         self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
     ) -> None:
         super().__init__()
-        self.norm, self.eps, self.keepdim = p, eps, keepdim
+        self.norm = p
+        self.eps = eps
+        self.keepdim = keepdim
 
     def forward(self, x1, x2):
         return self.nn.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)

@@ -205,8 +205,10 @@ class GroupNorm(Network):
     ) -> None:
         super().__init__()
         self.check_settings(num_groups, num_channels)
-        self.num_groups, self.num_channels = num_groups, num_channels
-        self.eps, self.affine = eps, affine
+        self.num_groups = num_groups
+        self.num_channels = num_channels
+        self.eps = eps
+        self.affine = affine
         self.weight = self.nn.Parameter((num_channels,), ONES) if affine else None
         self.bias = (
             self.nn.Parameter((num_channels,), ZEROS) if affine and bias else None
@@ -294,7 +296,9 @@ class LocalResponseNorm(Network):
     ) -> None:
         super().__init__()
         self.size = checks.positive(size, "size", "LocalResponseNorm")
-        self.alpha, self.beta, self.k = alpha, beta, k
+        self.alpha = alpha
+        self.beta = beta
+        self.k = k
 
     def forward(self, x):
         return self.nn.local_response_norm(x, self.size, self.alpha, self.beta, self.k)

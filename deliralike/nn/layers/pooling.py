@@ -191,8 +191,10 @@ class _LPPool(_Pool):
         ceil_mode: bool = False,
     ) -> None:
         super().__init__()
-        self.norm_type, self.kernel_size = norm_type, kernel_size
-        self.stride, self.ceil_mode = stride, ceil_mode
+        self.norm_type = norm_type
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.ceil_mode = ceil_mode
 
     def pool(self, x):
         return self.nn.lp_pool(
@@ -349,8 +351,10 @@ class Unfold(Network):
         stride: Sizes = 1,
     ) -> None:
         super().__init__()
-        self.kernel_size, self.dilation = kernel_size, dilation
-        self.padding, self.stride = padding, stride
+        self.kernel_size = kernel_size
+        self.dilation = dilation
+        self.padding = padding
+        self.stride = stride
 
     def forward(self, x):
         checks.spatial_axes(self, x, 2)
@@ -371,8 +375,11 @@ class Fold(Network):
         stride: Sizes = 1,
     ) -> None:
         super().__init__()
-        self.output_size, self.kernel_size = output_size, kernel_size
-        self.dilation, self.padding, self.stride = dilation, padding, stride
+        self.output_size = output_size
+        self.kernel_size = kernel_size
+        self.dilation = dilation
+        self.padding = padding
+        self.stride = stride
 
     def forward(self, x):
         windows = (self.kernel_size, self.dilation, self.padding, self.stride)

@@ -193,7 +193,8 @@ class LSTM(_Recurrent):
         that width in the place of `hidden_size`.
     """
 
-    gates, states = 4, 2
+    gates = 4
+    states = 2
 
     def __init__(
         self,

@@ -234,7 +234,9 @@ class Transformer(Network):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+        self.d_model = d_model
+        self.nhead = nhead
+        self.batch_first = batch_first
         widths = (d_model, nhead, dim_feedforward)
         order = (batch_first, norm_first, bias)
         settings = (*widths, dropout, activation, layer_norm_eps, *order)

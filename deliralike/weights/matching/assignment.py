@@ -18,7 +18,9 @@ from deliralike.weights.matching.pairing import ROLES, Side
 from deliralike.weights.matching.parts import Unit
 from deliralike.weights.matching.unit_layouts import is_telling, same_layout
 
-_BY_NAME, _BY_KIND, _BY_ORDER = 1.0, 0.3, 0.3
+_BY_NAME = 1.0
+_BY_KIND = 0.3
+_BY_ORDER = 0.3
 _LEAD = 0.1  # by so much a name must be better than the next best to decide
 _NAMED = 0.5  # a similarity from which on the names say something
 
@@ -114,7 +116,8 @@ def assign(
 
     If not `exact`, the axes of shapes may have another order.
     """
-    mine, theirs = _grouped(reference, exact), _grouped(candidate, exact)
+    mine = _grouped(reference, exact)
+    theirs = _grouped(candidate, exact)
     found: list[LayerPair] = []
     for key, group in mine.items():
         if key not in theirs:

@@ -42,7 +42,8 @@ def pieces(unit: Unit, members: Sequence[Unit]) -> list[Unit]:
 
     They lie along the first axis along which they have the others' shapes.
     """
-    owner, leaf = unit.layer, last(unit.source)
+    owner = unit.layer
+    leaf = last(unit.source)
     names = [join(owner, last(member.owner), leaf) for member in members]
     shapes = [member.shape for member in members]
     if len(set(shapes)) > 1:

@@ -20,16 +20,19 @@ def relative_difference(reference: Any, candidate: Any) -> float:
     """
     if reference is None or candidate is None:
         return 0.0 if reference is candidate else np.inf
-    first, second = wide(reference), wide(candidate)
+    first = wide(reference)
+    second = wide(candidate)
     if first.shape != second.shape:
         return np.inf
     # an infinity minus itself, as in masks of scores
     with np.errstate(invalid="ignore"):
-        difference, size = norm(first - second), norm(first)
+        difference = norm(first - second)
+        size = norm(first)
     if not np.isfinite(difference + size):
         with np.errstate(invalid="ignore"):
             distance = np.where(first == second, 0.0, first - second)
-        difference, size = norm(distance), norm(first[np.isfinite(first)])
+        difference = norm(distance)
+        size = norm(first[np.isfinite(first)])
     if difference == 0.0:
         return 0.0
     return difference / size if size and np.isfinite(difference) else np.inf

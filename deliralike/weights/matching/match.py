@@ -111,10 +111,10 @@ class Match:
     @property
     def doubtful(self) -> str:
         """Which pairs are not certain, and what would settle it."""
-        pairs = [
-            f"{shown(p.reference)} as {shown(p.candidate)}" for p in self.ambiguous
-        ]
-        why = ", ".join(pairs[:8]) or "matched by names and shapes alone"
+        pairs = []
+        for pair in self.ambiguous[:8]:
+            pairs.append(f"{shown(pair.reference)} as {shown(pair.candidate)}")
+        why = ", ".join(pairs) or "matched by names and shapes alone"
         return (
             f"It is not certain which tensor is which, and no choice that was tried agrees: "
             f"{why}. Say which is which by "
@@ -133,12 +133,12 @@ class Match:
         """Matrices and kernels that are missing where the candidate has nothing left for them."""
         if self.unexpected:
             return frozenset()
-        tensors = self.reference.tensors
-        return frozenset(
-            name
-            for name in self.missing
-            if tensors[name].is_parameter and len(tensors[name].shape) > 1
-        )
+        lacking = set()
+        for name in self.missing:
+            tensor = self.reference.tensors[name]
+            if tensor.is_parameter and len(tensor.shape) > 1:
+                lacking.add(name)
+        return frozenset(lacking)
 
     def parameters_left_over(self) -> tuple[str, ...]:
         """The parameters, not the buffers, that have no counterpart."""

@@ -40,8 +40,10 @@ def _series(names: Sequence[str]) -> list[int] | None:
     """
     if len(set(map(unnumbered, names))) > 1:
         return None
-    numbers = map(numbers_in, names)
-    changing = [column for column in zip(*numbers, strict=True) if len(set(column)) > 1]
+    changing = []
+    for column in zip(*map(numbers_in, names), strict=True):
+        if len(set(column)) > 1:
+            changing.append(column)
     if len(changing) != 1:
         return None
     column = changing[0]

@@ -114,7 +114,10 @@ def _in_order(
 
     def rank(name: str) -> int:
         """Return that of a tensor's block, or of the innermost one around it that is called."""
-        return next((ranks[path] for path in above(name) if path in ranks), len(ranks))
+        for path in above(name):
+            if path in ranks:
+                return ranks[path]
+        return len(ranks)
 
     return {name: tensors[name] for name in sorted(tensors, key=rank)}
 

@@ -155,7 +155,8 @@ class _Search:
         self, here: int, unit: Unit, members: Sequence[Unit]
     ) -> list[Unit] | None:
         """The member that holds each part's values; None unless there is exactly one for each."""
-        mine, theirs = self.sides[here], self.sides[1 - here]
+        mine = self.sides[here]
+        theirs = self.sides[1 - here]
         found: list[Unit] = []
         left = list(members)
         while left:
@@ -207,7 +208,8 @@ class _Search:
     def _are_one(self, here: int, one: Unit, two: Unit) -> bool:
         """Whether two tensors of a side are tied, or equal in every number."""
         tensors = self.sides[here].tensors
-        first, second = tensors[one.source], tensors[two.source]
+        first = tensors[one.source]
+        second = tensors[two.source]
         if first.tie == second.tie:
             return True
         return (
@@ -239,7 +241,8 @@ class _Search:
             self._blocks(mine, theirs)
 
     def _one(self, mine: str, theirs: str) -> None:
-        one, two = self._take(0, mine), self._take(1, theirs)
+        one = self._take(0, mine)
+        two = self._take(1, theirs)
         if not transforms(one.shape, two.shape):
             left = self.left[1].items()
             fitting = [name for name, unit in left if transforms(one.shape, unit.shape)]
@@ -327,9 +330,11 @@ class _Search:
             found.reference.role and found.candidate.role
         ):
             return True
-        one, two = found.reference.first.owner, found.candidate.first.owner
+        one = found.reference.first.owner
+        two = found.candidate.first.owner
         for pair in self.pairs:
-            mine, theirs = pair.reference[0], pair.candidate[0]
+            mine = pair.reference[0]
+            theirs = pair.candidate[0]
             is_split = (mine.owner == one) != (theirs.owner == two)
             if is_split and role(mine.name) == role(theirs.name):
                 return False

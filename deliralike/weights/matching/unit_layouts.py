@@ -64,8 +64,9 @@ def _by_names(unit: Unit, other: Unit) -> Layout:
     first = options[0]
     mine = _known_layout(unit)
     theirs = _known_layout(other)
-    if mine != theirs:
-        first = next((option for option in options if option.turned), first)
+    turned = [option for option in options if option.turned]
+    if mine != theirs and turned:
+        first = turned[0]
     is_known = mine is not None and theirs is not None
     if len(options) == 1 or is_known or len(unit.shape) < 2:
         return first, ()
