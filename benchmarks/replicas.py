@@ -62,7 +62,23 @@ def _step(
     network = zoo.build("resnet18", backend=name, device=devices[0])
     network = DataParallel(network, devices, **settings) if replicas else network
     optimizer = backend.optimizer(rule("sgd", lr=0.01, momentum=0.9), network)
-    return lambda: float(backend.numpy(optimizer.update(_inside, *batch)))
+
+    def step() -> float:
+        loss = float(backend.numpy(optimizer.update(_inside, *batch)))
+        if name == "jax":
+            _wait_for(network)
+        return loss
+
+    return step
+
+
+def _wait_for(network) -> None:
+    """Wait for all parameters, as JAX gives the loss before they are updated and copied."""
+    import jax
+
+    for replica in getattr(network, "replicas", [network]):
+        slots = replica.neutral_slots().values()
+        jax.block_until_ready([slot.native.get_value() for slot in slots])
 
 
 def _against_one(name: str) -> Ratio:

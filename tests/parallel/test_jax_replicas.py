@@ -329,6 +329,38 @@ def test_batch_norms_of_all_shares_and_of_each_are_not_mixed():
         DataParallel(built(JAX, Mixed), TWO)
 
 
+class Clipped(nnx.Module):
+    """A parameter that forward sets, as the first WGAN's."""
+
+    def __init__(self):
+        self.layer = nnx.Linear(3, 2, param_dtype=jnp.float64, rngs=nnx.Rngs(3))
+
+    def __call__(self, x):
+        kernel = self.layer.kernel
+        kernel.set_value(jnp.clip(kernel.get_value(), -0.2, 0.2))
+        return self.layer(x)
+
+
+def test_a_parameter_that_forward_sets_is_set_once_or_refused():
+    """Each replica would set its own; where the whole batch is one program there is one."""
+    with pytest.raises(
+        CapabilityError, match="forward sets layer.weight, or gives it back"
+    ):
+        optimizer_of(DataParallel(Clipped(), TWO)).update(mean_square, rows(7))
+    networks = DataParallel(Clipped(), TWO, buffers="sync"), JAX.wrap(Clipped())
+    for network in networks:
+        optimizer_of(network).update(mean_square, rows(7))
+    same_named(networks[0].neutral_state(), networks[1].neutral_state())
+
+
+def test_a_batch_that_the_devices_do_not_divide_is_computed_op_by_op():
+    network = DataParallel(built(JAX, Small, 0.0), TWO, buffers="sync")
+    with JAX.op_by_op():
+        found = JAX.gradients(cross_entropy, network, *batch_of(7))
+    wanted = JAX.gradients(cross_entropy, built(JAX, Small, 0.0), *batch_of(7))
+    same_named(found.parameters, wanted.parameters)
+
+
 # Replicas that would wait for each other
 # -----------------------------------------------------------------------------
 

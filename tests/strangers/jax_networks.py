@@ -166,16 +166,14 @@ def case(make, loss=mse, batch=(X, Y), **options):
     return Case(in_float64(make), loss, batch, **options)
 
 
-OF_REPLICAS = {"two replicas": ("refused", "which replicas do not")}
-
 NETWORKS = {
     "attributes of our names": case(Named),
     "a dict of inputs": case(OfDict, in_dict, ({"a": X, "b": 2 * X}, Y)),
     "a train and eval of its own": case(OwnMode),
-    "a parameter that forward sets": case(Clipped, refused=OF_REPLICAS),
-    "a counter of Python": case(Counting, refused={"resume": NOT_KEPT, **OF_REPLICAS}),
+    "a parameter that forward sets": case(Clipped),
+    "a counter of Python": case(Counting, refused={"resume": NOT_KEPT}),
     "a cache and a buffer": case(Cached),
-    "spectral norm": case(Spectral, refused=OF_REPLICAS),
+    "spectral norm": case(Spectral),
     "tied and shared": case(Tied),
     "layers by vmap and scan": case(Stacked),
     "padded texts": case(Texts, batch=(TEXTS, Y)),

@@ -51,6 +51,8 @@ class WholeBatch:
 
     def shard(self, arguments: Any) -> Any:
         """Return the arguments with every array sharded along the axis of samples."""
+        if arrays.is_op_by_op():  # JAX shards evenly then, or not at all
+            return arguments
         return nest.map(self._shard, arguments)
 
     def _shard(self, leaf: Any) -> Any:
