@@ -52,8 +52,21 @@ CLASSES: dict[str, str] = {}
 BASES = {"Chain": "Network", "Link": "Network", "ChainList": "ModuleList"}
 #: Methods that have another name.
 RENAMED = {"__call__": "forward"}
+
+
+def _half_affine(dims: int) -> str:
+    return f'''class HalfAffineBatchNorm{dims}d(BatchNorm{dims}d):
+    """Batch normalisation with a factor or a shift alone: "weight" or "bias"."""
+
+    def __init__(self, features, kept, eps, momentum=0.1):
+        super().__init__(features, eps, momentum, affine=False)
+        first = start.ONES if kept == "weight" else start.ZEROS
+        setattr(self, kept, self.nn.Parameter((features,), first))'''
+
+
 #: Layers that the port writes itself.
 LAYER_SOURCES: dict[str, str] = {
+    **{f"HalfAffineBatchNorm{dims}d": _half_affine(dims) for dims in (1, 2, 3)},
     "IgnoringEmbedding": '''class IgnoringEmbedding(Embedding):
     """An embedding that is zero for one word."""
 
@@ -92,6 +105,12 @@ IMPORTS = {
     "math.": "import math",
     "start.": "from deliralike import start",
     "(Embedding)": "from deliralike.nn.layers.linear import Embedding",
+    **{
+        f"(BatchNorm{dims}d)": (
+            f"from deliralike.nn.layers.normalization import BatchNorm{dims}d"
+        )
+        for dims in (1, 2, 3)
+    },
 }
 NUMPY_METHODS: dict[str, Entry] = {}
 
@@ -317,11 +336,7 @@ def _convolution(layer: str, settings: str, axis: int = 1) -> Callable[[Call], s
 def _batch_norm(call: Call) -> str:
     names = ("size", "decay", "eps", "dtype", "use_gamma", "use_beta", *_STARTS, "axis")
     given = _given(_with_options(call, decay="0.9", eps="2e-5"), *names)
-    scales = {given.get("use_gamma", "True"), given.get("use_beta", "True")}
-    if len(scales) > 1:
-        raise NeedsHand(
-            f"{call.name} with one of gamma and beta: nn.BatchNorm has both or none"
-        )
+    scales = [given.get(f"use_{name}", "True") for name in ("gamma", "beta")]
     if given.get("axis", "None") != "None":
         raise NeedsHand(
             f"{call.name} with axis: nn.BatchNorm keeps axis 1, the channels"
@@ -333,13 +348,18 @@ def _batch_norm(call: Call) -> str:
             f"{call.name}: nn.BatchNorm1d, 2d or 3d, by the axes of its input"
         )
     dims = max(axes.pop() - 2, 1)
-    return call_of_nn(
-        f"BatchNorm{dims}d",
-        given["size"],
-        eps=given.get("eps", "2e-5"),
-        momentum=_of_new(given["decay"]) if "decay" in given else None,
-        affine="False" if scales == {"False"} else None,
-    )
+    settings = {"eps": given.get("eps", "2e-5")}
+    if "decay" in given:
+        settings["momentum"] = _of_new(given["decay"])
+    if scales == ["False", "False"]:
+        settings["affine"] = "False"
+    name = f"BatchNorm{dims}d"
+    if scales[0] == scales[1]:
+        return call_of_nn(name, given["size"], **settings)
+    if {*scales} != {"True", "False"}:
+        raise NeedsHand(f"{call.name} with use_gamma={scales[0]}, use_beta={scales[1]}")
+    kept = '"weight"' if scales[0] == "True" else '"bias"'
+    return f"HalfAffine{name}({joined((given['size'], kept), settings)})"
 
 
 def _with_options(call: Call, **defaults: str) -> Call:

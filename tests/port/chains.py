@@ -255,3 +255,20 @@ class Listed(chainer.ChainList):
         for link in self.children():
             x = F.tanh(link(x)) * self.scale
         return x
+
+
+class Discriminator(chainer.Chain):
+    """Batch normalisation without a factor, or without a shift."""
+
+    def __init__(self, ch=8):
+        super().__init__()
+        w = chainer.initializers.Normal(0.02)
+        with self.init_scope():
+            self.c0 = L.Convolution2D(3, ch, 4, 2, 1, initialW=w)
+            self.bn0 = L.BatchNormalization(ch, use_gamma=False)
+            self.l1 = L.Linear(None, 5, initialW=w)
+            self.bn1 = L.BatchNormalization(5, decay=0.8, use_beta=False)
+
+    def forward(self, x):
+        h = F.leaky_relu(self.bn0(self.c0(x)))
+        return self.bn1(self.l1(h))
