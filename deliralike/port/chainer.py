@@ -64,8 +64,56 @@ def _half_affine(dims: int) -> str:
         setattr(self, kept, self.nn.Parameter((features,), first))'''
 
 
+_STACKED_LSTM = '''class LSTMWeights(Network):
+    """One layer: w0 to w3 are multiplied by inputs, w4 to w7 by the hidden state."""
+
+    def __init__(self, in_size, out_size, dropout):
+        super().__init__()
+        nn = self.nn
+        for number in range(8):
+            width = in_size if number < 4 else out_size
+            weight = nn.Parameter((out_size, width), start.Normal(width**-0.5))
+            setattr(self, f"w{number}", weight)
+            setattr(self, f"b{number}", nn.Parameter((out_size,), start.ZEROS))
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x, h, c):
+        nn = self.nn
+        w, b = ([getattr(self, f"{one}{n}") for n in range(8)] for one in "wb")
+        weights = nn.cat(w[:4]), nn.cat(w[4:]), nn.cat(b[:4]), nn.cat(b[4:])
+        y, h, c = nn.lstm(nn.unsqueeze(x, 1), h, c, *weights)
+        return nn.squeeze(y, 1), h, c
+
+
+class SequencesLSTM(ModuleList):
+    """An LSTM of several layers over a list of sequences, each of its own length."""
+
+    def __init__(self, n_layers, in_size, out_size, dropout):
+        sizes = [in_size, *[out_size] * (n_layers - 1)]
+        super().__init__([LSTMWeights(size, out_size, dropout) for size in sizes])
+        self.out_size = out_size
+
+    def forward(self, hx, cx, xs):
+        nn = self.nn
+        xs = list(xs)
+        ends = np.cumsum([len(x) for x in xs])[:-1].tolist()
+        if hx is None:
+            hx = nn.zeros((len(self), len(xs), self.out_size), like=xs[0])
+        if cx is None:
+            cx = nn.zeros_like(hx)
+        hidden, cells = [], []
+        for number, layer in enumerate(self):
+            if number:
+                xs = nn.tensor_split(layer.drop(nn.cat(xs, 0)), ends, 0)
+            states = zip(xs, hx[number], cx[number])
+            found = [layer(x, h[None], c[None]) for x, h, c in states]
+            xs = [y for y, _, _ in found]
+            hidden.append(nn.cat([h for _, h, _ in found], 0))
+            cells.append(nn.cat([c for _, _, c in found], 0))
+        return nn.stack(hidden, 0), nn.stack(cells, 0), xs'''
 #: Layers that the port writes itself.
 LAYER_SOURCES: dict[str, str] = {
+    "SequencesLSTM": _STACKED_LSTM,
     **{f"HalfAffineBatchNorm{dims}d": _half_affine(dims) for dims in (1, 2, 3)},
     "IgnoringEmbedding": '''class IgnoringEmbedding(Embedding):
     """An embedding that is zero for one word."""
@@ -103,6 +151,8 @@ SCOPES = ("init_scope",)
 NAMES_MEMBERS = True
 IMPORTS = {
     "math.": "import math",
+    "np.": "import numpy as np",
+    "(ModuleList)": "from deliralike.nn.layers.containers import ModuleList",
     "start.": "from deliralike import start",
     "(Embedding)": "from deliralike.nn.layers.linear import Embedding",
     **{
@@ -400,6 +450,12 @@ def _linear_maxout(call: Call) -> str:
     return f"LinearMaxout({joined([given[one] for one in sizes], bias)})"
 
 
+def _sequences_lstm(call: Call) -> str:
+    names = ("n_layers", "in_size", "out_size", "dropout")
+    given = _given(call, *names)
+    return f"SequencesLSTM({joined([given[one] for one in names], {})})"
+
+
 def _layer_norm(call: Call) -> str:
     given = _given(call, "size", "eps", *_STARTS)
     _find_size(call, given, "size", "gamma")
@@ -484,7 +540,7 @@ _UNLIKE = {
         "LSTM StatefulGRU StatefulZoneoutLSTM StatefulPeepholeLSTM"
     ),
     "nn.LSTM and nn.GRU take a padded batch, and name their weights as PyTorch does": (
-        "NStepLSTM NStepBiLSTM NStepGRU NStepBiGRU StatelessLSTM StatelessGRU"
+        "NStepBiLSTM NStepGRU NStepBiGRU StatelessLSTM StatelessGRU"
     ),
     "nn.Conv2d(..., groups=in_channels), whose weight has other axes": (
         "DepthwiseConvolution2D"
@@ -504,6 +560,7 @@ LINKS: dict[str, Entry] = {
     "BatchNormalization": _batch_norm,
     "EmbedID": _embedding,
     "Maxout": _linear_maxout,
+    "NStepLSTM": _sequences_lstm,
     "LayerNormalization": _layer_norm,
     "GroupNormalization": _group_norm,
     "Sequential": _sequence,

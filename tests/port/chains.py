@@ -272,3 +272,22 @@ class Discriminator(chainer.Chain):
     def forward(self, x):
         h = F.leaky_relu(self.bn0(self.c0(x)))
         return self.bn1(self.l1(h))
+
+
+class Encoder(chainer.Chain):
+    """Sequences of several lengths, as Chainer's example of translation has them."""
+
+    def __init__(self, n_layers=2, n_source_vocab=11, n_units=5):
+        super().__init__()
+        with self.init_scope():
+            self.embed_x = L.EmbedID(n_source_vocab, n_units)
+            self.encoder = L.NStepLSTM(n_layers, n_units, n_units, 0.1)
+            self.decoder = L.NStepLSTM(n_layers, n_units, n_units, 0.1)
+            self.W = L.Linear(n_units, 3)
+
+    def forward(self, xs):
+        section = np.cumsum([len(x) for x in xs[:-1]])
+        exs = F.split_axis(self.embed_x(F.concat(xs, axis=0)), section, 0)
+        hx, cx, ys = self.encoder(None, None, exs)
+        _, _, os = self.decoder(hx, cx, ys)
+        return self.W(F.concat(os, axis=0)), hx

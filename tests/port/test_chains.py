@@ -29,6 +29,7 @@ CASES = {
     "words": (chains.Words, tokens(3, 7), {"n_vocab": 11, "n_units": 6}),
     "stages": (chains.Stages, image(3, 3, 8, 6), {}),
     "made of links": (chains.Made, image(3, 3, 9, 7), {}),
+    "encoder": (chains.Encoder, ([*tokens(4), *tokens(3)],), {}),
     "discriminator": (chains.Discriminator, image(3, 3, 6, 8), {}),
     "listed": (chains.Listed, image(3, 4), {}),
     "ignoring": (chains.Ignoring, (tokens(3, 7)[0] - 1,), {"n_vocab": 11}),
@@ -50,7 +51,7 @@ def test_it_is_proved_on_torch_without_a_touch(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["blocks", "mixed", "made of links", "listed", "discriminator"]
+    "name", ["blocks", "mixed", "made of links", "listed", "discriminator", "encoder"]
 )
 def test_it_is_proved_on_jax(name):
     proof = ported(name).prove("jax")
