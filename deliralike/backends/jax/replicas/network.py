@@ -248,8 +248,7 @@ class JaxReplicas(Replicas):
             on_root = nest.map(partial(_moved, device=network.device_name), arguments)
             result = network_program(function, network.root)(*on_root)
             self.synchronize_buffers(())
-        device = self.settings.output_device or network.device_name
-        return nest.map(partial(_moved, device=device), result)
+        return network.on_output_device(result)
 
     def _run_in_trace(self, function: Callable, shares: Shares) -> list[Any]:
         """Run every share on the root's variables, inside a program of the user's.
@@ -522,6 +521,11 @@ class DataParallelJaxNetwork(
             for variable, value in zip(variables.others, values, strict=True):
                 if value is not None:
                     copy.of(variable).set_value(value)
+
+    def on_output_device(self, outputs: Any) -> Any:
+        """Return a nest of outputs with its arrays on the device that was chosen for them."""
+        device = self.settings.output_device or self.device_name
+        return nest.map(partial(_moved, device=device), outputs)
 
     def keep_gradients(self, gradients: list[Named]) -> None:
         """Leave gradients in replicas 1, 2 …, in the place of all that were there."""

@@ -6,9 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import jax
-
-from deliralike import nest
 from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays, optimizer
 from deliralike.backends.jax.compiled.announcing import name_program
@@ -55,10 +52,9 @@ def run_gradients(
     result, value, gradients, input_gradients = run(
         network, programs, loss_function, arguments, of_inputs
     )
-    device = network.settings.output_device or network.device_name
-    move = partial(_on_device, device=device)
     by_replica = [optimizer.in_order(each, programs.latest) for each in gradients]
-    return nest.map(move, unpack(result)), value, by_replica, input_gradients
+    result = network.on_output_device(unpack(result))
+    return result, value, by_replica, input_gradients
 
 
 def summed_gradients(loss_function: Callable, network: Any, inputs: tuple) -> Gradients:
@@ -171,7 +167,3 @@ def _loss_and_aux(
     value = scalar_loss(result)
     counts = StaticValue((replicas.active_count, replicas.sizes))
     return value, (pack(result), value, replicas.changed_others(), counts)
-
-
-def _on_device(leaf: Any, device: str) -> Any:
-    return arrays.move(leaf, device) if isinstance(leaf, jax.Array) else leaf
