@@ -43,7 +43,7 @@ _MODULES = {
     "torch.nn.init": "init.",
     "torch.nn.utils": "utils.",
     "torch.nn.utils.rnn": "rnn.",
-    "torch.nn.utils.parametrizations": "utils.",
+    "torch.nn.utils.parametrizations": "parametrizations.",
     "torch.utils.checkpoint": "checkpoint.",
     "torch.jit": "jit.",
     "torch.compiler": "compiler.",
@@ -85,8 +85,72 @@ def _einops_layer(name: str, *given: str) -> str:
         return einops.{name.lower()}(x, {kept}, **self.sizes)'''
 
 
+_NORMALISED = '''class WeightNorm{layer}(Network):
+    """A layer whose weight is a length times a direction. Source: arXiv 1602.07868."""
+
+    def __init__(self, inputs, outputs, {named}bias=True):
+        super().__init__()
+        nn = self.nn
+        {settings}
+        shape = {shape}
+        self.bias = nn.Parameter((outputs,), start.ZEROS) if bias else None
+        self.weight_g = nn.Parameter((shape[0], *[1] * {axes}), start.ONES)
+        self.weight_v = nn.Parameter(shape, start.HeUniform())
+
+    @property
+    def weight(self):
+        nn, v = self.nn, self.weight_v
+        length = nn.sqrt(nn.sum(v * v, {summed}, keepdim=True))
+        return v * (self.weight_g / length)
+
+    def forward(self, x):
+        return self.nn.{function}(x, self.weight, self.bias{given})'''
+
+
+def _normalised_convolution(dims: int, transposed: bool) -> str:
+    """The source of a convolution with weight normalisation."""
+    names = ["stride", "padding", "dilation", "groups"]
+    defaults = dict(zip(names, ("1", "0", "1", "1"), strict=True))
+    shape = "(outputs, inputs // groups, *size)"
+    if transposed:
+        names = ["stride", "padding", "output_padding", "groups", "dilation"]
+        defaults["output_padding"] = "0"
+        shape = "(inputs, outputs // groups, *size)"
+    named = "".join(f"{name}={defaults[name]}, " for name in names)
+    size = f"kernel_size if isinstance(kernel_size, tuple) else (kernel_size,) * {dims}"
+    kept = "\n        ".join(f"self.{name} = {name}" for name in names)
+    words = "".join(f", {name}=self.{name}" for name in names)
+    return _NORMALISED.format(
+        layer=f"Conv{'Transpose' * transposed}{dims}d",
+        named=f"kernel_size, {named}",
+        settings=f"{kept}\n        size = {size}",
+        shape=shape,
+        axes=dims + 1,
+        summed=tuple(range(1, dims + 2)),
+        function=f"conv{'_transpose' * transposed}{dims}d",
+        given=words,
+    )
+
+
+_CONVOLUTIONS = [(dims, transposed) for dims in (1, 2) for transposed in (False, True)]
 #: Layers that the port writes itself.
 LAYER_SOURCES = {
+    "WeightNormLinear": _NORMALISED.format(
+        layer="Linear",
+        named="",
+        settings="",
+        shape="(outputs, inputs)",
+        axes=1,
+        summed=1,
+        function="linear",
+        given="",
+    ).replace("        \n", ""),
+    **{
+        f"WeightNormConv{'Transpose' * transposed}{dims}d": _normalised_convolution(
+            dims, transposed
+        )
+        for dims, transposed in _CONVOLUTIONS
+    },
     "Rearrange": _einops_layer("Rearrange", "pattern"),
     "Reduce": _einops_layer("Reduce", "pattern", "reduction"),
 }
@@ -446,6 +510,22 @@ _RANDOM = refused(
 _BY_VALUES = refused(
     "it depends on the values of an array, which a compiled program does not know"
 )
+_LAYER = re.compile(rf"{NN}\.(\w+)\(")
+
+
+def _weight_norm(call: Call) -> str:
+    """``weight_norm(nn.Conv1d(3, 4, 5))``: a layer with that kind of weight."""
+    given = call.bound("module", "name", "dim")
+    found = _LAYER.match(given["module"])
+    name = f"WeightNorm{found[1]}" if found else ""
+    if name not in LAYER_SOURCES or given.keys() != {"module"}:
+        raise NeedsHand(
+            "weight_norm: of a linear layer or convolution that is created here, without other "
+            "arguments"
+        )
+    return f"{name}({given['module'][found.end() :]}"  # type: ignore[union-attr]
+
+
 _PACKED = refused(
     "an LSTM or GRU gives what PyTorch gives for packed sequences by self.rnn.outputs(x, lengths)"
 )
@@ -467,6 +547,7 @@ FUNCTIONS: dict[str, Entry] = {
     "as_tensor": _number,
     "from_numpy": _number,
     "split": _split,
+    "utils.weight_norm": _weight_norm,
     "rnn.pack_padded_sequence": _PACKED,
     "rnn.pad_packed_sequence": _PACKED,
     "rand": _RANDOM,
@@ -688,8 +769,9 @@ def in_numpy(call: Call) -> str:
         return written(NUMPY_FUNCTIONS[call.name], call)
     if call.name.startswith("init."):
         raise NeedsHand(f"{call.name}: start values are given by deliralike.start")
-    if call.name.startswith("utils."):
-        raise NeedsHand(f"there is no {call.name.removeprefix('utils.')} in nn")
+    module, _, name = call.name.rpartition(".")
+    if module in ("utils", "parametrizations"):
+        raise NeedsHand(f"there is no {name} in nn")
     if not hasattr(np, call.name):
         raise NeedsHand(
             f"{call.name} while the network is created: compute it with NumPy"
@@ -851,7 +933,7 @@ MEMBERS = ("_modules", "_parameters", "_buffers")
 #: What is the same while a network is created.
 IN_BOTH = (
     *("modules._pair", "modules._triple", "modules._single"),
-    *("torchvision.StochasticDepth", "timm.DropPath"),
+    *("torchvision.StochasticDepth", "timm.DropPath", "utils.weight_norm"),
 )
 IMPORTS = {
     "einops.": "import einops",

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils import weight_norm
 
 
 class Reporting(nn.Module):
@@ -176,3 +177,33 @@ class Gridding(nn.Module):
 
     def forward(self, x):
         return self.conv(x) + self.grid(*x.shape[:1:-1])
+
+
+class Normalised(nn.Module):
+    """Weights as a length times a direction, of each kind of layer."""
+
+    def __init__(self, width=4):
+        super().__init__()
+        self.up = weight_norm(nn.ConvTranspose1d(3, width, 5, 2, padding=1))
+        self.convs = nn.Sequential(
+            weight_norm(nn.Conv1d(width, 6, 3, stride=2, groups=2, bias=False)),
+            nn.LeakyReLU(0.2),
+            weight_norm(nn.Conv1d(6, 2, kernel_size=3, padding=2, dilation=2)),
+        )
+        self.picture = weight_norm(nn.Conv2d(1, 3, (2, 3), 2))
+        self.out = weight_norm(nn.Linear(3, 2))
+        self.convs[0].weight.data.normal_(0, 0.01)
+
+    def forward(self, x):
+        x = self.convs(self.up(x))
+        return self.out(self.picture(x.unsqueeze(1)).mean((2, 3)))
+
+
+class NormalisedLater(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+        weight_norm(self.fc)
+
+    def forward(self, x):
+        return self.fc(x)

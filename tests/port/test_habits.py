@@ -1,5 +1,6 @@
 """Habits of repositories of papers: what is rewritten, and what is refused."""
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,9 @@ pytest.importorskip("libcst")
 
 from tests.port import habits  # noqa: E402
 
+# People's code has the older function.
+pytestmark = pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
+
 
 def numbers(*shape):
     return (np.random.default_rng(0).standard_normal(shape).astype(np.float32),)
@@ -23,6 +27,7 @@ CASES = {
     "listed": (habits.Listed, numbers(3, 5)),
     "swishing": (habits.Swishing, numbers(3, 5)),
     "tabled": (habits.Tabled, numbers(3, 5, 4)),
+    "normalised": (habits.Normalised, numbers(2, 3, 7)),
     "attending": (habits.Attending, numbers(3, 4, 6)),
 }
 
@@ -92,3 +97,19 @@ def test_an_array_that_a_static_method_makes_needs_a_hand():
     found = port(habits.Gridding, numbers(2, 3, 5, 4))
     assert any("like=x" in str(hand) for hand in found.hands), found.hands
     assert "like=self" not in found.source
+
+
+def test_a_weight_norm_of_a_layer_that_exists_needs_a_hand():
+    found = port(habits.NormalisedLater, numbers(2, 3))
+    assert any("that is created here" in str(hand) for hand in found.hands)
+
+
+def test_a_network_with_a_weight_norm_is_copied_after_it_has_run():
+    (x,) = (torch.from_numpy(one) for one in CASES["normalised"][1])
+    network = backends.wrap(habits.Normalised())
+    wanted = network(x)
+    twin = copy.deepcopy(network)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.zero_()
+    np.testing.assert_array_equal(twin(x).detach(), wanted.detach())

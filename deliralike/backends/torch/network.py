@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,19 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
         if is_new or isinstance(value, torch.nn.Module):
             refuse_without_init(self, name, "_modules")
         super().__setattr__(name, value)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Return a copy; of an array that forward has computed and kept, without its graph.
+
+        ``torch.nn.utils.weight_norm`` keeps the weight so, which PyTorch refuses to copy.
+        """
+        for module in self.modules():
+            for value in vars(module).values():
+                if isinstance(value, torch.Tensor) and not value.is_leaf:
+                    memo[id(value)] = value.detach().clone()
+        twin = memo[id(self)] = object.__new__(type(self))
+        vars(twin).update(deepcopy(vars(self), memo))
+        return twin
 
     def add_module(self, name: str, module: torch.nn.Module | None) -> None:
         """Add a block; for one of another framework the error says what to do."""
