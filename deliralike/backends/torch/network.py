@@ -146,7 +146,8 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
             for value in vars(module).values():
                 if isinstance(value, torch.Tensor) and not value.is_leaf:
                     memo[id(value)] = value.detach().clone()
-        twin = memo[id(self)] = object.__new__(type(self))
+        twin: Any = object.__new__(type(self))
+        memo[id(self)] = twin
         vars(twin).update(deepcopy(vars(self), memo))
         return twin
 
