@@ -299,19 +299,49 @@ def _slots_of(optimizer: AbstractOptimizer) -> set[str]:
 
 
 @contextmanager
-def restored_generators(trainer: Trainer) -> Iterator[None]:
-    """Give the random generators back as they are now at the end of a block.
+def without_side_effects(trainer: Trainer) -> Iterator[None]:
+    """Give back random generators, buffers and the attributes of all blocks as they are now.
 
-    Not where parameters that waited for an input were started in it, which draw from them.
+    Not where parameters that waited for an input were started; and parameters only where arrays
+    cannot change, so that keeping them costs nothing: a forward pass may set them.
     """
+    network = trainer.network
+    backend = network.backend
     run = Run(trainer, epochs=0)
+    attributes = []
+    for _, block in network.named_blocks():
+        if hasattr(block, "__dict__"):
+            attributes.append((block, dict(vars(block))))
     generators = _random_state(run)
-    shapes = _shapes(trainer.network)
+    shapes = _shapes(network)
+    zero = backend.array(np.zeros(1, np.float32))
+    are_constant = backend.copied(zero) is zero
+    values = {}
+    for name, slot in network.neutral_slots().items() if shapes else ():
+        if are_constant or not slot.is_parameter:
+            values[name] = backend.copied(slot.value)
     try:
         yield
     finally:
-        if _shapes(trainer.network) == shapes:
+        if _shapes(network) == shapes:
             _load_random_state(run, generators)
+            slots = network.neutral_slots()
+            for name, value in values.items():
+                slots[name].value = value
+            if values:
+                network.parallelism.copy_state()
+        for block, before in attributes:
+            _set_attributes(vars(block), before)
+
+
+def _set_attributes(now: dict[str, Any], before: Mapping[str, Any]) -> None:
+    """Set the public attributes of a block to those from before."""
+    for name in now.keys() - before.keys():
+        if not name.startswith("_"):
+            del now[name]
+    for name, value in before.items():
+        if not name.startswith("_"):
+            now[name] = value
 
 
 def _shapes(network: AbstractNetwork) -> dict[str, Any]:

@@ -54,7 +54,7 @@ from deliralike.training.identity.processes import refuse_differing
 from deliralike.training.interrupt import Interrupt, Interrupted, deferred
 from deliralike.training.run import Run
 from deliralike.training.schedules import schedule_of
-from deliralike.training.state import restore, restored_generators
+from deliralike.training.state import restore, without_side_effects
 from deliralike.training.user_lines import UserLinesFirst
 from deliralike.training.validation_losses import ValidationLosses
 
@@ -522,9 +522,8 @@ class Trainer:
     def _check_validation(self, validation: Any) -> None:
         """Raise the errors of validation that can be known before training.
 
-        The first batch is evaluated, after which random generators are as before. Not where it
-        cannot be read apart, as that of an iterator, nor where the trainer's class has an
-        evaluation of its own.
+        The first batch is evaluated, and leaves no trace. Not where it cannot be read apart, as
+        that of an iterator, nor where the trainer's class has an evaluation of its own.
 
         Raises:
             UnknownName: A schedule or callback watches an unknown metric. Nothing is refused where
@@ -540,7 +539,7 @@ class Trainer:
         ):
             with ExitStack() as contexts:
                 contexts.enter_context(self._as_evaluated())
-                contexts.enter_context(restored_generators(self))
+                contexts.enter_context(without_side_effects(self))
                 # Its warnings come again.
                 contexts.enter_context(warnings.catch_warnings(action="ignore"))
                 names = evaluation.evaluate_first_batch(

@@ -197,7 +197,7 @@ def test_a_mistake_diverges(monkeypatch, tmp_path):
 
 
 def test_what_could_not_be_decided_has_an_exit_code_of_its_own(monkeypatch):
-    monkeypatch.setattr(semantics, "short", lambda recording: "fc gives float32")
+    monkeypatch.setattr(semantics, "short", lambda *_: "fc gives float32")
     printed = run(*MLP, *TWO, "--levels", "L0,L1", code=2)
     assert "NOT PROVED: MLP on torch and MLP on chainer." in printed
     assert "fc gives float32" in printed

@@ -399,7 +399,7 @@ def children(node: Any) -> Iterator[tuple[str, Any]]:
     items: Iterable[tuple[Any, Any]] = ()
     if isinstance(node, AbstractNetwork):
         own = _in_order_of_creation(node)
-        items = [(name, value) for name, value in own if not _holds_modules(value)]
+        items = [one for one in own if type(one[1]) not in (list, tuple, dict)]
     elif isinstance(node, nnx.Pytree):
         items = _in_order_of_creation(node)
     elif type(node) is dict:
@@ -455,15 +455,6 @@ def holds(value: Any) -> bool:
     if isinstance(value, _PLAIN_SETTINGS):
         return False  # quicker than flax's own test
     return isinstance(value, _NODES) or type(value) in (list, tuple, dict)
-
-
-def _holds_modules(value: Any) -> bool:
-    """Whether it is a plain container of modules, which have names of their own elsewhere."""
-    if type(value) is dict:
-        value = list(value.values())
-    if type(value) not in (list, tuple):
-        return False
-    return any(isinstance(one, nnx.Module) for one in value)
 
 
 def _setting(value: Any) -> Any:
