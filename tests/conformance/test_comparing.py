@@ -1,6 +1,8 @@
 """The whole comparison: right networks are proved, bad input is refused or lowers the level,
 nothing changes."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -326,7 +328,7 @@ def test_a_network_that_cannot_be_copied_decides_nothing():
     class Locked(TorchNet):
         def __init__(self):
             super().__init__()
-            self.kept = torch.ones(3, requires_grad=True) * 2
+            self.lock = threading.Lock()
 
     network = get("torch").wrap(Locked())
     found = proof(get("torch").wrap(TorchNet()), network, weights="load")
