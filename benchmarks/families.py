@@ -8,9 +8,7 @@ step, which compiles on JAX, is reported apart.
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -18,18 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import Ratio
+from benchmarks.timing import Ratio, in_fresh_process, processor_seconds
 from deliralike import backends, nest, zoo
 from deliralike.optim.rules import rule
 
 BACKENDS = ("torch", "jax", "chainer")
 LIMITS = {"jax": 2.2, "chainer": 2.7}
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-}
 # steps that are timed: at most so many, and at least three, until so many seconds are over
 _STEPS = 7
 _SECONDS = 12.0
@@ -190,7 +182,7 @@ def run() -> list[Ratio]:
     """Measure every member; see the module for how."""
     ratios = []
     for member in MEMBERS:
-        row = _in_process(member.name, MEMBERS.index(member))
+        row = Row(**in_fresh_process("benchmarks.families", MEMBERS.index(member)))
         print(as_line(row), flush=True)
         for backend, limit in LIMITS.items():
             ratio = row.ratio(backend)
@@ -216,7 +208,7 @@ def measure(member: Member) -> Row:
     """Make steps on every backend in turn; the process should have one thread."""
     inputs = member.inputs()
     steps = {name: _step(name, member, inputs) for name in BACKENDS}
-    first = {name: _seconds(step) for name, step in steps.items()}
+    first = {name: processor_seconds(step) for name, step in steps.items()}
     for step in steps.values():
         step()
     times: dict[str, list[float]] = {name: [] for name in BACKENDS}
@@ -225,7 +217,7 @@ def measure(member: Member) -> Row:
         if count >= 3 and time.process_time() - start > _SECONDS:
             break
         for name, step in steps.items():
-            times[name].append(_seconds(step))
+            times[name].append(processor_seconds(step))
     return Row(
         member.name, first, {name: statistics.median(t) for name, t in times.items()}
     )
@@ -245,25 +237,6 @@ def square_distance(network: Any, *inputs: Any) -> Any:
     """
     outputs = nest.leaves(network(*inputs))
     return sum(network.nn.mean((y - 1.0) * (y - 1.0)) for y in outputs)
-
-
-def _seconds(function: Any) -> float:
-    start = time.process_time()
-    function()
-    return time.process_time() - start
-
-
-def _in_process(name: str, index: int) -> Row:
-    """Measure one member in a fresh process with one thread."""
-    command = [sys.executable, "-m", "benchmarks.families", str(index)]
-    done = subprocess.run(
-        command,
-        env=os.environ | ONE_THREAD,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return Row(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def _single_thread_torch() -> None:

@@ -8,11 +8,8 @@ says that the step takes half as long again without the kernel.
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from itertools import product
@@ -22,8 +19,8 @@ from unittest import mock
 import jax.numpy as jnp
 from jax import lax
 
-from benchmarks.families import ONE_THREAD, Member, square_distance
-from benchmarks.timing import Ratio
+from benchmarks.families import Member, square_distance
+from benchmarks.timing import Ratio, in_fresh_process, processor_seconds
 from deliralike import backends, zoo
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import tap_slices
@@ -139,7 +136,8 @@ def run() -> list[Ratio]:
     ratios = []
     for backend in SWITCHES:
         for index in range(len(MEMBERS)):
-            ratios += _in_process(backend, index)
+            found = in_fresh_process("benchmarks.kernels", backend, index)
+            ratios += [Ratio(**each) for each in found]
     return ratios
 
 
@@ -167,8 +165,8 @@ def _compare(
     times: dict[str, list[float]] = {"plain": [], "ours": []}
     for _ in range(_STEPS):
         with switch():
-            times["plain"].append(_seconds(plain))
-        times["ours"].append(_seconds(ours))
+            times["plain"].append(processor_seconds(plain))
+        times["ours"].append(processor_seconds(ours))
     medians = {form: statistics.median(each[2:]) for form, each in times.items()}
     ratios = [a / b for a, b in zip(times["plain"][2:], times["ours"][2:], strict=True)]
     low, middle, high = statistics.quantiles(ratios, n=4)
@@ -180,25 +178,6 @@ def _step(name: str, member: Member, inputs: tuple[Any, ...]) -> Callable[[], An
     network = zoo.build(member.name, backend=backend, **member.settings).train()
     optimizer = backend.optimizer(rule("sgd", lr=0.001, momentum=0.9), network)
     return lambda: float(backend.numpy(optimizer.update(square_distance, *inputs)))
-
-
-def _seconds(function: Callable[[], Any]) -> float:
-    start = time.process_time()
-    function()
-    return time.process_time() - start
-
-
-def _in_process(backend: str, index: int) -> list[Ratio]:
-    """Measure one member in a fresh process with one thread."""
-    command = [sys.executable, "-m", "benchmarks.kernels", backend, str(index)]
-    done = subprocess.run(
-        command,
-        env=os.environ | ONE_THREAD,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return [Ratio(**each) for each in json.loads(done.stdout.splitlines()[-1])]
 
 
 if __name__ == "__main__":

@@ -4,10 +4,22 @@ So a machine that becomes slower during the run slows both.
 """
 
 import gc
+import json
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
 
 
 @dataclass(frozen=True)
@@ -106,3 +118,22 @@ def seconds(function: Contestant, clock: Clock = time.perf_counter) -> float:
     elapsed = clock() - start
     gc.enable()
     return elapsed
+
+
+def processor_seconds(function: Contestant) -> float:
+    """Return the processor time of one call."""
+    start = time.process_time()
+    function()
+    return time.process_time() - start
+
+
+def in_fresh_process(module: str, *arguments: object) -> Any:
+    """Run a module with one thread, and return what the last line that it prints says in JSON."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        env=os.environ | ONE_THREAD,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])

@@ -55,6 +55,23 @@ def _through(
 
 
 @contextmanager
+def replaced_by_name(functions: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
+    """Put functions in the place of others for a ``with`` block.
+
+    Args:
+        functions: By the module or class that has the other, and the name that it has there.
+    """
+    before = {place: getattr(*place) for place in functions}
+    for place, function in functions.items():
+        setattr(*place, function)
+    try:
+        yield
+    finally:
+        for place, function in before.items():
+            setattr(*place, function)
+
+
+@contextmanager
 def called_through(
     follower: Follower,
     known: Mapping[int, tuple[Any, Callable[..., Any]]],

@@ -130,6 +130,9 @@ class AbstractNetwork(NetworkCore, metaclass=NetworkType):
         if arguments:
             self.init_kwargs = arguments_record(self, arguments)
 
+    def _detach_computed_arrays(self, memo: dict[int, Any]) -> None:
+        """Put into the memo of a copy what stands for arrays that forward has computed and kept."""
+
     closure = staticmethod(closure)
 
     @classmethod

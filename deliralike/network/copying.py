@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from types import CellType, FunctionType
 from typing import Any
@@ -13,12 +13,15 @@ from deliralike.network.core import parts
 class CopiedWithFunctions:
     """The base of networks whose copies compute with their own blocks."""
 
+    _detach_computed_arrays: Callable[[dict[int, Any]], None]  # of `AbstractNetwork`
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """Return a copy whose functions compute with the blocks of the copy.
 
         `copy.deepcopy` copies no function: one among the attributes of a block, as ``self.head =
         lambda x: self.layer(x)``, would compute with the blocks that it was written with.
         """
+        self._detach_computed_arrays(memo)
         of_framework = getattr(super(), "__deepcopy__", None)
         if of_framework is not None:
             twin = of_framework(memo)

@@ -190,7 +190,7 @@ def is_network_class(value: Any) -> bool:
     )
 
 
-def has_own_gradient(_: Any) -> bool:
+def has_custom_gradient(_: Any) -> bool:
     """Whether an object is a function whose gradient is written beside it: none is ported."""
     return False
 

@@ -21,11 +21,11 @@ from deliralike.nn.functional import Functions
 from deliralike.nn.primitives import Primitives
 from deliralike.port.calls import NN, code
 from deliralike.port.creation import Arguments, find_arguments
+from deliralike.port.custom_gradients import name_of_function, plain_function
 from deliralike.port.dropping import dropping_layer
 from deliralike.port.finishing import finished, names_used, static_methods
 from deliralike.port.observing import FORWARD, Observation, leaves
 from deliralike.port.output import in_order, text_of, undefined
-from deliralike.port.own_gradients import name_of_function, plain_function
 from deliralike.port.remarks import Remarks
 from deliralike.port.resolving import Source, is_portable_module, source_of
 from deliralike.port.rewriting import Rewriter

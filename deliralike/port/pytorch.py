@@ -218,7 +218,7 @@ def is_network_class(value: Any) -> bool:
     )
 
 
-def has_own_gradient(value: Any) -> bool:
+def has_custom_gradient(value: Any) -> bool:
     """Whether an object is a function whose gradient is written beside it."""
     if "torch" not in sys.modules or not isinstance(value, type):
         return False

@@ -207,7 +207,7 @@ class Rewriter(StatementRewriter):
         if not m.matches(call.func, m.Attribute(attr=m.Name("apply"))):
             return False
         cls = self.source.meaning(call.func.value)  # type: ignore[attr-defined]
-        return bool(self.table.has_own_gradient(cls))
+        return bool(self.table.has_custom_gradient(cls))
 
     def _applied(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         """Its gradient is that of what it computes."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from deliralike.backends.chainer import arrays, unstable
 from deliralike.backends.chainer.arrays import F, chainer
+from deliralike.backends.held_functions import replaced_by_name
 
 _Factors = Callable[[tuple[int, ...], float], np.ndarray]
 
@@ -22,20 +23,14 @@ def dropping_by(factors: _Factors) -> Iterator[None]:
         (F, "dropout"): _dropout(F.dropout, factors),
         steps: _recurrent_dropout(getattr(*steps), factors),
     }
-    before = {place: getattr(*place) for place in replacements}
-    for place, function in replacements.items():
-        setattr(*place, function)
-    try:
+    with replaced_by_name(replacements):
         yield
-    finally:
-        for place, function in before.items():
-            setattr(*place, function)
 
 
-def _dropout(own: Callable[..., Any], factors: _Factors) -> Callable[..., Any]:
+def _dropout(original: Callable[..., Any], factors: _Factors) -> Callable[..., Any]:
     def dropout(x: Any, ratio: float = 0.5, **keywords: Any) -> Any:
         if not chainer.config.train or ratio == 0.0 or keywords:
-            return own(x, ratio, **keywords)
+            return original(x, ratio, **keywords)
         xp = arrays.array_module(arrays.raw(x))
         return x * xp.asarray(factors(tuple(x.shape), ratio), dtype=x.dtype)
 
@@ -43,13 +38,13 @@ def _dropout(own: Callable[..., Any], factors: _Factors) -> Callable[..., Any]:
 
 
 def _recurrent_dropout(
-    own: Callable[..., Any], factors: _Factors
+    original: Callable[..., Any], factors: _Factors
 ) -> Callable[..., Any]:
     """One factor for all steps between two layers, as other frameworks have one mask."""
 
     def dropout_sequence(xs: Sequence[Any], ratio: float) -> Sequence[Any]:
         if not chainer.config.train or ratio == 0.0:
-            return own(xs, ratio)
+            return original(xs, ratio)
         shape = (sum(map(len, xs)), *xs[0].shape[1:])
         factor = float(factors(shape, ratio).flat[0])
         return [x * factor for x in xs]

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from deliralike.backends.held_functions import replaced_by_name
+
 _Factors = Callable[[tuple[int, ...], float], np.ndarray]
 
 
@@ -21,21 +23,19 @@ def dropping_by(factors: _Factors) -> Iterator[None]:
     Masks that are drawn by `jax.random.bernoulli`, as those of weights of attention, keep what
     these factors keep.
     """
-    dropout, bernoulli = nnx.Dropout.__call__, jax.random.bernoulli
-    nnx.Dropout.__call__ = _dropout(dropout, factors)
-    jax.random.bernoulli = _bernoulli(bernoulli, factors)
-    try:
+    replacements = {
+        (nnx.Dropout, "__call__"): _dropout(nnx.Dropout.__call__, factors),
+        (jax.random, "bernoulli"): _bernoulli(jax.random.bernoulli, factors),
+    }
+    with replaced_by_name(replacements):
         yield
-    finally:
-        nnx.Dropout.__call__ = dropout
-        jax.random.bernoulli = bernoulli
 
 
-def _dropout(own: Callable[..., Any], factors: _Factors) -> Callable[..., Any]:
+def _dropout(original: Callable[..., Any], factors: _Factors) -> Callable[..., Any]:
     def dropout(layer: nnx.Dropout, inputs: Any, **keywords: Any) -> Any:
         given = keywords.get("deterministic")
         if layer.rate == 0.0 or (layer.deterministic if given is None else given):
-            return own(layer, inputs, **keywords)
+            return original(layer, inputs, **keywords)
         shape = list(inputs.shape)
         for dim in layer.broadcast_dims:
             shape[dim] = 1
@@ -44,10 +44,10 @@ def _dropout(own: Callable[..., Any], factors: _Factors) -> Callable[..., Any]:
     return dropout
 
 
-def _bernoulli(own: Callable[..., Any], factors: _Factors) -> Callable[..., Any]:
+def _bernoulli(original: Callable[..., Any], factors: _Factors) -> Callable[..., Any]:
     def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, **keywords: Any) -> Any:
         if shape is None or not isinstance(p, float):
-            return own(key, p, shape, **keywords)
+            return original(key, p, shape, **keywords)
         return jnp.asarray(factors(tuple(shape), round(1.0 - p, 12)) > 0)
 
     return bernoulli

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from deliralike.backends.held_functions import replaced_by_name
 from deliralike.backends.torch import unstable
 
 _Factors = Callable[[tuple[int, ...], float | None], np.ndarray]
@@ -22,14 +23,8 @@ def dropping_by(factors: _Factors) -> Iterator[None]:
     written, keep what these factors keep.
     """
     replacements = _replacements(_Dropping(factors))
-    before = {place: getattr(*place) for place in replacements}
-    for place, function in replacements.items():
-        setattr(*place, function)
-    try:
+    with replaced_by_name(replacements):
         yield
-    finally:
-        for place, function in before.items():
-            setattr(*place, function)
 
 
 def _replacements(dropping: _Dropping) -> dict[tuple[Any, str], Any]:
@@ -112,7 +107,7 @@ class _Dropping:
 
         return alpha_dropout
 
-    def attention(self, own: Callable[..., Any]) -> Callable[..., Any]:
+    def attention(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def scaled_dot_product_attention(
             query: torch.Tensor,
             key: torch.Tensor,
@@ -122,7 +117,7 @@ class _Dropping:
             *others: Any,
             **keywords: Any,
         ) -> torch.Tensor:
-            output = own(query, key, value, attn_mask, 0.0, *others, **keywords)
+            output = original(query, key, value, attn_mask, 0.0, *others, **keywords)
             if dropout_p == 0.0:
                 return output
             shape = (*query.shape[:-1], key.shape[-2])
@@ -130,14 +125,14 @@ class _Dropping:
 
         return scaled_dot_product_attention
 
-    def recurrence(self, own: Callable[..., Any]) -> Callable[..., Any]:
+    def recurrence(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Scale what a layer gives by scaling the weights that the next one multiplies it by."""
 
         def recurrence(input: torch.Tensor, *rest: Any) -> Any:
             at = next(i for i, each in enumerate(rest) if isinstance(each, list))
             weights, biases, layers, rate, training, *others = rest[at:]
             if not training or rate == 0.0 or layers == 1:
-                return own(input, *rest)
+                return original(input, *rest)
             scaled, per_layer = list(weights), len(weights) // layers
             per_direction = per_layer // (1 + bool(others[0]))
             for first in range(per_layer, len(weights), per_layer):
@@ -146,23 +141,23 @@ class _Dropping:
                 for place in range(first, first + per_layer, per_direction):
                     scaled[place] = weights[place] * factor
             settings = (scaled, biases, layers, 0.0, training, *others)
-            return own(input, *rest[:at], *settings)
+            return original(input, *rest[:at], *settings)
 
         return recurrence
 
-    def bernoulli_(self, own: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    def bernoulli_(self, original: Callable[..., Any]) -> Callable[..., torch.Tensor]:
         def bernoulli_(
             mask: torch.Tensor, p: Any = 0.5, **keywords: Any
         ) -> torch.Tensor:
             if isinstance(p, torch.Tensor) or keywords:
-                return own(mask, p, **keywords)
+                return original(mask, p, **keywords)
             return mask.copy_(self.given(mask.shape, round(1.0 - p, 12), mask) > 0)
 
         return bernoulli_
 
-    def rand(self, own: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    def rand(self, original: Callable[..., Any]) -> Callable[..., torch.Tensor]:
         def rand(*size: Any, **keywords: Any) -> torch.Tensor:
-            numbers = own(*size, **keywords)
+            numbers = original(*size, **keywords)
             return numbers.copy_(self.given(numbers.shape, None, numbers))
 
         return rand

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -137,19 +136,15 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
             refuse_without_init(self, name, "_modules")
         super().__setattr__(name, value)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """Return a copy; of an array that forward has computed and kept, without its graph.
+    def _detach_computed_arrays(self, memo: dict[int, Any]) -> None:
+        """As in `AbstractNetwork`: `torch.nn.utils.weight_norm` keeps a weight that it computes.
 
-        ``torch.nn.utils.weight_norm`` keeps the weight so, which PyTorch refuses to copy.
+        PyTorch refuses to copy such a tensor.
         """
         for module in self.modules():
             for value in vars(module).values():
                 if isinstance(value, torch.Tensor) and not value.is_leaf:
                     memo[id(value)] = value.detach().clone()
-        twin: Any = object.__new__(type(self))
-        memo[id(self)] = twin
-        vars(twin).update(deepcopy(vars(self), memo))
-        return twin
 
     def add_module(self, name: str, module: torch.nn.Module | None) -> None:
         """Add a block; for one of another framework the error says what to do."""
