@@ -403,6 +403,11 @@ class Primitives(ABC):
         """What a `Dropout` layer multiplies an array of this shape by; None where it drops nothing.
 
         For arrays that are not at hand by themselves, such as the weights of attention.
+
+        Args:
+            layer: A `Dropout`, whose mode and rate `p` count.
+            shape: That of the array, samples first.
+            like: An array whose type and device the factors take.
         """
         if not layer.training or not layer.p:
             return None
