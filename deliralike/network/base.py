@@ -357,8 +357,8 @@ def finish(network: Any, construction: Construction) -> None:
     blocks = dict(network.named_blocks())
     for path, block in blocks.items():
         owner, _, block_name = path.rpartition(".")
-        if block_name:
-            _refuse_hidden(blocks.get(owner), path)
+        if block_name and isinstance(blocks.get(owner), AbstractNetwork):
+            _refuse_hidden(blocks[owner], path)
         if isinstance(block, AbstractNetwork):
             block.block_path = path
             block.dtype_built = construction.dtype

@@ -144,6 +144,8 @@ DRAWING = {"dropout": "Dropout"}
 ATTENDING: dict[str, tuple[str, ...]] = {}
 WITHOUT_EFFECT = ("report", "argument.check_unexpected_kwargs")
 IDLE_METHODS: tuple[str, ...] = ()
+KEYWORDS: dict[str, str] = {}
+STOPS_GRADIENTS = ("no_backprop_mode",)
 TRANSPARENT = ("no_backprop_mode", "force_backprop_mode")
 #: Methods of networks that open a context without a meaning for what is computed.
 SCOPES = ("init_scope",)
@@ -177,6 +179,11 @@ def name_of(value: Any) -> str | None:
 
 def is_dtype(_: Any) -> bool:
     """Whether an object is a type of numbers that others do not have: they are NumPy's."""
+    return False
+
+
+def is_half_type(_: Any) -> bool:
+    """Whether an object is a type of numbers of 16 bits."""
     return False
 
 

@@ -24,6 +24,7 @@ class Function:
         arrays: The names of arguments that were arrays.
         caches: Attributes in which it keeps arrays for its next call, by a key.
         has_self: Whether it is a method, or within one.
+        is_detached: Whether what it returns has no gradient.
         defaults: Arguments whose default is a class or function of the backend: the word that
             stands for it, and what it stands for.
     """
@@ -33,6 +34,7 @@ class Function:
     arrays: list[str]
     caches: list[str]
     has_self: bool
+    is_detached: bool = False
     defaults: list[tuple[str, str, str]] = field(default_factory=list)
 
 

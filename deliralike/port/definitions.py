@@ -11,6 +11,7 @@ import libcst as cst
 from libcst import matchers as m
 
 from deliralike.port.branches import PASS, BranchRewriter
+from deliralike.port.buffers import registered_last
 from deliralike.port.calls import NN, code
 from deliralike.port.context import Function
 from deliralike.port.finishing import begun
@@ -99,6 +100,10 @@ class DefinitionRewriter(BranchRewriter):
 
         A framework's say how it is run.
         """
+        called: Any = node.decorator
+        name = self.name_of(getattr(called, "func", called))
+        if self.functions and name in self.table.STOPS_GRADIENTS:
+            self.functions[-1].is_detached = not self.in_construction
         return self._stays(node)
 
     def leave_Decorator(self, original: cst.Decorator, updated: cst.Decorator) -> Any:
@@ -195,6 +200,7 @@ class DefinitionRewriter(BranchRewriter):
         for cache in function.caches:
             updated = begun(updated, f"{cache} = {{}}")
         if path == f"{self.class_name}.__init__":
+            updated = registered_last(updated)
             updated = self._with_sizes_as_arguments(updated)
         if not _is_python_type(original.returns):
             updated = updated.with_changes(returns=None)

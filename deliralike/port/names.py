@@ -16,6 +16,14 @@ from deliralike.port.choices import Choices
 from deliralike.port.definitions import DefinitionRewriter
 from deliralike.port.resolving import MISSING
 
+_CALLED_NN = (
+    "nn: a network has its functions by this name, so a layer needs another one, by which the "
+    "weights of the original are loaded, too"
+)
+_WRITES_WEIGHTS = (
+    "a parameter that is written over while the network computes: compute with the new value, "
+    "weight = self.weight * self.mask, and give it to a function of nn, nn.conv2d(x, weight)"
+)
 _STATEMENTS = (cst.SimpleStatementLine, cst.For, cst.If, cst.With)
 
 
@@ -47,7 +55,15 @@ class NameRewriter(DefinitionRewriter):
         return updated
 
     def _sets_start_values(self, node: cst.CSTNode) -> bool:
-        return bool(self.functions) and self.start_code.is_all(node)
+        """Whether a statement only sets start values; in forward it changes the network."""
+        if not self.functions or not self.start_code.is_all(node):
+            return False
+        written = self.start_code.written(node)
+        if self.in_construction or not written:
+            return True
+        if isinstance(node, cst.SimpleStatementLine) and any(written):
+            self.program.needs_hand(self.where(node), _WRITES_WEIGHTS)
+        return False
 
     # Names
     # ---------------------------------------------------------------------------------------------
@@ -132,6 +148,8 @@ class NameRewriter(DefinitionRewriter):
     def leave_Attribute(
         self, original: cst.Attribute, updated: cst.Attribute
     ) -> cst.BaseExpression:
+        if self._is_called_like_functions(original):
+            self.program.needs_hand(self.where(original), _CALLED_NN)
         name = self._other_name(original)
         if name is not None:
             return updated.with_changes(attr=cst.Name(name))
@@ -140,14 +158,22 @@ class NameRewriter(DefinitionRewriter):
         if known is not None:
             return cst.parse_expression(known)
         referred = self._reference(self.source.meaning(original))
-        if referred is not None or self.in_construction:
-            return referred or updated
+        if referred is not None:
+            return referred
+        if self.in_construction:
+            return self._start_of(original, updated)
         if m.matches(original, m.Attribute(m.Name("self"))):
             if original.attr.value in self.functions[-1].caches:
                 return original.attr
             if self.program.unsaved(self.cls, original.attr.value):
                 return self._unsaved(original, updated)
         return self._attribute_of_value(original, updated)
+
+    def _is_called_like_functions(self, node: cst.Attribute) -> bool:
+        """Whether it is a layer ``self.nn``, where a network has its functions."""
+        if not m.matches(node, m.Attribute(m.Name("self"), m.Name("nn"))):
+            return False
+        return any(hasattr(block, "nn") for block in self.program.blocks_of(self.cls))
 
     def _other_name(self, node: cst.Attribute) -> str | None:
         """The name of an attribute of ``self`` that cannot keep its own, or None.
@@ -162,6 +188,17 @@ class NameRewriter(DefinitionRewriter):
         is_public = not name.startswith("_")
         is_list = is_public and self.program.is_plain_container(self.cls, name)
         return f"_{name}" if is_list else None
+
+    def _start_of(
+        self, original: cst.Attribute, updated: cst.Attribute
+    ) -> cst.BaseExpression:
+        """``self.weight.data`` while a network is created: a parameter's start as an array."""
+        value = self.value_of("values", original)
+        if original.attr.value != "data" or value is None or not value.is_array:
+            return updated
+        if value.kind == "array":
+            return updated.value
+        return self.parsed(f"self.backend.numpy({code(updated.value)})")
 
     def _attribute_of_value(
         self, original: cst.Attribute, updated: cst.Attribute

@@ -26,6 +26,7 @@ from deliralike.port.calls import (
     call_of_nn,
     code,
     elements,
+    in_brackets,
     joined,
     refused,
     tuple_of,
@@ -59,6 +60,8 @@ _MODULES = {
     "timm.layers": "timm.",
     "einops.layers.torch": "",
 }
+#: Arguments that have two names, as NumPy's have.
+KEYWORDS = {"axis": "dim", "keepdims": "keepdim"}
 _PLACEMENT = ("device", "dtype", "requires_grad", "pin_memory", "layout")
 #: Modules of the framework whose classes are ported like one's own.
 PORTED_MODULES: tuple[str, ...] = ()
@@ -185,6 +188,7 @@ WITHOUT_EFFECT = (
 IDLE_METHODS = ("flatten_parameters",)
 #: Decorators and contexts without a meaning for what is computed.
 _GRADIENT_MODES = ("no_grad", "inference_mode", "enable_grad")
+STOPS_GRADIENTS = ("no_grad", "inference_mode")
 TRANSPARENT = (*_GRADIENT_MODES, "autocast", "device", "jit.")
 #: Methods of networks that open a context without a meaning for what is computed.
 SCOPES: tuple[str, ...] = ()
@@ -206,6 +210,11 @@ def name_of(value: Any) -> str | None:
 def is_dtype(value: Any) -> bool:
     """Whether an object is a type of numbers."""
     return isinstance(value, sys.modules["torch"].dtype)
+
+
+def is_half_type(value: Any) -> bool:
+    """Whether an object is a type of numbers of 16 bits."""
+    return is_dtype(value) and str(value) in ("torch.float16", "torch.bfloat16")
 
 
 def is_network_class(value: Any) -> bool:
@@ -324,7 +333,10 @@ def describe(value: Any) -> Value:
 
 def plain(call: Call) -> str:
     """The function of this name, whose first argument is the array."""
-    kwargs = {name: value for name, value in call.kwargs.items() if name not in DROPPED}
+    kwargs = {}
+    for name, value in call.kwargs.items():
+        if name not in DROPPED:
+            kwargs[KEYWORDS.get(name, name)] = value
     first = [kwargs.pop("input")] if "input" in kwargs else []
     return call_of_nn(call.name, *first, *call.given, **kwargs)
 
@@ -352,7 +364,11 @@ def _converted(call: Call) -> str:
     """``.float()``, ``.to(...)``: networks compute in one type, so only that of masks changes."""
     if call.value is not None and call.value.is_floating:
         return call.x
-    return call_of_nn("cast", call.x, call.like())
+    try:
+        dtype = call.like()
+    except NeedsHand:
+        dtype = '"float32"'
+    return call_of_nn("cast", call.x, dtype)
 
 
 def _to(call: Call) -> str:
@@ -379,6 +395,7 @@ _WHOLE = {
 def _created(call: Call) -> str:
     """``torch.zeros(3, n, device=x.device)``, ``x.new_zeros(3, n)``."""
     name = call.name.removeprefix("new_").replace("empty", "zeros")
+    name = name.replace("new", "zeros")
     like = call.x or _like_of(call)
     if name == "full":
         given = replace(call, x="").bound("size", "fill_value")
@@ -466,6 +483,14 @@ def _variance(call: Call) -> str:
     return plain(Call(call.name, tuple(args), kwargs))
 
 
+def _einsum(call: Call) -> str:
+    """``torch.einsum("ij,kj->ik", [x, y])``: the arrays may come in a list."""
+    arrays = elements(call.args[1]) if len(call.args) == 2 else None
+    return plain(
+        call if arrays is None else replace(call, args=(call.args[0], *arrays))
+    )
+
+
 def _checkpoint(call: Call) -> str:
     return f"{call.args[0]}({joined(call.args[1:], {})})"
 
@@ -536,6 +561,7 @@ FUNCTIONS: dict[str, Entry] = {
     "reshape": "nn.reshape({args})",
     "var": _variance,
     "std": _variance,
+    "einsum": _einsum,
     "zeros": _created,
     "ones": _created,
     "empty": _created,
@@ -614,6 +640,8 @@ METHODS: dict[str, Entry] = {
     "new_zeros": _created,
     "new_ones": _created,
     "new_full": _created,
+    "new": _created,
+    "new_tensor": "nn.constant({a}, like={x})",
     "item": _BY_VALUES,
     "tolist": _BY_VALUES,
     "nonzero": _BY_VALUES,
@@ -665,6 +693,25 @@ def _np_filled(call: Call) -> str:
     shape = call.kwargs.get("size") or replace(call, args=args).many()
     given_type = () if dtype == "float" else (dtype,)
     return f"np.{name}({joined((shape, *given_type), {})})"
+
+
+def _np_like(call: Call) -> str:
+    """``torch.ones_like(self.weight)``: what it is like may be the backend's, which has a shape."""
+    given = call.bound("input", "fill_value")
+    name = call.name.removesuffix("_like").replace("empty", "zeros")
+    filled = [given["fill_value"]] if name == "full" else []
+    dtype = _np_dtype(call)
+    given_type = [] if dtype == "float" else [dtype]
+    shape = f"{given['input']}.shape"
+    return f"np.{name}({joined([shape, *filled, *given_type], {})})"
+
+
+def _np_normalize(call: Call) -> str:
+    given = {"p": "2", "dim": "1"} | call.bound("input", "p", "dim", "eps")
+    x, dim = given["input"], given["dim"]
+    if given["p"] not in ("2", "2.0"):
+        raise NeedsHand("normalize while the network is created: compute it with NumPy")
+    return f"{x} / np.linalg.norm({x}, axis={dim}, keepdims=True)"
 
 
 def _np_dtype(call: Call) -> str:
@@ -739,6 +786,11 @@ NUMPY_FUNCTIONS: dict[str, Entry] = {
     "ones": _np_filled,
     "empty": _np_filled,
     "full": _np_filled,
+    "zeros_like": _np_like,
+    "ones_like": _np_like,
+    "empty_like": _np_like,
+    "full_like": _np_like,
+    "normalize": _np_normalize,
     "arange": _np_range,
     "linspace": _np_linspace,
     "meshgrid": _np_meshgrid,
@@ -779,6 +831,19 @@ def in_numpy(call: Call) -> str:
     return _np(call.name)(call)
 
 
+def _np_in_place(operator: str) -> Callable[[Call], str]:
+    """``torch.randn(3).div_(2)``: the value of a start value that is written over."""
+
+    def written(call: Call) -> str:
+        if call.kwargs or len(call.args) != 1:
+            raise NeedsHand(
+                f"{call.name} while the network is created: compute it with NumPy"
+            )
+        return f"({call.x} {operator} {call.args[0]})"
+
+    return written
+
+
 def _np_split(call: Call) -> str:
     """NumPy splits at places, PyTorch into sizes."""
     axis = joined(call.args[1:], {}) or "0"
@@ -805,6 +870,10 @@ NUMPY_METHODS: dict[str, Entry] = {
     "flip": "np.flip({x}, {many})",
     "repeat_interleave": "np.repeat({x}, {args})",
     "split": _np_split,
+    "mul_": _np_in_place("*"),
+    "div_": _np_in_place("/"),
+    "add_": _np_in_place("+"),
+    "sub_": _np_in_place("-"),
     "masked_fill": "np.where({a}, {b}, {x})",
     "masked_fill_": "np.where({a}, {b}, {x})",
     "contiguous": "{x}",
@@ -857,17 +926,22 @@ def _drawn(value: Any) -> Started:
 
 
 def _scaled(value: Any) -> Started:
-    """``0.02 * torch.randn(3)``: a factor times an array that is drawn."""
-    if not m.matches(value, m.BinaryOperation(operator=m.Multiply())):
+    """``0.02 * torch.randn(3)``, ``torch.randn(3) / 8``: a factor and an array that is drawn."""
+    if m.matches(value, m.BinaryOperation(operator=m.Divide())):
+        factors = [(value.left, f"1 / {code(in_brackets(value.right))}")]
+    elif m.matches(value, m.BinaryOperation(operator=m.Multiply())):
+        left, right = value.left, value.right
+        factors = [(left, code(right)), (right, code(left))]
+    else:
         return None
-    for array, factor in ((value.left, value.right), (value.right, value.left)):
+    for array, factor in factors:
         match _drawn(array):
             case (shape, "start.ZEROS" as begin):
                 return shape, begin
             case (shape, "start.ONES"):
-                return shape, f"start.Constant({code(factor)})"
+                return shape, f"start.Constant({factor})"
             case (shape, "start.Normal()"):
-                return shape, f"start.Normal({code(factor)})"
+                return shape, f"start.Normal({factor})"
     return None
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from inspect import isclass
+from types import ModuleType
 from typing import Any
 
 import libcst as cst
 import numpy as np
 from libcst import matchers as m
 
+from deliralike.port.buffers import IN_PLACE
 from deliralike.port.calls import (
     NN,
     NO_COMMA,
@@ -44,6 +46,9 @@ class Rewriter(StatementRewriter):
         is_layer = self.program.layer_of(self.source.meaning(node.func)) is not None
         if is_layer or self._applies(node):
             self.passed_by.add(node.func)
+        for one in node.args:
+            if _keyword(one) == "out":  # where a result is written
+                self.passed_by.add(one)
         return self.choice(node) is MISSING
 
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
@@ -78,6 +83,8 @@ class Rewriter(StatementRewriter):
         if layer is not None:
             given = arguments_of_drop(function, *arguments(updated.args))
             return self.parsed(self.mask_layers.call(function.__name__, layer, given))
+        if m.matches(func, m.Name("eval")) and len(updated.args) == 1:
+            return self._evaluated(updated)
         if m.matches(original, _ASKS_FOR_ATTRIBUTE):
             return self._attribute_asked_for(original, updated)
         updated = self._flattening(original, self._with_sizes(original, updated))
@@ -142,6 +149,8 @@ class Rewriter(StatementRewriter):
             return cst.Name("False")
         if name in table.LAYER_SOURCES:
             return updated
+        if table.BASES.get(name) == "Network" and not original.args:
+            return updated.with_changes(func=cst.Name("Network"))  # to hold others
         call = self._call_of(name, original, updated)
         if name in ("Parameter", "Buffer"):
             return self.parsed(table.parameter(call, updated.args[0].value))
@@ -170,6 +179,10 @@ class Rewriter(StatementRewriter):
         for one in call.args:
             if _keyword(one) in ("input", "tensors"):
                 one = cst.Arg(one.value, comma=one.comma)
+            if _keyword(one) in self.table.KEYWORDS:
+                one = one.with_changes(
+                    keyword=cst.Name(self.table.KEYWORDS[_keyword(one)])
+                )
             if _keyword(one) not in self.table.DROPPED:
                 args.append(one)
         func = cst.parse_expression(f"{NN}.{name}")
@@ -196,6 +209,17 @@ class Rewriter(StatementRewriter):
             given["dropout"] = layer
         x = [given.pop(name) for name in ("query", "key", "value")]
         return self.parsed(call_of_nn(call.name, *x, **given))
+
+    def _evaluated(self, call: cst.Call) -> cst.BaseExpression:
+        """``eval("nn.ReLU()")``: a text may have the framework's modules in it."""
+        words = ["**globals()"]
+        for name, value in vars(self.source.module).items():
+            is_module = isinstance(value, ModuleType)
+            if is_module and self.program.is_framework(value.__name__):
+                words.append(f'"{name}": {NN}')
+        if len(words) == 1:
+            return call
+        return self.parsed(f"eval({code(call.args[0].value)}, {{{', '.join(words)}}})")
 
     def _class_method(self, call: Call) -> cst.BaseExpression:
         if call.name not in self.table.FUNCTIONS:
@@ -270,6 +294,9 @@ class Rewriter(StatementRewriter):
         func: Any = updated.func
         name, x = func.attr.value, code(func.value)
         call = self._call_of(name, original, updated, x=x, value=value)
+        is_statement = original in self.statements and name in IN_PLACE
+        if value.kind == "array" and self.in_construction and is_statement:
+            return updated
         if value.is_array and self.in_construction:
             return self._numpy_method(call, updated)
         if value.is_array:
@@ -278,9 +305,19 @@ class Rewriter(StatementRewriter):
             return self.parsed(f"math.prod({x})")
         if value.kind == "container" and name == "add_module":
             return updated
+        if value.kind in ("network", "container") and name == "parameters":
+            return self._parameters(updated)
         if value.kind in ("network", "container") and name in self.table.SETTERS:
             return self.parsed(written(self.table.SETTERS[name], call))
         return updated
+
+    def _parameters(self, updated: cst.Call) -> cst.Call:
+        method = self.functions[-1].path.rpartition(".")[2]
+        if self.start_code.only_counts(method):
+            return updated
+        raise NeedsHand(
+            "parameters have names here: network.set_trainable('layer.*', False) freezes them"
+        )
 
     def _method(self, call: Call) -> cst.BaseExpression:
         if call.name in self.table.METHODS:

@@ -7,7 +7,9 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
+from deliralike.port.buffers import IN_PLACE
 from deliralike.port.calls import NN, arguments, code, in_brackets, joined
+from deliralike.port.freezing import frozen, setting, trainable
 from deliralike.port.names import NameRewriter
 from deliralike.port.reported import without
 
@@ -23,6 +25,8 @@ _OF_SELF = m.Attribute(m.Name("self"))
 class StatementRewriter(NameRewriter):
     """The part of the `Rewriter` that deals with statements."""
 
+    detached = 0  # blocks around the code in which gradients are stopped
+
     def leave_SimpleStatementLine(
         self, original: cst.SimpleStatementLine, updated: cst.SimpleStatementLine
     ) -> Any:
@@ -33,6 +37,9 @@ class StatementRewriter(NameRewriter):
             name = self.name_of(first.value.func)
             if name in self.table.WITHOUT_EFFECT:
                 return self.left_out(original, f"{name}, without an effect here")
+        frozen_one = self._frozen(original, updated)
+        if frozen_one is not None:
+            return frozen_one
         statement: Any = updated.body[0]
         if m.matches(statement, _CALL_OF_SUPER):
             if self.table.lists_members(self.cls):
@@ -45,8 +52,78 @@ class StatementRewriter(NameRewriter):
             return updated.with_changes(body=assigned.body)
         return updated
 
+    # Without gradients
+    # ---------------------------------------------------------------------------------------------
+
+    def visit_With(self, node: cst.With) -> None:
+        if self._stops_gradients(node):
+            self.detached += 1
+
+    def _stops_gradients(self, node: cst.With) -> bool:
+        """Whether what is computed within it has no gradient."""
+        called = [getattr(one.item, "func", None) for one in node.items]
+        names = [self.name_of(one) for one in called if one is not None]
+        stops = any(name in self.table.STOPS_GRADIENTS for name in names)
+        return stops and not self.in_construction
+
+    def leave_Return(self, original: cst.Return, updated: cst.Return) -> cst.Return:
+        if original.value is None:
+            return updated
+        value = self._without_gradient(original.value, updated.value)
+        return updated.with_changes(value=value)
+
+    def _without_gradient(self, original: Any, value: Any) -> Any:
+        """The value of an assignment, or what is returned, where gradients are stopped."""
+        function = self.functions[-1] if self.functions else None
+        is_detached = function is not None and function.is_detached
+        if not (self.detached or is_detached) or not self._is_floating(original):
+            return value
+        text = code(value)
+        if text.startswith(f"{NN}.detach("):
+            return value
+        return cst.parse_expression(f"{NN}.detach({text})")
+
+    def _is_floating(self, node: Any) -> bool:
+        """Whether an expression is known to give an array of floating numbers."""
+        if isinstance(node, cst.BinaryOperation):
+            return self._is_floating(node.left) or self._is_floating(node.right)
+        if isinstance(node, cst.UnaryOperation):
+            return self._is_floating(node.expression)
+        if isinstance(node, cst.Name):
+            return node.value in self.functions[-1].arrays
+        value = self.value_of("results", node)
+        return value is not None and value.is_array and value.is_floating
+
+    def _frozen(self, original: cst.SimpleStatementLine, updated: Any) -> Any:
+        """``self.fc.weight.requires_grad = False``, ``self.fc.requires_grad_(False)``."""
+        if setting(original) is None:
+            return None
+        owner, flag = setting(updated)  # type: ignore[misc]
+        statement: Any = original.body[0]
+        if not isinstance(statement, cst.Assign):
+            value = self.value_of("values", statement.value.func)
+            if value is None:
+                return None
+            if not value.is_array:
+                return cst.parse_statement(trainable(owner, "*", flag))
+        owner, _, name = owner.rpartition(".")
+        return cst.parse_statement(trainable(owner, name, flag)) if owner else None
+
+    def visit_For(self, node: cst.For) -> None:
+        if frozen(node, self.start_code.is_all) is not None:
+            self.passed_by.add(node.iter)
+
+    def leave_For(self, original: cst.For, updated: cst.For) -> Any:
+        """Parameters that are not trained."""
+        if frozen(original, self.start_code.is_all) is None:
+            return updated
+        text = frozen(updated, lambda _: False)
+        return cst.parse_statement(text)  # type: ignore[arg-type]
+
     def leave_With(self, original: cst.With, updated: cst.With) -> Any:
         """Contexts of the framework that do not change what is computed are left out."""
+        if self._stops_gradients(original):
+            self.detached -= 1
         for item in original.items:
             called: Any = item.item
             if isinstance(called, cst.Call):
@@ -66,6 +143,8 @@ class StatementRewriter(NameRewriter):
         """``x.mul_(y)`` is ``x = nn.mul(x, y)``: arrays of others are not written over."""
         owner: Any = original.value
         target: Any = updated.value
+        if self.in_construction:
+            return self._in_place(owner, updated)
         while isinstance(owner, cst.Call):  # of one behind the other, the first one's
             if not self._writes_over(owner.func):
                 return updated
@@ -73,6 +152,22 @@ class StatementRewriter(NameRewriter):
         if target is updated.value:
             return updated
         return _assigned(target, updated.value)
+
+    def _in_place(self, call: Any, updated: cst.Expr) -> Any:
+        """``mask.fill_(1)`` of an array that NumPy makes is ``mask[...] = 1``."""
+        func = getattr(call, "func", None)
+        value = (
+            self.value_of("values", func) if isinstance(func, cst.Attribute) else None
+        )
+        if value is None or value.kind != "array" or func.attr.value not in IN_PLACE:
+            return updated
+        written: Any = updated.value
+        args, _ = arguments(written.args)
+        text = IN_PLACE[func.attr.value].format(
+            x=code(written.func.value), a=joined(args, {})
+        )
+        line: Any = cst.parse_statement(text)
+        return line.body[0]
 
     def _writes_over(self, method: Any) -> bool:
         """Whether a method writes over the array that it belongs to."""
@@ -106,6 +201,8 @@ class StatementRewriter(NameRewriter):
         self, original: cst.Assign, updated: cst.Assign
     ) -> cst.BaseSmallStatement:
         target: Any = updated.targets[0].target
+        value = self._without_gradient(original.value, updated.value)
+        updated = updated.with_changes(value=value)
         if self._is_array_written(original):
             return _assigned(target, updated.value)
         if self._is_forward_of_network() and len(updated.targets) == 1:
