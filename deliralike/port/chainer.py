@@ -144,6 +144,7 @@ DRAWING = {"dropout": "Dropout"}
 ATTENDING: dict[str, tuple[str, ...]] = {}
 WITHOUT_EFFECT = ("report", "argument.check_unexpected_kwargs")
 IDLE_METHODS: tuple[str, ...] = ()
+DEVICES: tuple[str, ...] = ()
 KEYWORDS: dict[str, str] = {}
 STOPS_GRADIENTS = ("no_backprop_mode",)
 TRANSPARENT = ("no_backprop_mode", "force_backprop_mode")

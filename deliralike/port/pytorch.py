@@ -50,6 +50,7 @@ _MODULES = {
     "torch.compiler": "compiler.",
     "torch.onnx": "onnx.",
     "torch.special": "",
+    "torch.cuda": "cuda.",
     "torch.linalg": "linalg.",
     "torch.autograd": "autograd.",
     "torch.nn.modules.utils": "modules.",
@@ -172,6 +173,8 @@ ATTENDING = {
         *("is_causal", "scale", "enable_gqa"),
     ),
 }
+#: What stands for a device: arrays lie where the network's others do.
+DEVICES = ("device",)
 #: What is called for its effect on the framework alone.
 WITHOUT_EFFECT = (
     "torchvision._log_api_usage_once",
@@ -491,8 +494,30 @@ def _einsum(call: Call) -> str:
     )
 
 
+def _selected(call: Call) -> str:
+    """``x.select(1, i)`` is ``x[:, i]``."""
+    given = call.bound("input", "dim", "index")
+    x, dim, index = given["input"], given["dim"], given["index"]
+    if dim.isdigit():
+        return f"{x}[{':, ' * int(dim)}{index}]"
+    if dim == "-1":
+        return f"{x}[..., {index}]"
+    raise NeedsHand("select: write x[:, i]")
+
+
 def _checkpoint(call: Call) -> str:
     return f"{call.args[0]}({joined(call.args[1:], {})})"
+
+
+def _subsequent(call: Call) -> str:
+    """The mask of a transformer: scores of later places are -inf."""
+    names = ("self", "sz") if call.x else ("sz",)
+    size = call.bound(*names)["sz"]
+    return f"np.triu(np.full(({size}, {size}), -np.inf), 1)"
+
+
+def _subsequent_mask(call: Call) -> str:
+    return call_of_nn("constant", _subsequent(call), like=call.like())
 
 
 def _number(call: Call) -> str:
@@ -520,12 +545,12 @@ def _batch_norm(call: Call) -> str:
 
 
 def _pretrained(call: Call) -> str:
+    """An embedding, which is not trained by a statement of its own, see `StatementRewriter`."""
     given = call.bound("embeddings", "freeze")
-    if given.get("freeze") != "False" or len(given) > 2:
-        raise NeedsHand(
-            "an embedding that is not trained: nn.Buffer, and its rows by index"
-        )
-    return f"{NN}.Embedding(*np.shape({given['embeddings']}))"
+    rows = given.pop("embeddings")
+    if given.keys() - {"freeze"}:
+        raise NeedsHand("from_pretrained: write nn.Embedding(rows, columns)")
+    return f"{NN}.Embedding(*np.shape({rows}))"
 
 
 _RANDOM = refused(
@@ -562,6 +587,7 @@ FUNCTIONS: dict[str, Entry] = {
     "var": _variance,
     "std": _variance,
     "einsum": _einsum,
+    "select": _selected,
     "zeros": _created,
     "ones": _created,
     "empty": _created,
@@ -582,6 +608,8 @@ FUNCTIONS: dict[str, Entry] = {
     "randn_like": _RANDOM,
     "bernoulli": _RANDOM,
     "normal": _RANDOM,
+    "cuda.is_available": "False",
+    "Transformer.generate_square_subsequent_mask": _subsequent_mask,
     "finfo": "np.finfo(np.float32)",
     "is_tensor": 'hasattr({a}, "shape")',
     "nonzero": _BY_VALUES,
@@ -603,6 +631,7 @@ METHODS: dict[str, Entry] = {
     "flatten": FUNCTIONS["flatten"],
     "var": FUNCTIONS["var"],
     "std": FUNCTIONS["std"],
+    "select": _selected,
     "view": "nn.reshape({x}, {many})",
     "reshape": "nn.reshape({x}, {many})",
     "view_as": "nn.reshape({x}, {a}.shape)",
@@ -645,6 +674,7 @@ METHODS: dict[str, Entry] = {
     "item": _BY_VALUES,
     "tolist": _BY_VALUES,
     "nonzero": _BY_VALUES,
+    "register_hook": refused("hooks of gradients are not ported"),
     "bernoulli_": _RANDOM,
     "normal_": _RANDOM,
     "uniform_": _RANDOM,
@@ -791,6 +821,7 @@ NUMPY_FUNCTIONS: dict[str, Entry] = {
     "empty_like": _np_like,
     "full_like": _np_like,
     "normalize": _np_normalize,
+    "Transformer.generate_square_subsequent_mask": _subsequent,
     "arange": _np_range,
     "linspace": _np_linspace,
     "meshgrid": _np_meshgrid,
@@ -989,9 +1020,14 @@ def _member(call: Call) -> str:
     return f"setattr({joined((*call.given, *call.kwargs.values()), {})})"
 
 
+_HOOK = refused("hooks are not ported: compute in forward what the hook takes or gives")
 _CHILDREN = 'for name, block in {x}.named_blocks() if name and "." not in name'
 #: Methods of modules that set an attribute, or give members.
 SETTERS: dict[str, Entry] = {
+    "register_forward_hook": _HOOK,
+    "register_forward_pre_hook": _HOOK,
+    "register_full_backward_hook": _HOOK,
+    "generate_square_subsequent_mask": _subsequent_mask,
     "register_buffer": _buffer,
     "register_parameter": _member,
     "add_module": _member,
@@ -1008,6 +1044,7 @@ MEMBERS = ("_modules", "_parameters", "_buffers")
 IN_BOTH = (
     *("modules._pair", "modules._triple", "modules._single"),
     *("torchvision.StochasticDepth", "timm.DropPath", "utils.weight_norm"),
+    "cuda.is_available",
 )
 IMPORTS = {
     "einops.": "import einops",

@@ -26,7 +26,7 @@ from deliralike.port.calls import (
 )
 from deliralike.port.definitions import EQUAL
 from deliralike.port.dropping import arguments_of_drop
-from deliralike.port.observing import Value
+from deliralike.port.observing import FORWARD, Value
 from deliralike.port.resolving import MISSING
 from deliralike.port.statements import StatementRewriter
 
@@ -90,6 +90,8 @@ class Rewriter(StatementRewriter):
         updated = self._flattening(original, self._with_sizes(original, updated))
         if not self.in_construction and self.program.makes_constants(function):
             return self._constant_of(original, updated)
+        if m.matches(func, m.Attribute(m.Name("self"))):
+            self._refuse_method_of_both(original)
         value = self.value_of("values", func)
         if value is None or not isinstance(updated.func, cst.Attribute):
             return updated
@@ -222,6 +224,8 @@ class Rewriter(StatementRewriter):
         return self.parsed(f"eval({code(call.args[0].value)}, {{{', '.join(words)}}})")
 
     def _class_method(self, call: Call) -> cst.BaseExpression:
+        if self.in_construction and call.name in self.table.NUMPY_FUNCTIONS:
+            return self.parsed(self.table.in_numpy(call))
         if call.name not in self.table.FUNCTIONS:
             raise NeedsHand(f"there is no {call.name} in nn")
         return self.parsed(written(self.table.FUNCTIONS[call.name], call))
@@ -310,6 +314,18 @@ class Rewriter(StatementRewriter):
         if value.kind in ("network", "container") and name in self.table.SETTERS:
             return self.parsed(written(self.table.SETTERS[name], call))
         return updated
+
+    def _refuse_method_of_both(self, call: cst.Call) -> None:
+        """Refuse a method for arrays of NumPy, here, and of the backend, in forward."""
+        func: Any = call.func
+        phases = self.observed.phases(f"{self.class_name}.{func.attr.value}")
+        given = [self._argument(one) for one in call.args]
+        is_given_arrays = any(one is not None and one.kind == "array" for one in given)
+        if self.in_construction and FORWARD in phases and is_given_arrays:
+            raise NeedsHand(
+                f"{func.attr.value} is called with arrays while the network is created, where they "
+                "are NumPy's, and in forward: make it a function outside the class"
+            )
 
     def _parameters(self, updated: cst.Call) -> cst.Call:
         method = self.functions[-1].path.rpartition(".")[2]

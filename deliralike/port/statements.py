@@ -16,9 +16,11 @@ from deliralike.port.reported import without
 _CALL_OF_SUPER = m.Expr(
     m.Call(m.Attribute(m.Call(m.Name("super")), m.Name("__init__")))
 )
+_IDENTIFIER = m.SimpleString(m.MatchRegex(r"[\"'][^\W\d]\w*[\"']"))
 _SETS_BY_NAME = m.Expr(
-    m.Call(m.Name("setattr"), [m.Arg(), m.Arg(m.SimpleString()), m.Arg()])
+    m.Call(m.Name("setattr"), [m.Arg(), m.Arg(_IDENTIFIER), m.Arg()])
 )
+_PRETRAINED = m.Call(m.Attribute(attr=m.Name("from_pretrained")))
 _OF_SELF = m.Attribute(m.Name("self"))
 
 
@@ -50,7 +52,28 @@ class StatementRewriter(NameRewriter):
             owner, name, value = (code(one.value) for one in statement.value.args)
             assigned = cst.parse_statement(f"{owner}.{name[1:-1]} = {value}")
             return updated.with_changes(body=assigned.body)
-        return updated
+        return self._with_frozen_layer(original, updated)
+
+    def _with_frozen_layer(
+        self, original: Any, updated: cst.SimpleStatementLine
+    ) -> Any:
+        """``self.words = Embedding.from_pretrained(rows)``, which are not trained."""
+        calls: Any = m.findall(original, _PRETRAINED)
+        freezing = [arguments(call.args)[1].get("freeze", "True") for call in calls]
+        if all(flag == "False" for flag in freezing):
+            return updated
+        if not m.matches(
+            original.body[0], m.Assign([m.AssignTarget(_OF_SELF)], _PRETRAINED)
+        ):
+            self.program.needs_hand(
+                self.where(original),
+                "an embedding that is not trained: give it an attribute",
+            )
+            return updated
+        statement: Any = updated.body[0]
+        flag = "False" if freezing == ["True"] else f"not ({freezing[0]})"
+        text = trainable(code(statement.targets[0].target), "*", flag)
+        return cst.FlattenSentinel([updated, cst.parse_statement(text)])
 
     # Without gradients
     # ---------------------------------------------------------------------------------------------
@@ -201,6 +224,8 @@ class StatementRewriter(NameRewriter):
         self, original: cst.Assign, updated: cst.Assign
     ) -> cst.BaseSmallStatement:
         target: Any = updated.targets[0].target
+        if self.name_of(getattr(original.value, "func", None)) in self.table.DEVICES:
+            return self.left_out(original, "a device")  # type: ignore[return-value]
         value = self._without_gradient(original.value, updated.value)
         updated = updated.with_changes(value=value)
         if self._is_array_written(original):

@@ -289,3 +289,45 @@ class NamedLikeFunctions(nn.Module):
 
     def forward(self, x):
         return self.backend(self.nn(x))
+
+
+class Reading(nn.Module):
+    """Words that are not trained, a device that it keeps, a mask of later places."""
+
+    def __init__(self, rows=7, width=6):
+        super().__init__()
+        self.words = nn.Embedding.from_pretrained(torch.randn(rows, width))
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.layers = nn.Sequential(nn.Linear(width, width), nn.ReLU())
+        setattr(self.layers, "1", nn.Tanh())
+        layer = nn.TransformerEncoderLayer(width, 2, 8, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1)
+        self.sizes = [width]
+        self.kept = {}
+
+    def forward(self, tokens):
+        x = self.layers(self.words(tokens.to(self.device)))
+        size = tokens.size(1)
+        mask = nn.Transformer.generate_square_subsequent_mask(size).to(self.device)
+        x = self.encoder(x, mask=mask)
+        self.kept["features"] = x
+        return x.select(1, 0) + x.select(-1, 2).mean(dim=1, keepdim=True)
+
+
+class Hooking(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+        self.seen = {}
+        self.layer.register_forward_hook(self.keep)
+        self.register_buffer("shift", self.doubled(torch.ones(3)))
+
+    def keep(self, module, inputs, output):
+        self.seen["layer"] = output
+
+    @staticmethod
+    def doubled(x):
+        return x.view(-1, 3) * 2
+
+    def forward(self, x):
+        return self.layer(self.doubled(x) + self.shift)

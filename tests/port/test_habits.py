@@ -30,6 +30,7 @@ CASES = {
     "normalised": (habits.Normalised, numbers(2, 3, 7)),
     "attending": (habits.Attending, numbers(3, 4, 6)),
     "following": (habits.Following, numbers(5, 4)),
+    "reading": (habits.Reading, (np.arange(15).reshape(3, 5) % 7,)),
     "masked": (habits.Masked, numbers(2, 2, 7, 5)),
 }
 
@@ -138,7 +139,13 @@ def test_a_mask_is_filled_before_it_is_a_buffer():
 
 
 def test_a_weight_that_is_written_over_while_it_computes_needs_a_hand():
-    found = port(habits.MaskedInPlace, numbers(2, 2, 7, 5), in_channels=2, out_channels=3, kernel_size=3)
+    found = port(
+        habits.MaskedInPlace,
+        numbers(2, 2, 7, 5),
+        in_channels=2,
+        out_channels=3,
+        kernel_size=3,
+    )
     (hand,) = found.hands
     assert "a parameter that is written over" in str(hand)
     assert "self.weight" in found.source.partition("def forward")[2]
@@ -149,3 +156,18 @@ def test_a_layer_called_like_the_functions_needs_a_hand_and_is_wrapped():
     assert any("nn: a network has its functions" in str(one) for one in found.hands)
     wrapped = backends.wrap(habits.NamedLikeFunctions())
     assert wrapped.neutral_state()["nn.weight"].shape == (3, 3)
+
+
+def test_words_that_are_not_trained_and_a_kept_output():
+    found = ported("reading")
+    assert 'self.words.set_trainable("*", False)' in found.source
+    assert not found.network("jax").neutral_slots()["words.weight"].trainable
+    network = backends.wrap(habits.Reading())
+    network(torch.arange(5)[None])
+    assert not copy.deepcopy(network).kept["features"].requires_grad
+
+
+def test_hooks_and_methods_for_two_kinds_of_arrays_need_a_hand():
+    hands = "\n".join(map(str, port(habits.Hooking, numbers(2, 3)).hands))
+    assert "register_forward_hook: hooks are not ported" in hands
+    assert "doubled is called with arrays while the network is created" in hands
