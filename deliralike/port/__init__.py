@@ -12,7 +12,8 @@ The module is called: ``deliralike.port(MyNet, inputs, classes=4)``. Its files, 
   `context`, `branches`, `definitions`, `names`, `statements`, and calls. They ask `choices` (what
   tables and factories gave), `start_code` (what only sets start values), `mask_layers` and
   `dropping` (layers in the place of functions that draw).
-- `pytorch` and `chainer` are the tables of the frameworks, whose entries are given a `calls.Call`.
+- `framework` declares what is asked of a source framework. `torch_modules` and `chainer_links`
+  answer, with the tables of calls in `pytorch` and `chainer`, whose entries take a `calls.Call`.
 """
 
 import sys

@@ -39,7 +39,7 @@ class BranchRewriter(Context):
         if node.orelse is not None or not self._was_passed_over(node.body):
             return False
         asked = map(self.source.meaning, m.findall(node.test, m.Attribute()))  # type: ignore[arg-type]
-        return any(map(self.table.is_dtype, asked)) or all(
+        return any(map(self.framework.is_dtype, asked)) or all(
             map(_complains, node.body.body)
         )
 
@@ -89,7 +89,7 @@ class BranchRewriter(Context):
         for one in original.names:
             name = one.evaluated_alias or one.evaluated_name
             module = self.source.imports[name.partition(".")[0]].module
-            if self.program.is_portable(module) or self.program.is_framework(module):
+            if self.framework.ports(module) or self.framework.owns(module):
                 return cst.RemoveFromParent()
         return updated
 

@@ -25,7 +25,7 @@ class Choices:
     """
 
     def __init__(self, program: Any, source: Source) -> None:
-        self.program, self.source, self.table = program, source, program.table
+        self.program, self.source, self.framework = program, source, program.framework
         self.observed = program.observation.files[source.file]
 
     def given_by(self, node: Any, *, in_construction: bool) -> Any:
@@ -75,9 +75,9 @@ class Choices:
             return True
         if isinstance(value, Layer):
             value = value.cls
-        name = self.table.name_of(value)
+        name = self.framework.name_of(value)
         if name is None:
-            return bool(self.table.is_network_class(value))
+            return bool(self.framework.is_network_class(value))
         return bool(self.program.has(name))
 
     def written(self, value: Any) -> str:
@@ -105,5 +105,5 @@ class Choices:
                 return f"{self.written(value.cls)}({value.arguments})"
         if isinstance(value, PLAIN):
             return repr(value)
-        name = self.table.name_of(value)
+        name = self.framework.name_of(value)
         return self.program.need(value) if name is None else f"{NN}.{name}"

@@ -47,7 +47,7 @@ class Context(cst.CSTTransformer):
 
     def __init__(self, program: Any, source: Source, *, in_numpy: bool = False) -> None:
         super().__init__()
-        self.program, self.source, self.table = program, source, program.table
+        self.program, self.source, self.framework = program, source, program.framework
         self.in_numpy = in_numpy
         self.observed = program.observation.files[source.file]
         self.class_name = ""  # the class around it, if any
@@ -76,7 +76,7 @@ class Context(cst.CSTTransformer):
 
     def name_of(self, node: Any) -> str | None:
         """The framework's name of what a name, or names joined by dots, stands for."""
-        name: str | None = self.table.name_of(self.source.meaning(node))
+        name: str | None = self.framework.name_of(self.source.meaning(node))
         return name
 
     def where(self, node: cst.CSTNode) -> str:

@@ -69,9 +69,9 @@ class DefinitionRewriter(BranchRewriter):
 
     def _base(self, base: cst.Arg, new: cst.Arg) -> cst.BaseExpression | None:
         meaning = self.source.meaning(base.value)
-        name = self.table.name_of(meaning)
+        name = self.framework.name_of(meaning)
         if name is not None:
-            name = self.table.BASES.get(name, name)
+            name = self.framework.bases.get(name, name)
             if name != "Network":
                 name = self.program.neutral_class(name, self.where(base))
             return cst.Name(name)
@@ -81,7 +81,7 @@ class DefinitionRewriter(BranchRewriter):
 
     def _is_idle(self, cls: Any) -> bool:
         """Whether a base takes no part in a network of an installed package."""
-        is_network_class = self.table.is_network_class
+        is_network_class = self.framework.is_network_class
         is_mixed_in = is_network_class(self.cls) and not is_network_class(cls)
         if not self.source.is_installed or not is_mixed_in or not isclass(cls):
             return False
@@ -200,7 +200,7 @@ class DefinitionRewriter(BranchRewriter):
             updated = updated.with_changes(returns=None)
         name = original.name.value
         if len(self.path) == 1 and not self.functions:
-            name = self.table.RENAMED.get(name, name)
+            name = self.framework.renamed.get(name, name)
         return updated.with_changes(name=cst.Name(name))
 
     def _with_sizes_as_arguments(self, init: cst.FunctionDef) -> cst.FunctionDef:
@@ -219,7 +219,7 @@ class DefinitionRewriter(BranchRewriter):
                 updated = updated.with_changes(equal=EQUAL)
         if original.default is None:
             return updated
-        if self.table.is_dtype(self.source.meaning(original.default)):
+        if self.framework.is_dtype(self.source.meaning(original.default)):
             return updated.with_changes(default=cst.Name("None"))
         chosen = code(updated.default)  # type: ignore[arg-type]
         if NN not in chosen:

@@ -65,7 +65,7 @@ class NameRewriter(DefinitionRewriter):
     def leave_Name(self, original: cst.Name, updated: cst.Name) -> cst.BaseExpression:
         meaning = self.source.meaning(original)
         referred = self._reference(meaning)
-        is_framework = self.table.name_of(meaning) is not None
+        is_framework = self.framework.name_of(meaning) is not None
         if referred is not None or is_framework or meaning is MISSING:
             return referred or updated
         name = original.value
@@ -80,7 +80,7 @@ class NameRewriter(DefinitionRewriter):
 
     def _reference(self, meaning: Any) -> cst.BaseExpression | None:
         """What stands for a class or function; None for all that keeps its name."""
-        name = self.table.name_of(meaning)
+        name = self.framework.name_of(meaning)
         if name is not None:
             return self._framework(name)
         is_definition = isclass(meaning) or isfunction(meaning)
@@ -90,19 +90,19 @@ class NameRewriter(DefinitionRewriter):
             name = meaning.__name__
             self.program.lines.add(f"from {meaning.__module__} import {name}")
             return cst.Name(name)
-        if not self.program.is_portable(meaning.__module__):
+        if not self.framework.ports(meaning.__module__):
             return None
         if isfunction(meaning) and self.in_construction:
             return cst.Name(self.program.need_in_numpy(meaning))
         return cst.Name(self.program.need(meaning))
 
     def _framework(self, name: str) -> cst.BaseExpression | None:
-        if name in self.table.LAYER_SOURCES:
+        if name in self.framework.layer_sources:
             self.program.add_names(f"{name}(")
             return cst.Name(name)
-        name = self.table.CLASSES.get(name, name)
-        if name in self.table.BASES:
-            return cst.Name(self.table.BASES[name])
+        name = self.framework.classes.get(name, name)
+        if name in self.framework.bases:
+            return cst.Name(self.framework.bases[name])
         if not self.program.has(name):  # the call around it says what stands for it
             return None
         return cst.parse_expression(f"{NN}.{name}")
@@ -124,7 +124,7 @@ class NameRewriter(DefinitionRewriter):
             return None
         owner, value = self.source.meaning(node.value), self.source.meaning(node)
         is_portable = (
-            self.program.is_portable(type(owner).__module__) and owner is not MISSING
+            self.framework.ports(type(owner).__module__) and owner is not MISSING
         )
         is_plain = isinstance(value, (str, int, float)) and not isinstance(value, Enum)
         return repr(value) if is_portable and is_plain else None
@@ -136,7 +136,9 @@ class NameRewriter(DefinitionRewriter):
         if name is not None:
             return updated.with_changes(attr=cst.Name(name))
         last_names = ".".join(code(original).split(".")[-2:])
-        known = self.table.KNOWN_ATTRIBUTES.get(last_names) or self._constant(original)
+        known = self.framework.known_attributes.get(last_names) or self._constant(
+            original
+        )
         if known is not None:
             return cst.parse_expression(known)
         referred = self._reference(self.source.meaning(original))
@@ -170,10 +172,10 @@ class NameRewriter(DefinitionRewriter):
         name, value = original.attr.value, self.value_of("values", original)
         if value is None:
             return updated
-        why = self.table.UNLIKE_ATTRIBUTES.get(name)
+        why = self.framework.unlike_attributes.get(name)
         if why is not None and value.kind == "network":
             self.program.needs_hand(self.where(original), f"{name}: {why}")
-        entry = self.table.ATTRIBUTES.get(name)
+        entry = self.framework.attributes.get(name)
         if entry is None or not value.is_array:
             return updated
         call = Call(name, (), {}, code(updated.value))
@@ -263,10 +265,13 @@ class NameRewriter(DefinitionRewriter):
 
     def _owner_of_members(self, table: Any) -> str | None:
         """The network whose members a subscript gives by name, or None."""
-        if isinstance(table, cst.Attribute) and table.attr.value in self.table.MEMBERS:
+        if (
+            isinstance(table, cst.Attribute)
+            and table.attr.value in self.framework.member_tables
+        ):
             return code(table.value)
         is_self = m.matches(table, m.Name("self"))
-        if is_self and self.table.has_named_members(self.cls):
+        if is_self and self.framework.has_named_members(self.cls):
             return "self"
         return None
 

@@ -228,12 +228,12 @@ class Observation:
 
     Args:
         is_portable: Whether a file holds code that is to be ported.
-        table: The module with the framework's names.
+        framework: The framework of the network.
     """
 
-    def __init__(self, is_portable: Callable[[str], bool], table: Any) -> None:
+    def __init__(self, is_portable: Callable[[str], bool], framework: Any) -> None:
         self.is_portable = is_portable
-        self.table = table
+        self.framework = framework
         self.files: dict[str, Observed] = defaultdict(Observed)
         # Arguments of __init__, by the object's identity.
         self.created: dict[int, dict[str, Any]] = {}
@@ -287,7 +287,7 @@ class Observation:
         try:
             for function, code in changed:
                 function.__code__ = recording.get(_key(code), code)
-            with self.table.noting_axes(self.axes):
+            with self.framework.noting_axes(self.axes):
                 yield
         finally:
             for function, code in changed:
@@ -307,15 +307,15 @@ class Observation:
         if what == "keys":
             observed.objects[what][key].append(value)
             return
-        described = self.table.describe(value)
+        described = self.framework.describe(value)
         if what != "returned":
             observed.facts[what][key].add(described)
             return
         if described.is_array or described.kind == "arrays":
             observed.facts["results"][key].add(described)
-        if self.table.is_network_class(type(value)):
+        if self.framework.is_network_class(type(value)):
             observed.objects["returned"][key].append(value)
-        value = self.table.layer(value) or value
+        value = self.framework.layer(value) or value
         choice = MISSING
         if _is_choice(value):
             choice = _copied(value)

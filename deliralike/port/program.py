@@ -24,10 +24,11 @@ from deliralike.port.creation import Arguments, find_arguments
 from deliralike.port.custom_gradients import name_of_function, plain_function
 from deliralike.port.dropping import dropping_layer
 from deliralike.port.finishing import finished, names_used, static_methods
+from deliralike.port.framework import Framework
 from deliralike.port.observing import FORWARD, Observation, leaves
 from deliralike.port.output import in_order, text_of, undefined
 from deliralike.port.remarks import Remarks
-from deliralike.port.resolving import Source, is_portable_module, source_of
+from deliralike.port.resolving import Source, source_of
 from deliralike.port.rewriting import Rewriter
 from deliralike.port.start_code import StartCode
 
@@ -58,18 +59,22 @@ class Program(Remarks):
     """The definitions of a port.
 
     Args:
-        table: The module with the framework's names.
+        framework: The framework of the network.
         observation: What a run has shown.
         blocks: The blocks of the original network.
     """
 
-    def __init__(self, table: Any, observation: Observation, blocks: list[Any]) -> None:
+    def __init__(
+        self, framework: Framework, observation: Observation, blocks: list[Any]
+    ) -> None:
         super().__init__()
-        self.table, self.observation, self.blocks = table, observation, blocks
+        self.framework, self.observation, self.blocks = framework, observation, blocks
         self.names: dict[Where, str] = {}  # what a definition is called in the port
         self.definitions: dict[str, Definition] = {}  # by what they are called there
         self.lines = {"from deliralike import Network"}  # imports
-        self.layer_sources: dict[str, str] = {}  # classes that the table writes itself
+        self.layer_sources: dict[
+            str, str
+        ] = {}  # classes that the framework writes itself
         # Arguments that tell instances of a class of their sizes: layers, each with its size.
         self.sizes: dict[Where, dict[str, Any]] = defaultdict(dict)
         self._blocks: dict[type, list[Any]] = {}
@@ -79,17 +84,9 @@ class Program(Remarks):
     # The original
     # ---------------------------------------------------------------------------------------------
 
-    def is_portable(self, module: str) -> bool:
-        """Whether a module is to be ported."""
-        return is_portable_module(module, self.table)
-
-    def is_framework(self, module: str) -> bool:
-        """Whether a module belongs to the framework."""
-        return module.partition(".")[0] in self.table.FRAMEWORK
-
     def is_portable_function(self, value: Any) -> bool:
         """Whether an object is a function that is to be ported."""
-        return inspect.isfunction(value) and self.is_portable(value.__module__)
+        return inspect.isfunction(value) and self.framework.ports(value.__module__)
 
     def source(self, module: str) -> Source:
         """The source of a module."""
@@ -97,8 +94,8 @@ class Program(Remarks):
 
     def has(self, name: str) -> bool:
         """Whether `nn` has what the framework has by this name."""
-        same = self.table.SAME
-        if same is not None and name not in same.split():
+        same = self.framework.same_names
+        if same is not None and name not in same:
             return False
         is_function = hasattr(Functions, name) or hasattr(Primitives, name)
         return is_function or name in layer_classes()
@@ -113,23 +110,23 @@ class Program(Remarks):
 
     def parameter_of(self, cls: Any) -> str | None:
         """The name of a parameter that each block of a class has, if there is one."""
-        names = [self.table.parameters(one) for one in self.blocks_of(cls)]
+        names = [self.framework.parameters(one) for one in self.blocks_of(cls)]
         for name in names[0] if names else ():
             if all(name in one for one in names):
-                return str(name)
+                return name
         return None
 
     def follow_mode(self, cls: Any) -> bool:
         """Whether all blocks within those of a class are in the mode that these are set to."""
-        return all(map(self.table.follows_mode, self.blocks_of(cls)))
+        return all(map(self.framework.follows_mode, self.blocks_of(cls)))
 
     def is_network(self, cls: Any) -> bool:
         """Whether it is a class of networks, or mixed into one, which has the functions itself."""
-        return bool(self.blocks_of(cls)) or self.table.is_network_class(cls)
+        return bool(self.blocks_of(cls)) or self.framework.is_network_class(cls)
 
     def is_member(self, cls: Any, name: str) -> bool:
         """Whether containers of a class have a member of this name."""
-        return any(name in self.table.members(one) for one in self.blocks_of(cls))
+        return any(name in self.framework.members(one) for one in self.blocks_of(cls))
 
     def hides(self, cls: Any, name: str) -> bool:
         """Whether a setting of blocks of a class has the name of something of every network."""
@@ -144,7 +141,7 @@ class Program(Remarks):
             value = vars(block).get(name)
             is_plain = type(value) in (list, tuple, dict)
             kinds = map(type, leaves(value)) if is_plain else ()
-            if any(map(self.table.is_network_class, kinds)):
+            if any(map(self.framework.is_network_class, kinds)):
                 return True
         return False
 
@@ -152,7 +149,7 @@ class Program(Remarks):
         """The buffers of this name that are not saved, of the blocks of a class."""
         found = []
         for block in self.blocks_of(cls):
-            buffers = self.table.unsaved(block)
+            buffers = self.framework.unsaved(block)
             if name in buffers:
                 found.append(buffers[name])
         return found
@@ -162,7 +159,9 @@ class Program(Remarks):
         if not self.is_portable_function(function):
             return None
         if function not in self._layers:
-            self._layers[function] = dropping_layer(function, self.table.FRAMEWORK[0])
+            self._layers[function] = dropping_layer(
+                function, self.framework.packages[0]
+            )
         return self._layers[function]
 
     def makes_constants(self, function: Any) -> bool:
@@ -188,7 +187,7 @@ class Program(Remarks):
 
     def arguments_of(self, network: Any) -> Arguments:
         """The arguments that a network was created with, without those that are the defaults."""
-        if self.table.name_of(type(network)) == "Sequential":
+        if self.framework.name_of(type(network)) == "Sequential":
             return tuple(network), {}
         given = self.observation.created.get(id(network))
         if given is None:
@@ -311,7 +310,7 @@ class Program(Remarks):
             if (
                 given is None
                 or given.name is None
-                or not self.is_portable(given.module)
+                or not self.framework.ports(given.module)
             ):
                 return None
             if not isinstance(sys.modules.get(given.module), ModuleType):
@@ -325,15 +324,15 @@ class Program(Remarks):
         given = source.imports.get(name)
         if given is None and getattr(value, "__name__", "") == name:
             self.lines.add(f"from {value.__module__} import {name}")
-        elif given is not None and not self.is_framework(given.module):
+        elif given is not None and not self.framework.owns(given.module):
             self.lines.add(given.line(name))
 
     def add_names(self, text: str) -> None:
         """Import, and write, what a text names of the table's."""
-        for prefix, line in self.table.IMPORTS.items():
+        for prefix, line in self.framework.imports.items():
             if prefix in text:
                 self.lines.add(line)
-        for name, source in self.table.LAYER_SOURCES.items():
+        for name, source in self.framework.layer_sources.items():
             if f"{name}(" in text and name not in self.layer_sources:
                 self.layer_sources[name] = source
                 self.add_names(source)

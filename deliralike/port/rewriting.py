@@ -125,7 +125,7 @@ class Rewriter(StatementRewriter):
         for old, new in zip(original.args, updated.args, strict=True):
             value = self._argument(old)
             is_placement = value is not None and value.kind == "placement"
-            is_handed_on = _keyword(old) == code(old.value) in self.table.DROPPED
+            is_handed_on = _keyword(old) == code(old.value) in self.framework.dropped
             if not is_handed_on and not (old.star == "**" and is_placement):
                 kept.append(new)
         return _with_args(updated, kept)
@@ -137,40 +137,40 @@ class Rewriter(StatementRewriter):
         self, name: str, original: cst.Call, updated: cst.Call
     ) -> cst.BaseExpression:
         """A function or class of the framework."""
-        table = self.table
-        if name in table.WITHOUT_EFFECT:
+        framework = self.framework
+        if name in framework.without_effect:
             return cst.Name("False")
-        if name in table.LAYER_SOURCES:
+        if name in framework.layer_sources:
             return updated
         call = self._call_of(name, original, updated)
         if name in ("Parameter", "Buffer"):
-            return self.parsed(table.parameter(call, updated.args[0].value))
-        if name in table.DRAWING:
+            return self.parsed(framework.parameter(call, updated.args[0].value))
+        if name in framework.drawing:
             return self._drawing(call, original, updated)
-        if name in table.ATTENDING:
+        if name in framework.attending:
             return self._attending(call)
-        if name not in table.IN_BOTH:
+        if name not in framework.in_both:
             meaning = self.source.meaning(original.func)
             if isclass(meaning) and self.program.has(name):
                 return self._renamed(name, updated)
-            if table.is_network_class(meaning):
+            if framework.is_network_class(meaning):
                 raise NeedsHand(f"there is no {name} in nn")
             if self.in_construction:
-                return self.parsed(table.in_numpy(call))
-        if name in table.FUNCTIONS:
-            return self.parsed(written(table.FUNCTIONS[name], call))
+                return self.parsed(framework.in_numpy(call))
+        if name in framework.functions:
+            return self.parsed(written(framework.functions[name], call))
         return self._renamed(name, updated)
 
     def _renamed(self, name: str, call: cst.Call) -> cst.Call:
         """The same call of what `nn` has; arrays are given by position."""
-        name = self.table.CLASSES.get(name, name)
+        name = self.framework.classes.get(name, name)
         if not self.program.has(name):
             raise NeedsHand(f"there is no {name} in nn")
         args = []
         for one in call.args:
             if _keyword(one) in ("input", "tensors"):
                 one = cst.Arg(one.value, comma=one.comma)
-            if _keyword(one) not in self.table.DROPPED:
+            if _keyword(one) not in self.framework.dropped:
                 args.append(one)
         func = cst.parse_expression(f"{NN}.{name}")
         return _with_args(call, args).with_changes(func=func)
@@ -184,12 +184,12 @@ class Rewriter(StatementRewriter):
             why = f"{call.name}, which drops nothing here"
             self.program.specialise(self.where(original), why)
             return updated.args[0].value
-        layer, given = self.table.DRAWING[call.name], self.table.drawing(call)
+        layer, given = self.framework.drawing[call.name], self.framework.masking(call)
         return self.parsed(self.mask_layers.call(call.name, layer, given))
 
     def _attending(self, call: Call) -> cst.BaseExpression:
         """Attention, whose dropout is a layer."""
-        given = call.bound(*self.table.ATTENDING[call.name])
+        given = call.bound(*self.framework.attending[call.name])
         rate = given.pop("dropout_p", "0.0")
         layer = self.mask_layers.of_attention(rate)
         if layer is not None:
@@ -198,16 +198,16 @@ class Rewriter(StatementRewriter):
         return self.parsed(call_of_nn(call.name, *x, **given))
 
     def _class_method(self, call: Call) -> cst.BaseExpression:
-        if call.name not in self.table.FUNCTIONS:
+        if call.name not in self.framework.functions:
             raise NeedsHand(f"there is no {call.name} in nn")
-        return self.parsed(written(self.table.FUNCTIONS[call.name], call))
+        return self.parsed(written(self.framework.functions[call.name], call))
 
     def _applies(self, call: cst.Call) -> bool:
         """Whether it is ``Function.apply(x)`` of a function with a gradient of its own."""
         if not m.matches(call.func, m.Attribute(attr=m.Name("apply"))):
             return False
         cls = self.source.meaning(call.func.value)  # type: ignore[attr-defined]
-        return bool(self.table.has_custom_gradient(cls))
+        return bool(self.framework.has_custom_gradient(cls))
 
     def _applied(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         """Its gradient is that of what it computes."""
@@ -237,14 +237,14 @@ class Rewriter(StatementRewriter):
         asked: Any = original.args[1].value
         x = code(updated.args[0].value)
         is_array = f'hasattr({x}, "shape")'
-        if self.name_of(asked) == self.table.ARRAY:
+        if self.name_of(asked) == self.framework.array_class:
             return self.parsed(is_array)
         if not isinstance(asked, cst.Tuple):
             return updated.with_changes(func=cst.Name("isinstance"))
         others = []
         new: Any = updated.args[1].value
         for before, after in zip(asked.elements, new.elements, strict=True):
-            if self.name_of(before.value) != self.table.ARRAY:
+            if self.name_of(before.value) != self.framework.array_class:
                 others.append(code(after.value))
         if len(others) == len(asked.elements):
             return updated
@@ -255,7 +255,7 @@ class Rewriter(StatementRewriter):
     ) -> cst.BaseExpression:
         """``hasattr(torch, "name")``: what the framework has is known."""
         module: Any = self.source.meaning(original.args[0].value)
-        if not self.program.is_framework(getattr(module, "__name__", "")):
+        if not self.framework.owns(getattr(module, "__name__", "")):
             return updated
         name = code(original.args[1].value)[1:-1]
         return cst.Name(str(hasattr(module, name)))
@@ -278,27 +278,27 @@ class Rewriter(StatementRewriter):
             return self.parsed(f"math.prod({x})")
         if value.kind == "container" and name == "add_module":
             return updated
-        if value.kind in ("network", "container") and name in self.table.SETTERS:
-            return self.parsed(written(self.table.SETTERS[name], call))
+        if value.kind in ("network", "container") and name in self.framework.setters:
+            return self.parsed(written(self.framework.setters[name], call))
         return updated
 
     def _method(self, call: Call) -> cst.BaseExpression:
-        if call.name in self.table.METHODS:
-            return self.parsed(written(self.table.METHODS[call.name], call))
+        if call.name in self.framework.methods:
+            return self.parsed(written(self.framework.methods[call.name], call))
         name = call.name.removesuffix("_")
         if self.program.has(name):
-            return self.parsed(self.table.plain(call.called(name)))
+            return self.parsed(self.framework.plain(call.called(name)))
         raise NeedsHand(f"there is no {call.name} of arrays in nn")
 
     def _numpy_method(self, call: Call, updated: cst.Call) -> cst.BaseExpression:
-        entry = self.table.NUMPY_METHODS.get(call.name)
+        entry = self.framework.numpy_methods.get(call.name)
         if entry is not None:
             return self.parsed(written(entry, call))
         if call.name.endswith("_"):  # of a start value, see `parameter`
             return updated
         if not hasattr(np.ndarray, call.name):
-            return self.parsed(self.table.in_numpy(call))
-        given = joined(call.args, self.table.in_axes(call.kwargs))
+            return self.parsed(self.framework.in_numpy(call))
+        given = joined(call.args, self.framework.in_axes(call.kwargs))
         return self.parsed(f"{call.x}.{call.name}({given})")
 
     # Sizes that are found out in the run
@@ -325,7 +325,7 @@ class Rewriter(StatementRewriter):
         for name, sizes in self.program.sizes_of(cls).items():
             found = []
             for network in networks:
-                layers = {id(layer) for layer in self.table.blocks(network)}
+                layers = {id(layer) for layer in self.framework.blocks(network)}
                 inside = {size for layer, size in sizes if id(layer) in layers}
                 found += [(network, size) for size in inside]
             value = cst.parse_expression(self._by_instance(name, found))

@@ -67,7 +67,7 @@ class StartCode:
 
     def _name(self, call: cst.Call) -> str:
         """The framework's name of what is called, or an empty one."""
-        return self.program.table.name_of(self.source.meaning(call.func)) or ""
+        return self.program.framework.name_of(self.source.meaning(call.func)) or ""
 
     def _is_block(self, node: Any) -> bool:
         statements = list(node.body.body)
@@ -83,7 +83,7 @@ class StartCode:
 
     def _is_call(self, call: cst.Call) -> bool:
         called = code(call.func).rpartition(".")[2]
-        if called in ("print", *self.program.table.IDLE_METHODS):
+        if called in ("print", *self.program.framework.idle_methods):
             return True
         is_named_so = self.source.is_installed and _STARTS.match(called)
         if is_named_so or self._name(call).startswith("init."):

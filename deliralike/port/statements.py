@@ -31,13 +31,13 @@ class StatementRewriter(NameRewriter):
         first: Any = original.body[0]
         if m.matches(first, m.Expr(m.Call())):
             name = self.name_of(first.value.func)
-            if name in self.table.WITHOUT_EFFECT:
+            if name in self.framework.without_effect:
                 return self.left_out(original, f"{name}, without an effect here")
         statement: Any = updated.body[0]
         if m.matches(statement, _CALL_OF_SUPER):
-            if self.table.lists_members(self.cls):
+            if self.framework.lists_members(self.cls):
                 return _with_members_listed(updated, statement.value)
-            if self.table.NAMES_MEMBERS:
+            if self.framework.hands_members_by_name:
                 return _with_members_set(updated, statement.value)
         if m.matches(statement, _SETS_BY_NAME):
             owner, name, value = (code(one.value) for one in statement.value.args)
@@ -52,9 +52,9 @@ class StatementRewriter(NameRewriter):
             if isinstance(called, cst.Call):
                 called = called.func
             is_method = isinstance(called, cst.Attribute)
-            if is_method and called.attr.value in self.table.SCOPES:
+            if is_method and called.attr.value in self.framework.scopes:
                 return cst.FlattenSentinel(updated.body.body)
-            if not (self.name_of(called) or "").startswith(self.table.TRANSPARENT):
+            if not (self.name_of(called) or "").startswith(self.framework.transparent):
                 return updated
         self.left_out(original.items[0], "a context of the framework")
         return cst.FlattenSentinel(updated.body.body)
