@@ -12,14 +12,13 @@ import gc
 import inspect
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
-    CellType,
     CodeType,
     FrameType,
     FunctionType,
@@ -238,7 +237,7 @@ class Observation:
         # Arguments of __init__, by the object's identity.
         self.created: dict[int, dict[str, Any]] = {}
         self.axes: dict[int, int] = {}  # of the inputs of networks, by their identities
-        self._codes: dict[CodeType, set[str]] = defaultdict(set)
+        self._codes: set[CodeType] = set()
         self._is_recording = False
 
     @contextmanager
@@ -247,9 +246,7 @@ class Observation:
 
         def profile(frame: FrameType, event: str, _: Any) -> None:
             if event == "call" and self.is_portable(frame.f_code.co_filename):
-                self._codes[frame.f_code].add(phase)
-                if frame.f_code.co_name == "__init__":
-                    self._note_creation(frame)
+                self._note_call(frame, phase)
 
         before = sys.getprofile()
         sys.setprofile(profile)
@@ -257,21 +254,31 @@ class Observation:
             yield
         finally:
             sys.setprofile(before)
-        for code, phases in self._codes.items():
-            path = code.co_qualname.replace(".<locals>", "")
-            self.files[code.co_filename].called[path] |= phases
 
-    def _note_creation(self, frame: FrameType) -> None:
+    def _note_call(self, frame: FrameType, phase: str) -> None:
+        code = frame.f_code
+        self._codes.add(code)
+        path = code.co_qualname.replace(".<locals>", "")
+        observed = self.files[code.co_filename]
+        observed.called[path].add(phase)
+        called = inspect.getargvalues(frame)
+        for name in called.args:
+            described = self.framework.describe(called.locals.get(name))
+            observed.facts["arguments"][path, name].add(described)
+        if code.co_name == "__init__":
+            self._note_creation(called)
+
+    def _note_creation(self, called: inspect.ArgInfo) -> None:
         """Keep the arguments of an object's own ``__init__``, which runs before those it calls."""
-        names, several, more, given = inspect.getargvalues(frame)
-        if not names:
+        if not called.args:
             return
-        arguments = {name: given[name] for name in names[1:] if name in given}
-        if several:
-            arguments["*"] = given[several]
-        if more:
-            arguments |= given[more]
-        self.created.setdefault(id(given[names[0]]), _copied(arguments))
+        network, *names = called.args
+        arguments = {name: called.locals[name] for name in names}
+        if called.varargs:
+            arguments["*"] = called.locals[called.varargs]
+        if called.keywords:
+            arguments |= called.locals[called.keywords]
+        self.created.setdefault(id(called.locals[network]), _copied(arguments))
 
     @contextmanager
     def values(self) -> Iterator[None]:
@@ -280,9 +287,9 @@ class Observation:
         for file in self.files:
             recording |= {_key(code): code for code in _codes(_recording(file))}
         changed = []
-        for function in _functions(self.files):
-            if function.__code__ in self._codes:
-                changed.append((function, function.__code__))
+        for value in gc.get_objects():
+            if type(value) is FunctionType and value.__code__ in self._codes:
+                changed.append((value, value.__code__))
         setattr(builtins, _RECORD, self._record)
         try:
             for function, code in changed:
@@ -322,36 +329,6 @@ class Observation:
         observed.objects["chosen"][key].append(choice)
 
 
-#: What may hold a function.
-_HOLDERS = (property, staticmethod, classmethod, partial, cached_property, CellType)
-
-
-def _functions(files: Collection[str]) -> list[FunctionType]:
-    """The functions and methods of modules with these files, also those within decorators."""
-
-    def is_portable(module: Any) -> bool:
-        return getattr(module, "__file__", None) in files
-
-    waiting: list[Any] = []
-    for module in filter(is_portable, list(sys.modules.values())):
-        waiting += vars(module).values()
-    found: list[FunctionType] = []
-    known: set[int] = set()
-    while waiting:
-        value = waiting.pop()
-        if id(value) in known:
-            continue
-        known.add(id(value))
-        if isinstance(value, FunctionType):
-            found.append(value)
-            waiting += value.__closure__ or ()
-        elif isinstance(value, type) and is_portable(sys.modules.get(value.__module__)):
-            waiting += vars(value).values()
-        elif isinstance(value, _HOLDERS):
-            waiting += gc.get_referents(value)
-    return found
-
-
 def _key(code: CodeType) -> tuple[str, str, int]:
     return code.co_filename, code.co_qualname, code.co_firstlineno
 
@@ -379,7 +356,6 @@ class _Recorders(ast.NodeTransformer):
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self.path: list[str] = []
 
     def _record(self, what: str, key: Any, value: ast.expr) -> ast.expr:
         given = [ast.Constant(one) for one in (self.file, what, key)]
@@ -456,25 +432,4 @@ class _Recorders(ast.NodeTransformer):
         pattern, node.pattern = node.pattern, ast.MatchAs()
         self.generic_visit(node)
         node.pattern = pattern
-        return node
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        self.path.append(node.name)
-        path = ".".join(self.path)
-        records = []
-        for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-            name = ast.Name(one.arg, ast.Load())
-            records.append(self._recording("arguments", (path, one.arg), name))
-        decorators, node.decorator_list = node.decorator_list, []
-        self.generic_visit(node)
-        node.decorator_list = decorators
-        at = 0 if ast.get_docstring(node) is None else 1
-        node.body[at:at] = records
-        self.path.pop()
-        return node
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        self.path.append(node.name)
-        self.generic_visit(node)
-        self.path.pop()
         return node
