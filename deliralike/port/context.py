@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -24,8 +24,6 @@ class Function:
         arrays: The names of arguments that were arrays.
         caches: Attributes in which it keeps arrays for its next call, by a key.
         has_self: Whether it is a method, or within one.
-        defaults: Arguments whose default is a class or function of the backend: the word that
-            stands for it, and what it stands for.
     """
 
     path: str
@@ -33,7 +31,6 @@ class Function:
     arrays: list[str]
     caches: list[str]
     has_self: bool
-    defaults: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 class Context(cst.CSTTransformer):
@@ -55,8 +52,8 @@ class Context(cst.CSTTransformer):
         self.functions: list[Function] = []
         self.start_code = StartCode(program, source)
         self.reported: set[str] = set()  # attributes that nothing reads
-        # What is not ported: tables that are written out, functions that layers stand for, bases
-        # that take no part, statements that only set start values.
+        # What is not looked into: tables that are written out, functions that layers stand for,
+        # bases that take no part.
         self.passed_by: set[cst.CSTNode] = set()
 
     @property
@@ -82,8 +79,3 @@ class Context(cst.CSTTransformer):
     def where(self, node: cst.CSTNode) -> str:
         """The file and line of a node."""
         return f"{self.source.file}:{self.source.begin(node)[0]}"
-
-    def left_out(self, node: cst.CSTNode, why: str) -> cst.RemovalSentinel:
-        """Leave out a node, and say so."""
-        self.program.leave_out(self.source, node, why)
-        return cst.RemoveFromParent()

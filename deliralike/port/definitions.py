@@ -10,10 +10,10 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.branches import PASS, BranchRewriter
 from deliralike.port.calls import NN, code
 from deliralike.port.context import Function
 from deliralike.port.finishing import begun
+from deliralike.port.leaving_out import PASS, LeavingOut
 from deliralike.port.mask_layers import MaskLayers
 from deliralike.port.observing import CONSTRUCTION, FORWARD
 from deliralike.port.reported import reported
@@ -27,7 +27,7 @@ _NO_SPACE = cst.SimpleWhitespace("")
 EQUAL = cst.AssignEqual(_NO_SPACE, _NO_SPACE)
 
 
-class DefinitionRewriter(BranchRewriter):
+class DefinitionRewriter(LeavingOut):
     """The part of the `Rewriter` that deals with definitions."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -126,10 +126,8 @@ class DefinitionRewriter(BranchRewriter):
     # Functions
     # ---------------------------------------------------------------------------------------------
 
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         self.path.append(node.name.value)
-        if self._is_left_out(node):
-            return False
         path = ".".join(self.path)
         phases = self.observed.phases(path)
         params = node.params
@@ -145,7 +143,6 @@ class DefinitionRewriter(BranchRewriter):
         caches = [] if in_construction else self._caches(node)
         function = Function(path, in_construction, arrays, caches, has_self)
         self.functions.append(function)
-        return True
 
     def _caches(self, node: cst.FunctionDef) -> list[str]:
         """The dicts of a network in which a function keeps arrays: traced programs cannot."""
@@ -160,38 +157,14 @@ class DefinitionRewriter(BranchRewriter):
                 found[statement.targets[0].target.value.attr.value] = None
         return list(found)
 
-    def _is_left_out(self, node: cst.FunctionDef) -> bool:
-        """Whether it is a method that was not called, or only sets a network's start values.
-
-        Other classes of one's own keep all methods.
-        """
-        if len(self.path) != 2 or self.functions:
-            return False
-        name = node.name.value
-        is_called = bool(self.observed.phases(f"{self.class_name}.{name}"))
-        if self.program.is_network(self.cls):
-            is_hub = self.source.is_installed and name in ("__new__", "__getattr__")
-            is_idle = name == "train" and self.program.follow_mode(self.cls)
-            return is_hub or is_idle or not is_called or self.start_code.is_all(node)
-        is_pythons = name.startswith("__") and name != "__call__"
-        return self.source.is_installed and not is_called and not is_pythons
-
     def leave_FunctionDef(
         self, original: cst.FunctionDef, updated: cst.FunctionDef
-    ) -> cst.BaseStatement | cst.RemovalSentinel:
+    ) -> cst.FunctionDef:
         path = ".".join(self.path)
-        is_left_out = self._is_left_out(original)
         self.path.pop()
-        if is_left_out:
-            why = "was not called"
-            if self.observed.phases(path):
-                why = "has no effect here"
-            return self.left_out(original, f"{path} {why}")
         function = self.functions.pop()
         if not updated.body.body:
             updated = begun(updated, "pass")
-        for name, word, chosen in function.defaults:
-            updated = begun(updated, f"if {name} == {word}:\n    {name} = {chosen}\n")
         for cache in function.caches:
             updated = begun(updated, f"{cache} = {{}}")
         if path == f"{self.class_name}.__init__":
@@ -212,21 +185,15 @@ class DefinitionRewriter(BranchRewriter):
         return init.with_changes(params=params)
 
     def leave_Param(self, original: cst.Param, updated: cst.Param) -> cst.Param:
-        """A default that only the backend knows is a word; a type of numbers is not needed."""
+        """A type of numbers is not needed as a default."""
         if not _is_python_type(original.annotation):
             updated = updated.with_changes(annotation=None)
             if updated.default is not None:
                 updated = updated.with_changes(equal=EQUAL)
-        if original.default is None:
+        default = original.default
+        if default is None or not self.framework.is_dtype(self.source.meaning(default)):
             return updated
-        if self.framework.is_dtype(self.source.meaning(original.default)):
-            return updated.with_changes(default=cst.Name("None"))
-        chosen = code(updated.default)  # type: ignore[arg-type]
-        if NN not in chosen:
-            return updated
-        word = repr(chosen.replace(f"{NN}.", "")).replace("'", '"')
-        self.functions[-1].defaults.append((updated.name.value, word, chosen))
-        return updated.with_changes(default=cst.SimpleString(word))
+        return updated.with_changes(default=cst.Name("None"))
 
     # Types
     # ---------------------------------------------------------------------------------------------

@@ -16,8 +16,6 @@ from deliralike.port.choices import Choices
 from deliralike.port.definitions import DefinitionRewriter
 from deliralike.port.resolving import MISSING
 
-_STATEMENTS = (cst.SimpleStatementLine, cst.For, cst.If, cst.With)
-
 
 class NameRewriter(DefinitionRewriter):
     """The part of the `Rewriter` that deals with names, and with what the run chose by them."""
@@ -28,26 +26,13 @@ class NameRewriter(DefinitionRewriter):
         self.statements: set[cst.CSTNode] = set()  # expressions that are statements
         self.set_names: set[str] = set()  # global names that functions set
 
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        """Pass by what is not ported."""
-        if isinstance(node, _STATEMENTS) and self._sets_start_values(node):
-            self.passed_by.add(node)
-        return node not in self.passed_by and super().on_visit(node)
-
     def on_leave(self, original: Any, updated: Any) -> Any:
-        """Leave out statements that only set start values; keep what binds together."""
+        """Keep what binds together."""
         for name in _OPERANDS.get(type(original), ()):
             before, after = getattr(original, name), getattr(updated, name)
             if not isinstance(before, type(after)):
                 updated = updated.with_changes(**{name: in_brackets(after)})
-        if original not in self.passed_by:
-            return super().on_leave(original, updated)
-        if isinstance(original, _STATEMENTS):
-            return self.left_out(original, "start values")
-        return updated
-
-    def _sets_start_values(self, node: cst.CSTNode) -> bool:
-        return bool(self.functions) and self.start_code.is_all(node)
+        return super().on_leave(original, updated)
 
     # Names
     # ---------------------------------------------------------------------------------------------

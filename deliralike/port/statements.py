@@ -28,11 +28,6 @@ class StatementRewriter(NameRewriter):
     ) -> Any:
         if not updated.body:
             return cst.RemoveFromParent()
-        first: Any = original.body[0]
-        if m.matches(first, m.Expr(m.Call())):
-            name = self.name_of(first.value.func)
-            if name in self.framework.without_effect:
-                return self.left_out(original, f"{name}, without an effect here")
         statement: Any = updated.body[0]
         if m.matches(statement, _CALL_OF_SUPER):
             if self.framework.lists_members(self.cls):
