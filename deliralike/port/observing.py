@@ -12,13 +12,14 @@ import gc
 import inspect
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
+    CellType,
     CodeType,
     FrameType,
     FunctionType,
@@ -287,9 +288,9 @@ class Observation:
         for file in self.files:
             recording |= {_key(code): code for code in _codes(_recording(file))}
         changed = []
-        for value in gc.get_objects():
-            if type(value) is FunctionType and value.__code__ in self._codes:
-                changed.append((value, value.__code__))
+        for function in _functions(self.files):
+            if function.__code__ in self._codes:
+                changed.append((function, function.__code__))
         setattr(builtins, _RECORD, self._record)
         try:
             for function, code in changed:
@@ -327,6 +328,36 @@ class Observation:
         if _is_choice(value):
             choice = _copied(value)
         observed.objects["chosen"][key].append(choice)
+
+
+#: What may hold a function.
+_HOLDERS = (property, staticmethod, classmethod, partial, cached_property, CellType)
+
+
+def _functions(files: Collection[str]) -> list[FunctionType]:
+    """The functions and methods of modules with these files, also those within decorators."""
+
+    def is_portable(module: Any) -> bool:
+        return getattr(module, "__file__", None) in files
+
+    waiting: list[Any] = []
+    for module in filter(is_portable, list(sys.modules.values())):
+        waiting += vars(module).values()
+    found: list[FunctionType] = []
+    known: set[int] = set()
+    while waiting:
+        value = waiting.pop()
+        if id(value) in known:
+            continue
+        known.add(id(value))
+        if isinstance(value, FunctionType):
+            found.append(value)
+            waiting += value.__closure__ or ()
+        elif isinstance(value, type) and is_portable(sys.modules.get(value.__module__)):
+            waiting += vars(value).values()
+        elif isinstance(value, _HOLDERS):
+            waiting += gc.get_referents(value)
+    return found
 
 
 def _key(code: CodeType) -> tuple[str, str, int]:
