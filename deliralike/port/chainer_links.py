@@ -9,7 +9,7 @@ from typing import Any
 
 from deliralike.port import chainer
 from deliralike.port.framework import Framework
-from deliralike.port.observing import Value, collection
+from deliralike.port.values import Value, collection
 
 
 class Chainer(Framework):

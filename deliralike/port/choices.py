@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from deliralike.port.calls import NN, joined, tuple_of
-from deliralike.port.observing import PLAIN, Layer, leaves
 from deliralike.port.resolving import MISSING
+from deliralike.port.values import PLAIN, Layer, leaves
 
 if TYPE_CHECKING:
     from deliralike.port.resolving import Source

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from deliralike.port.observing import Value
 from deliralike.port.start_code import StartCode
+from deliralike.port.values import Value
 
 if TYPE_CHECKING:
     from deliralike.port.resolving import Source

@@ -12,7 +12,7 @@ from typing import Any
 import libcst as cst
 
 from deliralike.port.calls import Call, Entry
-from deliralike.port.observing import Layer, Value
+from deliralike.port.values import Layer, Value
 
 # Libraries whose functions work on the arrays of every backend, or on none.
 _KEPT = ("numpy", "einops", "scipy", "typing_extensions", "deliralike")
@@ -136,7 +136,8 @@ class Framework:
         if module in self.ported_modules:
             return True
         top = module.partition(".")[0]
-        return not self.owns(module) and top not in (*sys.stdlib_module_names, *_KEPT)
+        is_pythons = top in sys.stdlib_module_names
+        return not is_pythons and top not in _KEPT and not self.owns(module)
 
     def name_of(self, value: Any) -> str | None:
         """The framework's name of an object: ``"Conv2d"``, ``"relu"``, ``"init.zeros_"``."""

@@ -23,80 +23,17 @@ from types import (
     CodeType,
     FrameType,
     FunctionType,
-    NoneType,
 )
 from typing import Any
 
+from deliralike.port.framework import Framework
 from deliralike.port.resolving import MISSING
+from deliralike.port.values import PLAIN, Layer, Value, common, leaves
 
 Place = tuple[int, int]  # line, counted from 1, and column of an expression's end
 CONSTRUCTION, FORWARD = "construction", "forward"
 _RECORD = "__deliralike_port__"
 _MANY = 100  # parts, more than a person would write out
-
-
-@dataclass(frozen=True)
-class Value:
-    """What is known of a value.
-
-    Attributes:
-        kind: ``"array"``, ``"parameter"``, ``"frozen"``, ``"network"``, ``"container"``,
-            ``"flattening"`` (a layer that flattens its input first), ``"shape"``, ``"zero"``
-            (a number), ``"none"``, ``"sequence"``, ``"dict"``, ``"arrays"`` (a collection of
-            them), ``"placement"`` (a dict of device and type) or ``"other"``.
-        ndim: The number of axes of an array.
-        dtype: The type of an array's numbers, by NumPy's name.
-    """
-
-    kind: str
-    ndim: int = 0
-    dtype: str = ""
-
-    @property
-    def is_floating(self) -> bool:
-        """Whether an array holds floating numbers."""
-        return "float" in self.dtype
-
-    @property
-    def is_array(self) -> bool:
-        """Whether it is an array of any kind."""
-        return self.kind in ("array", "parameter", "frozen")
-
-
-def collection(value: Any, describe: Callable[[Any], Value]) -> Value:
-    """What is known of a value that may be a collection."""
-    if value is None:
-        return Value("none")
-    if isinstance(value, dict):
-        kind, parts = "dict", list(value.values())
-    elif isinstance(value, (list, tuple)):
-        kind, parts = "sequence", list(value)
-    else:
-        return Value("other")
-    if any(describe(part).is_array for part in parts):
-        kind = "arrays"
-    return Value(kind)
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A layer without parameters that a table has created: its class, and its arguments."""
-
-    cls: type
-    arguments: str
-
-
-def leaves(value: Any) -> Iterator[Any]:
-    """The parts of collections and of functions with some of their arguments."""
-    if isinstance(value, partial):
-        value = [value.func, *value.args, value.keywords]
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    if not isinstance(value, (list, tuple)):
-        yield value
-        return
-    for part in value:
-        yield from leaves(part)
 
 
 def _copied(value: Any) -> Any:
@@ -108,7 +45,6 @@ def _copied(value: Any) -> Any:
     return value
 
 
-PLAIN = (bool, int, float, str, NoneType)
 _CHOICES = (*PLAIN, type, FunctionType, BuiltinFunctionType, Layer)
 
 
@@ -147,7 +83,7 @@ class Observed:
 
     def value(self, what: str, place: Any) -> Value | None:
         """What is known of the value at a place, or None."""
-        return _single(self.facts[what].get(place))
+        return common(self.facts[what].get(place))
 
     def was(self, what: str, place: Any, kind: str) -> bool:
         """Whether the value at a place was of a kind at least once."""
@@ -200,39 +136,14 @@ def _is_plain(key: Any) -> bool:
     return type(key) in (str, int)
 
 
-def _single(values: set[Value] | None) -> Value | None:
-    """What is common to values; arrays of several types of floating numbers are floating."""
-    if not values:
-        return None
-    if len(values) == 1:
-        return next(iter(values))
-    if not all(value.is_array for value in values):
-        return Value(_common([value.kind for value in values], "other"))
-    floating = ""
-    if all(value.is_floating for value in values):
-        floating = "float32"
-    return Value(
-        _common([value.kind for value in values], "array"),
-        _common([value.ndim for value in values], 0),
-        _common([value.dtype for value in values], floating),
-    )
-
-
-def _common(values: list[Any], otherwise: Any) -> Any:
-    """The value that all are, if there is one."""
-    return values[0] if len({*values}) == 1 else otherwise
-
-
 class Observation:
     """Runs a network and keeps what was seen, by file.
 
     Args:
-        is_portable: Whether a file holds code that is to be ported.
         framework: The framework of the network.
     """
 
-    def __init__(self, is_portable: Callable[[str], bool], framework: Any) -> None:
-        self.is_portable = is_portable
+    def __init__(self, framework: Framework) -> None:
         self.framework = framework
         self.files: dict[str, Observed] = defaultdict(Observed)
         # Arguments of __init__, by the object's identity.
@@ -246,7 +157,7 @@ class Observation:
         """Note the functions that are called in a block."""
 
         def profile(frame: FrameType, event: str, _: Any) -> None:
-            if event == "call" and self.is_portable(frame.f_code.co_filename):
+            if event == "call" and self._is_portable(frame):
                 self._note_call(frame, phase)
 
         before = sys.getprofile()
@@ -255,6 +166,13 @@ class Observation:
             yield
         finally:
             sys.setprofile(before)
+
+    def _is_portable(self, frame: FrameType) -> bool:
+        """Whether a call is of code that is to be ported, in the file of its module."""
+        module, file = frame.f_globals, frame.f_code.co_filename
+        if module.get("__file__") != file:
+            return False
+        return self.framework.ports(module["__name__"])
 
     def _note_call(self, frame: FrameType, phase: str) -> None:
         code = frame.f_code

@@ -9,7 +9,7 @@ import types
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,7 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
     inputs = dict(inputs) if isinstance(inputs, Mapping) else tuple(inputs)
     framework = _framework_of(network, args, kwargs)
     create = Creation(network, inputs, (args, kwargs), framework)
-    observation = Observation(_portable_files(framework), framework)
+    observation = Observation(framework)
     with observation.calls(CONSTRUCTION):
         reference: Any = create()
     given = backends.of(reference).prepare(inputs, backends.wrap(reference))
@@ -291,17 +291,6 @@ def _need_all(program: Program, arguments: Arguments) -> None:
         return value
 
     mapped(arguments, program.framework, needed)
-
-
-def _portable_files(framework: Framework) -> Any:
-    @cache
-    def is_portable(file: str) -> bool:
-        for name, module in list(sys.modules.items()):
-            if getattr(module, "__file__", None) == file:
-                return framework.ports(name)
-        return False
-
-    return is_portable
 
 
 def save(found: Port, path: Path) -> None:

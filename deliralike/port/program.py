@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import cache, cached_property
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
 import libcst as cst
 
 from deliralike.network.base import Network
-from deliralike.nn import layers
 from deliralike.nn.functional import Functions
+from deliralike.nn.layers import LAYERS
 from deliralike.nn.primitives import Primitives
 from deliralike.port.calls import NN, code
 from deliralike.port.creation import Arguments, find_arguments
@@ -25,12 +23,13 @@ from deliralike.port.custom_gradients import name_of_function, plain_function
 from deliralike.port.dropping import dropping_layer
 from deliralike.port.finishing import finished, names_used, static_methods
 from deliralike.port.framework import Framework
-from deliralike.port.observing import FORWARD, Observation, leaves
+from deliralike.port.observing import FORWARD, Observation
 from deliralike.port.output import in_order, text_of, undefined
 from deliralike.port.remarks import Remarks
 from deliralike.port.resolving import Source, source_of
 from deliralike.port.rewriting import Rewriter
 from deliralike.port.start_code import StartCode
+from deliralike.port.values import leaves
 
 # A module's name, that of a definition in it, and "np" for what runs on NumPy's arrays.
 Where = tuple[str, ...]
@@ -98,7 +97,7 @@ class Program(Remarks):
         if same is not None and name not in same:
             return False
         is_function = hasattr(Functions, name) or hasattr(Primitives, name)
-        return is_function or name in layer_classes()
+        return is_function or name in LAYERS
 
     def blocks_of(self, cls: Any) -> list[Any]:
         """The blocks of a class; none of what is no class."""
@@ -339,7 +338,7 @@ class Program(Remarks):
 
     def neutral_class(self, name: str, where: str) -> str:
         """Import a layer of `nn` to be the base of a class, and return its name."""
-        found = layer_classes().get(name)
+        found = LAYERS.get(name)
         if found is None:
             self.needs_hand(where, f"there is no {name} in nn to be a base")
             return name.rpartition(".")[2]
@@ -426,16 +425,3 @@ class Program(Remarks):
             if found <= needing:
                 return frozenset(needing - {NN})
             needing |= found
-
-
-@cache
-def layer_classes() -> dict[str, type]:
-    """The layers of `nn`, by name."""
-    found: dict[str, type] = {}
-    for info in pkgutil.iter_modules(layers.__path__):
-        module = importlib.import_module(f"{layers.__name__}.{info.name}")
-        for name, value in vars(module).items():
-            is_layer = inspect.isclass(value) and issubclass(value, Network)
-            if is_layer and value is not Network:
-                found[name] = value
-    return found

@@ -29,7 +29,7 @@ from deliralike.port.calls import (
     written,
 )
 from deliralike.port.framework import Names
-from deliralike.port.observing import Value
+from deliralike.port.values import Value
 
 # Modules whose members have names, and the prefix of these.
 _MODULES = {

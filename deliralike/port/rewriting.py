@@ -24,9 +24,9 @@ from deliralike.port.calls import (
 )
 from deliralike.port.definitions import EQUAL
 from deliralike.port.dropping import arguments_of_drop
-from deliralike.port.observing import Value
 from deliralike.port.resolving import MISSING
 from deliralike.port.statements import StatementRewriter
+from deliralike.port.values import Value
 
 _FIRST_PARAMETER = m.Call(
     m.Name("next"), [m.Arg(m.Call(m.Attribute(m.Name("self"), m.Name("parameters"))))]
@@ -234,21 +234,17 @@ class Rewriter(StatementRewriter):
         self, original: cst.Call, updated: cst.Call
     ) -> cst.BaseExpression:
         """``isinstance(x, torch.Tensor)``: arrays have other classes elsewhere."""
-        asked: Any = original.args[1].value
         x = code(updated.args[0].value)
-        is_array = f'hasattr({x}, "shape")'
-        if self.name_of(asked) == self.framework.array_class:
-            return self.parsed(is_array)
-        if not isinstance(asked, cst.Tuple):
+        kinds, others = _elements(original.args[1].value), []
+        for kind, new in zip(kinds, _elements(updated.args[1].value), strict=True):
+            if self.name_of(kind) != self.framework.array_class:
+                others.append(code(new))
+        if len(others) == len(kinds):
             return updated.with_changes(func=cst.Name("isinstance"))
-        others = []
-        new: Any = updated.args[1].value
-        for before, after in zip(asked.elements, new.elements, strict=True):
-            if self.name_of(before.value) != self.framework.array_class:
-                others.append(code(after.value))
-        if len(others) == len(asked.elements):
-            return updated
-        return self.parsed(f"(isinstance({x}, {tuple_of(others)}) or {is_array})")
+        is_array = f'hasattr({x}, "shape")'
+        if others:
+            is_array = f"(isinstance({x}, {tuple_of(others)}) or {is_array})"
+        return self.parsed(is_array)
 
     def _attribute_asked_for(
         self, original: cst.Call, updated: cst.Call
@@ -348,6 +344,13 @@ class Rewriter(StatementRewriter):
             return self.program.add_size(self.source, self.class_name, what, values)
         found = ", ".join(sorted(map(str, sizes))) or "never"
         raise NeedsHand(f"{what} is found out when it runs ({found}): write it out")
+
+
+def _elements(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """The elements of a tuple; the one that another expression is."""
+    if isinstance(node, cst.Tuple):
+        return [one.value for one in node.elements]
+    return [node]
 
 
 def _keyword(arg: cst.Arg) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from deliralike.port import pytorch
 from deliralike.port.calls import Call
 from deliralike.port.framework import Framework
-from deliralike.port.observing import Layer, Value, collection
+from deliralike.port.values import Layer, Value, collection
 
 _GRADIENT_MODES = ("no_grad", "inference_mode", "enable_grad")
 
