@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from deliralike.port.observing import Observed
+from deliralike.port.original import Original
 from deliralike.port.start_code import StartCode
 from deliralike.port.values import Value
 
@@ -44,13 +46,15 @@ class Context(cst.CSTTransformer):
 
     def __init__(self, program: Any, source: Source, *, in_numpy: bool = False) -> None:
         super().__init__()
-        self.program, self.source, self.framework = program, source, program.framework
+        self.program, self.source = program, source
+        self.original: Original = program.original
+        self.framework = self.original.framework
         self.in_numpy = in_numpy
-        self.observed = program.observation.files[source.file]
+        self.observed: Observed = self.original.observation.files[source.file]
         self.class_name = ""  # the class around it, if any
         self.path: list[str] = []
         self.functions: list[Function] = []
-        self.start_code = StartCode(program, source)
+        self.start_code = StartCode(self.original, source)
         self.reported: set[str] = set()  # attributes that nothing reads
         # What is not looked into: tables that are written out, functions that layers stand for,
         # bases that take no part.
@@ -68,13 +72,11 @@ class Context(cst.CSTTransformer):
 
     def value_of(self, what: str, node: cst.CSTNode) -> Value | None:
         """What is known of the value at a node, see `Observed`."""
-        value: Value | None = self.observed.value(what, self.source.end(node))
-        return value
+        return self.observed.value(what, self.source.end(node))
 
     def name_of(self, node: Any) -> str | None:
         """The framework's name of what a name, or names joined by dots, stands for."""
-        name: str | None = self.framework.name_of(self.source.meaning(node))
-        return name
+        return self.framework.name_of(self.source.meaning(node))
 
     def where(self, node: cst.CSTNode) -> str:
         """The file and line of a node."""

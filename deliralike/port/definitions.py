@@ -42,7 +42,7 @@ class DefinitionRewriter(LeavingOut):
         if len(self.path) > 1:
             return
         self.class_name = node.name.value
-        self.start_code = StartCode(self.program, self.source, self.cls)
+        self.start_code = StartCode(self.original, self.source, self.cls)
         self.reported = reported(self.source, self.observed, self.class_name)
         for base in node.bases:
             if self._is_idle(self.source.meaning(base.value)):
@@ -86,7 +86,7 @@ class DefinitionRewriter(LeavingOut):
         if not self.source.is_installed or not is_mixed_in or not isclass(cls):
             return False
         file = getattr(sys.modules.get(cls.__module__), "__file__", "")
-        called = self.program.observation.files[file].called
+        called = self.original.observation.files[file].called
         for name, phases in called.items():
             owner, _, method = name.rpartition(".")
             is_public = not method.startswith("_") or method == "__init__"
@@ -106,7 +106,7 @@ class DefinitionRewriter(LeavingOut):
 
     def _stays(self, decorator: cst.Decorator) -> bool:
         called = decorator.decorator
-        if self.program.is_portable_function(self.source.meaning(called)):
+        if self.original.is_portable_function(self.source.meaning(called)):
             return self._is_replaced()
         if isinstance(called, cst.Call):
             called = called.func

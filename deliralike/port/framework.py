@@ -11,6 +11,9 @@ from typing import Any
 
 import libcst as cst
 
+from deliralike.nn.functional import Functions
+from deliralike.nn.layers import LAYERS
+from deliralike.nn.primitives import Primitives
 from deliralike.port.calls import Call, Entry
 from deliralike.port.values import Layer, Value
 
@@ -142,6 +145,14 @@ class Framework:
     def name_of(self, value: Any) -> str | None:
         """The framework's name of an object: ``"Conv2d"``, ``"relu"``, ``"init.zeros_"``."""
         return self.names(value)
+
+    def has(self, name: str) -> bool:
+        """Whether `nn` has what the framework has by this name."""
+        same = self.same_names
+        if same is not None and name not in same:
+            return False
+        is_function = hasattr(Functions, name) or hasattr(Primitives, name)
+        return is_function or name in LAYERS
 
     # Objects
     # ---------------------------------------------------------------------------------------------

@@ -86,9 +86,9 @@ class LeavingOut(Context):
     def _is_left_out(self, node: cst.FunctionDef, is_called: bool) -> bool:
         """Whether a method is left out; those of classes of one's own that are no networks stay."""
         name = node.name.value
-        if self.program.is_network(self.cls):
+        if self.original.is_network(self.cls):
             is_hub = self.source.is_installed and name in ("__new__", "__getattr__")
-            is_idle = name == "train" and self.program.follow_mode(self.cls)
+            is_idle = name == "train" and self.original.follow_mode(self.cls)
             return is_hub or is_idle or not is_called or self.start_code.is_all(node)
         is_pythons = name.startswith("__") and name != "__call__"
         return self.source.is_installed and not is_called and not is_pythons

@@ -57,7 +57,7 @@ class NameRewriter(DefinitionRewriter):
         is_setting = self.source.is_installed and name not in self.set_names
         if is_setting and isinstance(meaning, (bool, NoneType)):
             return cst.Name(str(meaning))  # or what an import was tried for
-        home = self.program.home(self.source, name)
+        home = self.original.home(self.source, name)
         if home is not None and not isinstance(meaning, ModuleType):
             return cst.Name(self.program.need_name(*home))
         self.program.add_import(self.source, name)
@@ -88,7 +88,7 @@ class NameRewriter(DefinitionRewriter):
         name = self.framework.classes.get(name, name)
         if name in self.framework.bases:
             return cst.Name(self.framework.bases[name])
-        if not self.program.has(name):  # the call around it says what stands for it
+        if not self.framework.has(name):  # the call around it says what stands for it
             return None
         return cst.parse_expression(f"{NN}.{name}")
 
@@ -132,7 +132,7 @@ class NameRewriter(DefinitionRewriter):
         if m.matches(original, m.Attribute(m.Name("self"))):
             if original.attr.value in self.functions[-1].caches:
                 return original.attr
-            if self.program.unsaved(self.cls, original.attr.value):
+            if self.original.unsaved(self.cls, original.attr.value):
                 return self._unsaved(original, updated)
         return self._attribute_of_value(original, updated)
 
@@ -144,10 +144,10 @@ class NameRewriter(DefinitionRewriter):
         if not m.matches(node, m.Attribute(m.Name("self"))) or not self.functions:
             return None
         name = node.attr.value
-        if self.program.hides(self.cls, name):
+        if self.original.hides(self.cls, name):
             return f"{name}_"
         is_public = not name.startswith("_")
-        is_list = is_public and self.program.is_plain_container(self.cls, name)
+        is_list = is_public and self.original.is_plain_container(self.cls, name)
         return f"_{name}" if is_list else None
 
     def _attribute_of_value(
@@ -176,7 +176,7 @@ class NameRewriter(DefinitionRewriter):
         except NeedsHand as reason:
             self.program.needs_hand(self.source.file, f"{name}: {reason}")
             return updated
-        if any(one is None for one in self.program.unsaved(self.cls, name)):
+        if any(one is None for one in self.original.unsaved(self.cls, name)):
             constant = f"(None if {text} is None else {constant})"
         return self.parsed(constant)
 
@@ -189,7 +189,7 @@ class NameRewriter(DefinitionRewriter):
     def parameter(self) -> str:
         """The source of a parameter of the class."""
         has_self = not self.functions or self.functions[-1].has_self
-        name = self.program.parameter_of(self.cls) if has_self else None
+        name = self.original.parameter_of(self.cls) if has_self else None
         if name is None:
             raise NeedsHand("an array whose type and device it takes: like=x")
         text = "self"

@@ -24,8 +24,10 @@ from deliralike.port.chainer_links import Chainer
 from deliralike.port.creation import Arguments, Creation, call, mapped, with_weights
 from deliralike.port.framework import Framework
 from deliralike.port.observing import CONSTRUCTION, FORWARD, Observation
+from deliralike.port.original import Original
 from deliralike.port.program import Program
 from deliralike.port.remarks import Remark
+from deliralike.port.resolving import module_source
 from deliralike.port.torch_modules import PyTorch
 
 FRAMEWORKS = (PyTorch(), Chainer())
@@ -99,7 +101,7 @@ class Port:
 
         def translated(value: Any) -> Any:
             if self._program.framework.is_network_class(type(value)):
-                return created(type(value), self._program.arguments_of(value))
+                return created(type(value), self._program.original.arguments_of(value))
             return self._counterpart(value, target.nn)
 
         try:
@@ -196,10 +198,11 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
         _run(reference, given)
     with observation.values():
         _run(create(), given)
-    program = Program(framework, observation, framework.blocks(reference))
+    original = Original(framework, observation, framework.blocks(reference))
+    program = Program(original)
     observation.created.setdefault(id(reference), create.arguments[1])
     name = program.need(type(reference))
-    arguments = program.arguments_of(reference)
+    arguments = original.arguments_of(reference)
     _need_all(program, arguments)
     source = program.text(
         f"{name}, written once: a port of {type(reference).__module__}."
@@ -283,9 +286,9 @@ def _need_all(program: Program, arguments: Arguments) -> None:
         is_network = program.framework.is_network_class(value)
         if program.framework.is_network_class(type(value)):
             needed(type(value))
-            _need_all(program, program.arguments_of(value))
+            _need_all(program, program.original.arguments_of(value))
         elif program.framework.ports(value.__module__):
-            is_installed = program.source(value.__module__).is_installed
+            is_installed = module_source(value.__module__).is_installed
             if is_network or not (inspect.isclass(value) and is_installed):
                 program.need(value)
         return value

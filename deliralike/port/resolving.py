@@ -21,16 +21,17 @@ from deliralike.errors import SettingError
 MISSING = object()
 
 
-def source_of(module: ModuleType) -> Source:
-    """The source of a module, read once for all ports while its file is the same.
+def module_source(name: str) -> Source:
+    """The source of a module by its full name, read once for all ports while its file is the same.
 
     Raises:
         SettingError: It has no file of Python source.
     """
+    module = sys.modules[name]
     file = getattr(module, "__file__", None)
     if file is None or not file.endswith(".py"):
         raise SettingError(
-            f"port: {module.__name__!r} has no file of Python source, such as a notebook's cell or "
+            f"port: {name!r} has no file of Python source, such as a notebook's cell or "
             "an extension: put the class into a file"
         )
     return _read(module, file, Path(file).read_text(encoding="utf-8"))

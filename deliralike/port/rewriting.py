@@ -41,7 +41,7 @@ class Rewriter(StatementRewriter):
     """Puts the names of `nn` in the place of a framework's; this part deals with calls."""
 
     def visit_Call(self, node: cst.Call) -> bool:
-        is_layer = self.program.layer_of(self.source.meaning(node.func)) is not None
+        is_layer = self.original.layer_of(self.source.meaning(node.func)) is not None
         if is_layer or self._applies(node):
             self.passed_by.add(node.func)
         return self.choice(node) is MISSING
@@ -74,14 +74,14 @@ class Rewriter(StatementRewriter):
             if self._applies(original):
                 return self._applied(original, updated)
         function = self.source.meaning(func)
-        layer = self.program.layer_of(function)
+        layer = self.original.layer_of(function)
         if layer is not None:
             given = arguments_of_drop(function, *arguments(updated.args))
             return self.parsed(self.mask_layers.call(function.__name__, layer, given))
         if m.matches(original, _ASKS_FOR_ATTRIBUTE):
             return self._attribute_asked_for(original, updated)
         updated = self._flattening(original, self._with_sizes(original, updated))
-        if not self.in_construction and self.program.makes_constants(function):
+        if not self.in_construction and self.original.makes_constants(function):
             return self._constant_of(original, updated)
         value = self.value_of("values", func)
         if value is None or not isinstance(updated.func, cst.Attribute):
@@ -100,7 +100,7 @@ class Rewriter(StatementRewriter):
             if self.observed.was("given", self.source.end(one.value), "none"):
                 missing.append(code(one.value))
         end = self.source.end(original)
-        axes = self.program.observation.axes
+        axes = self.original.observation.axes
         returned = self.observed.objects["returned"][end]
         return Call(
             name,
@@ -151,7 +151,7 @@ class Rewriter(StatementRewriter):
             return self._attending(call)
         if name not in framework.in_both:
             meaning = self.source.meaning(original.func)
-            if isclass(meaning) and self.program.has(name):
+            if isclass(meaning) and self.framework.has(name):
                 return self._renamed(name, updated)
             if framework.is_network_class(meaning):
                 raise NeedsHand(f"there is no {name} in nn")
@@ -164,7 +164,7 @@ class Rewriter(StatementRewriter):
     def _renamed(self, name: str, call: cst.Call) -> cst.Call:
         """The same call of what `nn` has; arrays are given by position."""
         name = self.framework.classes.get(name, name)
-        if not self.program.has(name):
+        if not self.framework.has(name):
             raise NeedsHand(f"there is no {name} in nn")
         args = []
         for one in call.args:
@@ -207,7 +207,7 @@ class Rewriter(StatementRewriter):
         if not m.matches(call.func, m.Attribute(attr=m.Name("apply"))):
             return False
         cls = self.source.meaning(call.func.value)  # type: ignore[attr-defined]
-        return bool(self.framework.has_custom_gradient(cls))
+        return self.framework.has_custom_gradient(cls)
 
     def _applied(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         """Its gradient is that of what it computes."""
@@ -282,7 +282,7 @@ class Rewriter(StatementRewriter):
         if call.name in self.framework.methods:
             return self.parsed(written(self.framework.methods[call.name], call))
         name = call.name.removesuffix("_")
-        if self.program.has(name):
+        if self.framework.has(name):
             return self.parsed(self.framework.plain(call.called(name)))
         raise NeedsHand(f"there is no {call.name} of arrays in nn")
 

@@ -108,7 +108,7 @@ class StatementRewriter(NameRewriter):
             if kept is not target:
                 return self._not_reported(original, updated, kept)
         is_attribute = m.matches(target, _OF_SELF) and self.functions
-        if is_attribute and self.program.is_member(self.cls, target.attr.value):
+        if is_attribute and self.original.is_member(self.cls, target.attr.value):
             text = f'self.add_module("{target.attr.value}", {code(updated.value)})'
             return cst.Expr(cst.parse_expression(text))
         return updated
@@ -118,7 +118,7 @@ class StatementRewriter(NameRewriter):
 
     def _is_forward_of_network(self) -> bool:
         is_method = bool(self.functions) and not self.in_construction
-        return is_method and self.program.is_network(self.cls)
+        return is_method and self.original.is_network(self.cls)
 
     def _not_reported(
         self, original: cst.Assign, updated: cst.Assign, kept: Any
