@@ -61,11 +61,11 @@ def command(
     from deliralike.errors import SettingError
 
     try:
-        from deliralike.port.porting import TABLES, port, save
+        from deliralike.port.porting import FRAMEWORKS, port, save
     except ModuleNotFoundError as error:
         raise SettingError(f"port: {error}: pip install 'deliralike[port]'") from error
     network = own_code.load(name)
-    for framework in {table.FRAMEWORK[0] for table in TABLES} & {*known.available()}:
+    for framework in {one.packages[0] for one in FRAMEWORKS} & {*known.available()}:
         known.get(framework).seed(seed)
     found = port(network, drawn(inputs, batch, seed), **key_values(set_ or (), "--set"))
     columns = ("definition", "lines", "changed")

@@ -5,14 +5,16 @@ The module is called: ``deliralike.port(MyNet, inputs, classes=4)``. Its files, 
 - `porting` runs the class, has it rewritten, and proves the result; `on_the_way` does so for
   ``zoo.build`` and ``train``.
 - `creation` creates the original anew, also one that existed; `observing` records what is called in
-  it and which values are arrays; `resolving` follows the names of a source to what they mean.
+  it and, as `values`, of what kind values are; `resolving` follows the names of a source to what
+  they mean; `original` answers what the networks and functions of the original are.
 - `program` knows which definitions the port needs, `remarks` what is to be known of their lines,
   `output` their order and imports, `finishing` how they get at the functions of the backend.
 - `rewriting` is the walk through one definition. Its parts are one class after the other:
-  `context`, `branches`, `definitions`, `names`, `statements`, and calls. They ask `choices` (what
-  tables and factories gave), `start_code` (what only sets start values), `mask_layers` and
+  `context`, `leaving_out`, `definitions`, `names`, `statements`, and calls. They ask `choices`
+  (what tables and factories gave), `start_code` (what only sets start values), `mask_layers` and
   `dropping` (layers in the place of functions that draw).
-- `pytorch` and `chainer` are the tables of the frameworks, whose entries are given a `calls.Call`.
+- `framework` declares what is asked of a source framework. `torch_modules` and `chainer_links`
+  answer, with the tables of calls in `pytorch` and `chainer`, whose entries take a `calls.Call`.
 """
 
 import sys

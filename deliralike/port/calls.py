@@ -8,7 +8,7 @@ from typing import Any
 
 import libcst as cst
 
-from deliralike.port.observing import Value
+from deliralike.port.values import Value
 
 NO_COMMA = cst.MaybeSentinel.DEFAULT
 #: Stands for the functions of the backend until it is known how a function gets at them.

@@ -8,11 +8,8 @@ those of the run.
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import libcst as cst
 
@@ -26,10 +23,8 @@ from deliralike.port.calls import (
     refused,
     tuple_of,
 )
-from deliralike.port.observing import Value, collection
-from deliralike.port.resolving import Names
+from deliralike.port.framework import Names
 
-FRAMEWORK, TITLE, ARRAY = ("chainer", "chainermn"), "Chainer", "Variable"
 _MODULES = {
     "chainer": "",
     "chainer.links": "",
@@ -39,19 +34,6 @@ _MODULES = {
     "chainer.backends.cuda": "cuda.",
     "chainer.utils.argument": "argument.",
 }
-#: Modules of the framework whose classes are ported like one's own: links made of other links.
-PORTED_MODULES = (
-    "chainer.links.connection.highway",
-    "chainer.links.connection.inception",
-    "chainer.links.connection.inceptionbn",
-    "chainer.links.connection.mlp_convolution_2d",
-)
-DROPPED = ("initialW", "initial_bias", "initial_gamma", "initial_beta", "dtype")
-CLASSES: dict[str, str] = {}
-#: What the classes of networks are based on.
-BASES = {"Chain": "Network", "Link": "Network", "ChainList": "ModuleList"}
-#: Methods that have another name.
-RENAMED = {"__call__": "forward"}
 
 
 def _half_affine(dims: int) -> str:
@@ -141,17 +123,7 @@ LAYER_SOURCES: dict[str, str] = {
         return nn.amax(y, 2)''',
 }
 DRAWING = {"dropout": "Dropout"}
-ATTENDING: dict[str, tuple[str, ...]] = {}
 WITHOUT_EFFECT = ("report", "argument.check_unexpected_kwargs")
-IDLE_METHODS: tuple[str, ...] = ()
-DEVICES: tuple[str, ...] = ()
-KEYWORDS: dict[str, str] = {}
-STOPS_GRADIENTS = ("no_backprop_mode",)
-TRANSPARENT = ("no_backprop_mode", "force_backprop_mode")
-#: Methods of networks that open a context without a meaning for what is computed.
-SCOPES = ("init_scope",)
-#: Whether members are handed to ``super().__init__`` by their names.
-NAMES_MEMBERS = True
 IMPORTS = {
     "math.": "import math",
     "np.": "import numpy as np",
@@ -165,128 +137,12 @@ IMPORTS = {
         for dims in (1, 2, 3)
     },
 }
-NUMPY_METHODS: dict[str, Entry] = {}
 
 
-_name_of = Names(_MODULES)
+NAMES = Names(_MODULES)
 
 
-def name_of(value: Any) -> str | None:
-    """Chainer's name of an object: ``"Convolution2D"``, ``"relu"``, ``"init.Normal"``."""
-    if getattr(value, "__module__", None) in PORTED_MODULES:
-        return None
-    return _name_of(value)
-
-
-def is_dtype(_: Any) -> bool:
-    """Whether an object is a type of numbers that others do not have: they are NumPy's."""
-    return False
-
-
-def is_half_type(_: Any) -> bool:
-    """Whether an object is a type of numbers of 16 bits."""
-    return False
-
-
-def is_network_class(value: Any) -> bool:
-    """Whether an object is a class of links."""
-    chainer = sys.modules.get("chainer")
-    return (
-        chainer is not None
-        and isinstance(value, type)
-        and issubclass(value, chainer.Link)
-    )
-
-
-def has_custom_gradient(_: Any) -> bool:
-    """Whether an object is a function whose gradient is written beside it: none is ported."""
-    return False
-
-
-def blocks(network: Any) -> list[Any]:
-    """All links of a network."""
-    return list(network.links())
-
-
-def layer(_: Any) -> None:
-    """The layer that a table has created: Chainer's activations are functions."""
-
-
-def members(value: Any) -> list[str]:
-    """The names of a container's members; none of another link."""
-    if not isinstance(value, sys.modules["chainer"].Sequential):
-        return []
-    return [str(number) for number in range(len(value))]
-
-
-def lists_members(cls: Any) -> bool:
-    """Whether ``super().__init__`` of a class takes its members one by one."""
-    links: Any = sys.modules["chainer"]
-    is_list = is_network_class(cls) and issubclass(cls, links.ChainList)
-    return is_list and not issubclass(cls, links.Sequential)
-
-
-def has_named_members(cls: Any) -> bool:
-    """Whether networks of a class give their members by ``network["name"]``."""
-    links: Any = sys.modules["chainer"]
-    return is_network_class(cls) and not issubclass(
-        cls, (links.ChainList, links.Sequential)
-    )
-
-
-def describe(value: Any) -> Value:
-    """What is known of a value."""
-    chainer = sys.modules["chainer"]
-    arrays = (chainer.Variable, *chainer.get_array_types())
-    if isinstance(value, chainer.Parameter) and value.shape is None:
-        return Value("parameter")  # of a size that is not found out yet
-    if isinstance(value, arrays):
-        kind = "array"
-        if isinstance(value, chainer.Parameter):
-            kind = "parameter"
-        return Value(kind, value.ndim, str(value.dtype))
-    if isinstance(value, sys.modules["chainer.links"].Linear):
-        return Value("flattening")
-    if isinstance(value, (chainer.ChainList, chainer.Sequential)):
-        return Value("container")
-    if isinstance(value, chainer.Link):
-        return Value("network")
-    return collection(value, describe)
-
-
-def follows_mode(_: Any) -> bool:
-    """Whether all links within one are in the mode that it is set to: there is one for all."""
-    return True
-
-
-def parameters(block: Any) -> list[str]:
-    """The names of a link's own parameters, whose counterparts have other names: none."""
-    del block
-    return []
-
-
-def unsaved(_: Any) -> dict[str, Any]:
-    """The buffers of a link that are not saved: it has none."""
-    return {}
-
-
-@contextmanager
-def noting_axes(axes: dict[int, int]) -> Iterator[None]:
-    """Note with how many axes links are called in a block, by the links' identities."""
-    hook: Any = sys.modules["chainer"].LinkHook
-
-    class Noting(hook):
-        name = "deliralike.port"
-
-        def forward_preprocess(self, args: Any) -> None:
-            if args.args and hasattr(args.args[0], "ndim"):
-                axes[id(args.link)] = args.args[0].ndim
-
-    with Noting():
-        yield
-
-
-def drawing(call: Call) -> dict[str, str]:
+def masking(call: Call) -> dict[str, str]:
     """The arguments of a function that draws a mask."""
     given = _given(call, "x", "ratio")
     return {
@@ -305,11 +161,6 @@ def in_numpy(call: Call) -> str:
     if call.name.startswith("init."):
         return f"{call.name.removeprefix('init.')}({joined(call.args, call.kwargs)})"
     raise NeedsHand(f"{call.name} while the network is created: compute it with NumPy")
-
-
-def in_axes(kwargs: dict[str, str]) -> dict[str, str]:
-    """Arguments by NumPy's names: they are Chainer's."""
-    return kwargs
 
 
 # Links
@@ -507,8 +358,9 @@ def _member(arg: str) -> str:
     return arg
 
 
-def parameter(call: Call, _: cst.BaseExpression) -> str:
+def parameter(call: Call, value: cst.BaseExpression) -> str:
     """``chainer.Parameter(initializer, shape)``."""
+    del value  # which the call has, too
     given = _given(call, "initializer", "shape")
     if "shape" not in given:
         values = given["initializer"]
@@ -805,7 +657,6 @@ def _children(call: Call) -> str:
     return call.x
 
 
-MEMBERS: tuple[str, ...] = ()
 SETTERS: dict[str, Entry] = {
     "add_link": _link_added,
     "add_param": _param_added,

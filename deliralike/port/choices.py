@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from deliralike.port.calls import NN, joined, tuple_of
-from deliralike.port.observing import PLAIN, Layer, leaves
+from deliralike.port.original import Original
 from deliralike.port.resolving import MISSING
+from deliralike.port.values import PLAIN, Layer, leaves
 
 if TYPE_CHECKING:
     from deliralike.port.resolving import Source
@@ -25,8 +26,10 @@ class Choices:
     """
 
     def __init__(self, program: Any, source: Source) -> None:
-        self.program, self.source, self.table = program, source, program.table
-        self.observed = program.observation.files[source.file]
+        self.program, self.source = program, source
+        self.original: Original = program.original
+        self.framework = self.original.framework
+        self.observed = self.original.observation.files[source.file]
 
     def given_by(self, node: Any, *, in_construction: bool) -> Any:
         """The layer, function or setting that a call or subscript gave in the run; or `MISSING`.
@@ -64,7 +67,7 @@ class Choices:
         """Whether a function is called that would be ported."""
         if not isinstance(node, cst.Call):
             return False
-        return bool(self.program.is_portable_function(self.source.meaning(node.func)))
+        return self.original.is_portable_function(self.source.meaning(node.func))
 
     def _is_portable(self, value: Any) -> bool:
         """Whether a value can be written out."""
@@ -75,10 +78,10 @@ class Choices:
             return True
         if isinstance(value, Layer):
             value = value.cls
-        name = self.table.name_of(value)
+        name = self.framework.name_of(value)
         if name is None:
-            return bool(self.table.is_network_class(value))
-        return bool(self.program.has(name))
+            return self.framework.is_network_class(value)
+        return self.framework.has(name)
 
     def written(self, value: Any) -> str:
         """The source of a value."""
@@ -105,5 +108,5 @@ class Choices:
                 return f"{self.written(value.cls)}({value.arguments})"
         if isinstance(value, PLAIN):
             return repr(value)
-        name = self.table.name_of(value)
+        name = self.framework.name_of(value)
         return self.program.need(value) if name is None else f"{NN}.{name}"

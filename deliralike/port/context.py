@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from deliralike.port.observing import Value
+from deliralike.port.observing import Observed
+from deliralike.port.original import Original
 from deliralike.port.start_code import StartCode
+from deliralike.port.values import Value
 
 if TYPE_CHECKING:
     from deliralike.port.resolving import Source
@@ -25,8 +27,6 @@ class Function:
         caches: Attributes in which it keeps arrays for its next call, by a key.
         has_self: Whether it is a method, or within one.
         is_detached: Whether what it returns has no gradient.
-        defaults: Arguments whose default is a class or function of the backend: the word that
-            stands for it, and what it stands for.
     """
 
     path: str
@@ -35,7 +35,6 @@ class Function:
     caches: list[str]
     has_self: bool
     is_detached: bool = False
-    defaults: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 class Context(cst.CSTTransformer):
@@ -49,16 +48,18 @@ class Context(cst.CSTTransformer):
 
     def __init__(self, program: Any, source: Source, *, in_numpy: bool = False) -> None:
         super().__init__()
-        self.program, self.source, self.table = program, source, program.table
+        self.program, self.source = program, source
+        self.original: Original = program.original
+        self.framework = self.original.framework
         self.in_numpy = in_numpy
-        self.observed = program.observation.files[source.file]
+        self.observed: Observed = self.original.observation.files[source.file]
         self.class_name = ""  # the class around it, if any
         self.path: list[str] = []
         self.functions: list[Function] = []
-        self.start_code = StartCode(program, source)
+        self.start_code = StartCode(self.original, source)
         self.reported: set[str] = set()  # attributes that nothing reads
-        # What is not ported: tables that are written out, functions that layers stand for, bases
-        # that take no part, statements that only set start values.
+        # What is not looked into: tables that are written out, functions that layers stand for,
+        # bases that take no part.
         self.passed_by: set[cst.CSTNode] = set()
 
     @property
@@ -73,19 +74,12 @@ class Context(cst.CSTTransformer):
 
     def value_of(self, what: str, node: cst.CSTNode) -> Value | None:
         """What is known of the value at a node, see `Observed`."""
-        value: Value | None = self.observed.value(what, self.source.end(node))
-        return value
+        return self.observed.value(what, self.source.end(node))
 
     def name_of(self, node: Any) -> str | None:
         """The framework's name of what a name, or names joined by dots, stands for."""
-        name: str | None = self.table.name_of(self.source.meaning(node))
-        return name
+        return self.framework.name_of(self.source.meaning(node))
 
     def where(self, node: cst.CSTNode) -> str:
         """The file and line of a node."""
         return f"{self.source.file}:{self.source.begin(node)[0]}"
-
-    def left_out(self, node: cst.CSTNode, why: str) -> cst.RemovalSentinel:
-        """Leave out a node, and say so."""
-        self.program.leave_out(self.source, node, why)
-        return cst.RemoveFromParent()

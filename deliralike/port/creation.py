@@ -10,7 +10,8 @@ from typing import Any
 
 from deliralike import backends
 from deliralike.errors import SettingError, StateError
-from deliralike.port.resolving import MISSING, is_portable_module
+from deliralike.port.framework import Framework
+from deliralike.port.resolving import MISSING
 
 _PLAIN = (bool, int, float, str, type(None))
 _OTHER_NAME = 10  # as far apart as a weight with so many other sizes
@@ -119,13 +120,13 @@ def _distance(wanted: Shapes, found: Shapes) -> int:
     return total
 
 
-def mapped(value: Any, table: Any, change: Callable[[Any], Any]) -> Any:
+def mapped(value: Any, framework: Framework, change: Callable[[Any], Any]) -> Any:
     """Arguments in which networks, classes and functions are changed, in any collections."""
 
     def inner(one: Any) -> Any:
-        return mapped(one, table, change)
+        return mapped(one, framework, change)
 
-    is_network = table.is_network_class(type(value))
+    is_network = framework.is_network_class(type(value))
     if is_network or inspect.isclass(value) or inspect.isfunction(value):
         return change(value)
     if isinstance(value, partial):
@@ -134,7 +135,7 @@ def mapped(value: Any, table: Any, change: Callable[[Any], Any]) -> Any:
         return type(value)(map(inner, value))
     if isinstance(value, dict):
         return type(value)((name, inner(one)) for name, one in value.items())
-    is_portable = is_portable_module(type(value).__module__, table)
+    is_portable = framework.ports(type(value).__module__)
     return (
         _configuration(value, inner)
         if is_portable and hasattr(value, "__dict__")
@@ -161,20 +162,20 @@ class Creation:
         network: A class, a function, or a network.
         inputs: What the network is called with.
         arguments: Those of the class or function, by position and by name.
-        table: The module with the framework's names.
+        framework: The framework of the network.
     """
 
     def __init__(
-        self, network: Any, inputs: Any, arguments: Arguments, table: Any
+        self, network: Any, inputs: Any, arguments: Arguments, framework: Framework
     ) -> None:
-        self.network, self.inputs, self.table = network, inputs, table
-        self.exists = table.is_network_class(type(network))
+        self.network, self.inputs, self.framework = network, inputs, framework
+        self.exists = framework.is_network_class(type(network))
         self._found: dict[int, dict[str, Any]] = {}
         self.arguments = arguments
         if self.exists and not any(arguments):
             self.arguments = (), self._find(network)
         else:
-            mapped(arguments, table, self._find_inside)
+            mapped(arguments, framework, self._find_inside)
 
     def _find_inside(self, value: Any) -> Any:
         if self._is_portable(value):
@@ -185,16 +186,16 @@ class Creation:
         """Find the arguments of a network, and of those among them."""
         found = find_arguments(network, self.inputs if network is self.network else ())
         self._found[id(network)] = found
-        mapped(found, self.table, self._find_inside)
+        mapped(found, self.framework, self._find_inside)
         return found
 
     def _is_portable(self, value: Any) -> bool:
-        is_network = self.table.is_network_class(type(value))
-        return is_network and is_portable_module(type(value).__module__, self.table)
+        is_network = self.framework.is_network_class(type(value))
+        return is_network and self.framework.ports(type(value).__module__)
 
     def __call__(self) -> Any:
         """Create the network, and those among its arguments, with their weights."""
-        args, kwargs = mapped(self.arguments, self.table, self._recreated)
+        args, kwargs = mapped(self.arguments, self.framework, self._recreated)
         if not self.exists:
             return self.network(*args, **kwargs)
         return with_weights(
@@ -204,7 +205,7 @@ class Creation:
     def _recreated(self, value: Any) -> Any:
         if not self._is_portable(value):
             return value
-        kwargs = mapped(self._found[id(value)], self.table, self._recreated)
+        kwargs = mapped(self._found[id(value)], self.framework, self._recreated)
         return with_weights(type(value)(**kwargs), value, ())
 
 

@@ -16,23 +16,11 @@ def name_of_function(class_name: str) -> str:
 
 def plain_function(forward: cst.FunctionDef) -> cst.FunctionDef:
     """``forward(ctx, x)`` as a function of ``x``, which keeps nothing in ``ctx``."""
-    context, *others = forward.params.params
-    without: Any = forward.visit(_WithoutContext(context.name.value))
-    params = without.params.with_changes(params=others)
+    context = forward.params.params[0].name.value
+    attribute = m.Attribute(m.Name(context))
+    kept = m.Expr(m.Call(attribute)) | m.Assign([m.AssignTarget(attribute)])
+    without: Any = m.replace(
+        forward, m.SimpleStatementLine([kept]), cst.RemoveFromParent()
+    )
+    params = without.params.with_changes(params=without.params.params[1:])
     return without.with_changes(params=params, decorators=[])
-
-
-class _WithoutContext(cst.CSTTransformer):
-    """Leaves out statements that only keep something for the gradient."""
-
-    def __init__(self, context: str) -> None:
-        super().__init__()
-        kept = m.Attribute(m.Name(context))
-        called, assigned = m.Expr(m.Call(kept)), m.Assign([m.AssignTarget(kept)])
-        self._keeps = m.SimpleStatementLine([called | assigned])
-
-    def leave_SimpleStatementLine(
-        self, original: cst.SimpleStatementLine, updated: cst.SimpleStatementLine
-    ) -> Any:
-        is_kept = m.matches(updated, self._keeps)
-        return cst.RemoveFromParent() if is_kept else updated

@@ -10,11 +10,11 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.branches import PASS, BranchRewriter
 from deliralike.port.buffers import registered_last
 from deliralike.port.calls import NN, code
 from deliralike.port.context import Function
 from deliralike.port.finishing import begun
+from deliralike.port.leaving_out import PASS, LeavingOut
 from deliralike.port.mask_layers import MaskLayers
 from deliralike.port.observing import CONSTRUCTION, FORWARD
 from deliralike.port.reported import reported
@@ -28,7 +28,7 @@ _NO_SPACE = cst.SimpleWhitespace("")
 EQUAL = cst.AssignEqual(_NO_SPACE, _NO_SPACE)
 
 
-class DefinitionRewriter(BranchRewriter):
+class DefinitionRewriter(LeavingOut):
     """The part of the `Rewriter` that deals with definitions."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -43,7 +43,7 @@ class DefinitionRewriter(BranchRewriter):
         if len(self.path) > 1:
             return
         self.class_name = node.name.value
-        self.start_code = StartCode(self.program, self.source, self.cls)
+        self.start_code = StartCode(self.original, self.source, self.cls)
         self.reported = reported(self.source, self.observed, self.class_name)
         for base in node.bases:
             if self._is_idle(self.source.meaning(base.value)):
@@ -70,9 +70,9 @@ class DefinitionRewriter(BranchRewriter):
 
     def _base(self, base: cst.Arg, new: cst.Arg) -> cst.BaseExpression | None:
         meaning = self.source.meaning(base.value)
-        name = self.table.name_of(meaning)
+        name = self.framework.name_of(meaning)
         if name is not None:
-            name = self.table.BASES.get(name, name)
+            name = self.framework.bases.get(name, name)
             if name != "Network":
                 name = self.program.neutral_class(name, self.where(base))
             return cst.Name(name)
@@ -82,12 +82,12 @@ class DefinitionRewriter(BranchRewriter):
 
     def _is_idle(self, cls: Any) -> bool:
         """Whether a base takes no part in a network of an installed package."""
-        is_network_class = self.table.is_network_class
+        is_network_class = self.framework.is_network_class
         is_mixed_in = is_network_class(self.cls) and not is_network_class(cls)
         if not self.source.is_installed or not is_mixed_in or not isclass(cls):
             return False
         file = getattr(sys.modules.get(cls.__module__), "__file__", "")
-        called = self.program.observation.files[file].called
+        called = self.original.observation.files[file].called
         for name, phases in called.items():
             owner, _, method = name.rpartition(".")
             is_public = not method.startswith("_") or method == "__init__"
@@ -102,7 +102,7 @@ class DefinitionRewriter(BranchRewriter):
         """
         called: Any = node.decorator
         name = self.name_of(getattr(called, "func", called))
-        if self.functions and name in self.table.STOPS_GRADIENTS:
+        if self.functions and name in self.framework.stops_gradients:
             self.functions[-1].is_detached = not self.in_construction
         return self._stays(node)
 
@@ -111,7 +111,7 @@ class DefinitionRewriter(BranchRewriter):
 
     def _stays(self, decorator: cst.Decorator) -> bool:
         called = decorator.decorator
-        if self.program.is_portable_function(self.source.meaning(called)):
+        if self.original.is_portable_function(self.source.meaning(called)):
             return self._is_replaced()
         if isinstance(called, cst.Call):
             called = called.func
@@ -131,10 +131,8 @@ class DefinitionRewriter(BranchRewriter):
     # Functions
     # ---------------------------------------------------------------------------------------------
 
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         self.path.append(node.name.value)
-        if self._is_left_out(node):
-            return False
         path = ".".join(self.path)
         phases = self.observed.phases(path)
         params = node.params
@@ -150,7 +148,6 @@ class DefinitionRewriter(BranchRewriter):
         caches = [] if in_construction else self._caches(node)
         function = Function(path, in_construction, arrays, caches, has_self)
         self.functions.append(function)
-        return True
 
     def _caches(self, node: cst.FunctionDef) -> list[str]:
         """The dicts of a network in which a function keeps arrays: traced programs cannot."""
@@ -165,38 +162,14 @@ class DefinitionRewriter(BranchRewriter):
                 found[statement.targets[0].target.value.attr.value] = None
         return list(found)
 
-    def _is_left_out(self, node: cst.FunctionDef) -> bool:
-        """Whether it is a method that was not called, or only sets a network's start values.
-
-        Other classes of one's own keep all methods.
-        """
-        if len(self.path) != 2 or self.functions:
-            return False
-        name = node.name.value
-        is_called = bool(self.observed.phases(f"{self.class_name}.{name}"))
-        if self.program.is_network(self.cls):
-            is_hub = self.source.is_installed and name in ("__new__", "__getattr__")
-            is_idle = name == "train" and self.program.follow_mode(self.cls)
-            return is_hub or is_idle or not is_called or self.start_code.is_all(node)
-        is_pythons = name.startswith("__") and name != "__call__"
-        return self.source.is_installed and not is_called and not is_pythons
-
     def leave_FunctionDef(
         self, original: cst.FunctionDef, updated: cst.FunctionDef
-    ) -> cst.BaseStatement | cst.RemovalSentinel:
+    ) -> cst.FunctionDef:
         path = ".".join(self.path)
-        is_left_out = self._is_left_out(original)
         self.path.pop()
-        if is_left_out:
-            why = "was not called"
-            if self.observed.phases(path):
-                why = "has no effect here"
-            return self.left_out(original, f"{path} {why}")
         function = self.functions.pop()
         if not updated.body.body:
             updated = begun(updated, "pass")
-        for name, word, chosen in function.defaults:
-            updated = begun(updated, f"if {name} == {word}:\n    {name} = {chosen}\n")
         for cache in function.caches:
             updated = begun(updated, f"{cache} = {{}}")
         if path == f"{self.class_name}.__init__":
@@ -206,7 +179,7 @@ class DefinitionRewriter(BranchRewriter):
             updated = updated.with_changes(returns=None)
         name = original.name.value
         if len(self.path) == 1 and not self.functions:
-            name = self.table.RENAMED.get(name, name)
+            name = self.framework.renamed.get(name, name)
         return updated.with_changes(name=cst.Name(name))
 
     def _with_sizes_as_arguments(self, init: cst.FunctionDef) -> cst.FunctionDef:
@@ -218,21 +191,15 @@ class DefinitionRewriter(BranchRewriter):
         return init.with_changes(params=params)
 
     def leave_Param(self, original: cst.Param, updated: cst.Param) -> cst.Param:
-        """A default that only the backend knows is a word; a type of numbers is not needed."""
+        """A type of numbers is not needed as a default."""
         if not _is_python_type(original.annotation):
             updated = updated.with_changes(annotation=None)
             if updated.default is not None:
                 updated = updated.with_changes(equal=EQUAL)
-        if original.default is None:
+        default = original.default
+        if default is None or not self.framework.is_dtype(self.source.meaning(default)):
             return updated
-        if self.table.is_dtype(self.source.meaning(original.default)):
-            return updated.with_changes(default=cst.Name("None"))
-        chosen = code(updated.default)  # type: ignore[arg-type]
-        if NN not in chosen:
-            return updated
-        word = repr(chosen.replace(f"{NN}.", "")).replace("'", '"')
-        self.functions[-1].defaults.append((updated.name.value, word, chosen))
-        return updated.with_changes(default=cst.SimpleString(word))
+        return updated.with_changes(default=cst.Name("None"))
 
     # Types
     # ---------------------------------------------------------------------------------------------

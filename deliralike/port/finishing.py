@@ -64,10 +64,11 @@ class _Finisher(cst.CSTTransformer):
         super().__init__()
         self.needing, self.constants = needing, constants
         self.classes: list[str] = []
-        self.depth = 0  # functions within each other
         self.kind = ""  # of the outermost function
         self.nn = "nn"
-        self.defaults: list[tuple[str, str]] = []  # of arguments, that are functions
+        # Of the arguments of functions within each other: a name, the word that is its default,
+        # and what that stands for.
+        self.defaults: list[list[tuple[str, str, str]]] = []
 
     def uses(self, node: cst.CSTNode) -> int:
         """How often a definition needs the functions of the backend."""
@@ -91,8 +92,8 @@ class _Finisher(cst.CSTTransformer):
         return updated.with_changes(body=body)
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self.depth += 1
-        if self.depth == 1:
+        self.defaults.append([])
+        if len(self.defaults) == 1:
             self.kind = self._kind(node)
             if self.kind == "method" and self.uses(node) == 1:
                 self.nn = "self.nn"
@@ -109,12 +110,9 @@ class _Finisher(cst.CSTTransformer):
     def leave_FunctionDef(
         self, original: cst.FunctionDef, updated: cst.FunctionDef
     ) -> cst.FunctionDef:
-        for name, default in self.defaults:
-            chosen = f"{name} = {self._handed_on(default)}"
-            updated = begun(updated, f'if {name} == "{default}":\n    {chosen}\n')
-        self.defaults = []
-        self.depth -= 1
-        if self.depth:
+        for name, word, chosen in self.defaults.pop():
+            updated = begun(updated, f"if {name} == {word}:\n    {name} = {chosen}\n")
+        if self.defaults:
             return updated
         before, self.nn = self.nn, "nn"
         if self.kind == "start of a plain class":
@@ -129,12 +127,20 @@ class _Finisher(cst.CSTTransformer):
         return _taking_nn(updated, 0)
 
     def leave_Param(self, original: cst.Param, updated: cst.Param) -> cst.Param:
+        """A default that only a backend has is a word."""
         updated = updated.with_changes(name=original.name)
-        default = self._function(original.default)
-        if default is None:
+        if original.default is None or not self.defaults:
             return updated
-        self.defaults.append((original.name.value, default))
-        return updated.with_changes(default=cst.SimpleString(f'"{default}"'))
+        default = code(original.default)
+        if self._function(original.default) is not None:
+            chosen = self._handed_on(default)
+        elif NN in default:
+            chosen = code(updated.default)  # type: ignore[arg-type]
+        else:
+            return updated
+        word = repr(default.replace(f"{NN}.", "")).replace("'", '"')
+        self.defaults[-1].append((original.name.value, word, chosen))
+        return updated.with_changes(default=cst.SimpleString(word))
 
     # Uses
     # ---------------------------------------------------------------------------------------------

@@ -20,11 +20,6 @@ _CALLED_NN = (
     "nn: a network has its functions by this name, so a layer needs another one, by which the "
     "weights of the original are loaded, too"
 )
-_WRITES_WEIGHTS = (
-    "a parameter that is written over while the network computes: compute with the new value, "
-    "weight = self.weight * self.mask, and give it to a function of nn, nn.conv2d(x, weight)"
-)
-_STATEMENTS = (cst.SimpleStatementLine, cst.For, cst.If, cst.With)
 
 
 class NameRewriter(DefinitionRewriter):
@@ -36,34 +31,13 @@ class NameRewriter(DefinitionRewriter):
         self.statements: set[cst.CSTNode] = set()  # expressions that are statements
         self.set_names: set[str] = set()  # global names that functions set
 
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        """Pass by what is not ported."""
-        if isinstance(node, _STATEMENTS) and self._sets_start_values(node):
-            self.passed_by.add(node)
-        return node not in self.passed_by and super().on_visit(node)
-
     def on_leave(self, original: Any, updated: Any) -> Any:
-        """Leave out statements that only set start values; keep what binds together."""
+        """Keep what binds together."""
         for name in _OPERANDS.get(type(original), ()):
             before, after = getattr(original, name), getattr(updated, name)
             if not isinstance(before, type(after)):
                 updated = updated.with_changes(**{name: in_brackets(after)})
-        if original not in self.passed_by:
-            return super().on_leave(original, updated)
-        if isinstance(original, _STATEMENTS):
-            return self.left_out(original, "start values")
-        return updated
-
-    def _sets_start_values(self, node: cst.CSTNode) -> bool:
-        """Whether a statement only sets start values; in forward it changes the network."""
-        if not self.functions or not self.start_code.is_all(node):
-            return False
-        written = self.start_code.written(node)
-        if self.in_construction or not written:
-            return True
-        if isinstance(node, cst.SimpleStatementLine) and any(written):
-            self.program.needs_hand(self.where(node), _WRITES_WEIGHTS)
-        return False
+        return super().on_leave(original, updated)
 
     # Names
     # ---------------------------------------------------------------------------------------------
@@ -81,14 +55,14 @@ class NameRewriter(DefinitionRewriter):
     def leave_Name(self, original: cst.Name, updated: cst.Name) -> cst.BaseExpression:
         meaning = self.source.meaning(original)
         referred = self._reference(meaning)
-        is_framework = self.table.name_of(meaning) is not None
+        is_framework = self.framework.name_of(meaning) is not None
         if referred is not None or is_framework or meaning is MISSING:
             return referred or updated
         name = original.value
         is_setting = self.source.is_installed and name not in self.set_names
         if is_setting and isinstance(meaning, (bool, NoneType)):
             return cst.Name(str(meaning))  # or what an import was tried for
-        home = self.program.home(self.source, name)
+        home = self.original.home(self.source, name)
         if home is not None and not isinstance(meaning, ModuleType):
             return cst.Name(self.program.need_name(*home))
         self.program.add_import(self.source, name)
@@ -96,7 +70,7 @@ class NameRewriter(DefinitionRewriter):
 
     def _reference(self, meaning: Any) -> cst.BaseExpression | None:
         """What stands for a class or function; None for all that keeps its name."""
-        name = self.table.name_of(meaning)
+        name = self.framework.name_of(meaning)
         if name is not None:
             return self._framework(name)
         is_definition = isclass(meaning) or isfunction(meaning)
@@ -106,20 +80,20 @@ class NameRewriter(DefinitionRewriter):
             name = meaning.__name__
             self.program.lines.add(f"from {meaning.__module__} import {name}")
             return cst.Name(name)
-        if not self.program.is_portable(meaning.__module__):
+        if not self.framework.ports(meaning.__module__):
             return None
         if isfunction(meaning) and self.in_construction:
             return cst.Name(self.program.need_in_numpy(meaning))
         return cst.Name(self.program.need(meaning))
 
     def _framework(self, name: str) -> cst.BaseExpression | None:
-        if name in self.table.LAYER_SOURCES:
+        if name in self.framework.layer_sources:
             self.program.add_names(f"{name}(")
             return cst.Name(name)
-        name = self.table.CLASSES.get(name, name)
-        if name in self.table.BASES:
-            return cst.Name(self.table.BASES[name])
-        if not self.program.has(name):  # the call around it says what stands for it
+        name = self.framework.classes.get(name, name)
+        if name in self.framework.bases:
+            return cst.Name(self.framework.bases[name])
+        if not self.framework.has(name):  # the call around it says what stands for it
             return None
         return cst.parse_expression(f"{NN}.{name}")
 
@@ -140,7 +114,7 @@ class NameRewriter(DefinitionRewriter):
             return None
         owner, value = self.source.meaning(node.value), self.source.meaning(node)
         is_portable = (
-            self.program.is_portable(type(owner).__module__) and owner is not MISSING
+            self.framework.ports(type(owner).__module__) and owner is not MISSING
         )
         is_plain = isinstance(value, (str, int, float)) and not isinstance(value, Enum)
         return repr(value) if is_portable and is_plain else None
@@ -154,7 +128,9 @@ class NameRewriter(DefinitionRewriter):
         if name is not None:
             return updated.with_changes(attr=cst.Name(name))
         last_names = ".".join(code(original).split(".")[-2:])
-        known = self.table.KNOWN_ATTRIBUTES.get(last_names) or self._constant(original)
+        known = self.framework.known_attributes.get(last_names) or self._constant(
+            original
+        )
         if known is not None:
             return cst.parse_expression(known)
         referred = self._reference(self.source.meaning(original))
@@ -165,7 +141,7 @@ class NameRewriter(DefinitionRewriter):
         if m.matches(original, m.Attribute(m.Name("self"))):
             if original.attr.value in self.functions[-1].caches:
                 return original.attr
-            if self.program.unsaved(self.cls, original.attr.value):
+            if self.original.unsaved(self.cls, original.attr.value):
                 return self._unsaved(original, updated)
         return self._attribute_of_value(original, updated)
 
@@ -173,7 +149,7 @@ class NameRewriter(DefinitionRewriter):
         """Whether it is a layer ``self.nn``, where a network has its functions."""
         if not m.matches(node, m.Attribute(m.Name("self"), m.Name("nn"))):
             return False
-        return any(hasattr(block, "nn") for block in self.program.blocks_of(self.cls))
+        return any(hasattr(block, "nn") for block in self.original.blocks_of(self.cls))
 
     def _other_name(self, node: cst.Attribute) -> str | None:
         """The name of an attribute of ``self`` that cannot keep its own, or None.
@@ -183,10 +159,10 @@ class NameRewriter(DefinitionRewriter):
         if not m.matches(node, m.Attribute(m.Name("self"))) or not self.functions:
             return None
         name = node.attr.value
-        if self.program.hides(self.cls, name):
+        if self.original.hides(self.cls, name):
             return f"{name}_"
         is_public = not name.startswith("_")
-        is_list = is_public and self.program.is_plain_container(self.cls, name)
+        is_list = is_public and self.original.is_plain_container(self.cls, name)
         return f"_{name}" if is_list else None
 
     def _start_of(
@@ -207,10 +183,10 @@ class NameRewriter(DefinitionRewriter):
         name, value = original.attr.value, self.value_of("values", original)
         if value is None:
             return updated
-        why = self.table.UNLIKE_ATTRIBUTES.get(name)
+        why = self.framework.unlike_attributes.get(name)
         if why is not None and value.kind == "network":
             self.program.needs_hand(self.where(original), f"{name}: {why}")
-        entry = self.table.ATTRIBUTES.get(name)
+        entry = self.framework.attributes.get(name)
         if entry is None or not value.is_array:
             return updated
         call = Call(name, (), {}, code(updated.value))
@@ -226,7 +202,7 @@ class NameRewriter(DefinitionRewriter):
         except NeedsHand as reason:
             self.program.needs_hand(self.source.file, f"{name}: {reason}")
             return updated
-        if any(one is None for one in self.program.unsaved(self.cls, name)):
+        if any(one is None for one in self.original.unsaved(self.cls, name)):
             constant = f"(None if {text} is None else {constant})"
         return self.parsed(constant)
 
@@ -239,7 +215,7 @@ class NameRewriter(DefinitionRewriter):
     def parameter(self) -> str:
         """The source of a parameter of the class."""
         has_self = not self.functions or self.functions[-1].has_self
-        name = self.program.parameter_of(self.cls) if has_self else None
+        name = self.original.parameter_of(self.cls) if has_self else None
         if name is None:
             raise NeedsHand("an array whose type and device it takes: like=x")
         text = "self"
@@ -300,10 +276,13 @@ class NameRewriter(DefinitionRewriter):
 
     def _owner_of_members(self, table: Any) -> str | None:
         """The network whose members a subscript gives by name, or None."""
-        if isinstance(table, cst.Attribute) and table.attr.value in self.table.MEMBERS:
+        if (
+            isinstance(table, cst.Attribute)
+            and table.attr.value in self.framework.member_tables
+        ):
             return code(table.value)
         is_self = m.matches(table, m.Name("self"))
-        if is_self and self.table.has_named_members(self.cls):
+        if is_self and self.framework.has_named_members(self.cls):
             return "self"
         return None
 

@@ -23,80 +23,17 @@ from types import (
     CodeType,
     FrameType,
     FunctionType,
-    NoneType,
 )
 from typing import Any
 
+from deliralike.port.framework import Framework
 from deliralike.port.resolving import MISSING
+from deliralike.port.values import PLAIN, Layer, Value, common, leaves
 
 Place = tuple[int, int]  # line, counted from 1, and column of an expression's end
 CONSTRUCTION, FORWARD = "construction", "forward"
 _RECORD = "__deliralike_port__"
 _MANY = 100  # parts, more than a person would write out
-
-
-@dataclass(frozen=True)
-class Value:
-    """What is known of a value.
-
-    Attributes:
-        kind: ``"array"``, ``"parameter"``, ``"frozen"``, ``"network"``, ``"container"``,
-            ``"flattening"`` (a layer that flattens its input first), ``"shape"``, ``"zero"``
-            (a number), ``"none"``, ``"sequence"``, ``"dict"``, ``"arrays"`` (a collection of
-            them), ``"placement"`` (a dict of device and type) or ``"other"``.
-        ndim: The number of axes of an array.
-        dtype: The type of an array's numbers, by NumPy's name.
-    """
-
-    kind: str
-    ndim: int = 0
-    dtype: str = ""
-
-    @property
-    def is_floating(self) -> bool:
-        """Whether an array holds floating numbers."""
-        return "float" in self.dtype
-
-    @property
-    def is_array(self) -> bool:
-        """Whether it is an array of any kind."""
-        return self.kind in ("array", "parameter", "frozen")
-
-
-def collection(value: Any, describe: Callable[[Any], Value]) -> Value:
-    """What is known of a value that may be a collection."""
-    if value is None:
-        return Value("none")
-    if isinstance(value, dict):
-        kind, parts = "dict", list(value.values())
-    elif isinstance(value, (list, tuple)):
-        kind, parts = "sequence", list(value)
-    else:
-        return Value("other")
-    if any(describe(part).is_array for part in parts):
-        kind = "arrays"
-    return Value(kind)
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A layer without parameters that a table has created: its class, and its arguments."""
-
-    cls: type
-    arguments: str
-
-
-def leaves(value: Any) -> Iterator[Any]:
-    """The parts of collections and of functions with some of their arguments."""
-    if isinstance(value, partial):
-        value = [value.func, *value.args, value.keywords]
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    if not isinstance(value, (list, tuple)):
-        yield value
-        return
-    for part in value:
-        yield from leaves(part)
 
 
 def _copied(value: Any) -> Any:
@@ -108,7 +45,6 @@ def _copied(value: Any) -> Any:
     return value
 
 
-PLAIN = (bool, int, float, str, NoneType)
 _CHOICES = (*PLAIN, type, FunctionType, BuiltinFunctionType, Layer)
 
 
@@ -147,7 +83,7 @@ class Observed:
 
     def value(self, what: str, place: Any) -> Value | None:
         """What is known of the value at a place, or None."""
-        return _single(self.facts[what].get(place))
+        return common(self.facts[what].get(place))
 
     def was(self, what: str, place: Any, kind: str) -> bool:
         """Whether the value at a place was of a kind at least once."""
@@ -200,45 +136,20 @@ def _is_plain(key: Any) -> bool:
     return type(key) in (str, int)
 
 
-def _single(values: set[Value] | None) -> Value | None:
-    """What is common to values; arrays of several types of floating numbers are floating."""
-    if not values:
-        return None
-    if len(values) == 1:
-        return next(iter(values))
-    if not all(value.is_array for value in values):
-        return Value(_common([value.kind for value in values], "other"))
-    floating = ""
-    if all(value.is_floating for value in values):
-        floating = "float32"
-    return Value(
-        _common([value.kind for value in values], "array"),
-        _common([value.ndim for value in values], 0),
-        _common([value.dtype for value in values], floating),
-    )
-
-
-def _common(values: list[Any], otherwise: Any) -> Any:
-    """The value that all are, if there is one."""
-    return values[0] if len({*values}) == 1 else otherwise
-
-
 class Observation:
     """Runs a network and keeps what was seen, by file.
 
     Args:
-        is_portable: Whether a file holds code that is to be ported.
-        table: The module with the framework's names.
+        framework: The framework of the network.
     """
 
-    def __init__(self, is_portable: Callable[[str], bool], table: Any) -> None:
-        self.is_portable = is_portable
-        self.table = table
+    def __init__(self, framework: Framework) -> None:
+        self.framework = framework
         self.files: dict[str, Observed] = defaultdict(Observed)
         # Arguments of __init__, by the object's identity.
         self.created: dict[int, dict[str, Any]] = {}
         self.axes: dict[int, int] = {}  # of the inputs of networks, by their identities
-        self._codes: dict[CodeType, set[str]] = defaultdict(set)
+        self._codes: set[CodeType] = set()
         self._is_recording = False
 
     @contextmanager
@@ -246,10 +157,8 @@ class Observation:
         """Note the functions that are called in a block."""
 
         def profile(frame: FrameType, event: str, _: Any) -> None:
-            if event == "call" and self.is_portable(frame.f_code.co_filename):
-                self._codes[frame.f_code].add(phase)
-                if frame.f_code.co_name == "__init__":
-                    self._note_creation(frame)
+            if event == "call" and self._is_portable(frame):
+                self._note_call(frame, phase)
 
         before = sys.getprofile()
         sys.setprofile(profile)
@@ -257,21 +166,38 @@ class Observation:
             yield
         finally:
             sys.setprofile(before)
-        for code, phases in self._codes.items():
-            path = code.co_qualname.replace(".<locals>", "")
-            self.files[code.co_filename].called[path] |= phases
 
-    def _note_creation(self, frame: FrameType) -> None:
+    def _is_portable(self, frame: FrameType) -> bool:
+        """Whether a call is of code that is to be ported, in the file of its module."""
+        module, file = frame.f_globals, frame.f_code.co_filename
+        if module.get("__file__") != file:
+            return False
+        return self.framework.ports(module["__name__"])
+
+    def _note_call(self, frame: FrameType, phase: str) -> None:
+        code = frame.f_code
+        self._codes.add(code)
+        path = code.co_qualname.replace(".<locals>", "")
+        observed = self.files[code.co_filename]
+        observed.called[path].add(phase)
+        called = inspect.getargvalues(frame)
+        for name in called.args:
+            described = self.framework.describe(called.locals.get(name))
+            observed.facts["arguments"][path, name].add(described)
+        if code.co_name == "__init__":
+            self._note_creation(called)
+
+    def _note_creation(self, called: inspect.ArgInfo) -> None:
         """Keep the arguments of an object's own ``__init__``, which runs before those it calls."""
-        names, several, more, given = inspect.getargvalues(frame)
-        if not names:
+        if not called.args:
             return
-        arguments = {name: given[name] for name in names[1:] if name in given}
-        if several:
-            arguments["*"] = given[several]
-        if more:
-            arguments |= given[more]
-        self.created.setdefault(id(given[names[0]]), _copied(arguments))
+        network, *names = called.args
+        arguments = {name: called.locals[name] for name in names}
+        if called.varargs:
+            arguments["*"] = called.locals[called.varargs]
+        if called.keywords:
+            arguments |= called.locals[called.keywords]
+        self.created.setdefault(id(called.locals[network]), _copied(arguments))
 
     @contextmanager
     def values(self) -> Iterator[None]:
@@ -287,7 +213,7 @@ class Observation:
         try:
             for function, code in changed:
                 function.__code__ = recording.get(_key(code), code)
-            with self.table.noting_axes(self.axes):
+            with self.framework.noting_axes(self.axes):
                 yield
         finally:
             for function, code in changed:
@@ -307,15 +233,15 @@ class Observation:
         if what == "keys":
             observed.objects[what][key].append(value)
             return
-        described = self.table.describe(value)
+        described = self.framework.describe(value)
         if what != "returned":
             observed.facts[what][key].add(described)
             return
         if described.is_array or described.kind == "arrays":
             observed.facts["results"][key].add(described)
-        if self.table.is_network_class(type(value)):
+        if self.framework.is_network_class(type(value)):
             observed.objects["returned"][key].append(value)
-        value = self.table.layer(value) or value
+        value = self.framework.layer(value) or value
         choice = MISSING
         if _is_choice(value):
             choice = _copied(value)
@@ -379,7 +305,6 @@ class _Recorders(ast.NodeTransformer):
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self.path: list[str] = []
 
     def _record(self, what: str, key: Any, value: ast.expr) -> ast.expr:
         given = [ast.Constant(one) for one in (self.file, what, key)]
@@ -456,25 +381,4 @@ class _Recorders(ast.NodeTransformer):
         pattern, node.pattern = node.pattern, ast.MatchAs()
         self.generic_visit(node)
         node.pattern = pattern
-        return node
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        self.path.append(node.name)
-        path = ".".join(self.path)
-        records = []
-        for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-            name = ast.Name(one.arg, ast.Load())
-            records.append(self._recording("arguments", (path, one.arg), name))
-        decorators, node.decorator_list = node.decorator_list, []
-        self.generic_visit(node)
-        node.decorator_list = decorators
-        at = 0 if ast.get_docstring(node) is None else 1
-        node.body[at:at] = records
-        self.path.pop()
-        return node
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        self.path.append(node.name)
-        self.generic_visit(node)
-        self.path.pop()
         return node

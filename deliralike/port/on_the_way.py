@@ -10,7 +10,7 @@ from typing import Any
 from deliralike import backends
 from deliralike.conformance import Proof
 from deliralike.errors import ProofFailed, SettingError, UnboundNetwork
-from deliralike.port.porting import TABLES, Port, port
+from deliralike.port.porting import FRAMEWORKS, Port, port
 
 
 def framework_of(network: Any, arguments: Mapping[str, Any]) -> str | None:
@@ -25,8 +25,10 @@ def framework_of(network: Any, arguments: Mapping[str, Any]) -> str | None:
             UnboundNetwork,
         ):  # written once, or it takes what the backend gives
             return None
-    tables = (table for table in TABLES if table.is_network_class(network))
-    return next((table.FRAMEWORK[0] for table in tables), None)
+    for framework in FRAMEWORKS:
+        if framework.is_network_class(network):
+            return framework.packages[0]
+    return None
 
 
 def port_of(

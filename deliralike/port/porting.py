@@ -9,7 +9,7 @@ import types
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,17 @@ from deliralike.conformance import Proof, compare, distance_loss
 from deliralike.conformance.probing import distance_loss_by_name
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError, SettingError
-from deliralike.port import chainer, pytorch
+from deliralike.port.chainer_links import Chainer
 from deliralike.port.creation import Arguments, Creation, call, mapped, with_weights
+from deliralike.port.framework import Framework
 from deliralike.port.observing import CONSTRUCTION, FORWARD, Observation
+from deliralike.port.original import Original
 from deliralike.port.program import Program
 from deliralike.port.remarks import Remark
-from deliralike.port.resolving import is_portable_module
+from deliralike.port.resolving import module_source
+from deliralike.port.torch_modules import PyTorch
 
-TABLES = (pytorch, chainer)
+FRAMEWORKS = (PyTorch(), Chainer())
 _numbers = itertools.count()
 
 
@@ -90,15 +93,15 @@ class Port:
 
         def created(cls: type, arguments: Arguments) -> Any:
             """A network of the port or of `nn`, in whose arguments these stand, too."""
-            args, kwargs = mapped(arguments, self._program.table, translated)
+            args, kwargs = mapped(arguments, self._program.framework, translated)
             create = self._counterpart(cls, target.nn)
             if getattr(create, "backend", None) is None:  # of the port, not of `nn`
                 create = create.on(target, seed=seed, dtype=dtype, device=device)
             return create(*args, **kwargs)
 
         def translated(value: Any) -> Any:
-            if self._program.table.is_network_class(type(value)):
-                return created(type(value), self._program.arguments_of(value))
+            if self._program.framework.is_network_class(type(value)):
+                return created(type(value), self._program.original.arguments_of(value))
             return self._counterpart(value, target.nn)
 
         try:
@@ -123,7 +126,7 @@ class Port:
             if called in self._program.needing:
                 return partial(found, nn)
             return found
-        name = self._program.table.name_of(value)
+        name = self._program.framework.name_of(value)
         return value if name is None else getattr(nn, name, value)
 
     def prove(
@@ -185,9 +188,9 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
         deliralike.errors.SettingError: port: Linear is PyTorch's own: self.nn.Linear
     """
     inputs = dict(inputs) if isinstance(inputs, Mapping) else tuple(inputs)
-    table = _table_of(network, args, kwargs)
-    create = Creation(network, inputs, (args, kwargs), table)
-    observation = Observation(_portable_files(table), table)
+    framework = _framework_of(network, args, kwargs)
+    create = Creation(network, inputs, (args, kwargs), framework)
+    observation = Observation(framework)
     with observation.calls(CONSTRUCTION):
         reference: Any = create()
     given = backends.of(reference).prepare(inputs, backends.wrap(reference))
@@ -195,10 +198,11 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
         _run(reference, given)
     with observation.values():
         _run(create(), given)
-    program = Program(table, observation, table.blocks(reference))
+    original = Original(framework, observation, framework.blocks(reference))
+    program = Program(original)
     observation.created.setdefault(id(reference), create.arguments[1])
     name = program.need(type(reference))
-    arguments = program.arguments_of(reference)
+    arguments = original.arguments_of(reference)
     _need_all(program, arguments)
     source = program.text(
         f"{name}, written once: a port of {type(reference).__module__}."
@@ -217,31 +221,33 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
     )
 
 
-def _table_of(network: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The table of the framework whose network it is."""
+def _framework_of(
+    network: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Framework:
+    """The framework whose network it is."""
     if inspect.isfunction(network):
         network = network(*args, **kwargs)
     cls = network if inspect.isclass(network) else type(network)
-    for table in TABLES:
-        if table.is_network_class(cls):
-            _check(cls, table)
-            return table
-    titles = " or ".join(table.TITLE for table in TABLES)
+    for framework in FRAMEWORKS:
+        if framework.is_network_class(cls):
+            _check(cls, framework)
+            return framework
+    titles = " or ".join(framework.title for framework in FRAMEWORKS)
     raise SettingError(f"port: {cls.__name__} is no network of {titles}")
 
 
-def _check(cls: type, table: Any) -> None:
+def _check(cls: type, framework: Framework) -> None:
     module = cls.__module__
-    if module.partition(".")[0] in table.FRAMEWORK:
+    if framework.owns(module):
         raise SettingError(
-            f"port: {cls.__name__} is {table.TITLE}'s own: self.nn.{cls.__name__}"
+            f"port: {cls.__name__} is {framework.title}'s own: self.nn.{cls.__name__}"
         )
     if cls.__qualname__.partition(".")[0] not in vars(sys.modules.get(module, object)):
         raise SettingError(
             f"port: {cls.__name__} cannot be found in the module {module!r}, where its source "
             f"would be read: import its file, or set sys.modules[{module!r}] before it is run"
         )
-    if not is_portable_module(module, table):
+    if not framework.ports(module):
         raise SettingError(
             f"port: the file of {cls.__name__} has the name of one of Python's modules, "
             f"{module!r}: give it another"
@@ -277,28 +283,17 @@ def _need_all(program: Program, arguments: Arguments) -> None:
     """
 
     def needed(value: Any) -> Any:
-        is_network = program.table.is_network_class(value)
-        if program.table.is_network_class(type(value)):
+        is_network = program.framework.is_network_class(value)
+        if program.framework.is_network_class(type(value)):
             needed(type(value))
-            _need_all(program, program.arguments_of(value))
-        elif program.is_portable(value.__module__):
-            is_installed = program.source(value.__module__).is_installed
+            _need_all(program, program.original.arguments_of(value))
+        elif program.framework.ports(value.__module__):
+            is_installed = module_source(value.__module__).is_installed
             if is_network or not (inspect.isclass(value) and is_installed):
                 program.need(value)
         return value
 
-    mapped(arguments, program.table, needed)
-
-
-def _portable_files(table: Any) -> Any:
-    @cache
-    def is_portable(file: str) -> bool:
-        for name, module in list(sys.modules.items()):
-            if getattr(module, "__file__", None) == file:
-                return is_portable_module(name, table)
-        return False
-
-    return is_portable
+    mapped(arguments, program.framework, needed)
 
 
 def save(found: Port, path: Path) -> None:

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
-import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import cache, cached_property
-from types import ModuleType
+from functools import cached_property
 from typing import Any
 
 import libcst as cst
 
-from deliralike.network.base import Network
-from deliralike.nn import layers
-from deliralike.nn.functional import Functions
-from deliralike.nn.primitives import Primitives
+from deliralike.nn.layers import LAYERS
 from deliralike.port.calls import NN, code
-from deliralike.port.creation import Arguments, find_arguments
 from deliralike.port.custom_gradients import name_of_function, plain_function
-from deliralike.port.dropping import dropping_layer
 from deliralike.port.finishing import finished, names_used, static_methods
-from deliralike.port.observing import FORWARD, Observation, leaves
+from deliralike.port.observing import FORWARD
+from deliralike.port.original import Original
 from deliralike.port.output import in_order, text_of, undefined
 from deliralike.port.remarks import Remarks
-from deliralike.port.resolving import Source, is_portable_module, source_of
+from deliralike.port.resolving import Source, module_source
 from deliralike.port.rewriting import Rewriter
-from deliralike.port.start_code import StartCode
 
 # A module's name, that of a definition in it, and "np" for what runs on NumPy's arrays.
 Where = tuple[str, ...]
@@ -58,151 +48,18 @@ class Program(Remarks):
     """The definitions of a port.
 
     Args:
-        table: The module with the framework's names.
-        observation: What a run has shown.
-        blocks: The blocks of the original network.
+        original: What the original is.
     """
 
-    def __init__(self, table: Any, observation: Observation, blocks: list[Any]) -> None:
+    def __init__(self, original: Original) -> None:
         super().__init__()
-        self.table, self.observation, self.blocks = table, observation, blocks
+        self.original, self.framework = original, original.framework
         self.names: dict[Where, str] = {}  # what a definition is called in the port
         self.definitions: dict[str, Definition] = {}  # by what they are called there
         self.lines = {"from deliralike import Network"}  # imports
-        self.layer_sources: dict[str, str] = {}  # classes that the table writes itself
+        self.layer_sources: dict[str, str] = {}  # of layers that the port writes itself
         # Arguments that tell instances of a class of their sizes: layers, each with its size.
         self.sizes: dict[Where, dict[str, Any]] = defaultdict(dict)
-        self._blocks: dict[type, list[Any]] = {}
-        self._only_draws: dict[Any, bool] = {}
-        self._layers: dict[Any, str | None] = {}
-
-    # The original
-    # ---------------------------------------------------------------------------------------------
-
-    def is_portable(self, module: str) -> bool:
-        """Whether a module is to be ported."""
-        return is_portable_module(module, self.table)
-
-    def is_framework(self, module: str) -> bool:
-        """Whether a module belongs to the framework."""
-        return module.partition(".")[0] in self.table.FRAMEWORK
-
-    def is_portable_function(self, value: Any) -> bool:
-        """Whether an object is a function that is to be ported."""
-        return inspect.isfunction(value) and self.is_portable(value.__module__)
-
-    def source(self, module: str) -> Source:
-        """The source of a module."""
-        return source_of(sys.modules[module])
-
-    def has(self, name: str) -> bool:
-        """Whether `nn` has what the framework has by this name."""
-        same = self.table.SAME
-        if same is not None and name not in same.split():
-            return False
-        is_function = hasattr(Functions, name) or hasattr(Primitives, name)
-        return is_function or name in layer_classes()
-
-    def blocks_of(self, cls: Any) -> list[Any]:
-        """The blocks of a class; none of what is no class."""
-        if not inspect.isclass(cls):
-            return []
-        if cls not in self._blocks:
-            self._blocks[cls] = [one for one in self.blocks if isinstance(one, cls)]
-        return self._blocks[cls]
-
-    def parameter_of(self, cls: Any) -> str | None:
-        """The name of a parameter that each block of a class has, if there is one."""
-        names = [self.table.parameters(one) for one in self.blocks_of(cls)]
-        for name in names[0] if names else ():
-            if all(name in one for one in names):
-                return str(name)
-        return None
-
-    def follow_mode(self, cls: Any) -> bool:
-        """Whether all blocks within those of a class are in the mode that these are set to."""
-        return all(map(self.table.follows_mode, self.blocks_of(cls)))
-
-    def is_network(self, cls: Any) -> bool:
-        """Whether it is a class of networks, or mixed into one, which has the functions itself."""
-        return bool(self.blocks_of(cls)) or self.table.is_network_class(cls)
-
-    def is_member(self, cls: Any, name: str) -> bool:
-        """Whether containers of a class have a member of this name."""
-        return any(name in self.table.members(one) for one in self.blocks_of(cls))
-
-    def hides(self, cls: Any, name: str) -> bool:
-        """Whether a setting of blocks of a class has the name of something of every network."""
-        if not hasattr(Network, name) or name == "training":
-            return False
-        settings = [vars(block).get(name) for block in self.blocks_of(cls)]
-        return any(isinstance(one, (bool, int, float, str)) for one in settings)
-
-    def is_plain_container(self, cls: Any, name: str) -> bool:
-        """Whether blocks of a class hold layers in a plain list, tuple or dict of this name."""
-        for block in self.blocks_of(cls):
-            value = vars(block).get(name)
-            is_plain = type(value) in (list, tuple, dict)
-            kinds = map(type, leaves(value)) if is_plain else ()
-            if any(map(self.table.is_network_class, kinds)):
-                return True
-        return False
-
-    def unsaved(self, cls: Any, name: str) -> list[Any]:
-        """The buffers of this name that are not saved, of the blocks of a class."""
-        found = []
-        for block in self.blocks_of(cls):
-            buffers = self.table.unsaved(block)
-            if name in buffers:
-                found.append(buffers[name])
-        return found
-
-    def layer_of(self, function: Any) -> str | None:
-        """The layer of `nn` that drops what a function of one's own does, or None."""
-        if not self.is_portable_function(function):
-            return None
-        if function not in self._layers:
-            self._layers[function] = dropping_layer(function, self.table.FRAMEWORK[0])
-        return self._layers[function]
-
-    def makes_constants(self, function: Any) -> bool:
-        """Whether a function that a network calls is given no arrays, so that NumPy does."""
-        if not self.is_portable_function(function):
-            return False
-        seen = self.observation.files[self.source(function.__module__).file]
-        name = function.__qualname__
-        return FORWARD in seen.phases(name) and not seen.takes_arrays(name)
-
-    def only_draws(self, function: Any) -> bool:
-        """Whether a function only sets start values."""
-        if not self.is_portable_function(function):
-            return False
-        key = function.__module__, function.__qualname__
-        if key not in self._only_draws:
-            self._only_draws[key] = False  # a function that calls itself
-            source = self.source(function.__module__)
-            cls, node = source.definition(function.__qualname__)
-            if node is not None:
-                self._only_draws[key] = StartCode(self, source, cls).is_all(node)
-        return self._only_draws[key]
-
-    def arguments_of(self, network: Any) -> Arguments:
-        """The arguments that a network was created with, without those that are the defaults."""
-        if self.table.name_of(type(network)) == "Sequential":
-            return tuple(network), {}
-        given = self.observation.created.get(id(network))
-        if given is None:
-            given = find_arguments(network)
-        defaults = inspect.signature(type(network).__init__).parameters
-        named = {}
-        for name, value in given.items():
-            if name not in defaults or value is not defaults[name].default:
-                named[name] = value
-        several = tuple(named.pop("*", ()))
-        if not several:
-            return (), named
-        before = tuple(named.values())  # those by position stand before the others
-        return before + several, {}
 
     # What is needed
     # ---------------------------------------------------------------------------------------------
@@ -218,7 +75,7 @@ class Program(Remarks):
         if where in self.names:
             return self.names[where]
         called = self.names[where] = self._free(name)
-        source = self.source(module)
+        source = module_source(module)
         if name not in source.statements:
             reason = f"{name} is not defined by a statement of the module"
             self.needs_hand(source.file, reason)
@@ -228,7 +85,9 @@ class Program(Remarks):
         if constant is not None:
             node: Any = cst.parse_statement(f"{called} = {constant}")
         else:
-            rewriter = Rewriter(self, source, in_numpy=self.makes_constants(value))
+            rewriter = Rewriter(
+                self, source, in_numpy=self.original.makes_constants(value)
+            )
             node = source.statements[name].visit(rewriter)
         self._put(called, source, name, node)
         return called
@@ -243,8 +102,8 @@ class Program(Remarks):
         where = (module, name, "np")
         if where in self.names:
             return self.names[where]
-        source = self.source(module)
-        phases = self.observation.files[source.file].phases(name)
+        source = module_source(module)
+        phases = self.original.observation.files[source.file].phases(name)
         if FORWARD not in phases or called not in self.definitions:
             return called
         self.names[where] = self._free(f"{name}_np")
@@ -263,7 +122,7 @@ class Program(Remarks):
         if where in self.names:
             return self.names[where]
         called = self.names[where] = self._free(name_of_function(name))
-        source = self.source(module)
+        source = module_source(module)
         _, forward = source.definition(f"{name}.forward")
         rewriter = Rewriter(self, source)
         rewriter.path, rewriter.class_name = [name], name
@@ -300,47 +159,28 @@ class Program(Remarks):
     # Imports
     # ---------------------------------------------------------------------------------------------
 
-    def home(self, source: Source, name: str) -> Where | None:
-        """The module of one's own in which a global name is assigned, and its name there."""
-        seen = set()
-        while (source, name) not in seen:
-            seen.add((source, name))
-            if name in source.statements:
-                return source.module.__name__, name
-            given = source.imports.get(name)
-            if (
-                given is None
-                or given.name is None
-                or not self.is_portable(given.module)
-            ):
-                return None
-            if not isinstance(sys.modules.get(given.module), ModuleType):
-                return None
-            source, name = self.source(given.module), given.name
-        return None
-
     def add_import(self, source: Source, name: str) -> None:
         """Import a name as the module does, or from where what it stands for is."""
         value = vars(source.module).get(name)
         given = source.imports.get(name)
         if given is None and getattr(value, "__name__", "") == name:
             self.lines.add(f"from {value.__module__} import {name}")
-        elif given is not None and not self.is_framework(given.module):
+        elif given is not None and not self.framework.owns(given.module):
             self.lines.add(given.line(name))
 
     def add_names(self, text: str) -> None:
         """Import, and write, what a text names of the table's."""
-        for prefix, line in self.table.IMPORTS.items():
+        for prefix, line in self.framework.imports.items():
             if prefix in text:
                 self.lines.add(line)
-        for name, source in self.table.LAYER_SOURCES.items():
+        for name, source in self.framework.layer_sources.items():
             if f"{name}(" in text and name not in self.layer_sources:
                 self.layer_sources[name] = source
                 self.add_names(source)
 
     def neutral_class(self, name: str, where: str) -> str:
         """Import a layer of `nn` to be the base of a class, and return its name."""
-        found = layer_classes().get(name)
+        found = LAYERS.get(name)
         if found is None:
             self.needs_hand(where, f"there is no {name} in nn to be a base")
             return name.rpartition(".")[2]
@@ -419,7 +259,7 @@ class Program(Remarks):
         used: list[tuple[str, list[str]]] = []
         for name, one in self.definitions.items():
             used += static_methods(one.node)
-            if not self.is_network(one.value):
+            if not self.original.is_network(one.value):
                 used.append((name, names_used(one.node)))
         needing = {NN}
         while True:
@@ -427,16 +267,3 @@ class Program(Remarks):
             if found <= needing:
                 return frozenset(needing - {NN})
             needing |= found
-
-
-@cache
-def layer_classes() -> dict[str, type]:
-    """The layers of `nn`, by name."""
-    found: dict[str, type] = {}
-    for info in pkgutil.iter_modules(layers.__path__):
-        module = importlib.import_module(f"{layers.__name__}.{info.name}")
-        for name, value in vars(module).items():
-            is_layer = inspect.isclass(value) and issubclass(value, Network)
-            if is_layer and value is not Network:
-                found[name] = value
-    return found

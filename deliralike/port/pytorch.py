@@ -6,11 +6,8 @@ A name that is not here and that `nn` has is taken as it stands.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import libcst as cst
@@ -32,10 +29,9 @@ from deliralike.port.calls import (
     tuple_of,
     written,
 )
-from deliralike.port.observing import Layer, Value, collection
-from deliralike.port.resolving import Names
+from deliralike.port.framework import Names
+from deliralike.port.values import Value
 
-FRAMEWORK, TITLE, ARRAY = ("torch",), "PyTorch", "Tensor"
 # Modules whose members have names, and the prefix of these.
 _MODULES = {
     "torch.nn": "",
@@ -63,17 +59,11 @@ _MODULES = {
 }
 #: Arguments that have two names, as NumPy's have.
 KEYWORDS = {"axis": "dim", "keepdims": "keepdim"}
-_PLACEMENT = ("device", "dtype", "requires_grad", "pin_memory", "layout")
-#: Modules of the framework whose classes are ported like one's own.
-PORTED_MODULES: tuple[str, ...] = ()
+PLACEMENT = ("device", "dtype", "requires_grad", "pin_memory", "layout")
 #: Arguments that say where memory lies, or whether it is written over.
-DROPPED = ("inplace", "out", *_PLACEMENT)
+DROPPED = ("inplace", "out", *PLACEMENT)
 #: Classes of the framework that have another name here.
 CLASSES = {"SyncBatchNorm": "BatchNorm2d", "timm.DropPath": "DropPath"}
-#: What the classes of networks are based on.
-BASES = {"Module": "Network"}
-#: Methods that have another name.
-RENAMED: dict[str, str] = {}
 
 
 def _einops_layer(name: str, *given: str) -> str:
@@ -187,147 +177,6 @@ WITHOUT_EFFECT = (
     "is_grad_enabled",
     "onnx.is_in_onnx_export",
 )
-#: Methods of layers that are called for their effect on the framework alone.
-IDLE_METHODS = ("flatten_parameters",)
-#: Decorators and contexts without a meaning for what is computed.
-_GRADIENT_MODES = ("no_grad", "inference_mode", "enable_grad")
-STOPS_GRADIENTS = ("no_grad", "inference_mode")
-TRANSPARENT = (*_GRADIENT_MODES, "autocast", "device", "jit.")
-#: Methods of networks that open a context without a meaning for what is computed.
-SCOPES: tuple[str, ...] = ()
-#: The functions that `nn` has by the same name with the same arguments; None for all.
-SAME = None
-#: Whether members are handed to ``super().__init__`` by their names.
-NAMES_MEMBERS = False
-
-
-def name_of(value: Any) -> str | None:
-    """PyTorch's name of an object: ``"Conv2d"``, ``"relu"``, ``"init.zeros_"``."""
-    name = _name_of(value)
-    if name is None or not name.startswith(("timm.", "torchvision.")):
-        return name
-    is_known = name in CLASSES or name in FUNCTIONS or name in WITHOUT_EFFECT
-    return name if is_known else None
-
-
-def is_dtype(value: Any) -> bool:
-    """Whether an object is a type of numbers."""
-    return isinstance(value, sys.modules["torch"].dtype)
-
-
-def is_half_type(value: Any) -> bool:
-    """Whether an object is a type of numbers of 16 bits."""
-    return is_dtype(value) and str(value) in ("torch.float16", "torch.bfloat16")
-
-
-def is_network_class(value: Any) -> bool:
-    """Whether an object is a class of modules."""
-    torch = sys.modules.get("torch")
-    return (
-        torch is not None
-        and isinstance(value, type)
-        and issubclass(value, torch.nn.Module)
-    )
-
-
-def has_custom_gradient(value: Any) -> bool:
-    """Whether an object is a function whose gradient is written beside it."""
-    if "torch" not in sys.modules or not isinstance(value, type):
-        return False
-    return issubclass(value, sys.modules["torch"].autograd.Function)
-
-
-def blocks(network: Any) -> list[Any]:
-    """All modules of a network."""
-    return list(network.modules())
-
-
-def follows_mode(block: Any) -> bool:
-    """Whether all modules within one are in the mode that it is set to."""
-    before = {module: module.training for module in block.modules()}
-    block.train()
-    follow = all(module.training for module in before)
-    for module, mode in before.items():
-        module.training = mode
-    return follow
-
-
-def layer(value: Any) -> Layer | None:
-    """A module that has neither members nor a state, with the arguments that it shows; or None."""
-    is_created = is_network_class(type(value)) and "_modules" in vars(value)
-    if not is_created:  # or not yet, in its `__new__`
-        return None
-    own = value.parameters(recurse=False), value.buffers(recurse=False)
-    has_parts = any(True for _ in chain(value.children(), *own))
-    return None if has_parts else Layer(type(value), value.extra_repr())
-
-
-def parameters(block: Any) -> list[str]:
-    """The names of a module's parameters, its own first."""
-    return sorted(
-        (name for name, _ in block.named_parameters()), key=lambda name: name.count(".")
-    )
-
-
-def unsaved(block: Any) -> dict[str, Any]:
-    """The buffers of a module that are not saved, None where it has none of that name."""
-    own = vars(block)
-    return {name: own["_buffers"][name] for name in own["_non_persistent_buffers_set"]}
-
-
-def noting_axes(_: dict[int, int]) -> Any:
-    """A context: the names of layers tell with how many axes they are called."""
-    return nullcontext()
-
-
-def drawing(call: Call) -> dict[str, str]:
-    """The arguments of a function that draws a mask."""
-    return {"training": "True", "p": "0.5"} | call.bound(
-        "input", "p", "training", "inplace"
-    )
-
-
-def members(value: Any) -> list[str]:
-    """The names of a container's members; none of another module."""
-    if not isinstance(value, _containers()):
-        return []
-    return [name for name, _ in value.named_children()]
-
-
-def _containers() -> Any:
-    nn = sys.modules["torch"].nn
-    return nn.Sequential, nn.ModuleList, nn.ModuleDict
-
-
-def lists_members(_: Any) -> bool:
-    """Whether ``super().__init__`` of a class takes its members one by one."""
-    return False
-
-
-def has_named_members(_: Any) -> bool:
-    """Whether networks of a class that is no container give members by ``network["name"]``."""
-    return False
-
-
-def describe(value: Any) -> Value:
-    """What is known of a value."""
-    torch = sys.modules["torch"]
-    if isinstance(value, torch.Tensor):
-        kind = "array"
-        if isinstance(value, torch.nn.Parameter):
-            kind = "parameter" if value.requires_grad else "frozen"
-        return Value(kind, value.dim(), str(value.dtype).removeprefix("torch."))
-    if isinstance(value, _containers()):
-        return Value("container")
-    if isinstance(value, torch.nn.Module):
-        return Value("network")
-    if isinstance(value, torch.Size):
-        return Value("shape")
-    if isinstance(value, dict) and value and value.keys() <= {*_PLACEMENT}:
-        return Value("placement")
-    if type(value) in (int, float) and value == 0:
-        return Value("zero")
-    return collection(value, describe)
 
 
 # Functions and methods on arrays, in forward
@@ -626,7 +475,7 @@ FUNCTIONS: dict[str, Entry] = {
     ),
     "torchvision.StochasticDepth": lambda call: _drop_path(call, "p", "mode", '"row"'),
 }
-_name_of = Names(_MODULES, {*FUNCTIONS, *WITHOUT_EFFECT})
+NAMES = Names(_MODULES, {*FUNCTIONS, *WITHOUT_EFFECT})
 METHODS: dict[str, Entry] = {
     "flatten": FUNCTIONS["flatten"],
     "var": FUNCTIONS["var"],
@@ -684,8 +533,6 @@ KNOWN_ATTRIBUTES = {
     "device.type": '"cpu"',
     "meshgrid.__kwdefaults__": '{"indexing": None}',
 }
-#: Attributes of networks that others do not have, and what to write.
-UNLIKE_ATTRIBUTES: dict[str, str] = {}
 ATTRIBUTES: dict[str, Entry] = {
     "T": "nn.t({x})",
     "mT": "nn.swapaxes({x}, -2, -1)",
@@ -1038,8 +885,6 @@ SETTERS: dict[str, Entry] = {
     "named_children": f"[(name, block) {_CHILDREN}]",
     "named_modules": "{x}.named_blocks()",
 }
-#: Tables of a network's members by name.
-MEMBERS = ("_modules", "_parameters", "_buffers")
 #: What is the same while a network is created.
 IN_BOTH = (
     *("modules._pair", "modules._triple", "modules._single"),

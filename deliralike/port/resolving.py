@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import resolve_name
 from pathlib import Path
-from types import ModuleType, NoneType
+from types import ModuleType
 from typing import Any
 
 import libcst as cst
@@ -18,21 +18,20 @@ from libcst import metadata
 
 from deliralike.errors import SettingError
 
-# Libraries whose functions work on the arrays of every backend, or on none.
-_KEPT = ("numpy", "einops", "scipy", "typing_extensions", "deliralike")
 MISSING = object()
 
 
-def source_of(module: ModuleType) -> Source:
-    """The source of a module, read once for all ports while its file is the same.
+def module_source(name: str) -> Source:
+    """The source of a module by its full name, read once for all ports while its file is the same.
 
     Raises:
         SettingError: It has no file of Python source.
     """
+    module = sys.modules[name]
     file = getattr(module, "__file__", None)
     if file is None or not file.endswith(".py"):
         raise SettingError(
-            f"port: {module.__name__!r} has no file of Python source, such as a notebook's cell or "
+            f"port: {name!r} has no file of Python source, such as a notebook's cell or "
             "an extension: put the class into a file"
         )
     return _read(module, file, Path(file).read_text(encoding="utf-8"))
@@ -217,53 +216,3 @@ def _defined(statement: cst.CSTNode) -> list[str]:
         elif isinstance(small, cst.AnnAssign):
             targets.append(small.target)
     return [one.value for one in targets if isinstance(one, cst.Name)]
-
-
-def is_portable_module(name: str, table: Any) -> bool:
-    """Whether a module is code to be ported: neither the framework's, Python's, nor a library's.
-
-    Args:
-        name: The module's full name.
-        table: The module with the framework's names.
-    """
-    if name in table.PORTED_MODULES:
-        return True
-    top = name.partition(".")[0]
-    return top not in sys.stdlib_module_names and top not in (*table.FRAMEWORK, *_KEPT)
-
-
-def _is_pythons(value: Any) -> bool:
-    module = getattr(value, "__module__", None) or ""
-    return isinstance(value, (int, float, str, NoneType)) or (
-        isinstance(module, str) and module.partition(".")[0] in sys.stdlib_module_names
-    )
-
-
-class Names:
-    """A framework's names of the objects of its public modules.
-
-    Args:
-        modules: The full names of modules, and what their members are called; the first that has an
-            object names it.
-        private: Names that count although they begin with an underscore.
-    """
-
-    def __init__(
-        self, modules: Mapping[str, str], private: Collection[str] = ()
-    ) -> None:
-        self._modules, self._private = dict(modules), private
-        self._known: dict[int, tuple[Any, str]] = {}
-
-    def __call__(self, value: Any) -> str | None:
-        """The name of an object, or None."""
-        for module in [one for one in self._modules if one in sys.modules]:
-            self._read(sys.modules[module], self._modules.pop(module))
-        found, name = self._known.get(id(value), (None, None))
-        return name if found is value else None
-
-    def _read(self, module: ModuleType, prefix: str) -> None:
-        for name, value in vars(module).items():
-            is_public = not name.startswith("_") or prefix + name in self._private
-            if not is_public or isinstance(value, ModuleType) or _is_pythons(value):
-                continue
-            self._known.setdefault(id(value), (value, prefix + name))

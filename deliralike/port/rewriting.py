@@ -26,9 +26,10 @@ from deliralike.port.calls import (
 )
 from deliralike.port.definitions import EQUAL
 from deliralike.port.dropping import arguments_of_drop
-from deliralike.port.observing import FORWARD, Value
+from deliralike.port.observing import FORWARD
 from deliralike.port.resolving import MISSING
 from deliralike.port.statements import StatementRewriter
+from deliralike.port.values import Value
 
 _FIRST_PARAMETER = m.Call(
     m.Name("next"), [m.Arg(m.Call(m.Attribute(m.Name("self"), m.Name("parameters"))))]
@@ -43,7 +44,7 @@ class Rewriter(StatementRewriter):
     """Puts the names of `nn` in the place of a framework's; this part deals with calls."""
 
     def visit_Call(self, node: cst.Call) -> bool:
-        is_layer = self.program.layer_of(self.source.meaning(node.func)) is not None
+        is_layer = self.original.layer_of(self.source.meaning(node.func)) is not None
         if is_layer or self._applies(node):
             self.passed_by.add(node.func)
         for one in node.args:
@@ -79,7 +80,7 @@ class Rewriter(StatementRewriter):
             if self._applies(original):
                 return self._applied(original, updated)
         function = self.source.meaning(func)
-        layer = self.program.layer_of(function)
+        layer = self.original.layer_of(function)
         if layer is not None:
             given = arguments_of_drop(function, *arguments(updated.args))
             return self.parsed(self.mask_layers.call(function.__name__, layer, given))
@@ -88,7 +89,7 @@ class Rewriter(StatementRewriter):
         if m.matches(original, _ASKS_FOR_ATTRIBUTE):
             return self._attribute_asked_for(original, updated)
         updated = self._flattening(original, self._with_sizes(original, updated))
-        if not self.in_construction and self.program.makes_constants(function):
+        if not self.in_construction and self.original.makes_constants(function):
             return self._constant_of(original, updated)
         if m.matches(func, m.Attribute(m.Name("self"))):
             self._refuse_method_of_both(original)
@@ -109,7 +110,7 @@ class Rewriter(StatementRewriter):
             if self.observed.was("given", self.source.end(one.value), "none"):
                 missing.append(code(one.value))
         end = self.source.end(original)
-        axes = self.program.observation.axes
+        axes = self.original.observation.axes
         returned = self.observed.objects["returned"][end]
         return Call(
             name,
@@ -134,7 +135,7 @@ class Rewriter(StatementRewriter):
         for old, new in zip(original.args, updated.args, strict=True):
             value = self._argument(old)
             is_placement = value is not None and value.kind == "placement"
-            is_handed_on = _keyword(old) == code(old.value) in self.table.DROPPED
+            is_handed_on = _keyword(old) == code(old.value) in self.framework.dropped
             if not is_handed_on and not (old.star == "**" and is_placement):
                 kept.append(new)
         return _with_args(updated, kept)
@@ -146,46 +147,46 @@ class Rewriter(StatementRewriter):
         self, name: str, original: cst.Call, updated: cst.Call
     ) -> cst.BaseExpression:
         """A function or class of the framework."""
-        table = self.table
-        if name in table.WITHOUT_EFFECT:
+        framework = self.framework
+        if name in framework.without_effect:
             return cst.Name("False")
-        if name in table.LAYER_SOURCES:
+        if name in framework.layer_sources:
             return updated
-        if table.BASES.get(name) == "Network" and not original.args:
+        if framework.bases.get(name) == "Network" and not original.args:
             return updated.with_changes(func=cst.Name("Network"))  # to hold others
         call = self._call_of(name, original, updated)
         if name in ("Parameter", "Buffer"):
-            return self.parsed(table.parameter(call, updated.args[0].value))
-        if name in table.DRAWING:
+            return self.parsed(framework.parameter(call, updated.args[0].value))
+        if name in framework.drawing:
             return self._drawing(call, original, updated)
-        if name in table.ATTENDING:
+        if name in framework.attending:
             return self._attending(call)
-        if name not in table.IN_BOTH:
+        if name not in framework.in_both:
             meaning = self.source.meaning(original.func)
-            if isclass(meaning) and self.program.has(name):
+            if isclass(meaning) and self.framework.has(name):
                 return self._renamed(name, updated)
-            if table.is_network_class(meaning):
+            if framework.is_network_class(meaning):
                 raise NeedsHand(f"there is no {name} in nn")
             if self.in_construction:
-                return self.parsed(table.in_numpy(call))
-        if name in table.FUNCTIONS:
-            return self.parsed(written(table.FUNCTIONS[name], call))
+                return self.parsed(framework.in_numpy(call))
+        if name in framework.functions:
+            return self.parsed(written(framework.functions[name], call))
         return self._renamed(name, updated)
 
     def _renamed(self, name: str, call: cst.Call) -> cst.Call:
         """The same call of what `nn` has; arrays are given by position."""
-        name = self.table.CLASSES.get(name, name)
-        if not self.program.has(name):
+        name = self.framework.classes.get(name, name)
+        if not self.framework.has(name):
             raise NeedsHand(f"there is no {name} in nn")
         args = []
         for one in call.args:
             if _keyword(one) in ("input", "tensors"):
                 one = cst.Arg(one.value, comma=one.comma)
-            if _keyword(one) in self.table.KEYWORDS:
+            if _keyword(one) in self.framework.keywords:
                 one = one.with_changes(
-                    keyword=cst.Name(self.table.KEYWORDS[_keyword(one)])
+                    keyword=cst.Name(self.framework.keywords[_keyword(one)])
                 )
-            if _keyword(one) not in self.table.DROPPED:
+            if _keyword(one) not in self.framework.dropped:
                 args.append(one)
         func = cst.parse_expression(f"{NN}.{name}")
         return _with_args(call, args).with_changes(func=func)
@@ -199,12 +200,12 @@ class Rewriter(StatementRewriter):
             why = f"{call.name}, which drops nothing here"
             self.program.specialise(self.where(original), why)
             return updated.args[0].value
-        layer, given = self.table.DRAWING[call.name], self.table.drawing(call)
+        layer, given = self.framework.drawing[call.name], self.framework.masking(call)
         return self.parsed(self.mask_layers.call(call.name, layer, given))
 
     def _attending(self, call: Call) -> cst.BaseExpression:
         """Attention, whose dropout is a layer."""
-        given = call.bound(*self.table.ATTENDING[call.name])
+        given = call.bound(*self.framework.attending[call.name])
         rate = given.pop("dropout_p", "0.0")
         layer = self.mask_layers.of_attention(rate)
         if layer is not None:
@@ -217,25 +218,25 @@ class Rewriter(StatementRewriter):
         words = ["**globals()"]
         for name, value in vars(self.source.module).items():
             is_module = isinstance(value, ModuleType)
-            if is_module and self.program.is_framework(value.__name__):
+            if is_module and self.framework.owns(value.__name__):
                 words.append(f'"{name}": {NN}')
         if len(words) == 1:
             return call
         return self.parsed(f"eval({code(call.args[0].value)}, {{{', '.join(words)}}})")
 
     def _class_method(self, call: Call) -> cst.BaseExpression:
-        if self.in_construction and call.name in self.table.NUMPY_FUNCTIONS:
-            return self.parsed(self.table.in_numpy(call))
-        if call.name not in self.table.FUNCTIONS:
+        if self.in_construction and call.name in self.framework.numpy_functions:
+            return self.parsed(self.framework.in_numpy(call))
+        if call.name not in self.framework.functions:
             raise NeedsHand(f"there is no {call.name} in nn")
-        return self.parsed(written(self.table.FUNCTIONS[call.name], call))
+        return self.parsed(written(self.framework.functions[call.name], call))
 
     def _applies(self, call: cst.Call) -> bool:
         """Whether it is ``Function.apply(x)`` of a function with a gradient of its own."""
         if not m.matches(call.func, m.Attribute(attr=m.Name("apply"))):
             return False
         cls = self.source.meaning(call.func.value)  # type: ignore[attr-defined]
-        return bool(self.table.has_custom_gradient(cls))
+        return self.framework.has_custom_gradient(cls)
 
     def _applied(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         """Its gradient is that of what it computes."""
@@ -262,28 +263,24 @@ class Rewriter(StatementRewriter):
         self, original: cst.Call, updated: cst.Call
     ) -> cst.BaseExpression:
         """``isinstance(x, torch.Tensor)``: arrays have other classes elsewhere."""
-        asked: Any = original.args[1].value
         x = code(updated.args[0].value)
-        is_array = f'hasattr({x}, "shape")'
-        if self.name_of(asked) == self.table.ARRAY:
-            return self.parsed(is_array)
-        if not isinstance(asked, cst.Tuple):
+        kinds, others = _elements(original.args[1].value), []
+        for kind, new in zip(kinds, _elements(updated.args[1].value), strict=True):
+            if self.name_of(kind) != self.framework.array_class:
+                others.append(code(new))
+        if len(others) == len(kinds):
             return updated.with_changes(func=cst.Name("isinstance"))
-        others = []
-        new: Any = updated.args[1].value
-        for before, after in zip(asked.elements, new.elements, strict=True):
-            if self.name_of(before.value) != self.table.ARRAY:
-                others.append(code(after.value))
-        if len(others) == len(asked.elements):
-            return updated
-        return self.parsed(f"(isinstance({x}, {tuple_of(others)}) or {is_array})")
+        is_array = f'hasattr({x}, "shape")'
+        if others:
+            is_array = f"(isinstance({x}, {tuple_of(others)}) or {is_array})"
+        return self.parsed(is_array)
 
     def _attribute_asked_for(
         self, original: cst.Call, updated: cst.Call
     ) -> cst.BaseExpression:
         """``hasattr(torch, "name")``: what the framework has is known."""
         module: Any = self.source.meaning(original.args[0].value)
-        if not self.program.is_framework(getattr(module, "__name__", "")):
+        if not self.framework.owns(getattr(module, "__name__", "")):
             return updated
         name = code(original.args[1].value)[1:-1]
         return cst.Name(str(hasattr(module, name)))
@@ -311,8 +308,8 @@ class Rewriter(StatementRewriter):
             return updated
         if value.kind in ("network", "container") and name == "parameters":
             return self._parameters(updated)
-        if value.kind in ("network", "container") and name in self.table.SETTERS:
-            return self.parsed(written(self.table.SETTERS[name], call))
+        if value.kind in ("network", "container") and name in self.framework.setters:
+            return self.parsed(written(self.framework.setters[name], call))
         return updated
 
     def _refuse_method_of_both(self, call: cst.Call) -> None:
@@ -336,22 +333,22 @@ class Rewriter(StatementRewriter):
         )
 
     def _method(self, call: Call) -> cst.BaseExpression:
-        if call.name in self.table.METHODS:
-            return self.parsed(written(self.table.METHODS[call.name], call))
+        if call.name in self.framework.methods:
+            return self.parsed(written(self.framework.methods[call.name], call))
         name = call.name.removesuffix("_")
-        if self.program.has(name):
-            return self.parsed(self.table.plain(call.called(name)))
+        if self.framework.has(name):
+            return self.parsed(self.framework.plain(call.called(name)))
         raise NeedsHand(f"there is no {call.name} of arrays in nn")
 
     def _numpy_method(self, call: Call, updated: cst.Call) -> cst.BaseExpression:
-        entry = self.table.NUMPY_METHODS.get(call.name)
+        entry = self.framework.numpy_methods.get(call.name)
         if entry is not None:
             return self.parsed(written(entry, call))
         if call.name.endswith("_"):  # of a start value, see `parameter`
             return updated
         if not hasattr(np.ndarray, call.name):
-            return self.parsed(self.table.in_numpy(call))
-        given = joined(call.args, self.table.in_axes(call.kwargs))
+            return self.parsed(self.framework.in_numpy(call))
+        given = joined(call.args, self.framework.in_axes(call.kwargs))
         return self.parsed(f"{call.x}.{call.name}({given})")
 
     # Sizes that are found out in the run
@@ -378,7 +375,7 @@ class Rewriter(StatementRewriter):
         for name, sizes in self.program.sizes_of(cls).items():
             found = []
             for network in networks:
-                layers = {id(layer) for layer in self.table.blocks(network)}
+                layers = {id(layer) for layer in self.framework.blocks(network)}
                 inside = {size for layer, size in sizes if id(layer) in layers}
                 found += [(network, size) for size in inside]
             value = cst.parse_expression(self._by_instance(name, found))
@@ -401,6 +398,13 @@ class Rewriter(StatementRewriter):
             return self.program.add_size(self.source, self.class_name, what, values)
         found = ", ".join(sorted(map(str, sizes))) or "never"
         raise NeedsHand(f"{what} is found out when it runs ({found}): write it out")
+
+
+def _elements(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """The elements of a tuple; the one that another expression is."""
+    if isinstance(node, cst.Tuple):
+        return [one.value for one in node.elements]
+    return [node]
 
 
 def _keyword(arg: cst.Arg) -> str:

@@ -43,14 +43,14 @@ class StartCode:
     """Tells which statements of a source only set start values.
 
     Args:
-        program: The port.
+        original: The original.
         source: The module.
         cls: The class whose methods ``self.method()`` means.
     """
 
-    def __init__(self, program: Any, source: Source, cls: Any = None) -> None:
-        self.program, self.source, self.cls = program, source, cls
-        self.observed = program.observation.files[source.file]
+    def __init__(self, original: Any, source: Source, cls: Any = None) -> None:
+        self.original, self.source, self.cls = original, source, cls
+        self.observed = original.observation.files[source.file]
 
     def is_all(self, node: cst.CSTNode) -> bool:
         """Whether a statement, or a function, does nothing else."""
@@ -90,7 +90,7 @@ class StartCode:
 
     def _name(self, call: cst.Call) -> str:
         """The framework's name of what is called, or an empty one."""
-        return self.program.table.name_of(self.source.meaning(call.func)) or ""
+        return self.original.framework.name_of(self.source.meaning(call.func)) or ""
 
     def _is_block(self, node: Any) -> bool:
         statements = list(node.body.body)
@@ -106,14 +106,14 @@ class StartCode:
 
     def _is_call(self, call: cst.Call) -> bool:
         called = code(call.func).rpartition(".")[2]
-        if called in ("print", *self.program.table.IDLE_METHODS):
+        if called in ("print", *self.original.framework.idle_methods):
             return True
         is_named_so = self.source.is_installed and _STARTS.match(called)
         if is_named_so or self._name(call).startswith("init."):
             return True
         if isinstance(call.func, cst.Attribute):
             return self._is_method(call.func)
-        return bool(self.program.only_draws(self.source.meaning(call.func)))
+        return bool(self.original.only_draws(self.source.meaning(call.func)))
 
     def _is_method(self, func: cst.Attribute) -> bool:
         """Whether it is a method that only sets start values."""
@@ -127,7 +127,7 @@ class StartCode:
         if value is None:
             is_weight = code(func.value).endswith((".data", ".weight", ".bias"))
             return method.endswith("_") and is_weight
-        is_drawing = self.program.only_draws(getattr(self.cls, method, None))
+        is_drawing = self.original.only_draws(getattr(self.cls, method, None))
         return bool(is_drawing) or self.only_counts(method)
 
     def only_counts(self, method: str) -> bool:

@@ -34,19 +34,14 @@ class StatementRewriter(NameRewriter):
     ) -> Any:
         if not updated.body:
             return cst.RemoveFromParent()
-        first: Any = original.body[0]
-        if m.matches(first, m.Expr(m.Call())):
-            name = self.name_of(first.value.func)
-            if name in self.table.WITHOUT_EFFECT:
-                return self.left_out(original, f"{name}, without an effect here")
         frozen_one = self._frozen(original, updated)
         if frozen_one is not None:
             return frozen_one
         statement: Any = updated.body[0]
         if m.matches(statement, _CALL_OF_SUPER):
-            if self.table.lists_members(self.cls):
+            if self.framework.lists_members(self.cls):
                 return _with_members_listed(updated, statement.value)
-            if self.table.NAMES_MEMBERS:
+            if self.framework.hands_members_by_name:
                 return _with_members_set(updated, statement.value)
         if m.matches(statement, _SETS_BY_NAME):
             owner, name, value = (code(one.value) for one in statement.value.args)
@@ -86,7 +81,7 @@ class StatementRewriter(NameRewriter):
         """Whether what is computed within it has no gradient."""
         called = [getattr(one.item, "func", None) for one in node.items]
         names = [self.name_of(one) for one in called if one is not None]
-        stops = any(name in self.table.STOPS_GRADIENTS for name in names)
+        stops = any(name in self.framework.stops_gradients for name in names)
         return stops and not self.in_construction
 
     def leave_Return(self, original: cst.Return, updated: cst.Return) -> cst.Return:
@@ -152,9 +147,9 @@ class StatementRewriter(NameRewriter):
             if isinstance(called, cst.Call):
                 called = called.func
             is_method = isinstance(called, cst.Attribute)
-            if is_method and called.attr.value in self.table.SCOPES:
+            if is_method and called.attr.value in self.framework.scopes:
                 return cst.FlattenSentinel(updated.body.body)
-            if not (self.name_of(called) or "").startswith(self.table.TRANSPARENT):
+            if not (self.name_of(called) or "").startswith(self.framework.transparent):
                 return updated
         self.left_out(original.items[0], "a context of the framework")
         return cst.FlattenSentinel(updated.body.body)
@@ -224,7 +219,10 @@ class StatementRewriter(NameRewriter):
         self, original: cst.Assign, updated: cst.Assign
     ) -> cst.BaseSmallStatement:
         target: Any = updated.targets[0].target
-        if self.name_of(getattr(original.value, "func", None)) in self.table.DEVICES:
+        if (
+            self.name_of(getattr(original.value, "func", None))
+            in self.framework.devices
+        ):
             return self.left_out(original, "a device")  # type: ignore[return-value]
         value = self._without_gradient(original.value, updated.value)
         updated = updated.with_changes(value=value)
@@ -235,7 +233,7 @@ class StatementRewriter(NameRewriter):
             if kept is not target:
                 return self._not_reported(original, updated, kept)
         is_attribute = m.matches(target, _OF_SELF) and self.functions
-        if is_attribute and self.program.is_member(self.cls, target.attr.value):
+        if is_attribute and self.original.is_member(self.cls, target.attr.value):
             text = f'self.add_module("{target.attr.value}", {code(updated.value)})'
             return cst.Expr(cst.parse_expression(text))
         return updated
@@ -245,7 +243,7 @@ class StatementRewriter(NameRewriter):
 
     def _is_forward_of_network(self) -> bool:
         is_method = bool(self.functions) and not self.in_construction
-        return is_method and self.program.is_network(self.cls)
+        return is_method and self.original.is_network(self.cls)
 
     def _not_reported(
         self, original: cst.Assign, updated: cst.Assign, kept: Any

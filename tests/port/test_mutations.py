@@ -14,6 +14,7 @@ pytest.importorskip("libcst")
 
 from deliralike.port import pytorch  # noqa: E402
 from deliralike.port.calls import NN  # noqa: E402
+from deliralike.port.torch_modules import PyTorch  # noqa: E402
 from tests.port import small  # noqa: E402
 
 FUNCTIONS = ("plain", "parameter")  # that are in no table, as they write many entries
@@ -71,8 +72,11 @@ def ported(name):
 
 
 def put(patch, number, entry, write):
-    table = TABLES[number] if entry not in FUNCTIONS else vars(pytorch)
-    patch.setitem(table, entry, write)
+    if entry not in FUNCTIONS:
+        patch.setitem(TABLES[number], entry, write)
+        return
+    patch.setattr(pytorch, entry, write)
+    patch.setattr(PyTorch, entry, staticmethod(write))
 
 
 def written(name, monkeypatch):

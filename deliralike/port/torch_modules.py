@@ -1,0 +1,144 @@
+"""PyTorch as a source framework: what its modules and tensors are. Its calls are in `pytorch`."""
+
+from __future__ import annotations
+
+import sys
+from itertools import chain
+from typing import Any
+
+from deliralike.port import pytorch
+from deliralike.port.calls import Call
+from deliralike.port.framework import Framework
+from deliralike.port.values import Layer, Value, collection
+
+_GRADIENT_MODES = ("no_grad", "inference_mode", "enable_grad")
+
+
+class PyTorch(Framework):
+    """Modules of PyTorch."""
+
+    packages = ("torch",)
+    title = "PyTorch"
+    network_class = ("torch.nn", "Module")
+    array_class = "Tensor"
+    names = pytorch.NAMES
+    functions = pytorch.FUNCTIONS
+    methods = pytorch.METHODS
+    attributes = pytorch.ATTRIBUTES
+    setters = pytorch.SETTERS
+    numpy_functions = pytorch.NUMPY_FUNCTIONS
+    numpy_methods = pytorch.NUMPY_METHODS
+    in_both = pytorch.IN_BOTH
+    classes = pytorch.CLASSES
+    bases = {"Module": "Network"}
+    dropped = pytorch.DROPPED
+    layer_sources = pytorch.LAYER_SOURCES
+    imports = pytorch.IMPORTS
+    drawing = pytorch.DRAWING
+    attending = pytorch.ATTENDING
+    without_effect = pytorch.WITHOUT_EFFECT
+    idle_methods = ("flatten_parameters",)
+    keywords = pytorch.KEYWORDS
+    devices = ("device",)
+    stops_gradients = ("no_grad", "inference_mode")
+    transparent = (*_GRADIENT_MODES, "autocast", "device", "jit.")
+    member_tables = ("_modules", "_parameters", "_buffers")
+    known_attributes = pytorch.KNOWN_ATTRIBUTES
+    plain = staticmethod(pytorch.plain)
+    in_numpy = staticmethod(pytorch.in_numpy)
+    parameter = staticmethod(pytorch.parameter)
+    in_axes = staticmethod(pytorch.in_axes)
+
+    def name_of(self, value: Any) -> str | None:
+        """See `Framework`; of other packages only what the tables have."""
+        name = super().name_of(value)
+        if name is None or not name.startswith(("timm.", "torchvision.")):
+            return name
+        tables = (self.classes, self.functions, self.without_effect)
+        return name if any(name in table for table in tables) else None
+
+    def describe(self, value: Any) -> Value:
+        """See `Framework`."""
+        torch = sys.modules["torch"]
+        if isinstance(value, torch.Tensor):
+            kind = "array"
+            if isinstance(value, torch.nn.Parameter):
+                kind = "parameter" if value.requires_grad else "frozen"
+            return Value(kind, value.dim(), str(value.dtype).removeprefix("torch."))
+        if isinstance(value, _containers()):
+            return Value("container")
+        if isinstance(value, torch.nn.Module):
+            return Value("network")
+        if isinstance(value, torch.Size):
+            return Value("shape")
+        if isinstance(value, dict) and value and value.keys() <= {*pytorch.PLACEMENT}:
+            return Value("placement")
+        if type(value) in (int, float) and value == 0:
+            return Value("zero")
+        return collection(value, self.describe)
+
+    def is_dtype(self, value: Any) -> bool:
+        """See `Framework`."""
+        return isinstance(value, sys.modules["torch"].dtype)
+
+    def is_half_type(self, value: Any) -> bool:
+        """See `Framework`."""
+        return self.is_dtype(value) and str(value) in (
+            "torch.float16",
+            "torch.bfloat16",
+        )
+
+    def has_custom_gradient(self, value: Any) -> bool:
+        """See `Framework`."""
+        function = sys.modules["torch"].autograd.Function
+        return isinstance(value, type) and issubclass(value, function)
+
+    def blocks(self, network: Any) -> list[Any]:
+        """See `Framework`."""
+        return list(network.modules())
+
+    def members(self, network: Any) -> list[str]:
+        """See `Framework`."""
+        if not isinstance(network, _containers()):
+            return []
+        return [name for name, _ in network.named_children()]
+
+    def layer(self, value: Any) -> Layer | None:
+        """See `Framework`."""
+        is_created = self.is_network_class(type(value)) and "_modules" in vars(value)
+        if not is_created:  # or not yet, in its `__new__`
+            return None
+        own = value.parameters(recurse=False), value.buffers(recurse=False)
+        has_parts = any(True for _ in chain(value.children(), *own))
+        return None if has_parts else Layer(type(value), value.extra_repr())
+
+    def follows_mode(self, network: Any) -> bool:
+        """See `Framework`."""
+        before = {module: module.training for module in network.modules()}
+        network.train()
+        follow = all(module.training for module in before)
+        for module, mode in before.items():
+            module.training = mode
+        return follow
+
+    def parameters(self, network: Any) -> list[str]:
+        """See `Framework`."""
+        names = [name for name, _ in network.named_parameters()]
+        return sorted(names, key=lambda name: name.count("."))
+
+    def unsaved(self, network: Any) -> dict[str, Any]:
+        """See `Framework`; None for a buffer that it does not have."""
+        attributes = vars(network)
+        names = attributes["_non_persistent_buffers_set"]
+        return {name: attributes["_buffers"][name] for name in names}
+
+    @staticmethod
+    def masking(call: Call) -> dict[str, str]:
+        """See `Framework`."""
+        given = call.bound("input", "p", "training", "inplace")
+        return {"training": "True", "p": "0.5"} | given
+
+
+def _containers() -> Any:
+    nn = sys.modules["torch"].nn
+    return nn.Sequential, nn.ModuleList, nn.ModuleDict

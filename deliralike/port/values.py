@@ -1,0 +1,98 @@
+"""What is known of a value of a run: its kind, and of an array its axes and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import NoneType
+from typing import Any
+
+PLAIN = (bool, int, float, str, NoneType)
+
+
+@dataclass(frozen=True)
+class Value:
+    """What is known of a value.
+
+    Attributes:
+        kind: ``"array"``, ``"parameter"``, ``"frozen"``, ``"network"``, ``"container"``,
+            ``"flattening"`` (a layer that flattens its input first), ``"shape"``, ``"zero"``
+            (a number), ``"none"``, ``"sequence"``, ``"dict"``, ``"arrays"`` (a collection of
+            them), ``"placement"`` (a dict of device and type) or ``"other"``.
+        ndim: The number of axes of an array.
+        dtype: The type of an array's numbers, by NumPy's name.
+    """
+
+    kind: str
+    ndim: int = 0
+    dtype: str = ""
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether an array holds floating numbers."""
+        return "float" in self.dtype
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is an array of any kind."""
+        return self.kind in ("array", "parameter", "frozen")
+
+
+def collection(value: Any, describe: Callable[[Any], Value]) -> Value:
+    """What is known of a value that may be a collection."""
+    if value is None:
+        return Value("none")
+    if isinstance(value, dict):
+        kind, parts = "dict", list(value.values())
+    elif isinstance(value, (list, tuple)):
+        kind, parts = "sequence", list(value)
+    else:
+        return Value("other")
+    if any(describe(part).is_array for part in parts):
+        kind = "arrays"
+    return Value(kind)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer without parameters that a table has created: its class, and its arguments."""
+
+    cls: type
+    arguments: str
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """The parts of collections and of functions with some of their arguments."""
+    if isinstance(value, partial):
+        value = [value.func, *value.args, value.keywords]
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if not isinstance(value, (list, tuple)):
+        yield value
+        return
+    for part in value:
+        yield from leaves(part)
+
+
+def common(values: set[Value] | None) -> Value | None:
+    """What is common to values; arrays of several types of floating numbers are floating."""
+    if not values:
+        return None
+    if len(values) == 1:
+        return next(iter(values))
+    if not all(value.is_array for value in values):
+        return Value(_shared([value.kind for value in values], "other"))
+    floating = ""
+    if all(value.is_floating for value in values):
+        floating = "float32"
+    return Value(
+        _shared([value.kind for value in values], "array"),
+        _shared([value.ndim for value in values], 0),
+        _shared([value.dtype for value in values], floating),
+    )
+
+
+def _shared(values: list[Any], otherwise: Any) -> Any:
+    """The value that all are, if there is one."""
+    return values[0] if len({*values}) == 1 else otherwise
