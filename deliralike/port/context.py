@@ -54,6 +54,10 @@ class Context(cst.CSTTransformer):
         self.path: list[str] = []
         self.functions: list[Function] = []
         self.start_code = StartCode(program, source)
+        self.called: set[cst.CSTNode] = set()  # what is called, rather than handed on
+        self.listed: dict[
+            str, int
+        ] = {}  # attributes that are members of a list, by number
         self.reported: set[str] = set()  # attributes that nothing reads
         # What is not ported: tables that are written out, functions that layers stand for, bases
         # that take no part, statements that only set start values.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
@@ -94,6 +95,12 @@ class Program(Remarks):
     def source(self, module: str) -> Source:
         """The source of a module."""
         return source_of(sys.modules[module])
+
+    def where(self, definition: Any) -> str:
+        """The file and line of a class or function."""
+        source = self.source(definition.__module__)
+        name = definition.__qualname__.partition(".")[0]
+        return f"{source.file}:{source.begin(source.statements[name])[0]}"
 
     def has(self, name: str) -> bool:
         """Whether `nn` has what the framework has by this name."""
@@ -334,7 +341,7 @@ class Program(Remarks):
             if prefix in text:
                 self.lines.add(line)
         for name, source in self.table.LAYER_SOURCES.items():
-            if f"{name}(" in text and name not in self.layer_sources:
+            if name not in self.layer_sources and re.search(rf"\b{name}\b", text):
                 self.layer_sources[name] = source
                 self.add_names(source)
 
@@ -360,7 +367,10 @@ class Program(Remarks):
             return last[one.source], one.source.begin(one.statement)[0]
 
         ordered = sorted(self.definitions, key=place)
-        parts = list(self.layer_sources.values())
+        sources = {
+            name: cst.parse_module(one) for name, one in self.layer_sources.items()
+        }
+        parts = [self.layer_sources[name] for name in in_order(sources)]
         for name in in_order({name: self.definitions[name].node for name in ordered}):
             node = self.finished[name]
             comments = [line for line in node.leading_lines if line.comment is not None]

@@ -628,6 +628,10 @@ KNOWN_ATTRIBUTES = {
 }
 #: Attributes of networks that others do not have, and what to write.
 UNLIKE_ATTRIBUTES: dict[str, str] = {}
+#: Functions that are written otherwise where they are handed on.
+VALUES: dict[str, str] = {}
+#: Functions of which ``partial`` makes one of an array alone.
+SETTABLE: tuple[str, ...] = ()
 ATTRIBUTES: dict[str, Entry] = {
     "T": "nn.t({x})",
     "mT": "nn.swapaxes({x}, -2, -1)",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from inspect import isclass
 from typing import Any
 
@@ -41,6 +43,7 @@ class Rewriter(StatementRewriter):
     """Puts the names of `nn` in the place of a framework's; this part deals with calls."""
 
     def visit_Call(self, node: cst.Call) -> bool:
+        self.called.add(node.func)
         is_layer = self.program.layer_of(self.source.meaning(node.func)) is not None
         if is_layer or self._applies(node):
             self.passed_by.add(node.func)
@@ -74,6 +77,8 @@ class Rewriter(StatementRewriter):
             if self._applies(original):
                 return self._applied(original, updated)
         function = self.source.meaning(func)
+        if function is partial:
+            return self._with_settings(original, updated)
         layer = self.program.layer_of(function)
         if layer is not None:
             given = arguments_of_drop(function, *arguments(updated.args))
@@ -140,7 +145,7 @@ class Rewriter(StatementRewriter):
         table = self.table
         if name in table.WITHOUT_EFFECT:
             return cst.Name("False")
-        if name in table.LAYER_SOURCES:
+        if name in table.LAYER_SOURCES and name not in table.FUNCTIONS:
             return updated
         call = self._call_of(name, original, updated)
         if name in ("Parameter", "Buffer"):
@@ -160,6 +165,17 @@ class Rewriter(StatementRewriter):
         if name in table.FUNCTIONS:
             return self.parsed(written(table.FUNCTIONS[name], call))
         return self._renamed(name, updated)
+
+    def _with_settings(
+        self, original: cst.Call, updated: cst.Call
+    ) -> cst.BaseExpression:
+        """``partial(F.max_pooling_2d, ksize=2)``: a function of one array."""
+        name = self.name_of(original.args[0].value) or ""
+        kwargs = arguments(updated.args)[1]
+        if name not in self.table.SETTABLE or len(updated.args) != len(kwargs) + 1:
+            return updated
+        call = Call(name, ("x",), kwargs)
+        return self.parsed(f"(lambda x: {written(self.table.FUNCTIONS[name], call)})")
 
     def _renamed(self, name: str, call: cst.Call) -> cst.Call:
         """The same call of what `nn` has; arrays are given by position."""
@@ -270,6 +286,10 @@ class Rewriter(StatementRewriter):
         func: Any = updated.func
         name, x = func.attr.value, code(func.value)
         call = self._call_of(name, original, updated, x=x, value=value)
+        if value.kind == "numpy" and not self.in_construction:
+            module = code(original.func.value)  # type: ignore[attr-defined]
+            text = self.table.by_numpy(replace(call, x=module))
+            return updated if text is None else self.parsed(text)
         if value.is_array and self.in_construction:
             return self._numpy_method(call, updated)
         if value.is_array:
