@@ -57,6 +57,9 @@ class Context(cst.CSTTransformer):
         self.path: list[str] = []
         self.functions: list[Function] = []
         self.start_code = StartCode(self.original, source)
+        self.called: set[cst.CSTNode] = set()  # what is called, rather than handed on
+        # Attributes that are members of a list, by number.
+        self.listed: dict[str, int] = {}
         self.reported: set[str] = set()  # attributes that nothing reads
         # What is not looked into: tables that are written out, functions that layers stand for,
         # bases that take no part.

@@ -24,6 +24,11 @@ from deliralike.port.start_code import StartCode
 _CACHED = m.Assign(
     [m.AssignTarget(m.Subscript(m.Attribute(m.Name("self"))))], m.Call() | m.Subscript()
 )
+_MEMBER = m.Arg(m.Attribute(m.Name("self")))
+_LISTS_ATTRIBUTES = m.Call(
+    m.Attribute(m.Call(m.Name("super")), m.Name("__init__")),
+    [_MEMBER, m.ZeroOrMore(_MEMBER)],
+)
 _NO_SPACE = cst.SimpleWhitespace("")
 EQUAL = cst.AssignEqual(_NO_SPACE, _NO_SPACE)
 
@@ -45,6 +50,11 @@ class DefinitionRewriter(LeavingOut):
         self.class_name = node.name.value
         self.start_code = StartCode(self.original, self.source, self.cls)
         self.reported = reported(self.source, self.observed, self.class_name)
+        self.listed = {}
+        if self.framework.lists_members(self.cls):
+            for call in m.findall(node, _LISTS_ATTRIBUTES):
+                names = [one.value.attr.value for one in call.args]  # type: ignore[attr-defined]
+                self.listed = {name: number for number, name in enumerate(names)}
         for base in node.bases:
             if self._is_idle(self.source.meaning(base.value)):
                 self.passed_by.add(base)
@@ -181,6 +191,16 @@ class DefinitionRewriter(LeavingOut):
         if len(self.path) == 1 and not self.functions:
             name = self.framework.renamed.get(name, name)
         return updated.with_changes(name=cst.Name(name))
+
+    def visit_Lambda(self, node: cst.Lambda) -> None:
+        """It is called by `forward`, also one that is written where a network is created."""
+        arrays = [one.name.value for one in node.params.params]
+        has_self = bool(self.functions) and self.functions[-1].has_self
+        self.functions.append(Function("<lambda>", False, arrays, [], has_self))
+
+    def leave_Lambda(self, original: cst.Lambda, updated: cst.Lambda) -> cst.Lambda:
+        self.functions.pop()
+        return updated
 
     def _with_sizes_as_arguments(self, init: cst.FunctionDef) -> cst.FunctionDef:
         """Add the arguments that tell instances of the class of their sizes."""

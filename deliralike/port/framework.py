@@ -97,7 +97,9 @@ class Framework:
         scopes: Methods of networks that open such a context.
         member_tables: Attributes of networks that are tables of their members.
         known_attributes: Attributes of attributes that are the same for all networks.
-        unlike_attributes: Attributes of networks that others do not have, and what to write.
+        unlike_attributes: Attributes of networks that others do not have, and what stands for them.
+        values: Functions that are written otherwise where they are handed on.
+        settable: Functions of which ``partial`` makes one of an array alone.
         hands_members_by_name: Whether members are arguments of ``super().__init__`` by their names.
     """
 
@@ -133,6 +135,8 @@ class Framework:
     member_tables: Collection[str] = ()
     known_attributes: Mapping[str, str] = {}
     unlike_attributes: Mapping[str, str] = {}
+    values: Mapping[str | None, str] = {}
+    settable: Collection[str] = ()
     hands_members_by_name = False
 
     # Modules and names
@@ -247,6 +251,15 @@ class Framework:
             NeedsHand: NumPy has nothing of this name.
         """
         raise NotImplementedError
+
+    @staticmethod
+    def by_numpy(_: Call) -> str | None:
+        """The source of a call of NumPy's while the network computes; None where it stays.
+
+        Raises:
+            NeedsHand: It computes with arrays of the network, or draws numbers.
+        """
+        return None
 
     @staticmethod
     def in_axes(kwargs: dict[str, str]) -> dict[str, str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from inspect import isclass
 from types import ModuleType
 from typing import Any
@@ -44,11 +46,13 @@ class Rewriter(StatementRewriter):
     """Puts the names of `nn` in the place of a framework's; this part deals with calls."""
 
     def visit_Call(self, node: cst.Call) -> bool:
+        self.called.add(node.func)
         is_layer = self.original.layer_of(self.source.meaning(node.func)) is not None
         if is_layer or self._applies(node):
             self.passed_by.add(node.func)
+        is_framework = self.name_of(node.func) is not None
         for one in node.args:
-            if _keyword(one) == "out":  # where a result is written
+            if is_framework and _keyword(one) == "out":  # where a result is written
                 self.passed_by.add(one)
         return self.choice(node) is MISSING
 
@@ -80,6 +84,8 @@ class Rewriter(StatementRewriter):
             if self._applies(original):
                 return self._applied(original, updated)
         function = self.source.meaning(func)
+        if function is partial:
+            return self._with_settings(original, updated)
         layer = self.original.layer_of(function)
         if layer is not None:
             given = arguments_of_drop(function, *arguments(updated.args))
@@ -150,7 +156,7 @@ class Rewriter(StatementRewriter):
         framework = self.framework
         if name in framework.without_effect:
             return cst.Name("False")
-        if name in framework.layer_sources:
+        if name in framework.layer_sources and name not in framework.functions:
             return updated
         if framework.bases.get(name) == "Network" and not original.args:
             return updated.with_changes(func=cst.Name("Network"))  # to hold others
@@ -172,6 +178,19 @@ class Rewriter(StatementRewriter):
         if name in framework.functions:
             return self.parsed(written(framework.functions[name], call))
         return self._renamed(name, updated)
+
+    def _with_settings(
+        self, original: cst.Call, updated: cst.Call
+    ) -> cst.BaseExpression:
+        """``partial(F.max_pooling_2d, ksize=2)``: a function of one array."""
+        name = self.name_of(original.args[0].value) or ""
+        kwargs = arguments(updated.args)[1]
+        if name not in self.framework.settable or len(updated.args) != len(kwargs) + 1:
+            return updated
+        call = Call(name, ("x",), kwargs)
+        return self.parsed(
+            f"(lambda x: {written(self.framework.functions[name], call)})"
+        )
 
     def _renamed(self, name: str, call: cst.Call) -> cst.Call:
         """The same call of what `nn` has; arrays are given by position."""
@@ -298,6 +317,10 @@ class Rewriter(StatementRewriter):
         is_statement = original in self.statements and name in IN_PLACE
         if value.kind == "array" and self.in_construction and is_statement:
             return updated
+        if value.kind == "numpy" and not self.in_construction:
+            module = code(original.func.value)  # type: ignore[attr-defined]
+            text = self.framework.by_numpy(replace(call, x=module))
+            return updated if text is None else self.parsed(text)
         if value.is_array and self.in_construction:
             return self._numpy_method(call, updated)
         if value.is_array:

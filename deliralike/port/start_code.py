@@ -142,5 +142,6 @@ class StartCode:
 
 
 def _is_data(node: cst.BaseExpression) -> bool:
-    """Whether it is the array in a parameter: ``weight.data``, ``weight.data[0]``."""
-    return bool(m.findall(node, m.Attribute(attr=m.Name("data"))))
+    """Whether it is the array in a parameter: ``weight.data``, ``weight.array[0]``."""
+    names = m.Name("data") | m.Name("array")
+    return bool(m.findall(node, m.Attribute(attr=names)))

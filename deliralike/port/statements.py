@@ -268,9 +268,14 @@ class StatementRewriter(NameRewriter):
 
 def _with_members_set(line: cst.SimpleStatementLine, call: cst.Call) -> Any:
     """``super().__init__(fc=layer)`` is ``super().__init__()`` and ``self.fc = layer``."""
-    if not call.args or not all(one.keyword for one in call.args):
+    is_dict = len(call.args) == 1 and call.args[0].star == "**"
+    if not call.args or not (is_dict or all(one.keyword for one in call.args)):
         return line
     lines = [line.with_changes(body=[cst.Expr(call.with_changes(args=[]))])]
+    if is_dict:
+        given = code(call.args[0].value)
+        text = f"for name, link in {given}.items():\n    setattr(self, name, link)\n"
+        return cst.FlattenSentinel([*lines, cst.parse_statement(text)])
     for one in call.args:
         member: Any = one.keyword
         text = f"self.{member.value} = {code(one.value)}"
