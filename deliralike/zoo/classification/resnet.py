@@ -265,7 +265,6 @@ class ResNet(Model):
 
         Convolutions have He normal by fan out, norms ones and zeros, and `fc` PyTorch's own.
         """
-        projection = "downsample.1" if self.avg_down else "downsample.0"
         projection = "*downsample.1.weight" if self.avg_down else "*downsample.0.weight"
         start: dict[str, Any] = {}
         for pattern in ("*conv?.weight", projection, "*se.fc?.weight"):
