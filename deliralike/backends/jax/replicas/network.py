@@ -45,7 +45,7 @@ from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica
 from deliralike.parallel.replicas.network import (
-    OneAtATime,
+    CallLock,
     Replicas,
     ReplicaSettings,
     ReplicatedNetwork,
@@ -76,7 +76,7 @@ class ReplicaState:
     def __init__(self, settings: ReplicaSettings) -> None:
         """Hold settings."""
         self.settings = settings
-        self.one_at_a_time = OneAtATime()
+        self.call_lock = CallLock()
         self.root: Any = None
         self.copies: list[ReplicaCopy] = []
         self.gradients: list[Named] = []
@@ -208,9 +208,9 @@ class JaxReplicas(Replicas):
         return super().run(function, shares, in_threads)
 
     @property
-    def one_at_a_time(self) -> OneAtATime:
+    def call_lock(self) -> CallLock:
         """The lock of the network's calls, which nnx should not see."""
-        return self.network._replica_state.one_at_a_time
+        return self.network._replica_state.call_lock
 
     def rendezvous(self, shares: Shares) -> Rendezvous:
         """Return a rendezvous that refuses every exchange."""
@@ -244,7 +244,7 @@ class JaxReplicas(Replicas):
         if not network._is_concrete(arguments):
             self._refuse_several_devices()
             return function(network.root, *arguments)
-        with self.one_at_a_time.turn():
+        with self.call_lock.acquire():
             on_root = nest.map(partial(_moved, device=network.device_name), arguments)
             result = network_program(function, network.root)(*on_root)
             self.synchronize_buffers(())

@@ -37,7 +37,7 @@ from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica
 from deliralike.parallel.replicas.network import (
-    OneAtATime,
+    CallLock,
     Replicas,
     ReplicaSettings,
     ReplicatedNetwork,
@@ -390,7 +390,7 @@ class DataParallelTorchNetwork(
             for place in self.settings.places[1:]
         ]
         self.__dict__["replicas"] = [self.root]
-        self.__dict__["_one_at_a_time"] = OneAtATime()
+        self.__dict__["_call_lock"] = CallLock()
         if not has_lazy(self.root):
             self.follow()
 
@@ -525,7 +525,7 @@ class DataParallelTorchNetwork(
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes but the replicas, which `__setstate__` makes again."""
-        left_out = ("_copies", "_set_by_runs", "replicas", "_one_at_a_time", *_TABLES)
+        left_out = ("_copies", "_set_by_runs", "replicas", "_call_lock", *_TABLES)
         return {
             name: value for name, value in vars(self).items() if name not in left_out
         }
