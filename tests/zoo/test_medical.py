@@ -198,11 +198,11 @@ OTHERS = {
         (1, 3, 4, 8),
         partial(AttentionUnet, 3, 1, 2, (3, 4), ((1, 2, 2),)),
     ),
-    "segresnet by instance": (
+    "segresnet in 2d": (
         "segresnet",
-        {"blocks_down": (1, 1), "blocks_up": (1,), "dims": 2, "norm": "instance"},
+        {"blocks_down": (1, 1), "blocks_up": (1,), "dims": 2},
         (1, 8, 4),
-        partial(SegResNet, 2, 8, norm="instance", blocks_down=(1, 1), blocks_up=(1,)),
+        partial(SegResNet, 2, 8, blocks_down=(1, 1), blocks_up=(1,)),
     ),
     "vnet in 3d": (
         "vnet",
