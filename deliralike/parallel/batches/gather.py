@@ -13,7 +13,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.errors import SettingError, ShapeError, StructureError, suggestion
 from deliralike.nest.arrays import Arrays
-from deliralike.parallel.batches.partition import whole
+from deliralike.parallel.batches.partition import sample_weights, whole
 from deliralike.parallel.batches.spec import mark_leaves, unmarked
 
 SCALARS = ("stack", "mean", "sum")
@@ -337,10 +337,7 @@ def _weights(scalars: str, sizes: Sequence[int] | None, count: int) -> Sequence[
     """Return the factors by which each replica's scalar is multiplied."""
     if scalars != "mean":
         return [1] * count
-    if sizes is None or not sum(sizes):
-        return [1 / count] * count
-    total = sum(sizes)
-    return [size / total for size in sizes]
+    return sample_weights([0] * count if sizes is None else sizes)
 
 
 def _shown(value: Any, limit: int = 60) -> str:

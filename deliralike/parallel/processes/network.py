@@ -27,6 +27,7 @@ from deliralike.parallel.averaging.local_sgd import (
     LocalSGD,
 )
 from deliralike.parallel.batches.gather import gather
+from deliralike.parallel.batches.partition import mean_by_samples
 from deliralike.parallel.batches.scatter import Shares, split_batch
 from deliralike.parallel.processes.gradient_sums import SumOverProcesses, sum_gradients
 from deliralike.parallel.processes.group import ProcessGroup
@@ -284,7 +285,7 @@ class ReplicasOverProcesses(Replicas):
     ) -> Any:
         network = self.network
         shares = self.scatter(batch, loss)
-        self.note_call(shares.sizes)
+        self.state.called = shares.sizes
         reduces_in_backward = detached and self.reduces(shares.sizes)
         self.state.reduced = frozenset()
         is_carried = reduces_in_backward and self.carries_loss()
@@ -387,10 +388,10 @@ class ReplicasOverProcesses(Replicas):
         network = self.network
         if not network.training or current() is not None:
             # In evaluation processes do not exchange the sizes of their shares.
-            self.note_call((1,) * self.processes.count)
+            self.state.called = (1,) * self.processes.count
             return network.root(*args, **kwargs)
         shares = self.scatter((args, kwargs))
-        self.note_call(shares.sizes)
+        self.state.called = shares.sizes
         outputs = self.run(call_with, shares)
         own = outputs[0] if outputs else None
         if not self.state.takes_whole:
@@ -598,10 +599,6 @@ class ReplicasOverProcesses(Replicas):
     # Backward passes of a loop without an optimizer of this package
     # ----------------------------------------------------------------------------------------------
 
-    def note_call(self, sizes: tuple[int, ...]) -> None:
-        """Remember the number of samples of each process in a call."""
-        self.state.called = sizes
-
     def own_weight(self) -> float:
         """Return the weight of this process's gradients in the mean over processes.
 
@@ -754,14 +751,8 @@ def _means(
     Args:
         buffers: The buffers of each process.
     """
-    shares = np.array(sizes) / sum(sizes)
     means = []
     for values, own in zip(zip(*buffers, strict=True), buffers[source], strict=True):
-        mean = own
-        if own.dtype.kind == "f":
-            total = sum(
-                share * value for share, value in zip(shares, values, strict=True)
-            )
-            mean = total.astype(own.dtype)
-        means.append(mean)
+        is_floating = own.dtype.kind == "f"
+        means.append(mean_by_samples(values, sizes) if is_floating else own)
     return means

@@ -32,7 +32,6 @@ from deliralike.backends.jax.replicas.copies import ReplicaCopy, derived_key
 from deliralike.backends.jax.replicas.traced import (
     TracedReplicas,
     is_floating,
-    weighted_mean,
 )
 from deliralike.backends.jax.replicas.whole_batch import WholeBatch
 from deliralike.errors import CapabilityError, DeviceError
@@ -41,6 +40,7 @@ from deliralike.network.construction import Construction, constructing
 from deliralike.network.tree import block_tree
 from deliralike.nn.layers.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from deliralike.optim.loss import Loss
+from deliralike.parallel.batches.partition import mean_by_samples
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica
@@ -339,7 +339,7 @@ class JaxReplicas(Replicas):
         if is_floating(values[0]):
             device = arrays.find_device(self.network.device_name)
             variable.set_value(
-                weighted_mean(jax.device_put(list(values), device), sizes)
+                mean_by_samples(jax.device_put(list(values), device), sizes)
             )
 
 
