@@ -48,7 +48,7 @@ class SlidingWindowInferer:
         padding = windows.padding(size, window)
         if np.any(padding):
             widths = [(0, 0), (0, 0), *padding]
-            arrays = [np.pad(array, widths) for array in arrays]
+            arrays = tuple(np.pad(array, widths) for array in arrays)
         grid = Grid(arrays[0].shape[2:], window, self.overlap)
         samples = len(arrays[0])
         weights = windows.weights(window, self.mode, self.sigma_scale)

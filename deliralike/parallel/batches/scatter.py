@@ -6,7 +6,6 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -31,11 +30,6 @@ class Shares:
 
     nests: list[Any]
     sizes: tuple[int, ...]
-
-    @property
-    def offsets(self) -> tuple[int, ...]:
-        """The index, within the whole batch, of each share's first sample."""
-        return tuple(accumulate(self.sizes[:-1], initial=0))
 
 
 def scatter(
