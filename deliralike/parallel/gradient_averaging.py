@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -193,7 +194,7 @@ class GradientAveragingNetwork(ABC):
             The result of the loss function.
         """
         loss = optimizer.network.parallelism.adapt_loss(as_loss(loss_function))
-        loss = loss.with_precision(optimizer.precision)
+        loss = replace(loss, precision=optimizer.precision)
         self.look()
         result, gradients = optimizer.gradients(loss, *optimizer.prepared(batch))
         for name, gradient in gradients.items():

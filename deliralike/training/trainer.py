@@ -320,14 +320,14 @@ class Trainer:
             loader=loader,
             validation=validation,
         )
-        with UserLinesFirst(), self.processes.telling(run.place):
+        with UserLinesFirst(), self.processes.report_errors(run.place):
             self._check_validation(validation)
         if resume is not None or self.callbacks:
             run.fingerprints = fingerprints(run)
             run.fingerprinted_at = run.step
         if resume is not None:
             # One process alone may know what differs.
-            with self.processes.telling(run.place):
+            with self.processes.report_errors(run.place):
                 restore(run, checkpoint.read(resume), accept)
         with (
             UserLinesFirst(),
@@ -379,7 +379,7 @@ class Trainer:
     @contextmanager
     def _with_others(self, run: Run) -> Iterator[None]:
         """Tell the other processes of an error; after a signal wait until the root has saved."""
-        with self.processes.telling(run.place):
+        with self.processes.report_errors(run.place):
             try:
                 yield
             except Interrupted as error:

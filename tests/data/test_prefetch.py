@@ -414,8 +414,8 @@ from deliralike.training.interrupt import deferred
 from tests.data.sources import Hanging
 
 class LossExchange(SingleProcess):
-    def ask(self, name):
-        super().ask(name)
+    def request(self, name):
+        super().request(name)
         os.write(2, b"put off\\n")
 
 if __name__ == "__main__":

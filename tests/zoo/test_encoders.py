@@ -477,28 +477,12 @@ def test_bottlenecks_are_dilated_as_the_reference_does_it(output_stride):
             },
             (32, 40),
         ),
-        (
-            "unetplusplus",
-            {
-                "encoder_depth": 2,
-                "decoder_channels": (16, 16),
-                "attention": "scse",
-                "center": False,
-            },
-            {
-                "encoder_depth": 2,
-                "decoder_channels": (16, 16),
-                "decoder_attention_type": "scse",
-            },
-            (32, 36),
-        ),
     ],
     ids=[
         "fpn, cat",
         "pspnet, 5",
         "deeplabv3, 3",
         "deeplabv3plus, 3",
-        "unetplusplus, gated",
     ],
 )
 def test_other_settings_give_the_references_numbers(name, ours, theirs, size):
@@ -648,12 +632,6 @@ BAD = {
         "no setting 'layer'. Did you",
     ),
     "groups": ("fpn", {"segmentation_channels": 48}, SettingError, "32"),
-    "attention": (
-        "encoder_unet",
-        {"attention": "se"},
-        SettingError,
-        "wanted 'scse' or None",
-    ),
     "rates": (
         "deeplabv3",
         {"rates": 12},

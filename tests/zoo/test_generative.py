@@ -79,21 +79,12 @@ def test_start_values_are_those_of_pytorchs_example(name, last):
 
 
 def test_the_other_settings_of_the_diffusion_network_are_diffusers():
-    settings = {
-        "head_width": 6,
-        "downsample_padding": 1,
-        "flip_sin_to_cos": True,
-        "freq_shift": 0.0,
-        "eps": 1e-5,
-    }
+    settings = {"head_width": 6, "eps": 1e-5}
     reference = unet(
         8,
         2,
         **TINY_REFERENCE,
         attention_head_dim=6,
-        downsample_padding=1,
-        flip_sin_to_cos=True,
-        freq_shift=0,
         norm_eps=1e-5,
     ).double()
     network = zoo.build(
@@ -247,7 +238,6 @@ SETTINGS = [
         {"attention": (True,)},
         "wanted True or False for each of 4 levels",
     ),
-    ("ddpm_cifar10", {"downsample_padding": 2}, "downsample_padding=2; wanted 0 or 1"),
     (
         "ddpm_cifar10",
         {"features": (9, 9), "attention": (False, False), "num_groups": 3},

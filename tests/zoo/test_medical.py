@@ -198,11 +198,11 @@ OTHERS = {
         (1, 3, 4, 8),
         partial(AttentionUnet, 3, 1, 2, (3, 4), ((1, 2, 2),)),
     ),
-    "segresnet by instance": (
+    "segresnet in 2d": (
         "segresnet",
-        {"blocks_down": (1, 1), "blocks_up": (1,), "dims": 2, "norm": "instance"},
+        {"blocks_down": (1, 1), "blocks_up": (1,), "dims": 2},
         (1, 8, 4),
-        partial(SegResNet, 2, 8, norm="instance", blocks_down=(1, 1), blocks_up=(1,)),
+        partial(SegResNet, 2, 8, blocks_down=(1, 1), blocks_up=(1,)),
     ),
     "vnet in 3d": (
         "vnet",
@@ -220,29 +220,10 @@ OTHERS = {
             "num_heads": 2,
             "out_channels": 2,
             "proj_type": "perceptron",
-            "conv_block": False,
-            "res_block": False,
             "norm": "batch",
         },
         (1, 16, 32, 16),
-        partial(
-            UNETR, 1, 2, (16, 32, 16), 2, 4, 6, 2, "perceptron", "batch", False, False
-        ),
-    ),
-    "unetr with basic blocks": (
-        "unetr",
-        {
-            "img_size": 16,
-            "feature_size": 2,
-            "hidden_size": 4,
-            "mlp_dim": 6,
-            "dims": 2,
-            "num_heads": 2,
-            "out_channels": 2,
-            "res_block": False,
-        },
-        (1, 16, 16),
-        partial(UNETR, 1, 2, 16, 2, 4, 6, 2, res_block=False, spatial_dims=2),
+        partial(UNETR, 1, 2, (16, 32, 16), 2, 4, 6, 2, "perceptron", "batch"),
     ),
     "swin_unetr in 3d": (
         "swin_unetr",
@@ -254,8 +235,6 @@ OTHERS = {
             "mlp_ratio": 0.5,
             "out_channels": 2,
             "use_v2": True,
-            "patch_norm": True,
-            "normalize": False,
         },
         (1, 32, 32, 64),
         partial(
@@ -268,8 +247,6 @@ OTHERS = {
             mlp_ratio=0.5,
             feature_size=12,
             use_v2=True,
-            patch_norm=True,
-            normalize=False,
         ),
     ),
 }

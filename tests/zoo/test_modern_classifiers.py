@@ -283,9 +283,7 @@ def test_a_further_axis_that_kernels_do_not_look_along_changes_nothing(
 def test_maxvits_partitions_of_an_oblong_image_are_windows_and_grids():
     """The places that attend to one that is changed."""
     for kind, rows, columns in (("window", [2, 3], [4, 5]), ("grid", [0, 2], [2, 5])):
-        layer = PartitionAttention.on("torch", dtype="float64")(
-            kind, 4, 2, 2, 1, 0.0, 0.0, 0.0
-        )
+        layer = PartitionAttention.on("torch", dtype="float64")(kind, 4, 2, 2, 0.0)
         x = generator().standard_normal((1, 4, 4, 6))
         other = x.copy()
         other[0, 0, rows[-1], columns[-1]] += 1.0
@@ -317,7 +315,6 @@ SETTINGS = [
         "embed_dim=9 cannot be divided by num_heads=2",
     ),
     ("vit_b_16", {"distilled_training": True}, "needs distilled=True"),
-    ("vit_b_16", {"distilled": True, "representation_size": 5}, "wanted None"),
     ("efficientnet_b0", {"stages": ()}, "stages="),
     ("efficientnet_b0", {"stages": (("mbconv", 1, 3, 1, 8, 1),)}, "'mb' or 'fused'"),
     (

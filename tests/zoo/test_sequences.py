@@ -482,11 +482,6 @@ SETTINGS = [
     ),
     ("t5_small", {"num_decoder_layers": 0}, r"T5: num_decoder_layers must be"),
     (
-        "t5_small",
-        {"relative_attention_max_distance": 16},
-        r"relative_attention_num_buckets=32 and relative_attention_max_distance=16; wanted at",
-    ),
-    (
         "bert_tiny",
         {"num_attention_heads": 5},
         r"BERT: hidden_size=128 cannot be divided by num_attention_heads=5",

@@ -126,7 +126,7 @@ class ReplicaSettings:
         return tuple(places)
 
 
-class OneAtATime:
+class CallLock:
     """A lock that lets the calls of one network run one after another, from whichever threads.
 
     A copy of a network has a lock of its own.
@@ -137,7 +137,7 @@ class OneAtATime:
         self._lock = Lock()
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def acquire(self) -> Iterator[None]:
         """Wait for the calls of other threads, then run.
 
         Raises:
@@ -157,7 +157,7 @@ class OneAtATime:
 
     def __reduce__(self) -> tuple:
         """Return what creates a new lock for a copy."""
-        return OneAtATime, ()
+        return CallLock, ()
 
 
 class Replicas(Single):
@@ -306,7 +306,7 @@ class Replicas(Single):
             ReplicaError: A replica calls the network that it is a replica of.
             StateError: See `prepare_run`.
         """
-        with self.one_at_a_time.turn():
+        with self.call_lock.acquire():
             self.prepare_run()
             with self.running(shares):
                 results = self._run_shares(function, shares, in_threads)
@@ -314,9 +314,9 @@ class Replicas(Single):
         return results
 
     @property
-    def one_at_a_time(self) -> OneAtATime:
+    def call_lock(self) -> CallLock:
         """The lock of the network's calls."""
-        return self.network._one_at_a_time  # noqa: SLF001  # every replicated network has one
+        return self.network._call_lock  # noqa: SLF001  # every replicated network has one
 
     def prepare_run(self) -> None:
         """Let the replicas follow the root, in its parameters too.

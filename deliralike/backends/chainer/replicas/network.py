@@ -42,7 +42,7 @@ from deliralike.parallel.batches.scatter import Shares, split_batch
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica
 from deliralike.parallel.replicas.network import (
-    OneAtATime,
+    CallLock,
     Replicas,
     ReplicaSettings,
     ReplicatedNetwork,
@@ -265,7 +265,7 @@ class DataParallelChainerNetwork(
         root = _wrapped(module)
         object.__setattr__(self, "root", root)  # not a child: it would get a prefix
         object.__setattr__(self, "module", _unwrapped(root))
-        object.__setattr__(self, "_one_at_a_time", OneAtATime())
+        object.__setattr__(self, "_call_lock", CallLock())
         self._refuse_other_device()
         self._refuse_replicated()
         self._replicate()

@@ -32,7 +32,6 @@ from deliralike.backends.jax.replicas.copies import ReplicaCopy, derived_key
 from deliralike.backends.jax.replicas.traced import (
     TracedReplicas,
     is_floating,
-    weighted_mean,
 )
 from deliralike.backends.jax.replicas.whole_batch import WholeBatch
 from deliralike.errors import CapabilityError, DeviceError
@@ -41,11 +40,12 @@ from deliralike.network.construction import Construction, constructing
 from deliralike.network.tree import block_tree
 from deliralike.nn.layers.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from deliralike.optim.loss import Loss
+from deliralike.parallel.batches.partition import mean_by_samples
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica
 from deliralike.parallel.replicas.network import (
-    OneAtATime,
+    CallLock,
     Replicas,
     ReplicaSettings,
     ReplicatedNetwork,
@@ -76,7 +76,7 @@ class ReplicaState:
     def __init__(self, settings: ReplicaSettings) -> None:
         """Hold settings."""
         self.settings = settings
-        self.one_at_a_time = OneAtATime()
+        self.call_lock = CallLock()
         self.root: Any = None
         self.copies: list[ReplicaCopy] = []
         self.gradients: list[Named] = []
@@ -208,9 +208,9 @@ class JaxReplicas(Replicas):
         return super().run(function, shares, in_threads)
 
     @property
-    def one_at_a_time(self) -> OneAtATime:
+    def call_lock(self) -> CallLock:
         """The lock of the network's calls, which nnx should not see."""
-        return self.network._replica_state.one_at_a_time
+        return self.network._replica_state.call_lock
 
     def rendezvous(self, shares: Shares) -> Rendezvous:
         """Return a rendezvous that refuses every exchange."""
@@ -244,7 +244,7 @@ class JaxReplicas(Replicas):
         if not network._is_concrete(arguments):
             self._refuse_several_devices()
             return function(network.root, *arguments)
-        with self.one_at_a_time.turn():
+        with self.call_lock.acquire():
             on_root = nest.map(partial(_moved, device=network.device_name), arguments)
             result = network_program(function, network.root)(*on_root)
             self.synchronize_buffers(())
@@ -339,7 +339,7 @@ class JaxReplicas(Replicas):
         if is_floating(values[0]):
             device = arrays.find_device(self.network.device_name)
             variable.set_value(
-                weighted_mean(jax.device_put(list(values), device), sizes)
+                mean_by_samples(jax.device_put(list(values), device), sizes)
             )
 
 

@@ -43,8 +43,8 @@ from deliralike.network.state import Slot
 from deliralike.optim.loss import Loss, LossResult
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.batches.scatter import Shares
+from deliralike.parallel.processes.gradient_sums import SumOverProcesses
 from deliralike.parallel.processes.group import ProcessGroup
-from deliralike.parallel.processes.network import SumOverProcesses
 from deliralike.parallel.replicas.context import current
 from deliralike.parallel.replicas.network import ReplicaSettings
 
