@@ -11,7 +11,7 @@ from torch.distributed.fsdp import (
     ShardingStrategy,
 )
 
-from deliralike.backends.torch.compat.fsdp_names import in_own_terms
+from deliralike.backends.torch.distributed.fsdp_names import in_own_terms
 
 HALF = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 

@@ -13,7 +13,6 @@ from deliralike import backends, in_replicas
 from deliralike.backends.torch import (
     DataParallelTorchNetwork,
     DataParallelTorchOptimizer,
-    SynchronizedBatchNorm1d,
 )
 from deliralike.errors import CapabilityError, DeviceError, ReplicaError, ShapeError
 from deliralike.network import build
@@ -664,7 +663,8 @@ def test_a_network_that_was_compiled_in_place_is_refused():
 
 
 def test_synchronised_layers_need_two_values(within):
-    network = over(layers(SynchronizedBatchNorm1d(2, track_running_stats=False)), 2)
+    norm = nn.BatchNorm1d(2, track_running_stats=False)
+    network = over(layers(norm), 2, buffers="sync")
     with pytest.raises(
         ShapeError, match="the batch over all replicas has 0: use a larger batch"
     ):

@@ -40,7 +40,6 @@ from deliralike.backends.jax.layers import NATIVE
 from deliralike.backends.jax.network import AbstractJaxNetwork, WrappedJaxNetwork, walk
 from deliralike.backends.jax.optimizer import JaxOptimizer, network_gradients
 from deliralike.backends.jax.recomputed import recomputed
-from deliralike.backends.jax.replicas import batch_norm
 from deliralike.backends.jax.replicas.network import DataParallelJaxNetwork
 from deliralike.backends.jax.replicas.optimizer import DataParallelJaxOptimizer
 from deliralike.backends.jax.replicas.programs import summed_gradients
@@ -62,9 +61,6 @@ __all__ = [
     "DataParallelJaxNetwork",
     "DataParallelJaxOptimizer",
     "JaxOptimizer",
-    "SynchronizedBatchNorm1d",
-    "SynchronizedBatchNorm2d",
-    "SynchronizedBatchNorm3d",
 ]
 
 
@@ -329,6 +325,3 @@ BACKEND.bind(JaxFunctions(), AbstractJaxNetwork, NATIVE)
 einops_arrays.register(
     "flax", lambda value: isinstance(value, nnx.Variable), BACKEND.nn
 )
-SynchronizedBatchNorm1d = batch_norm.SynchronizedBatchNorm1d.on(BACKEND)
-SynchronizedBatchNorm2d = batch_norm.SynchronizedBatchNorm2d.on(BACKEND)
-SynchronizedBatchNorm3d = batch_norm.SynchronizedBatchNorm3d.on(BACKEND)

@@ -39,7 +39,6 @@ from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.construction import Construction, constructing
 from deliralike.network.tree import block_tree
-from deliralike.nn.layers.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from deliralike.optim.loss import Loss
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
@@ -52,8 +51,6 @@ from deliralike.parallel.replicas.network import (
     call_with,
 )
 from deliralike.parallel.replicas.rendezvous import Rendezvous
-
-BATCH_NORMS = (BatchNorm1d, BatchNorm2d, BatchNorm3d, nnx.BatchNorm)
 
 
 class ReplicaState:
@@ -353,10 +350,10 @@ class DataParallelJaxNetwork(
     its device, whose work overlaps where JAX returns before it is done. nnx sees the root alone:
     ``nnx.state`` and ``nnx.split`` give the root's variables.
 
-    With ``buffers="sync"``, or with synchronised batch norm among the layers, a step is one program
-    of the whole batch with replicated parameters, and XLA distributes the work: outputs without
-    axes are then one, not one for each replica, and the whole gradient is the root's. A call
-    outside of an optimizer is computed by the root. With `virtual_shards` the root computes alone.
+    With ``buffers="sync"`` a step is one program of the whole batch with replicated parameters, and
+    XLA distributes the work: outputs without axes are then one, not one for each replica, and the
+    whole gradient is the root's. A call outside of an optimizer is computed by the root. With
+    `virtual_shards` the root computes alone.
 
     Args:
         module: A network, written once or flax's own, on the first device.
@@ -366,7 +363,6 @@ class DataParallelJaxNetwork(
     Raises:
         DeviceError: A device is not present, or the network is on another one than the first.
         SettingError: The network, or a block of it, is replicated already.
-        CapabilityError: Some batch norms are synchronised, and others are not.
 
     Example:
         >>> from deliralike import zoo
@@ -419,25 +415,6 @@ class DataParallelJaxNetwork(
                 f"the network is on {self.root.device_name!r}, the first device is {device!r}: "
                 "build the network there, or name its device first"
             )
-        if self.synchronised:
-            self._refuse_local_norms()
-
-    def _refuse_local_norms(self) -> None:
-        """Refuse batch norms that would not take statistics of their share, as others share theirs.
-
-        Raises:
-            CapabilityError: Names one.
-        """
-        if self.settings.buffers == "sync":
-            return
-        for path, block in self.root.named_blocks():
-            is_norm = isinstance(block, BATCH_NORMS)
-            if is_norm and not getattr(block, "synchronised", False):
-                raise CapabilityError(
-                    f"block {path!r} is a batch norm of each share, and others are synchronised, "
-                    "which backend 'jax' does by computing on the whole batch: make all of them "
-                    "SynchronizedBatchNorm, or take buffers='sync'"
-                )
 
     @property
     def settings(self) -> ReplicaSettings:  # type: ignore[override]
@@ -460,12 +437,7 @@ class DataParallelJaxNetwork(
     @property
     def synchronised(self) -> bool:
         """Whether the replicas share batch statistics."""
-        if self.settings.buffers == "sync":
-            return True
-        return any(
-            getattr(type(block), "synchronised", False)
-            for _, block in self.root.named_blocks()
-        )
+        return self.settings.buffers == "sync"
 
     def __repr__(self) -> str:
         """Return the devices, and the tree of the network inside."""

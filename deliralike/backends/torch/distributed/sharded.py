@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from deliralike import nest
 from deliralike.backends.torch import unstable
-from deliralike.backends.torch.compat.fsdp_names import in_own_terms
+from deliralike.backends.torch.distributed.fsdp_names import in_own_terms
 from deliralike.backends.torch.distributed.network import (
     DistributedTorchNetwork,
     TorchProcessState,
