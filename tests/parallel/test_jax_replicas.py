@@ -221,13 +221,16 @@ def test_the_users_own_gradient_works_where_replicas_share_a_device():
     same_named(network.neutral_state(), plain.neutral_state())
 
 
-def test_the_users_own_program_over_several_devices_is_refused():
+@pytest.mark.parametrize(
+    ("devices", "buffers"), [(TWO, "root"), (TWO, "sync"), (["cpu"] * 2, "root")]
+)
+def test_the_users_own_program_with_several_replicas_is_refused(devices, buffers):
     with pytest.raises(
         CapabilityError,
-        match="cpu, cpu:1 cannot run inside your jit or grad.*use optimizer.update",
+        match="cpu.* cannot run inside your jit or grad.*use optimizer.update",
     ):
         nnx.jit(lambda network, x: network(x))(
-            DataParallel(built(JAX, Dense), TWO), jnp.ones((4, 3))
+            DataParallel(built(JAX, Dense), devices, buffers=buffers), jnp.ones((4, 3))
         )
 
 

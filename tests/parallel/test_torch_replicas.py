@@ -147,7 +147,7 @@ def test_moving_it_to_another_device_is_refused():
 def test_a_module_on_another_device_than_the_first_is_refused():
     with pytest.raises(
         DeviceError,
-        match=r"the module is on 'meta', the first device is 'cpu': move it there first",
+        match=r"the network is on 'meta', the first device is 'cpu': move it there, or build",
     ):
         over(nn.Linear(3, 2, device="meta"))
 

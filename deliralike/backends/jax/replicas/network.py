@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 from functools import partial
 from typing import Any, NoReturn, Self
 
@@ -28,14 +27,14 @@ from deliralike.backends.jax.compiled.program import (
     Values,
 )
 from deliralike.backends.jax.network import AbstractJaxNetwork, JaxNetworkType, walk
-from deliralike.backends.jax.replicas.copies import ReplicaCopy, derived_key
+from deliralike.backends.jax.replicas.copies import ReplicaCopy
 from deliralike.backends.jax.replicas.traced import (
     TracedReplicas,
     is_floating,
     weighted_mean,
 )
 from deliralike.backends.jax.replicas.whole_batch import WholeBatch
-from deliralike.errors import CapabilityError, DeviceError
+from deliralike.errors import CapabilityError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.construction import Construction, constructing
 from deliralike.network.tree import block_tree
@@ -201,7 +200,7 @@ class JaxReplicas(Replicas):
         if isinstance(inside, TracedReplicas):
             return inside.run(function, shares, self._contexts(shares))
         if not self.network._is_concrete(shares.nests):
-            return self._run_in_trace(function, shares)
+            self._refuse_in_trace()
         return super().run(function, shares, in_threads)
 
     @property
@@ -239,7 +238,8 @@ class JaxReplicas(Replicas):
         if isinstance(inside, WholeBatch):
             return function(network.root, *inside.shard(arguments))
         if not network._is_concrete(arguments):
-            self._refuse_several_devices()
+            if len(set(self.settings.places)) > 1:
+                self._refuse_in_trace()
             return function(network.root, *arguments)
         with self.one_at_a_time.turn():
             on_root = nest.map(partial(_moved, device=network.device_name), arguments)
@@ -247,31 +247,13 @@ class JaxReplicas(Replicas):
             self.synchronize_buffers(())
         return network.on_output_device(result)
 
-    def _run_in_trace(self, function: Callable, shares: Shares) -> list[Any]:
-        """Run every share on the root's variables, inside a program of the user's.
-
-        The gradients of these variables are then those of all shares.
-        """
-        self._refuse_several_devices()
-        variables = ModuleVariables(self.network)
-        trainable, frozen, others = variables.values()
-        by_replica = []
-        for index in range(self.replica_count):
-            keys = _with_derived_keys(variables, others, index)
-            by_replica.append((trainable, frozen, keys))
-        replicas = TracedReplicas(variables, by_replica, self.settings.buffers)
-        results = replicas.run(function, shares, self._contexts(shares))
-        variables.store({}, replicas.synchronized_others())
-        return results
-
-    def _refuse_several_devices(self) -> None:
-        devices = list(dict.fromkeys(self.settings.places))
-        if len(devices) > 1:
-            raise CapabilityError(
-                f"a network replicated over {', '.join(devices)} cannot run inside your jit or "
-                "grad, whose arrays are on devices of their own: use optimizer.update, call it "
-                "outside of jit and grad, or replicate over one device"
-            )
+    def _refuse_in_trace(self) -> NoReturn:
+        devices = dict.fromkeys(self.settings.places)
+        raise CapabilityError(
+            f"a network replicated over {', '.join(devices)} cannot run inside your jit or grad, "
+            "whose arrays are on one device: use optimizer.update, call it outside of jit and "
+            "grad, or replicate over one device with buffers='sync'"
+        )
 
     # Parameters, gradients and buffers
     # ----------------------------------------------------------------------------------------------
@@ -387,34 +369,18 @@ class DataParallelJaxNetwork(
         super().__init__()
         self.root = self.backend.wrap(module)
         self.training, self.dtype_built = self.root.training, self.root.dtype_built
-        named = tuple(map(self.backend.check_device, devices))
-        if output_device is not None:
-            output_device = self.backend.check_device(output_device)
-        self._replica_state = ReplicaState(
-            ReplicaSettings.of(
-                devices=named, output_device=output_device, dim=dim, **settings
-            )
+        chosen = ReplicaSettings.on_devices(
+            self.root, devices, output_device, dim=dim, **settings
         )
-        self._refuse()
+        self._replica_state = ReplicaState(chosen)
+        self.root.parallelism.refuse_replicas()
         if self._is_concrete(()):
             self.parallelism.prepare_run()
 
     @classmethod
     def of(cls, network: AbstractNetwork, settings: ReplicaSettings) -> Self:
         """A network replicated by these settings."""
-        keywords = {
-            field.name: getattr(settings, field.name) for field in fields(settings)
-        }
-        return cls(network, **keywords)
-
-    def _refuse(self) -> None:
-        self.root.parallelism.refuse_replicas()
-        device = self.settings.devices[0]
-        if self.root.device_name != device:
-            raise DeviceError(
-                f"the network is on {self.root.device_name!r}, the first device is {device!r}: "
-                "build the network there, or name its device first"
-            )
+        return cls(network, **vars(settings))
 
     @property
     def settings(self) -> ReplicaSettings:  # type: ignore[override]
@@ -528,18 +494,6 @@ class DataParallelJaxNetwork(
 
 def _moved(leaf: Any, device: str) -> Any:
     return arrays.move(leaf, device) if isinstance(leaf, jax.Array) else leaf
-
-
-def _with_derived_keys(
-    variables: ModuleVariables, others: list[Any], index: int
-) -> list[Any]:
-    """A replica's buffers and random states from the root's: its keys differ."""
-    values = list(others)
-    if index > 0:
-        for i, variable in enumerate(variables.others):
-            if isinstance(variable, nnx.RngKey):
-                values[i] = derived_key(values[i], index)
-    return values
 
 
 def _synchronized(variables: ModuleVariables) -> list[nnx.Variable]:
