@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import flax
@@ -102,9 +101,6 @@ class JaxBackend(Backend):
     split = staticmethod(arrays.split)
     concatenate = staticmethod(arrays.concatenate)
     stack = staticmethod(arrays.stack)
-
-    def read_weights(self, path: Path) -> dict[str, np.ndarray]:
-        return next(iter(files.read(path).values()))
 
     read_states = staticmethod(files.read)
     write_weights = staticmethod(files.write)

@@ -134,9 +134,6 @@ class TorchBackend(Backend):
     concatenate_all = staticmethod(arrays.concatenate_all)
     stack = staticmethod(arrays.stack)
 
-    def read_weights(self, path: Path) -> dict[str, np.ndarray]:
-        return next(iter(files.read(path).values()))
-
     read_states = staticmethod(files.read)
     write_weights = staticmethod(files.write)
 
