@@ -127,12 +127,7 @@ class ChainerFunctions(Functions):
     def relu6(self, x, inplace=False):
         if x.dtype.kind != "f":
             return super().relu6(x)
-        return nodes.ReLU6().apply((x,))[0]
-
-    def hardsigmoid(self, x, inplace=False):
-        if x.dtype.kind != "f":
-            return super().hardsigmoid(x)
-        return nodes.ReLU6(shift=3.0, factor=1.0 / 6.0).apply((x,))[0]
+        return F.clipped_relu(x, 6.0)
 
     def abs(self, x):
         if x.dtype.kind != "f":

@@ -44,31 +44,6 @@ class Softplus(chainer.FunctionNode):
         return (gradients[0] * Sigmoid().apply((x,))[0],)
 
 
-class ReLU6(chainer.FunctionNode):
-    """``min(max(x + shift, 0), 6)`` times a factor.
-
-    Chainer's chooses gradients by a mask, which takes ten times as long as a product with it.
-    """
-
-    def __init__(self, shift: float = 0.0, factor: float = 1.0) -> None:
-        super().__init__()
-        self.shift, self.factor = shift, factor
-
-    def forward(self, inputs):
-        (x,) = inputs
-        xp = array_module(x)
-        y = xp.asarray(x + self.shift)
-        xp.maximum(y, 0, out=y)
-        xp.minimum(y, 6, out=y)
-        self.is_between = (y > 0) & (y < 6)
-        y *= self.factor
-        return (y,)
-
-    def backward(self, indexes, gradients):
-        (gy,) = gradients
-        return (gy * (self.is_between * gy.dtype.type(self.factor)),)
-
-
 class LinearMap(chainer.FunctionNode):
     """A linear function of an array, whose derivative is its transpose.
 
