@@ -172,7 +172,9 @@ class ChainerFunctions(Functions):
         return F.sum(x, _axes(dim), keepdim)
 
     def mean(self, x, dim=None, keepdim=False):
-        return nodes.mean(_axes(dim), keepdim).apply((x,))[0]
+        if not x.size:  # Chainer's own divides by zero
+            return F.sum(x, _axes(dim), keepdim) * np.nan
+        return F.mean(x, _axes(dim), keepdims=keepdim)
 
     def max_along(self, x, dim, keepdim=False):
         axis = axis_of(dim, x.ndim)

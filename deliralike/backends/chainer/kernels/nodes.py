@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -71,24 +70,6 @@ class LinearMap(chainer.FunctionNode):
         """Return the transpose, for arguments of a shape."""
         function, transpose = self.function, self.transpose
         return LinearMap(lambda gy: transpose(gy, shape), lambda gx, _: function(gx))
-
-
-def mean(axis: tuple[int, ...] | None, keepdims: bool) -> LinearMap:
-    """Return the mean over some axes (all for None)."""
-
-    def function(x: Any) -> Any:
-        return array_module(x).asarray(x.mean(axis, keepdims=keepdims))
-
-    def transpose(gy: Any, shape: tuple[int, ...]) -> Any:
-        axes = (
-            range(len(shape)) if axis is None else {each % len(shape) for each in axis}
-        )
-        kept = [1 if each in axes else size for each, size in enumerate(shape)]
-        count = math.prod(shape[each] for each in axes)
-        share = gy.reshape(kept) * gy.dtype.type(1.0 / max(count, 1))
-        return array_module(gy).broadcast_to(share, shape)
-
-    return LinearMap(function, transpose)
 
 
 class Pad(chainer.FunctionNode):
