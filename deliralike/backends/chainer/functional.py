@@ -246,14 +246,6 @@ class ChainerFunctions(Functions):
             return raw(x).cumsum(dim)
         return F.cumsum(x, dim)
 
-    def split(self, x, sizes, dim=0):
-        length = x.shape[dim]
-        if isinstance(sizes, int) and sizes > 0 and length:
-            sizes = [min(sizes, length - start) for start in range(0, length, sizes)]
-        if isinstance(sizes, int) or sum(sizes) != length or x.dtype.kind != "f":
-            return super().split(x, sizes, dim)
-        return list(F.split_axis(x, np.cumsum(sizes)[:-1], axis_of(dim, x.ndim)))
-
     # Products and windows
     # ------------------------------------------------------------
 
