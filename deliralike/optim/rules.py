@@ -829,22 +829,6 @@ RULES: dict[str, type[Rule]] = {
     "adafactor": Adafactor,
     "muon": Muon,
 }
-# rules that update each element by itself, whatever the shape; a subclass need not
-BY_ELEMENT = (
-    SGD,
-    Adam,
-    AdamW,
-    AMSGrad,
-    RAdam,
-    NAdam,
-    Adamax,
-    RMSprop,
-    Adagrad,
-    Adadelta,
-    Lion,
-    Rprop,
-    ASGD,
-)
 
 
 def rule(name: str, **settings: Any) -> Rule:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deliralike.errors import (
+    DeviceError,
     ReplicaError,
     SettingError,
     StateError,
@@ -113,6 +114,40 @@ class ReplicaSettings:
             "DataParallel", settings, [field.name for field in fields(cls)]
         )
         return cls(**settings)
+
+    @classmethod
+    def on_devices(
+        cls,
+        network: Any,
+        devices: Sequence[Any],
+        output_device: Any = None,
+        **settings: Any,
+    ) -> ReplicaSettings:
+        """Return the settings for a network, with the devices by the names of its backend.
+
+        Raises:
+            DeviceError: A device is not present, or the network is on another one than the first.
+        """
+        backend = network.backend
+        names = tuple(map(backend.check_device, devices))
+        if output_device is not None:
+            output_device = backend.check_device(output_device)
+        chosen = cls.of(devices=names, output_device=output_device, **settings)
+        chosen.refuse_other_device(network.device_name)
+        return chosen
+
+    def refuse_other_device(self, device: str) -> None:
+        """Refuse a network that is not on the first device.
+
+        Raises:
+            DeviceError: It is on another one.
+        """
+        first = self.devices[0]
+        if device != first:
+            raise DeviceError(
+                f"the network is on {device!r}, the first device is {first!r}: move it there, or "
+                "build it there, before it is replicated, or name its device first"
+            )
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -85,11 +85,6 @@ class TracedReplicas:
             changed.append([None if now is old else now for now, old in pairs])
         return changed
 
-    def synchronized_others(self) -> list[Any]:
-        """Return the root's changed buffers and random states, by the policy."""
-        self._synchronize()
-        return self.changed_others()[0]
-
     def _run_replica(self, function: Callable, context: Replica, share: Any) -> Any:
         arguments = flatten_arguments((share,))
         position, variables = context.position, self.variables

@@ -342,18 +342,12 @@ class DataParallelTorchNetwork(
         names = device_names(
             devices if devices is not None else device_ids, root.device_name
         )
-        names = [self.backend.check_device(name) for name in names]
         if output_device is not None:
-            output_device = self.backend.check_device(device_name(output_device))
-        if root.device_name != names[0]:
-            raise DeviceError(
-                f"the module is on {root.device_name!r}, the first device is {names[0]!r}: move it "
-                f"there first, module.to({names[0]!r}), or name its device first"
-            )
-        checked_settings = ReplicaSettings.of(
-            devices=tuple(names), output_device=output_device, dim=dim, **settings
+            output_device = device_name(output_device)
+        chosen = ReplicaSettings.on_devices(
+            root, names, output_device, dim=dim, **settings
         )
-        self._start(root, checked_settings)
+        self._start(root, chosen)
 
     @classmethod
     def of(
