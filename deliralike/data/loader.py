@@ -1,7 +1,7 @@
 """The loader: batches of a source, epoch by epoch, from any position on."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from itertools import islice
 from typing import Any
@@ -23,7 +23,6 @@ from deliralike.errors import (
     ArgumentError,
     BatchError,
     SettingError,
-    StateError,
     suggestion,
     whole_number,
 )
@@ -271,15 +270,10 @@ class Loader:
             )
         return self._prepared(self._jobs(epoch, range(first, count)))
 
-    def __iter__(self) -> "LoaderIterator":
-        """The batches of the next epoch, with a position that can be saved."""
+    def __iter__(self) -> Iterator[Any]:
+        """Return the batches of the next epoch."""
         self._next_epoch += 1
-        return LoaderIterator(self, self._next_epoch - 1)
-
-    def start_at(self, epoch: int) -> None:
-        """Make `epoch` the next one to go over."""
-        whole_number("epoch", epoch, 0)
-        self._next_epoch = epoch
+        return self.batches(self._next_epoch - 1)
 
     def __enter__(self) -> "Loader":
         """Start the workers, if there are any, and keep them for all epochs of the block."""
@@ -370,70 +364,6 @@ class Loader:
                 f"an epoch has {self.samples} samples, fewer than the {self.batch_size} of a "
                 "batch, and drop_last=True leaves out the only one"
             )
-
-
-class LoaderIterator:
-    """The batches of one epoch, and the position among them.
-
-    The position counts the batches that were consumed, not those that were made ahead.
-
-    Example:
-        >>> batches = iter(Loader({"x": np.arange(5)}, batch_size=2, shuffle=False))
-        >>> next(batches)["x"].tolist(), batches.state()
-        ([0, 1], {'epoch': 0, 'batch': 1})
-    """
-
-    def __init__(self, loader: Loader, epoch: int):
-        self._loader = loader
-        self._epoch = epoch
-        self._batch = 0
-        self._batches: Any = loader.batches(epoch)
-
-    def __iter__(self) -> "LoaderIterator":
-        return self
-
-    def __next__(self) -> Any:
-        batch = next(self._batches)
-        self._batch += 1
-        return batch
-
-    def state(self) -> dict[str, int]:
-        """Return the position, as numbers that JSON can hold."""
-        return {"epoch": self._epoch, "batch": self._batch}
-
-    def load_state(self, state: Mapping[str, int]) -> None:
-        """Go on at a position: the next batch is the one that came next there.
-
-        The loader's next epoch follows the epoch of the position.
-
-        Raises:
-            StateError: `state` is no position of such a loader; the iterator keeps its own.
-        """
-        if not isinstance(state, Mapping) or set(state) != {"epoch", "batch"}:
-            raise StateError(
-                f"the position of a Loader is a dict with 'epoch' and 'batch', not {state!r}"
-            )
-        try:
-            batches = self._loader.batches(state["epoch"], state["batch"])
-        except SettingError as error:
-            raise StateError(
-                f"{state!r} is no position of this Loader: {error}"
-            ) from error
-        self.close()
-        self._batches = batches
-        self._epoch = state["epoch"]
-        self._batch = state["batch"]
-        self._loader.start_at(self._epoch + 1)
-
-    def close(self) -> None:
-        """End the workers; there is no further batch."""
-        self._batches.close()
-
-    def __enter__(self) -> "LoaderIterator":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 def _sampler(source: Any, shuffle: bool | None, sampler: Sampler | None) -> Sampler:

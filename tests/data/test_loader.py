@@ -1,7 +1,6 @@
 """Loaders: what is in a batch follows from seed, epoch and number alone, for every kind of
 source."""
 
-import json
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 
 from deliralike import data
-from deliralike.errors import ArgumentError, BatchError, SettingError, StateError
+from deliralike.errors import ArgumentError, BatchError, SettingError
 from tests.data.sources import Squares, jittered, scaled
 
 RANDOM = {"transform": jittered, "batch_transform": scaled}
@@ -316,9 +315,7 @@ def test_a_transform_of_a_batch_is_keyed_by_its_number_and_the_epoch():
 @pytest.mark.parametrize("prefetch", [0, 3])
 @pytest.mark.parametrize("consumed", [0, 2, 5])
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_saved_position_gives_the_rest_of_the_run_bit_for_bit(
-    consumed, prefetch, stream
-):
+def test_a_position_gives_the_rest_of_the_epoch_bit_for_bit(consumed, prefetch, stream):
     source = (
         data.Stream(lambda: map(Squares().__getitem__, range(23)))
         if stream
@@ -328,42 +325,21 @@ def test_a_saved_position_gives_the_rest_of_the_run_bit_for_bit(
         data.Loader(source, 5, prefetch=prefetch, **RANDOM) for _ in range(2)
     )
     list(loader)
-    iterator = iter(loader)
-    for _ in range(consumed):
-        next(iterator)
-    state = json.loads(json.dumps(iterator.state()))
-    assert state == {"epoch": 1, "batch": consumed}
-    rest = [*iterator, *loader]
-    resumed = iter(again)
-    next(resumed)
-    resumed.load_state(state)
-    assert same([*resumed, *again], rest)
-    assert len(rest) == 10 - consumed
-
-
-def test_a_loader_goes_back_to_its_first_epoch():
-    loader = data.Loader(Squares(), 5, **RANDOM)
-    first, _ = list(loader), list(loader)
-    loader.start_at(0)
-    assert same(list(loader), first)
+    epoch = list(loader)
+    assert same(list(again.batches(epoch=1, first=consumed)), epoch[consumed:])
 
 
 @pytest.mark.parametrize(
-    ("state", "message"),
+    ("epoch", "first", "message"),
     [
-        ({"epoch": 0}, "with 'epoch' and 'batch', not {'epoch': 0}"),
-        (None, "with 'epoch' and 'batch', not None"),
-        ({"epoch": 0, "batch": 99}, "first is 99, and epoch 0 has 5 batches"),
-        ({"epoch": -1, "batch": 0}, "epoch=-1 must be a whole number of at least 0"),
-        ({"epoch": 0, "batch": 1.5}, "first=1.5 must be a whole number of at least 0"),
+        (0, 99, "first is 99, and epoch 0 has 5 batches"),
+        (-1, 0, "epoch=-1 must be a whole number of at least 0"),
+        (0, 1.5, "first=1.5 must be a whole number of at least 0"),
     ],
 )
-def test_a_foreign_position_is_refused_and_changes_nothing(state, message):
-    iterator = iter(data.Loader(Squares(), 5))
-    next(iterator)
-    with pytest.raises(StateError, match=message):
-        iterator.load_state(state)
-    assert (iterator.state(), len(list(iterator))) == ({"epoch": 0, "batch": 1}, 4)
+def test_a_position_that_does_not_exist_is_refused(epoch, first, message):
+    with pytest.raises(SettingError, match=message):
+        data.Loader(Squares(), 5).batches(epoch, first)
 
 
 # Options

@@ -191,13 +191,10 @@ def test_a_script_needs_a_main_guard_and_is_told_so(tmp_path, guard, wanted):
 STOPS = [
     (way, stop, stream)
     for way in ({"prefetch": 1}, THREADS)
-    for stop in ("close", "with", "forget")
+    for stop in ("close", "forget")
     for stream in (False, True)
 ]
-STOPS += [
-    (PROCESSES, "close", False),
-    (PROCESSES, "with", False),
-]
+STOPS.append((PROCESSES, "close", False))
 
 
 @pytest.mark.parametrize(("way", "stop", "stream"), STOPS)
@@ -212,9 +209,6 @@ def test_stopping_early_leaves_nothing_running(way, stop, stream):
     if stop == "close":
         iterator.close()
         assert list(iterator) == []
-    elif stop == "with":
-        with iterator:
-            next(iterator)
     del iterator  # the fixture looks for threads and processes
 
 
@@ -466,14 +460,6 @@ def test_no_more_than_the_wanted_number_is_made_ahead():
     time.sleep(0.1)
     assert len(dataset.read) == 2 * (1 + 3)
     batches.close()
-
-
-def test_the_position_counts_batches_consumed():
-    iterator = iter(data.Loader(Squares(), 2, prefetch=5))
-    next(iterator)
-    time.sleep(0.1)
-    assert iterator.state() == {"epoch": 0, "batch": 1}
-    iterator.close()
 
 
 def test_an_error_of_a_batch_transform_names_the_batch():
