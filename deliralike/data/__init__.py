@@ -31,7 +31,7 @@ from deliralike.data.sampling import (
     ShuffledSampler,
     WeightedSampler,
 )
-from deliralike.data.source import Stream, Subset, subset
+from deliralike.data.source import Subset, subset
 
 __all__ = [
     "Batches",
@@ -49,7 +49,6 @@ __all__ = [
     "Samples",
     "SequentialSampler",
     "ShuffledSampler",
-    "Stream",
     "Subset",
     "Volume",
     "WeightedSampler",

@@ -19,9 +19,8 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
-from itertools import repeat, takewhile
 from typing import Any
 
 from deliralike.errors import BatchError, SettingError, WorkerTimeout
@@ -210,8 +209,7 @@ class Pool:
         while task is not None:
             future, job = task
             if future.set_running_or_notify_cancel():
-                place = getattr(job, "place", "the stream")
-                self._busy[future] = f"{worker.name} is at {place}"
+                self._busy[future] = f"{worker.name} is at {job.place}"
                 try:
                     future.set_result(worker(job))
                 except BaseException as error:  # noqa: BLE001
@@ -246,17 +244,6 @@ def ahead(jobs: Iterator[Any], workers: Pool, count: int) -> Iterator[Any]:
     finally:
         for future in waiting:
             future.cancel()
-
-
-@contextmanager
-def read_ahead(
-    jobs: Iterator[Any], count: int, timeout: float | None = None
-) -> Iterator[Iterator[Any]]:
-    """Read jobs in a separate thread, `count` of them in advance; see `workers` for `timeout`."""
-    reader = Worker("thread reader", lambda source: next(source, None))
-    with Pool([reader], timeout) as pool:
-        read_jobs = ahead(repeat(jobs), pool, count)
-        yield takewhile(lambda job: job is not None, read_jobs)
 
 
 def workers(
