@@ -231,12 +231,12 @@ class Pool:
 def ahead(jobs: Iterator[Any], workers: Pool, count: int) -> Iterator[Any]:
     """Yield the results of jobs in order, `count` of them under way while one is used.
 
-    An error is raised at the place of its job, also one that is raised while the jobs are read.
+    An error is raised at the place of its job.
     """
     waiting: deque[Future[Any]] = deque()
     try:
-        for future in _submitted(jobs, workers):
-            waiting.append(future)
+        for job in jobs:
+            waiting.append(workers.submit(job))
             if len(waiting) > count:
                 yield workers.result(waiting.popleft())
         while waiting:
@@ -262,16 +262,6 @@ def workers(
         return Pool(threads, timeout)
     pickled = _packed(make)
     return Pool((ProcessWorker(pickled) for _ in range(count)), timeout)
-
-
-def _submitted(jobs: Iterator[Any], workers: Pool) -> Iterator["Future[Any]"]:
-    try:
-        for job in jobs:
-            yield workers.submit(job)
-    except Exception as error:  # noqa: BLE001
-        failed: Future[Any] = Future()
-        failed.set_exception(error)
-        yield failed
 
 
 def _packed(make: Callable[[Any], Any]) -> bytes:
