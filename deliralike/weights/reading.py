@@ -126,19 +126,6 @@ def report(path: object, kind: str, notes: tuple[str, ...]) -> None:
         log(logging.WARNING, f"{path}, {kind}: {'; '.join(notes)}")
 
 
-def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the texts that were written beside the weights; empty for formats that have none.
-
-    Raises:
-        WeightFileMissing, WeightFileError: As for `read`.
-    """
-    path = refuse_nul(path)
-    if path.is_dir() or not safetensors_files.is_ours(_beginning(path)):
-        return {}
-    with _explaining(path, "a safetensors file"):
-        return safetensors_files.read_metadata(path)
-
-
 def contents(path: str | os.PathLike[str]) -> Contents:
     """Return all states in a file, in the layouts of `read`; names keep their prefixes.
 

@@ -165,7 +165,7 @@ def _safetensors_samples() -> list[Files]:
     return [
         _written(
             "x.safetensors",
-            lambda path: weights.write(path, _state(), metadata={"epoch": "5"}),
+            lambda path: weights.write(path, _state()),
         ),
         _written(
             "x.safetensors", lambda path: safetensors.numpy.save_file(_state(), path)
@@ -174,7 +174,6 @@ def _safetensors_samples() -> list[Files]:
 
 
 def _read_safetensors(path: Path) -> Arrays:
-    weights.read_metadata(path)
     return weights.read(path)
 
 
