@@ -744,11 +744,12 @@ def test_a_safetensors_header_of_any_length_is_recognised(tmp_path, length):
         ),
         (b"\n<!DOCTYPE html><html>", "found a web page"),
         (b"\x1f\x8b\x08", r"found a gzip archive \(unpack it first\)"),
+        (b"\x89HDF\r\n", r"found an HDF5 file .*chainer.serializers.load_hdf5"),
         (b"\x93NUMPY\x01\x00", "found a single NumPy array without a name"),
         (b"PK\x05\x06" + bytes(18), "found an empty archive"),
         (b"hello world", r"found a file that begins with b'hello world'"),
     ],
-    ids=["empty", "lfs", "html", "gzip", "npy", "empty zip", "text"],
+    ids=["empty", "lfs", "html", "gzip", "hdf5", "npy", "empty zip", "text"],
 )
 def test_a_foreign_file_is_named_for_what_it_is(tmp_path, content, found):
     (tmp_path / "x").write_bytes(content)

@@ -19,7 +19,7 @@ import numpy as np
 
 from deliralike.errors import BackendUnavailable, WeightFileError, WeightFileMissing
 from deliralike.terminal import log
-from deliralike.weights import frameworks, hdf5_files, npz_files, safetensors_files
+from deliralike.weights import frameworks, npz_files, safetensors_files
 from deliralike.weights.inflate import refuse_hostile_archive, refuse_nul
 from deliralike.weights.mark import FileStates, archive_is_marked
 
@@ -100,7 +100,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     ``"state_dict"``, ``"model"`` and other keys, and with the ``module.`` of DataParallel or the
     ``_orig_mod.`` of ``torch.compile`` before every name, which is taken off; NumPy's ``.npz``,
     where Chainer's names (``a/b/W`` and those of a trainer's snapshot) become neutral ones
-    (``a.b.weight``), also in its HDF5 files; flax's msgpack and Orbax's folders, where names and
+    (``a.b.weight``); flax's msgpack and Orbax's folders, where names and
     layouts become neutral as well (``conv.kernel`` of ``(height, width, in, out)`` is
     ``conv.weight`` of ``(out, in, height, width)``). A layer
     behind a flattened picture stays as it lies in such a file, with pixels before channels, since
@@ -144,10 +144,6 @@ def contents(path: str | os.PathLike[str]) -> Contents:
         archive_contents = _of_archive(path)
         if archive_contents is not None:
             return archive_contents
-    if beginning.startswith(hdf5_files.BEGINNING):
-        with _explaining(path, "an HDF5 file"):
-            state, notes = hdf5_files.read(path)
-            return Contents("an HDF5 file of Chainer", {"": state}, "", notes=notes)
     name, files = frameworks.find(lambda files: beginning.startswith(files.beginnings))
     if files is None:
         raise WeightFileError(
@@ -173,6 +169,10 @@ _FOREIGN = {
     b"\x93NUMPY": "a single NumPy array without a name",
     b"PK\x05\x06": "an empty archive",
     b"\x1f\x8b": "a gzip archive (unpack it first)",
+    b"\x89HDF": (
+        "an HDF5 file (Chainer reads its own into a network on Chainer: "
+        "chainer.serializers.load_hdf5(path, network))"
+    ),
     b"<": "a web page or another text in markup",
 }
 
@@ -259,11 +259,7 @@ def _describe(beginning: bytes) -> str:
 
 
 def _wanted() -> str:
-    kinds = [
-        "a safetensors file",
-        "a NumPy archive (.npz)",
-        "an HDF5 file of Chainer",
-    ]
+    kinds = ["a safetensors file", "a NumPy archive (.npz)"]
     for _, files in frameworks.formats():
         kinds.append(files.name)
     return " or ".join(kinds)
