@@ -145,7 +145,7 @@ def contents(path: str | os.PathLike[str]) -> Contents:
         if archive_contents is not None:
             return archive_contents
     name, files = frameworks.find(lambda files: beginning.startswith(files.beginnings))
-    if files is None:
+    if files is None or beginning.startswith(_HDF5):  # which begins as msgpack may
         raise WeightFileError(
             f"{path} is not a weight file: found {_describe(beginning)}, wanted {_wanted()}"
         )
@@ -162,6 +162,7 @@ def without_prefix(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 _ZIP = b"PK\x03\x04"
+_HDF5 = b"\x89HDF"
 _FOREIGN = {
     b"version https://git-lfs": (
         "a Git LFS pointer in place of the file itself (fetch it with 'git lfs pull')"
@@ -169,7 +170,7 @@ _FOREIGN = {
     b"\x93NUMPY": "a single NumPy array without a name",
     b"PK\x05\x06": "an empty archive",
     b"\x1f\x8b": "a gzip archive (unpack it first)",
-    b"\x89HDF": (
+    _HDF5: (
         "an HDF5 file (Chainer reads its own into a network on Chainer: "
         "chainer.serializers.load_hdf5(path, network))"
     ),
