@@ -14,7 +14,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.data import batching
 from deliralike.data.collate import collate
-from deliralike.data.keyed_rng import Call, KeyedRng, mixes_samples
+from deliralike.data.keyed_rng import Call, keyed_generator, mixes_samples
 from deliralike.data.source import Source
 from deliralike.errors import ArgumentError, BatchError
 
@@ -76,26 +76,25 @@ class BatchPipeline:
         batch = self._stacked(job)
         if self.batch_transform is None:
             return batch
-        rng = KeyedRng(self.seed, "data/batch_transform")
+        generator = partial(
+            keyed_generator, self.seed, "data/batch_transform", job.epoch, job.number
+        )
         with _noted("batch", job.number, job.epoch):
-            batch = self.batch_transform(
-                batch, partial(rng.generator, job.epoch, job.number)
-            )
+            batch = self.batch_transform(batch, generator)
             return batch if job.rows is None else _rows(batch, job.rows)
 
     def _stacked(self, job: Job) -> Any:
         if self.transform is None:
             return self.source.take(job.indices)
-        rng = KeyedRng(self.seed, "data/transform")
+        of_epoch = partial(keyed_generator, self.seed, "data/transform", job.epoch)
         samples = []
         for index, repeat in zip(
             job.indices.tolist(), job.repeats.tolist(), strict=True
         ):
             # A transform that writes must not change the source.
             sample = nest.map(_copy, self.source.sample(index))
-            generator = partial(rng.generator, job.epoch, index, repeat)
             with _noted("sample", index, job.epoch):
-                samples.append(self.transform(sample, generator))
+                samples.append(self.transform(sample, partial(of_epoch, index, repeat)))
         return collate(samples)
 
 
