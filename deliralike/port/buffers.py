@@ -54,7 +54,7 @@ def _written(line: cst.CSTNode) -> set[str]:
     places: Any = [one.target for one in m.findall(line, _WRITES)]  # type: ignore[attr-defined]
     names = set()
     for place in places:
-        owner = place.value if isinstance(place, cst.Subscript) else place
+        owner: Any = place.value if isinstance(place, cst.Subscript) else place
         names.add(owner.attr.value)
     return names
 

@@ -135,7 +135,7 @@ class Framework:
     member_tables: Collection[str] = ()
     known_attributes: Mapping[str, str] = {}
     unlike_attributes: Mapping[str, str] = {}
-    values: Mapping[str | None, str] = {}
+    values: Mapping[str, str] = {}
     settable: Collection[str] = ()
     hands_members_by_name = False
 
@@ -253,12 +253,13 @@ class Framework:
         raise NotImplementedError
 
     @staticmethod
-    def by_numpy(_: Call) -> str | None:
+    def by_numpy(call: Call) -> str | None:
         """The source of a call of NumPy's while the network computes; None where it stays.
 
         Raises:
             NeedsHand: It computes with arrays of the network, or draws numbers.
         """
+        del call
         return None
 
     @staticmethod

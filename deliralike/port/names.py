@@ -88,7 +88,7 @@ class NameRewriter(DefinitionRewriter):
 
     def _handed_on(self, node: Any) -> cst.BaseExpression | None:
         """A function of the framework that is not called here, of one array."""
-        text = self.framework.values.get(self.name_of(node))
+        text = self.framework.values.get(self.name_of(node) or "")
         if text is None or node in self.called:
             return None
         return cst.parse_expression(text.replace("nn.", f"{NN}."))

@@ -173,11 +173,11 @@ class StatementRewriter(NameRewriter):
 
     def _in_place(self, call: Any, updated: cst.Expr) -> Any:
         """``mask.fill_(1)`` of an array that NumPy makes is ``mask[...] = 1``."""
-        func = getattr(call, "func", None)
-        value = (
-            self.value_of("values", func) if isinstance(func, cst.Attribute) else None
-        )
-        if value is None or value.kind != "array" or func.attr.value not in IN_PLACE:
+        func: Any = getattr(call, "func", None)
+        if not isinstance(func, cst.Attribute) or func.attr.value not in IN_PLACE:
+            return updated
+        value = self.value_of("values", func)
+        if value is None or value.kind != "array":
             return updated
         written: Any = updated.value
         args, _ = arguments(written.args)
