@@ -10,8 +10,8 @@ import libcst as cst
 
 from deliralike.port.calls import NN, joined, tuple_of
 from deliralike.port.original import Original
-from deliralike.port.resolving import MISSING
-from deliralike.port.values import PLAIN, Layer, leaves
+from deliralike.port.resolving import MISSING, module_source
+from deliralike.port.values import PLAIN, Created, Layer, leaves
 
 if TYPE_CHECKING:
     from deliralike.port.resolving import Source
@@ -38,7 +38,7 @@ class Choices:
             in_construction: Whether it stands where a network is created.
         """
         if not self.source.is_installed:
-            return MISSING
+            return self._network_by_name(node)
         value = self.observed.choice(self.source.end(node))
         if value is MISSING or not self._is_portable(value):
             return MISSING
@@ -46,6 +46,30 @@ class Choices:
             return value
         is_flag = isinstance(value, (bool, NoneType)) and in_construction
         return value if is_flag and self._calls_portable(node) else MISSING
+
+    def _network_by_name(self, node: Any) -> Any:
+        """The network that a package's function gave for a name, or `MISSING`.
+
+        ``timm.create_model("resnet18")``: a table of all models would come along.
+        """
+        if not self._calls_portable(node) or not node.args:
+            return MISSING
+        function = self.source.meaning(node.func)
+        first = self.observed.value("given", self.source.end(node.args[0].value))
+        is_name = first is not None and first.kind == "text"
+        if not is_name or not module_source(function.__module__).is_installed:
+            return MISSING
+        returned = self.observed.objects["returned"][self.source.end(node)]
+        classes = {type(network) for network in returned}
+        created = []
+        for network in self.original.blocks:
+            if type(network) in classes:
+                found = self.original.arguments_of(network)
+                created.append(Created(type(network), *found))
+        first_one = created[0] if created else None
+        is_one = all(one == first_one for one in created)
+        is_known = is_one and self._is_portable([*created])
+        return first_one if created and is_known else MISSING
 
     def entries(self, node: cst.Subscript) -> dict[Any, Any] | None:
         """What a table gave in the run, by its keys, where it was several."""
@@ -104,6 +128,11 @@ class Choices:
                 return f"[{joined([*map(self.written, value)], {})}]"
             case tuple():
                 return tuple_of([*map(self.written, value)])
+            case Created(cls, args, kwargs):
+                words = {name: self.written(one) for name, one in kwargs.items()}
+                return (
+                    f"{self.written(cls)}({joined([*map(self.written, args)], words)})"
+                )
             case Layer():
                 return f"{self.written(value.cls)}({value.arguments})"
         if isinstance(value, PLAIN):

@@ -26,12 +26,14 @@ def names_used(node: cst.CSTNode) -> list[str]:
 
 
 def static_methods(node: cst.CSTNode) -> list[tuple[str, list[str]]]:
-    """The static methods of a class, with a point before their names, and the names in them."""
+    """Methods without ``self``, with a point before their names, and the names in them."""
     found: list[tuple[str, list[str]]] = []
     if not isinstance(node, cst.ClassDef):
         return found
     for one in node.body.body:
-        if isinstance(one, cst.FunctionDef) and _is(one, "staticmethod"):
+        if not isinstance(one, cst.FunctionDef):
+            continue
+        if _is(one, "staticmethod") or _is(one, "classmethod"):
             found.append((f".{one.name.value}", names_used(one)))
     return found
 

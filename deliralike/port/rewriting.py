@@ -177,6 +177,8 @@ class Rewriter(StatementRewriter):
                 return self.parsed(framework.in_numpy(call))
         if name in framework.functions:
             return self.parsed(written(framework.functions[name], call))
+        if name.endswith("_") and "." not in name:  # which writes over its input
+            name = name.removesuffix("_")
         return self._renamed(name, updated)
 
     def _with_settings(

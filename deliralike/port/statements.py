@@ -163,6 +163,9 @@ class StatementRewriter(NameRewriter):
         target: Any = updated.value
         if self.in_construction:
             return self._in_place(owner, updated)
+        name = self.name_of(getattr(owner, "func", None)) or ""
+        if name.endswith("_") and "." not in name and owner.args:  # F.relu_(x)
+            return _assigned(target.args[0].value, target)
         while isinstance(owner, cst.Call):  # of one behind the other, the first one's
             if not self._writes_over(owner.func):
                 return updated

@@ -19,7 +19,7 @@ class Value:
         kind: ``"array"``, ``"parameter"``, ``"frozen"``, ``"network"``, ``"container"``,
             ``"flattening"`` (a layer that flattens its input first), ``"shape"``, ``"zero"``
             (a number), ``"none"``, ``"sequence"``, ``"dict"``, ``"numpy"`` (the
-            module), ``"function"``, ``"arrays"`` (a collection of
+            module), ``"function"``, ``"text"``, ``"arrays"`` (a collection of
             them), ``"placement"`` (a dict of device and type) or ``"other"``.
         ndim: The number of axes of an array.
         dtype: The type of an array's numbers, by NumPy's name.
@@ -49,7 +49,7 @@ def collection(value: Any, describe: Callable[[Any], Value]) -> Value:
     elif isinstance(value, (list, tuple)):
         kind, parts = "sequence", list(value)
     else:
-        return Value("other")
+        return Value("text" if isinstance(value, str) else "other")
     if any(describe(part).is_array for part in parts):
         kind = "arrays"
     return Value(kind)
@@ -63,10 +63,21 @@ class Layer:
     arguments: str
 
 
+@dataclass(frozen=True)
+class Created:
+    """A network that a function has created: its class, and its arguments."""
+
+    cls: type
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
 def leaves(value: Any) -> Iterator[Any]:
     """The parts of collections and of functions with some of their arguments."""
     if isinstance(value, partial):
         value = [value.func, *value.args, value.keywords]
+    if isinstance(value, Created):
+        value = [value.cls, *value.args, *value.kwargs.values()]
     if isinstance(value, dict):
         value = [*value, *value.values()]
     if not isinstance(value, (list, tuple)):
