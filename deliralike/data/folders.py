@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from deliralike.data.dataset import Samples
-from deliralike.data.source import check_index
 from deliralike.data.transforms import on_axes
 from deliralike.errors import BatchError, SettingError, suggestion
 from deliralike.pictures import colours, open_picture, pillow
@@ -53,7 +52,6 @@ class ImageFolder:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Samples:
-        check_index(index, len(self))
         file = self.files[index]
         return Samples(read_picture(file, self.size, self.mode), self.labels[index])
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from deliralike.data.dataset import Samples
 from deliralike.data.packages import needed
-from deliralike.data.source import check_index
 from deliralike.errors import BatchError, IndexRangeError, SettingError
 from deliralike.weights.inflate import refuse_expansion
 
@@ -254,7 +253,6 @@ class NiftiFiles:
 
     def picture(self, index: int) -> Volume:
         """Return the picture of a sample with its affine."""
-        check_index(index, len(self))
         channels = [self._read(file) for file in self.images[index]]
         arrays = []
         for file, channel in zip(self.images[index], channels, strict=True):

@@ -9,7 +9,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.data import batching
 from deliralike.data.collate import collate
-from deliralike.errors import ArgumentError, BatchError, IndexRangeError
+from deliralike.errors import ArgumentError, BatchError
 
 
 class Source(Protocol):
@@ -93,18 +93,7 @@ class Subset(Sequence[Any]):
         return len(self.indices)
 
     def __getitem__(self, index: Any) -> Any:
-        check_index(index, len(self), "subset")
         return self.dataset[int(self.indices[index])]
-
-
-def check_index(index: int, count: int, what: str = "dataset") -> None:
-    """Check that there is a sample of that index, counted from the start or from the end.
-
-    Raises:
-        IndexRangeError: There is none.
-    """
-    if not -count <= index < count:
-        raise IndexRangeError(f"there is no sample {index}: this {what} has {count}")
 
 
 def is_indexable(samples: Any) -> bool:

@@ -188,9 +188,7 @@ def test_a_small_file_of_a_huge_picture_is_not_unpacked(tmp_path):
 
 @pytest.mark.parametrize("index", [5, -6])
 def test_an_index_past_the_end_is_refused(animals, index):
-    with pytest.raises(
-        IndexError, match=f"there is no sample {index}: this dataset has 5"
-    ):
+    with pytest.raises(IndexError, match="index out of range"):
         data.image_folder(animals)[index]
 
 

@@ -426,7 +426,7 @@ def test_a_subset_reads_on_demand_and_checks_its_index():
     part = data.subset(dataset, np.array([20, 3]))
     assert (len(part), dataset.read) == (2, [])
     assert (part[1]["y"], part[-1]["y"]) == (3, 3)
-    with pytest.raises(IndexError, match="there is no sample 2: this subset has 2"):
+    with pytest.raises(IndexError, match="out of bounds for axis 0 with size 2"):
         part[2]
 
 

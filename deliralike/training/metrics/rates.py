@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from deliralike.training.metrics.overlap import Dice
 from deliralike.training.metrics.regions import Counts, RegionRatio
 
 
@@ -86,10 +87,10 @@ class Precision(RegionRatio):
 
 
 @dataclass(frozen=True, kw_only=True)
-class F1(RegionRatio):
+class F1(Dice):
     """The harmonic mean of sensitivity and precision: twice the hits by both regions' voxels.
 
-    Settings and rules are those of `Sensitivity`; it is `Dice` by another name.
+    It is `Dice` by another name.
 
     Shapes:
         Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
@@ -101,6 +102,3 @@ class F1(RegionRatio):
     """
 
     name = "f1"
-
-    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
-        return 2 * counts.both, counts.predicted + counts.true
