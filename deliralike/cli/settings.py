@@ -18,7 +18,7 @@ def command(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Another value: data=photos/, optimizer.lr=0.1.",
+            help="Another value: data=mri-slices, optimizer.lr=0.1.",
         ),
     ] = None,
 ) -> None:

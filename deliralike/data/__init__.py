@@ -17,7 +17,7 @@ from deliralike.data.foreign import Batches, loader_of
 from deliralike.data.label_crops import CropByPosNegLabel
 from deliralike.data.loader import Loader
 from deliralike.data.mixing import CutMix, Mixup
-from deliralike.data.named import load
+from deliralike.data.named import known, load
 from deliralike.data.nifti import (
     NiftiFiles,
     Volume,
@@ -57,6 +57,7 @@ __all__ = [
     "collate",
     "folds",
     "image_folder",
+    "known",
     "load",
     "loader_of",
     "nifti",

@@ -1,15 +1,16 @@
 """Datasets by name. The package of a dataset is imported when the dataset is loaded, not before."""
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from deliralike.data import template
 from deliralike.data.dataset import Dataset, Samples, stratified_split
 from deliralike.data.packages import needed
 from deliralike.data.user_data import kind, load_user_data
 from deliralike.errors import UnknownName, refuse_unknown_settings, suggestion
-
-DIGITS = "digits"
 
 
 def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> Dataset:
@@ -18,15 +19,15 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
     Nothing is downloaded: the data come with a package, or are your own.
 
     Args:
-        name: ``"digits"``, scikit-learn's handwritten digits; or data of your own: a function
-            ``"module:function"`` or ``"file.py:function"``, a folder of pictures, an archive
-            ``.npz`` or a table ``.csv``; see `deliralike.data.user_data`.
-        held_out: The fraction of each class that is held out.
+        name: One of `known`, or data of your own: a function ``"module:function"`` or
+            ``"file.py:function"``, a folder of pictures, an archive ``.npz`` or a table ``.csv``;
+            see `deliralike.data.user_data`.
+        held_out: The fraction that is held out: of each class, or of a volume's height.
         seed: Which samples are held out.
         options: Settings of the dataset: ``size=16``.
 
     Raises:
-        UnknownName: There is no such dataset.
+        UnknownName: There is no such dataset; the nearest names are given.
         ArgumentError: The dataset has no such option.
         SettingError: Data of your own are not there, or hold something else.
         DataUnavailable: The package that it comes with is not installed; the message says how to
@@ -37,18 +38,26 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
         >>> digits.train.inputs.shape, digits.held_out.inputs.shape, digits.classes[:3]
         ((1438, 1, 8, 8), (359, 1, 8, 8), ('0', '1', '2'))
     """
-    if name == DIGITS:
-        refuse_unknown_settings(f"dataset {name!r}", options, ("held_out", "seed"))
-        return _digits(held_out, seed)
-    if kind(name):
+    if name not in _READERS and kind(name):
         return load_user_data(name, held_out=held_out, seed=seed, **options)
-    raise UnknownName(
-        f"there is no dataset {name!r}. {suggestion(name, [DIGITS])} Data of your own are "
-        "module:function, a folder/, a file .npz or .csv"
-    )
+    if name not in _READERS:
+        raise UnknownName(f"there is no dataset {name!r}. {suggestion(name, _READERS)}")
+    choices = inspect.signature(_READERS[name]).parameters.keys()
+    refuse_unknown_settings(f"dataset {name!r}", options, choices)
+    return _READERS[name](held_out=held_out, seed=seed, **options)
 
 
-def _digits(held_out: float, seed: int) -> Dataset:
+def known() -> list[str]:
+    """Return the names of all datasets.
+
+    Example:
+        >>> known()
+        ['digits', 'mri-slices']
+    """
+    return sorted(_READERS)
+
+
+def _digits(*, held_out: float, seed: int) -> Dataset:
     """Return 1,797 handwritten digits of 8x8 pixels with 17 grey levels.
 
     Source: Alpaydin and Kaynak 1998, UCI.
@@ -64,4 +73,10 @@ def _digits(held_out: float, seed: int) -> Dataset:
     samples = Samples(inputs, raw.target.astype(np.int64))
     train, evaluated = stratified_split(samples, held_out, seed)
     classes = tuple(str(name) for name in raw.target_names)
-    return Dataset(DIGITS, train, evaluated, classes)
+    return Dataset("digits", train, evaluated, classes)
+
+
+_READERS: dict[str, Callable[..., Dataset]] = {
+    "digits": _digits,
+    "mri-slices": template.slices,
+}

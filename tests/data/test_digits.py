@@ -8,7 +8,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from deliralike import data
-from deliralike.errors import ArgumentError, SettingError, UnknownName
+from deliralike.errors import SettingError, UnknownName
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +37,6 @@ def test_the_seed_decides_which_samples_are_held_out(digits):
 def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(UnknownName, match="no dataset 'digit'. Did you mean 'digits'?"):
         data.load("digit")
-
-
-def test_an_unknown_option_is_refused():
-    with pytest.raises(ArgumentError, match="'digits' has no setting 'size'"):
-        data.load("digits", size=16)
 
 
 def test_a_fraction_that_makes_no_sense_is_refused():
