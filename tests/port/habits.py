@@ -300,10 +300,14 @@ class Reading(nn.Module):
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.layers = nn.Sequential(nn.Linear(width, width), nn.ReLU())
         setattr(self.layers, "1", nn.Tanh())
-        layer = nn.TransformerEncoderLayer(width, 2, 8, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 1)
+        self.encoder = self.encoder_of(width)
         self.sizes = [width]
         self.kept = {}
+
+    @classmethod
+    def encoder_of(cls, width):
+        layer = nn.TransformerEncoderLayer(width, 2, 8, batch_first=True)
+        return nn.TransformerEncoder(layer, 1)
 
     def forward(self, tokens):
         x = self.layers(self.words(tokens.to(self.device)))
@@ -311,6 +315,7 @@ class Reading(nn.Module):
         mask = nn.Transformer.generate_square_subsequent_mask(size).to(self.device)
         x = self.encoder(x, mask=mask)
         self.kept["features"] = x
+        F.relu_(x)
         return x.select(1, 0) + x.select(-1, 2).mean(dim=1, keepdim=True)
 
 

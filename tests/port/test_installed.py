@@ -280,3 +280,71 @@ def test_layers_that_a_table_creates_are_written_out_and_outputs_keep_their_clas
     assert "from creating_port import Output" in found.source
     proof = found.prove(backend)
     assert proof.headline.startswith("PROVED"), proof.headline
+
+
+NAMING = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, width, act_layer=nn.ReLU, num_classes=2):
+        super().__init__()
+        self.num_features = width
+        self.fc = nn.Linear(4, width)
+        self.act = act_layer()
+        self.head = nn.Linear(width, num_classes) if num_classes else nn.Identity()
+
+    def forward(self, x):
+        return self.head(self.act(self.fc(x)))
+
+
+MODELS = {}
+
+
+def register(function):
+    MODELS[function.__name__] = function
+    return function
+
+
+@register
+def net_tiny(**kwargs):
+    return Net(3, act_layer=nn.GELU, **kwargs)
+
+
+def create_model(name, **kwargs):
+    if name not in MODELS:
+        raise RuntimeError(name)
+    return MODELS[name](**kwargs)
+"""
+USING = """
+import naming_port
+from torch import nn
+
+
+class Backboned(nn.Module):
+    def __init__(self, name="net_tiny", classes=3):
+        super().__init__()
+        self.model = naming_port.create_model(name, num_classes=0)
+        self.head = nn.Linear(self.model.num_features, classes)
+
+    def forward(self, x):
+        return self.head(self.model(x))
+"""
+
+
+@pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
+def test_a_network_by_name_is_its_class_with_its_arguments(
+    installed, backend, tmp_path, monkeypatch
+):
+    installed("naming_port", NAMING)
+    (tmp_path / "using_port.py").write_text(USING)
+    monkeypatch.syspath_prepend(tmp_path)
+    network = importlib.import_module("using_port").Backboned
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    found = port(network, (x,))
+    assert found.hands == []
+    given = "Net(width=3, act_layer=self.nn.GELU, num_classes=0)"
+    assert f"self.model = {given.replace('self.nn', 'nn')}" in found.source
+    assert "create_model" not in found.source and "MODELS" not in found.source
+    proof = found.prove(backend)
+    assert proof.headline.startswith("PROVED"), proof.headline
