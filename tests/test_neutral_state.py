@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from deliralike import backends
+from deliralike.conformance.suite.nets import Small
 from deliralike.errors import StateError
 from deliralike.network import Network, build
-from deliralike.nn.start import Normal
 from tests.conftest import BACKENDS
 from tests.nn import vocabulary
 
@@ -116,87 +116,19 @@ def test_names_order_shapes_and_types_are_those_of_torchs_own_layer(backend, dty
     assert wrong == {}
 
 
-# A nested network
-# -----------------------------------------------------------------------------
-
-
-class Block(Network):
-    def __init__(self, channels):
-        super().__init__()
-        nn = self.nn
-        self.bn = nn.BatchNorm2d(channels)
-        self.branches = nn.ModuleDict(
-            {
-                "wide": nn.Conv2d(channels, channels, 3, padding=1),
-                "narrow": nn.PReLU(channels),
-            }
-        )
-        self.tail = nn.Sequential(
-            nn.Conv2d(channels, channels, 1), nn.ReLU(), nn.BatchNorm2d(channels)
-        )
-
-
-class Nested(Network):
-    """Blocks are made before the parameter and the buffer, which come first all the same."""
-
-    def __init__(self, channels=3):
-        super().__init__()
-        nn = self.nn
-        self.stem = nn.Conv2d(2, channels, 3)
-        self.blocks = nn.ModuleList([Block(channels), Block(channels)])
-        self.count = nn.Buffer(np.array(3, np.int64))
-        self.token = nn.Parameter((1, channels), Normal())
-        self.rnn = nn.LSTM(channels, 2)
-        self.scale = nn.Buffer(np.ones(channels))
-        self.head = nn.Linear(channels, 2)
-
-
-def torch_nested(torch, channels=3):
-    nn = torch.nn
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.bn = nn.BatchNorm2d(channels)
-            self.branches = nn.ModuleDict(
-                {"wide": nn.Conv2d(channels, channels, 3), "narrow": nn.PReLU(channels)}
-            )
-            self.tail = nn.Sequential(
-                nn.Conv2d(channels, channels, 1), nn.ReLU(), nn.BatchNorm2d(channels)
-            )
-
-    class Nested(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.stem = nn.Conv2d(2, channels, 3)
-            self.blocks = nn.ModuleList([Block(), Block()])
-            self.register_buffer("count", torch.tensor(3))
-            self.token = nn.Parameter(torch.ones(1, channels))
-            self.rnn = nn.LSTM(channels, 2)
-            self.register_buffer("scale", torch.ones(channels))
-            self.head = nn.Linear(channels, 2)
-
-    return Nested()
-
-
 @pytest.fixture
 def nested(backend):
-    return Nested.on(backend)()
+    return Small.on(backend)()
 
 
-def test_a_nested_network_has_the_state_dict_of_the_same_torch_module(nested):
-    own = torch_nested(pytest.importorskip("torch")).state_dict()
-    state = nested.neutral_state()
-    assert [(name, array.shape) for name, array in state.items()] == [
-        (n, tuple(t.shape)) for n, t in own.items()
-    ]
-
-
-def test_the_state_dict_of_a_torch_module_is_taken_over_as_it_is(nested):
-    own = torch_nested(pytest.importorskip("torch")).state_dict()
-    nested.load_neutral_state(own)
+def test_the_state_dict_of_a_torch_module_is_taken_over_as_it_is(backend):
+    torch = pytest.importorskip("torch")
+    own = torch.nn.BatchNorm1d(3).state_dict()
+    own["running_mean"] += torch.arange(3.0)
+    network = build(backend.nn.BatchNorm1d, 3)
+    network.load_neutral_state(own)
     assert_same(
-        nested.neutral_state(), {name: tensor.numpy() for name, tensor in own.items()}
+        network.neutral_state(), {name: tensor.numpy() for name, tensor in own.items()}
     )
 
 
@@ -247,20 +179,20 @@ def test_values_are_cast_to_the_parameters_own_type(backend, dtype, came):
 
 def test_everything_that_does_not_fit_is_named_together_and_nothing_changes(nested):
     before, state = digest(nested), awkward(nested.neutral_state())
-    del state["stem.bias"], state["blocks.1.bn.running_var"]
+    del state["norm.running_var"], state["blocks.1.conv.bias"]
     state |= {
         "head.weight": np.ones((5, 3)),
-        "token": np.ones(3),
+        "gain": np.ones(2),
         "extra.weight": np.ones(2),
     }
     with pytest.raises(StateError) as caught:
         nested.load_neutral_state(state)
     for part in (
-        "the weights do not fit Nested, which was left unchanged",
-        "missing: stem.bias, blocks.1.bn.running_var",
+        "the weights do not fit Small, which was left unchanged",
+        "missing: norm.running_var, blocks.1.conv.bias",
         "unexpected: extra.weight",
-        "wrong shape: token has shape (3,), wanted (1, 3), head.weight has shape (5, 3), wanted "
-        "(2, 3)",
+        "wrong shape: gain has shape (2,), wanted (3,), head.weight has shape (5, 3), wanted "
+        "(4, 3)",
     ):
         assert part in str(caught.value)
     assert digest(nested) == before
@@ -270,7 +202,7 @@ def test_everything_that_does_not_fit_is_named_together_and_nothing_changes(nest
 def test_a_wrong_shape_is_always_refused(nested, strict):
     before = digest(nested)
     with pytest.raises(
-        StateError, match=r"wrong shape: head\.bias has shape \(3,\), wanted \(2,\)"
+        StateError, match=r"wrong shape: head\.bias has shape \(3,\), wanted \(4,\)"
     ):
         nested.load_neutral_state(
             awkward(nested.neutral_state()) | {"head.bias": np.ones(3)}, strict=strict
@@ -280,7 +212,7 @@ def test_a_wrong_shape_is_always_refused(nested, strict):
 
 @pytest.mark.parametrize(
     "value",
-    [np.array([None] * 2), np.array(["a", "b"]), object()],
+    [np.array([None] * 4), np.array([*"abcd"]), object()],
     ids=["objects", "texts", "thing"],
 )
 @pytest.mark.parametrize("strict", [True, False])
@@ -319,13 +251,13 @@ def test_a_network_without_weights_refuses_others(backend):
 def test_without_strict_what_fits_is_taken_over_and_the_rest_reported(nested):
     state = nested.neutral_state()
     report = nested.load_neutral_state(
-        {"head.bias": np.full(2, 9.0), "extra": np.ones(1)}, strict=False
+        {"head.bias": np.full(4, 9.0), "extra": np.ones(1)}, strict=False
     )
     assert (report.loaded, report.unexpected) == (("head.bias",), ("extra",))
     assert report.missing == tuple(name for name in state if name != "head.bias")
     assert not report.complete
     assert_same(
-        nested.neutral_state(), state | {"head.bias": np.full(2, 9.0, np.float32)}
+        nested.neutral_state(), state | {"head.bias": np.full(4, 9.0, np.float32)}
     )
 
 

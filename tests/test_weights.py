@@ -17,7 +17,6 @@ import safetensors.numpy
 from deliralike import backends, weights
 from deliralike.errors import (
     BackendUnavailable,
-    SettingError,
     StateError,
     WeightFileError,
     WeightFileMissing,
@@ -153,42 +152,6 @@ def test_a_type_that_numpy_lacks_is_named(tmp_path):
         WeightFileError, match="'w' has the type F8_E4M3, which NumPy lacks"
     ):
         weights.read(tmp_path / "x")
-
-
-def test_metadata_come_back(tmp_path):
-    weights.write(
-        tmp_path / "x.safetensors",
-        {"w": np.ones(1)},
-        metadata={"epoch": "5", "of": "größer"},
-    )
-    assert weights.read_metadata(tmp_path / "x.safetensors") == {
-        "epoch": "5",
-        "of": "größer",
-    }
-
-
-def test_formats_without_metadata_have_none(tmp_path):
-    weights.write(tmp_path / "x.npz", {"w": np.ones(1)})
-    assert weights.read_metadata(tmp_path / "x.npz") == {}
-
-
-@pytest.mark.parametrize(
-    ("name", "metadata", "message"),
-    [
-        (
-            "x.safetensors",
-            {"epoch": 5},
-            r"metadata are texts by name .* not \{'epoch': 5\}",
-        ),
-        ("x.safetensors", {"deliralike.order": "[]"}, "is taken"),
-        ("x.npz", {"epoch": "5"}, r"only safetensors files keep metadata, not '\.npz'"),
-    ],
-    ids=["a number", "our own key", "another format"],
-)
-def test_metadata_that_cannot_be_kept_are_refused(tmp_path, name, metadata, message):
-    with pytest.raises(SettingError, match=message):
-        weights.write(tmp_path / name, {"w": np.ones(1)}, metadata=metadata)
-    assert not list(tmp_path.iterdir())
 
 
 # Nothing half written
@@ -781,11 +744,12 @@ def test_a_safetensors_header_of_any_length_is_recognised(tmp_path, length):
         ),
         (b"\n<!DOCTYPE html><html>", "found a web page"),
         (b"\x1f\x8b\x08", r"found a gzip archive \(unpack it first\)"),
+        (b"\x89HDF\r\n", r"found an HDF5 file .*chainer.serializers.load_hdf5"),
         (b"\x93NUMPY\x01\x00", "found a single NumPy array without a name"),
         (b"PK\x05\x06" + bytes(18), "found an empty archive"),
         (b"hello world", r"found a file that begins with b'hello world'"),
     ],
-    ids=["empty", "lfs", "html", "gzip", "npy", "empty zip", "text"],
+    ids=["empty", "lfs", "html", "gzip", "hdf5", "npy", "empty zip", "text"],
 )
 def test_a_foreign_file_is_named_for_what_it_is(tmp_path, content, found):
     (tmp_path / "x").write_bytes(content)

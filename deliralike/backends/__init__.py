@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from deliralike.errors import (
     BackendUnavailable,
-    DeviceError,
     SettingError,
     UnknownName,
     suggestion,
@@ -282,22 +281,14 @@ def DataParallel(
         torch.Size([5, 2])
     """
     wrapped = wrap(network)
-    backend = wrapped.backend
     wrapped.parallelism.refuse_replicas()
     if isinstance(devices, str):
         raise SettingError(
             f"devices={devices!r} is a text, wanted a list with one device for each replica"
         )
-    named = tuple(backend.check_device(device) for device in devices)
-    output = None if output_device is None else backend.check_device(output_device)
-    chosen = ReplicaSettings.of(
-        devices=named, output_device=output, dim=dim, **settings
+    chosen = ReplicaSettings.on_devices(
+        wrapped, devices, output_device, dim=dim, **settings
     )
-    if wrapped.device_name != named[0]:
-        raise DeviceError(
-            f"the network is on {wrapped.device_name!r}, the first device is {named[0]!r}: build "
-            "the network there, or name its device first"
-        )
     if len(chosen.places) > 1:
         refuse_synchronised_norms(wrapped, chosen.buffers)
         return of(wrapped).replicate(wrapped, chosen)

@@ -6,7 +6,7 @@ import typer
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Published weights: download, list and remove them.",
+    help="Published weights: download and list them.",
 )
 
 _ARCHITECTURE = typer.Argument(help="An architecture of the zoo.")
@@ -54,24 +54,6 @@ def list_(
         return
     show_table(["architecture", "name", "size", "file"], rows, right=["size"])
     say(f"{len(rows)} files, {total / 2**20:.1f} MiB")
-
-
-@app.command()
-def remove(
-    architecture: Annotated[str, _ARCHITECTURE],
-    name: Annotated[str, _NAME],
-) -> None:
-    """Delete weights from the cache."""
-    from deliralike.cli.console import say
-
-    entry = _entry(architecture, name)
-    freed = entry.file.remove()
-    if freed:
-        say(
-            f"{entry.architecture}, {entry.name}: removed, {freed / 2**20:.1f} MiB are free again"
-        )
-    else:
-        say(f"{entry.architecture}, {entry.name}: not in the cache")
 
 
 def _entry(architecture: str, name: str) -> Any:

@@ -11,16 +11,11 @@ from deliralike.data.cached import Cached
 from deliralike.data.collate import collate
 from deliralike.data.dataset import Dataset, Samples, stratified_split
 from deliralike.data.distances import signed_distances
-from deliralike.data.folders import (
-    ImageFolder,
-    PairedFolders,
-    image_folder,
-    paired_folders,
-)
+from deliralike.data.folders import ImageFolder, image_folder
 from deliralike.data.folds import Fold, folds
 from deliralike.data.foreign import Batches, loader_of
 from deliralike.data.label_crops import CropByPosNegLabel
-from deliralike.data.loader import Loader, LoaderIterator
+from deliralike.data.loader import Loader
 from deliralike.data.mixing import CutMix, Mixup
 from deliralike.data.named import known, load
 from deliralike.data.nifti import (
@@ -36,7 +31,7 @@ from deliralike.data.sampling import (
     ShuffledSampler,
     WeightedSampler,
 )
-from deliralike.data.source import Stream, Subset, subset
+from deliralike.data.source import Subset, subset
 
 __all__ = [
     "Batches",
@@ -48,15 +43,12 @@ __all__ = [
     "FromRoot",
     "ImageFolder",
     "Loader",
-    "LoaderIterator",
     "Mixup",
     "NiftiFiles",
-    "PairedFolders",
     "RepeatedSampler",
     "Samples",
     "SequentialSampler",
     "ShuffledSampler",
-    "Stream",
     "Subset",
     "Volume",
     "WeightedSampler",
@@ -71,7 +63,6 @@ __all__ = [
     "nifti",
     "nifti_files",
     "order",
-    "paired_folders",
     "read_nifti",
     "signed_distances",
     "size",

@@ -3,7 +3,7 @@
 A job holds all that a worker must know, so it does not matter which worker takes it, or when.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.data import batching
 from deliralike.data.collate import collate
-from deliralike.data.keyed_rng import Call, KeyedRng, mixes_samples
+from deliralike.data.keyed_rng import Call, keyed_generator, mixes_samples
 from deliralike.data.source import Source
 from deliralike.errors import ArgumentError, BatchError
 
@@ -28,7 +28,6 @@ class Job:
         number: The number of the batch in the epoch.
         indices: The samples of the batch.
         repeats: For each sample, how often it came before in the epoch.
-        read: The samples themselves where only one reader can reach them.
         rows: The rows that are kept of a batch whose samples were mixed; all when None.
     """
 
@@ -36,7 +35,6 @@ class Job:
     number: int
     indices: np.ndarray
     repeats: np.ndarray
-    read: Sequence[Any] = ()
     rows: slice | None = None
 
     @property
@@ -48,16 +46,16 @@ class Job:
 
 @dataclass(frozen=True)
 class BatchPipeline:
-    """A function from a job to its batch; `source` is None where the jobs bring their samples."""
+    """A function from a job to its batch."""
 
-    source: Source | None
+    source: Source
     seed: int
     transform: Call | None = None
     batch_transform: Call | None = None
 
     @classmethod
     def of(
-        cls, source: Source | None, seed: int, transform: Any, batch_transform: Any
+        cls, source: Source, seed: int, transform: Any, batch_transform: Any
     ) -> "BatchPipeline":
         """Return the pipeline of a source and its transforms; their signatures are read here.
 
@@ -78,35 +76,26 @@ class BatchPipeline:
         batch = self._stacked(job)
         if self.batch_transform is None:
             return batch
-        rng = KeyedRng(self.seed, "data/batch_transform")
+        generator = partial(
+            keyed_generator, self.seed, "data/batch_transform", job.epoch, job.number
+        )
         with _noted("batch", job.number, job.epoch):
-            batch = self.batch_transform(
-                batch, partial(rng.generator, job.epoch, job.number)
-            )
+            batch = self.batch_transform(batch, generator)
             return batch if job.rows is None else _rows(batch, job.rows)
 
     def _stacked(self, job: Job) -> Any:
-        if self.transform is None and self.source is not None:
-            return self.source.take(job.indices)
-        samples = [self._transformed(job, place) for place in range(len(job.indices))]
-        return collate(samples)
-
-    def _transformed(self, job: Job, place: int) -> Any:
-        index = int(job.indices[place])
-        repeat = int(job.repeats[place])
-        if self.source is None:
-            sample = job.read[place]
-        else:
-            sample = self.source.sample(index)
         if self.transform is None:
-            return sample
-        rng = KeyedRng(self.seed, "data/transform")
-        # A transform that writes must not change the source.
-        sample = nest.map(_copy, sample)
-        with _noted("sample", index, job.epoch):
-            return self.transform(
-                sample, partial(rng.generator, job.epoch, index, repeat)
-            )
+            return self.source.take(job.indices)
+        of_epoch = partial(keyed_generator, self.seed, "data/transform", job.epoch)
+        samples = []
+        for index, repeat in zip(
+            job.indices.tolist(), job.repeats.tolist(), strict=True
+        ):
+            # A transform that writes must not change the source.
+            sample = nest.map(_copy, self.source.sample(index))
+            with _noted("sample", index, job.epoch):
+                samples.append(self.transform(sample, partial(of_epoch, index, repeat)))
+        return collate(samples)
 
 
 def _copy(leaf: Any) -> Any:

@@ -175,12 +175,3 @@ def check_fraction(held_out: float) -> None:
     """Raise an error if the held-out fraction is not between 0 and 1."""
     if not 0 < held_out < 1:
         raise SettingError(f"held_out is a fraction between 0 and 1, not {held_out!r}")
-
-
-def check_size(dataset: str, size: int, name: str = "size") -> int:
-    """Return a size in pixels or voxels, or raise an error if it is no whole number above zero."""
-    if not isinstance(size, int) or size < 1:
-        raise SettingError(
-            f"{name} of {dataset!r} is a whole number at least 1, not {size!r}"
-        )
-    return size

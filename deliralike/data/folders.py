@@ -58,54 +58,6 @@ class ImageFolder:
         return Samples(read_picture(file, self.size, self.mode), self.labels[index])
 
 
-@dataclass(frozen=True, repr=False)
-class PairedFolders:
-    """Pictures with their masks: an indexable dataset of `Samples`.
-
-    Attributes:
-        files: Every picture with its mask, in the order of the pictures' names.
-        size: Height and width that both are scaled to, masks by the nearest value; as they are if
-            None.
-        mode: ``"RGB"``, or ``"L"`` for grey.
-        values: The value in the mask files that stands for each class, in order; if None, files
-            hold class numbers.
-
-    Shapes:
-        A sample is a picture ``(C, H, W)``, float32 in [0, 1], and a mask ``(H, W)``, int64.
-    """
-
-    files: tuple[tuple[Path, Path], ...]
-    size: tuple[int, int] | None = None
-    mode: str = "RGB"
-    values: tuple[int, ...] | None = None
-
-    def __repr__(self) -> str:
-        settings = f"size={self.size}, mode={self.mode!r}"
-        return f"PairedFolders({len(self)} pictures with masks, {settings})"
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> Samples:
-        check_index(index, len(self))
-        file, mask_file = self.files[index]
-        picture = read_picture(file, self.size, self.mode)
-        mask = read_mask(mask_file, self.size)
-        if mask.min(initial=0) < 0:
-            raise BatchError(
-                f"mask {str(mask_file)!r} has colours, not one number for each pixel: save it as "
-                "grey"
-            )
-        if picture.shape[1:] != mask.shape:
-            raise BatchError(
-                f"picture {str(file)!r} is {picture.shape[1:]} and its mask {str(mask_file)!r} is "
-                f"{mask.shape}: height and width must agree"
-            )
-        if self.values is not None:
-            mask = mask_classes(mask, self.values, mask_file)
-        return Samples(picture, mask)
-
-
 def image_folder(
     path: str | Path,
     *,
@@ -180,49 +132,6 @@ def listed_pictures(
     return ImageFolder(
         paths, np.array(labels, np.int64), tuple(classes), _size(size), mode
     )
-
-
-def paired_folders(
-    images: str | Path,
-    masks: str | Path,
-    *,
-    size: int | tuple[int, int] | None = None,
-    mode: str = "RGB",
-    values: Sequence[int] | None = None,
-) -> PairedFolders:
-    """Return the pictures of one folder, each with its mask from another folder, for segmentation.
-
-    A picture and its mask have the same name, up to the suffix. Both are turned as the camera
-    noted in the file.
-
-    Args:
-        size: Height and width to scale both to, or one number for both.
-        mode: The mode of the pictures: ``"RGB"``, or ``"L"`` for grey.
-        values: The value in the mask files that stands for each class, in order, such as
-            ``(0, 255)``; if not given, files hold class numbers. Colours of a palette count as
-            their numbers.
-
-    Raises:
-        SettingError: There is no such folder, it has no pictures, or a picture or mask has no
-            partner.
-        BatchError: When a sample is read: a file is no picture, or damaged; a mask has colours,
-            another size than its picture, or a value that is not among `values`; the file is named.
-        DataUnavailable: When a sample is read: Pillow is not installed.
-    """
-    _check_mode(mode)
-    pictures = by_stem(_folder(images))
-    labels = by_stem(_folder(masks))
-    unpaired = sorted(pictures.keys() ^ labels.keys())
-    if unpaired:
-        name = unpaired[0]
-        folder = images if name in pictures else masks
-        other = masks if name in pictures else images
-        raise SettingError(
-            f"{name!r} of folder {str(folder)!r} has no partner of that name in {str(other)!r}"
-        )
-    pairs = tuple((pictures[name], labels[name]) for name in sorted(pictures))
-    classes = None if values is None else tuple(values)
-    return PairedFolders(pairs, _size(size), mode, classes)
 
 
 def pictures_of(paths: Iterable[str | PathLike[str]]) -> tuple[Path, ...]:

@@ -76,9 +76,13 @@ def folds(
         count = readable(samples).samples
     classes = _column("labels", labels, count)
     members = _column("groups", groups, count)
-    _check(k, count, classes, members)
-    splitter = _splitter(k, classes is not None, members is not None, seed, shuffle)
-    parts = splitter.split(np.zeros(count), classes, members)
+    if classes is not None:
+        _refuse_rare_classes(k, classes)
+    try:
+        splitter = _splitter(k, classes is not None, members is not None, seed, shuffle)
+        parts = list(splitter.split(np.zeros(count), classes, members))
+    except ValueError as error:
+        raise SettingError(f"{count} samples in k={k!r} folds: {error}") from error
     return [Fold(train, held_out) for train, held_out in parts]
 
 
@@ -114,19 +118,8 @@ def _column(name: str, values: Any, count: int) -> np.ndarray | None:
     return column
 
 
-def _check(
-    k: int, count: int, labels: np.ndarray | None, groups: np.ndarray | None
-) -> None:
-    if k < 2 or k > count:
-        raise SettingError(
-            f"k must be at least 2 and at most the number of samples, {count}, not {k!r}"
-        )
-    if groups is not None and len(np.unique(groups)) < k:
-        raise SettingError(
-            f"{k} folds need at least {k} groups, and there are {len(np.unique(groups))}"
-        )
-    if labels is None:
-        return
+def _refuse_rare_classes(k: int, labels: np.ndarray) -> None:
+    """Raise an error where scikit-learn would leave a class out of some folds, and warn."""
     classes, sizes = np.unique(labels, return_counts=True)
     if sizes.min() < k:
         rarest = classes.tolist()[sizes.argmin()]

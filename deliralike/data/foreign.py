@@ -9,16 +9,18 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, is_dataclass
-from functools import partial
+from dataclasses import is_dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from deliralike import nest
+from deliralike.data import batching
+from deliralike.data.collate import collate
 from deliralike.data.keyed_rng import has_required_argument, random_words
 from deliralike.data.loader import Loader
-from deliralike.data.source import Stream, is_indexable
+from deliralike.data.source import is_indexable
 from deliralike.errors import ArgumentError, BatchError, SettingError
 from deliralike.terminal import warn
 
@@ -26,9 +28,9 @@ from deliralike.terminal import warn
 def loader_of(source: Any, **options: Any) -> Loader:
     """Return a loader of whatever holds samples or gives batches.
 
-    Datasets with a length and an item for each index, and streams of single samples (an
-    ``IterableDataset`` of PyTorch or Hugging Face), are read by a `Loader` with these options. What
-    has batches of its own becomes `Batches`: a ``DataLoader`` of PyTorch, a ``tf.data.Dataset``, a
+    Datasets with a length and an item for each index are read by a `Loader` with these options.
+    `Batches` are made of streams of single samples (an ``IterableDataset`` of PyTorch or Hugging
+    Face) and of what has batches of its own: a ``DataLoader`` of PyTorch, a ``tf.data.Dataset``, a
     loader or an ``IterDataset`` of grain, and any other iterable. A `Loader` is returned as it is.
 
     Args:
@@ -46,31 +48,21 @@ def loader_of(source: Any, **options: Any) -> Loader:
         return source
     if _is_read_by_loader(source):
         return Loader(_with_arrays(source), **options)
+    seed = options.get("seed", 0)
     if _gives_samples(source):
-        stream = Stream(partial(_pass, _with_arrays(source), options.get("seed", 0)))
-        return Loader(stream, **options)
+        return Batches(
+            _with_arrays(source),
+            seed,
+            batch_size=options.get("batch_size", 32),
+            drop_last=options.get("drop_last", False),
+        )
     if isinstance(source, Iterable) and not isinstance(source, str | bytes):
-        return Batches(source, seed=options.get("seed", 0))
+        return Batches(source, seed)
     return Loader(source, **options)  # which raises the error
 
 
-@dataclass(frozen=True)
-class SourceOrder:
-    """The order of a source of batches, which is its own.
-
-    Attributes:
-        sampler: The class of the source's sampler; empty if it has none.
-    """
-
-    sampler: str = ""
-
-    def __call__(self, samples: int, seed: int, epoch: int) -> np.ndarray:
-        """Raise an error: the indices are not known."""
-        raise ArgumentError("data with batches of their own have an order of their own")
-
-
 class Batches(Loader):
-    """The batches of a source that makes its own, as NumPy arrays.
+    """The batches of a source with an order of its own, as NumPy arrays.
 
     Every epoch is one pass over the source, and a position in it is reached by reading on. The
     order is the source's; that of PyTorch's samplers is drawn by `seed` (or by the seed of the
@@ -83,6 +75,9 @@ class Batches(Loader):
         source: An iterable of batches; or a function that returns one, ``source()`` or
             ``source(epoch)``.
         seed: The seed of an order that can be keyed.
+        batch_size: The number of samples in a batch, where the source gives single samples, which
+            are stacked; None where it gives batches.
+        drop_last: Whether to leave out a last batch of fewer samples.
 
     Raises:
         ArgumentError: The source is none of these.
@@ -95,23 +90,59 @@ class Batches(Loader):
         [[4, 4, 4]]
     """
 
-    def __init__(self, source: Any, seed: int = 0):
+    def __init__(
+        self,
+        source: Any,
+        seed: int = 0,
+        *,
+        batch_size: int | None = None,
+        drop_last: bool = False,
+    ):
         if not callable(source) and not isinstance(source, Iterable):
             raise ArgumentError(
                 "Batches come from an iterable, or from a function that returns one, not from "
                 f"{nest.described(source)}"
             )
-        size = getattr(source, "batch_size", None)
-        super().__init__(
-            Stream(partial(_pass, source, seed)),
-            size if isinstance(size, int) and size > 0 else 1,
-            seed=seed,
-        )
-        self.drop_last = bool(getattr(source, "drop_last", False))
-        self.sampler = SourceOrder(_class_name(getattr(source, "sampler", None)))
-        self._batches = source
+        self.source = source
+        self.seed = seed
+        self.stacks = batch_size is not None
+        size = batch_size
+        if size is None:
+            size = getattr(source, "batch_size", None)
+            drop_last = bool(getattr(source, "drop_last", False))
+        self.batch_size = size if isinstance(size, int) and size > 0 else 1
+        self.drop_last = drop_last
+        self.sampler = _class_name(getattr(source, "sampler", None))
+        self._next_epoch = 0
         self._expected: tuple[int, int, int] | None = None
         self._passes = 0
+
+    def __repr__(self) -> str:
+        return f"Batches({_class_name(self.source)}, seed={self.seed})"
+
+    def __enter__(self) -> Loader:
+        """Return this loader, which has no workers."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Leave the source as it is."""
+
+    @property
+    def samples(self) -> int:
+        """Raise an error: a source is read until it ends.
+
+        Raises:
+            ArgumentError: Always.
+        """
+        raise ArgumentError("data with batches of their own are read until they end")
+
+    def order(self, epoch: int) -> np.ndarray:
+        """Raise an error: the indices are not known.
+
+        Raises:
+            ArgumentError: Always.
+        """
+        raise ArgumentError("data with batches of their own have an order of their own")
 
     def check_epochs(self, epochs: int) -> None:
         """Raise an error if the source cannot begin anew as often as that.
@@ -119,9 +150,9 @@ class Batches(Loader):
         Raises:
             SettingError: The source is an iterator.
         """
-        if epochs > 1 and isinstance(self._batches, Iterator):
+        if epochs > 1 and isinstance(self.source, Iterator):
             raise SettingError(
-                f"epochs={epochs}: {_class_name(self._batches)} can be read once. Give an object "
+                f"epochs={epochs}: {_class_name(self.source)} can be read once. Give an object "
                 "whose __iter__ begins anew, or data.Batches(function), whose function returns an "
                 "iterator for each epoch"
             )
@@ -132,9 +163,9 @@ class Batches(Loader):
         Raises:
             SettingError: A sampler of PyTorch's ``DataLoader`` chooses the samples.
         """
-        batch_sampler = getattr(self._batches, "batch_sampler", None)
+        batch_sampler = getattr(self.source, "batch_sampler", None)
         inner = getattr(batch_sampler, "sampler", None)
-        for each in (getattr(self._batches, "sampler", None), inner, batch_sampler):
+        for each in (getattr(self.source, "sampler", None), inner, batch_sampler):
             if _class_name(each) not in _IN_ORDER:
                 raise SettingError(
                     f"the rows would not be in the order of the data: a {_class_name(each)} "
@@ -149,15 +180,18 @@ class Batches(Loader):
             ArgumentError: The source has no length.
         """
         try:
-            return len(self._batches)
+            length = len(self.source)
         except TypeError as error:
             raise ArgumentError(
-                f"the number of batches is unknown: {_class_name(self._batches)} has no length"
+                f"the number of batches is unknown: {_class_name(self.source)} has no length"
             ) from error
+        if self.stacks:
+            return batching.batch_count(length, self.batch_size, self.drop_last)
+        return length
 
     def contents(self) -> dict[str, Any]:
         """Return the source's dataset, if it has one, or else the name of its class."""
-        dataset = getattr(self._batches, "dataset", _class_name(self._batches))
+        dataset = getattr(self.source, "dataset", _class_name(self.source))
         return {"data": dataset, "transform": None, "batch_transform": None}
 
     def shared(self, rank: int, count: int) -> Loader:
@@ -168,7 +202,7 @@ class Batches(Loader):
         """
         if count > 1:
             raise SettingError(
-                f"the batches of {_class_name(self._batches)} cannot be shared out over processes: "
+                f"the batches of {_class_name(self.source)} cannot be shared out over processes: "
                 "give the dataset, with a length and an item for each index, or a data.Loader of it"
             )
         return self
@@ -183,9 +217,12 @@ class Batches(Loader):
         """
         self._passes += 1
         self.check_epochs(self._passes)
-        name = _class_name(self._batches)
+        name = _class_name(self.source)
         count = 0
-        for batch in _pass(self._batches, self.seed, epoch):
+        batches = _pass(self.source, self.seed, epoch)
+        if self.stacks:
+            batches = _stacked(_counted(batches), self.batch_size, self.drop_last)
+        for batch in batches:
             count += 1
             if count <= first:
                 self._compare(epoch, count, batch)
@@ -215,7 +252,7 @@ class Batches(Loader):
         if checksum(_on_host(batch)) != self._expected[2]:
             warn(
                 f"batch {count - 1} of epoch {epoch} is not the one that the run saw before it was "
-                f"interrupted: {_class_name(self._batches)} does not repeat its order or its "
+                f"interrupted: {_class_name(self.source)} does not repeat its order or its "
                 "transforms, so the run goes on with other batches than it would have had. Seed "
                 "it for each epoch, or give a data.Loader of its dataset",
             )
@@ -243,8 +280,8 @@ _IN_ORDER = (
 
 
 def _is_read_by_loader(source: Any) -> bool:
-    """Return whether a `Loader` reads it: arrays, a stream, or a dataset with length and items."""
-    if isinstance(source, tuple | Mapping | np.ndarray | Stream):
+    """Return whether a `Loader` reads it: arrays, or a dataset with length and items."""
+    if isinstance(source, tuple | Mapping | np.ndarray):
         return True
     if _is_batched(source):
         return False
@@ -294,7 +331,7 @@ def _refuse_sample(batch: Any, name: str) -> None:
     ):
         raise BatchError(
             f"{name} gives single samples, wanted batches: dataset.batch(32), or a list of the "
-            "samples, or data.Stream(function), whose function returns an iterator of them"
+            "samples, or data.Batches(source, batch_size=32), which stacks them"
         )
 
 
@@ -324,8 +361,33 @@ def _pass(source: Any, seed: int, epoch: int) -> Iterator[Any]:
     ):
         if callable(getattr(each, "set_epoch", None)):
             each.set_epoch(epoch)  # type: ignore[union-attr]
+    if not isinstance(iterable, Iterable):
+        raise ArgumentError(
+            f"the function of Batches returned {nest.described(iterable)}, wanted an iterable"
+        )
     with _keyed_generators(source, seed, epoch):
         yield from iterable
+
+
+def _counted(samples: Iterable[Any]) -> Iterator[Any]:
+    """Yield the same samples; an error of the source gets a note with the number of the sample."""
+    count = 0
+    try:
+        for sample in samples:
+            yield sample
+            count += 1
+    except Exception as error:
+        error.add_note(f"while sample {count} was read from the stream")
+        raise
+
+
+def _stacked(samples: Iterator[Any], size: int, drop_last: bool) -> Iterator[Any]:
+    """Yield batches of so many samples."""
+    rows = list(islice(samples, size))
+    while rows:
+        if len(rows) == size or not drop_last:
+            yield collate(rows)
+        rows = list(islice(samples, size))
 
 
 @contextmanager

@@ -23,31 +23,24 @@ _POSITIONAL = (
 )
 
 
-@dataclass(frozen=True)
-class KeyedRng:
-    """A source of generators for one seed and purpose.
+def keyed_generator(
+    seed: int, path: str, epoch: int, number: int, repeat: int = 0
+) -> np.random.Generator:
+    """Return the generator of a sample or batch in an epoch, for one seed and purpose.
+
+    Args:
+        path: The purpose, as a path.
+        number: The number of the sample or batch.
+        repeat: The number of times that the sample came before in the epoch.
 
     Example:
-        >>> flips = KeyedRng(seed=0, path="data/transform")
-        >>> bool(flips.generator(1, 2).random() == flips.generator(1, 2).random())
+        >>> first, same = (keyed_generator(0, "data/transform", 1, 2) for _ in range(2))
+        >>> bool(first.random() == same.random())
         True
     """
-
-    seed: int
-    path: str
-
-    def generator(
-        self, epoch: int, number: int, repeat: int = 0
-    ) -> np.random.Generator:
-        """Return the generator of a sample or batch in an epoch.
-
-        Args:
-            number: The number of the sample or batch.
-            repeat: The number of times that the sample came before in the epoch.
-        """
-        key = start.key(self.seed, self.path)
-        counter = [0, repeat, number, epoch]  # the first word counts the draws
-        return np.random.Generator(np.random.Philox(key=key, counter=counter))
+    key = start.key(seed, path)
+    counter = [0, repeat, number, epoch]  # the first word counts the draws
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
 @dataclass(frozen=True)
@@ -89,10 +82,10 @@ class KeyedGlobals:
 
     def __call__(self, job: Any) -> Any:
         """Return the result of a job; it depends on nothing that the process did before."""
-        rng = KeyedRng(self.seed, "data/global")
-        word = int(
-            rng.generator(job.epoch, job.number, int(job.indices[0])).integers(2**32)
+        generator = keyed_generator(
+            self.seed, "data/global", job.epoch, job.number, int(job.indices[0])
         )
+        word = int(generator.integers(2**32))
         random.seed(word)
         np.random.seed(word)
         if torch := sys.modules.get("torch"):

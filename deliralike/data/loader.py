@@ -1,9 +1,8 @@
 """The loader: batches of a source, epoch by epoch, from any position on."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, suppress
-from itertools import islice
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,10 @@ from deliralike.data.sampling import (
     drawn,
     repeats,
 )
-from deliralike.data.source import Stream, readable
+from deliralike.data.source import readable
 from deliralike.errors import (
-    ArgumentError,
     BatchError,
     SettingError,
-    StateError,
     suggestion,
     whole_number,
 )
@@ -43,13 +40,12 @@ class Loader:
     once and end with the block.
 
     Args:
-        source: A tuple or dict of arrays with the samples along their first axis; a dataset with a
-            length and an item for each index (so a list is a list of samples); or a `Stream`.
+        source: A tuple or dict of arrays with the samples along their first axis; or a dataset with
+            a length and an item for each index (so a list is a list of samples).
         batch_size: The number of samples in each batch but the last one.
         seed: The seed of the order of the samples and of the random numbers of transforms, which
             also depend on the epoch.
-        shuffle: Whether the order is drawn anew for each epoch; it is if not given, except for a
-            stream.
+        shuffle: Whether the order is drawn anew for each epoch; it is if not given.
         sampler: A sampler that gives the order instead: `WeightedSampler`, `RepeatedSampler`, or
             any callable with the arguments ``(samples, seed, epoch)``.
         drop_last: Whether to leave out a last batch that is smaller than the others.
@@ -109,14 +105,14 @@ class Loader:
         self.batch_size = batch_size
         self.seed = seed
         self.drop_last = drop_last
-        self.sampler = _sampler(source, shuffle, sampler)
-        self._read = None if isinstance(source, Stream) else readable(source)
+        self.sampler: Any = _sampler(shuffle, sampler)
+        self._read = readable(source)
         self._pipeline = BatchPipeline.of(self._read, seed, transform, batch_transform)
         self._ahead = max(prefetch, workers)
         self._workers = max(workers, 1)
         self._kind = worker_kind
         self._timeout = timeout
-        self._kept: pool.Pool | None = None
+        self._running: pool.Pool | None = None
         self._block = ExitStack()
         self._next_epoch = 0
         self._latest: tuple[int, np.ndarray] = (-1, np.empty(0))
@@ -133,14 +129,7 @@ class Loader:
         which it is not to count. A transform of batches sees the share alone, unless it has
         ``whole_batch``: then each process loads the whole batch, and keeps its share of what the
         transform makes of it. `share_sizes` returns the sizes of the shares.
-
-        Raises:
-            SettingError: The source is a stream, which only knows its own end.
         """
-        if self._read is None and count > 1:
-            raise SettingError(
-                "a data.Stream cannot be shared out over processes: use a dataset with a length"
-            )
         return self._changed(_rank=rank, _world_size=count)
 
     @property
@@ -207,25 +196,14 @@ class Loader:
 
     @property
     def samples(self) -> int:
-        """The number of samples in an epoch; in epoch 0 where a sampler varies it.
-
-        Raises:
-            ArgumentError: The source is a stream.
-        """
-        if self._read is None:
-            raise ArgumentError(
-                "a Loader of a data.Stream has no length: a stream is read until it ends"
-            )
+        """The number of samples in an epoch; in epoch 0 where a sampler varies it."""
         if isinstance(self.sampler, SequentialSampler | ShuffledSampler):
             return self._read.samples
         return len(self._indices(0))
 
     def __repr__(self) -> str:
-        source = "a stream"
-        if self._read is not None:
-            source = f"{self._read.samples} samples"
         return (
-            f"Loader({source}, batch_size={self.batch_size}, seed={self.seed}, "
+            f"Loader({self._read.samples} samples, batch_size={self.batch_size}, seed={self.seed}, "
             f"sampler={self.sampler!r}, drop_last={self.drop_last})"
         )
 
@@ -238,22 +216,14 @@ class Loader:
         }
 
     def order(self, epoch: int) -> np.ndarray:
-        """Return the indices of an epoch's samples in their order; do not change the array.
-
-        Raises:
-            ArgumentError: The source is a stream.
-        """
-        if self._read is None:
-            raise ArgumentError(
-                "a Loader of a data.Stream has no order of its own: the stream has one"
-            )
+        """Return the indices of an epoch's samples in their order; do not change the array."""
         return self._indices(epoch)
 
     def batches(self, epoch: int = 0, first: int = 0) -> Iterator[Any]:
         """Return the batches of an epoch from number `first` on.
 
-        Batches before `first` are not loaded, but a stream is read up to it. The workers end with
-        the iterator: at its end, when it is closed, or when it is collected.
+        Batches before `first` are not loaded. The workers end with the iterator: at its end, when
+        it is closed, or when it is collected.
 
         Raises:
             SettingError: `epoch` or `first` is below zero, or `first` lies past the end of the
@@ -261,8 +231,6 @@ class Loader:
         """
         whole_number("epoch", epoch, 0)
         whole_number("first", first, 0)
-        if self._read is None:
-            return self._prepared(self._stream_jobs(epoch, first))
         indices = self._indices(epoch)
         count = batching.batch_count(len(indices), self.batch_size, self.drop_last)
         if first > count:
@@ -271,29 +239,23 @@ class Loader:
             )
         return self._prepared(self._jobs(epoch, range(first, count)))
 
-    def __iter__(self) -> "LoaderIterator":
-        """The batches of the next epoch, with a position that can be saved."""
+    def __iter__(self) -> Iterator[Any]:
+        """Return the batches of the next epoch."""
         self._next_epoch += 1
-        return LoaderIterator(self, self._next_epoch - 1)
-
-    def start_at(self, epoch: int) -> None:
-        """Make `epoch` the next one to go over."""
-        whole_number("epoch", epoch, 0)
-        self._next_epoch = epoch
+        return self.batches(self._next_epoch - 1)
 
     def __enter__(self) -> "Loader":
         """Start the workers, if there are any, and keep them for all epochs of the block."""
-        if self._ahead and self._kept is None:
-            self._kept = self._block.enter_context(self._started())
+        if self._ahead and self._running is None:
+            self._running = self._block.enter_context(self._started())
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._kept = None
+        self._running = None
         self._block.__exit__(*error)  # type: ignore[arg-type]
 
     def _indices(self, epoch: int) -> np.ndarray:
         if self._latest[0] != epoch:
-            assert self._read is not None
             indices = drawn(
                 self.sampler,
                 self._read.samples,
@@ -322,38 +284,12 @@ class Loader:
             else:
                 yield Job(epoch, number, indices[batch][own], before[batch][own])
 
-    def _stream_jobs(self, epoch: int, first: int) -> Iterator[Job]:
-        samples = self.source.read(epoch)
-        passed = sum(1 for _ in islice(samples, first * self.batch_size))
-        if passed <= (first - 1) * self.batch_size:
-            raise SettingError(
-                f"first is {first}, and the stream ended after {passed} samples in epoch {epoch}"
-            )
-        read = list(islice(samples, self.batch_size))
-        while read:
-            if len(read) == self.batch_size or not self.drop_last:
-                indices = np.arange(passed, passed + len(read))
-                no_repeats = np.zeros(len(read), int)
-                number = passed // self.batch_size
-                yield Job(epoch, number, indices, no_repeats, read)
-            passed += len(read)
-            read = list(islice(samples, self.batch_size))
-        if not passed:
-            raise BatchError(
-                f"a batch needs at least one sample, and the stream had none in epoch {epoch}"
-            )
-
     def _prepared(self, jobs: Iterator[Job]) -> Iterator[Any]:
         with ExitStack() as stack:
-            stack.callback(_let_go, jobs)
             if not self._ahead:
                 yield from map(self._pipeline, jobs)
                 return
-            if self._read is None:
-                jobs = stack.enter_context(
-                    pool.read_ahead(jobs, self._ahead, self._timeout)
-                )
-            workers = self._kept or stack.enter_context(self._started())
+            workers = self._running or stack.enter_context(self._started())
             batches = pool.ahead(jobs, workers, self._ahead)
             stack.enter_context(closing(batches))  # type: ignore[type-var]
             yield from watched(batches)
@@ -365,83 +301,14 @@ class Loader:
         return pool.workers(self._kind, self._workers, make, self._timeout)
 
     def _check_count(self) -> None:
-        if self._read is not None and len(self) == 0:
+        if len(self) == 0:
             raise BatchError(
                 f"an epoch has {self.samples} samples, fewer than the {self.batch_size} of a "
                 "batch, and drop_last=True leaves out the only one"
             )
 
 
-class LoaderIterator:
-    """The batches of one epoch, and the position among them.
-
-    The position counts the batches that were consumed, not those that were made ahead.
-
-    Example:
-        >>> batches = iter(Loader({"x": np.arange(5)}, batch_size=2, shuffle=False))
-        >>> next(batches)["x"].tolist(), batches.state()
-        ([0, 1], {'epoch': 0, 'batch': 1})
-    """
-
-    def __init__(self, loader: Loader, epoch: int):
-        self._loader = loader
-        self._epoch = epoch
-        self._batch = 0
-        self._batches: Any = loader.batches(epoch)
-
-    def __iter__(self) -> "LoaderIterator":
-        return self
-
-    def __next__(self) -> Any:
-        batch = next(self._batches)
-        self._batch += 1
-        return batch
-
-    def state(self) -> dict[str, int]:
-        """Return the position, as numbers that JSON can hold."""
-        return {"epoch": self._epoch, "batch": self._batch}
-
-    def load_state(self, state: Mapping[str, int]) -> None:
-        """Go on at a position: the next batch is the one that came next there.
-
-        The loader's next epoch follows the epoch of the position.
-
-        Raises:
-            StateError: `state` is no position of such a loader; the iterator keeps its own.
-        """
-        if not isinstance(state, Mapping) or set(state) != {"epoch", "batch"}:
-            raise StateError(
-                f"the position of a Loader is a dict with 'epoch' and 'batch', not {state!r}"
-            )
-        try:
-            batches = self._loader.batches(state["epoch"], state["batch"])
-        except SettingError as error:
-            raise StateError(
-                f"{state!r} is no position of this Loader: {error}"
-            ) from error
-        self.close()
-        self._batches = batches
-        self._epoch = state["epoch"]
-        self._batch = state["batch"]
-        self._loader.start_at(self._epoch + 1)
-
-    def close(self) -> None:
-        """End the workers; there is no further batch."""
-        self._batches.close()
-
-    def __enter__(self) -> "LoaderIterator":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-
-def _sampler(source: Any, shuffle: bool | None, sampler: Sampler | None) -> Sampler:
-    if isinstance(source, Stream) and (shuffle or sampler):
-        raise SettingError(
-            "a data.Stream is read in its own order: leave shuffle and sampler out, or use a "
-            "dataset"
-        )
+def _sampler(shuffle: bool | None, sampler: Sampler | None) -> Sampler:
     if sampler is None:
         is_shuffled = shuffle is None or shuffle
         return ShuffledSampler() if is_shuffled else SequentialSampler()
@@ -471,12 +338,6 @@ def _check_options(
         raise SettingError(
             f"worker_kind {kind!r} is unknown. {suggestion(kind, pool.KINDS)}"
         )
-
-
-def _let_go(jobs: Iterator[Job]) -> None:
-    """Close the generator of the jobs, unless a reader hangs within it."""
-    with suppress(ValueError):
-        jobs.close()  # type: ignore[attr-defined]
 
 
 def _check_timeout(timeout: Any, ahead: int) -> None:

@@ -52,7 +52,7 @@ def known() -> list[str]:
 
     Example:
         >>> known()
-        ['digits', 'mri-patches', 'mri-slices']
+        ['digits', 'mri-slices']
     """
     return sorted(_READERS)
 
@@ -78,6 +78,5 @@ def _digits(*, held_out: float, seed: int) -> Dataset:
 
 _READERS: dict[str, Callable[..., Dataset]] = {
     "digits": _digits,
-    "mri-patches": template.patches,
     "mri-slices": template.slices,
 }

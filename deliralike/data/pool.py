@@ -19,9 +19,8 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
-from itertools import repeat, takewhile
 from typing import Any
 
 from deliralike.errors import BatchError, SettingError, WorkerTimeout
@@ -210,8 +209,7 @@ class Pool:
         while task is not None:
             future, job = task
             if future.set_running_or_notify_cancel():
-                place = getattr(job, "place", "the stream")
-                self._busy[future] = f"{worker.name} is at {place}"
+                self._busy[future] = f"{worker.name} is at {job.place}"
                 try:
                     future.set_result(worker(job))
                 except BaseException as error:  # noqa: BLE001
@@ -233,12 +231,12 @@ class Pool:
 def ahead(jobs: Iterator[Any], workers: Pool, count: int) -> Iterator[Any]:
     """Yield the results of jobs in order, `count` of them under way while one is used.
 
-    An error is raised at the place of its job, also one that is raised while the jobs are read.
+    An error is raised at the place of its job.
     """
     waiting: deque[Future[Any]] = deque()
     try:
-        for future in _submitted(jobs, workers):
-            waiting.append(future)
+        for job in jobs:
+            waiting.append(workers.submit(job))
             if len(waiting) > count:
                 yield workers.result(waiting.popleft())
         while waiting:
@@ -246,17 +244,6 @@ def ahead(jobs: Iterator[Any], workers: Pool, count: int) -> Iterator[Any]:
     finally:
         for future in waiting:
             future.cancel()
-
-
-@contextmanager
-def read_ahead(
-    jobs: Iterator[Any], count: int, timeout: float | None = None
-) -> Iterator[Iterator[Any]]:
-    """Read jobs in a separate thread, `count` of them in advance; see `workers` for `timeout`."""
-    reader = Worker("thread reader", lambda source: next(source, None))
-    with Pool([reader], timeout) as pool:
-        read_jobs = ahead(repeat(jobs), pool, count)
-        yield takewhile(lambda job: job is not None, read_jobs)
 
 
 def workers(
@@ -275,16 +262,6 @@ def workers(
         return Pool(threads, timeout)
     pickled = _packed(make)
     return Pool((ProcessWorker(pickled) for _ in range(count)), timeout)
-
-
-def _submitted(jobs: Iterator[Any], workers: Pool) -> Iterator["Future[Any]"]:
-    try:
-        for job in jobs:
-            yield workers.submit(job)
-    except Exception as error:  # noqa: BLE001
-        failed: Future[Any] = Future()
-        failed.set_exception(error)
-        yield failed
 
 
 def _packed(make: Callable[[Any], Any]) -> bytes:

@@ -1,6 +1,6 @@
-"""The sources that a loader can read: nests of arrays, indexable datasets, streams of samples."""
+"""The sources that a loader can read: nests of arrays, and indexable datasets."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any, Protocol
 
@@ -9,7 +9,6 @@ import numpy as np
 from deliralike import nest
 from deliralike.data import batching
 from deliralike.data.collate import collate
-from deliralike.data.keyed_rng import has_required_argument
 from deliralike.errors import ArgumentError, BatchError, IndexRangeError
 
 
@@ -25,50 +24,6 @@ class Source(Protocol):
     def take(self, indices: np.ndarray) -> Any:
         """Return some samples, as a batch."""
         ...
-
-
-@dataclass(frozen=True)
-class Stream:
-    """Samples in the order of an iterator, read from the start in every epoch.
-
-    A stream has no length, cannot be shuffled, and a position in it is reached by reading on. An
-    epoch ends where the iterator ends; it may have no end.
-
-    Args:
-        factory: A function that returns a fresh iterator over samples: ``factory()``, or
-            ``factory(epoch)`` if it takes an argument.
-
-    Example:
-        >>> list(Stream(lambda: ({"x": i} for i in range(3))).read(epoch=0))
-        [{'x': 0}, {'x': 1}, {'x': 2}]
-    """
-
-    factory: Callable[..., Any]
-
-    def __post_init__(self) -> None:
-        """Check the factory.
-
-        Raises:
-            ArgumentError: It is no function; an iterator could be read in one epoch only.
-        """
-        if not callable(self.factory):
-            raise ArgumentError(
-                f"a Stream wants a function that returns a fresh iterator, not {self.factory!r}: "
-                "data.Stream(lambda: samples())"
-            )
-
-    def read(self, epoch: int) -> Iterator[Any]:
-        """Return a fresh iterator over the samples of an epoch."""
-        if has_required_argument(self.factory):
-            samples = self.factory(epoch)
-        else:
-            samples = self.factory()
-        if not isinstance(samples, Iterable):
-            raise ArgumentError(
-                "the factory of a Stream must give an iterator of samples, and gave "
-                f"{nest.described(samples)}"
-            )
-        return _counted(samples)
 
 
 class Arrays:
@@ -180,8 +135,8 @@ def readable(samples: Any) -> Source:
         return Arrays(samples)
     raise ArgumentError(
         "samples come from a tuple or dict of arrays, from a dataset with a length (__len__) and "
-        "an item for each index, or from data.Stream(function) or data.Batches(function), whose "
-        f"function returns an iterator of samples or batches, not from {nest.described(samples)}"
+        "an item for each index, or from data.Batches(function), whose function returns an "
+        f"iterator of batches, not from {nest.described(samples)}"
     )
 
 
@@ -198,15 +153,3 @@ def subset(samples: Any, indices: np.ndarray) -> Any:
     if isinstance(source, Arrays):
         return source.take(indices)
     return Subset(samples, indices)
-
-
-def _counted(samples: Iterable[Any]) -> Iterator[Any]:
-    """Yield the same samples; an error of the stream gets a note with the number of the sample."""
-    count = 0
-    try:
-        for sample in samples:
-            yield sample
-            count += 1
-    except Exception as error:
-        error.add_note(f"while sample {count} was read from the stream")
-        raise

@@ -110,10 +110,12 @@ class _Request:
         """Return the dataset of samples to learn from and held out, or of samples to be split."""
         return self.dataset(tuple(parts) if len(parts) > 1 else parts[0], classes)
 
-    def dataset(self, made: Any, classes: int | Sequence[str] | None = None) -> Dataset:
+    def dataset(
+        self, source: Any, classes: int | Sequence[str] | None = None
+    ) -> Dataset:
         """Return what was read as a dataset, whose classes may be known."""
         return as_dataset(
-            made, self.name, held_out=self.held_out, seed=self.seed, classes=classes
+            source, self.name, held_out=self.held_out, seed=self.seed, classes=classes
         )
 
     def refuse_options_but(self, known: Iterable[str]) -> None:

@@ -10,17 +10,9 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.errors import BatchError, SettingError, StructureError, suggestion
+from deliralike.errors import BatchError, SettingError, StructureError
 from deliralike.inference import windows
 from deliralike.inference.predictor import described, pictures, predictor_of
-
-# PyTorch's names of the padding modes, and NumPy's.
-PADDING_MODES = {
-    "constant": "constant",
-    "reflect": "reflect",
-    "replicate": "edge",
-    "circular": "wrap",
-}
 
 
 @dataclass(frozen=True)
@@ -40,19 +32,11 @@ class SlidingWindowInferer:
     overlap: float | Sequence[float] = 0.25
     mode: str = "constant"
     sigma_scale: float | Sequence[float] = 0.125
-    padding_mode: str = "constant"
-    cval: float = 0.0
-    roi_weight_map: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.sw_batch_size < 1:
             raise SettingError(
                 f"sw_batch_size must be at least 1, not {self.sw_batch_size!r}"
-            )
-        if self.padding_mode not in PADDING_MODES:
-            raise SettingError(
-                f"padding_mode {self.padding_mode!r} is unknown. "
-                f"{suggestion(self.padding_mode, PADDING_MODES)}"
             )
 
     def __call__(self, inputs: Any, network: Any) -> Any:
@@ -62,35 +46,19 @@ class SlidingWindowInferer:
         size = arrays[0].shape[2:]
         window = windows.window_size(self.roi_size, size)
         padding = windows.padding(size, window)
-        padded = [self._padded(array, padding) for array in arrays]
-        grid = Grid(padded[0].shape[2:], window, self.overlap)
+        if np.any(padding):
+            widths = [(0, 0), (0, 0), *padding]
+            arrays = tuple(np.pad(array, widths) for array in arrays)
+        grid = Grid(arrays[0].shape[2:], window, self.overlap)
         samples = len(arrays[0])
-        stitched = Stitched(samples, grid, self._weights(window))
+        weights = windows.weights(window, self.mode, self.sigma_scale)
+        stitched = Stitched(samples, grid, weights)
         batch_size = min(self.sw_batch_size, samples * len(grid.places))
         for rows in _batches(samples, grid, batch_size):
             # The last batch is filled up, so that all have one shape: one program does for all.
             filled = rows + rows[-1:] * (batch_size - len(rows))
-            stitched.add(rows, predict(*[grid.cut(array, filled) for array in padded]))
+            stitched.add(rows, predict(*[grid.cut(array, filled) for array in arrays]))
         return stitched.outputs(padding, size)
-
-    def _padded(self, array: np.ndarray, padding: list[tuple[int, int]]) -> np.ndarray:
-        if not np.any(padding):
-            return array
-        mode: Any = PADDING_MODES[self.padding_mode]
-        widths = [(0, 0), (0, 0), *padding]
-        if mode == "constant":
-            return np.pad(array, widths, mode, constant_values=self.cval)
-        return np.pad(array, widths, mode)
-
-    def _weights(self, window: tuple[int, ...]) -> np.ndarray:
-        if self.roi_weight_map is None:
-            return windows.weights(window, self.mode, self.sigma_scale)
-        if self.roi_weight_map.shape != window or not (self.roi_weight_map > 0).all():
-            raise SettingError(
-                f"roi_weight_map has a number above 0 for each element of a window of {window}, "
-                f"and its shape is {self.roi_weight_map.shape}"
-            )
-        return self.roi_weight_map
 
 
 def sliding_window_inference(
@@ -101,10 +69,6 @@ def sliding_window_inference(
     overlap: float | Sequence[float] = 0.25,
     mode: str = "constant",
     sigma_scale: float | Sequence[float] = 0.125,
-    padding_mode: str = "constant",
-    cval: float = 0.0,
-    *,
-    roi_weight_map: np.ndarray | None = None,
 ) -> Any:
     """Return a network's outputs for whole pictures, from its outputs for windows.
 
@@ -115,7 +79,8 @@ def sliding_window_inference(
     Args:
         inputs: A NumPy array or one of the framework's; or a tuple, for a network of several.
         roi_size: The window's size: one number for all axes, or one for each; None or -1 for the
-            picture's own. Smaller pictures are padded on both sides, and outputs cut to their size.
+            picture's own. Smaller pictures are padded with zeros on both sides, and outputs cut to
+            their size.
         sw_batch_size: The number of windows in a batch.
         predictor: A network of any backend, written once or native, or a function of NumPy arrays.
         overlap: The fraction of a window that the next one covers again: one number, or one for
@@ -123,9 +88,6 @@ def sliding_window_inference(
         mode: ``"constant"``: all elements of a window count alike; ``"gaussian"``: those at its
             edges count less.
         sigma_scale: The standard deviation of the Gaussian, as a fraction of the window's size.
-        padding_mode: ``"constant"``, ``"reflect"``, ``"replicate"`` or ``"circular"``.
-        cval: The value of constant padding.
-        roi_weight_map: Weights of one's own, instead of `mode`: an array of the window's size.
 
     Shapes:
         Inputs ``(samples, channels, *size)``. An output ``(windows, channels, *part)`` becomes
@@ -147,16 +109,7 @@ def sliding_window_inference(
         >>> sliding_window_inference(volume, (64, 64), 4, net, overlap=0.5, mode="gaussian").shape
         (1, 2, 80, 100)
     """
-    inferer = SlidingWindowInferer(
-        roi_size,
-        sw_batch_size,
-        overlap,
-        mode,
-        sigma_scale,
-        padding_mode,
-        cval,
-        roi_weight_map,
-    )
+    inferer = SlidingWindowInferer(roi_size, sw_batch_size, overlap, mode, sigma_scale)
     return inferer(inputs, predictor)
 
 

@@ -8,6 +8,7 @@ from deliralike.nest.tree import (
     leaves,
     leaves_with_paths,
     map,
+    path_of,
     unflatten,
 )
 
@@ -19,5 +20,6 @@ __all__ = [
     "leaves",
     "leaves_with_paths",
     "map",
+    "path_of",
     "unflatten",
 ]

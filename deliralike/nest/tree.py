@@ -99,6 +99,11 @@ def leaves_with_paths(nest: Any, root: str = "") -> list[tuple[str, Any]]:
     return list(zip(paths, values, strict=True))
 
 
+def path_of(structure: Any, index: int, root: str) -> str:
+    """Return the path of one leaf of a structure from `flatten`; see `leaves_with_paths`."""
+    return structure.accessors()[index].codify(root)
+
+
 def first_difference(
     first: Any,
     second: Any,

@@ -146,52 +146,8 @@ class AbstractNetwork(NetworkCore, metaclass=NetworkType):
         """See `deliralike.network.closure.prepare_batch`."""
         return prepare_batch(cls.backend, batch, input_device, output_device, dtype)
 
-    def train_step(
-        self, batch: Any, optimizers: Any, losses: steps.Losses | None = None
-    ) -> dict[str, Any]:
-        """Make one update on a batch.
-
-        Override it for a network with several optimizers or losses of its own.
-
-        An override that is to run on replicas as well states each update as a loss in replicas (see
-        `in_replicas`), and takes `losses` only if it can use them.
-
-        Args:
-            batch: ``(inputs, target)``, ``(input, input, …, target)`` or ``{"data": inputs,
-                "label": target}``.
-            optimizers: One optimizer, or a mapping by name of which ``"default"``, or the only one,
-                makes the update.
-            losses: Functions ``(prediction, target)`` by name, whose sum is minimised; or one
-                function ``(network, *inputs, target)``. Cross-entropy for targets of whole numbers
-                and mean squared error for floating ones when None.
-
-        Returns:
-            The loss of the batch as ``"loss"``, before the update, and each loss by name where
-            there are several: native scalars without a graph, for logging.
-
-        Raises:
-            BatchTypeError: The batch is no dict, tuple or list.
-            BatchError: It has no target.
-
-        Example:
-            >>> import numpy as np
-            >>> from deliralike import rules, zoo
-            >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
-            >>> optimizer = net.backend.optimizer(rules.rule("sgd", lr=0.1), net)
-            >>> batch = (np.ones((4, 3), np.float32), np.zeros(4, np.int64))
-            >>> list(net.train_step(batch, optimizer))
-            ['loss']
-        """
-        return steps.train_step(self, batch, optimizers, losses)
-
-    def val_step(
-        self, batch: Any, losses: steps.Losses | None = None
-    ) -> dict[str, Any]:
-        """Return the losses of a batch in evaluation mode, without a graph.
-
-        It works as `train_step`, but nothing changes.
-        """
-        return steps.val_step(self, batch, losses)
+    train_step = steps.train_step
+    val_step = steps.val_step
 
     def test_step(
         self, batch: Any, losses: steps.Losses | None = None
@@ -357,8 +313,8 @@ def finish(network: Any, construction: Construction) -> None:
     blocks = dict(network.named_blocks())
     for path, block in blocks.items():
         owner, _, block_name = path.rpartition(".")
-        if block_name:
-            _refuse_hidden(blocks.get(owner), path)
+        if block_name and isinstance(blocks.get(owner), AbstractNetwork):
+            _refuse_hidden(blocks[owner], path)
         if isinstance(block, AbstractNetwork):
             block.block_path = path
             block.dtype_built = construction.dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -26,7 +26,7 @@ def called_through(
     with ExitStack() as stack:
         by_class: dict[type, dict[int, tuple[str, Any]]] = {}
         for path, block in blocks.items():
-            if isinstance(block, FunctionType | BuiltinFunctionType):
+            if isinstance(block, FunctionType | BuiltinFunctionType | partial):
                 continue  # a sequence may hold functions, which have no class of their own
             if have_forward(block):
                 stack.enter_context(_through_instance(path, block, around))

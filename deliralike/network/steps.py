@@ -151,7 +151,39 @@ def train_step(
     optimizers: Optimizers,
     losses: Losses | None = None,
 ) -> dict[str, Any]:
-    """Make one update on a batch; see `AbstractNetwork.train_step`."""
+    """Make one update on a batch.
+
+    Override it for a network with several optimizers or losses of its own.
+
+    An override that is to run on replicas as well states each update as a loss in replicas (see
+    `in_replicas`), and takes `losses` only if it can use them.
+
+    Args:
+        batch: ``(inputs, target)``, ``(input, input, …, target)`` or ``{"data": inputs,
+            "label": target}``.
+        optimizers: One optimizer, or a mapping by name of which ``"default"``, or the only one,
+            makes the update.
+        losses: Functions ``(prediction, target)`` by name, whose sum is minimised; or one
+            function ``(network, *inputs, target)``. Cross-entropy for targets of whole numbers
+            and mean squared error for floating ones when None.
+
+    Returns:
+        The loss of the batch as ``"loss"``, before the update, and each loss by name where
+        there are several: native scalars without a graph, for logging.
+
+    Raises:
+        BatchTypeError: The batch is no dict, tuple or list.
+        BatchError: It has no target.
+
+    Example:
+        >>> import numpy as np
+        >>> from deliralike import rules, zoo
+        >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
+        >>> optimizer = net.backend.optimizer(rules.rule("sgd", lr=0.1), net)
+        >>> batch = (np.ones((4, 3), np.float32), np.zeros(4, np.int64))
+        >>> list(net.train_step(batch, optimizer))
+        ['loss']
+    """
     loss = _OF_DEFAULT if losses is None else step_loss(losses)
     optimizer = the_optimizer(optimizers)
     inputs, target = inputs_and_target(batch)
@@ -197,7 +229,10 @@ def _refuse_two_arguments(loss: Callable[..., Any]) -> None:
 def val_step(
     network: NetworkCore, batch: Any, losses: Losses | None = None
 ) -> dict[str, Any]:
-    """Return the losses of a batch in evaluation mode; see `AbstractNetwork.val_step`."""
+    """Return the losses of a batch in evaluation mode, without a graph.
+
+    It works as `train_step`, but nothing changes.
+    """
     values, _ = evaluate_loss(network, batch, step_loss(losses))
     return values
 

@@ -17,15 +17,15 @@ from deliralike.nn.checks import is_floating, is_whole, type_name
 # Those by which Python and NumPy refuse arguments; not their subclasses, which mean something else.
 BARE_ERRORS = frozenset(
     {
-        *(
-            TypeError,
-            ValueError,
-            IndexError,
-            KeyError,
-            AttributeError,
-            NotImplementedError,
-        ),
-        *(ZeroDivisionError, OverflowError, np.exceptions.AxisError),
+        TypeError,
+        ValueError,
+        IndexError,
+        KeyError,
+        AttributeError,
+        NotImplementedError,
+        ZeroDivisionError,
+        OverflowError,
+        np.exceptions.AxisError,
     }
 )
 Rule = Callable[[Any, str, tuple], tuple]
@@ -200,66 +200,47 @@ def _rank(x: Any) -> int:
     return 2 * is_floating(x) + is_whole(x)
 
 
+_NAMES: dict[Rule, str] = {
+    _real: """
+        exp expm1 exp2 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh
+        cosh tanh asinh acosh atanh sigmoid erf erfc exact_softplus logit floor ceil trunc frac
+        round relu6 leaky_relu elu celu selu softplus mish logsigmoid softsign tanhshrink hardtanh
+        hardshrink softshrink threshold glu silu gelu hardsigmoid hardswish prelu softmax
+        log_softmax softmin mean nanmean var std var_mean std_mean logsumexp logcumsumexp norm
+        quantile cdist pdist pairwise_distance matmul mv dot inner tensordot
+        """,
+    _numbers: """
+        neg abs sign square relu cumsum cumprod cummax cummin prod sort argsort topk clamp kthvalue
+        median amax amin argmax argmin diff nan_to_num scatter scatter_add index_add index_copy
+        """,
+    _compared: "eq ne lt le gt ge isclose",
+    _number_pair: "add sub mul div floor_divide remainder fmod pow maximum minimum outer kron",
+    _real_pair: "xlogy logaddexp hypot atan2 cosine_similarity dist",
+    _real_several: "lerp addcdiv",
+    _number_several: "addcmul",
+    _joined: "concatenate stack",
+    _choice: "where",
+}
 _RULES: dict[str, Rule] = {}
-for _rule, _names in (
-    (
-        _real,
-        "exp expm1 exp2 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan",
-    ),
-    (
-        _real,
-        "sinh cosh tanh asinh acosh atanh sigmoid erf erfc exact_softplus logit floor ceil",
-    ),
-    (
-        _real,
-        "trunc frac round relu6 leaky_relu elu celu selu softplus mish logsigmoid softsign",
-    ),
-    (
-        _real,
-        "tanhshrink hardtanh hardshrink softshrink threshold glu silu gelu hardsigmoid",
-    ),
-    (
-        _real,
-        "hardswish prelu softmax log_softmax softmin mean nanmean var std var_mean std_mean",
-    ),
-    (
-        _real,
-        "logsumexp logcumsumexp norm quantile cdist pdist pairwise_distance matmul mv dot",
-    ),
-    (_real, "inner tensordot"),
-    (
-        _numbers,
-        "neg abs sign square relu cumsum cumprod cummax cummin prod sort argsort topk",
-    ),
-    (_numbers, "clamp kthvalue median amax amin argmax argmin diff nan_to_num"),
-    (_numbers, "scatter scatter_add index_add index_copy"),
-    (_compared, "eq ne lt le gt ge isclose"),
-    (
-        _number_pair,
-        "add sub mul div floor_divide remainder fmod pow maximum minimum outer kron",
-    ),
-    (_real_pair, "xlogy logaddexp hypot atan2 cosine_similarity dist"),
-    (_real_several, "lerp addcdiv"),
-    (_number_several, "addcmul"),
-    (_joined, "concatenate stack"),
-    (_choice, "where"),
-):
+for _rule, _names in _NAMES.items():
     _RULES.update(dict.fromkeys(_names.split(), _rule))
 
 # Functions that call code of others, or look at what is no array.
 _OF_OTHERS = frozenset(
     {
-        *(
-            "gradient",
-            "scan",
-            "checked",
-            "concrete",
-            "prepare_rng",
-            "keep_mask",
-            "dropout_factors",
-            "constant",
-        ),
-        *("gradient_penalty", "r1_penalty", "perceptual_loss", "deep_supervision"),
-        *("discriminator_loss", "generator_loss"),
+        "gradient",
+        "scan",
+        "checked",
+        "concrete",
+        "prepare_rng",
+        "keep_mask",
+        "dropout_factors",
+        "constant",
+        "gradient_penalty",
+        "r1_penalty",
+        "perceptual_loss",
+        "deep_supervision",
+        "discriminator_loss",
+        "generator_loss",
     }
 )

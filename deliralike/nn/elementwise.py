@@ -91,9 +91,9 @@ class Elementwise(Primitives):
             return self._ones(x.shape, x) if exponent == 0 else x**exponent
         if not is_floating(x):
             return x**exponent
-        return self.where(
-            x == 0, self._power_of_zero(x, exponent), self._power_of(x, exponent)
-        )
+        is_zero = x == 0
+        power = self.where(is_zero, 1.0, x) ** exponent
+        return self.where(is_zero, self._power_of_zero(x, exponent), power)
 
     def square(self, x: Array) -> Array:
         """``x * x``."""
@@ -400,11 +400,6 @@ class Elementwise(Primitives):
         """Whether one of two elements is true, and the other is not."""
         return self.cast(x, "bool") ^ self.cast(other, "bool")
 
-    @other_name
-    def detach(self, x: Array) -> Array:
-        """`stop_gradient` by PyTorch's name."""
-        return self.stop_gradient(x)
-
     def _array(self, x: Array | float, like: Array) -> Array:
         """An array as it is, a number in the type of another array."""
         return self.constant(float(x), like=like) if isinstance(x, int | float) else x
@@ -463,7 +458,3 @@ class Elementwise(Primitives):
         is_negative = exponent < 0
         inverse = self.reciprocal(self.where(is_negative, x, 1.0))
         return self.where(is_negative, inverse, self.where(is_root, root, y))
-
-    def _power_of(self, x: Array, exponent: Array) -> Array:
-        safe = self.where(x == 0, 1.0, x)
-        return safe**exponent

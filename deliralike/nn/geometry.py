@@ -50,15 +50,14 @@ def output_sizes(
         >>> output_sizes((None, 7), (5, 5))
         (5, 7)
     """
-    if value is None or isinstance(value, (int, np.integer)):
-        value = (value,) * len(sizes)
-    filled = [
-        old if new is None else new for new, old in zip(value, sizes, strict=False)
-    ]
-    if len(value) != len(sizes):
-        # raises the error
-        return per_axis([new or 1 for new in value], len(sizes), "output_size")
-    return per_axis(filled, len(sizes), "output_size", least=1)
+    is_number = value is None or isinstance(value, (int, np.integer))
+    values: Any = (value,) if is_number else tuple(value)  # type: ignore[arg-type]
+    if len(values) == 1:
+        values *= len(sizes)
+    if len(values) == len(sizes):
+        pairs = zip(values, sizes, strict=True)
+        values = tuple(old if new is None else new for new, old in pairs)
+    return per_axis(values, len(sizes), "output_size", least=1)
 
 
 def steps(value: int | Sequence[int], n: int, name: str) -> tuple[int, ...]:

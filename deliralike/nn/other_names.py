@@ -9,8 +9,8 @@ from deliralike.nn.selecting import Selecting
 def _same(name: str) -> Any:
     """Make a method that is another one by a second name."""
 
-    def function(self: Any, x: Array, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self, name)(x, *args, **kwargs)
+    def function(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self, name)(*args, **kwargs)
 
     function.__doc__ = f"`{name}` by another name."
     return other_name(function)
@@ -28,17 +28,21 @@ class OtherNames(Selecting):
     arctan2 = _same("atan2")
     arctanh = _same("atanh")
     clip = _same("clamp")
+    concat = _same("cat")
+    detach = _same("stop_gradient")
     divide = _same("div")
     fix = _same("trunc")
     greater = _same("gt")
     greater_equal = _same("ge")
     less = _same("lt")
     less_equal = _same("le")
+    moveaxis = _same("movedim")
     multiply = _same("mul")
     negative = _same("neg")
     not_equal = _same("ne")
     row_stack = _same("vstack")
     subtract = _same("sub")
+    swapdims = _same("transpose")
     true_divide = _same("div")
 
     @other_name

@@ -86,6 +86,15 @@ class Primitives(ABC):
         network's type.
         """
 
+    def State(self, shape: Sequence[int], like: Array) -> Any:
+        """Zeros that a network remembers from call to call, neither trained nor saved.
+
+        It is to be assigned to an attribute of a network under construction. Assigning another
+        array later sets its value, of whatever shape; ``self.state[...]`` reads it. Gradients flow
+        through it within a step.
+        """
+        return self.zeros(shape, like)
+
     # Arrays
 
     @abstractmethod

@@ -157,8 +157,8 @@ class Reductions(Elementwise):
         self, x: Array, dim: Dims = None, keepdim: bool = False, correction: int = 1
     ) -> tuple[Array, Array]:
         """The standard deviation and the mean."""
-        dims = _axes(x.shape, dim)
-        return self.std(x, dims, keepdim, correction), self.mean(x, dims, keepdim)
+        var, mean = self.var_mean(x, dim, keepdim, correction)
+        return self._root(var), mean
 
     # Sums and products
 

@@ -67,11 +67,6 @@ class Shaping(Primitives):
         return self.concatenate(tensors, dim)
 
     @other_name
-    def concat(self, tensors: Sequence[Array], dim: int = 0) -> Array:
-        """Join along an axis."""
-        return self.concatenate(tensors, dim)
-
-    @other_name
     def hstack(self, tensors: Sequence[Array]) -> Array:
         """Join along the second axis, arrays with one axis along that one."""
         arrays = [x if x.shape else self.reshape(x, (1,)) for x in tensors]
@@ -96,21 +91,9 @@ class Shaping(Primitives):
         return self.permute(x, order)
 
     @other_name
-    def moveaxis(
-        self, x: Array, source: int | Sequence[int], destination: int | Sequence[int]
-    ) -> Array:
-        """Move axes to other places; the others keep their order."""
-        return self.movedim(x, source, destination)
-
-    @other_name
     def swapaxes(self, x: Array, axis0: int, axis1: int) -> Array:
         """Swap two axes."""
         return self.transpose(x, axis0, axis1)
-
-    @other_name
-    def swapdims(self, x: Array, dim0: int, dim1: int) -> Array:
-        """Swap two axes."""
-        return self.transpose(x, dim0, dim1)
 
     @other_name
     def t(self, x: Array) -> Array:

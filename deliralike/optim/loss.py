@@ -219,14 +219,6 @@ class Loss:
         """Return this loss with the denominator that it declares among its results."""
         return replace(self, reports_denominator=self.reduction == "denominator")
 
-    def with_precision(self, precision: str | None) -> Self:
-        """Return this loss with its forward pass in a shorter type."""
-        return replace(self, precision=precision)
-
-    def with_function(self, function: LossFunction) -> Self:
-        """Return this loss computed by another function of the same arguments."""
-        return replace(self, function=function)
-
     def with_scale(self) -> Self:
         """Return this loss times a number, which comes before the batch and to every replica."""
         spec = self.spec

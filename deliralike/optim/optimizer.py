@@ -165,7 +165,7 @@ class AbstractOptimizer(ABC):
         parallelism = self.network.parallelism
         loss = parallelism.adapt_loss(as_loss(loss_function))
         if self.precision is not None:
-            loss = loss.with_precision(self.precision)
+            loss = replace(loss, precision=self.precision)
         is_part = (
             self._accumulate > 1
             or self._window.micro_batches
@@ -176,7 +176,7 @@ class AbstractOptimizer(ABC):
         if is_part:
             loss = loss.with_denominator()
         if self._compiler is not None:
-            loss = loss.with_function(self._compiler(loss.function))
+            loss = replace(loss, function=self._compiler(loss.function))
         take = self._add_micro_batch if is_part else self.update_at_once
         with parallelism.update_context(self):
             try:

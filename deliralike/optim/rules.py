@@ -12,7 +12,7 @@ corrections are exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from numbers import Real
@@ -44,12 +44,15 @@ class Rule:
         weight_decay: See each rule.
         counts: Whether the state holds each parameter's number of updates, under the name
             ``"step"``.
+        decoupled_weight_decay: Whether the decay is ``p *= 1 - lr * weight_decay`` before the step;
+            else it is added to the gradient.
         any_layout: Whether the arithmetic is the same in any order of a parameter's axes. Where it
             is not, parameters, gradients and state have PyTorch's layout.
     """
 
     counts: ClassVar[bool] = True
     any_layout: ClassVar[bool] = True
+    decoupled_weight_decay = False
     _slots: ClassVar[tuple[str, ...]] = ()
     lr: float
     weight_decay: float = 0.0
@@ -99,6 +102,14 @@ class Rule:
         Returns:
             The new parameter and the new state; nothing is changed in place.
         """
+        if self.decoupled_weight_decay:
+            return self._step(self._shrunk(p, scalars), g, state, scalars, xp)
+        return self._step(p, self._decayed(p, g), state, scalars, xp)
+
+    def _step(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
+        """Return a parameter and its state after the decay and one step; see `update`."""
         raise NotImplementedError
 
     @classmethod
@@ -170,11 +181,10 @@ class SGD(Rule):
             return ()
         return ("momentum_buffer",)
 
-    def update(
+    def _step(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
         """Make one step; the velocity starts at the first gradient."""
-        g = self._decayed(p, g)
         if not self.momentum:
             return p - scalars["lr"] * g, state
         part = scalars["part"] * g if self.dampening else g
@@ -243,13 +253,7 @@ class Adam(Moments):
             "scale": numbers["scale"],
         }
 
-    def update(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
-        """Make one step."""
-        return self._adam(p, self._decayed(p, g), state, scalars, xp)
-
-    def _adam(
+    def _step(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
         new = self._moved(g, state)
@@ -271,13 +275,8 @@ class AMSGrad(Adam):
 class AdamW(Adam):
     """Adam with decoupled decay: ``p *= 1 - lr * weight_decay`` first. Source: arXiv 1711.05101."""
 
+    decoupled_weight_decay = True
     weight_decay: float = 0.01
-
-    def update(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
-        """Make one step."""
-        return self._adam(self._shrunk(p, scalars), g, state, scalars, xp)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,14 +309,10 @@ class RAdam(Moments):
         step_size *= rectified * numbers["scale"]
         return {"lr": self.lr, "step_size": step_size, "adaptive": 1.0}
 
-    def update(
+    def _step(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
         """Make one step."""
-        if self.decoupled_weight_decay:
-            p = self._shrunk(p, scalars)
-        else:
-            g = self._decayed(p, g)
         new = self._moved(g, state)
         # A compiled program takes no branch: the divisor is the root or 1.
         adaptive = scalars["adaptive"]
@@ -357,14 +352,10 @@ class NAdam(Moments):
     def _schedule(self) -> tuple[float, float]:
         return self.betas[0], self.momentum_decay
 
-    def update(
+    def _step(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
         """Make one step."""
-        if self.decoupled_weight_decay:
-            p = self._shrunk(p, scalars)
-        else:
-            g = self._decayed(p, g)
         new = self._moved(g, state)
         ahead = scalars["of_gradient"] * g + scalars["of_mean"] * new["exp_avg"]
         return p - ahead / (new["exp_avg_sq"] ** 0.5 / scalars["scale"] + self.eps), new
@@ -392,12 +383,11 @@ class Adamax(Moments):
 
     _slots = ("exp_avg", "exp_inf")
 
-    def update(
+    def _step(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
         """Make one step."""
         beta1, beta2 = self.betas
-        g = self._decayed(p, g)
         mean = _mean(beta1, state["exp_avg"], g)
         largest = xp.maximum(beta2 * state["exp_inf"], abs(g) + self.eps)
         step_size = scalars["lr"] / scalars["first"]
@@ -629,10 +619,11 @@ class Lion(Rule):
     2023, arXiv 2302.06675.
     """
 
+    decoupled_weight_decay = True
     _slots = ("exp_avg",)
     betas: tuple[float, float] = (0.9, 0.99)
 
-    def update(
+    def _step(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
         """Make one step."""
@@ -640,7 +631,7 @@ class Lion(Rule):
         mean = state["exp_avg"]
         direction = _sign(_mean(beta1, mean, g), xp)
         new = {"exp_avg": _mean(beta2, mean, g)}
-        return self._shrunk(p, scalars) - scalars["lr"] * direction, new
+        return p - scalars["lr"] * direction, new
 
 
 def _sign(x: Array, xp: Any) -> Array:
@@ -680,11 +671,10 @@ class Rprop(Rule):
         """Return the learning rate, and where the steps start."""
         return {"lr": self.lr, "start": self.lr if step == 1 else 0.0}
 
-    def update(
+    def _step(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
         """Make one step."""
-        g = self._decayed(p, g)
         turned = _sign(g, xp) * xp.sign(state["prev"])
         smaller, larger = self.etas
         size = state["step_size"] + scalars["start"]
@@ -715,13 +705,13 @@ class ASGD(Rule):
         eta = self.lr / (1.0 + self.lambd * self.lr * (step - 1)) ** self.alpha
         return {"lr": self.lr, "eta": eta, "weight": 1.0 / max(1.0, step - 1 - self.t0)}
 
-    def update(
+    def _step(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
         """Make one step."""
         eta = scalars["eta"]
         weight = scalars["weight"]
-        new = p * (1.0 - self.lambd * eta) - eta * self._decayed(p, g)
+        new = p * (1.0 - self.lambd * eta) - eta * g
         return new, {"ax": (1.0 - weight) * state["ax"] + weight * new}
 
 
@@ -747,11 +737,10 @@ class RMSprop(Rule):
         slots = {"momentum_buffer": self.momentum, "grad_avg": self.centered}
         return ("square_avg", *(name for name, is_kept in slots.items() if is_kept))
 
-    def update(
+    def _step(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
         """Make one step."""
-        g = self._decayed(p, g)
         square = _mean(self.alpha, state["square_avg"], g * g)
         new = {"square_avg": square}
         if self.centered:
@@ -783,11 +772,10 @@ class Adagrad(Rule):
         """Return the learning rate of a step."""
         return {"lr": self.lr / (1.0 + (step - 1) * self.lr_decay)}
 
-    def update(
+    def _step(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
         """Make one step."""
-        g = self._decayed(p, g)
         total = state["sum"] + g * g
         return p - scalars["lr"] * g / (total**0.5 + self.eps), {"sum": total}
 
@@ -809,11 +797,10 @@ class Adadelta(Rule):
     rho: float = 0.9
     eps: float = 1e-6
 
-    def update(
+    def _step(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
         """Make one step."""
-        g = self._decayed(p, g)
         square = _mean(self.rho, state["square_avg"], g * g)
         ratio = (state["acc_delta"] + self.eps) ** 0.5 / (square + self.eps) ** 0.5
         delta = ratio * g
@@ -842,22 +829,6 @@ RULES: dict[str, type[Rule]] = {
     "adafactor": Adafactor,
     "muon": Muon,
 }
-# rules that update each element by itself, whatever the shape; a subclass need not
-BY_ELEMENT = (
-    SGD,
-    Adam,
-    AdamW,
-    AMSGrad,
-    RAdam,
-    NAdam,
-    Adamax,
-    RMSprop,
-    Adagrad,
-    Adadelta,
-    Lion,
-    Rprop,
-    ASGD,
-)
 
 
 def rule(name: str, **settings: Any) -> Rule:
@@ -910,9 +881,15 @@ def _weights(where: str, value: Any) -> tuple[float, ...]:
 
 
 def _pair(where: str, value: Any) -> tuple[float, ...]:
-    if not isinstance(value, tuple | list) or len(value) != 2:
-        raise SettingError(f"{where}={value!r} must be two numbers")
-    return tuple(number(each, where) for each in value)
+    return tuple(
+        number(each, where) for each in _several(where, value, 2, "two numbers")
+    )
+
+
+def _several(where: str, value: Any, count: int, wanted: str) -> Sequence[Any]:
+    if not isinstance(value, tuple | list) or len(value) != count:
+        raise SettingError(f"{where}={value!r} must be {wanted}")
+    return value
 
 
 def _exponent(where: str, value: Any) -> float:
@@ -922,30 +899,23 @@ def _exponent(where: str, value: Any) -> float:
 
 
 def _finite(where: str, value: Any) -> float:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, Real)
-        or not math.isfinite(value)
-    ):
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value):
         raise SettingError(f"{where}={value!r} must be a finite number")
     return float(value)
 
 
 def _epsilons(where: str, value: Any) -> tuple[float | None, float]:
-    if not isinstance(value, tuple | list) or len(value) != 2:
-        raise SettingError(
-            f"{where}={value!r} must be two numbers, of which the first may be None"
-        )
-    first, second = value
+    wanted = "two numbers, of which the first may be None"
+    first, second = _several(where, value, 2, wanted)
     if first is not None:
         first = number(first, where)
     return first, number(second, where)
 
 
 def _coefficients(where: str, value: Any) -> tuple[float, ...]:
-    if not isinstance(value, tuple | list) or len(value) != 3:
-        raise SettingError(f"{where}={value!r} must be three numbers")
-    return tuple(_finite(where, each) for each in value)
+    numbers = _several(where, value, 3, "three numbers")
+    return tuple(_finite(where, each) for each in numbers)
 
 
 def _count(where: str, value: Any) -> int:

@@ -7,15 +7,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from deliralike.errors import SettingError
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.state import Slot, each_once
 from deliralike.optim.loss import as_loss
 from deliralike.optim.optimizer import AbstractOptimizer
-from deliralike.parallel.processes.buckets import Bucket, GradientSpec, assign_buckets
+from deliralike.parallel.processes.buckets import (
+    Bucket,
+    GradientSpec,
+    assign_buckets,
+    gradient_spec,
+)
 from deliralike.parallel.processes.group import ProcessGroup
 
 BUCKET = (
@@ -81,9 +88,13 @@ class GradientAveragingNetwork(ABC):
     # What a backend provides
     # ------------------------------------------------------------
 
-    @abstractmethod
     def trainable(self) -> dict[str, GradientSpec]:
         """Return the parameters that take a gradient, each once, in the order of the network."""
+        self._slots: dict[str, Slot] = {}
+        for name, slot in each_once(self.network.neutral_slots()).items():
+            if slot.trainable:
+                self._slots[name] = slot
+        return {name: gradient_spec(slot.value) for name, slot in self._slots.items()}
 
     @abstractmethod
     def gradient(self, name: str) -> Any:
@@ -93,13 +104,14 @@ class GradientAveragingNetwork(ABC):
     def put_gradient(self, name: str, gradient: Any) -> None:
         """Set the native gradient of a parameter."""
 
-    @abstractmethod
     def on_host(self, gradient: Any) -> np.ndarray:
         """Return a gradient in the host's memory, for reading."""
+        return self.network.backend.numpy(gradient)
 
-    @abstractmethod
     def from_host(self, name: str, average: np.ndarray) -> Any:
         """Return the native gradient for an average in the host's memory, which it may share."""
+        dtype = str(self._slots[name].value.dtype)
+        return self.network.backend.array(average, dtype, self.network.device_name)
 
     def bind(self, optimizer: AbstractOptimizer) -> None:
         """Prepare for the steps of an optimizer."""
@@ -193,7 +205,7 @@ class GradientAveragingNetwork(ABC):
             The result of the loss function.
         """
         loss = optimizer.network.parallelism.adapt_loss(as_loss(loss_function))
-        loss = loss.with_precision(optimizer.precision)
+        loss = replace(loss, precision=optimizer.precision)
         self.look()
         result, gradients = optimizer.gradients(loss, *optimizer.prepared(batch))
         for name, gradient in gradients.items():

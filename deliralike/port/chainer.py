@@ -7,21 +7,26 @@ those of the run.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 
 import libcst as cst
 
+from deliralike.port import chainer_links
 from deliralike.port.calls import (
     NN,
     Call,
     Entry,
     NeedsHand,
     call_of_nn,
+    elements,
     joined,
     refused,
     tuple_of,
+    written,
 )
 from deliralike.port.framework import Names
 
@@ -31,104 +36,43 @@ _MODULES = {
     "chainer.functions": "",
     "chainer.reporter": "",
     "chainer.initializers": "init.",
+    "chainer.backend": "backend.",
     "chainer.backends.cuda": "cuda.",
     "chainer.utils.argument": "argument.",
 }
 
 
-def _half_affine(dims: int) -> str:
-    return f'''class HalfAffineBatchNorm{dims}d(BatchNorm{dims}d):
-    """Batch normalisation with a factor or a shift alone: "weight" or "bias"."""
+def _shift_alone(dims: int) -> str:
+    return f'''class ShiftingBatchNorm{dims}d(BatchNorm{dims}d):
+    """Batch normalisation with a shift and no factor."""
 
-    def __init__(self, features, kept, eps, momentum=0.1):
+    def __init__(self, features, eps, momentum=0.1):
         super().__init__(features, eps, momentum, affine=False)
-        first = start.ONES if kept == "weight" else start.ZEROS
-        setattr(self, kept, self.nn.Parameter((features,), first))'''
+        self.bias = self.nn.Parameter((features,), start.ZEROS)'''
 
 
-_STACKED_LSTM = '''class LSTMWeights(Network):
-    """One layer: w0 to w3 are multiplied by inputs, w4 to w7 by the hidden state."""
-
-    def __init__(self, in_size, out_size, dropout):
-        super().__init__()
-        nn = self.nn
-        for number in range(8):
-            width = in_size if number < 4 else out_size
-            weight = nn.Parameter((out_size, width), start.Normal(width**-0.5))
-            setattr(self, f"w{number}", weight)
-            setattr(self, f"b{number}", nn.Parameter((out_size,), start.ZEROS))
-        self.drop = nn.Dropout(dropout)
-
-    def forward(self, x, h, c):
-        nn = self.nn
-        w, b = ([getattr(self, f"{one}{n}") for n in range(8)] for one in "wb")
-        weights = nn.cat(w[:4]), nn.cat(w[4:]), nn.cat(b[:4]), nn.cat(b[4:])
-        y, h, c = nn.lstm(nn.unsqueeze(x, 1), h, c, *weights)
-        return nn.squeeze(y, 1), h, c
+def _own_sources() -> dict[str, str]:
+    """The sources of the links and functions that are written for ports."""
+    found = {}
+    for name, value in vars(chainer_links).items():
+        if getattr(value, "__module__", None) == chainer_links.__name__:
+            found[name] = inspect.getsource(value).rstrip()
+    return found
 
 
-class SequencesLSTM(ModuleList):
-    """An LSTM of several layers over a list of sequences, each of its own length."""
-
-    def __init__(self, n_layers, in_size, out_size, dropout):
-        sizes = [in_size, *[out_size] * (n_layers - 1)]
-        super().__init__([LSTMWeights(size, out_size, dropout) for size in sizes])
-        self.out_size = out_size
-
-    def forward(self, hx, cx, xs):
-        nn = self.nn
-        xs = list(xs)
-        ends = np.cumsum([len(x) for x in xs])[:-1].tolist()
-        if hx is None:
-            hx = nn.zeros((len(self), len(xs), self.out_size), like=xs[0])
-        if cx is None:
-            cx = nn.zeros_like(hx)
-        hidden, cells = [], []
-        for number, layer in enumerate(self):
-            if number:
-                xs = nn.tensor_split(layer.drop(nn.cat(xs, 0)), ends, 0)
-            states = zip(xs, hx[number], cx[number])
-            found = [layer(x, h[None], c[None]) for x, h, c in states]
-            xs = [y for y, _, _ in found]
-            hidden.append(nn.cat([h for _, h, _ in found], 0))
-            cells.append(nn.cat([c for _, _, c in found], 0))
-        return nn.stack(hidden, 0), nn.stack(cells, 0), xs'''
-#: Layers that the port writes itself.
+#: Layers and functions that become a part of the port.
 LAYER_SOURCES: dict[str, str] = {
-    "SequencesLSTM": _STACKED_LSTM,
-    **{f"HalfAffineBatchNorm{dims}d": _half_affine(dims) for dims in (1, 2, 3)},
-    "IgnoringEmbedding": '''class IgnoringEmbedding(Embedding):
-    """An embedding that is zero for one word."""
-
-    def __init__(self, words, width, ignored):
-        super().__init__(words, width)
-        self.ignored = ignored
-
-    def forward(self, x):
-        nn = self.nn
-        is_word = x != self.ignored
-        embedded = super().forward(nn.where(is_word, x, 0))
-        return nn.where(nn.unsqueeze(is_word, -1), embedded, 0.0)''',
-    "LinearMaxout": '''class LinearMaxout(Network):
-    """The largest of several linear functions. Source: Goodfellow et al. 2013."""
-
-    def __init__(self, in_size, out_size, pool_size, bias=True):
-        super().__init__()
-        self.linear = self.nn.Linear(in_size, out_size * pool_size, bias=bias)
-        self.pool_size = pool_size
-
-    def forward(self, x):
-        nn = self.nn
-        y = nn.reshape(self.linear(x), (x.shape[0], -1, self.pool_size))
-        return nn.amax(y, 2)''',
+    **{f"ShiftingBatchNorm{dims}d": _shift_alone(dims) for dims in (1, 2, 3)},
+    **_own_sources(),
 }
 DRAWING = {"dropout": "Dropout"}
 WITHOUT_EFFECT = ("report", "argument.check_unexpected_kwargs")
 IMPORTS = {
     "math.": "import math",
-    "np.": "import numpy as np",
+    "np": "import numpy as np",
     "(ModuleList)": "from deliralike.nn.layers.containers import ModuleList",
     "start.": "from deliralike import start",
+    "(Linear)": "from deliralike.nn.layers.linear import Linear",
     "(Embedding)": "from deliralike.nn.layers.linear import Embedding",
     **{
         f"(BatchNorm{dims}d)": (
@@ -185,7 +129,8 @@ def _find_size(
     """Put a size that the links of a call have found out in the run where none was given."""
     if given.get(name, "None") == "None":
         links = [link for link, _ in call.returned]
-        sizes = [(link, getattr(link, attribute).shape[axis]) for link in links]
+        shape = attrgetter(f"{attribute}.shape")
+        sizes = [(link, shape(link)[axis]) for link in links]
         given[name] = call.by_instance(name, sizes)
 
 
@@ -263,12 +208,13 @@ def _batch_norm(call: Call) -> str:
     if scales == ["False", "False"]:
         settings["affine"] = "False"
     name = f"BatchNorm{dims}d"
-    if scales[0] == scales[1]:
-        return call_of_nn(name, given["size"], **settings)
-    if {*scales} != {"True", "False"}:
+    if scales == ["True", "False"]:
+        settings["bias"] = "False"
+    if scales == ["False", "True"]:
+        return f"Shifting{name}({joined((given['size'],), settings)})"
+    if not {*scales} <= {"True", "False"}:
         raise NeedsHand(f"{call.name} with use_gamma={scales[0]}, use_beta={scales[1]}")
-    kept = '"weight"' if scales[0] == "True" else '"bias"'
-    return f"HalfAffine{name}({joined((given['size'], kept), settings)})"
+    return call_of_nn(name, given["size"], **settings)
 
 
 def _with_options(call: Call, **defaults: str) -> Call:
@@ -309,10 +255,72 @@ def _linear_maxout(call: Call) -> str:
     return f"LinearMaxout({joined([given[one] for one in sizes], bias)})"
 
 
-def _sequences_lstm(call: Call) -> str:
-    names = ("n_layers", "in_size", "out_size", "dropout")
-    given = _given(call, *names)
-    return f"SequencesLSTM({joined([given[one] for one in names], {})})"
+_STARTING = ("lateral_init", "upward_init", "bias_init", "forget_bias_init")
+
+
+def _recurrent(name: str, first: str) -> Entry:
+    """A link of one step, with the layer in it that knows the number of inputs."""
+
+    def written(call: Call) -> str:
+        given = _given(call, "in_size", "out_size", *_STARTING, "init", "inner_init")
+        if "out_size" not in given:
+            given |= {"in_size": "None", "out_size": given["in_size"]}
+        _find_size(call, given, "in_size", f"{first}.W", 1)
+        return f"{name}({given['in_size']}, {given['out_size']})"
+
+    return written
+
+
+def _sequences(name: str, directions: int) -> Entry:
+    """A link over a list of sequences."""
+
+    def written(call: Call) -> str:
+        names = ("n_layers", "in_size", "out_size", "dropout")
+        given = _given(call, *names, *_SHARED[1:])
+        settings = {"directions": "2"} if directions == 2 else {}
+        return f"{name}({joined([given[one] for one in names], settings)})"
+
+    return written
+
+
+def _depthwise(call: Call) -> str:
+    names = ("in_channels", "channel_multiplier", "ksize", "stride", "pad")
+    given = _given(call, *names, *_SHARED)
+    _find_size(call, given, "in_channels", "W", 1)
+    settings = {name: given[name] for name in names[3:] if name in given}
+    if bias := _bias(given):
+        settings["bias"] = bias
+    return (
+        f"DepthwiseConvolution2D({joined([given[one] for one in names[:3]], settings)})"
+    )
+
+
+def _bilinear(call: Call) -> str:
+    names = ("left_size", "right_size", "out_size", "nobias")
+    given = _given(call, *names, *_SHARED[1:])
+    return f"BilinearForm({joined([given[one] for one in names if one in given], {})})"
+
+
+def _prelu(call: Call) -> str:
+    given = _given(call, "shape", "init")
+    count = elements(given.get("shape", "()"))
+    if count is None or len(count) > 1:
+        raise NeedsHand(f"{call.name} with a slope for more than each channel")
+    return call_of_nn("PReLU", *count)
+
+
+def _convolution_nd(layer: str, settings: str, axis: int = 1) -> Entry:
+    """A convolution whose number of axes is given."""
+
+    def written(call: Call) -> str:
+        dims, *args = call.args
+        if not dims.isdigit():
+            raise NeedsHand(f"{call.name} of {dims} axes: nn.{layer}1d, 2d or 3d")
+        return _convolution(f"{layer}{dims}d", settings, axis)(
+            replace(call, args=tuple(args))
+        )
+
+    return written
 
 
 def _layer_norm(call: Call) -> str:
@@ -332,22 +340,27 @@ _AS_LAYERS = {
     "relu": "ReLU()",
     "sigmoid": "Sigmoid()",
     "tanh": "Tanh()",
-    "elu": "ELU()",
     "selu": "SELU()",
-    "softplus": "Softplus()",
-    "leaky_relu": "LeakyReLU(0.2)",
     "relu6": "ReLU6()",
-    "dropout": "Dropout(0.5)",
-    "softmax": "Softmax(1)",
-    "log_softmax": "LogSoftmax(1)",
 }
 
 
 def _sequence(call: Call) -> str:
-    return call_of_nn("Sequential", *map(_member, call.args))
+    members = list(map(_member, call.args))
+    if any(
+        ".Conv" in one for one in members
+    ):  # of whose images a linear link makes rows
+        members = [one.replace(f"{NN}.Linear(", "FlatLinear(") for one in members]
+    return call_of_nn("Sequential", *members)
+
+
+def _list(call: Call) -> str:
+    return call_of_nn("ModuleList", f"[{joined(call.args, {})}]")
 
 
 def _member(arg: str) -> str:
+    if arg.startswith(("lambda", "(lambda")):
+        return f"FunctionOfOne({arg})"
     name = arg.rpartition(".")[2]
     if arg.startswith(f"{NN}.") and "(" not in arg and name in _AS_LAYERS:
         return f"{NN}.{_AS_LAYERS[name]}"
@@ -365,18 +378,29 @@ def parameter(call: Call, value: cst.BaseExpression) -> str:
     if "shape" not in given:
         values = given["initializer"]
         return f"{NN}.Parameter(np.shape({values}), np.asarray({values}))"
-    return _started(given)
+    return _started(call, given)
 
 
-def _started(given: dict[str, str]) -> str:
-    """A parameter with a shape and an initializer."""
-    begin = _start(given.get("initializer", "None"))
-    return f"{NN}.Parameter({given['shape']}, {begin})"
+def _sizes(call: Call, text: str) -> str:
+    """The source of several numbers, which may be given as one."""
+    is_literal = text.startswith(("(", "[")) or text.endswith(".shape")
+    kinds = {one.kind for one in call.values if one is not None}
+    return text if is_literal or kinds & {"shape", "sequence"} else f"({text},)"
+
+
+def _started(call: Call, given: dict[str, str]) -> str:
+    """A parameter with a shape, which may be a number, and an initializer."""
+    shape = _sizes(call, given["shape"])
+    initializer = given.get("initializer", "None")
+    kinds = {one.kind for one in call.values if one is not None}
+    if "function" not in kinds and initializer.isidentifier():
+        return f"{NN}.Parameter({shape}, start.Constant({initializer}))"
+    return f"{NN}.Parameter({shape}, {_start(initializer)})"
 
 
 def _start(initializer: str) -> str:
     """A start value for an initializer."""
-    if initializer.replace(".", "").isdigit():
+    if re.fullmatch(r"-?[\d.e-]+", initializer):
         return f"start.Constant({initializer})"
     name, _, rest = initializer.partition("(")
     name, scale = name.rpartition(".")[2], rest.removesuffix(")")
@@ -396,18 +420,11 @@ def _start(initializer: str) -> str:
 
 #: What has no counterpart, by what to write.
 _UNLIKE = {
-    "it keeps its state between calls: nn.LSTM and nn.GRU take it and return it": (
-        "LSTM StatefulGRU StatefulZoneoutLSTM StatefulPeepholeLSTM"
+    "it draws random numbers: layers of nn that do are nn.Dropout and its kind": (
+        "StatefulZoneoutLSTM SimplifiedDropconnect NegativeSampling gaussian zoneout "
+        "gumbel_softmax rrelu simplified_dropconnect negative_sampling"
     ),
-    "nn.LSTM and nn.GRU take a padded batch, and name their weights as PyTorch does": (
-        "NStepBiLSTM NStepGRU NStepBiGRU StatelessLSTM StatelessGRU"
-    ),
-    "nn.Conv2d(..., groups=in_channels), whose weight has other axes": (
-        "DepthwiseConvolution2D"
-    ),
-    "nn.PReLU has one axis where this has none: reshape its weight": "PReLU",
-    "nn.pixel_shuffle orders the channels differently": "depth2space",
-    "there is none in nn": "local_convolution_2d",
+    "there is none in nn": "local_convolution_2d LocalConvolution2D",
     "port its predictor, and give the loss to the trainer": "Classifier",
 }
 
@@ -420,19 +437,34 @@ LINKS: dict[str, Entry] = {
     "BatchNormalization": _batch_norm,
     "EmbedID": _embedding,
     "Maxout": _linear_maxout,
-    "NStepLSTM": _sequences_lstm,
+    "LSTM": _recurrent("StatefulLSTM", "upward"),
+    "StatelessLSTM": _recurrent("StatelessLSTM", "upward"),
+    "StatefulPeepholeLSTM": _recurrent("StatefulPeepholeLSTM", "upward"),
+    "StatefulGRU": _recurrent("StatefulGRU", "W"),
+    "StatelessGRU": _recurrent("StatelessGRU", "W"),
+    "DepthwiseConvolution2D": _depthwise,
+    "Bilinear": _bilinear,
+    "PReLU": _prelu,
     "LayerNormalization": _layer_norm,
     "GroupNormalization": _group_norm,
     "Sequential": _sequence,
+    "ChainList": _list,
 }
 for _n in (1, 2, 3):
     _transposed = f"ConvTranspose{_n}d"
     LINKS[f"Convolution{_n}D"] = _convolution(f"Conv{_n}d", _OF_CONVOLUTION)
     LINKS[f"Deconvolution{_n}D"] = _convolution(_transposed, _OF_DECONVOLUTION, axis=0)
+LINKS["ConvolutionND"] = _convolution_nd("Conv", _OF_CONVOLUTION)
+LINKS["DeconvolutionND"] = _convolution_nd("ConvTranspose", _OF_DECONVOLUTION, axis=0)
+for _kind in ("LSTM", "GRU", "RNNTanh", "RNNReLU"):
+    _name = f"Sequences{_kind.removeprefix('RNN')}"
+    LINKS[f"NStep{_kind}"] = _sequences(_name, 1)
+    LINKS[f"NStepBi{_kind}"] = _sequences(_name, 2)
 for _reason, _links in _UNLIKE.items():
     LINKS |= dict.fromkeys(_links.split(), refused(_reason))
-_OF_PYTHON = ("get_dtype", "get_array_types", "argument.parse_kwargs")
-IN_BOTH = (*LINKS, *_OF_PYTHON)
+_OF_PYTHON = ("get_dtype", "get_array_types", "argument.parse_kwargs", "is_debug")
+_MODULE_OF_ARRAYS = ("cuda.get_array_module", "backend.get_array_module")
+IN_BOTH = (*LINKS, *_OF_PYTHON, *_MODULE_OF_ARRAYS)
 
 
 # Functions
@@ -460,6 +492,26 @@ _ARGUMENTS = """
     max amax x axis:dim keepdims:keepdim
     min amin x axis:dim keepdims:keepdim
     argmax argmax x axis:dim
+    argmin argmin x axis:dim
+    prod prod x axis:dim keepdims:keepdim
+    cumprod cumprod x axis:dim
+    arcsin asin x
+    arccos acos x
+    arctan atan x
+    arctan2 atan2 x1 x2:other
+    arctanh atanh x
+    fix trunc x
+    fmod fmod x divisor:other
+    prelu prelu x W:weight
+    flip flip x axis:dims
+    fliplr fliplr a
+    flipud flipud a
+    dstack dstack xs
+    repeat repeat_interleave x repeats axis:dim
+    moveaxis movedim x source destination
+    diagonal diagonal x offset axis1=0:dim1 axis2=1:dim2
+    tensordot tensordot a b axes:dims
+    linear linear x W:weight b:bias
     concat cat xs axis=1:dim
     stack stack xs axis=0:dim
     hstack hstack xs
@@ -469,14 +521,23 @@ _ARGUMENTS = """
     cumsum cumsum x axis:dim
     separate unbind x axis=0:dim
     split_axis tensor_split x indices_or_sections:indices_or_sections axis:dim
-    softmax_cross_entropy cross_entropy x t:target ignore_label=-1:ignore_index
-    max_pooling_1d max_pool1d x ksize:kernel_size stride pad:padding cover_all=True:ceil_mode
-    max_pooling_2d max_pool2d x ksize:kernel_size stride pad:padding cover_all=True:ceil_mode
-    max_pooling_3d max_pool3d x ksize:kernel_size stride pad:padding cover_all=True:ceil_mode
-    average_pooling_1d avg_pool1d x ksize:kernel_size stride pad:padding
-    average_pooling_2d avg_pool2d x ksize:kernel_size stride pad:padding
-    average_pooling_3d avg_pool3d x ksize:kernel_size stride pad:padding
 """
+_MAXIMA = "ksize:kernel_size stride pad:padding cover_all=True:ceil_mode return_indices"
+_AVERAGES = "ksize:kernel_size stride pad:padding"
+_PRODUCTS = "W:weight b:bias stride pad:padding dilate:dilation groups"
+for _own, _new in (("1d", "1d"), ("2d", "2d"), ("3d", "3d"), ("nd", "")):
+    _ARGUMENTS += f"""
+    max_pooling_{_own} max_pool{_new} x {_MAXIMA}
+    average_pooling_{_own} avg_pool{_new} x {_AVERAGES}
+    convolution_{_own} conv{_new} x {_PRODUCTS}
+    dilated_convolution_{_own} conv{_new} x {_PRODUCTS}
+    deconvolution_{_own} conv_transpose{_new} x {_PRODUCTS}"""
+
+
+def _lines() -> list[str]:
+    return [line for line in _ARGUMENTS.splitlines() if line.strip()]
+
+
 _ARGUMENT = re.compile(r"(\w+)(?:=([\w.-]+))?(?::(\w+))?")
 
 
@@ -564,13 +625,65 @@ def _options(call: Call) -> str:
     return tuple_of([f"{options}.get{pair}" for pair in pairs])
 
 
-def _maxout(call: Call) -> str:
-    given = _given(call, "x", "pool_size", "axis")
-    x, size = given["x"], given["pool_size"]
-    if given.get("axis", "1") != "1":
-        raise NeedsHand("maxout along another axis than 1: nn.reshape and nn.amax")
-    shape = f"({x}.shape[0], -1, {size}, *{x}.shape[2:])"
-    return call_of_nn("amax", call_of_nn("reshape", x, shape), "2")
+def _cross_entropy(call: Call) -> str:
+    given = _given(call, "x", "t", "ignore_label", "reduce")
+    settings = {"ignore_index": given.get("ignore_label", "-1")}
+    if given.get("reduce", "'mean'")[1:-1] == "no":
+        settings["reduction"] = '"none"'
+    return call_of_nn("cross_entropy", given["x"], given["t"], **settings)
+
+
+def _tiled(call: Call) -> str:
+    given = _given(call, "x", "reps")
+    return call_of_nn("tile", given["x"], _sizes(call, given["reps"]))
+
+
+def _upsampled(call: Call) -> str:
+    names = ("x", "indexes", "ksize", "stride", "pad", "outsize", "cover_all")
+    given = _given(call, *names)
+    if given.get("outsize", "None") == "None":
+        raise NeedsHand(f"{call.name}: give it outsize, that of what was pooled")
+    return call_of_nn(
+        "max_unpool2d",
+        *(given[name] for name in names[:3]),
+        stride=given.get("stride"),
+        padding=given.get("pad"),
+        output_size=given["outsize"],
+    )
+
+
+def _of_type(call: Call) -> str:
+    """Floating numbers stay of the network's type; others become of it."""
+    x, given = call.given[0], call.result
+    value = call.value or call.first
+    if given is None or value is None or given.dtype == value.dtype:
+        return x
+    if not given.is_floating:
+        return call_of_nn("cast", x, f'"{given.dtype}"')
+    return x if value.is_floating else call_of_nn("cast", x, call.like())
+
+
+def _interpolated(call: Call) -> str:
+    given = _given(call, "p", "x", "y")
+    return call_of_nn("lerp", given["y"], given["x"], given["p"])
+
+
+def _variable(call: Call) -> str:
+    """``chainer.Variable(x)``: an array stays, one of NumPy's becomes one."""
+    x = call.args[0]
+    return call_of_nn("constant", x, like=call.like()) if x.startswith("np.") else x
+
+
+def _written_here(name: str) -> Entry:
+    """A function that is written for ports, with Chainer's arguments."""
+
+    def written(call: Call) -> str:
+        return f"{name}({joined((NN, *call.args), call.kwargs)})"
+
+    return written
+
+
+_WRITTEN_HERE = [name for name in LAYER_SOURCES if name.islower()]
 
 
 FUNCTIONS: dict[str, Entry] = {
@@ -578,26 +691,45 @@ FUNCTIONS: dict[str, Entry] = {
     "get_dtype": "None",
     "get_array_types": "()",
     "argument.parse_kwargs": _options,
-    "maxout": _maxout,
-    **dict(map(_by_arguments, _ARGUMENTS.strip().splitlines())),
+    **{name: _written_here(name) for name in _WRITTEN_HERE},
+    "squared_difference": _written_here("squared_error"),
+    "upsampling_2d": _upsampled,
+    "linear_interpolate": _interpolated,
+    "cast": _of_type,
+    "copy": "{a}",
+    "get_item": "{a}[{b}]",
+    "broadcast": "nn.broadcast_tensors({args})",
+    "einsum": "nn.einsum({args})",
+    "mean_absolute_error": "nn.l1_loss({args})",
+    "Variable": _variable,
+    "as_variable": _variable,
+    "cuda.to_cpu": "{a}",
+    "cuda.to_gpu": "{a}",
+    **dict.fromkeys(_MODULE_OF_ARRAYS, "np"),
+    "is_debug": "False",
+    **dict(map(_by_arguments, _lines())),
     "identity": "{a}",
     "hard_sigmoid": "nn.clip(0.2 * {a} + 0.5, 0.0, 1.0)",
     "clipped_relu": lambda call: call_of_nn(
         "clip", call.args[0], "0.0", (*call.args, "20.0")[1]
     ),
     "swapaxes": "nn.swapaxes({args})",
-    "tile": "nn.tile({args})",
+    "tile": _tiled,
+    "softmax_cross_entropy": _cross_entropy,
     "flip": "nn.flip({args})",
     "reshape": "nn.reshape({args})",
     "flatten": "nn.reshape({a}, (-1,))",
     "transpose": _permuted,
     "matmul": _product,
-    "batch_matmul": _product,
     "local_response_normalization": _response_norm,
     "resize_images": _resized,
     "unpooling_2d": _unpooled,
     "mean_squared_error": "nn.mse_loss({args})",
 }
+
+
+#: Functions of which ``partial`` makes one of an array alone.
+SETTABLE = tuple(name for name, _ in map(_by_arguments, _lines()))
 
 
 def plain(call: Call) -> str:
@@ -608,7 +740,7 @@ def plain(call: Call) -> str:
 METHODS: dict[str, Entry] = {
     "reshape": "nn.reshape({x}, {many})",
     "transpose": _permuted,
-    "astype": "{x}",
+    "astype": _of_type,
     "flatten": "nn.reshape({x}, (-1,))",
     "sum": FUNCTIONS["sum"],
     "mean": FUNCTIONS["mean"],
@@ -620,9 +752,18 @@ METHODS: dict[str, Entry] = {
 KNOWN_ATTRIBUTES = dict.fromkeys(
     ("config.train", "global_config.train"), "self.training"
 )
-#: Attributes of networks that others do not have, and what to write.
-UNLIKE_ATTRIBUTES = {
-    "xp": "arrays are made by functions of nn, random numbers by layers such as nn.Dropout"
+#: Attributes of networks that others do not have, and what stands for them.
+UNLIKE_ATTRIBUTES = {"xp": "np"}
+#: Functions that are written otherwise where they are handed on.
+VALUES = {
+    "leaky_relu": "(lambda x: nn.leaky_relu(x, 0.2))",
+    "softmax": "(lambda x: nn.softmax(x, dim=1))",
+    "log_softmax": "(lambda x: nn.log_softmax(x, dim=1))",
+    "hard_sigmoid": "(lambda x: nn.clip(0.2 * x + 0.5, 0.0, 1.0))",
+    "elu": "nn.elu",
+    "softplus": "nn.softplus",
+    "identity": "(lambda x: x)",
+    "dropout": "nn.Dropout(0.5)",
 }
 ATTRIBUTES: dict[str, Entry] = {
     "array": "{x}",
@@ -641,7 +782,7 @@ def _link_added(call: Call) -> str:
 
 def _param_added(call: Call) -> str:
     given = _given(call, "self", "name", "shape", "dtype", "initializer")
-    return f"setattr({call.x}, {given['name']}, {_started(given)})"
+    return f"setattr({call.x}, {given['name']}, {_started(call, given)})"
 
 
 def _persistent(call: Call) -> str:
@@ -663,3 +804,56 @@ SETTERS: dict[str, Entry] = {
     "add_persistent": _persistent,
     "children": _children,
 }
+
+
+# Arrays that forward makes
+# -------------------------------------------------------------------------------------------------
+
+
+def _zeros(call: Call) -> str:
+    return call_of_nn(call.name, call.args[0], like=call.like())
+
+
+def _full(call: Call) -> str:
+    return call_of_nn(call.name, *call.args[:2], like=call.like())
+
+
+#: NumPy's functions that make floating arrays.
+_MAKING: dict[str, Entry] = {
+    "zeros": _zeros,
+    "ones": _zeros,
+    "full": _full,
+    "zeros_like": "nn.zeros_like({a})",
+    "ones_like": "nn.ones_like({a})",
+    "full_like": "nn.full_like({a}, {b})",
+}
+
+
+def by_numpy(call: Call) -> str | None:
+    """What stands for a function of NumPy that `forward` calls; None where it stays.
+
+    Whole numbers stay NumPy's, unless they are made by the module of the network's arrays.
+
+    Raises:
+        NeedsHand: It computes with arrays of the network, or draws numbers.
+    """
+    if call.result is None:
+        return None
+    is_array = call.first is not None and call.first.is_array
+    if call.name in ("asarray", "array", "ascontiguousarray") and is_array:
+        return call.args[0]
+    args = f"{call.name}({joined(call.args, call.kwargs)})"
+    if not call.result.is_floating:
+        is_host = call.x in ("np", "numpy")
+        return (
+            None if is_host else call_of_nn("constant", f"np.{args}", like=call.like())
+        )
+    if call.name in _MAKING:
+        return written(_MAKING[call.name], call)
+    is_of_arrays = any(one is not None and one.is_floating for one in call.values)
+    if is_of_arrays or call.x.endswith("random"):
+        raise NeedsHand(
+            f"{call.name} of NumPy: functions of nn compute with arrays, and layers such as "
+            "nn.Dropout draw random numbers"
+        )
+    return call_of_nn("constant", f"np.{args}", like=call.like())

@@ -28,6 +28,7 @@ class Function:
         arrays: The names of arguments that were arrays.
         caches: Attributes in which it keeps arrays for its next call, by a key.
         has_self: Whether it is a method, or within one.
+        is_detached: Whether what it returns has no gradient.
     """
 
     path: str
@@ -35,6 +36,7 @@ class Function:
     arrays: list[str]
     caches: list[str]
     has_self: bool
+    is_detached: bool = False
 
 
 class Context(cst.CSTTransformer):
@@ -59,6 +61,9 @@ class Context(cst.CSTTransformer):
         self.start_code = StartCode(self.original, source)
         self.mask_layers = MaskLayers(source.module)
         self.choices = Choices(program, source)
+        self.called: set[cst.CSTNode] = set()  # what is called, rather than handed on
+        # Attributes that are members of a list, by number.
+        self.listed: dict[str, int] = {}
         self.reported: set[str] = set()  # attributes that nothing reads
         self.branches: set[cst.CSTNode] = set()  # blocks of `if`, `else` and `except`
         self.statements: set[cst.CSTNode] = set()  # expressions that are statements

@@ -81,7 +81,10 @@ def _candidates(network: Any, wanted: Shapes) -> tuple[dict[str, Any], dict[str,
     choices: dict[str, Any] = {}
     for name, parameter in _parameters(type(network)).items():
         attribute, default = getattr(network, name, MISSING), parameter.default
-        if _is_plain(attribute) or is_native(attribute):
+        if is_native(attribute) and isinstance(default, (bool, int, str)):
+            numbers = sizes if type(default) is int else []
+            choices[name] = (default, *numbers, deepcopy(attribute))
+        elif _is_plain(attribute) or is_native(attribute):
             found[name] = deepcopy(attribute)  # the network that came stays as it is
         elif default is parameter.empty and sizes:
             choices[name] = sizes

@@ -11,6 +11,7 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
+from deliralike.port.buffers import registered_last
 from deliralike.port.calls import NN, code
 from deliralike.port.context import Function
 from deliralike.port.finishing import begun
@@ -22,6 +23,11 @@ from deliralike.port.start_code import StartCode
 #: ``self.cache[key] = value``
 _CACHED = m.Assign(
     [m.AssignTarget(m.Subscript(m.Attribute(m.Name("self"))))], m.Call() | m.Subscript()
+)
+_MEMBER = m.Arg(m.Attribute(m.Name("self")))
+_LISTS_ATTRIBUTES = m.Call(
+    m.Attribute(m.Call(m.Name("super")), m.Name("__init__")),
+    [_MEMBER, m.ZeroOrMore(_MEMBER)],
 )
 _NO_SPACE = cst.SimpleWhitespace("")
 EQUAL = cst.AssignEqual(_NO_SPACE, _NO_SPACE)
@@ -40,6 +46,11 @@ class DefinitionRewriter(LeavingOut):
         self.class_name = node.name.value
         self.start_code = StartCode(self.original, self.source, self.cls)
         self.reported = reported(self.source, self.observed, self.class_name)
+        self.listed = {}
+        if self.framework.lists_members(self.cls):
+            for call in m.findall(node, _LISTS_ATTRIBUTES):
+                names = [one.value.attr.value for one in call.args]  # type: ignore[attr-defined]
+                self.listed = {name: number for number, name in enumerate(names)}
         for base in node.bases:
             if self._is_idle(self.source.meaning(base.value)):
                 self.passed_by.add(base)
@@ -95,6 +106,10 @@ class DefinitionRewriter(LeavingOut):
 
         A framework's say how it is run.
         """
+        called: Any = node.decorator
+        name = self.name_of(getattr(called, "func", called))
+        if self.functions and name in self.framework.stops_gradients:
+            self.functions[-1].is_detached = not self.in_construction
         return self._stays(node)
 
     def leave_Decorator(self, original: cst.Decorator, updated: cst.Decorator) -> Any:
@@ -163,6 +178,7 @@ class DefinitionRewriter(LeavingOut):
         for cache in function.caches:
             updated = begun(updated, f"{cache} = {{}}")
         if path == f"{self.class_name}.__init__":
+            updated = registered_last(updated)
             updated = self._with_sizes_as_arguments(updated)
         if not _is_python_type(original.returns):
             updated = updated.with_changes(returns=None)
@@ -170,6 +186,16 @@ class DefinitionRewriter(LeavingOut):
         if len(self.path) == 1 and not self.functions:
             name = self.framework.renamed.get(name, name)
         return updated.with_changes(name=cst.Name(name))
+
+    def visit_Lambda(self, node: cst.Lambda) -> None:
+        """It is called by `forward`, also one that is written where a network is created."""
+        arrays = [one.name.value for one in node.params.params]
+        has_self = bool(self.functions) and self.functions[-1].has_self
+        self.functions.append(Function("<lambda>", False, arrays, [], has_self))
+
+    def leave_Lambda(self, original: cst.Lambda, updated: cst.Lambda) -> cst.Lambda:
+        self.functions.pop()
+        return updated
 
     def _with_sizes_as_arguments(self, init: cst.FunctionDef) -> cst.FunctionDef:
         """Add the arguments that tell instances of the class of their sizes."""

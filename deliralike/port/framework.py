@@ -76,6 +76,7 @@ class Framework:
         methods: The same for methods of arrays.
         attributes: The same for attributes of arrays.
         setters: The same for methods of networks that set a member, or give members.
+        numpy_functions: The same for functions while a network is created.
         numpy_methods: The same for methods of arrays that NumPy makes.
         same_names: What `nn` has by the same name with the same arguments; None for all of it.
         in_both: Functions that are the same while a network is created and while it runs.
@@ -89,11 +90,16 @@ class Framework:
         attending: Functions of attention that draw masks, and their arguments.
         without_effect: Functions that are called for their effect on the framework.
         idle_methods: Methods of networks that are called for their effect on the framework.
+        keywords: Arguments by PyTorch's other names of them.
+        devices: Functions and classes that give a device.
+        stops_gradients: Decorators and contexts within which nothing has a gradient.
         transparent: Decorators and contexts that do not change what is computed.
         scopes: Methods of networks that open such a context.
         member_tables: Attributes of networks that are tables of their members.
         known_attributes: Attributes of attributes that are the same for all networks.
-        unlike_attributes: Attributes of networks that others do not have, and what to write.
+        unlike_attributes: Attributes of networks that others do not have, and what stands for them.
+        values: Functions that are written otherwise where they are handed on.
+        settable: Functions of which ``partial`` makes one of an array alone.
         hands_members_by_name: Whether members are arguments of ``super().__init__`` by their names.
     """
 
@@ -107,6 +113,7 @@ class Framework:
     attributes: Mapping[str, Entry]
     setters: Mapping[str, Entry]
     bases: Mapping[str, str]
+    numpy_functions: Mapping[str, Entry] = {}
     numpy_methods: Mapping[str, Entry] = {}
     ported_modules: Collection[str] = ()
     same_names: Collection[str] | None = None
@@ -120,11 +127,16 @@ class Framework:
     attending: Mapping[str, Sequence[str]] = {}
     without_effect: Collection[str] = ()
     idle_methods: Collection[str] = ()
+    keywords: Mapping[str, str] = {}
+    devices: Collection[str] = ()
+    stops_gradients: Collection[str] = ()
     transparent: tuple[str, ...] = ()
     scopes: Collection[str] = ()
     member_tables: Collection[str] = ()
     known_attributes: Mapping[str, str] = {}
     unlike_attributes: Mapping[str, str] = {}
+    values: Mapping[str, str] = {}
+    settable: Collection[str] = ()
     hands_members_by_name = False
 
     # Modules and names
@@ -169,6 +181,10 @@ class Framework:
 
     def is_dtype(self, _: Any) -> bool:
         """Whether an object is a type of numbers that NumPy does not have."""
+        return False
+
+    def is_half_type(self, _: Any) -> bool:
+        """Whether an object is a type of numbers of 16 bits."""
         return False
 
     def has_custom_gradient(self, _: Any) -> bool:
@@ -235,6 +251,16 @@ class Framework:
             NeedsHand: NumPy has nothing of this name.
         """
         raise NotImplementedError
+
+    @staticmethod
+    def by_numpy(call: Call) -> str | None:
+        """The source of a call of NumPy's while the network computes; None where it stays.
+
+        Raises:
+            NeedsHand: It computes with arrays of the network, or draws numbers.
+        """
+        del call
+        return None
 
     @staticmethod
     def in_axes(kwargs: dict[str, str]) -> dict[str, str]:

@@ -13,6 +13,10 @@ from deliralike.port.context import Context
 PASS = cst.parse_statement("pass")
 _BLOCKS = (cst.SimpleStatementLine, cst.For, cst.If, cst.With)
 _WARNS = m.Expr(m.Call(m.Attribute(attr=m.Name("warn")) | m.Name("warn")))
+_WRITES_WEIGHTS = (
+    "a parameter that is written over while the network computes: compute with the new value, "
+    "weight = self.weight * self.mask, and give it to a function of nn, nn.conv2d(x, weight)"
+)
 _COMPLAINS = m.SimpleStatementLine([m.Raise() | _WARNS])
 
 
@@ -45,11 +49,7 @@ class LeavingOut(Context):
         """Why a node does not come along; None where it does."""
         if isinstance(node, cst.FunctionDef):
             return self._why_not_a_method(node)
-        if (
-            isinstance(node, _BLOCKS)
-            and self.functions
-            and self.start_code.is_all(node)
-        ):
+        if isinstance(node, _BLOCKS) and self._sets_start_values(node):
             return "start values"
         if isinstance(node, cst.SimpleStatementLine):
             return self._why_without_effect(node.body[0])
@@ -57,6 +57,17 @@ class LeavingOut(Context):
         if is_assertion or (isinstance(node, cst.If) and self._is_passed_check(node)):
             return "a check that was passed"
         return None
+
+    def _sets_start_values(self, node: cst.CSTNode) -> bool:
+        """Whether a statement only sets start values; in forward it changes the network."""
+        if not self.functions or not self.start_code.is_all(node):
+            return False
+        written = self.start_code.written(node)
+        if self.in_construction or not written:
+            return True
+        if isinstance(node, cst.SimpleStatementLine) and any(written):
+            self.program.needs_hand(self.where(node), _WRITES_WEIGHTS)
+        return False
 
     def _why_without_effect(self, statement: Any) -> str | None:
         if not m.matches(statement, m.Expr(m.Call())):
@@ -101,9 +112,16 @@ class LeavingOut(Context):
 
     def _is_passed_check(self, node: cst.If) -> bool:
         """Whether a statement complains, or is for another type of numbers, and did not run."""
-        if node.orelse is not None or self._was_run(node.body):
+        if node.orelse is not None:
             return False
         names: Any = m.findall(node.test, m.Attribute())
+        asked = map(self.source.meaning, names)
+        if any(map(self.framework.is_half_type, asked)) and not self._was_taken(
+            node.body
+        ):
+            return True  # a network computes in one type, whose rounding is not ported
+        if self._was_run(node.body):
+            return False
         if any(self.framework.is_dtype(self.source.meaning(name)) for name in names):
             return True
         return all(m.matches(one, _COMPLAINS) for one in node.body.body)
@@ -132,6 +150,9 @@ class LeavingOut(Context):
         is_pythons = path.rpartition(".")[2].startswith("__")
         if is_pythons and not self.observed.phases(path):  # which an import may call
             return True
+        return self._was_taken(branch)
+
+    def _was_taken(self, branch: Any) -> bool:
         return self.observed.was_taken(self.source.begin(branch.body[0])[0])
 
     # Imports

@@ -16,6 +16,11 @@ from deliralike.port.calls import NN, Call, NeedsHand, code, in_brackets, writte
 from deliralike.port.definitions import DefinitionRewriter
 from deliralike.port.resolving import MISSING
 
+_CALLED_NN = (
+    "nn: a network has its functions by this name, so a layer needs another one, by which the "
+    "weights of the original are loaded, too"
+)
+
 
 class NameRewriter(DefinitionRewriter):
     """The part of the `Rewriter` that deals with names, and with what the run chose by them."""
@@ -43,7 +48,7 @@ class NameRewriter(DefinitionRewriter):
 
     def leave_Name(self, original: cst.Name, updated: cst.Name) -> cst.BaseExpression:
         meaning = self.source.meaning(original)
-        referred = self._reference(meaning)
+        referred = self._handed_on(original) or self._reference(meaning)
         is_framework = self.framework.name_of(meaning) is not None
         if referred is not None or is_framework or meaning is MISSING:
             return referred or updated
@@ -75,8 +80,16 @@ class NameRewriter(DefinitionRewriter):
             return cst.Name(self.program.need_in_numpy(meaning))
         return cst.Name(self.program.need(meaning))
 
+    def _handed_on(self, node: Any) -> cst.BaseExpression | None:
+        """A function of the framework that is not called here, of one array."""
+        text = self.framework.values.get(self.name_of(node) or "")
+        if text is None or node in self.called:
+            return None
+        return cst.parse_expression(text.replace("nn.", f"{NN}."))
+
     def _framework(self, name: str) -> cst.BaseExpression | None:
-        if name in self.framework.layer_sources:
+        is_source = name in self.framework.layer_sources
+        if is_source and name not in self.framework.functions:
             self.program.add_names(f"{name}(")
             return cst.Name(name)
         name = self.framework.classes.get(name, name)
@@ -111,6 +124,12 @@ class NameRewriter(DefinitionRewriter):
     def leave_Attribute(
         self, original: cst.Attribute, updated: cst.Attribute
     ) -> cst.BaseExpression:
+        if self._is_called_like_functions(original):
+            self.program.needs_hand(self.where(original), _CALLED_NN)
+        if m.matches(original, m.Attribute(m.Name("self"))) and self.functions:
+            number = self.listed.get(original.attr.value)
+            if number is not None:
+                return self._listed(original.attr.value, number)
         name = self._other_name(original)
         if name is not None:
             return updated.with_changes(attr=cst.Name(name))
@@ -120,15 +139,29 @@ class NameRewriter(DefinitionRewriter):
         )
         if known is not None:
             return cst.parse_expression(known)
-        referred = self._reference(self.source.meaning(original))
-        if referred is not None or self.in_construction:
-            return referred or updated
+        referred = self._handed_on(original)
+        referred = referred or self._reference(self.source.meaning(original))
+        if referred is not None:
+            return referred
+        if self.in_construction:
+            return self._start_of(original, updated)
         if m.matches(original, m.Attribute(m.Name("self"))):
             if original.attr.value in self.functions[-1].caches:
                 return original.attr
             if self.original.unsaved(self.cls, original.attr.value):
                 return self._unsaved(original, updated)
         return self._attribute_of_value(original, updated)
+
+    def _is_called_like_functions(self, node: cst.Attribute) -> bool:
+        """Whether it is a layer ``self.nn``, where a network has its functions."""
+        if not m.matches(node, m.Attribute(m.Name("self"), m.Name("nn"))):
+            return False
+        return any(hasattr(block, "nn") for block in self.original.blocks_of(self.cls))
+
+    def _listed(self, name: str, number: int) -> cst.BaseExpression:
+        """A member of a list that was an attribute, too: it has one name in the port."""
+        is_in_init = self.functions[-1].path == f"{self.class_name}.__init__"
+        return cst.parse_expression(name if is_in_init else f"self[{number}]")
 
     def _other_name(self, node: cst.Attribute) -> str | None:
         """The name of an attribute of ``self`` that cannot keep its own, or None.
@@ -144,6 +177,17 @@ class NameRewriter(DefinitionRewriter):
         is_list = is_public and self.original.is_plain_container(self.cls, name)
         return f"_{name}" if is_list else None
 
+    def _start_of(
+        self, original: cst.Attribute, updated: cst.Attribute
+    ) -> cst.BaseExpression:
+        """``self.weight.data`` while a network is created: a parameter's start as an array."""
+        value = self.value_of("values", original)
+        if original.attr.value != "data" or value is None or not value.is_array:
+            return updated
+        if value.kind == "array":
+            return updated.value
+        return self.parsed(f"self.backend.numpy({code(updated.value)})")
+
     def _attribute_of_value(
         self, original: cst.Attribute, updated: cst.Attribute
     ) -> cst.BaseExpression:
@@ -151,9 +195,8 @@ class NameRewriter(DefinitionRewriter):
         name, value = original.attr.value, self.value_of("values", original)
         if value is None:
             return updated
-        why = self.framework.unlike_attributes.get(name)
-        if why is not None and value.kind == "network":
-            self.program.needs_hand(self.where(original), f"{name}: {why}")
+        if value.kind == "network" and name in self.framework.unlike_attributes:
+            return self.parsed(self.framework.unlike_attributes[name])
         entry = self.framework.attributes.get(name)
         if entry is None or not value.is_array:
             return updated
@@ -227,6 +270,9 @@ class NameRewriter(DefinitionRewriter):
         value = self.choice(original)
         if value is not MISSING:
             return self.chosen(value, original)
+        axes = _reversed(original)
+        if axes and self._is_reversed(original, updated):
+            return self.parsed(_flipped(updated, axes))
         owner = self._owner_of_members(updated.value)
         if owner is not None:
             name = code(updated.slice[0].slice).strip()
@@ -235,6 +281,12 @@ class NameRewriter(DefinitionRewriter):
         if entries is None:
             return updated
         return updated.with_changes(value=self.chosen(entries, original))
+
+    def _is_reversed(self, original: cst.Subscript, updated: cst.Subscript) -> bool:
+        """Whether it is an array of the network, which has no steps backwards elsewhere."""
+        value = self.value_of("results", original)
+        is_host = code(updated.value).startswith("np.")
+        return value is not None and value.is_array and not is_host
 
     def _owner_of_members(self, table: Any) -> str | None:
         """The network whose members a subscript gives by name, or None."""
@@ -247,6 +299,28 @@ class NameRewriter(DefinitionRewriter):
         if is_self and self.framework.has_named_members(self.cls):
             return "self"
         return None
+
+
+_BACKWARDS = m.SubscriptElement(
+    m.Slice(None, None, m.UnaryOperation(m.Minus(), m.Integer("1")))
+)
+_NO_AXIS = m.SubscriptElement(m.Index(m.Name("None") | m.Ellipsis()))
+
+
+def _reversed(node: cst.Subscript) -> list[int]:
+    """The axes along which ``x[:, ::-1]`` goes backwards."""
+    if any(m.matches(one, _NO_AXIS) for one in node.slice):
+        return []
+    return [at for at, one in enumerate(node.slice) if m.matches(one, _BACKWARDS)]
+
+
+def _flipped(node: cst.Subscript, axes: list[int]) -> str:
+    """The array flipped along axes, with what else the subscript takes."""
+    parts = []
+    for at, one in enumerate(node.slice):
+        parts.append(":" if at in axes else code(one.slice))
+    flipped = f"{NN}.flip({code(node.value)}, ({', '.join(map(str, axes))},))"
+    return flipped if {*parts} == {":"} else f"{flipped}[{', '.join(parts)}]"
 
 
 #: What may need brackets, once something else stands in its place.

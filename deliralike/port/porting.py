@@ -20,7 +20,8 @@ from deliralike.conformance import Proof, compare, distance_loss
 from deliralike.conformance.probing import distance_loss_by_name
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError, SettingError
-from deliralike.port.chainer_links import Chainer
+from deliralike.network.base import Network
+from deliralike.port.chainer_objects import Chainer
 from deliralike.port.creation import Arguments, Creation, call, mapped, with_weights
 from deliralike.port.framework import Framework
 from deliralike.port.observing import CONSTRUCTION, FORWARD, Observation
@@ -59,6 +60,7 @@ class Port:
     changes: list[tuple[str, int, int]]
     _program: Program = field(repr=False)
     _create: Creation = field(repr=False)
+    _remembers: bool = field(repr=False)
     _module: Any = field(default=None, repr=False)
 
     @property
@@ -89,14 +91,20 @@ class Port:
             BackendUnavailable: There is no such backend, or it is not installed.
             StateError: The original's weights do not fit, as where buffers are not saved.
         """
+        return self._network(backend, seed=seed, dtype=dtype, device=device)
+
+    def _network(self, backend: str, changed: Any = None, **settings: Any) -> Any:
+        """The network, of a class that is changed."""
         target = backends.get(backend)
 
-        def created(cls: type, arguments: Arguments) -> Any:
+        def created(cls: type, arguments: Arguments, changed: Any = None) -> Any:
             """A network of the port or of `nn`, in whose arguments these stand, too."""
             args, kwargs = mapped(arguments, self._program.framework, translated)
             create = self._counterpart(cls, target.nn)
+            if changed is not None:
+                create = changed(create)
             if getattr(create, "backend", None) is None:  # of the port, not of `nn`
-                create = create.on(target, seed=seed, dtype=dtype, device=device)
+                create = create.on(target, **settings)
             return create(*args, **kwargs)
 
         def translated(value: Any) -> Any:
@@ -105,7 +113,7 @@ class Port:
             return self._counterpart(value, target.nn)
 
         try:
-            network = created(type(self.reference), self.arguments)
+            network = created(type(self.reference), self.arguments, changed)
         except Exception as error:
             if not self.hands:
                 raise
@@ -136,7 +144,8 @@ class Port:
 
         Names, outputs, the gradients of all parameters and of the inputs, and running statistics
         are compared, in training and in evaluation; then another size of input, in evaluation,
-        where the network takes one.
+        where the network takes one. A network that remembers its state between calls is compared
+        over two calls, the first of which begins without a state.
 
         Args:
             backend: The name of the backend.
@@ -146,10 +155,14 @@ class Port:
         inputs = self.inputs
         if isinstance(inputs, dict):
             loss, inputs = distance_loss_by_name, (inputs,)
-        candidate = Subject(self.network(backend), loss, keeps_layout=True)
+        changed = _called_twice if self._remembers else None
+        network = self._network(backend, changed, seed=0, dtype="float32", device=None)
+        candidate = Subject(network, loss, keeps_layout=True)
         backend_of_reference: Any = backends.of(self.reference)
         with backend_of_reference.in_float64():  # also of the tables that it computes
             reference = with_weights(self._create(), self.reference, self.inputs)
+            if self._remembers:
+                reference.__class__ = _called_twice(type(reference))
             backend_of_reference.set_dtype(reference, "float64")
             return compare(
                 reference,
@@ -159,6 +172,20 @@ class Port:
                 weights="load",
                 levels=levels,
             )
+
+
+def _called_twice(cls: type) -> type:
+    """A class of networks that remember: its calls are two, of which the first has no state."""
+    name = "forward" if issubclass(cls, Network) else "__call__"
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.reset_state()
+        call_once = getattr(super(twice, self), name)
+        call_once(*args, **kwargs)
+        return call_once(*args, **kwargs)
+
+    twice = type(cls.__name__, (cls,), {name: forward})
+    return twice
 
 
 def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
@@ -200,6 +227,13 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
         _run(create(), given)
     original = Original(framework, observation, framework.blocks(reference))
     program = Program(original)
+    remembers = _remembers(reference, given, original.blocks)
+    if remembers and not hasattr(reference, "reset_state"):
+        program.needs_hand(
+            program.where(type(reference)),
+            "it remembers its state between calls: a method reset_state, which calls that of its "
+            "links",
+        )
     observation.created.setdefault(id(reference), create.arguments[1])
     name = program.need(type(reference))
     arguments = original.arguments_of(reference)
@@ -218,6 +252,7 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
         program.changes(),
         program,
         create,
+        remembers,
     )
 
 
@@ -257,6 +292,8 @@ def _check(cls: type, framework: Framework) -> None:
 def _run(network: Any, inputs: Any) -> None:
     """Call a network in both modes; its running statistics stay as they are."""
     wrapped: Any = backends.wrap(network)
+    if hasattr(network, "reset_state"):
+        network.reset_state()
     with wrapped.training_mode(False):
         try:
             call(wrapped, inputs)
@@ -274,6 +311,18 @@ def _run(network: Any, inputs: Any) -> None:
         call(wrapped, inputs)
     wrapped.load_neutral_state(state)
     wrapped.eval()
+
+
+def _remembers(network: Any, inputs: Any, blocks: Sequence[Any]) -> bool:
+    """Whether a second call with the same inputs gives other outputs than the first."""
+    if not any(hasattr(block, "reset_state") for block in blocks):
+        return False
+    wrapped: Any = backends.wrap(network)
+    with wrapped.training_mode(False):
+        first, second = (
+            nest.leaves(wrapped.backend.to_numpy(call(wrapped, inputs))) for _ in "12"
+        )
+    return not all(map(np.array_equal, first, second))
 
 
 def _need_all(program: Program, arguments: Arguments) -> None:

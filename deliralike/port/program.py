@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -60,6 +61,12 @@ class Program(Remarks):
         self.layer_sources: dict[str, str] = {}  # of layers that the port writes itself
         # Arguments that tell instances of a class of their sizes: layers, each with its size.
         self.sizes: dict[Where, dict[str, Any]] = defaultdict(dict)
+
+    def where(self, definition: Any) -> str:
+        """The file and line of a class or function."""
+        source = module_source(definition.__module__)
+        name = definition.__qualname__.partition(".")[0]
+        return f"{source.file}:{source.begin(source.statements[name])[0]}"
 
     # What is needed
     # ---------------------------------------------------------------------------------------------
@@ -174,7 +181,10 @@ class Program(Remarks):
             if prefix in text:
                 self.lines.add(line)
         for name, source in self.framework.layer_sources.items():
-            if f"{name}(" in text and name not in self.layer_sources:
+            called = rf"(?<![\w.]){name}\b(?!=)"
+            if name.islower():  # a function, whose name may be that of a variable, too
+                called += r"\("
+            if name not in self.layer_sources and re.search(called, text):
                 self.layer_sources[name] = source
                 self.add_names(source)
 
@@ -200,7 +210,10 @@ class Program(Remarks):
             return last[one.source], one.source.begin(one.statement)[0]
 
         ordered = sorted(self.definitions, key=place)
-        parts = list(self.layer_sources.values())
+        sources = {
+            name: cst.parse_module(one) for name, one in self.layer_sources.items()
+        }
+        parts = [self.layer_sources[name] for name in in_order(sources)]
         for name in in_order({name: self.definitions[name].node for name in ordered}):
             node = self.finished[name]
             comments = [line for line in node.leading_lines if line.comment is not None]

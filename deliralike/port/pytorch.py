@@ -23,6 +23,7 @@ from deliralike.port.calls import (
     call_of_nn,
     code,
     elements,
+    in_brackets,
     joined,
     refused,
     tuple_of,
@@ -45,6 +46,7 @@ _MODULES = {
     "torch.compiler": "compiler.",
     "torch.onnx": "onnx.",
     "torch.special": "",
+    "torch.cuda": "cuda.",
     "torch.linalg": "linalg.",
     "torch.autograd": "autograd.",
     "torch.nn.modules.utils": "modules.",
@@ -55,6 +57,8 @@ _MODULES = {
     "timm.layers": "timm.",
     "einops.layers.torch": "",
 }
+#: Arguments that have two names, as NumPy's have.
+KEYWORDS = {"axis": "dim", "keepdims": "keepdim"}
 PLACEMENT = ("device", "dtype", "requires_grad", "pin_memory", "layout")
 #: Arguments that say where memory lies, or whether it is written over.
 DROPPED = ("inplace", "out", *PLACEMENT)
@@ -159,6 +163,8 @@ ATTENDING = {
         *("is_causal", "scale", "enable_gqa"),
     ),
 }
+#: What stands for a device: arrays lie where the network's others do.
+DEVICES = ("device",)
 #: What is called for its effect on the framework alone.
 WITHOUT_EFFECT = (
     "torchvision._log_api_usage_once",
@@ -179,7 +185,10 @@ WITHOUT_EFFECT = (
 
 def plain(call: Call) -> str:
     """The function of this name, whose first argument is the array."""
-    kwargs = {name: value for name, value in call.kwargs.items() if name not in DROPPED}
+    kwargs = {}
+    for name, value in call.kwargs.items():
+        if name not in DROPPED:
+            kwargs[KEYWORDS.get(name, name)] = value
     first = [kwargs.pop("input")] if "input" in kwargs else []
     return call_of_nn(call.name, *first, *call.given, **kwargs)
 
@@ -207,7 +216,11 @@ def _converted(call: Call) -> str:
     """``.float()``, ``.to(...)``: networks compute in one type, so only that of masks changes."""
     if call.value is not None and call.value.is_floating:
         return call.x
-    return call_of_nn("cast", call.x, call.like())
+    try:
+        dtype = call.like()
+    except NeedsHand:
+        dtype = '"float32"'
+    return call_of_nn("cast", call.x, dtype)
 
 
 def _to(call: Call) -> str:
@@ -234,6 +247,7 @@ _WHOLE = {
 def _created(call: Call) -> str:
     """``torch.zeros(3, n, device=x.device)``, ``x.new_zeros(3, n)``."""
     name = call.name.removeprefix("new_").replace("empty", "zeros")
+    name = name.replace("new", "zeros")
     like = call.x or _like_of(call)
     if name == "full":
         given = replace(call, x="").bound("size", "fill_value")
@@ -321,8 +335,38 @@ def _variance(call: Call) -> str:
     return plain(Call(call.name, tuple(args), kwargs))
 
 
+def _einsum(call: Call) -> str:
+    """``torch.einsum("ij,kj->ik", [x, y])``: the arrays may come in a list."""
+    arrays = elements(call.args[1]) if len(call.args) == 2 else None
+    return plain(
+        call if arrays is None else replace(call, args=(call.args[0], *arrays))
+    )
+
+
+def _selected(call: Call) -> str:
+    """``x.select(1, i)`` is ``x[:, i]``."""
+    given = call.bound("input", "dim", "index")
+    x, dim, index = given["input"], given["dim"], given["index"]
+    if dim.isdigit():
+        return f"{x}[{':, ' * int(dim)}{index}]"
+    if dim == "-1":
+        return f"{x}[..., {index}]"
+    raise NeedsHand("select: write x[:, i]")
+
+
 def _checkpoint(call: Call) -> str:
     return f"{call.args[0]}({joined(call.args[1:], {})})"
+
+
+def _subsequent(call: Call) -> str:
+    """The mask of a transformer: scores of later places are -inf."""
+    names = ("self", "sz") if call.x else ("sz",)
+    size = call.bound(*names)["sz"]
+    return f"np.triu(np.full(({size}, {size}), -np.inf), 1)"
+
+
+def _subsequent_mask(call: Call) -> str:
+    return call_of_nn("constant", _subsequent(call), like=call.like())
 
 
 def _number(call: Call) -> str:
@@ -350,12 +394,12 @@ def _batch_norm(call: Call) -> str:
 
 
 def _pretrained(call: Call) -> str:
+    """An embedding, which is not trained by a statement of its own, see `StatementRewriter`."""
     given = call.bound("embeddings", "freeze")
-    if given.get("freeze") != "False" or len(given) > 2:
-        raise NeedsHand(
-            "an embedding that is not trained: nn.Buffer, and its rows by index"
-        )
-    return f"{NN}.Embedding(*np.shape({given['embeddings']}))"
+    rows = given.pop("embeddings")
+    if given.keys() - {"freeze"}:
+        raise NeedsHand("from_pretrained: write nn.Embedding(rows, columns)")
+    return f"{NN}.Embedding(*np.shape({rows}))"
 
 
 _RANDOM = refused(
@@ -391,6 +435,8 @@ FUNCTIONS: dict[str, Entry] = {
     "reshape": "nn.reshape({args})",
     "var": _variance,
     "std": _variance,
+    "einsum": _einsum,
+    "select": _selected,
     "zeros": _created,
     "ones": _created,
     "empty": _created,
@@ -411,6 +457,8 @@ FUNCTIONS: dict[str, Entry] = {
     "randn_like": _RANDOM,
     "bernoulli": _RANDOM,
     "normal": _RANDOM,
+    "cuda.is_available": "False",
+    "Transformer.generate_square_subsequent_mask": _subsequent_mask,
     "finfo": "np.finfo(np.float32)",
     "is_tensor": 'hasattr({a}, "shape")',
     "nonzero": _BY_VALUES,
@@ -432,6 +480,7 @@ METHODS: dict[str, Entry] = {
     "flatten": FUNCTIONS["flatten"],
     "var": FUNCTIONS["var"],
     "std": FUNCTIONS["std"],
+    "select": _selected,
     "view": "nn.reshape({x}, {many})",
     "reshape": "nn.reshape({x}, {many})",
     "view_as": "nn.reshape({x}, {a}.shape)",
@@ -469,9 +518,12 @@ METHODS: dict[str, Entry] = {
     "new_zeros": _created,
     "new_ones": _created,
     "new_full": _created,
+    "new": _created,
+    "new_tensor": "nn.constant({a}, like={x})",
     "item": _BY_VALUES,
     "tolist": _BY_VALUES,
     "nonzero": _BY_VALUES,
+    "register_hook": refused("hooks of gradients are not ported"),
     "bernoulli_": _RANDOM,
     "normal_": _RANDOM,
     "uniform_": _RANDOM,
@@ -518,6 +570,25 @@ def _np_filled(call: Call) -> str:
     shape = call.kwargs.get("size") or replace(call, args=args).many()
     given_type = () if dtype == "float" else (dtype,)
     return f"np.{name}({joined((shape, *given_type), {})})"
+
+
+def _np_like(call: Call) -> str:
+    """``torch.ones_like(self.weight)``: what it is like may be the backend's, which has a shape."""
+    given = call.bound("input", "fill_value")
+    name = call.name.removesuffix("_like").replace("empty", "zeros")
+    filled = [given["fill_value"]] if name == "full" else []
+    dtype = _np_dtype(call)
+    given_type = [] if dtype == "float" else [dtype]
+    shape = f"{given['input']}.shape"
+    return f"np.{name}({joined([shape, *filled, *given_type], {})})"
+
+
+def _np_normalize(call: Call) -> str:
+    given = {"p": "2", "dim": "1"} | call.bound("input", "p", "dim", "eps")
+    x, dim = given["input"], given["dim"]
+    if given["p"] not in ("2", "2.0"):
+        raise NeedsHand("normalize while the network is created: compute it with NumPy")
+    return f"{x} / np.linalg.norm({x}, axis={dim}, keepdims=True)"
 
 
 def _np_dtype(call: Call) -> str:
@@ -592,6 +663,12 @@ NUMPY_FUNCTIONS: dict[str, Entry] = {
     "ones": _np_filled,
     "empty": _np_filled,
     "full": _np_filled,
+    "zeros_like": _np_like,
+    "ones_like": _np_like,
+    "empty_like": _np_like,
+    "full_like": _np_like,
+    "normalize": _np_normalize,
+    "Transformer.generate_square_subsequent_mask": _subsequent,
     "arange": _np_range,
     "linspace": _np_linspace,
     "meshgrid": _np_meshgrid,
@@ -632,6 +709,19 @@ def in_numpy(call: Call) -> str:
     return _np(call.name)(call)
 
 
+def _np_in_place(operator: str) -> Callable[[Call], str]:
+    """``torch.randn(3).div_(2)``: the value of a start value that is written over."""
+
+    def written(call: Call) -> str:
+        if call.kwargs or len(call.args) != 1:
+            raise NeedsHand(
+                f"{call.name} while the network is created: compute it with NumPy"
+            )
+        return f"({call.x} {operator} {call.args[0]})"
+
+    return written
+
+
 def _np_split(call: Call) -> str:
     """NumPy splits at places, PyTorch into sizes."""
     axis = joined(call.args[1:], {}) or "0"
@@ -658,6 +748,10 @@ NUMPY_METHODS: dict[str, Entry] = {
     "flip": "np.flip({x}, {many})",
     "repeat_interleave": "np.repeat({x}, {args})",
     "split": _np_split,
+    "mul_": _np_in_place("*"),
+    "div_": _np_in_place("/"),
+    "add_": _np_in_place("+"),
+    "sub_": _np_in_place("-"),
     "masked_fill": "np.where({a}, {b}, {x})",
     "masked_fill_": "np.where({a}, {b}, {x})",
     "contiguous": "{x}",
@@ -710,17 +804,22 @@ def _drawn(value: Any) -> Started:
 
 
 def _scaled(value: Any) -> Started:
-    """``0.02 * torch.randn(3)``: a factor times an array that is drawn."""
-    if not m.matches(value, m.BinaryOperation(operator=m.Multiply())):
+    """``0.02 * torch.randn(3)``, ``torch.randn(3) / 8``: a factor and an array that is drawn."""
+    if m.matches(value, m.BinaryOperation(operator=m.Divide())):
+        factors = [(value.left, f"1 / {code(in_brackets(value.right))}")]
+    elif m.matches(value, m.BinaryOperation(operator=m.Multiply())):
+        left, right = value.left, value.right
+        factors = [(left, code(right)), (right, code(left))]
+    else:
         return None
-    for array, factor in ((value.left, value.right), (value.right, value.left)):
+    for array, factor in factors:
         match _drawn(array):
             case (shape, "start.ZEROS" as begin):
                 return shape, begin
             case (shape, "start.ONES"):
-                return shape, f"start.Constant({code(factor)})"
+                return shape, f"start.Constant({factor})"
             case (shape, "start.Normal()"):
-                return shape, f"start.Normal({code(factor)})"
+                return shape, f"start.Normal({factor})"
     return None
 
 
@@ -768,9 +867,14 @@ def _member(call: Call) -> str:
     return f"setattr({joined((*call.given, *call.kwargs.values()), {})})"
 
 
+_HOOK = refused("hooks are not ported: compute in forward what the hook takes or gives")
 _CHILDREN = 'for name, block in {x}.named_blocks() if name and "." not in name'
 #: Methods of modules that set an attribute, or give members.
 SETTERS: dict[str, Entry] = {
+    "register_forward_hook": _HOOK,
+    "register_forward_pre_hook": _HOOK,
+    "register_full_backward_hook": _HOOK,
+    "generate_square_subsequent_mask": _subsequent_mask,
     "register_buffer": _buffer,
     "register_parameter": _member,
     "add_module": _member,
@@ -785,6 +889,7 @@ SETTERS: dict[str, Entry] = {
 IN_BOTH = (
     *("modules._pair", "modules._triple", "modules._single"),
     *("torchvision.StochasticDepth", "timm.DropPath", "utils.weight_norm"),
+    "cuda.is_available",
 )
 IMPORTS = {
     "einops.": "import einops",

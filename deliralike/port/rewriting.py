@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from inspect import isclass
+from types import ModuleType
 from typing import Any
 
 import libcst as cst
 import numpy as np
 from libcst import matchers as m
 
+from deliralike.port.buffers import IN_PLACE
 from deliralike.port.calls import (
     NN,
     NO_COMMA,
@@ -24,6 +28,7 @@ from deliralike.port.calls import (
 )
 from deliralike.port.definitions import EQUAL
 from deliralike.port.dropping import arguments_of_drop
+from deliralike.port.observing import FORWARD
 from deliralike.port.resolving import MISSING
 from deliralike.port.statements import StatementRewriter
 from deliralike.port.values import Value
@@ -41,9 +46,14 @@ class Rewriter(StatementRewriter):
     """Puts the names of `nn` in the place of a framework's; this part deals with calls."""
 
     def visit_Call(self, node: cst.Call) -> bool:
+        self.called.add(node.func)
         is_layer = self.original.layer_of(self.source.meaning(node.func)) is not None
         if is_layer or self._applies(node):
             self.passed_by.add(node.func)
+        is_framework = self.name_of(node.func) is not None
+        for one in node.args:
+            if is_framework and _keyword(one) == "out":  # where a result is written
+                self.passed_by.add(one)
         return self.choice(node) is MISSING
 
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
@@ -79,15 +89,22 @@ class Rewriter(StatementRewriter):
 
     def _other_call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         """A call of what is not the framework's, or of a method of a value."""
-        function = self.source.meaning(original.func)
+        func: Any = original.func
+        function = self.source.meaning(func)
+        if function is partial:
+            return self._with_settings(original, updated)
         layer = self.original.layer_of(function)
         if layer is not None:
             given = arguments_of_drop(function, *arguments(updated.args))
             return self.parsed(self.mask_layers.call(function.__name__, layer, given))
+        if m.matches(func, m.Name("eval")) and len(updated.args) == 1:
+            return self._evaluated(updated)
         updated = self._flattening(original, self._with_sizes(original, updated))
         if not self.in_construction and self.original.makes_constants(function):
             return self._constant_of(original, updated)
-        value = self.value_of("values", original.func)
+        if m.matches(func, m.Attribute(m.Name("self"))):
+            self._refuse_method_of_both(original)
+        value = self.value_of("values", func)
         if value is None or not isinstance(updated.func, cst.Attribute):
             return updated
         return self._member(original, updated, value)
@@ -144,8 +161,10 @@ class Rewriter(StatementRewriter):
         framework = self.framework
         if name in framework.without_effect:
             return cst.Name("False")
-        if name in framework.layer_sources:
+        if name in framework.layer_sources and name not in framework.functions:
             return updated
+        if framework.bases.get(name) == "Network" and not original.args:
+            return updated.with_changes(func=cst.Name("Network"))  # to hold others
         call = self._call_of(name, original, updated)
         if name in ("Parameter", "Buffer"):
             return self.parsed(framework.parameter(call, updated.args[0].value))
@@ -165,6 +184,19 @@ class Rewriter(StatementRewriter):
             return self.parsed(written(framework.functions[name], call))
         return self._renamed(name, updated)
 
+    def _with_settings(
+        self, original: cst.Call, updated: cst.Call
+    ) -> cst.BaseExpression:
+        """``partial(F.max_pooling_2d, ksize=2)``: a function of one array."""
+        name = self.name_of(original.args[0].value) or ""
+        kwargs = arguments(updated.args)[1]
+        if name not in self.framework.settable or len(updated.args) != len(kwargs) + 1:
+            return updated
+        call = Call(name, ("x",), kwargs)
+        return self.parsed(
+            f"(lambda x: {written(self.framework.functions[name], call)})"
+        )
+
     def _renamed(self, name: str, call: cst.Call) -> cst.Call:
         """The same call of what `nn` has; arrays are given by position."""
         name = self.framework.classes.get(name, name)
@@ -174,6 +206,10 @@ class Rewriter(StatementRewriter):
         for one in call.args:
             if _keyword(one) in ("input", "tensors"):
                 one = cst.Arg(one.value, comma=one.comma)
+            if _keyword(one) in self.framework.keywords:
+                one = one.with_changes(
+                    keyword=cst.Name(self.framework.keywords[_keyword(one)])
+                )
             if _keyword(one) not in self.framework.dropped:
                 args.append(one)
         func = cst.parse_expression(f"{NN}.{name}")
@@ -201,7 +237,20 @@ class Rewriter(StatementRewriter):
         x = [given.pop(name) for name in ("query", "key", "value")]
         return self.parsed(call_of_nn(call.name, *x, **given))
 
+    def _evaluated(self, call: cst.Call) -> cst.BaseExpression:
+        """``eval("nn.ReLU()")``: a text may have the framework's modules in it."""
+        words = ["**globals()"]
+        for name, value in vars(self.source.module).items():
+            is_module = isinstance(value, ModuleType)
+            if is_module and self.framework.owns(value.__name__):
+                words.append(f'"{name}": {NN}')
+        if len(words) == 1:
+            return call
+        return self.parsed(f"eval({code(call.args[0].value)}, {{{', '.join(words)}}})")
+
     def _class_method(self, call: Call) -> cst.BaseExpression:
+        if self.in_construction and call.name in self.framework.numpy_functions:
+            return self.parsed(self.framework.in_numpy(call))
         if call.name not in self.framework.functions:
             raise NeedsHand(f"there is no {call.name} in nn")
         return self.parsed(written(self.framework.functions[call.name], call))
@@ -270,6 +319,13 @@ class Rewriter(StatementRewriter):
         func: Any = updated.func
         name, x = func.attr.value, code(func.value)
         call = self._call_of(name, original, updated, x=x, value=value)
+        is_statement = original in self.statements and name in IN_PLACE
+        if value.kind == "array" and self.in_construction and is_statement:
+            return updated
+        if value.kind == "numpy" and not self.in_construction:
+            module = code(original.func.value)  # type: ignore[attr-defined]
+            text = self.framework.by_numpy(replace(call, x=module))
+            return updated if text is None else self.parsed(text)
         if value.is_array and self.in_construction:
             return self._numpy_method(call, updated)
         if value.is_array:
@@ -278,9 +334,31 @@ class Rewriter(StatementRewriter):
             return self.parsed(f"math.prod({x})")
         if value.kind == "container" and name == "add_module":
             return updated
+        if value.kind in ("network", "container") and name == "parameters":
+            return self._parameters(updated)
         if value.kind in ("network", "container") and name in self.framework.setters:
             return self.parsed(written(self.framework.setters[name], call))
         return updated
+
+    def _refuse_method_of_both(self, call: cst.Call) -> None:
+        """Refuse a method for arrays of NumPy, here, and of the backend, in forward."""
+        func: Any = call.func
+        phases = self.observed.phases(f"{self.class_name}.{func.attr.value}")
+        given = [self._argument(one) for one in call.args]
+        is_given_arrays = any(one is not None and one.kind == "array" for one in given)
+        if self.in_construction and FORWARD in phases and is_given_arrays:
+            raise NeedsHand(
+                f"{func.attr.value} is called with arrays while the network is created, where they "
+                "are NumPy's, and in forward: make it a function outside the class"
+            )
+
+    def _parameters(self, updated: cst.Call) -> cst.Call:
+        method = self.functions[-1].path.rpartition(".")[2]
+        if self.start_code.only_counts(method):
+            return updated
+        raise NeedsHand(
+            "parameters have names here: network.set_trainable('layer.*', False) freezes them"
+        )
 
     def _method(self, call: Call) -> cst.BaseExpression:
         if call.name in self.framework.methods:

@@ -34,6 +34,10 @@ _DOES_NOTHING = m.SimpleStatementLine(
     [m.Expr(m.SimpleString() | m.ConcatenatedString()) | m.Pass() | m.Continue()]
 )
 
+_DATA = m.Attribute(attr=m.Name("data"))
+_OF_DATA = _DATA | m.Subscript(_DATA)
+_SETS_DATA = m.AssignTarget(_OF_DATA) | m.AugAssign(_OF_DATA)
+
 
 class StartCode:
     """Tells which statements of a source only set start values.
@@ -60,6 +64,25 @@ class StartCode:
             target = node.targets[0].target
             return _is_data(target) or self._is_initializer(node.value)
         return isinstance(node, cst.AugAssign) and _is_data(node.target)
+
+    def written(self, node: cst.CSTNode) -> list[bool]:
+        """Whether it is a parameter, for each array that a statement writes over."""
+        calls: Any = m.findall(node, m.Call(m.Attribute()))
+        places = [one.func for one in calls if self._writes(one.func)]
+        sets: Any = m.findall(node, _SETS_DATA)
+        for one in sets:
+            places.append(one.target)
+        return [self._is_parameter(place) for place in places]
+
+    def _writes(self, func: cst.Attribute) -> bool:
+        return func.attr.value.endswith("_") and self._is_method(func)
+
+    def _is_parameter(self, place: Any) -> bool:
+        """Whether what is written over may be a parameter, by ``.data`` or not."""
+        found: Any = m.findall(place, _DATA)
+        end = self.source.end(found[-1] if found else place)
+        value = self.observed.value("values", end)
+        return value is None or value.kind != "array"
 
     def _is_initializer(self, value: cst.BaseExpression) -> bool:
         """Whether it is an initializer, which the port's layers do not take."""
@@ -105,9 +128,9 @@ class StartCode:
             is_weight = code(func.value).endswith((".data", ".weight", ".bias"))
             return method.endswith("_") and is_weight
         is_drawing = self.original.only_draws(getattr(self.cls, method, None))
-        return bool(is_drawing) or self._only_counts(method)
+        return bool(is_drawing) or self.only_counts(method)
 
-    def _only_counts(self, method: str) -> bool:
+    def only_counts(self, method: str) -> bool:
         """Whether a method of the class has no effect but what it returns or prints."""
         class_name = getattr(self.cls, "__qualname__", "")
         _, function = self.source.definition(f"{class_name}.{method}")
@@ -119,5 +142,6 @@ class StartCode:
 
 
 def _is_data(node: cst.BaseExpression) -> bool:
-    """Whether it is the array in a parameter: ``weight.data``, ``weight.data[0]``."""
-    return bool(m.findall(node, m.Attribute(attr=m.Name("data"))))
+    """Whether it is the array in a parameter: ``weight.data``, ``weight.array[0]``."""
+    names = m.Name("data") | m.Name("array")
+    return bool(m.findall(node, m.Attribute(attr=names)))

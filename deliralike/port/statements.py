@@ -7,27 +7,36 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
+from deliralike.port.buffers import IN_PLACE
 from deliralike.port.calls import NN, arguments, code, in_brackets, joined
+from deliralike.port.freezing import frozen, setting, trainable
 from deliralike.port.names import NameRewriter
 from deliralike.port.reported import without
 
 _CALL_OF_SUPER = m.Expr(
     m.Call(m.Attribute(m.Call(m.Name("super")), m.Name("__init__")))
 )
+_IDENTIFIER = m.SimpleString(m.MatchRegex(r"[\"'][^\W\d]\w*[\"']"))
 _SETS_BY_NAME = m.Expr(
-    m.Call(m.Name("setattr"), [m.Arg(), m.Arg(m.SimpleString()), m.Arg()])
+    m.Call(m.Name("setattr"), [m.Arg(), m.Arg(_IDENTIFIER), m.Arg()])
 )
+_PRETRAINED = m.Call(m.Attribute(attr=m.Name("from_pretrained")))
 _OF_SELF = m.Attribute(m.Name("self"))
 
 
 class StatementRewriter(NameRewriter):
     """The part of the `Rewriter` that deals with statements."""
 
+    detached = 0  # blocks around the code in which gradients are stopped
+
     def leave_SimpleStatementLine(
         self, original: cst.SimpleStatementLine, updated: cst.SimpleStatementLine
     ) -> Any:
         if not updated.body:
             return cst.RemoveFromParent()
+        frozen_one = self._frozen(original, updated)
+        if frozen_one is not None:
+            return frozen_one
         statement: Any = updated.body[0]
         if m.matches(statement, _CALL_OF_SUPER):
             if self.framework.lists_members(self.cls):
@@ -38,10 +47,101 @@ class StatementRewriter(NameRewriter):
             owner, name, value = (code(one.value) for one in statement.value.args)
             assigned = cst.parse_statement(f"{owner}.{name[1:-1]} = {value}")
             return updated.with_changes(body=assigned.body)
-        return updated
+        return self._with_frozen_layer(original, updated)
+
+    def _with_frozen_layer(
+        self, original: Any, updated: cst.SimpleStatementLine
+    ) -> Any:
+        """``self.words = Embedding.from_pretrained(rows)``, which are not trained."""
+        calls: Any = m.findall(original, _PRETRAINED)
+        freezing = [arguments(call.args)[1].get("freeze", "True") for call in calls]
+        if all(flag == "False" for flag in freezing):
+            return updated
+        if not m.matches(
+            original.body[0], m.Assign([m.AssignTarget(_OF_SELF)], _PRETRAINED)
+        ):
+            self.program.needs_hand(
+                self.where(original),
+                "an embedding that is not trained: give it an attribute",
+            )
+            return updated
+        statement: Any = updated.body[0]
+        flag = "False" if freezing == ["True"] else f"not ({freezing[0]})"
+        text = trainable(code(statement.targets[0].target), "*", flag)
+        return cst.FlattenSentinel([updated, cst.parse_statement(text)])
+
+    # Without gradients
+    # ---------------------------------------------------------------------------------------------
+
+    def visit_With(self, node: cst.With) -> None:
+        if self._stops_gradients(node):
+            self.detached += 1
+
+    def _stops_gradients(self, node: cst.With) -> bool:
+        """Whether what is computed within it has no gradient."""
+        called = [getattr(one.item, "func", None) for one in node.items]
+        names = [self.name_of(one) for one in called if one is not None]
+        stops = any(name in self.framework.stops_gradients for name in names)
+        return stops and not self.in_construction
+
+    def leave_Return(self, original: cst.Return, updated: cst.Return) -> cst.Return:
+        if original.value is None:
+            return updated
+        value = self._without_gradient(original.value, updated.value)
+        return updated.with_changes(value=value)
+
+    def _without_gradient(self, original: Any, value: Any) -> Any:
+        """The value of an assignment, or what is returned, where gradients are stopped."""
+        function = self.functions[-1] if self.functions else None
+        is_detached = function is not None and function.is_detached
+        if not (self.detached or is_detached) or not self._is_floating(original):
+            return value
+        text = code(value)
+        if text.startswith(f"{NN}.detach("):
+            return value
+        return cst.parse_expression(f"{NN}.detach({text})")
+
+    def _is_floating(self, node: Any) -> bool:
+        """Whether an expression is known to give an array of floating numbers."""
+        if isinstance(node, cst.BinaryOperation):
+            return self._is_floating(node.left) or self._is_floating(node.right)
+        if isinstance(node, cst.UnaryOperation):
+            return self._is_floating(node.expression)
+        if isinstance(node, cst.Name):
+            return node.value in self.functions[-1].arrays
+        value = self.value_of("results", node)
+        return value is not None and value.is_array and value.is_floating
+
+    def _frozen(self, original: cst.SimpleStatementLine, updated: Any) -> Any:
+        """``self.fc.weight.requires_grad = False``, ``self.fc.requires_grad_(False)``."""
+        if setting(original) is None:
+            return None
+        owner, flag = setting(updated)  # type: ignore[misc]
+        statement: Any = original.body[0]
+        if not isinstance(statement, cst.Assign):
+            value = self.value_of("values", statement.value.func)
+            if value is None:
+                return None
+            if not value.is_array:
+                return cst.parse_statement(trainable(owner, "*", flag))
+        owner, _, name = owner.rpartition(".")
+        return cst.parse_statement(trainable(owner, name, flag)) if owner else None
+
+    def visit_For(self, node: cst.For) -> None:
+        if frozen(node, self.start_code.is_all) is not None:
+            self.passed_by.add(node.iter)
+
+    def leave_For(self, original: cst.For, updated: cst.For) -> Any:
+        """Parameters that are not trained."""
+        if frozen(original, self.start_code.is_all) is None:
+            return updated
+        text = frozen(updated, lambda _: False)
+        return cst.parse_statement(text)  # type: ignore[arg-type]
 
     def leave_With(self, original: cst.With, updated: cst.With) -> Any:
         """Contexts of the framework that do not change what is computed are left out."""
+        if self._stops_gradients(original):
+            self.detached -= 1
         for item in original.items:
             called: Any = item.item
             if isinstance(called, cst.Call):
@@ -61,6 +161,8 @@ class StatementRewriter(NameRewriter):
         """``x.mul_(y)`` is ``x = nn.mul(x, y)``: arrays of others are not written over."""
         owner: Any = original.value
         target: Any = updated.value
+        if self.in_construction:
+            return self._in_place(owner, updated)
         while isinstance(owner, cst.Call):  # of one behind the other, the first one's
             if not self._writes_over(owner.func):
                 return updated
@@ -68,6 +170,22 @@ class StatementRewriter(NameRewriter):
         if target is updated.value:
             return updated
         return _assigned(target, updated.value)
+
+    def _in_place(self, call: Any, updated: cst.Expr) -> Any:
+        """``mask.fill_(1)`` of an array that NumPy makes is ``mask[...] = 1``."""
+        func: Any = getattr(call, "func", None)
+        if not isinstance(func, cst.Attribute) or func.attr.value not in IN_PLACE:
+            return updated
+        value = self.value_of("values", func)
+        if value is None or value.kind != "array":
+            return updated
+        written: Any = updated.value
+        args, _ = arguments(written.args)
+        text = IN_PLACE[func.attr.value].format(
+            x=code(written.func.value), a=joined(args, {})
+        )
+        line: Any = cst.parse_statement(text)
+        return line.body[0]
 
     def _writes_over(self, method: Any) -> bool:
         """Whether a method writes over the array that it belongs to."""
@@ -101,6 +219,13 @@ class StatementRewriter(NameRewriter):
         self, original: cst.Assign, updated: cst.Assign
     ) -> cst.BaseSmallStatement:
         target: Any = updated.targets[0].target
+        if (
+            self.name_of(getattr(original.value, "func", None))
+            in self.framework.devices
+        ):
+            return self.left_out(original, "a device")  # type: ignore[return-value]
+        value = self._without_gradient(original.value, updated.value)
+        updated = updated.with_changes(value=value)
         if self._is_array_written(original):
             return _assigned(target, updated.value)
         if self._is_forward_of_network() and len(updated.targets) == 1:
@@ -143,9 +268,14 @@ class StatementRewriter(NameRewriter):
 
 def _with_members_set(line: cst.SimpleStatementLine, call: cst.Call) -> Any:
     """``super().__init__(fc=layer)`` is ``super().__init__()`` and ``self.fc = layer``."""
-    if not call.args or not all(one.keyword for one in call.args):
+    is_dict = len(call.args) == 1 and call.args[0].star == "**"
+    if not call.args or not (is_dict or all(one.keyword for one in call.args)):
         return line
     lines = [line.with_changes(body=[cst.Expr(call.with_changes(args=[]))])]
+    if is_dict:
+        given = code(call.args[0].value)
+        text = f"for name, link in {given}.items():\n    setattr(self, name, link)\n"
+        return cst.FlattenSentinel([*lines, cst.parse_statement(text)])
     for one in call.args:
         member: Any = one.keyword
         text = f"self.{member.value} = {code(one.value)}"

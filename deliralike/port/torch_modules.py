@@ -26,6 +26,7 @@ class PyTorch(Framework):
     methods = pytorch.METHODS
     attributes = pytorch.ATTRIBUTES
     setters = pytorch.SETTERS
+    numpy_functions = pytorch.NUMPY_FUNCTIONS
     numpy_methods = pytorch.NUMPY_METHODS
     in_both = pytorch.IN_BOTH
     classes = pytorch.CLASSES
@@ -37,6 +38,9 @@ class PyTorch(Framework):
     attending = pytorch.ATTENDING
     without_effect = pytorch.WITHOUT_EFFECT
     idle_methods = ("flatten_parameters",)
+    keywords = pytorch.KEYWORDS
+    devices = ("device",)
+    stops_gradients = ("no_grad", "inference_mode")
     transparent = (*_GRADIENT_MODES, "autocast", "device", "jit.")
     member_tables = ("_modules", "_parameters", "_buffers")
     known_attributes = pytorch.KNOWN_ATTRIBUTES
@@ -76,6 +80,13 @@ class PyTorch(Framework):
     def is_dtype(self, value: Any) -> bool:
         """See `Framework`."""
         return isinstance(value, sys.modules["torch"].dtype)
+
+    def is_half_type(self, value: Any) -> bool:
+        """See `Framework`."""
+        return self.is_dtype(value) and str(value) in (
+            "torch.float16",
+            "torch.bfloat16",
+        )
 
     def has_custom_gradient(self, value: Any) -> bool:
         """See `Framework`."""

@@ -18,7 +18,8 @@ class Value:
     Attributes:
         kind: ``"array"``, ``"parameter"``, ``"frozen"``, ``"network"``, ``"container"``,
             ``"flattening"`` (a layer that flattens its input first), ``"shape"``, ``"zero"``
-            (a number), ``"none"``, ``"sequence"``, ``"dict"``, ``"arrays"`` (a collection of
+            (a number), ``"none"``, ``"sequence"``, ``"dict"``, ``"numpy"`` (the
+            module), ``"function"``, ``"arrays"`` (a collection of
             them), ``"placement"`` (a dict of device and type) or ``"other"``.
         ndim: The number of axes of an array.
         dtype: The type of an array's numbers, by NumPy's name.

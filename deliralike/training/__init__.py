@@ -19,13 +19,13 @@ from deliralike.training.callbacks import (
     WandB,
     Writer,
 )
+from deliralike.training.classification import classification_loss
 from deliralike.training.evaluation import (
     Metric,
     evaluate,
     predict,
 )
 from deliralike.training.history import Epoch, History, Step
-from deliralike.training.loop import classification_loss, fit
 from deliralike.training.run import Run
 from deliralike.training.trainer import Trainer
 
@@ -52,6 +52,5 @@ __all__ = [
     "Writer",
     "classification_loss",
     "evaluate",
-    "fit",
     "predict",
 ]

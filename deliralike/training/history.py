@@ -6,11 +6,10 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deliralike.data.packages import needed
 from deliralike.tables import html_table, terminal_width, text_table, write_csv
 
 if TYPE_CHECKING:
@@ -122,32 +121,14 @@ class History:
             return float("nan")
         return float(np.median(seconds))
 
-    def to_frame(self, rows: Literal["steps", "epochs"] = "steps") -> Any:
-        """Return the records as a ``pandas.DataFrame``: a row for each step, or for each epoch.
+    def write_csv(self, folder: str | Path) -> None:
+        """Write ``steps.csv`` and ``epochs.csv`` into a folder: a row for each step or epoch.
 
         Steps have the columns ``step``, ``epoch``, ``loss``, ``lr``, ``samples``, ``seconds``,
         ``data_seconds``, and the other losses and rates by name. Epochs have ``epoch``, ``steps``,
         ``loss`` (the mean over the epoch's steps), ``evaluation_seconds``, and the held-out figures
         as ``held_out/NAME``.
-
-        Raises:
-            DataUnavailable: pandas is not installed.
-
-        Example:
-            >>> history = History([Step(0, 0, loss=0.5, seconds=0.1, samples=8, lr=0.01)])
-            >>> history.to_frame()[["step", "loss", "lr"]].values.tolist()
-            [[0.0, 0.5, 0.01]]
         """
-        pandas = needed(
-            "pandas", package="pandas", extra=None, purpose="History.to_frame"
-        )
-        records = (
-            self._epoch_records() if rows == "epochs" else map(_step_record, self.steps)
-        )
-        return pandas.DataFrame.from_records(list(records))
-
-    def write_csv(self, folder: str | Path) -> None:
-        """Write ``steps.csv`` and ``epochs.csv`` into a folder, with the columns of `to_frame`."""
         write_csv(Path(folder, "steps.csv"), map(_step_record, self.steps))
         write_csv(Path(folder, "epochs.csv"), self._epoch_records())
 
@@ -200,7 +181,7 @@ class History:
         return [name.removeprefix("held_out/") for name in titles], rows
 
     def _epoch_records(self) -> list[dict[str, Any]]:
-        """Return what `to_frame` says of each epoch."""
+        """Return the rows of ``epochs.csv``."""
         losses: dict[int, list[float]] = {}
         for step in self.steps:
             losses.setdefault(step.epoch, []).append(step.loss)
@@ -227,7 +208,7 @@ def rates(step: Step) -> dict[str, float | None]:
 
 
 def _step_record(step: Step) -> dict[str, Any]:
-    """Return what `to_frame` says of a step."""
+    """Return a row of ``steps.csv``."""
     record = {
         "step": step.step,
         "epoch": step.epoch,

@@ -63,7 +63,7 @@ class Interrupt:
             Interrupted: In every process at the same call.
         """
         if name := self.processes.agreed:
-            self.processes.forget()
+            self.processes.clear_request()
             if getattr(sys.excepthook, "func", None) is not _end_in_one_line:
                 sys.excepthook = partial(_end_in_one_line, sys.excepthook)
             raise Interrupted(name)
@@ -84,7 +84,7 @@ class Interrupt:
             )
             # Not by `print`, which the signal may have interrupted.
             os.write(2, message.encode())
-        self.processes.ask(name)
+        self.processes.request(name)
 
 
 def _end_in_one_line(

@@ -40,7 +40,6 @@ from deliralike.optim.layer_decay import groups_by_depth
 from deliralike.optim.loss import count_samples
 from deliralike.optim.optimizer import AbstractOptimizer, known_lr
 from deliralike.parallel import ProcessGroup
-from deliralike.tables import html_table
 from deliralike.terminal import warn
 from deliralike.training import checkpoint, evaluation
 from deliralike.training.averaging import WeightAverage
@@ -197,45 +196,23 @@ class Trainer:
 
     def __repr__(self) -> str:
         """Return what is trained, and how, line by line."""
-        lines = [f"  {name}: {text}" for name, text in self._facts()]
-        return "\n".join(["Trainer(", *lines, ")"])
-
-    def _repr_html_(self) -> str:
-        """Return the same as a table, for a notebook."""
-        return html_table(("part", "setting"), self._facts(), caption="Trainer")
-
-    def _facts(self) -> list[tuple[str, str]]:
-        """Return the parts, and the settings that differ from the defaults."""
         network = self.network
         kind = type(innermost(network)).__name__
         where = f"{network.backend.name} ({network.device_name}, {network.dtype_name})"
-        facts = [
-            ("network", f"{kind} on {where}, {count_parameters(network):,} parameters")
-        ]
-        if network.parallelism.is_replicated:
-            count = network.parallelism.replica_count
-            facts.append(
-                (
-                    "parallel",
-                    f"{count} replicas in each of {self.processes.count} processes",
-                )
-            )
-        for name, optimizer in self.optimizers.items():
-            title = "optimizer" if len(self.optimizers) == 1 else f"optimizer {name}"
-            facts.append((title, repr(optimizer)))
-        if self.given_schedules:
-            facts.append(
-                ("schedule", ", ".join(map(str, self.given_schedules.values())))
-            )
-        if self.metrics:
-            facts.append(("metrics", ", ".join(evaluation.figure_names(self.metrics))))
-        if self.callbacks:
-            names = [type(callback).__name__ for callback in self.callbacks]
-            facts.append(("callbacks", ", ".join(names)))
-        if self.precision is not None:
-            facts.append(("precision", self.precision))
-        facts.append(("seed", f"{self.seed}, {self.rng} random layers"))
-        return facts
+        facts = {
+            "network": f"{kind} on {where}, {count_parameters(network):,} parameters",
+            "parallel": f"{network.parallelism.replica_count} replicas",
+            "optimizer": ", ".join(map(repr, self.optimizers.values())),
+            "schedule": ", ".join(map(str, self.given_schedules.values())),
+            "metrics": ", ".join(evaluation.figure_names(self.metrics or {})),
+            "callbacks": ", ".join(type(each).__name__ for each in self.callbacks),
+            "precision": self.precision,
+            "seed": f"{self.seed}, {self.rng} random layers",
+        }
+        if not network.parallelism.is_replicated:
+            del facts["parallel"]
+        lines = [f"  {name}: {fact}" for name, fact in facts.items() if fact]
+        return "\n".join(["Trainer(", *lines, ")"])
 
     @property
     def is_main(self) -> bool:
@@ -320,14 +297,14 @@ class Trainer:
             loader=loader,
             validation=validation,
         )
-        with UserLinesFirst(), self.processes.telling(run.place):
+        with UserLinesFirst(), self.processes.report_errors(run.place):
             self._check_validation(validation)
         if resume is not None or self.callbacks:
             run.fingerprints = fingerprints(run)
             run.fingerprinted_at = run.step
         if resume is not None:
             # One process alone may know what differs.
-            with self.processes.telling(run.place):
+            with self.processes.report_errors(run.place):
                 restore(run, checkpoint.read(resume), accept)
         with (
             UserLinesFirst(),
@@ -379,7 +356,7 @@ class Trainer:
     @contextmanager
     def _with_others(self, run: Run) -> Iterator[None]:
         """Tell the other processes of an error; after a signal wait until the root has saved."""
-        with self.processes.telling(run.place):
+        with self.processes.report_errors(run.place):
             try:
                 yield
             except Interrupted as error:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         Contents,
         contents,
         read,
-        read_metadata,
         without_prefix,
     )
     from deliralike.weights.writing import State, flush, write
@@ -32,7 +31,7 @@ else:
             "deliralike.weights.foreign": "MatchReport match",
             "deliralike.weights.inflate": "refuse_expansion refuse_hostile_archive",
             "deliralike.weights.loading": "load",
-            "deliralike.weights.reading": "Contents contents read read_metadata without_prefix",
+            "deliralike.weights.reading": "Contents contents read without_prefix",
             "deliralike.weights.writing": "State flush write",
         },
     )
@@ -50,7 +49,6 @@ __all__ = [
     "load",
     "match",
     "read",
-    "read_metadata",
     "refuse_expansion",
     "refuse_hostile_archive",
     "without_prefix",

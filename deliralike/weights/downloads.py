@@ -109,19 +109,6 @@ class WebFile:
         _check(path, self.sha256, str(self), _DELETE)
         return path
 
-    def remove(self) -> int:
-        """Delete what the cache has of the file; return the number of bytes."""
-        freed = 0
-        for path in (
-            self.place,
-            _beside(self.place, ".part"),
-            _beside(self.place, ".lock"),
-        ):
-            if path.is_file():
-                freed += path.stat().st_size
-                path.unlink()
-        return freed
-
     @property
     def _advice(self) -> str:
         return f"fetch it elsewhere and put it at {self.place}"
@@ -215,18 +202,6 @@ class HubFile:
         # it is named after its hash
         _check(path, path.resolve().name, str(self), _DELETE)
         return path
-
-    def remove(self) -> int:
-        """Delete this revision of the repository from the cache; return the number of bytes."""
-        path = self.stored()
-        if path is None:
-            return 0
-        commit = next(
-            one.name for one in path.parents if one.parent.name == "snapshots"
-        )
-        strategy = _library().scan_cache_dir().delete_revisions(commit)
-        strategy.execute()
-        return strategy.expected_freed_size
 
     def _found(self, hub: Any, retry: bool = False) -> tuple[str, Any]:
         """Return the first of the names that the repository has, and what the Hub states of it."""

@@ -41,8 +41,11 @@ class Files:
 
     name: ClassVar[str]
 
-    def read_weights(self, path: Path) -> dict[str, np.ndarray]:
-        """The neutral state in a weight file of the framework's own, without running code from it.
+    def read_states(self, path: Path) -> dict[str, dict[str, np.ndarray]]:
+        """Return every neutral state in a weight file of the framework's own.
+
+        They come by the keys under which they lie, the most likely one first; the key is ``""`` for
+        a state without any. No code from the file is run.
 
         Raises:
             WeightFileError: The file cannot be read safely, or holds something else.
@@ -50,16 +53,6 @@ class Files:
         raise CapabilityError(
             f"backend {self.name!r} has no weight files of its own: use safetensors"
         )
-
-    def read_states(self, path: Path) -> dict[str, dict[str, np.ndarray]]:
-        """Return every state in a weight file by the key under which it lies.
-
-        The most likely one comes first; the key is ``""`` for a state without any.
-
-        Raises:
-            WeightFileError: As `read_weights`.
-        """
-        return {"": self.read_weights(path)}
 
     def write_weights(self, path: Path, state: Mapping[str, np.ndarray]) -> None:
         """Write a neutral state as a weight file of the framework's own."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from deliralike.errors import BackendUnavailable, WeightFileError, WeightFileMissing
 from deliralike.terminal import log
-from deliralike.weights import frameworks, hdf5_files, npz_files, safetensors_files
+from deliralike.weights import frameworks, npz_files, safetensors_files
 from deliralike.weights.inflate import refuse_hostile_archive, refuse_nul
 from deliralike.weights.mark import FileStates, archive_is_marked
 
@@ -100,7 +100,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     ``"state_dict"``, ``"model"`` and other keys, and with the ``module.`` of DataParallel or the
     ``_orig_mod.`` of ``torch.compile`` before every name, which is taken off; NumPy's ``.npz``,
     where Chainer's names (``a/b/W`` and those of a trainer's snapshot) become neutral ones
-    (``a.b.weight``), also in its HDF5 files; flax's msgpack and Orbax's folders, where names and
+    (``a.b.weight``); flax's msgpack and Orbax's folders, where names and
     layouts become neutral as well (``conv.kernel`` of ``(height, width, in, out)`` is
     ``conv.weight`` of ``(out, in, height, width)``). A layer
     behind a flattened picture stays as it lies in such a file, with pixels before channels, since
@@ -126,19 +126,6 @@ def report(path: object, kind: str, notes: tuple[str, ...]) -> None:
         log(logging.WARNING, f"{path}, {kind}: {'; '.join(notes)}")
 
 
-def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the texts that were written beside the weights; empty for formats that have none.
-
-    Raises:
-        WeightFileMissing, WeightFileError: As for `read`.
-    """
-    path = refuse_nul(path)
-    if path.is_dir() or not safetensors_files.is_ours(_beginning(path)):
-        return {}
-    with _explaining(path, "a safetensors file"):
-        return safetensors_files.read_metadata(path)
-
-
 def contents(path: str | os.PathLike[str]) -> Contents:
     """Return all states in a file, in the layouts of `read`; names keep their prefixes.
 
@@ -157,12 +144,8 @@ def contents(path: str | os.PathLike[str]) -> Contents:
         archive_contents = _of_archive(path)
         if archive_contents is not None:
             return archive_contents
-    if beginning.startswith(hdf5_files.BEGINNING):
-        with _explaining(path, "an HDF5 file"):
-            state, notes = hdf5_files.read(path)
-            return Contents("an HDF5 file of Chainer", {"": state}, "", notes=notes)
     name, files = frameworks.find(lambda files: beginning.startswith(files.beginnings))
-    if files is None:
+    if files is None or beginning.startswith(_HDF5):  # which begins as msgpack may
         raise WeightFileError(
             f"{path} is not a weight file: found {_describe(beginning)}, wanted {_wanted()}"
         )
@@ -179,6 +162,7 @@ def without_prefix(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 _ZIP = b"PK\x03\x04"
+_HDF5 = b"\x89HDF"
 _FOREIGN = {
     b"version https://git-lfs": (
         "a Git LFS pointer in place of the file itself (fetch it with 'git lfs pull')"
@@ -186,6 +170,10 @@ _FOREIGN = {
     b"\x93NUMPY": "a single NumPy array without a name",
     b"PK\x05\x06": "an empty archive",
     b"\x1f\x8b": "a gzip archive (unpack it first)",
+    _HDF5: (
+        "an HDF5 file (Chainer reads its own into a network on Chainer: "
+        "chainer.serializers.load_hdf5(path, network))"
+    ),
     b"<": "a web page or another text in markup",
 }
 
@@ -272,11 +260,7 @@ def _describe(beginning: bytes) -> str:
 
 
 def _wanted() -> str:
-    kinds = [
-        "a safetensors file",
-        "a NumPy archive (.npz)",
-        "an HDF5 file of Chainer",
-    ]
+    kinds = ["a safetensors file", "a NumPy archive (.npz)"]
     for _, files in frameworks.formats():
         kinds.append(files.name)
     return " or ".join(kinds)

@@ -99,30 +99,15 @@ TYPES = {np.dtype(stored).name: kind for kind, stored in _STORED.items()}
 TYPES |= {"uint16": "U16", "bfloat16": "BF16"}
 
 
-def read_metadata(path: Path) -> dict[str, str]:
-    """Return the texts beside the arrays."""
-    with safetensors.safe_open(path, framework="np") as file:
-        metadata = dict(file.metadata() or {})
-    metadata.pop(ORDER, None)
-    return metadata
-
-
-def write(
-    path: Path,
-    state: Mapping[str, np.ndarray],
-    metadata: Mapping[str, str] | None = None,
-) -> None:
+def write(path: Path, state: Mapping[str, np.ndarray]) -> None:
     """Write arrays of plain numbers, with their order."""
     with path.open("wb") as file:
-        file.writelines(pieces(state, metadata))
+        file.writelines(pieces(state))
 
 
-def pieces(
-    state: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
-) -> Iterator[bytes | memoryview]:
+def pieces(state: Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview]:
     """Yield the bytes of a file: the header, and then each array as it lies in memory."""
-    texts = dict(metadata or {}) | {ORDER: json.dumps(list(state))}
-    header: dict[str, Any] = {RESERVED: texts}
+    header: dict[str, Any] = {RESERVED: {ORDER: json.dumps(list(state))}}
     # The largest items come first, so that each array begins where its type may lie in memory.
     names = sorted(state, key=lambda name: -state[name].itemsize)
     end = 0

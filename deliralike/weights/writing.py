@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deliralike.errors import SettingError, StateError, WeightFileError
+from deliralike.errors import StateError, WeightFileError
 from deliralike.network.state import host_array
 from deliralike.weights import frameworks, npz_files, safetensors_files
 from deliralike.weights.inflate import refuse_nul
@@ -33,7 +33,6 @@ _WRITERS: dict[str, Callable[..., None]] = {
 def write(
     path: str | os.PathLike[str],
     weights: AbstractNetwork | State,
-    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write the weights of a network, or a neutral state, in the format of the suffix.
 
@@ -42,32 +41,25 @@ def write(
     JAX's in flax's names and layouts. The file appears at once and whole: a failure leaves what was
     there before.
 
-    Args:
-        metadata: Texts to keep beside the weights, for `read_metadata`; safetensors only.
-
     Raises:
         WeightFileError: The suffix is unknown, an array has a type that the format lacks, or the
             disk refuses.
-        SettingError: The metadata are not texts, or the format has none.
 
     Example:
         >>> import tempfile
-        >>> from deliralike.weights import read, read_metadata
+        >>> from deliralike.weights import read
         >>> folder = tempfile.TemporaryDirectory()
         >>> path = f"{folder.name}/x.safetensors"
-        >>> write(path, {"fc.weight": np.ones((2, 3))}, metadata={"epoch": "5"})
-        >>> read(path)["fc.weight"].shape, read_metadata(path)
-        ((2, 3), {'epoch': '5'})
+        >>> write(path, {"fc.weight": np.ones((2, 3))})
+        >>> read(path)["fc.weight"].shape
+        (2, 3)
         >>> folder.cleanup()
     """
     path = refuse_nul(path)
     writer = writer_of(path)
     state = storable(path, _state_of(weights))
-    if metadata is not None:
-        _check_metadata(path, writer, metadata)
-    options = {} if metadata is None else {"metadata": dict(metadata)}
     with replacing(path) as temporary:
-        writer(temporary, state, **options)
+        writer(temporary, state)
         if temporary.is_file():
             mark_archive(temporary)
 
@@ -119,24 +111,6 @@ def _check_name(path: Path, name: str) -> None:
             f"{path} cannot hold weights by the name {shown!r}: wanted Unicode text of at most "
             f"{_LONGEST_NAME:,} bytes without a NUL, and for safetensors not "
             f"{safetensors_files.RESERVED!r}; rename the layer or the parameter"
-        )
-
-
-def _check_metadata(
-    path: Path, writer: Callable[..., None], metadata: Mapping[str, str]
-) -> None:
-    if writer is not safetensors_files.write:
-        raise SettingError(
-            f"{path}: only safetensors files keep metadata, not {path.suffix!r}"
-        )
-    wrong: dict[Any, Any] = {}
-    for key, text in metadata.items():
-        if not isinstance(key, str) or not isinstance(text, str):
-            wrong[key] = text
-    if wrong or safetensors_files.ORDER in metadata:
-        raise SettingError(
-            f"{path}: metadata are texts by name (and {safetensors_files.ORDER!r} is taken), not "
-            f"{wrong or metadata!r}"
         )
 
 

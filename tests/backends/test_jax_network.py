@@ -272,16 +272,6 @@ def test_what_a_fresh_process_does():
 # -----------------------------------------------------------------------------
 
 
-def test_seeding_makes_masks_of_existing_networks_repeat():
-    net = Net.on("jax")()
-    JAX.seed(1)
-    first = net(images())
-    second = net(images())
-    JAX.seed(1)
-    assert np.array_equal(net(images()), first)
-    assert not np.array_equal(second, first)
-
-
 def test_seeding_does_not_depend_on_when_forgotten_networks_are_collected():
     gc.collect()
     gc.disable()
@@ -307,13 +297,6 @@ def test_seeding_gives_a_copy_masks_of_its_own():
     assert not np.array_equal(net(images()), first)
     JAX.seed(1)
     assert np.array_equal(clone(images()), first)
-
-
-def test_seeding_makes_masks_of_new_networks_repeat():
-    JAX.seed(1)
-    first = Net.on("jax")()(images())
-    JAX.seed(1)
-    assert np.array_equal(Net.on("jax")()(images()), first)
 
 
 def test_portable_masks_in_a_compiled_program_follow_a_traced_step():

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from deliralike import backends, build, random, zoo
-from deliralike.backends.jax.compiled import kept
+from deliralike.backends.jax.compiled import compilation_cache
 from deliralike.errors import IndexRangeError
 from deliralike.network import Network
 from deliralike.nn.start import ZEROS
@@ -236,11 +236,13 @@ def test_devices_are_kept_apart():
 
 
 def test_the_number_of_kept_programs_is_bounded(network, monkeypatch):
-    monkeypatch.setattr(kept, "_KEPT", 2)
-    monkeypatch.setattr(kept, "_programs", type(kept._programs)())
+    monkeypatch.setattr(compilation_cache, "_KEPT", 2)
+    monkeypatch.setattr(
+        compilation_cache, "_programs", type(compilation_cache._programs)()
+    )
     for size in (1, 2, 3):
         gradient(network, total, X[:size])
-    assert len(kept._programs) == 2
+    assert len(compilation_cache._programs) == 2
     with compilations(1):
         gradient(network, total, X[:1])
     with compilations(0):

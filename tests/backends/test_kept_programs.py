@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from deliralike import zoo
-from deliralike.backends.jax.compiled import announcing
+from deliralike.backends.jax.compiled import compile_messages
 from deliralike.errors import CapabilityError
 from deliralike.optim.rules import rule
 
@@ -64,7 +64,7 @@ def test_every_backend_keeps_its_programs_or_says_that_it_does_not(
 @pytest.fixture
 def impatient(monkeypatch):
     """Compilations of more than a tenth of a second are announced."""
-    monkeypatch.setattr(announcing, "PATIENCE", 0.1)
+    monkeypatch.setattr(compile_messages, "PATIENCE", 0.1)
 
 
 def slow(network, x):
@@ -113,8 +113,8 @@ def test_a_short_compilation_is_not_announced(caplog):
 
 
 def test_of_many_arrays_the_first_are_said(impatient, caplog):
-    with announcing.announced("step", [np.ones((2, size)) for size in range(1, 10)]):
-        announcing.begin()
+    batch = [np.ones((2, size)) for size in range(1, 10)]
+    with compile_messages.announced("step", batch):
         time.sleep(0.4)
     began = caplog.records[0].getMessage()
     assert "(2, 5), (2, 6) and 3 more; " in began and "(2, 7)" not in began

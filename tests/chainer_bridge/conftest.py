@@ -26,13 +26,6 @@ def agree():
     return _agree
 
 
-@pytest.fixture
-def slope():
-    """A check: the gradients of a Chainer function are those of finite differences along a random
-    direction."""
-    return _slope
-
-
 def _agree(function, oracle, *arrays, tolerance=1e-9):
     torch = pytest.importorskip("torch")
     outputs, gradients = _chainer_side(function, arrays)

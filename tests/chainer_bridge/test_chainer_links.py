@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from chainer import serializers
 
+from deliralike import zoo
+
 pytestmark = pytest.mark.filterwarnings("error")
 
 
@@ -44,6 +46,18 @@ def test_hdf5_keeps_none_numbers_and_every_float(tmp_path):
         for key in ("half", "double"):
             read = reader(key, np.zeros_like(values[key]))
             assert read.dtype == values[key].dtype and (read == values[key]).all()
+
+
+def test_chainer_reads_its_hdf5_files_into_a_network_of_the_zoo(tmp_path):
+    pytest.importorskip("h5py")
+    network, other = (
+        zoo.build("lenet", backend="chainer", image_size=16, seed=seed)
+        for seed in (0, 1)
+    )
+    serializers.save_hdf5(str(tmp_path / "x.h5"), network)
+    serializers.load_hdf5(str(tmp_path / "x.h5"), other)
+    for name, value in network.neutral_state().items():
+        np.testing.assert_array_equal(other.neutral_state()[name], value)
 
 
 def test_maxout_gives_a_callable_initializer_the_array_in_three_axes(rng):

@@ -27,7 +27,6 @@ from tests.conformance.small import (
     squares,
 )
 
-NAMES = ("torch", "chainer", "jax")
 FEW = ("L0", "L1", "L3")
 # Where there is no explanation, it is looked for until patience ends.
 UNEXPLAINED = ("L0", "L1")
@@ -57,15 +56,6 @@ def wrapped(kind):
     """A torch module in float64 with the weights of ``made(Plain)``."""
     network = get("torch").wrap(kind().double())
     network.load_neutral_state(made(Plain).neutral_state())
-    return network
-
-
-def changed(network, **arrays):
-    """Some of its weights replaced; ``__`` stands for a dot."""
-    state = network.neutral_state()
-    network.load_neutral_state(
-        state | {name.replace("__", "."): value for name, value in arrays.items()}
-    )
     return network
 
 

@@ -76,14 +76,6 @@ def test_the_shape_of_the_command_line_is_turned_to_what_the_network_takes():
     assert output.shape == (5, 3)
 
 
-class Normed(nnx.Module):
-    def __init__(self, rngs):
-        self.bn = nnx.BatchNorm(3, momentum=0.9, epsilon=1e-3, rngs=rngs)
-
-    def __call__(self, x):
-        return self.bn(x).sum((1, 2))
-
-
 @pytest.mark.parametrize("padding", ["SAME", "VALID", 2])
 @pytest.mark.parametrize("stride", [1, 2, (1, 2)])
 @pytest.mark.parametrize(

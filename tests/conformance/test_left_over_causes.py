@@ -38,18 +38,6 @@ def proof(reference, candidate, *inputs):
     return compare(network, candidate, batch, weights="load", levels=QUICK)
 
 
-def places(found):
-    return [(one.place, one.what) for one in found.level("L3").findings]
-
-
-# Derivatives at zero, which dropout hides
-# -----------------------------------------------------------------------------
-
-
-# Two settings at once
-# -----------------------------------------------------------------------------
-
-
 class Dilated(nn.Module):
     def __init__(self, padding=2, dilation=2, stride=1):
         super().__init__()
@@ -81,26 +69,6 @@ def test_an_order_of_flattening_where_names_are_equal():
     assert found.place == "fc"
     assert found.explained
     assert "the axes of 4 x 6 exchanged" in found.explanation.cause
-
-
-# Tensors of a list
-# -----------------------------------------------------------------------------
-
-
-class Listed(nn.Module):
-    """Matrices in a list, of which each is used once."""
-
-    def __init__(self, order=(0, 1, 2)):
-        super().__init__()
-        self.ws = nn.ParameterList(
-            [nn.Parameter(torch.randn(6, 6) / 3) for _ in range(3)]
-        )
-        self.fc, self.order = nn.Linear(6, 4), order
-
-    def forward(self, x):
-        for i in self.order:
-            x = torch.tanh(x @ self.ws[i])
-        return self.fc(x)
 
 
 # Sequences with padding

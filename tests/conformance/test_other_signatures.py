@@ -279,7 +279,3 @@ def test_a_weight_that_the_batch_does_not_use_is_judged_all_the_same():
     found = compare(original, port, batch, levels=QUICK)
     assert found.diverges
     assert "emb.weight" in found.headline
-
-
-# Projections of one size in several shapes
-# -----------------------------------------------------------------------------

@@ -76,30 +76,3 @@ def test_a_subject_takes_a_native_network():
     assert proof.proved, proof
     proof = compare(side(), side(slope=0.2), (ROWS,), weights="load", levels=QUICK)
     assert "negative_slope=0.2 instead of 0.01" in proof.headline
-
-
-class Attending(torch.nn.Module):
-    """Attention with a mask of padding, which is true where a token is hidden."""
-
-    def __init__(self):
-        super().__init__()
-        self.attention = torch.nn.MultiheadAttention(4, 2, batch_first=True)
-        self.norm, self.out = torch.nn.LayerNorm(4), torch.nn.Linear(4, 2)
-
-    def forward(self, x, hidden):
-        y, _ = self.attention(x, x, x, key_padding_mask=hidden, need_weights=False)
-        return self.out(torch.nn.functional.gelu(self.norm(x + y)).mean(1))
-
-
-class Grouped(torch.nn.Module):
-    """Has a kernel whose shape follows from the number of groups."""
-
-    def __init__(self, groups):
-        super().__init__()
-        self.enter = torch.nn.Linear(36, 4)
-        self.conv = torch.nn.Conv2d(4, 4, 3, padding=1, groups=groups)
-        self.head = torch.nn.Linear(36, 3)
-
-    def forward(self, x):
-        rows = x.flatten(1) @ self.enter.weight.T @ self.enter.weight
-        return self.head(self.conv(x + rows.reshape(x.shape)).flatten(1))

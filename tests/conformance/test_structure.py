@@ -196,15 +196,3 @@ def test_what_a_match_leaves_over_is_found():
     places = {place: what for place, what in found(reference, candidate, match)}
     assert places["extra.weight"] == "missing in the candidate"
     assert places["rnn.weight_ih_l0"] == "in the candidate only"
-
-
-class Words(nn.Module):
-    """A table that is the weight of the head, too, or has a copy there."""
-
-    def __init__(self, tied):
-        super().__init__()
-        torch.manual_seed(0)
-        self.words = nn.Embedding(7, 3)
-        if not tied:
-            self.head = nn.Linear(3, 7, bias=False)
-            self.head.load_state_dict(self.words.state_dict())

@@ -12,7 +12,6 @@ from deliralike.errors import (
     DeviceError,
     DtypeError,
     SettingError,
-    ShapeError,
     UnboundNetwork,
     UnknownName,
 )
@@ -105,21 +104,6 @@ def test_start_values_that_are_no_distribution_are_refused(backend):
         Named.on(backend)()
 
 
-def test_patterns_of_start_values_override_those_of_layers(backend):
-    class Filled(Classifier):
-        start_values = {"stages.*.conv.weight": start.Constant(0.25)}
-
-    state = Filled.on(backend)().neutral_state()
-    assert (state["stages.0.conv.weight"] == 0.25).all()
-    assert not (state["head.1.weight"] == 0.25).any()
-
-
-def test_building_a_network_draws_no_number_of_numpy(backend):
-    before = np.random.get_state()[1].copy()
-    Classifier.on(backend)()
-    np.testing.assert_array_equal(np.random.get_state()[1], before)
-
-
 def test_training_mode_is_restored_block_by_block(classifier):
     classifier.train()
     classifier.stages[1].eval()
@@ -146,15 +130,6 @@ def test_freezing_nothing_is_an_error(classifier):
         classifier.set_trainable("stage.*", False)
 
 
-def test_a_wrong_shape_names_the_layer(classifier):
-    with pytest.raises(
-        ShapeError,
-        match=r"Conv2d at 'stages.0.conv': got an input of shape \(3, 2, 9, 7\), "
-        r"wanted \(batch, 3, height, width\)",
-    ):
-        run(classifier, X[:, :2])
-
-
 def test_an_unbound_network_says_how_to_bind_it():
     with pytest.raises(UnboundNetwork, match=r"write Classifier.on\('torch'\)\(...\)"):
         Classifier()
@@ -165,13 +140,6 @@ def test_an_unknown_argument_suggests_the_nearest(backend):
         ArgumentError, match="Classifier: .*'num_clases'. Did you mean 'num_classes'?"
     ):
         Classifier.on(backend)(num_clases=3)
-
-
-def test_an_unknown_layer_argument_suggests_the_nearest(backend):
-    with pytest.raises(
-        ArgumentError, match="Conv2d: .*'strides'. Did you mean 'stride'?"
-    ):
-        backend.nn.Conv2d(3, 4, 3, strides=2)
 
 
 def test_an_unknown_dtype_names_those_that_there_are(backend):
@@ -210,12 +178,6 @@ def test_a_network_whose_base_was_not_initialised_is_refused(backend):
     message = r"Forgetful: call super\(\).__init__\(\) before assigning 'fc'"
     with pytest.raises(ConstructionError, match=message):
         Forgetful.on(backend)()
-
-
-def test_a_single_layer_is_a_network_too(backend):
-    layer = build(backend.nn.Linear, 3, 2, dtype="float64", seed=5)
-    assert list(layer.neutral_state()) == ["weight", "bias"]
-    assert run(layer, np.ones((4, 3))).shape == (4, 2)
 
 
 def test_a_block_written_once_can_be_bound_alone_or_inside(backend):

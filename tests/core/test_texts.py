@@ -1,7 +1,6 @@
 """What networks, optimizers, data, trainers and histories say of themselves: short, and escaped."""
 
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ from flax import nnx
 
 from deliralike import DataParallel, backends, data, rules, zoo
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.errors import DataUnavailable
 from deliralike.training import Epoch, History, Step, Trainer
 
 MLP = """\
@@ -79,7 +77,6 @@ def test_an_optimizer_prints_its_rule_and_its_updates(backend):
     assert lines[2].endswith("steps=1)")
     assert "  schedule: cosine" in lines
     assert "  metrics: accuracy" in lines
-    assert ">accuracy</td>" in trainer._repr_html_()
 
 
 def test_data_print_sizes_instead_of_numbers(tmp_path):
@@ -104,9 +101,7 @@ def test_data_print_sizes_instead_of_numbers(tmp_path):
     assert repr(loader) == (
         "Loader(7 samples, batch_size=4, seed=0, sampler=SequentialSampler(), drop_last=False)"
     )
-    assert repr(data.Loader(data.Stream(lambda: iter(())))).startswith(
-        "Loader(a stream, "
-    )
+    assert repr(data.Batches(history)) == "Batches(history, seed=0)"
 
 
 def history(epochs=12):
@@ -127,24 +122,6 @@ def test_a_history_prints_its_latest_epochs_in_the_width_of_the_terminal(monkeyp
     # By hand: the last epoch has the losses 1/23 and 1/24, whose mean is 0.04257.
     assert (len(rows), rows[-1].split()) == (10, ["11", "24", "0.04257", "0.11"])
     assert repr(History()) == "History: 0 steps, 0 epochs"
-
-
-def test_a_history_becomes_a_frame_with_a_row_for_each_step_or_epoch(monkeypatch):
-    pytest.importorskip("pandas")
-    run = history(2)
-    run.steps[0] = Step(
-        0, 0, 1.0, 0.5, 3, {"loss": 1.0, "l1": 0.25}, {"a": 0.5, "b": 0.125}
-    )
-    frame = run.to_frame()
-    assert frame["loss"].tolist() == [1.0, 1 / 2, 1 / 3, 1 / 4]
-    assert frame.loc[0, ["loss/l1", "lr/a", "lr/b"]].tolist() == [0.25, 0.5, 0.125]
-    frame = run.to_frame("epochs")
-    assert frame["loss"].tolist() == [0.75, (1 / 3 + 1 / 4) / 2]
-    assert frame["held_out/accuracy"].tolist() == [0.0, 0.01]
-    assert frame["steps"].tolist() == [2, 4]
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(DataUnavailable, match="'pandas', .*: pip install pandas$"):
-        run.to_frame()
 
 
 def test_a_history_shows_its_curves_in_a_notebook_and_opens_no_window():

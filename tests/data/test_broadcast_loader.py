@@ -4,7 +4,7 @@ iterators."""
 import numpy as np
 import pytest
 
-from deliralike.data import FromRoot, Loader, Stream
+from deliralike.data import Batches, FromRoot, Loader
 from deliralike.errors import ArgumentError, SettingError
 from deliralike.parallel import SingleProcess
 
@@ -43,5 +43,5 @@ def test_without_a_loader_or_with_a_stream_there_is_an_error():
         SettingError, match="process 0 is the one that reads, and it has no loader"
     ):
         FromRoot(None, SingleProcess())
-    with pytest.raises(ArgumentError, match="has no length"):
-        FromRoot(Loader(Stream(lambda: iter("ab"))), SingleProcess())
+    with pytest.raises(ArgumentError, match="are read until they end"):
+        FromRoot(Batches(lambda: iter("ab")), SingleProcess())

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from deliralike import data, zoo
+from deliralike.data.folders import read_mask
 from deliralike.errors import BatchError, DataUnavailable, SettingError
 
 Image = pytest.importorskip("PIL.Image")
@@ -219,99 +220,38 @@ def test_unknown_classes_modes_and_sizes_are_refused(animals):
         data.image_folder(animals, size=0)
 
 
-# Pictures with masks
+# Masks
 # -----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def scans(tmp_path):
-    for number in range(3):
-        save(pixels(number, 7, 5, 3), tmp_path / f"images/p{number}.png")
-        save(pixels(number, 7, 5) % 3, tmp_path / f"masks/p{number}.bmp")
-    return tmp_path
-
-
-def test_pictures_come_with_their_masks(scans):
-    pairs = data.paired_folders(scans / "images", scans / "masks")
-    picture, mask = pairs[2]
-    assert (len(pairs), picture.shape, mask.shape, mask.dtype) == (
-        3,
-        (3, 7, 5),
-        (7, 5),
-        np.int64,
-    )
-    assert np.array_equal(mask, pixels(2, 7, 5) % 3)
-    (batch,) = data.Loader(pairs, 3, shuffle=False)
-    assert (batch.inputs.shape, batch.labels.shape) == ((3, 3, 7, 5), (3, 7, 5))
-
-
-def test_a_mask_is_turned_with_its_picture(tmp_path):
+def test_a_mask_is_turned_as_its_picture_is(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 3  # half a turn
-    save(pixels(0, 7, 5, 3), tmp_path / "images/a.png", exif=exif)
-    save(pixels(0, 7, 5), tmp_path / "masks/a.png", exif=exif)
-    mask = data.paired_folders(tmp_path / "images", tmp_path / "masks")[0].labels
+    save(pixels(0, 7, 5), tmp_path / "a.png", exif=exif)
+    mask = read_mask(tmp_path / "a.png", None)
     assert np.array_equal(mask, np.rot90(pixels(0, 7, 5), k=2))
 
 
-def test_masks_are_scaled_by_the_nearest_value(scans):
-    picture, mask = data.paired_folders(
-        scans / "images", scans / "masks", size=(14, 10)
-    )[0]
-    assert picture.shape == (3, 14, 10)
+def test_masks_are_scaled_by_the_nearest_value(tmp_path):
+    save(pixels(0, 7, 5) % 3, tmp_path / "a.bmp")
+    mask = read_mask(tmp_path / "a.bmp", (14, 10))
     assert np.array_equal(mask, np.kron(pixels(0, 7, 5) % 3, np.ones((2, 2), int)))
 
 
-def test_values_of_masks_become_classes(scans):
-    save((pixels(0, 7, 5) % 2) * 255, scans / "masks/p0.bmp")
-    pairs = data.paired_folders(scans / "images", scans / "masks", values=(0, 255))
-    assert np.array_equal(pairs[0].labels, pixels(0, 7, 5) % 2)
-    with pytest.raises(
-        BatchError,
-        match=r"mask '.*p1.bmp' has the value [12], which is not among \(0, 255\)",
-    ):
-        pairs[1]
-
-
-def test_colours_of_a_palette_count_as_their_numbers(scans):
-    (scans / "masks/p0.bmp").unlink()
+def test_colours_of_a_palette_count_as_their_numbers(tmp_path):
     palette = Image.new("P", (5, 7))
     palette.putpalette([255, 0, 0, 0, 255, 0, 0, 0, 255])
     palette.putdata((pixels(0, 7, 5) % 3).ravel().tolist())
-    palette.save(scans / "masks/p0.png")
-    assert np.array_equal(
-        data.paired_folders(scans / "images", scans / "masks")[0].labels,
-        pixels(0, 7, 5) % 3,
-    )
+    palette.save(tmp_path / "a.png")
+    assert np.array_equal(read_mask(tmp_path / "a.png", None), pixels(0, 7, 5) % 3)
 
 
-def test_a_picture_without_a_mask_is_named_and_the_other_way_round(scans):
-    (scans / "masks/p1.bmp").unlink()
-    with pytest.raises(
-        SettingError,
-        match="'p1' of folder '.*images' has no partner of that name in '.*masks'",
-    ):
-        data.paired_folders(scans / "images", scans / "masks")
-    with pytest.raises(
-        SettingError,
-        match="'p1' of folder '.*images' has no partner of that name in '.*masks'",
-    ):
-        data.paired_folders(scans / "masks", scans / "images")
-
-
-def test_a_mask_of_another_size_or_with_colours_is_named(scans):
-    save(pixels(0, 8, 5) % 3, scans / "masks/p0.bmp")
-    save(pixels(0, 7, 5, 3), scans / "masks/p1.bmp")
-    pairs = data.paired_folders(scans / "images", scans / "masks")
-    with pytest.raises(
-        BatchError, match=r"p0.png' is \(7, 5\) and its mask '.*p0.bmp' is \(8, 5\)"
-    ):
-        pairs[0]
-    with pytest.raises(
-        BatchError,
-        match="mask '.*p1.bmp' has colours, not one number for each pixel",
-    ):
-        pairs[1]
+def test_two_masks_of_one_name_are_refused(tmp_path):
+    save(pixels(0, 7, 5, 3), tmp_path / "images/p1.png")
+    for suffix in ("bmp", "png"):
+        save(pixels(0, 7, 5), tmp_path / f"masks/p1.{suffix}")
+    with pytest.raises(SettingError, match="p1.bmp' and '.*p1.png' have the same name"):
+        data.load(f"{tmp_path}/")
 
 
 def test_pictures_of_different_sizes_need_one_for_a_batch(animals):
@@ -331,9 +271,3 @@ def test_a_missing_pillow_is_named(animals, monkeypatch):
         match=r"reading pictures needs the package 'pillow'.*'deliralike\[images\]'",
     ):
         folder[0]
-
-
-def test_two_files_of_one_name_are_refused(scans):
-    save(pixels(0, 7, 5), scans / "masks/p1.png")
-    with pytest.raises(SettingError, match="p1.bmp' and '.*p1.png' have the same name"):
-        data.paired_folders(scans / "images", scans / "masks")

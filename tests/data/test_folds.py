@@ -95,19 +95,19 @@ def test_a_fold_of_more_samples_is_refused():
             1,
             {},
             SettingError,
-            "k must be at least 2 and at most the number of samples, 73, not 1",
+            "73 samples in k=1 folds: .* at least one train/test split",
         ),
         (
             74,
             {},
             SettingError,
-            "k must be at least 2 and at most the number of samples, 73, not 74",
+            "73 samples in k=74 folds: .* greater than the number of samples: n_samples=73",
         ),
         (
             18,
             {"groups": GROUPS},
             SettingError,
-            "18 folds need at least 18 groups, and there are 16",
+            "73 samples in k=18 folds: .* greater than the number of groups: 16",
         ),
         (
             14,

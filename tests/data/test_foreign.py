@@ -328,6 +328,9 @@ def test_loaders_of_grain():
     "source", [zip(X, Y, strict=True), TfDataset(is_batched=False)]
 )
 def test_single_samples_in_the_place_of_batches_are_refused(source):
-    message = r"single samples, wanted batches: dataset.batch\(32\), .*data.Stream\(function\)"
+    message = (
+        r"single samples, wanted batches: dataset.batch\(32\), "
+        r".*data.Batches\(source, batch_size=32\)"
+    )
     with pytest.raises(BatchError, match=message):
         next(data.loader_of(source).batches())

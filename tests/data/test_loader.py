@@ -1,7 +1,6 @@
 """Loaders: what is in a batch follows from seed, epoch and number alone, for every kind of
 source."""
 
-import json
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 
 from deliralike import data
-from deliralike.errors import ArgumentError, BatchError, SettingError, StateError
+from deliralike.errors import ArgumentError, BatchError, SettingError
 from tests.data.sources import Squares, jittered, scaled
 
 RANDOM = {"transform": jittered, "batch_transform": scaled}
@@ -56,8 +55,13 @@ def test_an_indexable_dataset_gives_the_same_batches_as_its_arrays():
     assert same(list(data.Loader(Squares(), 7, seed=1).batches(1)), wanted)
 
 
+def squares():
+    """A stream of samples."""
+    return map(Squares().__getitem__, range(23))
+
+
 def test_a_stream_gives_its_samples_in_order_in_every_epoch():
-    loader = data.Loader(data.Stream(lambda: ({"y": i} for i in range(5))), 2)
+    loader = data.Batches(lambda: ({"y": i} for i in range(5)), batch_size=2)
     assert [labels(loader), labels(loader)] == [[[0, 1], [2, 3], [4]]] * 2
 
 
@@ -68,7 +72,7 @@ def test_an_endless_stream_can_be_read():
             yield {"y": number}
             number += 1
 
-    batches = data.Loader(data.Stream(forever), 3, prefetch=2).batches()
+    batches = data.Batches(forever, batch_size=3).batches()
     assert labels(next(batches) for _ in range(4)) == [
         [0, 1, 2],
         [3, 4, 5],
@@ -126,7 +130,7 @@ def test_batches_own_their_memory():
 def test_what_holds_no_samples_is_refused(source):
     with pytest.raises(
         ArgumentError,
-        match=r"from data.Stream\(function\) or data.Batches\(function\), .*, not from",
+        match=r"from data.Batches\(function\), .*, not from",
     ):
         data.Loader(source)
 
@@ -139,15 +143,13 @@ def test_an_empty_dataset_is_refused():
 
 
 def test_an_empty_stream_is_an_error():
-    with pytest.raises(BatchError, match="the stream had none in epoch 2"):
-        list(data.Loader(data.Stream(list)).batches(2))
+    with pytest.raises(BatchError, match="list had no batch in epoch 2"):
+        list(data.Batches(list, batch_size=2).batches(2))
 
 
 def test_a_stream_that_is_no_iterator_is_an_error():
-    with pytest.raises(
-        ArgumentError, match="must give an iterator of samples, and gave 3"
-    ):
-        list(data.Loader(data.Stream(lambda: 3)).batches())
+    with pytest.raises(ArgumentError, match="returned 3, wanted an iterable"):
+        list(data.Batches(lambda: 3, batch_size=2).batches())
 
 
 # Lengths
@@ -156,25 +158,24 @@ def test_a_stream_that_is_no_iterator_is_an_error():
 
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 7, 23])
-@pytest.mark.parametrize(
-    "source", [Squares(), data.Stream(lambda: map(Squares().__getitem__, range(23)))]
-)
-def test_every_sample_comes_once(source, batch_size, drop_last):
-    found = labels(data.Loader(source, batch_size, drop_last=drop_last))
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_every_sample_comes_once(is_stream, batch_size, drop_last):
+    options = {"batch_size": batch_size, "drop_last": drop_last}
+    loader = data.Loader(Squares(), **options)
+    if is_stream:
+        loader = data.Batches(squares, **options)
+    found = labels(loader)
     left_out = 23 % batch_size if drop_last else 0
     everything = [label for batch in found for label in batch]
     assert len(set(everything)) == len(everything) == 23 - left_out
     assert {len(batch) for batch in found[:-1]} <= {batch_size}
-    if not isinstance(source, data.Stream):
-        loader = data.Loader(source, batch_size, drop_last=drop_last)
+    if not is_stream:
         assert (len(loader), loader.samples) == (len(found), 23)
 
 
 def test_a_stream_has_no_length():
-    loader = data.Loader(data.Stream(lambda: iter([{"y": 1}])))
-    with pytest.raises(
-        ArgumentError, match="has no length: a stream is read until it ends"
-    ):
+    loader = data.Batches(lambda: iter([{"y": 1}]), batch_size=2)
+    with pytest.raises(ArgumentError, match="the number of batches is unknown"):
         len(loader)
     assert labels(list(loader)) == [[1]]
 
@@ -197,22 +198,19 @@ def test_no_skipped_sample_is_loaded():
 
 
 @pytest.mark.parametrize(
-    "source", [Squares(), data.Stream(lambda: map(Squares().__getitem__, range(23)))]
+    "loader", [data.Loader(Squares(), 5, **RANDOM), data.Batches(squares, batch_size=5)]
 )
 @pytest.mark.parametrize("first", [0, 2, 4, 5])
-def test_batches_from_a_position_on_are_those_of_the_whole_epoch(source, first):
-    loader = data.Loader(source, 5, **RANDOM)
+def test_batches_from_a_position_on_are_those_of_the_whole_epoch(loader, first):
     assert same(list(loader.batches(1, first)), list(loader.batches(1))[first:])
 
 
 def test_a_position_past_the_end_is_refused():
     with pytest.raises(SettingError, match="first is 6, and epoch 1 has 5 batches"):
         data.Loader(Squares(), 5).batches(1, 6)
-    with pytest.raises(
-        SettingError,
-        match="first is 3, and the stream ended after 3 samples in epoch 0",
-    ):
-        list(data.Loader(data.Stream(lambda: iter([{"y": 1}] * 3)), 2).batches(0, 3))
+    stream = data.Batches(lambda: iter([{"y": 1}] * 3), batch_size=2)
+    with pytest.raises(SettingError, match="ended after 2 batches in epoch 0"):
+        list(stream.batches(0, 3))
 
 
 def test_the_random_numbers_of_a_sample_do_not_depend_on_the_size_of_batches():
@@ -315,55 +313,26 @@ def test_a_transform_of_a_batch_is_keyed_by_its_number_and_the_epoch():
 
 @pytest.mark.parametrize("prefetch", [0, 3])
 @pytest.mark.parametrize("consumed", [0, 2, 5])
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_saved_position_gives_the_rest_of_the_run_bit_for_bit(
-    consumed, prefetch, stream
-):
-    source = (
-        data.Stream(lambda: map(Squares().__getitem__, range(23)))
-        if stream
-        else Squares()
-    )
+def test_a_position_gives_the_rest_of_the_epoch_bit_for_bit(consumed, prefetch):
     loader, again = (
-        data.Loader(source, 5, prefetch=prefetch, **RANDOM) for _ in range(2)
+        data.Loader(Squares(), 5, prefetch=prefetch, **RANDOM) for _ in range(2)
     )
     list(loader)
-    iterator = iter(loader)
-    for _ in range(consumed):
-        next(iterator)
-    state = json.loads(json.dumps(iterator.state()))
-    assert state == {"epoch": 1, "batch": consumed}
-    rest = [*iterator, *loader]
-    resumed = iter(again)
-    next(resumed)
-    resumed.load_state(state)
-    assert same([*resumed, *again], rest)
-    assert len(rest) == 10 - consumed
-
-
-def test_a_loader_goes_back_to_its_first_epoch():
-    loader = data.Loader(Squares(), 5, **RANDOM)
-    first, _ = list(loader), list(loader)
-    loader.start_at(0)
-    assert same(list(loader), first)
+    epoch = list(loader)
+    assert same(list(again.batches(epoch=1, first=consumed)), epoch[consumed:])
 
 
 @pytest.mark.parametrize(
-    ("state", "message"),
+    ("epoch", "first", "message"),
     [
-        ({"epoch": 0}, "with 'epoch' and 'batch', not {'epoch': 0}"),
-        (None, "with 'epoch' and 'batch', not None"),
-        ({"epoch": 0, "batch": 99}, "first is 99, and epoch 0 has 5 batches"),
-        ({"epoch": -1, "batch": 0}, "epoch=-1 must be a whole number of at least 0"),
-        ({"epoch": 0, "batch": 1.5}, "first=1.5 must be a whole number of at least 0"),
+        (0, 99, "first is 99, and epoch 0 has 5 batches"),
+        (-1, 0, "epoch=-1 must be a whole number of at least 0"),
+        (0, 1.5, "first=1.5 must be a whole number of at least 0"),
     ],
 )
-def test_a_foreign_position_is_refused_and_changes_nothing(state, message):
-    iterator = iter(data.Loader(Squares(), 5))
-    next(iterator)
-    with pytest.raises(StateError, match=message):
-        iterator.load_state(state)
-    assert (iterator.state(), len(list(iterator))) == ({"epoch": 0, "batch": 1}, 4)
+def test_a_position_that_does_not_exist_is_refused(epoch, first, message):
+    with pytest.raises(SettingError, match=message):
+        data.Loader(Squares(), 5).batches(epoch, first)
 
 
 # Options
@@ -392,14 +361,6 @@ def test_a_foreign_position_is_refused_and_changes_nothing(state, message):
 def test_options_that_make_no_sense_are_refused(options, message):
     with pytest.raises(SettingError, match=message):
         data.Loader(Squares(), **options)
-
-
-@pytest.mark.parametrize(
-    "options", [{"shuffle": True}, {"sampler": data.SequentialSampler()}]
-)
-def test_a_stream_cannot_be_shuffled(options):
-    with pytest.raises(SettingError, match="read in its own order"):
-        data.Loader(data.Stream(list), **options)
 
 
 @pytest.mark.parametrize("name", ["transform", "batch_transform"])
@@ -482,16 +443,9 @@ def test_a_table_is_refused_in_the_place_of_its_arrays():
     assert batch[0].tolist() == [[0.0], [1.0]]
 
 
-def test_a_stream_wants_a_function():
-    with pytest.raises(
-        ArgumentError, match="returns a fresh iterator, not <list_iterator"
-    ):
-        data.Stream(iter([1, 2]))
-
-
 def test_the_factory_of_a_stream_may_take_the_epoch():
-    loader = data.Loader(
-        data.Stream(lambda epoch: [{"y": 10 * epoch + i} for i in range(3)]), 2
+    loader = data.Batches(
+        lambda epoch: [{"y": 10 * epoch + i} for i in range(3)], batch_size=2
     )
     assert labels(loader.batches(epoch=4)) == [[40, 41], [42]]
 

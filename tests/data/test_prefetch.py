@@ -108,10 +108,9 @@ def test_an_error_comes_with_its_type_in_its_place_and_names_the_sample(way):
     assert raised.value.__notes__ == ["while sample 17 was read"]
 
 
-@pytest.mark.parametrize("way", [{}, {"prefetch": 3}])
-def test_an_error_of_a_stream_comes_in_its_place_and_names_the_sample(way):
-    batches = data.Loader(
-        data.Stream(lambda: map(Failing().__getitem__, range(23))), 5, **way
+def test_an_error_of_a_stream_comes_in_its_place_and_names_the_sample():
+    batches = data.Batches(
+        lambda: map(Failing().__getitem__, range(23)), batch_size=5
     ).batches()
     assert len([next(batches) for _ in range(3)]) == 3
     with pytest.raises(KeyError, match="a hole") as raised:
@@ -189,32 +188,18 @@ def test_a_script_needs_a_main_guard_and_is_told_so(tmp_path, guard, wanted):
 
 
 STOPS = [
-    (way, stop, stream)
-    for way in ({"prefetch": 1}, THREADS)
-    for stop in ("close", "with", "forget")
-    for stream in (False, True)
+    (way, stop) for way in ({"prefetch": 1}, THREADS) for stop in ("close", "forget")
 ]
-STOPS += [
-    (PROCESSES, "close", False),
-    (PROCESSES, "with", False),
-]
+STOPS.append((PROCESSES, "close"))
 
 
-@pytest.mark.parametrize(("way", "stop", "stream"), STOPS)
-def test_stopping_early_leaves_nothing_running(way, stop, stream):
-    source = (
-        data.Stream(lambda: map(Squares().__getitem__, range(23)))
-        if stream
-        else Squares()
-    )
-    iterator = iter(data.Loader(source, 2, **way))
+@pytest.mark.parametrize(("way", "stop"), STOPS)
+def test_stopping_early_leaves_nothing_running(way, stop):
+    iterator = iter(data.Loader(Squares(), 2, **way))
     next(iterator)
     if stop == "close":
         iterator.close()
         assert list(iterator) == []
-    elif stop == "with":
-        with iterator:
-            next(iterator)
     del iterator  # the fixture looks for threads and processes
 
 
@@ -315,8 +300,7 @@ def test_a_process_that_hangs_is_named_after_the_timeout_and_killed(
     assert not is_running(int(said.read_text()))
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_thread_that_hangs_is_named_after_the_timeout(stream):
+def test_a_thread_that_hangs_is_named_after_the_timeout():
     reached, end = threading.Event(), threading.Event()
 
     class Waiting(Squares):
@@ -326,17 +310,11 @@ def test_a_thread_that_hangs_is_named_after_the_timeout(stream):
                 end.wait()
             return super().__getitem__(index)
 
-    source = (
-        data.Stream(lambda: map(Waiting().__getitem__, range(23)))
-        if stream
-        else Waiting()
-    )
-    batches = data.Loader(source, 5, shuffle=False, workers=2, timeout=2).batches()
+    loader = data.Loader(Waiting(), 5, shuffle=False, workers=2, timeout=2)
+    batches = loader.batches()
     assert len(next(batches)["y"]) == 5
     assert reached.wait(LIMIT)
     who = "thread worker . is at batch 1 of epoch 0, samples .5 6 7 8 9."
-    if stream:
-        who = "thread reader is at the stream"
     with pytest.raises(
         WorkerTimeout,
         match=f"within timeout=2 seconds: {who}. It hangs there",
@@ -414,8 +392,8 @@ from deliralike.training.interrupt import deferred
 from tests.data.sources import Hanging
 
 class LossExchange(SingleProcess):
-    def ask(self, name):
-        super().ask(name)
+    def request(self, name):
+        super().request(name)
         os.write(2, b"put off\\n")
 
 if __name__ == "__main__":
@@ -466,14 +444,6 @@ def test_no_more_than_the_wanted_number_is_made_ahead():
     time.sleep(0.1)
     assert len(dataset.read) == 2 * (1 + 3)
     batches.close()
-
-
-def test_the_position_counts_batches_consumed():
-    iterator = iter(data.Loader(Squares(), 2, prefetch=5))
-    next(iterator)
-    time.sleep(0.1)
-    assert iterator.state() == {"epoch": 0, "batch": 1}
-    iterator.close()
 
 
 def test_an_error_of_a_batch_transform_names_the_batch():

@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, Dataset
 
 # was: from torch.nn import DataParallel
-from deliralike.backends.torch import DataParallel
+from deliralike import DataParallel
 
 
 class Digits(Dataset):
@@ -35,7 +35,7 @@ class Model(nn.Module):
         return output
 
 
-def main(device_ids=None):
+def main(devices=None):
     torch.manual_seed(0)
     device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     loader = DataLoader(
@@ -45,23 +45,22 @@ def main(device_ids=None):
         generator=torch.Generator().manual_seed(1),
     )
     model = Model(64, 10).double()
-    if device_ids is not None:
-        model = DataParallel(model, device_ids)
     model.to(device)
+    parallel = model
+    if devices is not None:
+        parallel = DataParallel(model, devices)  # was: DataParallel(model), then .to
 
     criterion = nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1, momentum=0.9)
     for pixels, labels in loader:
         pixels, labels = pixels.to(device), labels.to(device)
-        output = model(pixels)
+        output = parallel(pixels)
         print(f"outside: {tuple(pixels.size())} to {tuple(output.size())}")
         optimizer.zero_grad()
         criterion(output, labels).backward()
         optimizer.step()
-    return model.module if isinstance(model, nn.DataParallel) else model
+    return model
 
 
 if __name__ == "__main__":
-    main(
-        ["cpu", "cpu"]
-    )  # on GPUs: None stands for all of them, in PyTorch's class and in this one
+    main(["cpu", "cpu"])  # on GPUs: ["cuda:0", "cuda:1"]

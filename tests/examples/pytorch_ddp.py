@@ -18,7 +18,6 @@ from torch.utils.data.distributed import DistributedSampler
 # was: from torch.nn.parallel import DistributedDataParallel as DDP
 from deliralike import DistributedDataParallel as DDP
 from deliralike import join
-from deliralike.backends.torch import convert_model
 
 
 class ToyModel(nn.Module):
@@ -70,9 +69,8 @@ def demo(rank, world_size, port, folder):
     sampler = DistributedSampler(dataset, shuffle=False)
     loader = DataLoader(dataset, batch_size=16, sampler=sampler)
 
-    model = convert_model(
-        ToyModel().double()
-    )  # was: nn.SyncBatchNorm.convert_sync_batchnorm(…), which refuses CPUs
+    # was: nn.SyncBatchNorm.convert_sync_batchnorm(…), which refuses CPUs
+    model = ToyModel().double()
     ddp_model = DDP(model, join())  # was: DDP(model)
     optimizer = optim.SGD(ddp_model.parameters(), lr=0.1, momentum=0.9)
     checkpoint = os.path.join(folder, "model.checkpoint")

@@ -23,7 +23,6 @@ from tests.examples import (
     mmengine_quickstart,
     pytorch_data_parallel,
     pytorch_ddp,
-    pytorch_sync_batchnorm,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -73,13 +72,6 @@ def test_the_tutorial_of_data_parallelism(count, shares, capsys):
     assert re.findall(r"outside: \((\d+), 64\) to \((\d+), 10\)", said) == [
         ("30", "30")
     ] * 3 + [("10", "10")]
-
-
-@pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("way", ["layers_of_its_own", "patched", "converted"])
-def test_the_ways_to_synchronised_batch_normalisation(way, count):
-    wanted = pytorch_sync_batchnorm.train(pytorch_sync_batchnorm.network())
-    same(getattr(pytorch_sync_batchnorm, way)(["cpu"] * count).module, wanted)
 
 
 def test_processes_that_pytorch_has_connected_already_are_taken(monkeypatch):

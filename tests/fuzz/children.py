@@ -12,7 +12,6 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from tests.fuzz.mutations import Files
 
 # seconds on the clock, where others may be at work; those of the processor are the format's
 PATIENCE = 600
-KNOWN = "known: the process died or took too long, as with the framework's own reader"
 OURS, THEIRS, DONE = "ours", "theirs", "done"
 
 
@@ -62,28 +60,8 @@ def findings(
             if problem:
                 yield number, problem
         if stage == OURS and begin < count:
-            known = format.native and _strict_dies(format, cases(begin))
-            yield (
-                begin,
-                KNOWN
-                if known
-                else "the process died while our reader was at it, or took too long",
-            )
+            yield begin, "the process died while our reader was at it, or took too long"
         begin += 1
-
-
-def _strict_dies(format: Format, files: Files) -> bool:
-    """Whether the framework's own reader ends the process, too, or takes too long: the fault is its
-    library's."""
-
-    def work() -> Iterator[tuple[int, str, str]]:
-        with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-            _place(Path(folder) / "0", files)
-            with suppress(Exception):
-                format.strict(Path(folder) / "0" / format.target)
-        yield 0, DONE, ""
-
-    return not list(_child(format, work))
 
 
 def _child(

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import flax.serialization
-import h5py
 import numpy as np
 import safetensors.numpy
 import torch
@@ -42,8 +41,6 @@ class Format:
         seconds: Of the processor that reading a file may take; a busy machine counts up to twice as
             many.
         refuses: Whether any file that is read is a finding.
-        native: Whether both readers stand on one library in C that is not ours to mend: where that
-            dies, both die.
     """
 
     samples: Callable[[], list[Files]]
@@ -51,7 +48,6 @@ class Format:
     read: Callable[[Path], Any]
     strict: Callable[[Path], Arrays] | None = None
     by_name: bool = True
-    native: bool = False
     memory: int = 2**30
     seconds: int = 10
     refuses: bool = False
@@ -165,7 +161,7 @@ def _safetensors_samples() -> list[Files]:
     return [
         _written(
             "x.safetensors",
-            lambda path: weights.write(path, _state(), metadata={"epoch": "5"}),
+            lambda path: weights.write(path, _state()),
         ),
         _written(
             "x.safetensors", lambda path: safetensors.numpy.save_file(_state(), path)
@@ -174,39 +170,11 @@ def _safetensors_samples() -> list[Files]:
 
 
 def _read_safetensors(path: Path) -> Arrays:
-    weights.read_metadata(path)
     return weights.read(path)
 
 
 # Chainer, flax
 # -----------------------------------------------------------------------------
-
-
-def _chainer_hdf5(path: Path) -> None:
-    rng = np.random.default_rng(3)
-    with h5py.File(path, "w") as file:
-        for name, shape in {"conv/W": (2, 1, 3, 3), "fc/W": (4, 3)}.items():
-            file.create_dataset(
-                name, data=rng.standard_normal(shape), compression="gzip", shuffle=True
-            )
-
-
-def _hdf5_samples() -> list[Files]:
-    return [_written("x", _chainer_hdf5)]
-
-
-def _datasets(file: Any) -> Arrays:
-    found = {}
-    with h5py.File(file, "r") as opened:
-        list(opened.attrs.values())
-        opened.visititems(lambda name, node: found.update({name: _node(node)}))
-    arrays = {name: np.asarray(array) for name, array in found.items()}
-    return {name: array for name, array in arrays.items() if array.dtype.kind in "biuf"}
-
-
-def _node(node: Any) -> Any:
-    list(node.attrs.values())  # damage that stops HDF5 itself may be there, too
-    return node[()] if hasattr(node, "dtype") else ""
 
 
 def _flax_tree() -> Any:
@@ -375,16 +343,6 @@ FORMATS = {
     "npz": Format(_numpy_samples, "x", weights.read, _npz_strict),
     "npz-chainer": Format(
         _chainer_samples, "x", weights.read, _npz_strict, by_name=False
-    ),
-    # HDF5 hangs in one file of thirty, and reads the others in a hundredth of a second.
-    "hdf5": Format(
-        _hdf5_samples,
-        "x",
-        weights.read,
-        _datasets,
-        by_name=False,
-        native=True,
-        seconds=2,
     ),
     "msgpack": Format(
         _msgpack_samples, "x", weights.read, _msgpack_strict, by_name=False

@@ -6,7 +6,6 @@ import struct
 import zipfile
 from collections.abc import Callable
 
-import h5py
 import msgpack
 import numpy as np
 import safetensors.numpy
@@ -71,19 +70,6 @@ def _array(shape: list[int], dtype: bytes, data: bytes) -> bytes:
     return msgpack.packb({"w": msgpack.ExtType(1, msgpack.packb((shape, dtype, data)))})
 
 
-def _hdf5(fill: Callable[[h5py.File], None]) -> Files:
-    written = io.BytesIO()
-    with h5py.File(written, "w") as file:
-        file.attrs["layer_names"] = [b"a"]
-        file.create_group("a").attrs["weight_names"] = [b"w"]
-        fill(file)
-    return {"x": written.getvalue()}
-
-
-def _loop(file: h5py.File) -> None:
-    file["a"]["w"] = h5py.SoftLink("/a/w")
-
-
 def _checkpoint(
     files: dict[str, object], state: object, contents: Files | None = None
 ) -> Files:
@@ -116,8 +102,8 @@ def _claimed(content: bytes, **changes: int) -> dict[str, object]:
 _STATE = safetensors.numpy.save({"w": np.ones(3)}, {"deliralike.order": '["w"]'})
 _MANY = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s,)}"
 
-# HDF5 and TOML nested 3,000 deep and damaged folders of Orbax are tested with their
-# readers. By format and what it does: the files.
+# TOML nested 3,000 deep and damaged folders of Orbax are tested with their readers.
+# By format and what it does: the files.
 HOSTILE: dict[tuple[str, str], Callable[[], Files]] = {
     ("npz", "many members that unfold"): lambda: {
         "x": _zip({f"{n}.npy": bytes(MEBIBYTE) for n in range(80)})
@@ -193,7 +179,6 @@ HOSTILE: dict[tuple[str, str], Callable[[], Files]] = {
             }
         )
     },
-    ("hdf5", "a link to itself"): lambda: _hdf5(_loop),
     ("checkpoint", "a deep state"): _deep_checkpoint,
     ("checkpoint", "a part outside of the folder"): lambda: _checkpoint(
         {"../../x": _claimed(_STATE)["run"]}, {"../../x": {"$array": "w"}}

@@ -1,7 +1,6 @@
 """Damaged files of every format are read or refused in our own words; so are those that were made
 to do harm."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -12,10 +11,7 @@ import pytest
 
 from tests.conftest import BACKENDS
 
-if (
-    set(BACKENDS) < {"torch", "chainer", "jax"}
-    or importlib.util.find_spec("h5py") is None
-):
+if set(BACKENDS) < {"torch", "chainer", "jax"}:
     pytest.skip("reads the files of every framework", allow_module_level=True)
 
 ROOT = Path(__file__).parents[2]
@@ -37,22 +33,12 @@ def found():
     return json.loads(done.stdout)
 
 
-def unknown():
-    """The findings in damaged files by format, but for those that are the fault of a framework's
-    own library."""
-    from tests.fuzz.children import KNOWN
+def test_damaged_files_are_read_as_the_framework_reads_them_or_refused():
     from tests.fuzz.formats import FORMATS
 
-    problems = {
-        name: [problem for problem in each if problem != KNOWN]
-        for name, each in found()["damaged"].items()
-    }
-    assert problems.keys() == FORMATS.keys()
-    return {name: each for name, each in problems.items() if each}
-
-
-def test_damaged_files_are_read_as_the_framework_reads_them_or_refused():
-    assert unknown() == {}
+    damaged = found()["damaged"]
+    assert damaged.keys() == FORMATS.keys()
+    assert {name: problems for name, problems in damaged.items() if problems} == {}
 
 
 def test_files_that_were_made_to_do_harm_are_refused():

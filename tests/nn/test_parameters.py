@@ -5,7 +5,7 @@ import operator
 import numpy as np
 import pytest
 
-from deliralike import Network
+from deliralike import Network, rules
 from tests.nn.agreement import NAMES, get
 
 VALUES = np.array([-1.5, -0.5, 0.0, 0.5, 2.0])
@@ -100,3 +100,36 @@ def test_a_parameter_is_indexed_by_a_buffer(name):
     (x,) = network.backend.prepare((np.zeros((2, 3)),), network)
     wanted = np.arange(10.0).reshape(2, 5)[:, [4, 0, 3]] + 4
     np.testing.assert_array_equal(network.backend.to_numpy(network(x)), wanted)
+
+
+class Remembering(Network):
+    """A running product that outlives a call."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = self.nn.Parameter((3,), np.array([0.5, 2.0, -1.0]))
+        self.last = self.nn.State((0, 3), like=self.factor)
+
+    def forward(self, x):
+        last = self.last[...]
+        y = x * self.factor
+        if len(last):
+            y = y * last
+        self.last = y
+        return y
+
+
+def test_a_state_outlives_an_update_and_is_not_saved(backend):
+    network = Remembering.on(backend, dtype="float64")()
+    assert list(network.neutral_state()) == ["factor"]
+    optimizer = network.backend.optimizer(rules.rule("sgd", lr=0.1), network)
+    x = np.array([[1.0, 2.0, 3.0], [0.5, -1.0, 2.0]])
+    factor, last = np.array([0.5, 2.0, -1.0]), 1.0
+    for _ in range(3):
+        optimizer.update(lambda network, x: network.nn.sum(network(x)), x)
+        network.last = network.nn.detach(network.last[...])
+        last, slope = x * factor * last, (x * last).sum(0)
+        factor = factor - 0.1 * slope
+    found = network.backend.to_numpy(network.last[...])
+    np.testing.assert_allclose(found, last)
+    np.testing.assert_allclose(network.neutral_state()["factor"], factor)

@@ -17,28 +17,9 @@ import torch
 from deliralike import backends
 from tests.nn.agreement import TOGETHER, LayerCase, deviations
 from tests.nn.drawn_calls import COUNT, SEED, TABLE
-from tests.nn.drawn_runs import deviation_of, drawn, outcomes
+from tests.nn.drawn_runs import deviation_of, drawn, filled, leaves, outcomes
 
 F = torch.nn.functional
-
-
-def _parts(nest):
-    if isinstance(nest, dict):
-        nest = list(nest.values())
-    if not isinstance(nest, list | tuple):
-        return [nest]
-    return [part for value in nest for part in _parts(value)]
-
-
-def _filled(nest, arrays):
-    """The nest with its arrays replaced by others, in order."""
-    if isinstance(nest, np.ndarray):
-        return next(arrays)
-    if isinstance(nest, dict):
-        return {key: _filled(value, arrays) for key, value in nest.items()}
-    if isinstance(nest, list | tuple):
-        return type(nest)(_filled(value, arrays) for value in nest)
-    return nest
 
 
 # Arrays: away from kinks (X), at kinks (KINKS), positive (P), in the unit interval (U)
@@ -147,10 +128,8 @@ class LayerRow:
 
 
 def _tensors(nest):
-    arrays = [
-        torch.tensor(np.array(x)) for x in _parts(nest) if isinstance(x, np.ndarray)
-    ]
-    return _filled(nest, iter(arrays))
+    arrays = [torch.tensor(np.array(x)) for x in leaves(nest)]
+    return filled(nest, iter(arrays))
 
 
 def layer(name, *args, on=X, training=True, call=None, note="", oracle=None, **kwargs):

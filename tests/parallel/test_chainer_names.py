@@ -87,31 +87,8 @@ def over(module, replicas=2, **settings):
     return DataParallelChainerNetwork(module, [HOST] * replicas, **settings)
 
 
-# Scatter and gather
-# -----------------------------------------------------------------------------
-
-
-def test_scatter_splits_positional_and_keyword_arguments_alike():
-    x = np.arange(10.0).reshape(5, 2)
-    args, kwargs = DataParallelChainerNetwork._scatter(
-        (x, "name", None), {"y": x[:, 0], "flag": 3}, [HOST, HOST]
-    )
-    assert [
-        (len(a[0]), a[1:], len(k["y"]), k["flag"])
-        for a, k in zip(args, kwargs, strict=True)
-    ] == [
-        (3, ("name", None), 3, 3),
-        (2, ("name", None), 2, 3),
-    ]
-
-
-def test_scatter_and_gather_take_another_dimension():
+def test_samples_may_lie_along_another_axis():
     x = np.arange(12.0).reshape(2, 6)
-    args, _ = DataParallelChainerNetwork._scatter((x,), {}, [HOST] * 4, dim=1)
-    assert [each[0].shape for each in args] == [(2, 2), (2, 2), (2, 1), (2, 1)]
-    np.testing.assert_array_equal(
-        DataParallelChainerNetwork._gather([each[0] for each in args], 1, HOST), x
-    )
     network = DataParallelChainerNetwork(Same(), [HOST, HOST], batch_dim=1)
     np.testing.assert_array_equal(network(x), x)
 

@@ -7,7 +7,7 @@ import optax
 import pytest
 from flax import nnx
 
-from deliralike import Network, backends
+from deliralike import backends
 from deliralike.backends import jax as names
 from deliralike.errors import CapabilityError, OptimizerError
 from tests.parallel.networks import Dense, built, same_named
@@ -93,59 +93,6 @@ def test_what_gives_no_optimizer_is_refused(given):
     ) as caught:
         names.DataParallelJaxOptimizer.from_optimizer_class(given, built(JAX, Dense), 3)
     assert isinstance(caught.value, OptimizerError)
-
-
-# Synchronised batch norm
-# -----------------------------------------------------------------------------
-
-
-class Own(Network):
-    def __init__(self, kind):
-        super().__init__()
-        self.fc, self.bn = self.nn.Linear(3, 4), kind(4)
-
-    def forward(self, x):
-        return self.bn(self.fc(x))
-
-
-@pytest.mark.parametrize("samples", [7, 3])
-def test_synchronized_batch_norm_sees_all_shares_under_any_policy(samples):
-    network = names.DataParallelJaxNetwork(
-        built(JAX, Own, names.SynchronizedBatchNorm1d), ["cpu", "cpu:1", "cpu:2"]
-    )
-    plain = built(JAX, Own, JAX.nn.BatchNorm1d)
-    target = rows(samples, 4, seed=3)
-
-    def loss(network, x, y):
-        return network.nn.mean((network(x) - y) ** 2)
-
-    optimizers = [JAX.wrap_optimizer(optax.sgd(0.1), each) for each in (network, plain)]
-    for step in range(3):
-        for optimizer in optimizers:
-            optimizer.update(loss, rows(samples, seed=step), target)
-    same_named(network.neutral_state(), plain.neutral_state())
-    np.testing.assert_allclose(
-        network(jnp.asarray(target[:, :3])),
-        plain(jnp.asarray(target[:, :3])),
-        rtol=1e-12,
-        atol=1e-13,
-    )
-    for replica in network.replicas[1:]:
-        same_named(replica.neutral_state(), plain.neutral_state())
-
-
-@pytest.mark.parametrize(
-    ("n", "shape"),
-    [(1, (4, 3)), (1, (4, 3, 5)), (2, (4, 3, 5, 7)), (3, (4, 3, 5, 7, 2))],
-)
-def test_outside_of_replicas_it_is_plain_batch_norm(n, shape):
-    layer = getattr(names, f"SynchronizedBatchNorm{n}d")(3)
-    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    axes = tuple(axis for axis in range(len(shape)) if axis != 1)
-    wanted = (x - x.mean(axes, keepdims=True)) / np.sqrt(
-        x.var(axes, keepdims=True) + 1e-5
-    )
-    np.testing.assert_allclose(layer(jnp.asarray(x)), wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_eager_sums_over_replicas_are_refused():

@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 from deliralike import DataParallel, Network, backends, in_replicas
-from deliralike.backends.jax import SynchronizedBatchNorm1d, arrays
+from deliralike.backends.jax import arrays
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.optim.rules import rule
 from deliralike.parallel.replicas.context import current as current_replica
@@ -221,13 +221,16 @@ def test_the_users_own_gradient_works_where_replicas_share_a_device():
     same_named(network.neutral_state(), plain.neutral_state())
 
 
-def test_the_users_own_program_over_several_devices_is_refused():
+@pytest.mark.parametrize(
+    ("devices", "buffers"), [(TWO, "root"), (TWO, "sync"), (["cpu"] * 2, "root")]
+)
+def test_the_users_own_program_with_several_replicas_is_refused(devices, buffers):
     with pytest.raises(
         CapabilityError,
-        match="cpu, cpu:1 cannot run inside your jit or grad.*use optimizer.update",
+        match="cpu.* cannot run inside your jit or grad.*use optimizer.update",
     ):
         nnx.jit(lambda network, x: network(x))(
-            DataParallel(built(JAX, Dense), TWO), jnp.ones((4, 3))
+            DataParallel(built(JAX, Dense), devices, buffers=buffers), jnp.ones((4, 3))
         )
 
 
@@ -308,25 +311,6 @@ def test_flax_batch_norm_sees_the_whole_batch_when_synchronised(loss):
     np.testing.assert_allclose(networks[0](x), networks[1](x), rtol=1e-12)
     same_named(networks[0].neutral_state(), networks[1].neutral_state())
     same_named(networks[0].replicas[2].neutral_state(), networks[1].neutral_state())
-
-
-class Mixed(Network):
-    """One batch norm of all shares, and one of each share."""
-
-    def __init__(self):
-        super().__init__()
-        self.first = SynchronizedBatchNorm1d(3)
-        self.second = self.nn.BatchNorm1d(3)
-
-    def forward(self, x):
-        return self.second(self.first(x))
-
-
-def test_batch_norms_of_all_shares_and_of_each_are_not_mixed():
-    with pytest.raises(
-        CapabilityError, match=r"'second' is a batch norm of each share"
-    ):
-        DataParallel(built(JAX, Mixed), TWO)
 
 
 class Clipped(nnx.Module):

@@ -13,7 +13,6 @@ from deliralike import backends, in_replicas
 from deliralike.backends.torch import (
     DataParallelTorchNetwork,
     DataParallelTorchOptimizer,
-    SynchronizedBatchNorm1d,
 )
 from deliralike.errors import CapabilityError, DeviceError, ReplicaError, ShapeError
 from deliralike.network import build
@@ -148,7 +147,7 @@ def test_moving_it_to_another_device_is_refused():
 def test_a_module_on_another_device_than_the_first_is_refused():
     with pytest.raises(
         DeviceError,
-        match=r"the module is on 'meta', the first device is 'cpu': move it there first",
+        match=r"the network is on 'meta', the first device is 'cpu': move it there, or build",
     ):
         over(nn.Linear(3, 2, device="meta"))
 
@@ -664,7 +663,8 @@ def test_a_network_that_was_compiled_in_place_is_refused():
 
 
 def test_synchronised_layers_need_two_values(within):
-    network = over(layers(SynchronizedBatchNorm1d(2, track_running_stats=False)), 2)
+    norm = nn.BatchNorm1d(2, track_running_stats=False)
+    network = over(layers(norm), 2, buffers="sync")
     with pytest.raises(
         ShapeError, match="the batch over all replicas has 0: use a larger batch"
     ):

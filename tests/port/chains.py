@@ -1,10 +1,15 @@
 """Chains as people have written them, with their habits."""
+# ruff: noqa: E741, RET504, UP008, UP031, UP032
+
+import math
+from functools import partial
 
 import chainer
 import chainer.functions as F
 import chainer.links as L
 import numpy as np
-from chainer import Sequential
+import six
+from chainer import Sequential, Variable, cuda, initializers, reporter
 
 
 class Perceptron(chainer.Chain):
@@ -150,12 +155,12 @@ class ByHand(chainer.Chain):
     def __init__(self):
         super().__init__()
         with self.init_scope():
-            self.lstm = L.LSTM(4, 3)
+            self.lstm = L.StatefulZoneoutLSTM(4, 3)
             self.out = L.Linear(3, 2)
 
     def __call__(self, x):
         noise = self.xp.random.normal(size=x.shape).astype(x.dtype)
-        return F.depth2space(self.out(self.lstm(x + noise)).reshape(1, 4, 1, -1), 2)
+        return F.rrelu(self.out(self.lstm(x + noise)))
 
 
 class Normed(chainer.Chain):
@@ -291,3 +296,874 @@ class Encoder(chainer.Chain):
         hx, cx, ys = self.encoder(None, None, exs)
         _, _, os = self.decoder(hx, cx, ys)
         return self.W(F.concat(os, axis=0)), hx
+
+
+class RNNForLM(chainer.Chain):
+    def __init__(self, n_vocab, n_units):
+        super(RNNForLM, self).__init__()
+        with self.init_scope():
+            self.embed = L.EmbedID(n_vocab, n_units)
+            self.l1 = L.LSTM(n_units, n_units)
+            self.l2 = L.LSTM(n_units, n_units)
+            self.l3 = L.Linear(n_units, n_vocab)
+
+        for param in self.params():
+            param.array[...] = np.random.uniform(-0.1, 0.1, param.shape)
+
+    def reset_state(self):
+        self.l1.reset_state()
+        self.l2.reset_state()
+
+    def forward(self, x):
+        h0 = self.embed(x)
+        h1 = self.l1(F.dropout(h0))
+        h2 = self.l2(F.dropout(h1))
+        y = self.l3(F.dropout(h2))
+        return y
+
+
+class SequenceClassifier(chainer.Chain):
+    """State within a call alone."""
+
+    def __init__(self, n_in=4, n_units=5, n_out=3):
+        super(SequenceClassifier, self).__init__(
+            lstm=L.LSTM(n_in, n_units),
+            gru=L.StatefulGRU(n_units, n_units),
+            peep=L.StatefulPeepholeLSTM(n_units, n_units),
+            out=L.Linear(n_units, n_out),
+        )
+
+    def reset_state(self):
+        for link in (self.lstm, self.gru, self.peep):
+            link.reset_state()
+
+    def __call__(self, xs):
+        self.reset_state()
+        for t in range(xs.shape[1]):
+            h = self.peep(self.gru(self.lstm(xs[:, t])))
+        return self.out(h)
+
+
+class AttSeq2Seq(chainer.Chain):
+    """Encoder and decoder of links without a state, with attention over the encoder's steps."""
+
+    def __init__(self, vocab_size, embed_size, hidden_size):
+        super(AttSeq2Seq, self).__init__(
+            xe=L.EmbedID(vocab_size, embed_size, ignore_label=-1),
+            enc=L.StatelessLSTM(embed_size, hidden_size),
+            ye=L.EmbedID(vocab_size, embed_size),
+            dec=L.StatelessLSTM(embed_size, hidden_size),
+            pw=L.Linear(hidden_size, hidden_size),
+            hj=L.Linear(2 * hidden_size, vocab_size),
+        )
+        self.hidden_size = hidden_size
+
+    def __call__(self, words, targets):
+        xp = self.xp
+        batch = len(words)
+        c = Variable(xp.zeros((batch, self.hidden_size), dtype="f"))
+        h = Variable(xp.zeros((batch, self.hidden_size), dtype="f"))
+        hs = []
+        for t in six.moves.range(words.shape[1]):
+            c, h = self.enc(c, h, F.tanh(self.xe(words[:, t])))
+            hs.append(h)
+        hs = F.stack(hs, axis=1)
+        ys = []
+        c = None
+        for t in range(targets.shape[1]):
+            c, h = self.dec(c, h, F.tanh(self.ye(targets[:, t])))
+            w = F.softmax(F.reshape(F.matmul(hs, self.pw(h)[:, :, None]), (batch, -1)))
+            att = F.reshape(
+                F.matmul(hs, w[:, :, None], transa=True), (batch, self.hidden_size)
+            )
+            ys.append(self.hj(F.concat([h, att])))
+        return F.stack(ys, 1)
+
+
+class BiSentiment(chainer.Chain):
+    def __init__(self, n_layers, n_vocab, n_units, n_class, dropout=0.1):
+        super(BiSentiment, self).__init__()
+        with self.init_scope():
+            self.embed = L.EmbedID(
+                n_vocab, n_units, initialW=initializers.Uniform(0.25)
+            )
+            self.lstm = L.NStepBiLSTM(n_layers, n_units, n_units, dropout)
+            self.gru = L.NStepBiGRU(1, 2 * n_units, n_units, dropout)
+            self.rnn = L.NStepRNNTanh(2, 2 * n_units, n_units, dropout)
+            self.out = L.Linear(n_units, n_class)
+        self.n_layers = n_layers
+
+    def __call__(self, xs):
+        x_len = [len(x) for x in xs]
+        x_section = np.cumsum(x_len[:-1])
+        ex = self.embed(F.concat(xs, axis=0))
+        exs = F.split_axis(ex, x_section, 0)
+        hy, cy, ys = self.lstm(None, None, exs)
+        h2, ys = self.gru(None, ys)
+        last_h, ys = self.rnn(None, ys)
+        return self.out(last_h[-1]), F.concat((hy[-2], hy[-1], h2[0]), axis=1)
+
+
+class BottleNeckA(chainer.Chain):
+    def __init__(self, in_size, ch, out_size, stride=2):
+        super(BottleNeckA, self).__init__()
+        initialW = initializers.HeNormal()
+
+        with self.init_scope():
+            self.conv1 = L.Convolution2D(
+                in_size, ch, 1, stride, 0, initialW=initialW, nobias=True
+            )
+            self.bn1 = L.BatchNormalization(ch)
+            self.conv2 = L.Convolution2D(
+                ch, ch, 3, 1, 1, initialW=initialW, nobias=True
+            )
+            self.bn2 = L.BatchNormalization(ch)
+            self.conv3 = L.Convolution2D(
+                ch, out_size, 1, 1, 0, initialW=initialW, nobias=True
+            )
+            self.bn3 = L.BatchNormalization(out_size)
+            self.conv4 = L.Convolution2D(
+                in_size, out_size, 1, stride, 0, initialW=initialW, nobias=True
+            )
+            self.bn4 = L.BatchNormalization(out_size)
+
+    def __call__(self, x):
+        h1 = F.relu(self.bn1(self.conv1(x)))
+        h1 = F.relu(self.bn2(self.conv2(h1)))
+        h1 = self.bn3(self.conv3(h1))
+        h2 = self.bn4(self.conv4(x))
+        return F.relu(h1 + h2)
+
+
+class BottleNeckB(chainer.Chain):
+    def __init__(self, in_size, ch):
+        super(BottleNeckB, self).__init__()
+        with self.init_scope():
+            self.conv1 = L.Convolution2D(in_size, ch, 1, 1, 0, nobias=True)
+            self.bn1 = L.BatchNormalization(ch)
+            self.conv2 = L.Convolution2D(ch, in_size, 3, 1, 1, nobias=True)
+            self.bn2 = L.BatchNormalization(in_size)
+
+    def __call__(self, x):
+        h = F.relu(self.bn1(self.conv1(x)))
+        h = self.bn2(self.conv2(h))
+        return F.relu(h + x)
+
+
+class ResBlock(chainer.Chain):
+    def __init__(self, layer, in_size, ch, out_size, stride=2):
+        super(ResBlock, self).__init__()
+        self.add_link("a", BottleNeckA(in_size, ch, out_size, stride))
+        for i in range(1, layer):
+            self.add_link("b{}".format(i), BottleNeckB(out_size, ch))
+        self.layer = layer
+
+    def __call__(self, x):
+        h = self.a(x)
+        for i in range(1, self.layer):
+            h = self["b{}".format(i)](h)
+        return h
+
+
+class ResNet50ish(chainer.Chain):
+    insize = 224
+
+    def __init__(self):
+        super(ResNet50ish, self).__init__()
+        with self.init_scope():
+            self.conv1 = L.Convolution2D(
+                3, 8, 7, 2, 3, initialW=initializers.HeNormal()
+            )
+            self.bn1 = L.BatchNormalization(8)
+            self.res2 = ResBlock(2, 8, 4, 16, 1)
+            self.res3 = ResBlock(2, 16, 4, 16)
+            self.fc = L.Linear(16, 5)
+
+    def __call__(self, x, t):
+        h = self.bn1(self.conv1(x))
+        h = F.max_pooling_2d(F.relu(h), 3, stride=2)
+        h = self.res2(h)
+        h = self.res3(h)
+        h = F.average_pooling_2d(h, h.shape[2:], stride=1)
+        h = self.fc(h)
+        loss = F.softmax_cross_entropy(h, t)
+        chainer.report({"loss": loss, "accuracy": F.accuracy(h, t)}, self)
+        return loss
+
+
+class CBR(chainer.Chain):
+    def __init__(
+        self, ch0, ch1, bn=True, sample="down", activation=F.relu, dropout=False
+    ):
+        self.bn = bn
+        self.activation = activation
+        self.dropout = dropout
+        layers = {}
+        w = chainer.initializers.Normal(0.02)
+        if sample == "down":
+            layers["c"] = L.Convolution2D(ch0, ch1, 4, 2, 1, initialW=w)
+        else:
+            layers["c"] = L.Deconvolution2D(ch0, ch1, 4, 2, 1, initialW=w)
+        if bn:
+            layers["batchnorm"] = L.BatchNormalization(ch1)
+        super(CBR, self).__init__(**layers)
+
+    def __call__(self, x):
+        h = self.c(x)
+        if self.bn:
+            h = self.batchnorm(h)
+        if self.dropout:
+            h = F.dropout(h)
+        if self.activation is not None:
+            h = self.activation(h)
+        return h
+
+
+class Pix2PixEncoder(chainer.Chain):
+    def __init__(self, in_ch):
+        layers = {}
+        w = chainer.initializers.Normal(0.02)
+        layers["c0"] = L.Convolution2D(in_ch, 4, 3, 1, 1, initialW=w)
+        layers["c1"] = CBR(
+            4, 6, bn=True, sample="down", activation=F.leaky_relu, dropout=False
+        )
+        layers["c2"] = CBR(
+            6, 6, bn=True, sample="down", activation=F.leaky_relu, dropout=True
+        )
+        super(Pix2PixEncoder, self).__init__(**layers)
+
+    def __call__(self, x):
+        hs = [F.leaky_relu(self.c0(x))]
+        for i in range(1, 3):
+            hs.append(self["c%d" % i](hs[i - 1]))
+        return hs
+
+
+class SkipGram(chainer.Chain):
+    def __init__(self, n_vocab, n_units):
+        super(SkipGram, self).__init__()
+        with self.init_scope():
+            self.embed = L.EmbedID(
+                n_vocab, n_units, initialW=initializers.Uniform(1.0 / n_units)
+            )
+            self.out = L.Linear(n_units, n_vocab, initialW=0)
+
+    def __call__(self, x, contexts):
+        e = self.embed(contexts)
+        batch_size, n_context, n_units = e.shape
+        x = F.broadcast_to(x[:, None], (batch_size, n_context))
+        e = F.reshape(e, (batch_size * n_context, n_units))
+        x = F.reshape(x, (batch_size * n_context,))
+        loss = F.softmax_cross_entropy(self.out(e), x)
+        reporter.report({"loss": loss}, self)
+        return loss
+
+
+class MemNN(chainer.Chain):
+    def __init__(self, n_units, n_vocab, max_memory=5, hops=2):
+        super(MemNN, self).__init__()
+        with self.init_scope():
+            self.embeds = chainer.ChainList(
+                *[L.EmbedID(n_vocab, n_units) for _ in range(hops + 1)]
+            )
+            self.temporal = L.EmbedID(max_memory, n_units)
+            self.W = L.Linear(n_units, n_vocab, nobias=True)
+        self.n_units = n_units
+        self.hops = hops
+
+    def __call__(self, sentences, query):
+        xp = cuda.get_array_module(sentences)
+        u = F.sum(self.embeds[0](query), axis=1)
+        inds = xp.arange(sentences.shape[1], dtype=np.int32)[::-1]
+        for i in range(self.hops):
+            mem = F.sum(self.embeds[i](sentences), axis=2)
+            tm = self.temporal(xp.ascontiguousarray(inds))
+            mem = mem + F.broadcast_to(tm, mem.shape)
+            p = F.softmax(F.sum(mem * F.broadcast_to(u[:, None, :], mem.shape), axis=2))
+            c = F.sum(self.embeds[i + 1](sentences), axis=2)
+            o = F.matmul(F.swapaxes(c, 2, 1), p[:, :, None])
+            u = F.squeeze(o, -1) + u
+        return self.W(u)
+
+
+class InstanceNorm(chainer.Chain):
+    def __init__(self, n):
+        super(InstanceNorm, self).__init__()
+        with self.init_scope():
+            self.gamma = chainer.Parameter(1.0, n)
+            self.beta = chainer.Parameter(0.0, n)
+
+    def __call__(self, x):
+        b, c, h, w = x.shape
+        y = F.reshape(x, (1, b * c, h, w))
+        gamma = F.tile(self.gamma, b)
+        beta = F.tile(self.beta, (b,))
+        return F.reshape(F.batch_normalization(y, gamma, beta), (b, c, h, w))
+
+
+class StyleResidual(chainer.Chain):
+    def __init__(self, n_in, n_out, stride=1, ksize=3):
+        w = math.sqrt(2)
+        super(StyleResidual, self).__init__(
+            c1=L.Convolution2D(
+                n_in, n_out, ksize, stride, 1, initialW=chainer.initializers.HeNormal(w)
+            ),
+            c2=L.Convolution2D(n_out, n_out, ksize, 1, 1),
+            b1=InstanceNorm(n_out),
+            b2=L.BatchNormalization(n_out),
+        )
+
+    def __call__(self, x):
+        h = F.relu(self.b1(self.c1(x)))
+        h = self.b2(self.c2(h))
+        if x.data.shape != h.data.shape:
+            xp = chainer.cuda.get_array_module(x.data)
+            n, c, hh, ww = x.data.shape
+            pad_c = h.data.shape[1] - c
+            p = xp.zeros((n, pad_c, hh, ww), dtype=xp.float32)
+            p = chainer.Variable(p)
+            x = F.concat((p, x))
+            if x.data.shape[2:] != h.data.shape[2:]:
+                x = F.average_pooling_2d(x, 1, 2)
+        return h + x
+
+
+class FastStyleNet(chainer.Chain):
+    def __init__(self):
+        super(FastStyleNet, self).__init__(
+            c1=L.Convolution2D(3, 4, 9, stride=1, pad=4),
+            b1=L.BatchNormalization(4),
+            r1=StyleResidual(4, 4),
+            r2=StyleResidual(4, 6),
+            d1=L.Deconvolution2D(6, 4, 4, stride=2, pad=1),
+            d2=L.Deconvolution2D(4, 3, 9, stride=1, pad=4),
+        )
+
+    def __call__(self, x, test=False):
+        h = self.b1(F.elu(self.c1(x)))
+        h = self.r2(self.r1(h))
+        h = F.elu(self.d1(h))
+        y = self.d2(h)
+        return (F.tanh(y) + 1) * 127.5
+
+
+class ResidualConv(chainer.Chain):
+    def __init__(
+        self, filter_size, dilation, residual_channels, dilated_channels, skip_channels
+    ):
+        super(ResidualConv, self).__init__()
+        with self.init_scope():
+            self.conv = L.DilatedConvolution2D(
+                residual_channels,
+                dilated_channels,
+                ksize=(filter_size, 1),
+                pad=(dilation * (filter_size - 1), 0),
+                dilate=(dilation, 1),
+            )
+            self.res = L.Convolution2D(dilated_channels // 2, residual_channels, 1)
+            self.skip = L.Convolution2D(dilated_channels // 2, skip_channels, 1)
+        self.filter_size = filter_size
+        self.dilation = dilation
+
+    def __call__(self, x):
+        length = x.shape[2]
+        h = self.conv(x)
+        h = h[:, :, :length]
+        tanh_z, sig_z = F.split_axis(h, 2, axis=1)
+        z = F.tanh(tanh_z) * F.sigmoid(sig_z)
+        if x.shape[2] == z.shape[2]:
+            residual = self.res(z) + x
+        else:
+            residual = self.res(z) + x[:, :, -1:]
+        return residual, self.skip(z)
+
+
+class ResidualNet(chainer.ChainList):
+    def __init__(self, n_loop, n_layer, *args):
+        super(ResidualNet, self).__init__()
+        dilations = [2**i for i in range(n_layer)] * n_loop
+        for dilation in dilations:
+            self.add_link(ResidualConv(2, dilation, *args))
+
+    def __call__(self, x):
+        skips = 0
+        for i, func in enumerate(self.children()):
+            x, skip = func(x)
+            skips += skip
+        return skips
+
+
+class WaveNet(chainer.Chain):
+    def __init__(self, n_loop=1, n_layer=3, a_channels=8, r_channels=4, s_channels=5):
+        super(WaveNet, self).__init__()
+        with self.init_scope():
+            self.embed = L.Convolution2D(
+                a_channels, r_channels, (2, 1), pad=(1, 0), nobias=True
+            )
+            self.resnet = ResidualNet(
+                n_loop, n_layer, r_channels, 2 * r_channels, s_channels
+            )
+            self.proj1 = L.Convolution2D(s_channels, s_channels, 1)
+            self.proj2 = L.Convolution2D(s_channels, a_channels, 1)
+
+    def __call__(self, x):
+        length = x.shape[2]
+        h = self.embed(x)[:, :, :length, :]
+        h = F.relu(self.resnet(h))
+        h = F.relu(self.proj1(h))
+        return self.proj2(h)
+
+
+class SegNet(chainer.Chain):
+    def __init__(self, n_class=4):
+        super(SegNet, self).__init__()
+        initialW = chainer.initializers.HeNormal()
+        with self.init_scope():
+            self.conv1 = L.Convolution2D(
+                None, 6, 3, 1, 1, nobias=True, initialW=initialW
+            )
+            self.conv1_bn = L.BatchNormalization(6, initial_beta=0.001)
+            self.conv2 = L.Convolution2D(6, 6, 3, 1, 1, nobias=True, initialW=initialW)
+            self.conv2_bn = L.BatchNormalization(6, initial_beta=0.001)
+            self.conv_decode2 = L.Convolution2D(6, 6, 3, 1, 1, nobias=True)
+            self.conv_decode2_bn = L.BatchNormalization(6)
+            self.conv_classifier = L.Convolution2D(6, n_class, 1)
+
+    def _upsampling_2d(self, x, indices, outsize):
+        return F.upsampling_2d(x, indices, ksize=2, stride=2, outsize=outsize)
+
+    def __call__(self, x):
+        h = F.local_response_normalization(x, 5, 1, 1e-4 / 5.0, 0.75)
+        h = F.relu(self.conv1_bn(self.conv1(h)))
+        s1 = h.shape[2:]
+        h, idx1 = F.max_pooling_2d(h, 2, stride=2, return_indices=True)
+        h = F.relu(self.conv2_bn(self.conv2(h)))
+        s2 = h.shape[2:]
+        h, idx2 = F.max_pooling_2d(h, 2, stride=2, return_indices=True)
+        h = self._upsampling_2d(h, idx2, s2)
+        h = self.conv_decode2_bn(self.conv_decode2(h))
+        h = self._upsampling_2d(h, idx1, s1)
+        return self.conv_classifier(h)
+
+
+class PointNetTrans(chainer.Chain):
+    def __init__(self, k):
+        super(PointNetTrans, self).__init__()
+        with self.init_scope():
+            self.conv = L.Convolution2D(k, 8, 1)
+            self.bn = L.BatchNormalization(8)
+            self.fc = L.Linear(8, k * k)
+        self.k = k
+
+    def __call__(self, x):
+        h = F.relu(self.bn(self.conv(x)))
+        h = F.max_pooling_2d(h, ksize=h.shape[2:])
+        h = self.fc(h)
+        h = h.reshape((-1, self.k, self.k))
+        xp = self.xp
+        return h + xp.identity(self.k, dtype=xp.float32)[None]
+
+
+class PointNet(chainer.Chain):
+    def __init__(self, n_class=4):
+        super(PointNet, self).__init__()
+        with self.init_scope():
+            self.trans = PointNetTrans(3)
+            self.conv = L.Convolution2D(None, 8, ksize=1)
+            self.fc = L.Linear(8, n_class)
+
+    def __call__(self, x):
+        t1 = self.trans(x)
+        h = x[:, :, :, 0]
+        h = F.transpose(F.matmul(F.transpose(h, (0, 2, 1)), t1), (0, 2, 1))[
+            :, :, :, None
+        ]
+        h = F.relu(self.conv(h))
+        h = F.max_pooling_2d(h, ksize=h.shape[2:])
+        return self.fc(h), t1
+
+
+class DuelingDQN(chainer.Chain):
+    def __init__(self, n_actions, n_input_channels=4, activation=F.relu, bias=0.1):
+        self.n_actions = n_actions
+        self.activation = activation
+        super(DuelingDQN, self).__init__()
+        with self.init_scope():
+            self.conv_layers = chainer.ChainList(
+                L.Convolution2D(n_input_channels, 6, 8, stride=4, initial_bias=bias),
+                L.Convolution2D(6, 6, 4, stride=2, initial_bias=bias),
+            )
+            self.a_stream = MLP(24, n_actions, [8])
+            self.v_stream = MLP(24, 1, [8])
+
+    def __call__(self, x):
+        h = x
+        for l in self.conv_layers:
+            h = self.activation(l(h))
+        batch_size = x.shape[0]
+        h = h.reshape(batch_size, -1)
+        ya = self.a_stream(h)
+        mean = F.reshape(F.sum(ya, axis=1) / self.n_actions, (batch_size, 1))
+        ya, mean = F.broadcast(ya, mean)
+        ya -= mean
+        ys = self.v_stream(h)
+        ya, ys = F.broadcast(ya, ys)
+        return ya + ys
+
+
+class MLP(chainer.Chain):
+    def __init__(
+        self, in_size, out_size, hidden_sizes, nonlinearity=F.relu, last_wscale=1
+    ):
+        self.in_size = in_size
+        self.out_size = out_size
+        self.hidden_sizes = hidden_sizes
+        self.nonlinearity = nonlinearity
+        super(MLP, self).__init__()
+        with self.init_scope():
+            if hidden_sizes:
+                hidden_layers = []
+                hidden_layers.append(L.Linear(in_size, hidden_sizes[0]))
+                for hin, hout in zip(hidden_sizes, hidden_sizes[1:]):
+                    hidden_layers.append(L.Linear(hin, hout))
+                self.hidden_layers = chainer.ChainList(*hidden_layers)
+                self.output = L.Linear(
+                    hidden_sizes[-1],
+                    out_size,
+                    initialW=initializers.LeCunNormal(last_wscale),
+                )
+            else:
+                self.output = L.Linear(in_size, out_size)
+
+    def __call__(self, x):
+        h = x
+        if self.hidden_sizes:
+            for l in self.hidden_layers:
+                h = self.nonlinearity(l(h))
+        return self.output(h)
+
+
+class A3CLSTM(chainer.ChainList):
+    """A head with a recurrent core, in one list."""
+
+    def __init__(self, n_actions):
+        self.head = L.Linear(6, 8)
+        self.pi = L.Linear(8, n_actions)
+        self.v = L.Linear(8, 1)
+        self.lstm = L.LSTM(8, 8)
+        super(A3CLSTM, self).__init__(self.head, self.lstm, self.pi, self.v)
+
+    def pi_and_v(self, state):
+        out = F.relu(self.head(state))
+        out = self.lstm(out)
+        return self.pi(out), self.v(out)
+
+    def __call__(self, state):
+        return self.pi_and_v(state)
+
+    def reset_state(self):
+        self.lstm.reset_state()
+
+
+class DarknetBlock(chainer.Chain):
+    def __init__(self, n_in, n_out, ksize=3, pad=1):
+        super(DarknetBlock, self).__init__(
+            conv=L.Convolution2D(n_in, n_out, ksize, stride=1, pad=pad, nobias=True),
+            bn=L.BatchNormalization(n_out, use_beta=False, eps=2e-5),
+            bias=L.Bias(shape=(n_out,)),
+        )
+
+    def __call__(self, x):
+        return F.leaky_relu(self.bias(self.bn(self.conv(x))), slope=0.1)
+
+
+def reorg(input, stride=2):
+    batch_size, input_channel, input_height, input_width = input.data.shape
+    output_height, output_width = int(input_height / stride), int(input_width / stride)
+    output = F.transpose(
+        F.reshape(
+            input,
+            (batch_size, input_channel, output_height, stride, output_width, stride),
+        ),
+        (0, 1, 2, 4, 3, 5),
+    )
+    output = F.transpose(
+        F.reshape(output, (batch_size, input_channel, output_height, output_width, -1)),
+        (0, 4, 1, 2, 3),
+    )
+    return F.reshape(output, (batch_size, -1, output_height, output_width))
+
+
+class YOLOv2(chainer.Chain):
+    def __init__(self, n_classes=3, n_boxes=2):
+        super(YOLOv2, self).__init__()
+        self.add_link("conv1", DarknetBlock(3, 4))
+        self.add_link("conv2", DarknetBlock(4, 6))
+        self.add_link("conv3", DarknetBlock(6, 6, 1, 0))
+        self.add_link(
+            "conv4", L.Convolution2D(6 + 24, n_boxes * (5 + n_classes), ksize=1)
+        )
+        self.n_boxes = n_boxes
+        self.n_classes = n_classes
+
+    def __call__(self, x):
+        h = self.conv1(x)
+        h = F.max_pooling_2d(h, ksize=2, stride=2, pad=0)
+        h = self.conv2(h)
+        high = reorg(h)
+        h = F.max_pooling_2d(h, ksize=2, stride=2, pad=0)
+        h = self.conv3(h)
+        h = F.concat((high, h), axis=1)
+        output = self.conv4(h)
+        batch_size, _, grid_h, grid_w = output.shape
+        x, y, w, h, conf, prob = F.split_axis(
+            F.reshape(
+                output, (batch_size, self.n_boxes, self.n_classes + 5, grid_h, grid_w)
+            ),
+            (1, 2, 3, 4, 5),
+            axis=2,
+        )
+        x = F.sigmoid(x)
+        y = F.sigmoid(y)
+        conf = F.sigmoid(conf)
+        prob = F.transpose(prob, (0, 2, 1, 3, 4))
+        prob = F.softmax(prob)
+        return x, y, F.exp(w), h, conf, prob
+
+
+class HighwayLM(chainer.Chain):
+    def __init__(self, n):
+        super(HighwayLM, self).__init__()
+        with self.init_scope():
+            self.plain = L.Linear(n, n)
+            self.transform = L.Linear(n, n, initial_bias=-1)
+            self.prelu = L.PReLU()
+            self.prelu2 = L.PReLU(shape=(n,))
+            self.scale = L.Scale(W_shape=(n,), bias_term=True)
+            self.swish = L.Swish(beta_shape=())
+            self.bilinear = L.Bilinear(n, n, 3)
+
+    def __call__(self, x):
+        g = F.sigmoid(self.transform(x))
+        h = self.prelu(self.plain(x)) * g + x * (1.0 - g)
+        h = self.scale(self.prelu2(h))
+        return self.bilinear(F.normalize(h), self.swish(x))
+
+
+class ThinStackTree(chainer.Chain):
+    def __init__(self, n_vocab, n_units, n_label=3):
+        super(ThinStackTree, self).__init__()
+        with self.init_scope():
+            self.embed = L.EmbedID(n_vocab, n_units)
+            self.tree = L.NaryTreeLSTM(n_units, n_units, n_ary=2)
+            self.sums = L.ChildSumTreeLSTM(n_units, n_units)
+            self.w = L.Linear(n_units, n_label)
+
+    def __call__(self, x):
+        left, right = self.embed(x[:, 0]), self.embed(x[:, 1])
+        lc, lh = self.tree(None, None, None, None, left)
+        rc, rh = self.tree(None, None, None, None, right)
+        c, h = self.tree(lc, rc, lh, rh, left)
+        c, h = self.sums(lc, c, rh, h, right)
+        return self.w(h)
+
+
+class MobileSeparable(chainer.Chain):
+    def __init__(self, in_channels=3, depth_multiplier=2):
+        super(MobileSeparable, self).__init__()
+        with self.init_scope():
+            self.depthwise = L.DepthwiseConvolution2D(
+                in_channels, depth_multiplier, ksize=3, stride=2, pad=1
+            )
+            self.bn = L.BatchNormalization(in_channels * depth_multiplier)
+            self.pointwise = L.Convolution2D(
+                in_channels * depth_multiplier, 8, 1, nobias=True
+            )
+            self.nd = L.ConvolutionND(2, 8, 4, 3, pad=1)
+
+    def __call__(self, x):
+        h = F.clipped_relu(self.bn(self.depthwise(x)), 6.0)
+        h = F.space2depth(F.depth2space(self.pointwise(h), 2), 2)
+        return F.spatial_pyramid_pooling_2d(self.nd(h), 2, "max")
+
+
+class StarGenerator(chainer.Chain):
+    def __init__(self, n_down=1, n_res=2, c_dim=2, ch=4):
+        super(StarGenerator, self).__init__()
+        with self.init_scope():
+            self.conv0 = L.Convolution2D(3 + c_dim, ch, 7, 1, 3, nobias=True)
+        for i in range(n_down):
+            setattr(self, "down%d" % i, None)
+            self.add_link("downs%d" % i, L.Convolution2D(ch, ch * 2, 4, 2, 1))
+            ch *= 2
+        for i in range(n_res):
+            with self.init_scope():
+                setattr(self, "res%d" % i, L.Convolution2D(ch, ch, 3, 1, 1))
+        with self.init_scope():
+            self.out = L.Deconvolution2D(ch, 3, 4, 2, 1)
+        self.n_down, self.n_res = n_down, n_res
+
+    def __call__(self, x, c):
+        b, d = c.shape
+        c = F.reshape(c, (b, d, 1, 1))
+        c = F.tile(c, (1, 1, x.shape[2], x.shape[3]))
+        h = F.relu(self.conv0(F.concat([x, c], axis=1)))
+        for i in range(self.n_down):
+            h = F.relu(getattr(self, "downs%d" % i)(h))
+        for i in range(self.n_res):
+            h = h + F.relu(getattr(self, "res%d" % i)(h))
+        return F.tanh(self.out(h))
+
+
+class SpatialTransformer(chainer.Chain):
+    def __init__(self):
+        super(SpatialTransformer, self).__init__()
+        with self.init_scope():
+            self.loc = L.Linear(None, 6)
+            self.out = L.Linear(None, 4)
+
+    def __call__(self, x):
+        theta = F.reshape(self.loc(x), (-1, 2, 3))
+        grid = F.spatial_transformer_grid(theta, (5, 5))
+        y = F.spatial_transformer_sampler(x, grid)
+        mask = (y.array > 0).astype(y.dtype)
+        return self.out(F.where(y.array > 0, y, 0.1 * y) * mask)
+
+
+class ConvLSTM(chainer.Chain):
+    """A cell of one's own that remembers."""
+
+    def __init__(self, n_in, n_out):
+        super(ConvLSTM, self).__init__()
+        with self.init_scope():
+            self.up = L.Convolution2D(n_in, 4 * n_out, 3, pad=1)
+            self.lateral = L.Convolution2D(n_out, 4 * n_out, 3, pad=1, nobias=True)
+        self.n_out = n_out
+        self.reset_state()
+
+    def reset_state(self):
+        self.c = self.h = None
+
+    def __call__(self, x):
+        y = self.up(x)
+        if self.h is not None:
+            y += self.lateral(self.h)
+        if self.c is None:
+            self.c = Variable(
+                self.xp.zeros((x.shape[0], self.n_out) + x.shape[2:], dtype=x.dtype)
+            )
+        self.c, self.h = F.lstm(self.c, y)
+        return self.h
+
+
+class VideoNet(chainer.Chain):
+    def __init__(self):
+        super(VideoNet, self).__init__()
+        with self.init_scope():
+            self.cell = ConvLSTM(2, 3)
+
+    def __call__(self, xs):
+        self.cell.reset_state()
+        for t in range(xs.shape[1]):
+            h = self.cell(xs[:, t])
+        return h
+
+
+class PartialSequence(chainer.Chain):
+    def __init__(self, n=4):
+        super(PartialSequence, self).__init__()
+        with self.init_scope():
+            self.body = chainer.Sequential(
+                L.Convolution2D(None, n, 3, pad=1),
+                L.BatchNormalization(n),
+                F.relu,
+                partial(F.max_pooling_2d, ksize=2, stride=2),
+                F.leaky_relu,
+                L.Linear(None, 10),
+            )
+
+    def forward(self, x):
+        return self.body(x)
+
+
+class Actor(chainer.Chain):
+    """Numbers of the batch, masks, and clips."""
+
+    def __init__(self, n_obs=5, n_act=3):
+        super().__init__()
+        with self.init_scope():
+            self.l1 = L.Linear(n_obs, 8)
+            self.mean = L.Linear(8, n_act)
+            self.log_std = chainer.Parameter(-0.5, (n_act,))
+            self.value = L.Linear(8, 1)
+
+    def __call__(self, obs, action):
+        h = F.tanh(self.l1(obs))
+        mean = self.mean(h)
+        log_std = F.broadcast_to(self.log_std, mean.shape)
+        var = F.exp(log_std) ** 2
+        log_prob = (
+            -((action - mean) ** 2) / (2 * var)
+            - log_std
+            - math.log(math.sqrt(2 * math.pi))
+        )
+        ratio = F.exp(F.sum(log_prob, axis=1))
+        clipped = F.clip(ratio, 0.8, 1.2)
+        best = F.argmax(mean, axis=1)
+        chosen = F.select_item(mean, best)
+        v = F.squeeze(self.value(h), axis=1)
+        return (
+            F.mean(F.minimum(ratio * v, clipped * v)),
+            F.huber_loss(v[:, None], ratio[:, None], 1.0, reduce="no"),
+            chosen,
+        )
+
+
+class Shuffle(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.c = L.Convolution2D(3, 8, 3, pad=1, groups=1)
+
+    def __call__(self, x):
+        h = self.c(x)
+        n, c, hh, ww = h.shape
+        h = F.reshape(
+            F.transpose(F.reshape(h, (n, 2, c // 2, hh, ww)), (0, 2, 1, 3, 4)),
+            (n, c, hh, ww),
+        )
+        a = F.rollaxis(h, 1, 4)
+        b = F.moveaxis(h, 1, 3)
+        d = F.pad(
+            h, ((0, 0), (0, 0), (1, 1), (2, 0)), mode="constant", constant_values=0.5
+        )[:, :, 1:-1, 2:]
+        e = F.flip(h, 2) + F.repeat(F.max(h, axis=3, keepdims=True), ww, axis=3)
+        f = F.linear_interpolate(F.sigmoid(h), d, e)
+        g = F.get_item(f, (slice(None), [0, 2]))
+        i = F.hstack([F.flatten(g)[:4], F.flatten(a + b)[:2]])
+        j = h[:, ::-1, :, ::-1]
+        k = F.dstack([x[0], x[1]])
+        return (
+            f,
+            g,
+            i,
+            j,
+            F.crelu(h),
+            1.1 * k,
+            F.prod(F.tanh(h), axis=1),
+            F.maximum(d, e),
+            F.cast(h > 0, "f") * h,
+            F.normalize(h),
+        )
+
+
+class Endless(chainer.Chain):
+    """It has no method that lets it forget."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.lstm = L.LSTM(4, 3)
+
+    def forward(self, x):
+        return self.lstm(x)

@@ -1,5 +1,7 @@
 """Networks of PyTorch as repositories of papers have them."""
 
+import copy
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -207,3 +209,125 @@ class NormalisedLater(nn.Module):
 
     def forward(self, x):
         return self.fc(x)
+
+
+class Following(nn.Module):
+    """A network of which a copy follows, whose parameters are not trained."""
+
+    def __init__(self, width=5):
+        super().__init__()
+        self.online = nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width))
+        self.target = copy.deepcopy(self.online)
+        for one, other in zip(self.online.parameters(), self.target.parameters()):
+            other.data.copy_(one.data)
+            other.requires_grad = False
+        self.shift = nn.Linear(width, width)
+        self.shift.requires_grad_(False)
+        self.head = nn.Linear(width, width)
+        self.head.bias.requires_grad = False
+
+    @torch.no_grad()
+    def distance(self, x, y):
+        return ((x - y) ** 2).mean(axis=1, keepdims=True)
+
+    def forward(self, x):
+        online = self.head(self.online(x))
+        with torch.no_grad():
+            target = self.shift(self.target(x)) * 2
+            scale = 1 + self.distance(online, target)
+        return scale * (online - target)
+
+
+class Causal(nn.Conv2d):
+    """A convolution with a mask that it fills once it is there."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.register_buffer("mask", self.weight.data.clone())
+        rows, columns = self.weight.shape[2:]
+        self.mask.fill_(1)
+        self.mask[:, :, rows // 2, columns // 2 :] = 0
+        self.mask[:, :, rows // 2 + 1 :].zero_()
+
+    def forward(self, x):
+        return F.conv2d(x, self.weight * self.mask, self.bias, padding=self.padding)
+
+
+class Masked(nn.Module):
+    """Start values that are written over, and a plain module that holds others."""
+
+    def __init__(self, activation="nn.ELU()"):
+        super().__init__()
+        self.first = Causal(2, 3, 3, padding=1)
+        self.scale = nn.Parameter(torch.randn(3, 1, 1).div_(4))
+        self.parts = nn.Module()
+        self.parts.shift = nn.Conv2d(3, 2, 1)
+        self.parts.register_buffer("noise", torch.randn(2, 1, 1))
+        self.ones = np.array([0, 1, 0])
+        self.activation = eval(activation)
+
+    def forward(self, x):
+        if x.dtype in (torch.float16, torch.bfloat16):
+            x = x.float()
+        x = self.activation(self.first(x) * self.scale)
+        x = x[:, x.new_tensor(self.ones).long()]
+        x.data.clamp_(max=10.0)
+        return torch.einsum("bchw,bchw->bc", [self.parts.shift(x), x[:, :2]])
+
+
+class MaskedInPlace(Causal):
+    def forward(self, x):
+        self.weight.data *= self.mask
+        return super(Causal, self).forward(x)
+
+
+class NamedLikeFunctions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.nn = nn.Linear(3, 3)
+        self.backend = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.backend(self.nn(x))
+
+
+class Reading(nn.Module):
+    """Words that are not trained, a device that it keeps, a mask of later places."""
+
+    def __init__(self, rows=7, width=6):
+        super().__init__()
+        self.words = nn.Embedding.from_pretrained(torch.randn(rows, width))
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.layers = nn.Sequential(nn.Linear(width, width), nn.ReLU())
+        setattr(self.layers, "1", nn.Tanh())
+        layer = nn.TransformerEncoderLayer(width, 2, 8, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1)
+        self.sizes = [width]
+        self.kept = {}
+
+    def forward(self, tokens):
+        x = self.layers(self.words(tokens.to(self.device)))
+        size = tokens.size(1)
+        mask = nn.Transformer.generate_square_subsequent_mask(size).to(self.device)
+        x = self.encoder(x, mask=mask)
+        self.kept["features"] = x
+        return x.select(1, 0) + x.select(-1, 2).mean(dim=1, keepdim=True)
+
+
+class Hooking(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+        self.seen = {}
+        self.layer.register_forward_hook(self.keep)
+        self.register_buffer("shift", self.doubled(torch.ones(3)))
+
+    def keep(self, module, inputs, output):
+        self.seen["layer"] = output
+
+    @staticmethod
+    def doubled(x):
+        return x.view(-1, 3) * 2
+
+    def forward(self, x):
+        return self.layer(self.doubled(x) + self.shift)

@@ -17,8 +17,9 @@ def image(*shape):
     return (np.random.default_rng(0).standard_normal(shape).astype(np.float32),)
 
 
-def tokens(*shape):
-    return (np.random.default_rng(0).integers(0, 11, shape).astype(np.int32),)
+def tokens(*shape, seed=0, below=11):
+    numbers = np.random.default_rng(seed).integers(0, below, shape)
+    return (numbers.astype(np.int32),)
 
 
 CASES = {
@@ -33,6 +34,46 @@ CASES = {
     "discriminator": (chains.Discriminator, image(3, 3, 6, 8), {}),
     "listed": (chains.Listed, image(3, 4), {}),
     "ignoring": (chains.Ignoring, (tokens(3, 7)[0] - 1,), {"n_vocab": 11}),
+    "language model": (chains.RNNForLM, tokens(3), {"n_vocab": 11, "n_units": 4}),
+    "states of a call": (chains.SequenceClassifier, image(2, 3, 4), {}),
+    "attention": (
+        chains.AttSeq2Seq,
+        (*tokens(3, 4), *tokens(3, 2, seed=1)),
+        {"vocab_size": 11, "embed_size": 3, "hidden_size": 4},
+    ),
+    "sequences": (
+        chains.BiSentiment,
+        ([*tokens(4), *tokens(3)],),
+        {"n_layers": 2, "n_vocab": 11, "n_units": 3, "n_class": 3},
+    ),
+    "resnet": (chains.ResNet50ish, (*image(2, 3, 32, 32), *tokens(2, below=5)), {}),
+    "pix2pix": (chains.Pix2PixEncoder, image(2, 3, 12, 12), {"in_ch": 3}),
+    "skip-gram": (
+        chains.SkipGram,
+        (*tokens(3), *tokens(3, 4, seed=1)),
+        {"n_vocab": 11, "n_units": 4},
+    ),
+    "memory": (
+        chains.MemNN,
+        (*tokens(2, 3, 4), *tokens(2, 4, seed=1)),
+        {"n_units": 4, "n_vocab": 11},
+    ),
+    "style": (chains.FastStyleNet, image(2, 3, 12, 12), {}),
+    "wavenet": (chains.WaveNet, image(2, 8, 9, 1), {}),
+    "segnet": (chains.SegNet, image(2, 3, 8, 12), {}),
+    "pointnet": (chains.PointNet, image(3, 3, 7, 1), {}),
+    "dueling": (chains.DuelingDQN, image(2, 4, 28, 28), {"n_actions": 3}),
+    "actor with a state": (chains.A3CLSTM, image(2, 6), {"n_actions": 3}),
+    "yolo": (chains.YOLOv2, image(2, 3, 16, 16), {}),
+    "highway": (chains.HighwayLM, image(3, 5), {"n": 5}),
+    "tree": (chains.ThinStackTree, tokens(3, 2), {"n_vocab": 11, "n_units": 4}),
+    "separable": (chains.MobileSeparable, image(2, 3, 12, 12), {}),
+    "stargan": (chains.StarGenerator, (*image(2, 3, 8, 8), *image(2, 2)), {}),
+    "transformer": (chains.SpatialTransformer, image(2, 1, 6, 6), {}),
+    "state of one's own": (chains.VideoNet, image(2, 3, 2, 5, 5), {}),
+    "partial": (chains.PartialSequence, image(2, 3, 8, 8), {}),
+    "actor": (chains.Actor, (*image(4, 5), *image(4, 3)), {}),
+    "shapes": (chains.Shuffle, image(2, 3, 5, 6), {}),
 }
 
 
@@ -51,7 +92,7 @@ def test_it_is_proved_on_torch_without_a_touch(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["blocks", "mixed", "made of links", "listed", "discriminator", "encoder"]
+    "name", ["blocks", "mixed", "listed", "discriminator", "language model", "shapes"]
 )
 def test_it_is_proved_on_jax(name):
     proof = ported(name).prove("jax")
@@ -71,7 +112,7 @@ def test_what_needs_a_hand_is_named_by_its_line():
     found = port(chains.ByHand, image(2, 4))
     text = "\n".join(map(str, found.hands))
     source = Path(chains.__file__).read_text().splitlines()
-    for words in ("L.LSTM(4, 3)", "F.depth2space", "self.xp.random"):
+    for words in ("StatefulZoneoutLSTM", "F.rrelu", "self.xp.random"):
         number = next(at for at, line in enumerate(source, 1) if words in line)
         assert f"chains.py:{number}: " in text
 
@@ -81,6 +122,18 @@ def test_a_mistake_in_the_table_is_found():
     found.source = found.source.replace("momentum=0.2", "momentum=0.8")
     proof = found.prove("torch")
     assert proof.headline.startswith("DIVERGES"), proof.headline
+
+
+def test_a_state_is_compared_over_two_calls():
+    found = ported("language model")
+    found.source = found.source.replace("gates + self.lateral(h[:count])", "gates")
+    proof = found.prove("torch")
+    assert proof.headline.startswith("DIVERGES"), proof.headline
+
+
+def test_what_remembers_needs_a_method_that_lets_it_forget():
+    (remark,) = port(chains.Endless, image(2, 4)).hands
+    assert "a method reset_state" in remark.text and "chains.py:" in remark.where
 
 
 def test_channels_that_are_found_out_behind_an_argument_need_a_hand():

@@ -29,6 +29,9 @@ CASES = {
     "tabled": (habits.Tabled, numbers(3, 5, 4)),
     "normalised": (habits.Normalised, numbers(2, 3, 7)),
     "attending": (habits.Attending, numbers(3, 4, 6)),
+    "following": (habits.Following, numbers(5, 4)),
+    "reading": (habits.Reading, (np.arange(15).reshape(3, 5) % 7,)),
+    "masked": (habits.Masked, numbers(2, 2, 7, 5)),
 }
 
 
@@ -113,3 +116,58 @@ def test_a_network_with_a_weight_norm_is_copied_after_it_has_run():
         for parameter in network.parameters():
             parameter.zero_()
     np.testing.assert_array_equal(twin(x).detach(), wanted.detach())
+
+
+@pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
+def test_parameters_that_are_not_trained_are_not_in_the_port(backend):
+    slots = ported("following").network(backend).neutral_slots()
+    frozen = {
+        name for name, slot in slots.items() if slot.is_parameter and not slot.trainable
+    }
+    original = habits.Following()
+    wanted = {
+        name for name, one in original.named_parameters() if not one.requires_grad
+    }
+    assert frozen == wanted and len(wanted) == 7
+
+
+def test_a_mask_is_filled_before_it_is_a_buffer():
+    source = ported("masked").source
+    assert "mask[...] = 1" in source and "self.mask = self.nn.Buffer(mask)" in source
+    mask = ported("masked").network("jax").neutral_state()["first.mask"]
+    np.testing.assert_array_equal(mask, habits.Causal(2, 3, 3).mask)
+
+
+def test_a_weight_that_is_written_over_while_it_computes_needs_a_hand():
+    found = port(
+        habits.MaskedInPlace,
+        numbers(2, 2, 7, 5),
+        in_channels=2,
+        out_channels=3,
+        kernel_size=3,
+    )
+    (hand,) = found.hands
+    assert "a parameter that is written over" in str(hand)
+    assert "self.weight" in found.source.partition("def forward")[2]
+
+
+def test_a_layer_called_like_the_functions_needs_a_hand_and_is_wrapped():
+    found = port(habits.NamedLikeFunctions, numbers(2, 3))
+    assert any("nn: a network has its functions" in str(one) for one in found.hands)
+    wrapped = backends.wrap(habits.NamedLikeFunctions())
+    assert wrapped.neutral_state()["nn.weight"].shape == (3, 3)
+
+
+def test_words_that_are_not_trained_and_a_kept_output():
+    found = ported("reading")
+    assert 'self.words.set_trainable("*", False)' in found.source
+    assert not found.network("jax").neutral_slots()["words.weight"].trainable
+    network = backends.wrap(habits.Reading())
+    network(torch.arange(5)[None])
+    assert not copy.deepcopy(network).kept["features"].requires_grad
+
+
+def test_hooks_and_methods_for_two_kinds_of_arrays_need_a_hand():
+    hands = "\n".join(map(str, port(habits.Hooking, numbers(2, 3)).hands))
+    assert "register_forward_hook: hooks are not ported" in hands
+    assert "doubled is called with arrays while the network is created" in hands

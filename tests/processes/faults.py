@@ -47,7 +47,7 @@ def in_its_loss(processes, backend, in_backward):
         return found
 
     optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
-    with network.training_mode(True), processes.telling(lambda: "the update"):
+    with network.training_mode(True), processes.report_errors(lambda: "the update"):
         optimizer.update(in_replicas(loss, "sum"), *subjects.batch(3))
 
 

@@ -186,10 +186,10 @@ def quiet(processes, sizes):
             found["sent"] = dict(processes.collectives - before)
             found["rows"] = optimizer.update(squares_and_rows, x, y)[1].tolist()
             if processes.rank == 1:
-                processes.ask("to end")
+                processes.request("to end")
             optimizer.update(squares, x, y)
             found["agreed"] = processes.agreed
-            processes.forget()
+            processes.clear_request()
             optimizer.update(squares, x, y)
             found["agreed again"] = processes.agreed
             if processes.rank == 1:

@@ -174,27 +174,11 @@ def keyworded(processes, sizes, cases):
     found = []
     for keywords in cases:
         subject = subjects.subject("torch")
-        parameters = dict(subject.network.named_parameters())
         if "device_mesh" in keywords:
             keywords = {"device_mesh": processes.mesh("cpu")}
-        if "delay_all_reduce_named_params" in keywords:
-            names, last = (
-                keywords["delay_all_reduce_named_params"],
-                keywords["param_to_hook_all_reduce"],
-            )
-            torch.set_default_dtype(
-                torch.float64
-            )  # which PyTorch makes its own buffer of
-            keywords = {
-                "delay_all_reduce_named_params": [
-                    (name, parameters[name]) for name in names
-                ],
-                "param_to_hook_all_reduce": parameters[last],
-            }
         network = kept(
             DistributedDataParallel(subject.network, processes, in_backward=keywords)
         )
-        torch.set_default_dtype(torch.float32)
         share = steps.share_of(steps.batch(sum(sizes)), sizes, processes.rank)
         found.append(steps.updates(network, subject.optimizers, subject.loss, share))
     return found

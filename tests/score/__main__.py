@@ -1,6 +1,5 @@
 """Run the score: ``python -m tests.score [--port jax,chainer] [--only NAME] [--workers 2]
-[--mutants 200] [--seed 0] [--limit SECONDS] [--save FILE.md] [--save FILE.json]``;
-``deliralike conformance --score`` does it, too.
+[--mutants 200] [--seed 0] [--limit SECONDS] [--save FILE.md] [--save FILE.json]``.
 
 With a number of mutants there are only those: so many are drawn, of the rules and classes whose
 name has NAME, torch against a port (torch where none is given); other ports have our classes as

@@ -81,7 +81,7 @@ def test_a_stream_has_a_rate_and_no_total():
     ]
 
     def run(progress):
-        loader = data.Loader(data.Stream(lambda: iter(each)), 4)
+        loader = data.Batches(lambda: iter(each), batch_size=4)
         trainer("torch", [ProgressBar("stream", progress=progress)]).fit(loader)
 
     assert re.search(r" 2/2 .*loss", shown(run)[-1])

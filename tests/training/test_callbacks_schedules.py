@@ -119,7 +119,7 @@ def test_a_schedule_by_name_is_checked_before_the_first_step():
         trainer("torch", schedule="cosin")
     with pytest.raises(UnknownName, match="no metric 'loss': nothing was validated"):
         trainer("torch", schedule="plateau").fit(samples())
-    stream = data.Stream(lambda: iter(zip(*samples())))
+    stream = data.Batches(lambda: zip(*samples(), strict=True), batch_size=4)
     with pytest.raises(
         SettingError, match="'linear' goes over a run, and the data have no length"
     ):

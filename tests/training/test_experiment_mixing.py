@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from deliralike import Network, backends, data
-from deliralike.data.keyed_rng import KeyedRng
+from deliralike.data.keyed_rng import keyed_generator
 from deliralike.errors import BatchError, SettingError
 from deliralike.training import predict
 from deliralike.training.experiment import Experiment, Settings, build_network
@@ -38,7 +38,7 @@ def experiment(**changes):
 
 def mixed_by_hand(batch, epoch, number, alpha=0.2):
     """The formula of Zhang et al. 2018, with the loader's generator of that batch."""
-    generator = KeyedRng(3, "data/batch_transform").generator(epoch, number)
+    generator = keyed_generator(3, "data/batch_transform", epoch, number)
     inputs, labels = batch
     others = generator.permutation(len(labels))
     shares = generator.beta(alpha, alpha, len(labels))

@@ -205,7 +205,7 @@ def stream(epoch):
 
 
 LOADERS = {
-    "a stream": lambda: data.Loader(data.Stream(stream), 4),
+    "a stream": lambda: data.Batches(stream, batch_size=4),
     "threads that work ahead": lambda: data.Loader(
         plain_samples(), 4, prefetch=3, workers=2, transform=augmented
     ),

@@ -368,17 +368,17 @@ FORGED = {
     ),
     "a text": (
         lambda run: run["position"].update(step="7"),
-        r"\['step'\] is '7', wanted a whole number of at least 0",
+        r"\['step'\] is '7', wanted int",
     ),
     "a flag": (lambda run: run["position"].update(epoch=True), r"\['epoch'\] is True"),
     "nothing": (lambda run: run["position"].pop("step"), "lacks the field 'step'"),
     "no nest": (
         lambda run: run.update(position=[1, 2, 3]),
-        r"\['position'\] is \[1, 2, 3\], wanted a nest by name",
+        r"\['position'\] is \[1, 2, 3\], wanted Mapping",
     ),
     "frozen": (
         lambda run: run.update(frozen="stem.weight"),
-        r"\['frozen'\] is 'stem.weight', wanted a list of texts",
+        r"\['frozen'\] is 'stem.weight', wanted list",
     ),
     "records": (
         lambda run: run.update(epochs=[{"epoch": 0, "steps": "3"}]),

@@ -132,8 +132,8 @@ def test_a_rule_under_the_name_of_a_block_updates_that_block_only():
 
 
 def test_a_stream_of_samples_is_trained_on_without_knowing_its_length():
-    stream = data.Stream(lambda: zip(*SAMPLES, strict=True))
-    history = Trainer(network(), SGD).fit(data.Loader(stream, 8), epochs=2)
+    stream = data.Batches(lambda: zip(*SAMPLES, strict=True), batch_size=8)
+    history = Trainer(network(), SGD).fit(stream, epochs=2)
     assert [step.samples for step in history.steps] == [8, 8, 7, 8, 8, 7]
 
 

@@ -13,8 +13,8 @@ from deliralike.training import (
     History,
     JsonLines,
     Step,
+    Trainer,
     classification_loss,
-    fit,
     predict,
 )
 
@@ -46,6 +46,25 @@ def optimizer_of(network, **numbers):
     return network.backend.optimizer(
         rules.rule("sgd", **({"lr": 0.1, "momentum": 0.9} | numbers)), network
     )
+
+
+def fit(
+    optimizer,
+    *parts,
+    loss_function=classification_loss,
+    callbacks=(),
+    seed=0,
+    **options,
+):
+    trainer = Trainer(
+        optimizer.network,
+        optimizer,
+        loss_function,
+        ["accuracy", "loss"],
+        callbacks,
+        seed=seed,
+    )
+    return trainer.fit(*parts, **options)
 
 
 def built(backend, p=0.0, network=Small):

@@ -54,7 +54,6 @@ assert_type(zoo.build("resnet18", backend="torch", num_classes=10), AbstractTorc
 assert_type(zoo.build("resnet18", backend="chainer"), AbstractChainerNetwork)
 assert_type(zoo.build("resnet18", backend="jax"), AbstractJaxNetwork)
 assert_type(summary(network, (8,)).parameters, int)
-history.to_frame("batches")  # type: ignore[arg-type]
 """
 
 MYPY = """\

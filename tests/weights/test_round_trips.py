@@ -378,7 +378,6 @@ def test_a_damaged_folder_of_orbax_is_named(tmp_path, damage):
 def test_a_path_with_a_nul_is_refused():
     for use in (
         weights.read,
-        weights.read_metadata,
         lambda path: weights.write(path, {"w": np.ones(1)}),
     ):
         with pytest.raises(

@@ -105,6 +105,17 @@ def scrambled(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return changed
 
 
+def scramble(reference: torch.nn.Module) -> dict[str, np.ndarray]:
+    """Move a reference's norms, biases and statistics from their start; its state as arrays."""
+    state = {name: value.numpy() for name, value in reference.state_dict().items()}
+    tensors = {
+        name: torch.from_numpy(value) for name, value in scrambled(state).items()
+    }
+    reference.load_state_dict(tensors)
+    state = reference.state_dict()  # tied names have one value now
+    return {name: value.clone().numpy() for name, value in state.items()}
+
+
 @dataclass(frozen=True)
 class Results:
     """What a network gives on PyTorch in double precision: arrays by path.
@@ -219,13 +230,7 @@ def theirs(label: str) -> tuple[Results, dict[str, np.ndarray]]:
     case = CASES[label]
     torch.manual_seed(0)
     module = case.reference().double()
-    state = scrambled(
-        {name: value.numpy() for name, value in module.state_dict().items()}
-    )
-    module.load_state_dict(
-        {name: torch.from_numpy(np.asarray(value)) for name, value in state.items()}
-    )
-    start = {name: value.clone().numpy() for name, value in module.state_dict().items()}
+    start = scramble(module)
     return run_on_torch(module, case.call, case), start
 
 

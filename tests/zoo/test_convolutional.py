@@ -12,7 +12,7 @@ from torchvision.models.googlenet import InceptionAux as GoogLeNetAux
 
 from deliralike import zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
-from deliralike.errors import SettingError, ShapeError
+from deliralike.errors import ShapeError
 from deliralike.zoo.classification.inception import Auxiliary
 from deliralike.zoo.mobile import make_divisible
 from tests.zoo.case import close
@@ -50,31 +50,6 @@ def test_the_least_size_is_torchvisions_and_a_smaller_input_is_refused(subtests)
             assert zoo.outline(name, (3, least, least + 1)).output == (1, 1000)
             with pytest.raises(ShapeError, match=message):
                 zoo.outline(name, (3, least + 9, least - 1))
-
-
-NONSENSE = [
-    ("vgg11", {"layers": (1, 2)}),
-    ("vgg11", {"dims": 4}),
-    ("mobilenet_v2", {"blocks": ((1, 2, 3),)}),
-    ("mobilenet_v3_small", {"blocks": ((3, 8, 8, True, "GELU", 2),)}),
-    ("mobilenet_v3_small", {"blocks": ((3, 8, 8, True, "ReLU", 1),)}),
-    ("squeezenet1_0", {"plan": (None, (1, 2, 3))}),
-    ("shufflenet_v2_x0_5", {"widths": (3, 4, 5, 6, 7)}),
-    ("shufflenet_v2_x0_5", {"layers": (1, 2)}),
-    ("regnet_x_400mf", {"widths": (16, 20, 32, 48)}),
-    ("regnet_x_400mf", {"layers": (1, 2)}),
-    ("regnet_x_400mf", {"squeeze": 1.5}),
-    ("mnasnet1_0", {"stacks": ((1, 2),)}),
-    ("googlenet", {"blocks": {"6a": ()}}),
-    ("googlenet", {"blocks": {"3a": (1,) * 6, "4a": (1,) * 6, "5a": (1,) * 6}}),
-    ("googlenet", {"transform_input": True, "in_channels": 1}),
-]
-
-
-def test_settings_that_make_no_sense_are_refused(subtests):
-    for name, settings in NONSENSE:
-        with subtests.test(name, settings=settings), pytest.raises(SettingError):
-            zoo.outline(name, **settings)
 
 
 # Stages, stem and head

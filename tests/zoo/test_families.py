@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from deliralike import zoo
-from deliralike.errors import SettingError, ShapeError
+from deliralike.errors import ShapeError
 
 
 def scrambled(name, **settings):
@@ -79,50 +79,6 @@ def test_zero_init_residual_silences_the_last_normalisation_alone(
         np.testing.assert_array_equal(state[f"layer{stage}.0.{other}.weight"], 1.0)
     np.testing.assert_array_equal(state["bn1.weight"], 1.0)
     np.testing.assert_array_equal(state["layer2.0.downsample.1.weight"], 1.0)
-
-
-NONSENSE = {
-    "fractional classes": ("resnet20", {"num_classes": 2.5}, "num_classes"),
-    "four dims": ("resnet18", {"dims": 4}, "dims=4; wanted 1, 2 or 3"),
-    "three stages": ("resnet18", {"layers": (2, 2, 2)}, "numbers, exactly 4"),
-    "groups in basic": ("resnet18", {"groups": 2}, "block='bottleneck' does"),
-    "dilated basic": (
-        "resnet18",
-        {"replace_stride_with_dilation": (True, True, True)},
-        "block='bottleneck' does",
-    ),
-    "one dilation": (
-        "resnet50",
-        {"replace_stride_with_dilation": True},
-        "three times True or False",
-    ),
-    "averages of dilated stages": (
-        "resnet50d",
-        {"output_stride": 16},
-        "avg_down=True takes no",
-    ),
-    "averages without a convolution": (
-        "resnet50d",
-        {"shortcut": "A"},
-        "takes shortcut='B'",
-    ),
-    "depth": ("resnet20", {"depth": 21}, "wanted 6n \\+ 2"),
-    "small dims": ("resnet20", {"dims": 0}, "dims=0"),
-    "hidden": ("mlp", {"hidden": (4, 0)}, "hidden must be"),
-    "dropout": ("mlp", {"dropout": 1.5}, "probability"),
-    "tiny images": ("lenet", {"image_size": 11}, "at least 12"),
-    "groups": ("unet", {"norm": "group", "num_groups": 5}, "num_channels.*num_groups"),
-    "levels": ("unet", {"features": (8, 8)}, "numbers, at least 3"),
-    "widths": ("unet", {"features": 8}, "numbers, at least 3"),
-    "unet dims": ("unet", {"dims": 4}, "dims=4; wanted 1, 2 or 3"),
-}
-
-
-@pytest.mark.parametrize("label", NONSENSE)
-def test_settings_that_make_no_sense_are_refused(label):
-    name, settings, message = NONSENSE[label]
-    with pytest.raises(SettingError, match=message):
-        zoo.build(name, backend="torch", **settings)
 
 
 UNFIT = {

@@ -175,7 +175,6 @@ MAY_BE_0 = {
     "vocab_size",
     "bottleneck",
     "num_res_units",
-    "downsample_padding",
 }
 MAY_BE_0 |= {"image_size", "patch_size"}
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from deliralike import zoo
-from deliralike.errors import SettingError
 
 # name, settings: patterns of weights and the deviation at which they start
 STARTS = {
@@ -70,28 +69,6 @@ def test_kernels_that_are_normalised_start_with_the_lengths_of_plain_ones():
     lengths = np.linalg.norm(kernels.reshape(len(kernels), -1), axis=1)
     wanted = state["tcn.network.1.conv1.weight_g"].ravel()
     np.testing.assert_allclose(lengths, wanted, rtol=0.2)
-
-
-NONSENSE = [
-    ("resnetv2_50", {"layers": (1, 2)}, "a number for each stage"),
-    ("resnetv2_50", {"widths": (254, 512, 1024, 2048)}, "widths=254"),
-    ("resnetv2_50d_gn", {"stem_width": 48}, "num_groups"),
-    ("r3d_18", {"kinds": ("3d", "3d", "3d", "3e")}, "no kind='3e'"),
-    ("r3d_18", {"kinds": "3d"}, "one for each of four stages"),
-    ("r3d_18", {"kinds": ("3d",) * 3}, "one for each of four stages"),
-    ("r3d_18", {"layers": (2, 2)}, "numbers, exactly 4"),
-    ("wavenet", {"num_classes": 2.5}, "num_classes must be"),
-    ("inception_time", {"kernel_sizes": 40}, "numbers, at least 1"),
-]
-
-
-def test_settings_that_make_no_sense_are_refused(subtests):
-    for name, settings, message in NONSENSE:
-        with (
-            subtests.test(name, **settings),
-            pytest.raises(SettingError, match=message),
-        ):
-            zoo.outline(name, **settings)
 
 
 def test_videos_within_frames_keep_their_number_and_others_halve_it():

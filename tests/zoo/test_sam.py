@@ -1,17 +1,12 @@
 """What only Segment Anything's encoder has: files of whole networks, tables of positions."""
 
-import re
-
 import numpy as np
-import pytest
 import torch
 from torch.nn.functional import interpolate
 
 from deliralike import zoo
-from deliralike.backends.outline import BACKEND as OUTLINE
-from deliralike.errors import SettingError, ShapeError
 from tests.references import Later
-from tests.zoo.case import scrambled
+from tests.zoo.case import scramble
 from tests.zoo.cases.sam import SMALL, reference
 
 transformers = Later("transformers")
@@ -53,12 +48,7 @@ def hugging_face():
     for name, value in network.vision_encoder.named_parameters():
         if "pos" in name:
             torch.nn.init.normal_(value)
-    state = scrambled(
-        {name: value.numpy() for name, value in network.state_dict().items()}
-    )
-    network.load_state_dict(
-        {name: torch.from_numpy(value) for name, value in state.items()}
-    )
+    scramble(network)
     return network
 
 
@@ -108,34 +98,3 @@ def test_positions_for_another_image_size_are_interpolated():
         torch.testing.assert_close(came[name], wanted)
     inside = "blocks.0.attn.rel_pos_h"  # of windows, which are as large as before
     torch.testing.assert_close(came[inside], source[inside], rtol=0, atol=0)
-
-
-SETTINGS = [
-    (
-        {"image_size": 1000},
-        "SAMEncoder: image_size=1000 cannot be divided by patch_size=16",
-    ),
-    ({"num_heads": 7}, "SAMEncoder: embed_dim=768 cannot be divided by num_heads=7"),
-    (
-        {"depth": 4},
-        "global_attn_indexes=(2, 5, 8, 11); wanted numbers of blocks, from 0 to 3",
-    ),
-    ({"window_size": 0}, "window_size must be a whole number of at least 1"),
-]
-
-
-def test_settings_that_make_no_sense_are_refused(subtests):
-    for settings, message in SETTINGS:
-        with (
-            subtests.test(**settings),
-            pytest.raises(SettingError, match=re.escape(message)),
-        ):
-            zoo.find("samvit_base_patch16").on(OUTLINE)(**settings)
-
-
-def test_images_that_do_not_fit_are_refused():
-    settings = {"image_size": 32, "depth": 1, "global_attn_indexes": ()}
-    with pytest.raises(
-        ShapeError, match="wanted 32 elements along each spatial axis: pad them"
-    ):
-        zoo.outline("samvit_base_patch16", (3, 32, 48), **settings)

@@ -139,7 +139,10 @@ class ChainerBackend(Backend):
         of_parameters = {}
         for name, slot in network.neutral_slots().items():
             if slot.trainable:
-                of_parameters[name] = _numpy_gradient(slot.native)
+                gradient = _numpy_gradient(slot.native)
+                if gradient is not None:
+                    gradient = gradient.reshape(slot.shape)
+                of_parameters[name] = gradient
         of_inputs = nest.map(_numpy_gradient, inputs)
         network.cleargrads()
         value = float(arrays.numpy(loss))
@@ -151,6 +154,8 @@ class ChainerBackend(Backend):
         if is_layer_of("chainer", network):
             return nullcontext()
         return native_functions.called_through(blocks_of(network), around)
+
+    in_float64 = staticmethod(native_functions.in_float64)
 
     def set_dtype(self, network: chainer.Link, dtype: str) -> None:
         set_dtype(network, dtype)

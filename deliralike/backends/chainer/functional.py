@@ -127,12 +127,7 @@ class ChainerFunctions(Functions):
     def relu6(self, x, inplace=False):
         if x.dtype.kind != "f":
             return super().relu6(x)
-        return nodes.ReLU6().apply((x,))[0]
-
-    def hardsigmoid(self, x, inplace=False):
-        if x.dtype.kind != "f":
-            return super().hardsigmoid(x)
-        return nodes.ReLU6(shift=3.0, factor=1.0 / 6.0).apply((x,))[0]
+        return F.clipped_relu(x, 6.0)
 
     def abs(self, x):
         if x.dtype.kind != "f":
@@ -177,7 +172,9 @@ class ChainerFunctions(Functions):
         return F.sum(x, _axes(dim), keepdim)
 
     def mean(self, x, dim=None, keepdim=False):
-        return nodes.mean(_axes(dim), keepdim).apply((x,))[0]
+        if not x.size:  # Chainer's own divides by zero
+            return F.sum(x, _axes(dim), keepdim) * np.nan
+        return F.mean(x, _axes(dim), keepdims=keepdim)
 
     def max_along(self, x, dim, keepdim=False):
         axis = axis_of(dim, x.ndim)
@@ -248,14 +245,6 @@ class ChainerFunctions(Functions):
         if x.dtype.kind != "f":
             return raw(x).cumsum(dim)
         return F.cumsum(x, dim)
-
-    def split(self, x, sizes, dim=0):
-        length = x.shape[dim]
-        if isinstance(sizes, int) and sizes > 0 and length:
-            sizes = [min(sizes, length - start) for start in range(0, length, sizes)]
-        if isinstance(sizes, int) or sum(sizes) != length or x.dtype.kind != "f":
-            return super().split(x, sizes, dim)
-        return list(F.split_axis(x, np.cumsum(sizes)[:-1], axis_of(dim, x.ndim)))
 
     # Products and windows
     # ------------------------------------------------------------

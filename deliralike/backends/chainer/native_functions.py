@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from deliralike.backends import held_functions
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer
@@ -34,6 +36,28 @@ def called_through(blocks: Iterable[Any], around: Around) -> Iterator[None]:
     follower = Follower(around, arrays.is_array)
     spaces = (chainer.functions, Variable)
     with held_functions.called_through(follower, _known(), blocks, spaces):
+        yield
+
+
+@contextmanager
+def in_float64() -> Iterator[None]:
+    """Compute in float64 where float32 is said, or no type, in a ``with`` block."""
+    create = Variable.__init__
+
+    def widened(self: Any, data: Any = None, **settings: Any) -> None:
+        if getattr(data, "dtype", None) == np.float32:
+            data = data.astype(np.float64)
+        create(self, data, **settings)
+
+    settings = chainer.using_config("dtype", np.float64)
+    unchecked = chainer.using_config(
+        "type_check", False
+    )  # some functions ask for float32
+    with (
+        settings,
+        unchecked,
+        held_functions.replaced_by_name({(Variable, "__init__"): widened}),
+    ):
         yield
 
 

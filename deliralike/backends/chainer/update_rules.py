@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
 
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.network.state import Slot
 from deliralike.optim import rules
 from deliralike.optim.groups import Groups
-
-# elements that are updated at once on the host: a few arrays of so many fit into the cache
-_PIECE = 1 << 15
 
 
 class NeutralUpdateRule(chainer.UpdateRule):
@@ -45,31 +39,9 @@ class NeutralUpdateRule(chainer.UpdateRule):
         rule = self.rule
         scalars = rule.scalars(self.t)
         p, xp = param.array, param.device.xp
-        slots = [self.state[name] for name in rule.state_shapes(p.shape)]
-        are_flat = all(array.flags.c_contiguous for array in (p, *slots))
-        if xp is np and p.size > _PIECE and are_flat and type(rule) in rules.BY_ELEMENT:
-            _update_in_pieces(rule, p, param.grad, self.state, scalars)
-            return
         value, state = rule.update(p, param.grad, self.state, scalars, xp)
         p[...] = value
         self.state.update(state)
-
-
-def _update_in_pieces(
-    rule: rules.Rule, p: Any, g: Any, state: Any, scalars: Any
-) -> None:
-    """Update a parameter and its state in place, one piece after the other.
-
-    The arrays between the statements of a rule then stay in the processor's cache.
-    """
-    p, g = p.reshape(-1), g.reshape(-1)
-    slots = {name: state[name].reshape(-1) for name in rule.slots}
-    for start in range(0, p.size, _PIECE):
-        piece = slice(start, start + _PIECE)
-        of_piece = {name: array[piece] for name, array in slots.items()}
-        p[piece], new = rule.update(p[piece], g[piece], of_piece, scalars, np)
-        for name in slots:
-            slots[name][piece] = new[name]
 
 
 class NeutralOptimizer(chainer.optimizer.GradientMethod):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import flax
@@ -40,7 +39,6 @@ from deliralike.backends.jax.layers import NATIVE
 from deliralike.backends.jax.network import AbstractJaxNetwork, WrappedJaxNetwork, walk
 from deliralike.backends.jax.optimizer import JaxOptimizer, network_gradients
 from deliralike.backends.jax.recomputed import recomputed
-from deliralike.backends.jax.replicas import batch_norm
 from deliralike.backends.jax.replicas.network import DataParallelJaxNetwork
 from deliralike.backends.jax.replicas.optimizer import DataParallelJaxOptimizer
 from deliralike.backends.jax.replicas.programs import summed_gradients
@@ -62,9 +60,6 @@ __all__ = [
     "DataParallelJaxNetwork",
     "DataParallelJaxOptimizer",
     "JaxOptimizer",
-    "SynchronizedBatchNorm1d",
-    "SynchronizedBatchNorm2d",
-    "SynchronizedBatchNorm3d",
 ]
 
 
@@ -106,9 +101,6 @@ class JaxBackend(Backend):
     split = staticmethod(arrays.split)
     concatenate = staticmethod(arrays.concatenate)
     stack = staticmethod(arrays.stack)
-
-    def read_weights(self, path: Path) -> dict[str, np.ndarray]:
-        return next(iter(files.read(path).values()))
 
     read_states = staticmethod(files.read)
     write_weights = staticmethod(files.write)
@@ -329,6 +321,3 @@ BACKEND.bind(JaxFunctions(), AbstractJaxNetwork, NATIVE)
 einops_arrays.register(
     "flax", lambda value: isinstance(value, nnx.Variable), BACKEND.nn
 )
-SynchronizedBatchNorm1d = batch_norm.SynchronizedBatchNorm1d.on(BACKEND)
-SynchronizedBatchNorm2d = batch_norm.SynchronizedBatchNorm2d.on(BACKEND)
-SynchronizedBatchNorm3d = batch_norm.SynchronizedBatchNorm3d.on(BACKEND)

@@ -20,7 +20,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from deliralike.backends.jax import unstable
-from deliralike.backends.jax.compiled.kept import kept
+from deliralike.backends.jax.compiled.compilation_cache import compile_once
 from deliralike.errors import (
     CapabilityError,
     DeviceError,
@@ -418,13 +418,13 @@ def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     if not _quickly.get():
         return jax.jit(function, **options)
     if jax.default_backend() != "cpu":
-        return kept(function, **options)
-    quick = kept(function, compiler_options=unstable.quickly(), **options)
+        return compile_once(function, **options)
+    quick = compile_once(function, compiler_options=unstable.quickly(), **options)
     # of several processes all have to run the same programs, and each sees its own results alone
     if "donate_argnums" in options or jax.process_count() > 1:
         return quick
     return _again_without_nan(
-        quick, kept(function, compiler_options=unstable.as_usual(), **options)
+        quick, compile_once(function, compiler_options=unstable.as_usual(), **options)
     )
 
 

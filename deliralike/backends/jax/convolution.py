@@ -27,8 +27,6 @@ from deliralike.nn.geometry import Pads
 _MOST_TAPS = 64
 # windows for each output channel up to which a convolution is a product with the kernel as it lies
 _MOST_WINDOWS = 2
-# windows up to which the kernel is the first factor of such a product
-_FEW_WINDOWS = 32
 # dense convolutions that a grouped one is split into: more are quicker, and slower to compile
 _MOST_PARTS = 8
 
@@ -148,15 +146,9 @@ def _by_product(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Arra
     columns = _columns(jnp.moveaxis(x, 1, -1), kernel, counts, settings)
     matrix = _as_matrix(weight)
     rows = jnp.reshape(columns, (*columns.shape[: x.ndim - 1], matrix.shape[1]))
-    last = (rows.ndim - 1,)
-    # XLA packs the second factor at each call, which does not pay for few windows
-    if _is_above(x.shape[0] * math.prod(counts), _FEW_WINDOWS):
-        y = lax.dot_general(
-            rows, matrix, ((last, (1,)), ((), ())), precision=precision()
-        )
-        return jnp.moveaxis(y, -1, 1)
-    y = lax.dot_general(matrix, rows, (((1,), last), ((), ())), precision=precision())
-    return jnp.moveaxis(y, 0, 1)
+    contracted = (rows.ndim - 1,), (1,)
+    y = lax.dot_general(rows, matrix, (contracted, ((), ())), precision=precision())
+    return jnp.moveaxis(y, -1, 1)
 
 
 def _as_matrix(weight: jax.Array) -> jax.Array:

@@ -46,6 +46,10 @@ class Buffer(nnx.BatchStat):
     """A saved, untrained array of a network; `neutral_dtype` is its type in the neutral state."""
 
 
+class State(nnx.Intermediate):
+    """An array that a network remembers from call to call, and that is not saved."""
+
+
 def value_of(x: Any) -> Any:
     """The array in a variable; anything else as it is."""
     if _is_variable(x):
@@ -111,6 +115,9 @@ class JaxFunctions(Functions):
         return Buffer(
             arrays.array(value, name, construction.device), neutral_dtype=name
         )
+
+    def State(self, shape, like):
+        return State(self.zeros(shape, like))
 
     # Arrays
     # ----------------------------------------------------------------------------------------------

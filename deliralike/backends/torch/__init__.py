@@ -28,26 +28,6 @@ from deliralike.backends.torch import (
     random,
     unstable,
 )
-from deliralike.backends.torch.compat.batch_norm_names import (
-    DataParallelWithCallback,
-    convert_model,
-    execute_replication_callbacks,
-    patch_sync_batchnorm,
-)
-from deliralike.backends.torch.compat.data_parallel import (
-    DataParallel,
-    ReplicationCallbackDataParallel,
-    data_parallel,
-    exec_data_parallel_replication_callback,
-    patch_replication_callback,
-)
-from deliralike.backends.torch.compat.functions import (
-    gather,
-    parallel_apply,
-    replicate,
-    scatter,
-    scatter_kwargs,
-)
 from deliralike.backends.torch.compiled_loss import LossCompiler
 from deliralike.backends.torch.distributed import (
     DistributedTorchNetwork,
@@ -60,12 +40,6 @@ from deliralike.backends.torch.layers import NATIVE
 from deliralike.backends.torch.network import AbstractTorchNetwork, WrappedTorchNetwork
 from deliralike.backends.torch.optimizer import TorchOptimizer
 from deliralike.backends.torch.recomputed import recomputed
-from deliralike.backends.torch.replicas.batch_norm import (
-    SynchronizedBatchNorm1d,
-    SynchronizedBatchNorm2d,
-    SynchronizedBatchNorm3d,
-    set_sbn_eps_mode,
-)
 from deliralike.backends.torch.replicas.network import DataParallelTorchNetwork
 from deliralike.backends.torch.replicas.optimizer import DataParallelTorchOptimizer
 from deliralike.backends.torch.replicas.thread_context import device_name
@@ -85,28 +59,10 @@ __all__ = [
     "AbstractPyTorchNetwork",
     "AbstractTorchNetwork",
     "CallbackContext",
-    "DataParallel",
     "DataParallelPyTorchNetwork",
     "DataParallelTorchNetwork",
     "DataParallelTorchOptimizer",
-    "DataParallelWithCallback",
-    "ReplicationCallbackDataParallel",
-    "SynchronizedBatchNorm1d",
-    "SynchronizedBatchNorm2d",
-    "SynchronizedBatchNorm3d",
     "TorchOptimizer",
-    "convert_model",
-    "data_parallel",
-    "exec_data_parallel_replication_callback",
-    "execute_replication_callbacks",
-    "gather",
-    "parallel_apply",
-    "patch_replication_callback",
-    "patch_sync_batchnorm",
-    "replicate",
-    "scatter",
-    "scatter_kwargs",
-    "set_sbn_eps_mode",
 ]
 
 # delira's names
@@ -177,9 +133,6 @@ class TorchBackend(Backend):
     concatenate = staticmethod(arrays.concatenate)
     concatenate_all = staticmethod(arrays.concatenate_all)
     stack = staticmethod(arrays.stack)
-
-    def read_weights(self, path: Path) -> dict[str, np.ndarray]:
-        return next(iter(files.read(path).values()))
 
     read_states = staticmethod(files.read)
     write_weights = staticmethod(files.write)

@@ -126,8 +126,6 @@ class _ConvTranspose(_Native):
 
 
 class _Norm(_Native):
-    synchronised = False
-
     def forward(self, x):
         if len(x.shape) != self.n + 2 or x.shape[1] != self.num_features:
             is_without_length = self.n == 1 and len(x.shape) <= 2

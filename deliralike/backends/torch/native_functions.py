@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+from deliralike.backends.held_functions import replaced_by_name
 from deliralike.backends.native_calls import (
     Around,
     Follower,
@@ -47,11 +48,8 @@ def as_exact_as_their_type() -> Iterator[None]:
         output = own(_Scaled.apply(input))
         return input.copy_(output) if inplace else output
 
-    F.hardsigmoid = hardsigmoid
-    try:
+    with replaced_by_name({(F, "hardsigmoid"): hardsigmoid}):
         yield
-    finally:
-        F.hardsigmoid = own
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
 
+from deliralike import nest
 from deliralike.backends.torch import arrays, unstable
 from deliralike.backends.torch.extra_state import extra_slots
 from deliralike.backends.torch.holder import TorchHolder
@@ -139,10 +140,13 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
     def _detach_computed_arrays(self, memo: dict[int, Any]) -> None:
         """As in `AbstractNetwork`: `torch.nn.utils.weight_norm` keeps a weight that it computes.
 
-        PyTorch refuses to copy such a tensor.
+        So do networks that keep what a hook saw. PyTorch refuses to copy such a tensor.
         """
         for module in self.modules():
-            for value in vars(module).values():
+            kept = {
+                name: value for name, value in vars(module).items() if name[0] != "_"
+            }
+            for value in nest.leaves(kept):
                 if isinstance(value, torch.Tensor) and not value.is_leaf:
                     memo[id(value)] = value.detach().clone()
 

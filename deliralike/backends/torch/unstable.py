@@ -147,10 +147,6 @@ def copy(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> No
 # --------------------------------------------------------------------------------------------------
 
 
-# The base class of batch normalisations. Without it replicas have no synchronized ones.
-BatchNorm = torch.nn.modules.batchnorm._BatchNorm
-
-
 def is_convolution(layer: torch.nn.Module) -> bool:
     """Return whether a layer is a convolution of PyTorch's, transposed or not.
 

@@ -77,7 +77,7 @@ class Adam(rules.Adam):
             found["scale"] = 1.0
         return found
 
-    def _adam(self, p: Any, g: Any, state: Any, scalars: Any, xp: Any) -> Any:
+    def _step(self, p: Any, g: Any, state: Any, scalars: Any, xp: Any) -> Any:
         new, scale = self._moved(g, state), scalars["scale"]
         square = new["exp_avg_sq"]
         if self.amsgrad:

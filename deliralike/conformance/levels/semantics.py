@@ -329,11 +329,20 @@ def short(recording: Recording, batch: Batch) -> str:
                 return f"{name} gives {leaf.dtype}"
     if Tap() not in recording.calls:
         return ""
-    inputs = arrays_in(batch)
-    for leaf in arrays_in(recording.calls[Tap()].output):
+    inputs, outputs = arrays_in(batch), arrays_in(recording.calls[Tap()].output)
+    if any(_needs_float64(leaf) for leaf in outputs):
+        return ""  # another output may hold weights as they are, which began in float32
+    for leaf in outputs:
         if _is_rounded(leaf) and not any(np.array_equal(leaf, one) for one in inputs):
             return "all numbers that the network gives are numbers of float32"
     return ""
+
+
+def _needs_float64(array: np.ndarray) -> bool:
+    """Return whether an array holds a number that float32 has not."""
+    if array.dtype != np.float64:
+        return False
+    return not fits(array[np.isfinite(array)], 24).all()
 
 
 def _is_rounded(array: np.ndarray) -> bool:

@@ -65,9 +65,6 @@ class _RunningNorm(Network):
 
 
 class _BatchNorm(_RunningNorm):
-    # whether this layer takes its statistics from all replicas, whatever others do
-    synchronised = False
-
     def _share(self, mean):
         self.num_batches_tracked = self.num_batches_tracked + 1
         if self.momentum is None:
@@ -96,7 +93,7 @@ class _BatchNorm(_RunningNorm):
         here = current_replica()
         if here is None or here.count <= 1:
             return None
-        return here if here.synchronised or self.synchronised else None
+        return here if here.synchronised else None
 
     def _over_replicas(self, x, count, here):
         what = checks.where(self)

@@ -29,9 +29,13 @@ class _Recurrent(Network):
     ) -> None:
         super().__init__()
         name = type(self).__name__
-        self.proj_size = proj_size
         self.input_size = checks.positive(input_size, "input_size", name)
         self.hidden_size = checks.positive(hidden_size, "hidden_size", name)
+        if not 0 <= proj_size < hidden_size:
+            raise SettingError(
+                f"{name}: proj_size={proj_size} must be below hidden_size={hidden_size}"
+            )
+        self.proj_size = proj_size
         self.num_layers = checks.positive(num_layers, "num_layers", name)
         self.bias = bias
         self.batch_first = batch_first
@@ -166,15 +170,7 @@ class _Recurrent(Network):
         leading = (self.num_layers * len(self.suffixes), x.shape[1])
         filled = []
         for state, width in zip(states, self.state_sizes, strict=True):
-            shape = (*leading, width)
-            if state is None:
-                state = self.nn.zeros(shape, like=x)
-            if tuple(state.shape) != shape:
-                raise ShapeError(
-                    f"{checks.where(self)}: got a state of shape {tuple(state.shape)}, wanted "
-                    f"{shape}"
-                )
-            filled.append(state)
+            filled.append(_state(self, state, (*leading, width), x))
         return x, tuple(filled)
 
     def _restore(self, x):
@@ -195,24 +191,6 @@ class LSTM(_Recurrent):
 
     gates = 4
     states = 2
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-    ) -> None:
-        if not 0 <= proj_size < max(1, hidden_size):
-            raise SettingError(
-                f"LSTM: proj_size={proj_size} must be below hidden_size={hidden_size}"
-            )
-        settings = (num_layers, bias, batch_first, dropout, bidirectional)
-        super().__init__(input_size, hidden_size, *settings, proj_size)
 
     @property
     def layer(self):
@@ -308,13 +286,7 @@ class _Cell(Network):
         """The states after one step of a layer with time first."""
         checks.last_axes(self, x, (self.input_size,))
         shape = (x.shape[0], self.hidden_size)
-        filled = [self.nn.zeros(shape, like=x) if h is None else h for h in states]
-        for state in filled:
-            if tuple(state.shape) != shape:
-                raise ShapeError(
-                    f"{checks.where(self)}: got a state of shape {tuple(state.shape)}, wanted "
-                    f"{shape}"
-                )
+        filled = [_state(self, state, shape, x) for state in states]
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         return layer(self.nn.expand_dims(x, 0), *filled, *weights)[1:]
 
@@ -357,6 +329,17 @@ class GRUCell(_Cell):
 
     def forward(self, x, hx=None):
         return self._step(self.nn.gru, x, hx)[0]
+
+
+def _state(layer: Any, state: Any, shape: tuple[int, ...], x: Any) -> Any:
+    """Return a state, which is checked; zeros where none is given."""
+    if state is None:
+        return layer.nn.zeros(shape, like=x)
+    if tuple(state.shape) != shape:
+        raise ShapeError(
+            f"{checks.where(layer)}: got a state of shape {tuple(state.shape)}, wanted {shape}"
+        )
+    return state
 
 
 def _nonlinearity(name: str, value: str) -> str:

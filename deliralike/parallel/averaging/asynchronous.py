@@ -21,6 +21,7 @@ from deliralike.parallel.averaging.daso import (
     merged,
     next_epoch,
 )
+from deliralike.parallel.processes.gradient_sums import sum_gradients
 from deliralike.parallel.processes.topology import Nodes
 
 WIRES = ("bfloat16", "float16", "float32")
@@ -153,27 +154,12 @@ class AsynchronousAverages:
         Args:
             scale: The factor of this process's gradients, which a gradient scaler has multiplied.
         """
-        backend = self.network.backend
-        slots = list(trained_slots(self.network).values())
-        arrays = []
-        has_gradient = []
-        for slot in slots:
-            gradient = slot.native.grad
-            has_gradient.append(gradient is not None)
-            if gradient is None:
-                arrays.append(np.zeros_like(backend.numpy(slot.native)))
-            else:
-                arrays.append(backend.numpy(gradient) / scale)
-        flags = np.array(has_gradient, arrays[0].dtype)
-        *sums, counts = self.nodes.node.all_reduce("gradients", [*arrays, flags])
+        slots = trained_slots(self.network)
+        gradients = {name: slot.native.grad for name, slot in slots.items()}
+        sums = sum_gradients(self.network, self.nodes.node, gradients, 1.0 / scale)
         factor = scale / self.nodes.members  # each process has a scale of its own
-        for slot, total, count in zip(slots, sums, counts, strict=True):
-            if count:
-                slot.native.grad = backend.array(
-                    total * factor, device=self.network.device_name
-                )
-            else:
-                slot.native.grad = None
+        for name, total in sums.items():
+            slots[name].native.grad = None if total is None else total * factor
 
     def after_update(self) -> None:
         """Merge and send what is due after the update of a batch.

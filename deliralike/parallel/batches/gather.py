@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import compress
 from operator import add
 from typing import Any
 
@@ -14,8 +13,8 @@ import numpy as np
 from deliralike import nest
 from deliralike.errors import SettingError, ShapeError, StructureError, suggestion
 from deliralike.nest.arrays import Arrays
-from deliralike.parallel.batches.partition import whole
-from deliralike.parallel.batches.spec import Part, mark_leaves
+from deliralike.parallel.batches.partition import sample_weights, whole
+from deliralike.parallel.batches.spec import mark_leaves, unmarked
 
 SCALARS = ("stack", "mean", "sum")
 OTHERS = ("equal", "list")
@@ -79,14 +78,35 @@ def gather(
             mark_leaves(output, spec, joiner.is_array, "output") for output in outputs
         ]
     first, structure = nest.flatten(outputs[0])
+    words, first = unmarked(first)
     rows = [first]
     for index, output in enumerate(outputs[1:], start=1):
-        rows.append(_row(structure, outputs[0], output, index))
-    try:
-        leaves = joiner.join_all(rows)
-    except _Refused:
-        raise _error_with_path(joiner, outputs[0], rows) from None
-    return structure.unflatten(leaves)
+        row = _row(structure, outputs[0], output, index)
+        rows.append(unmarked(row)[1])
+    columns = list(zip(*rows, strict=True))
+    ways = _plan(joiner, words, columns, structure)
+    return structure.unflatten(joiner.join_all(ways, columns))
+
+
+def _plan(
+    joiner: _Joiner,
+    words: Sequence[str | None],
+    columns: Sequence[Sequence[Any]],
+    structure: Any,
+) -> list[str]:
+    """Return in which way each leaf is joined; see `_Joiner.way`.
+
+    Raises:
+        StructureError, ShapeError: Names the path of a leaf that cannot be joined.
+    """
+    ways = []
+    for word, column in zip(words, columns, strict=True):
+        try:
+            ways.append(joiner.way(word, column))
+        except _Refused as refused:
+            path = nest.path_of(structure, len(ways), "output")
+            raise refused.kind(f"{path} {refused}") from None
+    return ways
 
 
 class _Refused(Exception):
@@ -110,7 +130,7 @@ class _Joiner:
     scalars: str
     others: str
     weights: Sequence[float]
-    backend: Arrays | None
+    backend: Any  # of `Arrays`, or None
 
     def is_native(self, value: Any) -> bool:
         """Return whether a value is an array of the backend."""
@@ -118,100 +138,79 @@ class _Joiner:
 
     def is_array(self, value: Any) -> bool:
         """Return whether a value is an array of the backend or of NumPy, or a scalar of NumPy's."""
-        return self.is_native(value) or isinstance(value, _HOST)
+        return self.is_native(value) or _is_host(value)
 
-    def join_all(self, rows: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    def way(self, word: str | None, column: Sequence[Any]) -> str:
+        """Return in which way a leaf of all replicas is joined: a key of `join_all`.
+
+        Args:
+            word: The word of the spec for this leaf.
+
+        Raises:
+            _Refused: The leaves cannot be joined.
+        """
+        first = column[0]
+        if word in ("copy", "keep"):
+            return word
+        if word == "split" and type(first) in (list, tuple):
+            return "samples"
+        if not self.is_array(first):
+            self._check_others(column)
+            return "others"
+        self._check_arrays(column)
+        if not first.shape:
+            return "scalars"
+        return "native" if self.is_native(first) else "host"
+
+    def join_all(
+        self, ways: Sequence[str], columns: Sequence[Sequence[Any]]
+    ) -> list[Any]:
         """Return all leaves of the replicas joined, those of the backend in one call."""
-        columns = [*zip(*rows, strict=True)]
-        are_native = [self._joins_natively(column) for column in columns]
-        try:
-            joined = self._concatenate_all([*compress(columns, are_native)])
-        except Exception:  # noqa: BLE001  # raised again below, where the error gets a path
-            return [self.join(column) for column in columns]
+        natives = []
+        for way, column in zip(ways, columns, strict=True):
+            if way == "native":
+                natives.append(column)
+        joined = iter(())
+        if natives:
+            joined = iter(self.backend.concatenate_all(natives, self.dim, self.device))
         leaves = []
-        for column, is_native in zip(columns, are_native, strict=True):
-            leaves.append(next(joined) if is_native else self.join(column))
+        for way, column in zip(ways, columns, strict=True):
+            leaves.append(next(joined) if way == "native" else self._join(way, column))
         return leaves
 
-    def _joins_natively(self, column: Sequence[Any]) -> bool:
-        """Return whether a column holds arrays of the backend of one type, with an axis `dim`."""
+    def _join(self, way: str, column: Sequence[Any]) -> Any:
         first = column[0]
-        if not self.is_native(first) or not -first.ndim <= self.dim < first.ndim:
-            return False
-        return all(
-            type(leaf) is type(first) and leaf.ndim == first.ndim for leaf in column
-        )
+        if way == "scalars":
+            return self._join_scalars(column)
+        if way == "host" and len(column) > 1:
+            return concatenate_on_host(column, self.dim)
+        if way == "samples":
+            return reduce(add, column)
+        if way == "others" and self.others == "list":
+            return list(column)
+        if way == "copy" and self.device is not None and self.is_native(first):
+            return self.backend.split(first, (1,), 0, [self.device])[0]
+        return first
 
-    def _concatenate_all(self, columns: Sequence[Sequence[Any]]) -> Iterator[Any]:
-        if not columns:
-            return iter(())
-        return iter(self._backend.concatenate_all(columns, self.dim, self.device))
-
-    def join(self, column: Sequence[Any]) -> Any:
-        """Return one leaf of all replicas joined into one."""
-        first = column[0]
-        if self.is_native(first):
-            return self._join_arrays(column, is_native=True)
-        if isinstance(first, _HOST):
-            return self._join_arrays(column, is_native=False)
-        if type(first) is Part:
-            return self._join_parts(first.word, [part.value for part in column])
-        return self._join_others(column)
-
-    def _join_arrays(self, column: Sequence[Any], *, is_native: bool) -> Any:
-        shape = column[0].shape
-        for leaf in column:
-            if type(leaf) is not type(column[0]) or leaf.shape != shape:
-                self._refuse_mismatch(column, is_native=is_native)
-                break
-        if not shape:
-            return self._join_scalars(column, is_native=is_native)
-        if not -len(shape) <= self.dim < len(shape):
-            raise _Refused(
-                ShapeError,
-                f"has shape {tuple(shape)} on replica 0, so there is no dim {self.dim} to join "
-                f"it along: reduce it in the network, or gather along another dim.",
-            )
-        if is_native:
-            return self._backend.concatenate(column, self.dim, self.device)
-        return column[0] if len(column) == 1 else concatenate_on_host(column, self.dim)
-
-    @property
-    def _backend(self) -> Arrays:
-        """The backend, where a native array was found."""
-        assert self.backend is not None
-        return self.backend
-
-    def _refuse_mismatch(self, column: Sequence[Any], *, is_native: bool) -> None:
+    def _check_arrays(self, column: Sequence[Any]) -> None:
+        is_same_kind = self.is_native if self.is_native(column[0]) else _is_host
         for index, leaf in enumerate(column):
-            is_same_kind = (
-                self.is_native(leaf) if is_native else isinstance(leaf, _HOST)
-            )
-            if not is_same_kind:
+            if not is_same_kind(leaf):
                 raise _kind_error(column, index)
         _refuse_shapes([tuple(leaf.shape) for leaf in column], self.dim)
 
-    def _join_scalars(self, column: Sequence[Any], *, is_native: bool) -> Any:
-        vector = (
-            self._backend.stack(column, self.device) if is_native else np.stack(column)
-        )
+    def _join_scalars(self, column: Sequence[Any]) -> Any:
+        if self.is_native(column[0]):
+            vector = self.backend.stack(column, self.device)
+        else:
+            vector = np.stack(column)
         if self.scalars == "stack":
             return vector
         weighted = [vector[index] * weight for index, weight in enumerate(self.weights)]
         total = reduce(add, weighted)
         return np.asarray(total) if isinstance(total, np.generic) else total
 
-    def _join_parts(self, word: str | None, values: Sequence[Any]) -> Any:
-        value = values[0]
-        if word == "copy" and self.device is not None and self.is_native(value):
-            return self._backend.split(value, (1,), 0, [self.device])[0]
-        if word in ("copy", "keep"):
-            return value
-        if word == "split" and type(value) in (list, tuple):
-            return reduce(add, values)
-        return self.join(values)
-
-    def _join_others(self, column: Sequence[Any]) -> Any:
+    def _check_others(self, column: Sequence[Any]) -> None:
         first = column[0]
         for index, leaf in enumerate(column):
             if type(leaf) is not type(first) and self._is_array_or_container(leaf):
@@ -222,11 +221,14 @@ class _Joiner:
                     f"is {_shown(first)} on replica 0 and {_shown(leaf)} on replica "
                     f"{index}: return an array, or gather with others='list'.",
                 )
-        return list(column) if self.others == "list" else first
 
     def _is_array_or_container(self, leaf: Any) -> bool:
         """Return whether a leaf is an array or a container, where the first replica has neither."""
         return self.is_array(leaf) or nest.leaves(leaf) != [leaf]
+
+
+def _is_host(value: Any) -> bool:
+    return isinstance(value, _HOST)
 
 
 def concatenate_on_host(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
@@ -259,10 +261,10 @@ def _same(first: Any, second: Any) -> bool:
 
 
 def _refuse_shapes(shapes: Sequence[tuple[int, ...]], dim: int) -> None:
-    """Check that shapes differ in their size along one axis only.
+    """Check that shapes have an axis along which they can be joined, unless they have none.
 
     Raises:
-        _Refused: They differ otherwise.
+        _Refused: They differ along another axis, or have fewer axes.
     """
     first = shapes[0]
     for index, shape in enumerate(shapes):
@@ -272,6 +274,12 @@ def _refuse_shapes(shapes: Sequence[tuple[int, ...]], dim: int) -> None:
                 f"has shape {first} on replica 0 and {shape} on replica {index}: they may "
                 f"differ along dim {dim} only.",
             )
+    if first and not -len(first) <= dim < len(first):
+        raise _Refused(
+            ShapeError,
+            f"has shape {first} on replica 0, so there is no dim {dim} to join "
+            f"it along: reduce it in the network, or gather along another dim.",
+        )
 
 
 def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
@@ -304,24 +312,6 @@ def _row(structure: Any, first: Any, output: Any, index: int) -> list[Any]:
         return nest.leaves(output)  # only default factories and the like differ
 
 
-def _error_with_path(
-    joiner: _Joiner, output: Any, rows: Sequence[Sequence[Any]]
-) -> Exception:
-    """Return the public error for leaves that cannot be joined, with the path of the first one.
-
-    Raises:
-        AssertionError: All leaves can be joined.
-    """
-    for (path, _), *column in zip(
-        nest.leaves_with_paths(output, "output"), *rows, strict=True
-    ):
-        try:
-            joiner.join(column)
-        except _Refused as refused:
-            return refused.kind(f"{path} {refused}")
-    raise AssertionError("the same leaves can be joined the second time")
-
-
 def _check(
     outputs: Sequence[Any], scalars: str, others: str, sizes: Sequence[int] | None
 ) -> None:
@@ -347,10 +337,7 @@ def _weights(scalars: str, sizes: Sequence[int] | None, count: int) -> Sequence[
     """Return the factors by which each replica's scalar is multiplied."""
     if scalars != "mean":
         return [1] * count
-    if sizes is None or not sum(sizes):
-        return [1 / count] * count
-    total = sum(sizes)
-    return [size / total for size in sizes]
+    return sample_weights([0] * count if sizes is None else sizes)
 
 
 def _shown(value: Any, limit: int = 60) -> str:

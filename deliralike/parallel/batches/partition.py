@@ -1,6 +1,8 @@
 """The only rule of how many samples each device gets."""
 
 import operator
+from collections.abc import Sequence
+from typing import Any
 
 from deliralike.errors import SettingError
 
@@ -23,6 +25,28 @@ def partition(size: int, parts: int) -> tuple[int, ...]:
     count = max(1, min(parts, size))
     share, larger = divmod(size, count)
     return (share + 1,) * larger + (share,) * (count - larger)
+
+
+def sample_weights(sizes: Sequence[int]) -> list[float]:
+    """Return the weight of each share in a mean over samples; equal ones without any sample."""
+    samples = sum(sizes)
+    if not samples:
+        return [1 / len(sizes)] * len(sizes)
+    return [size / samples for size in sizes]
+
+
+def mean_by_samples(values: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """Return the mean of arrays of any framework, each weighted by the samples of its share.
+
+    Example:
+        >>> mean_by_samples([1.0, 4.0], sizes=[2, 1])
+        2.0
+    """
+    mean: Any = None
+    for value, weight in zip(values, sample_weights(sizes), strict=True):
+        term = value * weight
+        mean = term if mean is None else mean + term
+    return mean
 
 
 def _at_least(name: str, value: int, least: int) -> int:

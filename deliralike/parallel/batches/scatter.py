@@ -6,7 +6,6 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from deliralike import nest
 from deliralike.errors import BatchError, SettingError
 from deliralike.nest.arrays import Arrays
 from deliralike.parallel.batches.partition import partition, whole
-from deliralike.parallel.batches.spec import ARGUMENTS, Part, mark_leaves, readable
+from deliralike.parallel.batches.spec import ARGUMENTS, mark_leaves, readable, unmarked
 
 __all__ = ["ARGUMENTS", "Shares", "scatter", "split_batch"]
 
@@ -31,11 +30,6 @@ class Shares:
 
     nests: list[Any]
     sizes: tuple[int, ...]
-
-    @property
-    def offsets(self) -> tuple[int, ...]:
-        """The index, within the whole batch, of each share's first sample."""
-        return tuple(accumulate(self.sizes[:-1], initial=0))
 
 
 def scatter(
@@ -99,20 +93,13 @@ def split_batch(
         StructureError: The `spec` is not built like the batch.
     """
     splitter = _Splitter(_some(devices), whole("scatter: dim", dim), backend)
-    if spec is not None:
-        batch = mark_leaves(batch, spec, splitter.is_array, root)
-    leaves, structure = nest.flatten(batch)
-    try:
-        counts = [splitter.count(leaf) for leaf in leaves]
-    except (IndexError, _Refused):
-        raise _batch_error(splitter, batch, root) from None
-    totals = {count for count in {*counts} if count is not None}
-    if len(totals) > 1:
-        raise _batch_error(splitter, batch, root)
-    sizes = partition(totals.pop() if totals else 0, len(devices))
+    words, leaves, structure = splitter.flatten(batch, spec, root)
+    counts = _counts(splitter, words, leaves, structure, root)
+    samples = max((count for count in counts if count is not None), default=0)
+    sizes = partition(samples, len(devices))
     if not leaves:
         return Shares([structure.unflatten(())], sizes)
-    rows = zip(*splitter.columns(leaves, counts, sizes), strict=True)
+    rows = zip(*splitter.split_all(words, leaves, counts, sizes), strict=True)
     return Shares([structure.unflatten(row) for row in rows], sizes)
 
 
@@ -128,9 +115,8 @@ def samples_of_leaves(
     It is None for a leaf that goes to every device as it is.
     """
     splitter = _Splitter((None,), whole("scatter: dim", dim), backend)
-    if spec is not None:
-        batch = mark_leaves(batch, spec, splitter.is_array, root)
-    return [splitter.count(leaf) for leaf in nest.leaves(batch)]
+    words, leaves, structure = splitter.flatten(batch, spec, root)
+    return _counts(splitter, words, leaves, structure, root)
 
 
 class _Refused(Exception):
@@ -140,10 +126,8 @@ class _Refused(Exception):
 class _Splitter:
     """Splits or copies the leaves of a batch."""
 
-    def __init__(
-        self, devices: Sequence[Any], dim: int, backend: Arrays | None
-    ) -> None:
-        """Take the devices, the axis and the backend."""
+    def __init__(self, devices: Sequence[Any], dim: int, backend: Any) -> None:
+        """Take the devices, the axis, and the backend or None."""
         self.devices = tuple(devices)
         self.dim = dim
         self.backend = backend
@@ -156,39 +140,29 @@ class _Splitter:
         """Return whether a leaf is an array of the backend or of NumPy."""
         return isinstance(leaf, np.ndarray) or self.is_native(leaf)
 
-    def columns(
-        self,
-        leaves: Sequence[Any],
-        counts: Sequence[int | None],
-        sizes: tuple[int, ...],
-    ) -> list[Sequence[Any]]:
-        """Return the pieces of each leaf, one for each device, whatever the leaves are."""
-        natives: list[Any] = []
-        columns: list[Sequence[Any] | None] = []
-        for leaf, count in zip(leaves, counts, strict=True):
-            value = leaf.value if type(leaf) is Part else leaf
-            if count is None:
-                columns.append(self._copies(leaf, len(sizes)))
-            elif self.is_native(value):
-                natives.append(value)
-                columns.append(None)
-            else:  # NumPy's array, or a list or tuple of samples
-                dim = self.dim if isinstance(value, np.ndarray) else 0
-                columns.append([value[index] for index in _indices(sizes, dim)])
-        pieces = iter(self._split_all(natives, sizes) if natives else ())
-        return [next(pieces) if column is None else column for column in columns]
+    def flatten(self, batch: Any, spec: Any, root: str) -> tuple[list, list, Any]:
+        """Return the word of the spec for each leaf, the leaves, and their structure."""
+        if spec is not None:
+            batch = mark_leaves(batch, spec, self.is_array, root)
+        leaves, structure = nest.flatten(batch)
+        return *unmarked(leaves), structure
 
-    def count(self, leaf: Any) -> int | None:
-        """Return the number of samples in a leaf, or None.
+    def count(self, word: str | None, leaf: Any) -> int | None:
+        """Return the number of samples in a leaf, or None where it goes to every device.
+
+        Args:
+            word: The word of the spec for this leaf.
 
         Raises:
             _Refused: The leaf cannot be split.
         """
-        if type(leaf) is Part:
-            return self._count_part(leaf.word, leaf.value)
-        if self.is_array(leaf):
-            return leaf.shape[self.dim] if leaf.shape else None
-        if hasattr(leaf, "__dlpack__") and not isinstance(leaf, np.generic):
+        if word in ("copy", "keep"):
+            return None
+        if word == "split" and type(leaf) in (list, tuple):
+            return len(leaf)
+        if self.is_array(leaf) and leaf.shape:
+            return self._size(tuple(leaf.shape))
+        if hasattr(leaf, "__dlpack__") and not self._is_known(leaf):
             owners = "NumPy's"
             if self.backend is not None:
                 owners += f" or of backend {self.backend.name!r}"
@@ -196,55 +170,63 @@ class _Splitter:
                 f"is {nest.described(leaf)}, which is no array of {owners}: convert it, or name "
                 "its backend"
             )
-        return None
-
-    def _count_part(self, word: str | None, value: Any) -> int | None:
-        if word is None:
-            return self.count(value)
-        if word != "split":
-            return None
-        if type(value) in (list, tuple):
-            return len(value)
-        count = self.count(value)
-        if count is None:
+        if word == "split":
             raise _Refused(
-                f"cannot be split, being {nest.described(value)}: say 'copy' or 'keep' of it in "
+                f"cannot be split, being {nest.described(leaf)}: say 'copy' or 'keep' of it in "
                 "the spec"
             )
-        return count
+        return None
 
-    def _split_all(
-        self, arrays: Sequence[Any], sizes: tuple[int, ...]
+    def _is_known(self, leaf: Any) -> bool:
+        return self.is_array(leaf) or isinstance(leaf, np.generic)
+
+    def _size(self, shape: tuple[int, ...]) -> int:
+        if not -len(shape) <= self.dim < len(shape):
+            raise _Refused(
+                f"has shape {shape}, so there is no dim {self.dim} to "
+                "split it along: give another dim, or say 'copy' or 'keep' of it in the spec"
+            )
+        return shape[self.dim]
+
+    def split_all(
+        self,
+        words: Sequence[str | None],
+        leaves: Sequence[Any],
+        counts: Sequence[int | None],
+        sizes: tuple[int, ...],
     ) -> list[Sequence[Any]]:
-        return self._backend.split_all(arrays, sizes, self.dim, self.devices)
+        """Return the pieces of each leaf, one for each device."""
+        natives: list[Any] = []
+        columns: list[Sequence[Any] | None] = []
+        for word, leaf, count in zip(words, leaves, counts, strict=True):
+            if count is None:
+                columns.append(self._copies(word, leaf, self.devices[: len(sizes)]))
+            elif self.is_native(leaf):
+                natives.append(leaf)
+                columns.append(None)
+            else:  # NumPy's array, or a list or tuple of samples
+                dim = self.dim if isinstance(leaf, np.ndarray) else 0
+                columns.append([leaf[index] for index in _indices(sizes, dim)])
+        pieces = iter(())
+        if natives:
+            split = self.backend.split_all(natives, sizes, self.dim, self.devices)
+            pieces = iter(split)
+        return [next(pieces) if column is None else column for column in columns]
 
-    def _copies(self, leaf: Any, count: int) -> Sequence[Any]:
+    def _copies(
+        self, word: str | None, leaf: Any, devices: Sequence[Any]
+    ) -> Sequence[Any]:
         """Return a leaf that is not split, for each device."""
-        if self.is_native(leaf):
-            return [self._move(leaf, device) for device in self.devices[:count]]
-        if type(leaf) is not Part:
-            return (leaf,) * count
-        if leaf.word == "copy":
-            return [self._copy(leaf.value, device) for device in self.devices[:count]]
-        if leaf.word == "keep":
-            return (leaf.value,) * count
-        return self._copies(leaf.value, count)
-
-    def _move(self, array: Any, device: Any) -> Any:
-        return self._backend.split(array, (1,), 0, (device,))[0]
+        if word == "copy":
+            return [self._copy(leaf, device) for device in devices]
+        if word != "keep" and self.is_native(leaf):
+            return [self.backend.split(leaf, (1,), 0, (each,))[0] for each in devices]
+        return (leaf,) * len(devices)
 
     def _copy(self, value: Any, device: Any) -> Any:
         if self.is_native(value):
-            return self._backend.stack([value], device).reshape(value.shape)
-        if isinstance(value, np.ndarray):
-            return value.copy()
+            return self.backend.stack([value], device).reshape(value.shape)
         return copy.deepcopy(value)
-
-    @property
-    def _backend(self) -> Arrays:
-        """The backend, where a native array was found."""
-        assert self.backend is not None
-        return self.backend
 
 
 @lru_cache
@@ -267,33 +249,40 @@ def _index(samples: slice, dim: int) -> Any:
     return (..., samples, *[slice(None)] * (-dim - 1))
 
 
-def _batch_error(splitter: _Splitter, batch: Any, root: str) -> BatchError:
-    """Return the error for a batch that cannot be split, with the paths."""
-    counts: dict[str, int] = {}
-    for path, leaf in nest.leaves_with_paths(batch, root):
+def _counts(
+    splitter: _Splitter,
+    words: Sequence[str | None],
+    leaves: Sequence[Any],
+    structure: Any,
+    root: str,
+) -> list[int | None]:
+    """Return the number of samples in each leaf; None for one that is not split.
+
+    Raises:
+        BatchError: A leaf cannot be split, or two differ; the message names the paths.
+    """
+    counts: list[int | None] = []
+    first = None
+    for index, (word, leaf) in enumerate(zip(words, leaves, strict=True)):
         try:
-            count = splitter.count(leaf)
-        except IndexError:
-            array = leaf.value if type(leaf) is Part else leaf
-            message = (
-                f"{path} has shape {tuple(array.shape)}, so there is no dim {splitter.dim} to "
-                "split it along: give another dim, or say 'copy' or 'keep' of it in the spec"
-            )
-            return BatchError(readable(message, root))
+            count = splitter.count(word, leaf)
         except _Refused as refused:
-            return BatchError(readable(f"{path} {refused}", root))
-        if count is not None:
-            counts[path] = count
-    return BatchError(readable(_disagreement(counts, splitter.dim), root))
-
-
-def _disagreement(counts: dict[str, int], dim: int) -> str:
-    (first, size), *rest = counts.items()
-    other, other_size = next((path, count) for path, count in rest if count != size)
-    return (
-        f"the arrays of a batch must agree on their size along dim {dim}: {first} has {size}, "
-        f"{other} has {other_size}."
-    )
+            path = nest.path_of(structure, index, root)
+            raise BatchError(readable(f"{path} {refused}", root)) from None
+        counts.append(count)
+        if first is None and count is not None:
+            first = index
+    for index, count in enumerate(counts):
+        if first is not None and count not in (None, counts[first]):
+            raise BatchError(
+                readable(
+                    f"the arrays of a batch must agree on their size along dim {splitter.dim}: "
+                    f"{nest.path_of(structure, first, root)} has {counts[first]}, "
+                    f"{nest.path_of(structure, index, root)} has {count}.",
+                    root,
+                )
+            )
+    return counts
 
 
 def _some(devices: Sequence[Any]) -> Sequence[Any]:

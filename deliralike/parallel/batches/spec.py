@@ -54,6 +54,13 @@ def mark_leaves(
     return nest.graft(spec, value, partial(_mark_subtree, is_array))
 
 
+def unmarked(leaves: list[Any]) -> tuple[list[str | None], list[Any]]:
+    """Return the word for each leaf and the leaves, of a nest that may have been marked."""
+    if not leaves or type(leaves[0]) is not Part:
+        return [None] * len(leaves), leaves
+    return [part.word for part in leaves], [part.value for part in leaves]
+
+
 def readable(message: str, root: str) -> str:
     """Return a message in which the two parts of a call's arguments are ``args`` and ``kwargs``.
 

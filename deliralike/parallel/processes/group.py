@@ -42,7 +42,7 @@ class ProcessGroup(ABC):
         ranks: The numbers of these processes among all that were started together.
         collectives: The number of messages of each kind that were sent.
         at: The topic of the latest exchange, for which this process may still wait.
-        agreed: The request that some process has made with `ask`, known to all since the same
+        agreed: The request that some process has made with `request`, known to all since the same
             exchange; empty without one.
     """
 
@@ -194,7 +194,7 @@ class ProcessGroup(ABC):
 
         return finish
 
-    def ask(self, what: str) -> None:
+    def request(self, what: str) -> None:
         """Make a request to all processes, which the next exchange carries along; see `agreed`."""
         self._request = what
 
@@ -203,7 +203,7 @@ class ProcessGroup(ABC):
         """Whether this process has made a request that the next exchange carries along."""
         return bool(self._request)
 
-    def forget(self) -> None:
+    def clear_request(self) -> None:
         """Drop the request that all processes have fulfilled; all call this at the same point."""
         self._request = ""
         self.agreed = ""
@@ -305,7 +305,7 @@ class ProcessGroup(ABC):
     # ----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def telling(self, where: Callable[[], str]) -> Iterator[None]:
+    def report_errors(self, where: Callable[[], str]) -> Iterator[None]:
         """Return a block that reports an error that ends it to the other processes.
 
         An error that came from them gets a note that says where this process is.
@@ -354,7 +354,7 @@ class ProcessGroup(ABC):
             )  # a launcher may end the others before they can print it
             self.failed(why)
 
-    def absence(self, at: Mapping[int, str], cause: str) -> ProcessError:
+    def timeout_error(self, at: Mapping[int, str], cause: str) -> ProcessError:
         """Return the error of a wait that has failed.
 
         Args:
@@ -420,6 +420,6 @@ class SingleProcess(ProcessGroup):
     def failed(self, why: str) -> None:
         """Do nothing: there is no other process."""
 
-    def ask(self, what: str) -> None:
+    def request(self, what: str) -> None:
         """Make a request, which is agreed at once."""
         self.agreed = what

@@ -170,7 +170,7 @@ class MPIProcessGroup(ProcessGroup):
             return self.others_finished(finished)
         if waited > self.timeout or self._notes.Iprobe(tag=_CALL):
             cause = f"waited for {waited:.0f} of {self.timeout:g} s"
-            return self.absence(self._answers(), cause)
+            return self.timeout_error(self._answers(), cause)
         return None
 
     def _begin_all_gather(self, array: np.ndarray) -> Finish:

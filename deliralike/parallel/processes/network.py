@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -20,7 +20,6 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.network.parallelism import Hooks, UpdateState
 from deliralike.network.state import Slot
 from deliralike.optim.loss import Loss, LossFunction, LossResult, as_loss
-from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import rule
 from deliralike.parallel.averaging.local_sgd import (
     AverageParameters,
@@ -28,7 +27,9 @@ from deliralike.parallel.averaging.local_sgd import (
     LocalSGD,
 )
 from deliralike.parallel.batches.gather import gather
+from deliralike.parallel.batches.partition import mean_by_samples
 from deliralike.parallel.batches.scatter import Shares, split_batch
+from deliralike.parallel.processes.gradient_sums import SumOverProcesses, sum_gradients
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.processes.loss_exchange import LossExchange, digest, present
 from deliralike.parallel.replicas.context import Replica, current
@@ -63,62 +64,6 @@ class RendezvousOfProcesses(Rendezvous):
 
     def stop(self) -> None:
         """Do nothing: the error that was raised ends this process."""
-
-
-class SumOverProcesses:
-    """Pre-update hook that adds the gradients of all processes, in every process.
-
-    A parameter that took no part in some of the processes counts as zero there; one that took no
-    part in any keeps None and is left alone by the update.
-    """
-
-    def __init__(self, network: AbstractNetwork) -> None:
-        """Take the network whose gradients are added."""
-        self.network: Any = network
-
-    def __call__(
-        self, optimizer: AbstractOptimizer, gradients: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Return the gradients of the whole batch."""
-        parallelism = self.network.parallelism
-        if parallelism.batch_group.count == 1:
-            return gradients
-        reduced = parallelism.take_reduced()
-        rest = {
-            name: gradient
-            for name, gradient in gradients.items()
-            if name not in reduced
-        }
-        if reduced and not rest:
-            return gradients
-        return gradients | self.sums(rest)
-
-    def sums(self, gradients: dict[str, Any], weight: float = 1.0) -> dict[str, Any]:
-        """Return the sums over processes; the gradients of this process count by a weight."""
-        arrays, presence = [], []
-        for name, gradient in gradients.items():
-            array = self._on_host(name, gradient)
-            if weight != 1.0:
-                array = array * array.dtype.type(weight)
-            arrays.append(array)
-            presence.append(gradient is not None)
-        # The same message carries in how many processes there is each gradient.
-        counts = np.array(presence, arrays[0].dtype if arrays else None)
-        group = self.network.parallelism.batch_group
-        *totals, counts = group.all_reduce("gradients", [*arrays, counts])
-        sums = {}
-        for name, total, count in zip(gradients, totals, counts, strict=True):
-            sums[name] = self._from_host(total) if count else None
-        return sums
-
-    def _on_host(self, name: str, gradient: Any) -> np.ndarray:
-        if gradient is not None:
-            return self.network.backend.numpy(gradient)
-        slot = self.network.neutral_slots()[name]
-        return np.zeros_like(self.network.backend.numpy(slot.native))
-
-    def _from_host(self, array: np.ndarray) -> Any:
-        return self.network.backend.array(array, device=self.network.device_name)
 
 
 @dataclass(eq=False)
@@ -340,7 +285,7 @@ class ReplicasOverProcesses(Replicas):
     ) -> Any:
         network = self.network
         shares = self.scatter(batch, loss)
-        self.note_call(shares.sizes)
+        self.state.called = shares.sizes
         reduces_in_backward = detached and self.reduces(shares.sizes)
         self.state.reduced = frozenset()
         is_carried = reduces_in_backward and self.carries_loss()
@@ -443,10 +388,10 @@ class ReplicasOverProcesses(Replicas):
         network = self.network
         if not network.training or current() is not None:
             # In evaluation processes do not exchange the sizes of their shares.
-            self.note_call((1,) * self.processes.count)
+            self.state.called = (1,) * self.processes.count
             return network.root(*args, **kwargs)
         shares = self.scatter((args, kwargs))
-        self.note_call(shares.sizes)
+        self.state.called = shares.sizes
         outputs = self.run(call_with, shares)
         own = outputs[0] if outputs else None
         if not self.state.takes_whole:
@@ -522,17 +467,15 @@ class ReplicasOverProcesses(Replicas):
         """Return the context of this process's replica among those that have samples."""
         earlier = shares.sizes[: self.batch_group.rank]
         index = len([size for size in earlier if size])
-        # Backward runs in each process, as it does in threads.
-        all_sum = self.all_sum(index, rendezvous, in_threads=True)
-        return Replica(
+        context = super().replica_context(
+            position, shares, rendezvous, seed, in_threads
+        )
+        return replace(
+            context,
             index=index,
-            position=position,
-            device=self.settings.places[position],
             sizes=tuple(size for size in shares.sizes if size),
-            rendezvous=rendezvous,
-            all_sum=all_sum,
-            synchronised=self.settings.buffers == "sync",
-            seed=seed,
+            # Backward runs in each process, as it does in threads.
+            all_sum=self.all_sum(index, rendezvous, in_threads=True),
         )
 
     # Buffers
@@ -656,10 +599,6 @@ class ReplicasOverProcesses(Replicas):
     # Backward passes of a loop without an optimizer of this package
     # ----------------------------------------------------------------------------------------------
 
-    def note_call(self, sizes: tuple[int, ...]) -> None:
-        """Remember the number of samples of each process in a call."""
-        self.state.called = sizes
-
     def own_weight(self) -> float:
         """Return the weight of this process's gradients in the mean over processes.
 
@@ -694,7 +633,8 @@ class ReplicasOverProcesses(Replicas):
 
     def mean_gradients(self, gradients: dict[str, Any]) -> dict[str, Any]:
         """Return the means over processes of the gradients of the user's own backward pass."""
-        return SumOverProcesses(self.network).sums(gradients, 1 / self.processes.count)
+        weight = 1 / self.processes.count
+        return sum_gradients(self.network, self.batch_group, gradients, weight)
 
 
 class DistributedNetwork(ReplicatedNetwork):
@@ -811,14 +751,8 @@ def _means(
     Args:
         buffers: The buffers of each process.
     """
-    shares = np.array(sizes) / sum(sizes)
     means = []
     for values, own in zip(zip(*buffers, strict=True), buffers[source], strict=True):
-        mean = own
-        if own.dtype.kind == "f":
-            total = sum(
-                share * value for share, value in zip(shares, values, strict=True)
-            )
-            mean = total.astype(own.dtype)
-        means.append(mean)
+        is_floating = own.dtype.kind == "f"
+        means.append(mean_by_samples(values, sizes) if is_floating else own)
     return means

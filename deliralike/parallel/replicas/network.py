@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deliralike.errors import (
+    DeviceError,
     ReplicaError,
     SettingError,
     StateError,
@@ -114,6 +115,40 @@ class ReplicaSettings:
         )
         return cls(**settings)
 
+    @classmethod
+    def on_devices(
+        cls,
+        network: Any,
+        devices: Sequence[Any],
+        output_device: Any = None,
+        **settings: Any,
+    ) -> ReplicaSettings:
+        """Return the settings for a network, with the devices by the names of its backend.
+
+        Raises:
+            DeviceError: A device is not present, or the network is on another one than the first.
+        """
+        backend = network.backend
+        names = tuple(map(backend.check_device, devices))
+        if output_device is not None:
+            output_device = backend.check_device(output_device)
+        chosen = cls.of(devices=names, output_device=output_device, **settings)
+        chosen.refuse_other_device(network.device_name)
+        return chosen
+
+    def refuse_other_device(self, device: str) -> None:
+        """Refuse a network that is not on the first device.
+
+        Raises:
+            DeviceError: It is on another one.
+        """
+        first = self.devices[0]
+        if device != first:
+            raise DeviceError(
+                f"the network is on {device!r}, the first device is {first!r}: move it there, or "
+                "build it there, before it is replicated, or name its device first"
+            )
+
     @property
     def places(self) -> tuple[str, ...]:
         """The device of each replica."""
@@ -126,7 +161,7 @@ class ReplicaSettings:
         return tuple(places)
 
 
-class OneAtATime:
+class CallLock:
     """A lock that lets the calls of one network run one after another, from whichever threads.
 
     A copy of a network has a lock of its own.
@@ -137,7 +172,7 @@ class OneAtATime:
         self._lock = Lock()
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def acquire(self) -> Iterator[None]:
         """Wait for the calls of other threads, then run.
 
         Raises:
@@ -157,7 +192,7 @@ class OneAtATime:
 
     def __reduce__(self) -> tuple:
         """Return what creates a new lock for a copy."""
-        return OneAtATime, ()
+        return CallLock, ()
 
 
 class Replicas(Single):
@@ -306,7 +341,7 @@ class Replicas(Single):
             ReplicaError: A replica calls the network that it is a replica of.
             StateError: See `prepare_run`.
         """
-        with self.one_at_a_time.turn():
+        with self.call_lock.acquire():
             self.prepare_run()
             with self.running(shares):
                 results = self._run_shares(function, shares, in_threads)
@@ -314,9 +349,9 @@ class Replicas(Single):
         return results
 
     @property
-    def one_at_a_time(self) -> OneAtATime:
+    def call_lock(self) -> CallLock:
         """The lock of the network's calls."""
-        return self.network._one_at_a_time  # noqa: SLF001  # every replicated network has one
+        return self.network._call_lock  # noqa: SLF001  # every replicated network has one
 
     def prepare_run(self) -> None:
         """Let the replicas follow the root, in its parameters too.

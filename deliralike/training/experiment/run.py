@@ -155,7 +155,7 @@ class RunPlan:
         Raises:
             SettingError: Another process trains in the folder.
         """
-        with self.processes.telling(lambda: f"the run in {str(folder)!r}"):
+        with self.processes.report_errors(lambda: f"the run in {str(folder)!r}"):
             try:
                 with self._recorded(folder, resume) as record:
                     self._fit(folder, callbacks, resume, record)

@@ -234,13 +234,13 @@ class _Search:
                 blocks[mine] = theirs
         for theirs, names in several.items():
             if len(names) == 1:
-                self._one(names[0], theirs)
+                self._pair_named(names[0], theirs)
             else:
                 self._parts(1, theirs, names)
         for mine, theirs in blocks.items():
             self._blocks(mine, theirs)
 
-    def _one(self, mine: str, theirs: str) -> None:
+    def _pair_named(self, mine: str, theirs: str) -> None:
         one = self._take(0, mine)
         two = self._take(1, theirs)
         if not transforms(one.shape, two.shape):

@@ -25,6 +25,8 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import paired, positive
 
+_MLP_RATIO = 4  # how many times wider the hidden layer of each perceptron is
+_LAYER_SCALE = 1e-5  # where the scales of the branches start
 _HEADS = 8
 _KEY_WIDTH = 32
 _VALUE_WIDTH = 128
@@ -122,16 +124,14 @@ class PoolBlock(Network):
         ``(batch, channels, height, width)`` gives the same.
     """
 
-    def __init__(
-        self, width: int, inner: int, layer_scale: float, stochastic_depth: float
-    ) -> None:
+    def __init__(self, width: int, stochastic_depth: float) -> None:
         super().__init__()
         nn = self.nn
         self.token_mixer = Pooling()
-        self.ls1 = LayerScale(width, layer_scale)
+        self.ls1 = LayerScale(width, _LAYER_SCALE)
         self.drop_path1 = nn.DropPath(stochastic_depth)
-        self.mlp = ConvMlp(width, inner)
-        self.ls2 = LayerScale(width, layer_scale)
+        self.mlp = ConvMlp(width, _MLP_RATIO * width)
+        self.ls2 = LayerScale(width, _LAYER_SCALE)
         self.drop_path2 = nn.DropPath(stochastic_depth)
 
     def forward(self, x):
@@ -151,8 +151,6 @@ class TokenBlock(Network):
     def __init__(
         self,
         width: int,
-        inner: int,
-        layer_scale: float,
         stochastic_depth: float,
         side: int,
     ) -> None:
@@ -160,11 +158,11 @@ class TokenBlock(Network):
         nn = self.nn
         self.norm1 = nn.LayerNorm(width)
         self.token_mixer = Attention(width, side)
-        self.ls1 = LayerScale(width, layer_scale)
+        self.ls1 = LayerScale(width, _LAYER_SCALE)
         self.drop_path1 = nn.DropPath(stochastic_depth)
         self.norm2 = nn.LayerNorm(width)
-        self.mlp = TokenMlp(width, inner)
-        self.ls2 = LayerScale(width, layer_scale)
+        self.mlp = TokenMlp(width, _MLP_RATIO * width)
+        self.ls2 = LayerScale(width, _LAYER_SCALE)
         self.drop_path2 = nn.DropPath(stochastic_depth)
 
     def forward(self, x):
@@ -204,7 +202,6 @@ class Stage(Network):
         chances: The probability of dropping the residual branches of each block.
         num_vit: The number of blocks with attention, which are the last ones.
         side: The side of the map.
-        mlp_ratio, layer_scale: As in `EfficientFormer`.
     """
 
     def __init__(
@@ -214,18 +211,15 @@ class Stage(Network):
         chances: Sequence[float],
         num_vit: int,
         side: int,
-        mlp_ratio: float,
-        layer_scale: float,
     ) -> None:
         super().__init__()
         nn = self.nn
         self.downsample = nn.Identity() if before is None else Downsample(before, width)
-        common = (width, int(width * mlp_ratio), layer_scale)
         first = len(chances) - num_vit
-        blocks: list[Any] = [PoolBlock(*common, chance) for chance in chances[:first]]
+        blocks: list[Any] = [PoolBlock(width, chance) for chance in chances[:first]]
         if num_vit:
             blocks.append(Flat())
-            blocks += [TokenBlock(*common, chance, side) for chance in chances[first:]]
+            blocks += [TokenBlock(width, chance, side) for chance in chances[first:]]
         self.blocks = nn.Sequential(*blocks)
 
     def forward(self, x):
@@ -243,8 +237,6 @@ class EfficientFormer(Model):
         layers: The number of blocks in each stage.
         widths: The channels in each stage.
         num_vit: The number of blocks with attention, which are the last ones of the last stage.
-        mlp_ratio: How many times wider the hidden layer in each block is.
-        layer_scale: Where the scales of the branches start.
         stochastic_depth: Probability of dropping the last residual branches; it grows linearly from
             the first block.
         num_classes: Number of outputs; 0 for no heads: the features, averaged over the tokens.
@@ -272,8 +264,6 @@ class EfficientFormer(Model):
         layers: Sequence[int] = (3, 2, 6, 4),
         widths: Sequence[int] = (48, 96, 224, 448),
         num_vit: int = 1,
-        mlp_ratio: float = 4.0,
-        layer_scale: float = 1e-5,
         stochastic_depth: float = 0.0,
         num_classes: int = 1000,
         in_channels: int = 3,
@@ -307,8 +297,7 @@ class EfficientFormer(Model):
         before = None
         for stage, (count, width) in enumerate(zip(layers, widths, strict=True), 1):
             tokens = num_vit if stage == len(layers) else 0
-            settings = (tokens, self.side, mlp_ratio, layer_scale)
-            stages.append(Stage(before, width, chances[:count], *settings))
+            stages.append(Stage(before, width, chances[:count], tokens, self.side))
             before = width
             del chances[:count]
         self.stages = nn.Sequential(*stages)

@@ -4,7 +4,7 @@ It follows the paper, but for the factor of the scores in attention, which is th
 code: one over the root of all channels, not of those of a head.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,10 @@ from deliralike.zoo.setting_checks import paired
 from deliralike.zoo.windows import relative_positions
 
 _NORM: dict[str, Any] = {"eps": 1e-3, "momentum": 0.01}
+# For each output of a bottleneck: channels within it, and between the two layers of its gate.
+_EXPANSION = 4
+_SQUEEZE = 0.25
+_MLP_RATIO = 4  # of the hidden layer of each perceptron
 
 # For each kind of partition: which of six axes (batch, channels, and both spatial axes cut in two)
 # come first as numbers of a group, then as places within it, then as channels; and the way back.
@@ -58,14 +62,12 @@ class MBConv(Network):
         in_channels: int,
         out_channels: int,
         stride: int,
-        expansion_ratio: float,
-        squeeze_ratio: float,
         stochastic_depth: float,
     ) -> None:
         super().__init__()
         nn = self.nn
-        inner = int(out_channels * expansion_ratio)
-        squeezed = int(out_channels * squeeze_ratio)
+        inner = out_channels * _EXPANSION
+        squeezed = int(out_channels * _SQUEEZE)
         if stride == 1 and in_channels == out_channels:
             self.proj = nn.Identity()
         else:
@@ -149,9 +151,6 @@ class PartitionAttention(Network):
         channels: int,
         head_dim: int,
         side: int,
-        mlp_ratio: int,
-        attention_dropout: float,
-        mlp_dropout: float,
         stochastic_depth: float,
     ) -> None:
         super().__init__()
@@ -160,14 +159,12 @@ class PartitionAttention(Network):
         self.attn_layer = nn.Sequential(
             nn.LayerNorm(channels),
             RelativeAttention(channels, head_dim, side),
-            nn.Dropout(attention_dropout),
         )
         self.mlp_layer = nn.Sequential(
             nn.LayerNorm(channels),
-            nn.Linear(channels, channels * mlp_ratio),
+            nn.Linear(channels, channels * _MLP_RATIO),
             nn.GELU(),
-            nn.Linear(channels * mlp_ratio, channels),
-            nn.Dropout(mlp_dropout),
+            nn.Linear(channels * _MLP_RATIO, channels),
         )
         self.drop_path1 = nn.DropPath(stochastic_depth)
         self.drop_path2 = nn.DropPath(stochastic_depth)
@@ -197,19 +194,15 @@ class Layer(Network):
         out_channels: int,
         stride: int,
         stochastic_depth: float,
-        bottleneck: Mapping[str, float],
-        attention: Mapping[str, Any],
+        head_dim: int,
+        side: int,
     ) -> None:
         super().__init__()
-        chance: dict[str, Any] = {"stochastic_depth": stochastic_depth}
+        attention = (out_channels, head_dim, side, stochastic_depth)
         layers = {
-            "MBconv": MBConv(in_channels, out_channels, stride, **bottleneck, **chance),
-            "window_attention": PartitionAttention(
-                "window", out_channels, **attention, **chance
-            ),
-            "grid_attention": PartitionAttention(
-                "grid", out_channels, **attention, **chance
-            ),
+            "MBconv": MBConv(in_channels, out_channels, stride, stochastic_depth),
+            "window_attention": PartitionAttention("window", *attention),
+            "grid_attention": PartitionAttention("grid", *attention),
         }
         self.layers = self.nn.Sequential(layers)
 
@@ -249,12 +242,6 @@ class MaxViT(Model):
         block_layers: The number of blocks in each stage.
         partition_size: Side of a window, and number of a grid's places along each axis.
         head_dim: Width of each head of attention; divides all `block_channels`.
-        squeeze_ratio: Channels between the two layers of a bottleneck's gate, for each of its
-            outputs.
-        expansion_ratio: Channels within a bottleneck for each of its outputs.
-        mlp_ratio: How many times wider the hidden layer of each perceptron is.
-        mlp_dropout, attention_dropout: Probabilities of dropping elements of the outputs of
-            perceptrons and of attention.
         stochastic_depth: Probability of dropping the last residual branches; it grows linearly from
             the first block.
         num_classes: Number of outputs; 0 for no head: the pooled, normalised features after a
@@ -288,11 +275,6 @@ class MaxViT(Model):
         block_layers: Sequence[int] = (2, 2, 5, 2),
         partition_size: int = 7,
         head_dim: int = 32,
-        squeeze_ratio: float = 0.25,
-        expansion_ratio: float = 4.0,
-        mlp_ratio: int = 4,
-        mlp_dropout: float = 0.0,
-        attention_dropout: float = 0.0,
         stochastic_depth: float = 0.2,
         num_classes: int = 1000,
         in_channels: int = 3,
@@ -306,17 +288,6 @@ class MaxViT(Model):
             "MaxViT", block_channels=block_channels, block_layers=block_layers
         )
         nn = self.nn
-        bottleneck = {
-            "expansion_ratio": expansion_ratio,
-            "squeeze_ratio": squeeze_ratio,
-        }
-        attention = {
-            "head_dim": head_dim,
-            "side": partition_size,
-            "mlp_ratio": mlp_ratio,
-            "attention_dropout": attention_dropout,
-            "mlp_dropout": mlp_dropout,
-        }
         self.stem = nn.Sequential(
             _conv_norm_gelu(nn, in_channels, stem_channels, 3, 2),
             nn.Sequential(nn.Conv2d(stem_channels, stem_channels, 3, padding=1)),
@@ -325,7 +296,8 @@ class MaxViT(Model):
         blocks = []
         before = stem_channels
         for width, count in zip(block_channels, block_layers, strict=True):
-            blocks.append(Stage(before, width, chances[:count], bottleneck, attention))
+            settings = (chances[:count], head_dim, partition_size)
+            blocks.append(Stage(before, width, *settings))
             before = width
             del chances[:count]
         self.blocks = nn.Sequential(*blocks)

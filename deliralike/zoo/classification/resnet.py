@@ -166,7 +166,6 @@ class ResNet(Model):
         shortcut: Where a stage changes the shape: ``"B"`` (a 1x1 convolution and a normalisation)
             or ``"A"`` (subsampling, and zeros after the channels that there are; no parameters), as
             MONAI has it. MONAI passes no gradient through ``"A"``, this network does.
-        shortcut_bias: Whether the shortcut's convolution has a bias (MONAI's ``bias_downsample``).
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five
@@ -200,7 +199,6 @@ class ResNet(Model):
         squeeze_excitation: bool = False,
         stem_stride: int = 2,
         shortcut: str = "B",
-        shortcut_bias: bool = False,
     ) -> None:
         super().__init__()
         positive(
@@ -228,7 +226,7 @@ class ResNet(Model):
         self.avg_down = bool(avg_down)
         self.squeeze_excitation = bool(squeeze_excitation)
         self.has_deep_stem = len(widths) > 1
-        self.is_monais = shortcut == "A" or bool(shortcut_bias)
+        self.is_monais = shortcut == "A"
         self.conv1 = _stem(nn, in_channels, widths, stem_stride, dims)
         self.bn1 = by_dims(nn, dims, "BatchNorm")(widths[-1])
         self.relu = nn.ReLU()
@@ -237,7 +235,7 @@ class ResNet(Model):
             "groups": groups,
             "base_width": width_per_group,
             "dims": dims,
-            "shortcut": _shortcut_kind(shortcut, shortcut_bias, avg_down),
+            "shortcut": _shortcut_kind(shortcut, avg_down),
             "squeeze_excitation": self.squeeze_excitation,
         }
         self.layer1, self.layer2, self.layer3, self.layer4 = _stages(
@@ -265,7 +263,6 @@ class ResNet(Model):
 
         Convolutions have He normal by fan out, norms ones and zeros, and `fc` PyTorch's own.
         """
-        projection = "downsample.1" if self.avg_down else "downsample.0"
         projection = "*downsample.1.weight" if self.avg_down else "*downsample.0.weight"
         start: dict[str, Any] = {}
         for pattern in ("*conv?.weight", projection, "*se.fc?.weight"):
@@ -510,9 +507,8 @@ def _stage(
 def _shortcut(nn, width: int, out: int, stride: int, dims: int, kind: str):
     """Make what brings a block's input to its output's shape; None when it has it already.
 
-    Kinds are ``"convolution"``, ``"biased convolution"``, ``"average"`` (as timm, before the
-    convolution), ``"zeros around"`` (half of the new channels before the old ones) and
-    ``"zeros after"``.
+    Kinds are ``"convolution"``, ``"average"`` (as timm, before the convolution),
+    ``"zeros around"`` (half of the new channels before the old ones) and ``"zeros after"``.
     """
     if stride == 1 and width == out:
         return None
@@ -521,28 +517,23 @@ def _shortcut(nn, width: int, out: int, stride: int, dims: int, kind: str):
     if kind == "zeros after":
         return Subsample(width, out, stride, before=0)
     conv, norm, pool = by_dims(nn, dims, "Conv", "BatchNorm", "AvgPool")
-    if kind.endswith("convolution"):
-        has_bias = kind == "biased convolution"
-        return nn.Sequential(conv(width, out, 1, stride, bias=has_bias), norm(out))
+    if kind == "convolution":
+        return nn.Sequential(conv(width, out, 1, stride, bias=False), norm(out))
     halve = nn.Identity()
     if stride > 1:
         halve = pool(2, stride, ceil_mode=True, count_include_pad=False)
     return nn.Sequential(halve, conv(width, out, 1, bias=False), norm(out))
 
 
-def _shortcut_kind(shortcut: str, has_bias: bool, is_averaged: bool) -> str:
+def _shortcut_kind(shortcut: str, is_averaged: bool) -> str:
     """Return the kind of shortcut that a ResNet's settings describe; see `_shortcut`."""
     if shortcut not in ("A", "B"):
         raise SettingError(f"ResNet: shortcut={shortcut!r}; wanted 'A' or 'B'")
-    if is_averaged and (shortcut == "A" or has_bias):
-        raise SettingError(
-            "ResNet: avg_down=True takes shortcut='B' and shortcut_bias=False, as they are"
-        )
+    if is_averaged and shortcut == "A":
+        raise SettingError("ResNet: avg_down=True takes shortcut='B', as it is")
     if is_averaged:
         return "average"
-    if shortcut == "A":
-        return "zeros after"
-    return "biased convolution" if has_bias else "convolution"
+    return "zeros after" if shortcut == "A" else "convolution"
 
 
 def _gate(channels: int, dims: int):

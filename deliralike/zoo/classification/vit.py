@@ -53,7 +53,6 @@ _TIMM = KeyMap(
             rf"{_LAYER}\.mlp\.0\.(\w+)": r"blocks.\1.mlp.fc1.\2",
             rf"{_LAYER}\.mlp\.3\.(\w+)": r"blocks.\1.mlp.fc2.\2",
             r"encoder\.ln\.(\w+)": r"norm.\1",
-            r"heads\.pre_logits\.(\w+)": r"pre_logits.fc.\1",
             r"heads\.(head|head_dist)\.(\w+)": r"\1.\2",
         }
     ),
@@ -206,7 +205,6 @@ class VisionTransformer(Model):
         dropout, attention_dropout: Probabilities of dropping elements of the tokens and of the
             attention weights.
         num_classes: Number of outputs; 0 for no head: the class token.
-        representation_size: Width of a layer (with tanh) before the head; None for none.
         in_channels: Number of input channels.
         eps: The normalisations' epsilon; 1e-12 for weights of Hugging Face.
         distilled: Whether there are a second token and a second head (``heads.head_dist``), which
@@ -237,7 +235,6 @@ class VisionTransformer(Model):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         num_classes: int = 1000,
-        representation_size: int | None = None,
         in_channels: int = 3,
         eps: float = 1e-6,
         distilled: bool = False,
@@ -253,7 +250,10 @@ class VisionTransformer(Model):
         checks.divides(
             image_size, patch_size, "VisionTransformer: image_size", "patch_size"
         )
-        _check_distillation(distilled, distilled_training, representation_size)
+        if distilled_training and not distilled:
+            raise SettingError(
+                "VisionTransformer: distilled_training=True needs distilled=True"
+            )
         nn = self.nn
         self.image_size = image_size
         self.patch_size = patch_size
@@ -268,15 +268,9 @@ class VisionTransformer(Model):
         tokens = (image_size // patch_size) ** 2 + self.prefixes
         block = (num_heads, hidden_dim, mlp_dim, dropout, attention_dropout, eps)
         self.encoder = Encoder(tokens, num_layers, hidden_dim, dropout, eps, *block)
-        heads: dict[str, Any] = {}
-        width = hidden_dim
-        if representation_size is not None:
-            heads["pre_logits"] = nn.Linear(hidden_dim, representation_size)
-            heads["act"] = nn.Tanh()
-            width = representation_size
-        heads["head"] = classifier(nn, width, num_classes, "VisionTransformer")
-        if distilled:
-            heads["head_dist"] = classifier(nn, width, num_classes, "VisionTransformer")
+        heads = {}
+        for name in ("head", "head_dist") if distilled else ("head",):
+            heads[name] = classifier(nn, hidden_dim, num_classes, "VisionTransformer")
         self.heads = nn.ModuleDict(heads)
 
     @property
@@ -300,12 +294,7 @@ class VisionTransformer(Model):
                 1 / math.sqrt(self.in_channels * self.patch_size**2)
             ),
             "conv_proj.bias": ZEROS,
-            "heads.pre_logits.weight": Normal(
-                1 / math.sqrt(self.class_token.shape[-1])
-            ),
-            "heads.pre_logits.bias": ZEROS,
-            "heads.head.*": ZEROS,
-            "heads.head_dist.*": ZEROS,
+            "heads.*": ZEROS,
         }
 
     def forward(self, x):
@@ -314,10 +303,7 @@ class VisionTransformer(Model):
             tokens = layer(tokens)
         if self.distilled:
             return self._two_heads(self.encoder.ln(tokens[:, :2]))
-        x = self.encoder.ln(tokens[:, 0])
-        for _, layer in self.heads.items():
-            x = layer(x)
-        return x
+        return self.heads["head"](self.encoder.ln(tokens[:, 0]))
 
     def _two_heads(self, tokens):
         by_label = self.heads["head"](tokens[:, 0])
@@ -387,20 +373,6 @@ class DeiT(VisionTransformer):
     """
 
     resampling = staticmethod(SMOOTH)
-
-
-def _check_distillation(
-    distilled: bool, training: bool, representation_size: int | None
-) -> None:
-    if training and not distilled:
-        raise SettingError(
-            "VisionTransformer: distilled_training=True needs distilled=True"
-        )
-    if distilled and representation_size is not None:
-        raise SettingError(
-            f"VisionTransformer: representation_size={representation_size!r}; wanted None, as "
-            "distilled=True has two heads without a layer before them"
-        )
 
 
 _VIT = "Dosovitskiy et al. 2021, arXiv 2010.11929; torchvision"

@@ -31,7 +31,6 @@ class Shared:
     norm_num_groups: int
     norm_eps: float
     include_fc: bool
-    use_combined_linear: bool
 
 
 class AutoencoderKL(Model):
@@ -53,9 +52,7 @@ class AutoencoderKL(Model):
         norm_eps: Their epsilon.
         with_encoder_nonlocal_attn, with_decoder_nonlocal_attn: Whether attention between two
             residual blocks ends the encoder and starts the decoder.
-        use_convtranspose: Whether transposed convolutions double the size in the decoder.
         include_fc: Whether a linear layer follows each attention.
-        use_combined_linear: Whether its queries, keys and values come from one layer.
         dims: Number of spatial axes: 1, 2 or 3. (MONAI's ``spatial_dims``.)
 
     Shapes:
@@ -86,9 +83,7 @@ class AutoencoderKL(Model):
         norm_eps: float = 1e-6,
         with_encoder_nonlocal_attn: bool = True,
         with_decoder_nonlocal_attn: bool = True,
-        use_convtranspose: bool = False,
         include_fc: bool = True,
-        use_combined_linear: bool = False,
         dims: int = 2,
     ) -> None:
         super().__init__()
@@ -102,9 +97,7 @@ class AutoencoderKL(Model):
             what,
         )
         checks.positive(latent_channels, "latent_channels", what)
-        shared = Shared(
-            dims, norm_num_groups, norm_eps, bool(include_fc), bool(use_combined_linear)
-        )
+        shared = Shared(dims, norm_num_groups, norm_eps, bool(include_fc))
         nn = self.nn
         down = [medical.Convolution(in_channels, widths[0], dims, alone=True)]
         down += _levels(widths, layers, attends, shared, partial(Halve, dims=dims))
@@ -112,7 +105,6 @@ class AutoencoderKL(Model):
             down += _nonlocal(widths[-1], shared)
         down += _last(nn, widths[-1], latent_channels, shared)
         self.encoder = InTurn(down)
-        double = Transposed if use_convtranspose else Double
         up = [medical.Convolution(latent_channels, widths[-1], dims, alone=True)]
         if with_decoder_nonlocal_attn:
             up += _nonlocal(widths[-1], shared)
@@ -121,7 +113,7 @@ class AutoencoderKL(Model):
             layers[::-1],
             attends[::-1],
             shared,
-            partial(double, dims=dims),
+            partial(Double, dims=dims),
         )
         up += _last(nn, widths[0], out_channels, shared)
         self.decoder = InTurn(up)
@@ -234,17 +226,6 @@ class Unpadded(Network):
         return self.conv(x)
 
 
-class Transposed(Network):
-    """A transposed convolution that doubles the size."""
-
-    def __init__(self, channels: int, dims: int) -> None:
-        super().__init__()
-        self.deconv = by_dims(self.nn, dims, "ConvTranspose")(channels, channels, 2, 2)
-
-    def forward(self, x):
-        return self.deconv(x)
-
-
 def _levels(
     widths: Sequence[int],
     layers: Sequence[int],
@@ -273,12 +254,7 @@ def _nonlocal(channels: int, shared: Shared) -> Iterator[Any]:
 
 def _attention(channels: int, shared: Shared) -> Any:
     return SpatialAttention(
-        channels,
-        None,
-        shared.norm_num_groups,
-        shared.norm_eps,
-        include_fc=shared.include_fc,
-        use_combined_linear=shared.use_combined_linear,
+        channels, None, shared.norm_num_groups, shared.norm_eps, shared.include_fc
     )
 
 

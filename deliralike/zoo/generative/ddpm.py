@@ -16,8 +16,9 @@ from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.generative.latent_blocks import attend
 from deliralike.zoo.inputs import Input
-from deliralike.zoo.layouts import as_grid, as_tokens, joined_heads, split_heads
+from deliralike.zoo.layouts import as_grid, as_tokens
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers
@@ -41,10 +42,6 @@ class DiffusionUNet(Model):
         head_width: Width of each head of attention; one head when not given.
         num_groups: Groups of the normalisations.
         eps: Their epsilon.
-        downsample_padding: Of the convolutions that halve the size: 1 pads both sides, 0 the far
-            side only.
-        flip_sin_to_cos: Whether the embedding of time starts with the cosines.
-        freq_shift: What is taken off the number of frequencies when they are spaced.
         dropout: Probability of dropping an element within the residual blocks in training.
         dims: Number of spatial axes: 1, 2 or 3. (In diffusers 2.)
 
@@ -72,9 +69,6 @@ class DiffusionUNet(Model):
         head_width: int | None = None,
         num_groups: int = 32,
         eps: float = 1e-6,
-        downsample_padding: int = 0,
-        flip_sin_to_cos: bool = False,
-        freq_shift: float = 1.0,
         dropout: float = 0.0,
         dims: int = 2,
     ) -> None:
@@ -84,8 +78,6 @@ class DiffusionUNet(Model):
         checks.positive(layers, "layers", "DiffusionUNet")
         conv = by_dims(nn, dims, "Conv")
         self.halvings = len(widths) - 1
-        self.flip = bool(flip_sin_to_cos)
-        self.shift = freq_shift
         first = widths[0]
         time_width = 4 * widths[0]
         options: dict[str, Any] = {
@@ -100,9 +92,9 @@ class DiffusionUNet(Model):
         self.time_embedding = TimeEmbedding(first, time_width)
         down_blocks = []
         for level, (before, width) in enumerate(pairwise((first, *widths))):
-            padding = downsample_padding if level < self.halvings else None
+            halves = level < self.halvings
             down_blocks.append(
-                Down(before, width, layers, attention[level], padding, **options)
+                Down(before, width, layers, attention[level], halves, **options)
             )
         self.down_blocks = nn.ModuleList(down_blocks)
         up_blocks = []
@@ -123,9 +115,8 @@ class DiffusionUNet(Model):
     def forward_stages(self, x, time):
         """Return the outputs of the first convolution and of each level, down and up."""
         check_halvings(self, x)
-        waves = time_waves(
-            self, time, self.conv_in.out_channels, x, self.flip, self.shift
-        )
+        width = self.conv_in.out_channels
+        waves = time_waves(self, time, width, x, flip=False, shift=1.0)
         time = self.time_embedding(waves)  # (batch, 4 * features[0])
         return run_levels(self, x, "mid", time)
 
@@ -303,11 +294,8 @@ class Attention(Network):
     def forward(self, x):
         nn = self.nn
         tokens = as_tokens(nn, self.group_norm(x))
-        maps = (self.to_q, self.to_k, self.to_v)
-        q, k, v = (split_heads(nn, to(tokens), self.heads) for to in maps)
-        # (batch, heads, places, head_width)
-        y, _ = nn.attention(q, k, v, need_weights=False)
-        y = self.to_out[0](joined_heads(nn, y))
+        q, k, v = self.to_q(tokens), self.to_k(tokens), self.to_v(tokens)
+        y = self.to_out[0](attend(nn, q, k, v, self.heads))
         return x + as_grid(nn, y, x.shape[2:])
 
 
@@ -325,7 +313,7 @@ class Down(Network):
         out_channels: int,
         layers: int,
         attends: bool,
-        padding: int | None,
+        halves: bool,
         head_width: int | None,
         **options: Any,
     ) -> None:
@@ -339,10 +327,8 @@ class Down(Network):
             [Residual(width, out_channels, **options) for width in widths]
         )
         self.downsamplers = None
-        if padding is not None:
-            self.downsamplers = nn.ModuleList(
-                [Halve(out_channels, padding, options["dims"])]
-            )
+        if halves:
+            self.downsamplers = nn.ModuleList([Halve(out_channels, options["dims"])])
 
     def forward(self, x, time):
         outputs = []
@@ -417,25 +403,20 @@ class Up(Network):
 
 
 class Halve(Network):
-    """A convolution with stride 2.
+    """A convolution with stride 2 that pads the far side only.
+
+    So TensorFlow pads it, in which DDPM was written first.
 
     Shapes:
         ``(batch, channels, *size)`` gives ``(batch, channels, *size / 2)``.
     """
 
-    def __init__(self, channels: int, padding: int, dims: int) -> None:
+    def __init__(self, channels: int, dims: int) -> None:
         super().__init__()
-        if padding not in (0, 1):
-            raise SettingError(
-                f"DiffusionUNet: downsample_padding={padding!r}; wanted 0 or 1"
-            )
-        self.far_side_only = padding == 0
-        self.conv = by_dims(self.nn, dims, "Conv")(channels, channels, 3, 2, padding)
+        self.conv = by_dims(self.nn, dims, "Conv")(channels, channels, 3, 2)
 
     def forward(self, x):
-        if self.far_side_only:  # as TensorFlow pads it, in which DDPM was written first
-            x = self.nn.pad(x, [(0, 1)] * (len(x.shape) - 2))
-        return self.conv(x)
+        return self.conv(self.nn.pad(x, [(0, 1)] * (len(x.shape) - 2)))
 
 
 class Double(Network):

@@ -14,7 +14,6 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS
 from deliralike.zoo import medical
-from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.generative.ddpm import (
     check_halvings,
     levels_up,
@@ -47,12 +46,9 @@ class Shared:
     time_width: int
     norm_num_groups: int
     norm_eps: float
-    resblock_updown: bool
     transformer_num_layers: int
     cross_attention_dim: int
-    dropout_cattn: float
     include_fc: bool
-    use_combined_linear: bool
 
 
 class DiffusionModelUNet(Model):
@@ -74,15 +70,12 @@ class DiffusionModelUNet(Model):
             between the way down and the way up there always is.
         norm_num_groups: Groups of the normalisations.
         norm_eps: Their epsilon.
-        resblock_updown: Whether residual blocks halve and double the size, instead of convolutions.
         num_head_channels: Width of each head of attention, one number or one for each level.
         with_conditioning: Whether attention is a transformer that also attends to a context.
         transformer_num_layers: Blocks of each such transformer.
         cross_attention_dim: Width of the context; wanted with `with_conditioning` alone.
         num_class_embeds: Number of classes that condition the network; None for none.
-        dropout_cattn: Probability of dropping elements within such a transformer in training.
         include_fc: Whether a linear layer follows each self-attention.
-        use_combined_linear: Whether its queries, keys and values come from one layer.
         dims: Number of spatial axes: 1, 2 or 3. (MONAI's ``spatial_dims``, there 2 or 3.)
 
     Shapes:
@@ -117,15 +110,12 @@ class DiffusionModelUNet(Model):
         attention_levels: Sequence[bool] = (False, False, True, True),
         norm_num_groups: int = 32,
         norm_eps: float = 1e-6,
-        resblock_updown: bool = False,
         num_head_channels: int | Sequence[int] = 8,
         with_conditioning: bool = False,
         transformer_num_layers: int = 1,
         cross_attention_dim: int | None = None,
         num_class_embeds: int | None = None,
-        dropout_cattn: float = 0.0,
         include_fc: bool = True,
-        use_combined_linear: bool = False,
         dims: int = 2,
     ) -> None:
         super().__init__()
@@ -150,12 +140,9 @@ class DiffusionModelUNet(Model):
             4 * first,
             norm_num_groups,
             norm_eps,
-            bool(resblock_updown),
             transformer_num_layers,
             cross_attention_dim or 0,
-            dropout_cattn,
             bool(include_fc),
-            bool(use_combined_linear),
         )
         self.width = first
         self.halvings = levels - 1
@@ -243,22 +230,18 @@ class Residual(Network):
     Args:
         in_channels, out_channels: Channels before and after.
         shared: The settings that blocks share.
-        resize: The layer that halves or doubles the size before the first convolution, if any.
 
     Shapes:
         ``(batch, in_channels, *size)`` and ``(batch, time_width)`` give
         ``(batch, out_channels, *size)``.
     """
 
-    def __init__(
-        self, in_channels: int, out_channels: int, shared: Shared, resize: Any = None
-    ) -> None:
+    def __init__(self, in_channels: int, out_channels: int, shared: Shared) -> None:
         super().__init__()
         nn = self.nn
         dims = shared.dims
         self.norm1 = nn.GroupNorm(shared.norm_num_groups, in_channels, shared.norm_eps)
         self.conv1 = medical.Convolution(in_channels, out_channels, dims, alone=True)
-        self.resize = nn.Identity() if resize is None else resize
         self.time_emb_proj = nn.Linear(shared.time_width, out_channels)
         self.norm2 = nn.GroupNorm(shared.norm_num_groups, out_channels, shared.norm_eps)
         self.conv2 = medical.Convolution(out_channels, out_channels, dims, alone=True)
@@ -270,12 +253,11 @@ class Residual(Network):
 
     def forward(self, x, time):
         nn = self.nn
-        # (batch, out_channels, *size)
-        y = self.conv1(self.resize(nn.silu(self.norm1(x))))
+        y = self.conv1(nn.silu(self.norm1(x)))  # (batch, out_channels, *size)
         shift = self.time_emb_proj(nn.silu(time))  # (batch, out_channels)
         y = y + nn.reshape(shift, (*shift.shape, *(1,) * (len(x.shape) - 2)))
         y = self.conv2(nn.silu(self.norm2(y)))
-        return y + self.skip_connection(self.resize(x))
+        return y + self.skip_connection(x)
 
 
 class TransformerBlock(Network):
@@ -289,12 +271,9 @@ class TransformerBlock(Network):
     def __init__(self, width: int, heads: int, shared: Shared) -> None:
         super().__init__()
         nn = self.nn
-        dropout = shared.dropout_cattn
-        self.attn1 = SelfAttention(
-            width, heads, False, dropout, shared.include_fc, shared.use_combined_linear
-        )
-        self.ff = GatedPerceptron(width, 4 * width, dropout)
-        self.attn2 = CrossAttention(width, heads, shared.cross_attention_dim, dropout)
+        self.attn1 = SelfAttention(width, heads, False, shared.include_fc)
+        self.ff = GatedPerceptron(width, 4 * width)
+        self.attn2 = CrossAttention(width, heads, shared.cross_attention_dim)
         self.norm1 = nn.LayerNorm(width)
         self.norm2 = nn.LayerNorm(width)
         self.norm3 = nn.LayerNorm(width)
@@ -315,17 +294,14 @@ class GatedPerceptron(Network):
         ``(batch, tokens, width)`` gives the same.
     """
 
-    def __init__(self, width: int, inner: int, dropout: float) -> None:
+    def __init__(self, width: int, inner: int) -> None:
         super().__init__()
-        nn = self.nn
-        self.linear1 = nn.Linear(width, 2 * inner)
-        self.linear2 = nn.Linear(inner, width)
-        self.drop1 = nn.Dropout(dropout)
-        self.drop2 = nn.Dropout(dropout)
+        self.linear1 = self.nn.Linear(width, 2 * inner)
+        self.linear2 = self.nn.Linear(inner, width)
 
     def forward(self, x):
         value, gate = self.nn.chunk(self.linear1(x), 2, dim=-1)
-        return self.drop2(self.linear2(self.drop1(value * self.nn.gelu(gate))))
+        return self.linear2(value * self.nn.gelu(gate))
 
 
 class SpatialTransformer(Network):
@@ -368,8 +344,7 @@ def _attention(channels: int, head_width: int, shared: Shared) -> Any:
         head_width,
         shared.norm_num_groups,
         shared.norm_eps,
-        include_fc=shared.include_fc,
-        use_combined_linear=shared.use_combined_linear,
+        shared.include_fc,
     )
 
 
@@ -404,10 +379,7 @@ class Down(Network):
             [Residual(width, out_channels, shared) for width in widths]
         )
         self.downsampler = None
-        if halves and shared.resblock_updown:
-            pool = by_dims(nn, shared.dims, "AvgPool")(2, 2)
-            self.downsampler = Residual(out_channels, out_channels, shared, pool)
-        elif halves:
+        if halves:
             self.downsampler = Halve(out_channels, shared.dims)
 
     def forward(self, x, time, context):
@@ -418,7 +390,7 @@ class Down(Network):
                 x = _attended(self.attentions[number], x, context)
             outputs.append(x)
         if self.downsampler is not None:
-            x = self.downsampler(x, time)
+            x = self.downsampler(x)
             outputs.append(x)
         return x, outputs
 
@@ -469,10 +441,7 @@ class Up(Network):
             self.attentions = attentions
             self.resnets = nn.ModuleList(resnets)
         self.upsampler = None
-        if doubles and shared.resblock_updown:
-            nearest = nn.Upsample(scale_factor=2.0)
-            self.upsampler = Residual(out_channels, out_channels, shared, nearest)
-        elif doubles:
+        if doubles:
             self.upsampler = Double(out_channels, shared.dims)
 
     def forward(self, x, skips, time, context):
@@ -481,7 +450,7 @@ class Up(Network):
             if self.attentions is not None:
                 x = _attended(self.attentions[number], x, context)
         if self.upsampler is not None:
-            x = self.upsampler(x, time)
+            x = self.upsampler(x)
         return x
 
 
@@ -496,7 +465,7 @@ class Halve(Network):
         super().__init__()
         self.op = medical.Convolution(channels, channels, dims, stride=2, alone=True)
 
-    def forward(self, x, time):
+    def forward(self, x):
         return self.op(x)
 
 
@@ -511,7 +480,7 @@ class Double(Network):
         super().__init__()
         self.postconv = medical.Convolution(channels, channels, dims, alone=True)
 
-    def forward(self, x, time=None):
+    def forward(self, x):
         return self.postconv(self.nn.interpolate(x, scale_factor=2.0))
 
 

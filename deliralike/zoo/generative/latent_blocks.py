@@ -1,12 +1,9 @@
 """Attention over pictures and volumes for latent diffusion, named as in MONAI."""
 
-from typing import Any
-
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo.keymaps import KeyMap, by_patterns
-from deliralike.zoo.layouts import as_grid, as_tokens
-from deliralike.zoo.sequences.tokens import attend
+from deliralike.zoo.layouts import as_grid, as_tokens, joined_heads, split_heads
 
 # MONAI Generative Models, the extension in which these networks were before MONAI 1.4.
 GENERATIVE_MODELS = KeyMap(
@@ -23,6 +20,17 @@ GENERATIVE_MODELS = KeyMap(
 )
 
 
+def attend(nn, query, key, value, heads: int):
+    """Attend with several heads between tokens that are projected already.
+
+    Shapes:
+        ``(batch, tokens, width)`` for all three, as many keys as values; gives that of `query`.
+    """
+    q, k, v = (split_heads(nn, tokens, heads) for tokens in (query, key, value))
+    y, _ = nn.attention(q, k, v, need_weights=False)
+    return joined_heads(nn, y)
+
+
 class SelfAttention(Network):
     """Attention of tokens to each other.
 
@@ -32,9 +40,7 @@ class SelfAttention(Network):
         width: Width of the tokens.
         heads: Number of heads; divides the width.
         bias: Whether queries, keys and values have biases.
-        dropout: Probability of dropping a weight, or an element of the output, in training.
         include_fc: Whether a linear layer follows.
-        use_combined_linear: Whether queries, keys and values come from one layer (``qkv``).
 
     Shapes:
         ``(batch, tokens, width)`` gives the same.
@@ -45,31 +51,19 @@ class SelfAttention(Network):
         width: int,
         heads: int,
         bias: bool,
-        dropout: float = 0.0,
-        include_fc: bool = True,
-        use_combined_linear: bool = False,
+        include_fc: bool,
     ) -> None:
         super().__init__()
         nn = self.nn
         self.heads = heads
-        self.packed = bool(use_combined_linear)
         self.out_proj = nn.Linear(width, width) if include_fc else nn.Identity()
-        if self.packed:
-            self.qkv = nn.Linear(width, 3 * width, bias=bias)
-        else:
-            self.to_q = nn.Linear(width, width, bias=bias)
-            self.to_k = nn.Linear(width, width, bias=bias)
-            self.to_v = nn.Linear(width, width, bias=bias)
-        self.drop_output = nn.Dropout(dropout)
-        self.drop_weights = nn.Dropout(dropout)
+        self.to_q = nn.Linear(width, width, bias=bias)
+        self.to_k = nn.Linear(width, width, bias=bias)
+        self.to_v = nn.Linear(width, width, bias=bias)
 
     def forward(self, x):
-        if self.packed:
-            q, k, v = self.nn.chunk(self.qkv(x), 3, dim=-1)
-        else:
-            q, k, v = self.to_q(x), self.to_k(x), self.to_v(x)
-        y = attend(self.nn, q, k, v, self.heads, None, self.drop_weights)
-        return self.drop_output(self.out_proj(y))
+        q, k, v = self.to_q(x), self.to_k(x), self.to_v(x)
+        return self.out_proj(attend(self.nn, q, k, v, self.heads))
 
 
 class CrossAttention(Network):
@@ -82,9 +76,7 @@ class CrossAttention(Network):
         ``(batch, tokens, width)``.
     """
 
-    def __init__(
-        self, width: int, heads: int, context_width: int, dropout: float
-    ) -> None:
+    def __init__(self, width: int, heads: int, context_width: int) -> None:
         super().__init__()
         nn = self.nn
         self.heads = heads
@@ -92,13 +84,10 @@ class CrossAttention(Network):
         self.to_q = nn.Linear(width, width, bias=False)
         self.to_k = nn.Linear(context_width, width, bias=False)
         self.to_v = nn.Linear(context_width, width, bias=False)
-        self.drop_output = nn.Dropout(dropout)
-        self.drop_weights = nn.Dropout(dropout)
 
     def forward(self, x, context):
         q, k, v = self.to_q(x), self.to_k(context), self.to_v(context)
-        y = attend(self.nn, q, k, v, self.heads, None, self.drop_weights)
-        return self.drop_output(self.out_proj(y))
+        return self.out_proj(attend(self.nn, q, k, v, self.heads))
 
 
 class SpatialAttention(Network):
@@ -110,7 +99,7 @@ class SpatialAttention(Network):
         channels: Channels of input and output.
         head_width: Width of each head; one head when None.
         num_groups, eps: Of the normalisation.
-        options: See `SelfAttention`.
+        include_fc: See `SelfAttention`.
 
     Shapes:
         ``(batch, channels, *size)`` gives the same.
@@ -122,12 +111,12 @@ class SpatialAttention(Network):
         head_width: int | None,
         num_groups: int,
         eps: float,
-        **options: Any,
+        include_fc: bool,
     ) -> None:
         super().__init__()
         heads = 1 if head_width is None else head_count(channels, head_width)
         self.norm = self.nn.GroupNorm(num_groups, channels, eps)
-        self.attn = SelfAttention(channels, heads, bias=True, **options)
+        self.attn = SelfAttention(channels, heads, bias=True, include_fc=include_fc)
 
     def forward(self, x):
         y = self.attn(as_tokens(self.nn, self.norm(x)))

@@ -103,7 +103,6 @@ class CLIP(Model):
         vision_num_attention_heads, vision_intermediate_size: Its heads, and the width inside its
             perceptrons.
         hidden_act: ``"quick_gelu"`` (``x * sigmoid(1.702 * x)``, OpenAI's) or ``"gelu"`` (exact).
-        eps: The normalisations' epsilon.
         attention_dropout: Probability of dropping a weight of the attention.
         eos_token_id: The token that ends a text, where its features are read (at its first place).
             With 2, as in Hugging Face's first files, they are read at the largest token.
@@ -143,7 +142,6 @@ class CLIP(Model):
         vision_num_attention_heads: int = 12,
         vision_intermediate_size: int = 3072,
         hidden_act: str = "quick_gelu",
-        eps: float = 1e-5,
         attention_dropout: float = 0.0,
         eos_token_id: int = 49407,
     ) -> None:
@@ -164,16 +162,13 @@ class CLIP(Model):
             "vision_intermediate_size": vision_intermediate_size,
         }
         self.widths = {"text": text_hidden_size, "visual": vision_hidden_size}
-        options = {"hidden_act": hidden_act, "eps": eps, "dropout": attention_dropout}
         self.logit_scale = nn.Parameter((), Constant(2.6592))
-        text = _encoder(text_sizes, options)
+        text = _encoder(text_sizes, hidden_act, attention_dropout)
         self.text_model = TextModel(
-            vocab_size, max_position_embeddings, text, eos_token_id, eps
+            vocab_size, max_position_embeddings, text, eos_token_id
         )
-        vision = _encoder(vision_sizes, options)
-        self.vision_model = VisionModel(
-            image_size, patch_size, in_channels, vision, eps
-        )
+        vision = _encoder(vision_sizes, hidden_act, attention_dropout)
+        self.vision_model = VisionModel(image_size, patch_size, in_channels, vision)
         self.visual_projection = nn.Linear(
             vision_hidden_size, projection_dim, bias=False
         )
@@ -262,12 +257,11 @@ class CLIP(Model):
         }
 
 
-def _encoder(sizes: Mapping[str, int], options: Mapping[str, Any]) -> Any:
+def _encoder(sizes: Mapping[str, int], hidden_act: str, dropout: float) -> Any:
     """Make one transformer.
 
     Args:
         sizes: Width, layers, heads and inner width, in this order, by the names of the settings.
-        options: See `Encoder`.
 
     Raises:
         SettingError: A size is no positive whole number, or the heads do not divide the width.
@@ -276,7 +270,7 @@ def _encoder(sizes: Mapping[str, int], options: Mapping[str, Any]) -> Any:
     names = list(sizes)
     width, layers, heads, inner = sizes.values()
     checks.divides(width, heads, f"CLIP: {names[0]}", names[2])
-    return Encoder(width, layers, heads, inner, **options)
+    return Encoder(width, layers, heads, inner, hidden_act, dropout)
 
 
 class TextModel(Network):
@@ -292,14 +286,13 @@ class TextModel(Network):
         positions: int,
         encoder: Any,
         eos_token_id: int,
-        eps: float,
     ) -> None:
         super().__init__()
         self.positions = positions
         self.eos_token_id = eos_token_id
         self.embeddings = TextEmbeddings(vocab_size, positions, encoder.width)
         self.encoder = encoder
-        self.final_layer_norm = self.nn.LayerNorm(encoder.width, eps)
+        self.final_layer_norm = self.nn.LayerNorm(encoder.width)
 
     def forward(self, input_ids, attention_mask=None):
         nn = self.nn
@@ -356,14 +349,13 @@ class VisionModel(Network):
         patch_size: int,
         in_channels: int,
         encoder: Any,
-        eps: float,
     ) -> None:
         super().__init__()
         width = encoder.width
         self.embeddings = VisionEmbeddings(image_size, patch_size, in_channels, width)
-        self.pre_layrnorm = self.nn.LayerNorm(width, eps)  # the reference's spelling
+        self.pre_layrnorm = self.nn.LayerNorm(width)  # the reference's spelling
         self.encoder = encoder
-        self.post_layernorm = self.nn.LayerNorm(width, eps)
+        self.post_layernorm = self.nn.LayerNorm(width)
 
     def forward(self, pixel_values):
         return self.post_layernorm(self.layers(pixel_values)[-1][:, 0])
@@ -411,12 +403,11 @@ class Encoder(Network):
         heads: int,
         inner: int,
         hidden_act: str,
-        eps: float,
         dropout: float,
     ) -> None:
         super().__init__()
         self.width = width
-        settings = (width, heads, inner, hidden_act, eps, dropout)
+        settings = (width, heads, inner, hidden_act, dropout)
         self.layers = self.nn.ModuleList([Layer(*settings) for _ in range(layers)])
 
     @property
@@ -453,14 +444,13 @@ class Layer(Network):
         heads: int,
         inner: int,
         hidden_act: str,
-        eps: float,
         dropout: float,
     ) -> None:
         super().__init__()
         self.self_attn = Attention(width, heads, dropout)
-        self.layer_norm1 = self.nn.LayerNorm(width, eps)
+        self.layer_norm1 = self.nn.LayerNorm(width)
         self.mlp = MLP(width, inner, hidden_act)
-        self.layer_norm2 = self.nn.LayerNorm(width, eps)
+        self.layer_norm2 = self.nn.LayerNorm(width)
 
     def forward(self, x, bias):
         x = x + self.self_attn(self.layer_norm1(x), bias)

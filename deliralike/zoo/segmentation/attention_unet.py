@@ -32,7 +32,6 @@ class AttentionUNet(Model):
         strides: By what each level but the first divides the size: numbers, or tuples with one for
             each axis.
         kernel_size: Odd; one number or one for each axis.
-        up_kernel_size: The same for the transposed convolutions.
         dims: Number of spatial axes: 1, 2 or 3.
         dropout: Probability of dropping an element after each normalisation in training, but in the
             gates.
@@ -58,7 +57,6 @@ class AttentionUNet(Model):
         channels: Sequence[int] = (16, 32, 64, 128, 256),
         strides: Sequence[Sizes] = (2, 2, 2, 2),
         kernel_size: Sizes = 3,
-        up_kernel_size: Sizes = 3,
         dims: int = 3,
         dropout: float = 0.0,
     ) -> None:
@@ -77,9 +75,7 @@ class AttentionUNet(Model):
             stride = strides[level]
             down = ConvBlock(fine, coarse, kernel_size, stride, **options)
             inner = down if below is None else nn.Sequential(down, below)
-            below = AttentionLayer(
-                fine, coarse, inner, up_kernel_size, stride, **options
-            )
+            below = AttentionLayer(fine, coarse, inner, stride, **options)
         first = ConvBlock(in_channels, widths[0], kernel_size, 1, **options)
         last = medical.Convolution(widths[0], out_channels, dims, 1, alone=True)
         self.model = nn.Sequential(first, below, last)
@@ -149,20 +145,14 @@ class UpConv(Network):
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes,
-        stride: Sizes,
-        dims: int,
+        self, in_channels: int, out_channels: int, stride: Sizes, dims: int
     ) -> None:
         super().__init__()
         self.up = medical.Convolution(
             in_channels,
             out_channels,
             dims,
-            kernel_size,
-            stride,
+            stride=stride,
             transposed=True,
             norm="batch",
             act="relu",
@@ -205,14 +195,13 @@ class AttentionLayer(Network):
         fine: int,
         coarse: int,
         submodule: Any,
-        up_kernel_size: Sizes,
         stride: Sizes,
         dims: int,
         dropout: float,
     ) -> None:
         super().__init__()
         self.attention = AttentionBlock(fine, dims)
-        self.upconv = UpConv(coarse, fine, up_kernel_size, stride, dims)
+        self.upconv = UpConv(coarse, fine, stride, dims)
         # By MONAI's defaults this is normalised by instance, not by batch.
         self.merge = medical.Convolution(2 * fine, fine, dims, dropout=dropout)
         self.submodule = submodule

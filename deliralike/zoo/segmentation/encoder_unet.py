@@ -8,9 +8,8 @@ size.
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from deliralike.errors import SettingError
 from deliralike.network.base import Network
-from deliralike.zoo.blocks import by_dims, images
+from deliralike.zoo.blocks import images
 from deliralike.zoo.encoders import (
     DECODER_START,
     EncoderDecoder,
@@ -19,9 +18,7 @@ from deliralike.zoo.encoders import (
 )
 from deliralike.zoo.mobile import ConvNormActivation
 from deliralike.zoo.registry import Architecture, register
-from deliralike.zoo.setting_checks import numbers, one_of
-
-RESIZES = {"nearest": "nearest", "bilinear": "linear"}
+from deliralike.zoo.setting_checks import numbers
 
 
 class EncoderUNet(EncoderDecoder):
@@ -39,11 +36,6 @@ class EncoderUNet(EncoderDecoder):
         num_classes: Number of output channels.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3, as the encoder can have.
-        center: Whether two more convolutions follow the encoder; None for VGG encoders only, as the
-            reference.
-        interpolation: How the size is doubled: ``"nearest"`` or ``"bilinear"``.
-        attention: ``"scse"`` for gates before the first and after the second convolution of each
-            block; None for none.
         encoder_settings: Further settings of the encoder.
 
     Shapes:
@@ -66,9 +58,6 @@ class EncoderUNet(EncoderDecoder):
         num_classes: int = 1,
         in_channels: int = 3,
         dims: int = 2,
-        center: bool | None = None,
-        interpolation: str = "nearest",
-        attention: str | None = None,
         encoder_settings: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
@@ -78,14 +67,7 @@ class EncoderUNet(EncoderDecoder):
         channels = self.encode_with(
             encoder, range(1, depth + 1), in_channels, dims, encoder_settings
         )
-        options: dict[str, Any] = {
-            "interpolation": interpolation,
-            "attention": attention,
-            "dims": dims,
-        }
-        if center is None:
-            center = has_center(encoder)
-        self.decoder = self._make_decoder(channels, out, center, **options)
+        self.decoder = self._make_decoder(channels, out, has_center(encoder), dims)
         self.segmentation_head = segmentation_head(
             self.nn, out[-1], num_classes, 3, dims
         )
@@ -95,9 +77,9 @@ class EncoderUNet(EncoderDecoder):
         channels: tuple[int, ...],
         out: tuple[int, ...],
         center: bool,
-        **options: Any,
+        dims: int,
     ) -> Any:
-        return Decoder(channels, out, center, **options)
+        return Decoder(channels, out, center, dims)
 
 
 class Decoder(Network):
@@ -114,7 +96,6 @@ class Decoder(Network):
         out: tuple[int, ...],
         center: bool,
         dims: int,
-        **options: Any,
     ) -> None:
         super().__init__()
         nn = self.nn
@@ -124,7 +105,7 @@ class Decoder(Network):
         skips = (*reversed(channels[:-1]), 0)
         blocks = []
         for before, skip, after in zip(befores, skips, out, strict=False):
-            blocks.append(Block(before, skip, after, dims=dims, **options))
+            blocks.append(Block(before, skip, after, dims))
         self.blocks = nn.ModuleList(blocks)
 
     def forward(self, features, size):
@@ -145,73 +126,19 @@ class Block(Network):
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        skip_channels: int,
-        out_channels: int,
-        dims: int,
-        interpolation: str,
-        attention: str | None,
+        self, in_channels: int, skip_channels: int, out_channels: int, dims: int
     ) -> None:
         super().__init__()
-        one_of(interpolation, RESIZES, "interpolation", "decoder")
-        self.mode = RESIZES[interpolation]
         self.conv1 = ConvNormActivation(
             in_channels + skip_channels, out_channels, dims=dims
         )
-        # The reference has a gate without a skip to join as well, which then never runs.
-        self.attention1 = Attention(attention, in_channels + skip_channels, dims)
         self.conv2 = ConvNormActivation(out_channels, out_channels, dims=dims)
-        self.attention2 = Attention(attention, out_channels, dims)
 
     def forward(self, x, size, skip=None):
-        x = self.nn.interpolate(x, size=tuple(size), mode=self.mode)
+        x = self.nn.interpolate(x, size=tuple(size))
         if skip is not None:
-            x = self.attention1(self.nn.concatenate([x, skip], dim=1))
-        return self.attention2(self.conv2(self.conv1(x)))
-
-
-class Attention(Network):
-    """A gate for each channel and each position, or nothing; the shape stays.
-
-    Source: Roy et al. 2018, arXiv 1803.02579 (scSE: the two are added).
-    """
-
-    def __init__(self, kind: str | None, channels: int, dims: int) -> None:
-        super().__init__()
-        if kind not in (None, "scse"):
-            raise SettingError(f"there is no attention={kind!r}; wanted 'scse' or None")
-        self.attention = (
-            self.nn.Identity() if kind is None else ChannelAndSpaceGate(channels, dims)
-        )
-
-    def forward(self, x):
-        return self.attention(x)
-
-
-class ChannelAndSpaceGate(Network):
-    """Scale by a gate of the channels' averages and by one of each position; add the two."""
-
-    def __init__(self, channels: int, dims: int, reduction: int = 16) -> None:
-        super().__init__()
-        nn = self.nn
-        conv, pool = by_dims(nn, dims, "Conv", "AdaptiveAvgPool")
-        if channels < reduction:
-            raise SettingError(
-                f"attention='scse': {channels} channels; wanted {reduction} or more"
-            )
-        squeezed = channels // reduction
-        self.cSE = nn.Sequential(
-            pool(1),
-            conv(channels, squeezed, 1),
-            nn.ReLU(),
-            conv(squeezed, channels, 1),
-            nn.Sigmoid(),
-        )
-        self.sSE = nn.Sequential(conv(channels, 1, 1), nn.Sigmoid())
-
-    def forward(self, x):
-        return x * self.cSE(x) + x * self.sSE(x)
+            x = self.nn.concatenate([x, skip], dim=1)
+        return self.conv2(self.conv1(x))
 
 
 def doubled(nn: Any, in_channels: int, out_channels: int, dims: int) -> Any:

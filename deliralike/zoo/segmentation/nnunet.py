@@ -146,14 +146,12 @@ class PlainConvUNet(NNUNet):
         n_conv_per_stage_decoder: The same for the decoder, which has one stage less, from the
             coarsest to the finest.
         dims: Number of spatial axes: 1, 2 or 3.
-        conv_bias: Whether the convolutions that a normalisation follows have biases.
         norm: ``"instance"`` (with scale and shift), ``"batch"`` or None.
         nonlin: ``"leaky_relu"`` (slope 0.01) or ``"relu"``.
         dropout: Probability of dropping a channel in training, after each convolution. With dropout
             a normalisation's second name is ``all_modules.2``, as in the reference.
         deep_supervision: Whether to give the outputs of all sizes; in evaluation too, as the
             reference does.
-        nonlin_first: Whether the activation comes before the normalisation.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size / strides[0])``; with
@@ -179,22 +177,18 @@ class PlainConvUNet(NNUNet):
         n_conv_per_stage: int | Sequence[int] = 2,
         n_conv_per_stage_decoder: int | Sequence[int] = 2,
         dims: int = 3,
-        conv_bias: bool = True,
         norm: str | None = "instance",
         nonlin: str = "leaky_relu",
         dropout: float = 0.0,
         deep_supervision: bool = False,
-        nonlin_first: bool = False,
     ) -> None:
         super().__init__()
         what = "PlainConvUNet"
         options = {
             "dims": dims,
-            "bias": conv_bias,
             "norm": norm,
             "nonlin": nonlin,
             "dropout": dropout,
-            "nonlin_first": nonlin_first,
         }
         features = numbers(features_per_stage, "features_per_stage", what, least=2)
         kernels, strides, counts = _stages(
@@ -229,8 +223,7 @@ class ResidualEncoderUNet(NNUNet):
         bottleneck_channels: The inner widths of bottleneck blocks, for each stage or one for all.
         stem_channels: The width of the first convolution; that of the first stage when None.
         in_channels, num_classes, features_per_stage, kernel_sizes, strides: See `PlainConvUNet`.
-        n_conv_per_stage_decoder, dims, conv_bias, norm, nonlin, deep_supervision: See
-            `PlainConvUNet`.
+        n_conv_per_stage_decoder, dims, norm, nonlin, deep_supervision: See `PlainConvUNet`.
         dropout: Probability of dropping a channel in training, after the convolutions of the stem
             and the decoder, and after the first one of a basic block or the middle one of a
             bottleneck.
@@ -264,7 +257,6 @@ class ResidualEncoderUNet(NNUNet):
         n_blocks_per_stage: int | Sequence[int] = (1, 3, 4, 6, 6, 6),
         n_conv_per_stage_decoder: int | Sequence[int] = 1,
         dims: int = 3,
-        conv_bias: bool = True,
         norm: str | None = "instance",
         nonlin: str = "leaky_relu",
         dropout: float = 0.0,
@@ -283,7 +275,6 @@ class ResidualEncoderUNet(NNUNet):
         self.block = block
         options = {
             "dims": dims,
-            "bias": conv_bias,
             "norm": norm,
             "nonlin": nonlin,
             "dropout": dropout,
@@ -333,11 +324,10 @@ class ConvBlock(Network):
         stride: Sizes = 1,
         *,
         dims: int,
-        bias: bool,
         norm: str | None,
         nonlin: str | None,
         dropout: float = 0.0,
-        nonlin_first: bool = False,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         nn = self.nn
@@ -355,8 +345,6 @@ class ConvBlock(Network):
         if nonlin is not None:
             self.nonlin = medical.activation(nn, nonlin)
             steps.append(self.nonlin)
-        if nonlin_first and norm is not None and nonlin is not None:
-            steps[-2:] = [self.nonlin, self.norm]
         self.all_modules = nn.Sequential(*steps)
 
     def forward(self, x):
@@ -564,7 +552,7 @@ class Decoder(Network):
         self.stages = nn.ModuleList(stages)
         ups = []
         for before, width, stride in zip(coarse, fine, strides[:0:-1], strict=True):
-            ups.append(transposed(before, width, stride, stride, bias=options["bias"]))
+            ups.append(transposed(before, width, stride, stride))
         self.transpconvs = nn.ModuleList(ups)
         self.seg_layers = nn.ModuleList([conv(width, num_classes, 1) for width in fine])
 

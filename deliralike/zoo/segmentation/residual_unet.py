@@ -35,7 +35,6 @@ class ResidualUNet(Model):
         strides: By what each level but the last divides the size: numbers, or tuples with one for
             each axis.
         kernel_size: Odd; one number or one for each axis.
-        up_kernel_size: The same for the transposed convolutions.
         num_res_units: Convolutions in each residual unit on the way down; 0 for plain convolutions
             throughout.
         dims: Number of spatial axes: 1, 2 or 3.
@@ -66,7 +65,6 @@ class ResidualUNet(Model):
         channels: Sequence[int] = (16, 32, 64, 128, 256),
         strides: Sequence[Sizes] = (2, 2, 2, 2),
         kernel_size: Sizes = 3,
-        up_kernel_size: Sizes = 3,
         num_res_units: int = 2,
         dims: int = 3,
         act: str = "prelu",
@@ -101,9 +99,7 @@ class ResidualUNet(Model):
             outer = in_channels if top else widths[level - 1]
             down = _down(outer, inner, strides[level], num_res_units, unit)
             out = out_channels if top else outer
-            up = self._up(
-                inner + wide, out, strides[level], up_kernel_size, top, unit, options
-            )
+            up = self._up(inner + wide, out, strides[level], top, unit, options)
             below = self.nn.Sequential(down, Beside(below), up)
             wide = outer
         self.model = below
@@ -147,7 +143,6 @@ class ResidualUNet(Model):
         in_channels: int,
         out_channels: int,
         stride: Sizes,
-        kernel_size: Sizes,
         top: bool,
         unit: Any,
         options: Any,
@@ -159,7 +154,6 @@ class ResidualUNet(Model):
         up = medical.Convolution(
             in_channels,
             out_channels,
-            kernel_size=kernel_size,
             stride=stride,
             transposed=True,
             alone=top and self.units == 0,

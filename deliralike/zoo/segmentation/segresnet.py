@@ -32,8 +32,7 @@ class SegResNet(Model):
         blocks_up: The same on the way up, from the coarsest, with one level less.
         dims: Number of spatial axes: 2 or 3.
         dropout: Probability of dropping a channel after the first convolution in training.
-        norm: ``"group"``, ``"batch"`` or ``"instance"`` (without scale and shift).
-        num_groups: Groups of the group normalisation.
+        num_groups: Groups of the normalisations.
         upsample: ``"nontrainable"`` (linear interpolation) or ``"deconv"`` (transposed
             convolutions).
 
@@ -43,9 +42,8 @@ class SegResNet(Model):
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: A size is no such multiple, or the coarsest level would have a single element
-            (the error names it); or the input has another number of axes or channels (the error
-            names the layer).
+        ShapeError: A size is no such multiple (the error names the coarsest level); or the input
+            has another number of axes or channels (the error names the layer).
     """
 
     stem_paths = ("convInit.conv",)
@@ -61,7 +59,6 @@ class SegResNet(Model):
         blocks_up: Sequence[int] = (1, 1, 1),
         dims: int = 3,
         dropout: float = 0.0,
-        norm: str = "group",
         num_groups: int = 8,
         upsample: str = "nontrainable",
     ) -> None:
@@ -71,26 +68,20 @@ class SegResNet(Model):
         width = checks.positive(init_filters, "init_filters", "SegResNet")
         one_of(upsample, UPSAMPLINGS, "upsample", "SegResNet")
         nn = self.nn
-        norms: dict[str, Any] = {
-            "norm": norm,
-            "num_groups": num_groups,
-            "affine": False,
-        }
         self.factors = (2 ** len(ups),) * dims
-        self.several = norm == "instance"
         self.convInit = _conv(in_channels, width, dims)
         down_layers = []
         for i, count in enumerate(downs):
             wide = width * 2**i
             first = nn.Identity() if i == 0 else _conv(wide // 2, wide, dims, stride=2)
-            blocks = [ResBlock(wide, dims, **norms) for _ in range(count)]
+            blocks = [ResBlock(wide, dims, num_groups) for _ in range(count)]
             down_layers.append(nn.Sequential(first, *blocks))
         self.down_layers = nn.ModuleList(down_layers)
         # before each step up
         widths = [width * 2**level for level in range(len(ups), 0, -1)]
         up_layers = []
         for wide, count in zip(widths, ups, strict=True):
-            blocks = [ResBlock(wide // 2, dims, **norms) for _ in range(count)]
+            blocks = [ResBlock(wide // 2, dims, num_groups) for _ in range(count)]
             up_layers.append(nn.Sequential(*blocks))
         self.up_layers = nn.ModuleList(up_layers)
         up_samples = []
@@ -101,7 +92,7 @@ class SegResNet(Model):
             )
         self.up_samples = nn.ModuleList(up_samples)
         self.conv_final = nn.Sequential(
-            medical.normalisation(nn, norm, width, dims, False, num_groups),
+            nn.GroupNorm(num_groups, width),
             nn.ReLU(),
             _conv(width, out_channels, dims, kernel_size=1, bias=True),
         )
@@ -116,7 +107,7 @@ class SegResNet(Model):
         Each is ``(batch, init_filters * 2**level, *size / 2**level)``.
         """
         depth = len(self.up_layers)
-        medical.divides(self, x, self.factors, f"down_layers.{depth}", self.several)
+        medical.divides(self, x, self.factors, f"down_layers.{depth}")
         stages = {}
         x = self.dropout(self.convInit(x))
         for i, down in enumerate(self.down_layers):
@@ -134,13 +125,11 @@ class SegResNet(Model):
 class ResBlock(Network):
     """Normalisation, ReLU and 3x3 convolution, twice, added to the input; the shape stays."""
 
-    def __init__(
-        self, channels: int, dims: int, norm: str, num_groups: int, affine: bool
-    ) -> None:
+    def __init__(self, channels: int, dims: int, num_groups: int) -> None:
         super().__init__()
         nn = self.nn
-        self.norm1 = medical.normalisation(nn, norm, channels, dims, affine, num_groups)
-        self.norm2 = medical.normalisation(nn, norm, channels, dims, affine, num_groups)
+        self.norm1 = nn.GroupNorm(num_groups, channels)
+        self.norm2 = nn.GroupNorm(num_groups, channels)
         self.act = nn.ReLU()
         self.conv1 = _conv(channels, channels, dims)
         self.conv2 = _conv(channels, channels, dims)

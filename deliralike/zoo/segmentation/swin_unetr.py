@@ -71,16 +71,12 @@ class SwinUNETR(Model):
         num_heads: The number of attention heads in each stage.
         window_size: The windows' size, one number or one for each axis.
         mlp_ratio: How many times wider the inner layer of each block's perceptron is.
-        qkv_bias: Whether queries, keys and values have biases.
         norm: Of the convolutions: ``"instance"`` (without scale and shift), ``"batch"`` or
             ``"group"``.
         dropout: Probability of dropping an element of the tokens in training.
         attention_dropout: The same for the attention weights.
         stochastic_depth: Probability of dropping the last residual branch; it grows linearly from
             the first.
-        normalize: Whether each stage's output is normalised over its channels before it goes to the
-            convolutions.
-        patch_norm: Whether the patches' tokens are normalised.
         dims: Number of spatial axes: 2 or 3.
         downsample: The order of the neighbours that merge between stages, in 3 dimensions:
             ``"merging"``, ``"mergingv2"`` or, for weights of that time, ``"merging0.9"``, which
@@ -110,13 +106,10 @@ class SwinUNETR(Model):
         num_heads: Sequence[int] = (3, 6, 12, 24),
         window_size: Sizes = 7,
         mlp_ratio: float = 4.0,
-        qkv_bias: bool = True,
         norm: str = "instance",
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         stochastic_depth: float = 0.0,
-        normalize: bool = True,
-        patch_norm: bool = False,
         dims: int = 3,
         downsample: str = "merging",
         use_v2: bool = False,
@@ -133,10 +126,8 @@ class SwinUNETR(Model):
         }
         self.factors = (32,) * dims
         self.several = norm == "instance"
-        self.normalize = bool(normalize)
         block_options = {
             "mlp_ratio": mlp_ratio,
-            "qkv_bias": qkv_bias,
             "dropout": dropout,
             "attention_dropout": attention_dropout,
         }
@@ -146,7 +137,6 @@ class SwinUNETR(Model):
             numbers(depths, "depths", "SwinUNETR", count=4),
             numbers(num_heads, "num_heads", "SwinUNETR", count=4),
             geometry.steps(window_size, dims, "window_size"),
-            patch_norm,
             use_v2,
             stochastic_depth,
             dropout,
@@ -168,10 +158,10 @@ class SwinUNETR(Model):
     @property
     def stem_paths(self) -> tuple[str, ...]:  # type: ignore[override]
         """The patches, and the finest level's block with its shortcut."""
-        paths = ["swinViT.patch_embed.proj", "encoder1.layer.conv1.conv"]
+        paths = ("swinViT.patch_embed.proj", "encoder1.layer.conv1.conv")
         if hasattr(self.encoder1.layer, "conv3"):
-            paths.append("encoder1.layer.conv3.conv")
-        return tuple(paths)
+            return (*paths, "encoder1.layer.conv3.conv")
+        return paths
 
     def forward(self, x):
         return self.out(self.forward_stages(x)["decoder1"])
@@ -203,8 +193,6 @@ class SwinUNETR(Model):
 
     def _normalised(self, x):
         """Normalise each element over its channels, without scale and shift."""
-        if not self.normalize:
-            return x
         nn = self.nn
         y = nn.layer_norm(channels_last(nn, x), (x.shape[1],))
         return channels_first(nn, y)
@@ -241,7 +229,6 @@ class SwinTransformer(Network):
         depths: Sequence[int],
         heads: Sequence[int],
         window: tuple[int, ...],
-        patch_norm: bool,
         use_v2: bool,
         stochastic_depth: float,
         dropout: float,
@@ -253,7 +240,7 @@ class SwinTransformer(Network):
         total = sum(depths)
         chances = [stochastic_depth * i / max(1, total - 1) for i in range(total)]
         self.use_v2 = bool(use_v2)
-        self.patch_embed = PatchEmbed(in_channels, width, len(window), patch_norm)
+        self.patch_embed = PatchEmbed(in_channels, width, len(window))
         self.pos_drop = nn.Dropout(dropout)
         start = 0
         for i, (depth, count) in enumerate(zip(depths, heads, strict=True)):
@@ -284,25 +271,18 @@ class SwinTransformer(Network):
 
 
 class PatchEmbed(Network):
-    """Patches with a side of 2 as tokens, normalised if wanted.
+    """Patches with a side of 2 as tokens.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, width, *size / 2)``.
     """
 
-    def __init__(
-        self, in_channels: int, width: int, dims: int, patch_norm: bool
-    ) -> None:
+    def __init__(self, in_channels: int, width: int, dims: int) -> None:
         super().__init__()
         self.proj = by_dims(self.nn, dims, "Conv")(in_channels, width, 2, 2)
-        self.norm = self.nn.LayerNorm(width) if patch_norm else None
 
     def forward(self, x):
-        x = self.proj(x)
-        if self.norm is None:
-            return x
-        x = self.norm(channels_last(self.nn, x))
-        return channels_first(self.nn, x)
+        return self.proj(x)
 
 
 class Stage(Network):
@@ -352,7 +332,6 @@ class SwinBlock(Network):
         chance: float,
         *,
         mlp_ratio: float,
-        qkv_bias: bool,
         dropout: float,
         attention_dropout: float,
     ) -> None:
@@ -360,9 +339,7 @@ class SwinBlock(Network):
         nn = self.nn
         self.window, self.shift = window, shift
         self.norm1 = nn.LayerNorm(width)
-        self.attn = WindowAttention(
-            width, heads, window, qkv_bias, dropout, attention_dropout
-        )
+        self.attn = WindowAttention(width, heads, window, dropout, attention_dropout)
         self.drop_path = nn.DropPath(chance)
         self.norm2 = nn.LayerNorm(width)
         self.mlp = MLP(width, int(width * mlp_ratio), dropout)
@@ -391,7 +368,6 @@ class WindowAttention(Network):
         width: int,
         heads: int,
         window: tuple[int, ...],
-        qkv_bias: bool,
         dropout: float,
         attention_dropout: float,
     ) -> None:
@@ -402,7 +378,7 @@ class WindowAttention(Network):
         rows = math.prod(2 * side - 1 for side in window)
         self.relative_position_bias_table = nn.Parameter((rows, heads), Normal(0.02))
         self.relative_position_index = nn.Buffer(relative_positions(window))
-        self.qkv = nn.Linear(width, 3 * width, bias=qkv_bias)
+        self.qkv = nn.Linear(width, 3 * width)
         self.attn_drop = nn.Dropout(attention_dropout)
         self.proj = nn.Linear(width, width)
         self.proj_drop = nn.Dropout(dropout)

@@ -42,10 +42,10 @@ class UNetPlusPlus(EncoderUNet):
         channels: tuple[int, ...],
         out: tuple[int, ...],
         center: bool,
-        **options: Any,
+        dims: int,
     ) -> Any:
         self.multiple = 2 ** len(channels)
-        return Decoder(channels, out, center, **options)
+        return Decoder(channels, out, center, dims)
 
 
 class Decoder(Network):
@@ -63,7 +63,7 @@ class Decoder(Network):
         channels: tuple[int, ...],
         out: tuple[int, ...],
         center: bool,
-        **options: Any,
+        dims: int,
     ) -> None:
         super().__init__()
         *skips, width = channels
@@ -73,22 +73,20 @@ class Decoder(Network):
         # The reference creates this and never calls it: a VGG encoder's last stage is joined as it
         # is.
         if center:
-            self.center = doubled(self.nn, width, width, options["dims"])
+            self.center = doubled(self.nn, width, width, dims)
         else:
             self.center = self.nn.Identity()
         blocks = {}
         for level, skip in enumerate(skips):
             joined = skip * (level + 1)
-            blocks[f"x_0_{level}"] = Block(
-                befores[level], joined, out[level], **options
-            )
+            blocks[f"x_0_{level}"] = Block(befores[level], joined, out[level], dims)
             for start in range(1, level + 1):
                 joined = skip * (level + 1 - start)
                 blocks[f"x_{start}_{level}"] = Block(
-                    skips[level - 1], joined, skip, **options
+                    skips[level - 1], joined, skip, dims
                 )
         blocks[f"x_0_{self.levels}"] = Block(
-            befores[self.levels], 0, out[self.levels], **options
+            befores[self.levels], 0, out[self.levels], dims
         )
         self.blocks = self.nn.ModuleDict(blocks)
 

@@ -56,8 +56,6 @@ class UNETR(Model):
         proj_type: How patches become tokens: ``"conv"`` or ``"perceptron"`` (a linear map; the
             weights lie otherwise).
         norm: ``"instance"`` (without scale and shift), ``"batch"`` or ``"group"``.
-        conv_block: Whether a block of convolutions follows each transposed one beside the way up.
-        res_block: Whether the blocks of convolutions are residual.
         dropout: Probability of dropping an element of tokens and attention weights in training.
         dims: Number of spatial axes: 1, 2 or 3.
         qkv_bias: Whether queries, keys and values have biases.
@@ -85,8 +83,6 @@ class UNETR(Model):
         num_heads: int = 12,
         proj_type: str = "conv",
         norm: str = "instance",
-        conv_block: bool = True,
-        res_block: bool = True,
         dropout: float = 0.0,
         dims: int = 3,
         qkv_bias: bool = False,
@@ -106,7 +102,7 @@ class UNETR(Model):
             "dims": dims,
             "norm": norm,
             "affine": False,
-            "res_block": bool(res_block),
+            "res_block": True,
         }
         self.img_size, self.proj_type = size, proj_type
         self.grid = tuple(n // PATCH for n in size)
@@ -121,9 +117,9 @@ class UNETR(Model):
             qkv_bias,
         )
         self.encoder1 = ConvLayer(in_channels, width, **options)
-        self.encoder2 = ProjectedUp(wide, 2 * width, 2, conv_block, **options)
-        self.encoder3 = ProjectedUp(wide, 4 * width, 1, conv_block, **options)
-        self.encoder4 = ProjectedUp(wide, 8 * width, 0, conv_block, **options)
+        self.encoder2 = ProjectedUp(wide, 2 * width, 2, **options)
+        self.encoder3 = ProjectedUp(wide, 4 * width, 1, **options)
+        self.encoder4 = ProjectedUp(wide, 8 * width, 0, **options)
         self.decoder5 = UpBlock(wide, 8 * width, 3, 2, **options)
         self.decoder4 = UpBlock(8 * width, 4 * width, 3, 2, **options)
         self.decoder3 = UpBlock(4 * width, 2 * width, 3, 2, **options)
@@ -136,12 +132,10 @@ class UNETR(Model):
 
         A linear map of patches is not among them, since its columns are elements.
         """
-        paths = ["encoder1.layer.conv1.conv"]
+        paths = ("encoder1.layer.conv1.conv", "encoder1.layer.conv3.conv")
         if self.proj_type == "conv":
-            paths.insert(0, "vit.patch_embedding.patch_embeddings")
-        if hasattr(self.encoder1.layer, "conv3"):
-            paths.append("encoder1.layer.conv3.conv")
-        return tuple(paths)
+            return ("vit.patch_embedding.patch_embeddings", *paths)
+        return paths
 
     def forward(self, x):
         return self.out(self.forward_stages(x)["decoder2"])
@@ -406,9 +400,7 @@ class ConvLayer(Network):
 
 
 class ProjectedUp(Network):
-    """A transposed convolution, and `count` more of them.
-
-    If wanted, a block of convolutions follows each of the latter.
+    """A transposed convolution, and `count` more of them, each with a block of convolutions.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size * 2 ** (1 + count))``.
@@ -419,25 +411,20 @@ class ProjectedUp(Network):
         in_channels: int,
         out_channels: int,
         count: int,
-        conv_block: bool,
         **options: Any,
     ) -> None:
         super().__init__()
         nn = self.nn
         dims = options["dims"]
-        ups = [
-            Conv(out_channels, out_channels, 2, 2, dims, transposed=True)
-            for _ in range(count)
-        ]
         self.transp_conv_init = Conv(
             in_channels, out_channels, 2, 2, dims, transposed=True
         )
-        if conv_block:
-            ups = [
-                nn.Sequential(up, Block(out_channels, out_channels, **options))
-                for up in ups
-            ]
-        self.blocks = nn.ModuleList(ups)
+        blocks = []
+        for _ in range(count):
+            up = Conv(out_channels, out_channels, 2, 2, dims, transposed=True)
+            block = Block(out_channels, out_channels, **options)
+            blocks.append(nn.Sequential(up, block))
+        self.blocks = nn.ModuleList(blocks)
 
     def forward(self, x):
         x = self.transp_conv_init(x)

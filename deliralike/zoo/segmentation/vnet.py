@@ -1,6 +1,7 @@
 """V-Net: 5x5 convolutions in residual stages, strided ones between them, in 2 and 3 dimensions.
 
-Unlike the paper: ELU instead of PReLU unless told otherwise, batch normalisation, dropout.
+Unlike the paper, as MONAI: ELU instead of PReLU, batch normalisation, dropout, no biases before a
+normalisation.
 """
 
 from typing import Any
@@ -25,12 +26,9 @@ class VNet(Model):
             input, repeated.
         out_channels: Number of output channels.
         dims: Number of spatial axes: 2 or 3.
-        act: ``"elu"``, ``"prelu"`` (one slope for each channel), ``"relu"`` or ``"leaky_relu"``.
         dropout: Probability of dropping a channel in training: after the last two steps down,
             before the first two up.
         skip_dropout: The same for what each stage on the way up takes over from the way down.
-        bias: Whether the convolutions of the way down and the last one have biases; those of the
-            way up have none, as the reference has it.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be
@@ -52,10 +50,8 @@ class VNet(Model):
         in_channels: int = 1,
         out_channels: int = 1,
         dims: int = 3,
-        act: str = "elu",
         dropout: float = 0.5,
         skip_dropout: float = 0.5,
-        bias: bool = False,
     ) -> None:
         super().__init__()
         medical.two_or_three(dims, "VNet")
@@ -63,19 +59,17 @@ class VNet(Model):
             raise SettingError(
                 f"VNet: in_channels={in_channels}; wanted a divisor of 16: 1, 2, 4, 8 or 16"
             )
-        down: dict[str, Any] = {"dims": dims, "act": act, "bias": bias}
-        up: dict[str, Any] = {"dims": dims, "act": act, "skip_dropout": skip_dropout}
         self.factors = (16,) * dims
-        self.in_tr = InputTransition(in_channels, 16, **down)
-        self.down_tr32 = DownTransition(16, 1, 0.0, **down)
-        self.down_tr64 = DownTransition(32, 2, 0.0, **down)
-        self.down_tr128 = DownTransition(64, 3, dropout, **down)
-        self.down_tr256 = DownTransition(128, 2, dropout, **down)
-        self.up_tr256 = UpTransition(256, 256, 2, dropout, **up)
-        self.up_tr128 = UpTransition(256, 128, 2, dropout, **up)
-        self.up_tr64 = UpTransition(128, 64, 1, 0.0, **up)
-        self.up_tr32 = UpTransition(64, 32, 1, 0.0, **up)
-        self.out_tr = OutputTransition(32, out_channels, **down)
+        self.in_tr = InputTransition(in_channels, 16, dims)
+        self.down_tr32 = DownTransition(16, 1, 0.0, dims)
+        self.down_tr64 = DownTransition(32, 2, 0.0, dims)
+        self.down_tr128 = DownTransition(64, 3, dropout, dims)
+        self.down_tr256 = DownTransition(128, 2, dropout, dims)
+        self.up_tr256 = UpTransition(256, 256, 2, dropout, skip_dropout, dims)
+        self.up_tr128 = UpTransition(256, 128, 2, dropout, skip_dropout, dims)
+        self.up_tr64 = UpTransition(128, 64, 1, 0.0, skip_dropout, dims)
+        self.up_tr32 = UpTransition(64, 32, 1, 0.0, skip_dropout, dims)
+        self.out_tr = OutputTransition(32, out_channels, dims)
 
     def forward(self, x):
         return self.out_tr(self.forward_stages(x)["up_tr32"])
@@ -105,13 +99,11 @@ class InputTransition(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
     """
 
-    def __init__(
-        self, in_channels: int, out_channels: int, dims: int, act: str, bias: bool
-    ) -> None:
+    def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
         super().__init__()
         self.repeats = out_channels // in_channels
-        self.act_function = _activation(self.nn, act, out_channels)
-        self.conv_block = _conv(in_channels, out_channels, dims, bias)
+        self.act_function = self.nn.ELU()
+        self.conv_block = _conv(in_channels, out_channels, dims)
 
     def forward(self, x):
         repeated = self.nn.concatenate([x] * self.repeats, dim=1)
@@ -121,10 +113,10 @@ class InputTransition(Network):
 class LUConv(Network):
     """A 5x5 convolution with normalisation and activation; the shape stays."""
 
-    def __init__(self, channels: int, dims: int, act: str, bias: bool) -> None:
+    def __init__(self, channels: int, dims: int) -> None:
         super().__init__()
-        self.act_function = _activation(self.nn, act, channels)
-        self.conv_block = _conv(channels, channels, dims, bias)
+        self.act_function = self.nn.ELU()
+        self.conv_block = _conv(channels, channels, dims)
 
     def forward(self, x):
         return self.act_function(self.conv_block(x))
@@ -137,24 +129,16 @@ class DownTransition(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, 2 * in_channels, *size / 2)``.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        count: int,
-        dropout: float,
-        dims: int,
-        act: str,
-        bias: bool,
-    ) -> None:
+    def __init__(self, in_channels: int, count: int, dropout: float, dims: int) -> None:
         super().__init__()
         nn = self.nn
         width = 2 * in_channels
         conv, norm, drop = by_dims(nn, dims, "Conv", "BatchNorm", "Dropout")
-        self.down_conv = conv(in_channels, width, 2, stride=2, bias=bias)
+        self.down_conv = conv(in_channels, width, 2, stride=2, bias=False)
         self.bn1 = norm(width)
-        self.act_function1 = _activation(nn, act, width)
-        self.act_function2 = _activation(nn, act, width)
-        blocks = [LUConv(width, dims, act, bias) for _ in range(count)]
+        self.act_function1 = nn.ELU()
+        self.act_function2 = nn.ELU()
+        blocks = [LUConv(width, dims) for _ in range(count)]
         self.ops = nn.Sequential(*blocks)
         # MONAI always takes 3-D dropout, which with two axes drops whole samples; here it drops
         # channels with any.
@@ -180,9 +164,8 @@ class UpTransition(Network):
         out_channels: int,
         count: int,
         dropout: float,
-        dims: int,
-        act: str,
         skip_dropout: float,
+        dims: int,
     ) -> None:
         super().__init__()
         nn = self.nn
@@ -194,9 +177,9 @@ class UpTransition(Network):
         self.bn1 = norm(half)
         self.dropout = drop(dropout)
         self.dropout2 = drop(skip_dropout)
-        self.act_function1 = _activation(nn, act, half)
-        self.act_function2 = _activation(nn, act, out_channels)
-        blocks = [LUConv(out_channels, dims, act, bias=False) for _ in range(count)]
+        self.act_function1 = nn.ELU()
+        self.act_function2 = nn.ELU()
+        blocks = [LUConv(out_channels, dims) for _ in range(count)]
         self.ops = nn.Sequential(*blocks)
 
     def forward(self, x, skip):
@@ -213,29 +196,21 @@ class OutputTransition(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
     """
 
-    def __init__(
-        self, in_channels: int, out_channels: int, dims: int, act: str, bias: bool
-    ) -> None:
+    def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
         super().__init__()
         checks.positive(out_channels, "out_channels", "VNet")
-        self.act_function1 = _activation(self.nn, act, out_channels)
-        self.conv_block = _conv(in_channels, out_channels, dims, bias)
+        self.act_function1 = self.nn.ELU()
+        self.conv_block = _conv(in_channels, out_channels, dims)
         self.conv2 = by_dims(self.nn, dims, "Conv")(out_channels, out_channels, 1)
 
     def forward(self, x):
         return self.conv2(self.act_function1(self.conv_block(x)))
 
 
-def _conv(in_channels: int, out_channels: int, dims: int, bias: bool) -> Any:
+def _conv(in_channels: int, out_channels: int, dims: int) -> Any:
     return medical.Convolution(
-        in_channels, out_channels, dims, 5, bias=bias, norm="batch", act=None
+        in_channels, out_channels, dims, 5, bias=False, norm="batch", act=None
     )
-
-
-def _activation(nn: Any, act: str, channels: int) -> Any:
-    if act == "prelu":
-        return medical.activation(nn, act, num_parameters=channels)
-    return medical.activation(nn, act)
 
 
 register(

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn.start import Normal
 from deliralike.zoo.inputs import Input
@@ -26,6 +25,9 @@ from deliralike.zoo.sequences.tokens import (
 )
 from deliralike.zoo.setting_checks import one_of, positive
 
+# Rows of the table of distances, and the distance from which on all have the last one.
+BUCKETS = 32
+MAX_DISTANCE = 128
 EPS = 1e-6
 FEED_FORWARDS = ("relu", "gated-gelu")
 
@@ -297,8 +299,6 @@ class T5(Model):
         num_layers: Number of blocks of the encoder.
         num_decoder_layers: Number of blocks of the decoder; as many when not given.
         num_heads: Number of heads.
-        relative_attention_num_buckets: Rows of the table of distances.
-        relative_attention_max_distance: The distance from which on all have one row.
         dropout: Probability of dropping an element, or a weight of the attention.
         feed_forward_proj: ``"relu"``, or ``"gated-gelu"`` as in version 1.1 and FLAN-T5.
         tie_word_embeddings: Whether ``lm_head.weight`` is the embedding's own table, and what it
@@ -332,8 +332,6 @@ class T5(Model):
         num_layers: int = 6,
         num_decoder_layers: int | None = None,
         num_heads: int = 8,
-        relative_attention_num_buckets: int = 32,
-        relative_attention_max_distance: int = 128,
         dropout: float = 0.1,
         feed_forward_proj: str = "relu",
         tie_word_embeddings: bool = True,
@@ -352,24 +350,14 @@ class T5(Model):
             "num_heads": num_heads,
         }
         positive("T5", **sizes)
-        buckets, longest = (
-            relative_attention_num_buckets,
-            relative_attention_max_distance,
-        )
-        if buckets < 4 or longest <= buckets // 2:
-            raise SettingError(
-                f"T5: relative_attention_num_buckets={buckets!r} and "
-                f"relative_attention_max_distance={longest!r}; wanted at least 4, and a distance "
-                "of more than half of them"
-            )
         one_of(feed_forward_proj, FEED_FORWARDS, "feed_forward_proj", "T5")
         self.sizes = (d_model, d_kv, d_ff, num_heads)
         self.vocab_size = vocab_size
         self.decoder_start_token_id = decoder_start_token_id
         self.is_scaled = tie_word_embeddings
         stack: dict[str, Any] = {
-            "buckets": buckets,
-            "max_distance": longest,
+            "buckets": BUCKETS,
+            "max_distance": MAX_DISTANCE,
             "dropout": dropout,
             "inner": d_ff,
             "is_gated": feed_forward_proj == "gated-gelu",

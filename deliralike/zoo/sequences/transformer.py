@@ -83,8 +83,6 @@ class TransformerEncoder(Network):
             attention.
         activation: ``"relu"`` or ``"gelu"``.
         norm_first: Normalise before attention and perceptron instead of after the sums.
-        final_norm: Whether another normalisation follows the last layer, as in
-            ``torch.nn.Transformer``.
 
     Shapes:
         ``(batch, tokens, d_model)`` gives the same; ``key_padding_mask`` ``(batch, tokens)`` is
@@ -104,7 +102,6 @@ class TransformerEncoder(Network):
         dropout: float = 0.1,
         activation: str = "relu",
         norm_first: bool = False,
-        final_norm: bool = True,
     ) -> None:
         super().__init__()
         positive(
@@ -114,7 +111,7 @@ class TransformerEncoder(Network):
         layer = (d_model, nhead, dim_feedforward, dropout, activation, norm_first)
         layers = [TransformerEncoderLayer(*layer) for _ in range(num_layers)]
         self.layers = self.nn.ModuleList(layers)
-        self.norm = self.nn.LayerNorm(d_model) if final_norm else None
+        self.norm = self.nn.LayerNorm(d_model)  # as in ``torch.nn.Transformer``
 
     def forward(self, x, mask=None, key_padding_mask=None):
         *_, last = self.forward_stages(x, mask, key_padding_mask).values()
@@ -126,8 +123,7 @@ class TransformerEncoder(Network):
         for number, layer in enumerate(self.layers, 1):
             x = layer(x, mask, key_padding_mask)
             stages[f"layer{number}"] = x
-        if self.norm is not None:
-            stages["norm"] = self.norm(x)
+        stages["norm"] = self.norm(x)
         return stages
 
 
@@ -159,8 +155,8 @@ class TransformerClassifier(Model):
         num_classes: Number of outputs; 0 for no head: the pooled features.
         vocab_size: Number of different tokens.
         max_tokens: The longest sequence.
-        d_model, nhead, num_layers, dim_feedforward, dropout, activation, norm_first, final_norm: As
-            for `TransformerEncoder`.
+        d_model, nhead, num_layers, dim_feedforward, dropout, activation, norm_first: As for
+            `TransformerEncoder`.
         pooling: ``"mean"`` over the tokens that are no padding, or ``"first"``: the first token.
 
     Shapes:
@@ -188,7 +184,6 @@ class TransformerClassifier(Model):
         dropout: float = 0.1,
         activation: str = "relu",
         norm_first: bool = False,
-        final_norm: bool = True,
         pooling: str = "mean",
     ) -> None:
         super().__init__()
@@ -214,7 +209,6 @@ class TransformerClassifier(Model):
             dropout,
             activation,
             norm_first,
-            final_norm,
         )
         self.fc = classifier(nn, d_model, num_classes, "TransformerClassifier")
 

@@ -32,13 +32,10 @@ SMALL = {
 }
 
 
-def reference(
-    projection_dim=512, in_channels=3, eps=1e-5, hidden_act="quick_gelu", **settings
-):
+def reference(projection_dim=512, in_channels=3, hidden_act="quick_gelu", **settings):
     """Hugging Face's network with our settings."""
     text = {
         "projection_dim": projection_dim,
-        "layer_norm_eps": eps,
         "hidden_act": hidden_act,
     }
     vision = text | {"num_channels": in_channels}
@@ -85,7 +82,6 @@ FULL = {
 MASKED = {
     **SMALL,
     "hidden_act": "gelu",
-    "eps": 1e-6,
     "in_channels": 2,
     "eos_token_id": 5,
 }

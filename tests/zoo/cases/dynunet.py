@@ -10,7 +10,7 @@ DynUNet = Later("monai.networks.nets.DynUNet")
 STRIDES = (1, 2, 2, 2, 2, 2)
 FULL = {"dynunet": partial(DynUNet, 3, 1, 2, (3,) * 6, STRIDES, STRIDES[1:])}
 
-KERNELS, STEPS, UPS = ((1, 3, 3), 3, 3, 3), (1, (1, 2, 2), 2, 1), ((1, 2, 2), 2, 1)
+KERNELS, STEPS = ((1, 3, 3), 3, 3, 3), (1, (1, 2, 2), 2, 1)
 
 CASES = [
     Case(

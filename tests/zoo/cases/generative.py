@@ -276,13 +276,11 @@ CONDITIONED = {
     "cross_attention_dim": 5,
     "num_class_embeds": 4,
 }
-OTHERS = {"resblock_updown": True, "include_fc": False, "use_combined_linear": True}
+OTHERS = {"include_fc": False}
 AUTOENCODER = LATENT | {"attention_levels": (False, True), "num_res_blocks": 1}
-TRANSPOSED = {
+WITHOUT_FC = {
     "attention_levels": (False, False),
     "num_res_blocks": 1,
-    "use_convtranspose": True,
-    "use_combined_linear": True,
     "include_fc": False,
     "with_encoder_nonlocal_attn": False,
     "latent_channels": 1,
@@ -388,11 +386,11 @@ CASES = [
     ),
     Case(
         "autoencoder_kl",
-        LATENT | TRANSPOSED | {"dims": 3},
+        LATENT | WITHOUT_FC | {"dims": 3},
         [(2, 4, 6, 2), (1, 2, 3, 1)],
         of="in 3d",
-        reference=partial(autoencoder, 3, **LATENT | TRANSPOSED),
+        reference=partial(autoencoder, 3, **LATENT | WITHOUT_FC),
         call=reconstructed,
-        zero=("*qkv.bias",),
+        zero=("*.to_k.bias",),
     ),
 ]

@@ -52,12 +52,11 @@ CASES = [
             "num_res_units": 0,
             "dims": 2,
             "norm": "instance",
-            "up_kernel_size": 5,
         },
         (1, 6, 9),
         of="plain",
         zero=("*.conv.bias",),
-        reference=partial(UNet, 2, 1, 2, (3, 4), (3,), up_kernel_size=5),
+        reference=partial(UNet, 2, 1, 2, (3, 4), (3,)),
     ),
     Case(
         "residual_unet",

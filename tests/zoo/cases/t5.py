@@ -20,8 +20,6 @@ SMALL = {
     "num_layers": 2,
     "num_decoder_layers": 1,
     "num_heads": 3,
-    "relative_attention_num_buckets": 8,
-    "relative_attention_max_distance": 6,
     "dropout": 0.0,
 }
 GATED = SMALL | {"num_layers": 1, "num_decoder_layers": 2}

@@ -25,7 +25,6 @@ BEFORE = SMALL | {
     "pooling": "first",
     "num_layers": 1,
 }
-PLAIN = SMALL | {"final_norm": False, "num_layers": 1}
 
 
 class Positions(nn.Module):
@@ -61,7 +60,6 @@ class Reference(nn.Module):
         dropout=0.1,
         activation="relu",
         norm_first=False,
-        final_norm=True,
         pooling="mean",
     ):
         super().__init__()
@@ -77,7 +75,7 @@ class Reference(nn.Module):
             batch_first=True,
             norm_first=norm_first,
         )
-        norm = nn.LayerNorm(d_model) if final_norm else None
+        norm = nn.LayerNorm(d_model)
         self.encoder = nn.TransformerEncoder(
             layer, num_layers, norm, enable_nested_tensor=False
         )
@@ -113,12 +111,5 @@ CASES = [
         (Input((8,), below=11)),
         of="normalised before",
         reference=partial(Reference, **BEFORE),
-    ),
-    Case(
-        "transformer_classifier",
-        PLAIN,
-        (Input((5,), below=11)),
-        of="without a last norm",
-        reference=partial(Reference, **PLAIN),
     ),
 ]

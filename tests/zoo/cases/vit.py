@@ -103,14 +103,6 @@ CASES = [
         reference=partial(reference, **SMALL, num_classes=5),
     ),
     Case(
-        "vit_b_16",
-        {**SMALL, "num_layers": 1, "num_classes": 4, "representation_size": 6},
-        of="with a representation",
-        reference=partial(
-            reference, **SMALL | {"num_layers": 1}, num_classes=4, representation_size=6
-        ),
-    ),
-    Case(
         "deit_tiny_distilled_patch16_224",
         DISTILLED_SMALL,
         covers=DISTILLED,

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from deliralike.backends.chainer import arrays
 from deliralike.errors import CapabilityError
-from deliralike.network.state import each_once
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.gradient_averaging import GradientAveragingNetwork
-from deliralike.parallel.processes.buckets import gradient_spec
 
 
 class GradientAveragingChainerNetwork(GradientAveragingNetwork):
@@ -44,24 +41,8 @@ class GradientAveragingChainerNetwork(GradientAveragingNetwork):
                 "this process alone: call step() of the DataParallelOptimizer around it"
             )
 
-    def trainable(self):
-        self._own = {}
-        for name, slot in each_once(self.network.neutral_slots()).items():
-            if slot.trainable:
-                self._own[name] = slot.native
-        return {
-            name: gradient_spec(parameter.array)
-            for name, parameter in self._own.items()
-        }
-
     def gradient(self, name):
-        return self._own[name].grad
+        return self._slots[name].native.grad
 
     def put_gradient(self, name, gradient):
-        self._own[name].grad = gradient
-
-    def on_host(self, gradient):
-        return arrays.numpy(gradient)
-
-    def from_host(self, name, average):
-        return arrays.array(average, None, str(self._own[name].device))
+        self._slots[name].native.grad = gradient

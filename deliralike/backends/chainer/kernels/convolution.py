@@ -72,12 +72,7 @@ class Convolve(Product):
     def backward(self, indexes, gradients):
         (gy,) = gradients
         products = [index for index in indexes if index < 2]
-        if products == [0, 1] and not chainer.config.enable_backprop:
-            x, w = (each.array for each in self.get_retained_inputs())
-            arrays = _both_gradients(x, w, gy.array, self.geometry)
-            results = tuple(map(chainer.as_variable, arrays))
-        else:
-            results = super().backward(products, gradients)
+        results = super().backward(products, gradients)
         if 2 in indexes:
             results += (chainer.functions.sum(gy, (0, *range(2, gy.ndim))),)
         return results
@@ -121,16 +116,6 @@ def _weight_gradient(x: Any, y: Any, g: Geometry) -> Any:
         return slices.join_weight(w, g)
     w = _product(_channels_first(y, g.groups), _columns(x, g).swapaxes(1, 2))
     return w.reshape(shape)
-
-
-def _both_gradients(x: Any, w: Any, y: Any, g: Geometry) -> tuple[Any, Any]:
-    """Return `_transpose` and `_weight_gradient`, which need the same spread slices."""
-    if not slices.suits(x, w.shape, g):
-        return _transpose(y, w, g), _weight_gradient(x, y, g)
-    products, weight = slices.spread(y, g), slices.split_weight(w)
-    inner = slices.of_slices(g)
-    gx, gw = _both_gradients(slices.split(x), weight, products, inner)
-    return slices.join(gx, g), slices.join_weight(gw, g)
 
 
 _COMPUTE: Mapping[str, Callable[..., Any]] = {

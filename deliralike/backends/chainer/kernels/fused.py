@@ -44,10 +44,7 @@ class Fused(chainer.FunctionNode):
     def derive(
         self, arguments: Sequence[Any], gradients: Sequence[Any]
     ) -> Sequence[Any]:
-        """Return the gradient of each argument from those of the outputs (None where absent).
-
-        What is not in `self.wanted`, a set of places, need not be computed.
-        """
+        """Return the gradient of each argument from those of the outputs (None where absent)."""
         raise NotImplementedError
 
     def forward(self, inputs):
@@ -61,7 +58,6 @@ class Fused(chainer.FunctionNode):
         arrays = [
             None if gradient is None else gradient.array for gradient in gradients
         ]
-        self.wanted = {self.places[index] for index in indexes}
         results = self.derive(arguments, arrays)
         return tuple(Variable(results[self.places[index]]) for index in indexes)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,31 +43,6 @@ class Softplus(chainer.FunctionNode):
         return (gradients[0] * Sigmoid().apply((x,))[0],)
 
 
-class ReLU6(chainer.FunctionNode):
-    """``min(max(x + shift, 0), 6)`` times a factor.
-
-    Chainer's chooses gradients by a mask, which takes ten times as long as a product with it.
-    """
-
-    def __init__(self, shift: float = 0.0, factor: float = 1.0) -> None:
-        super().__init__()
-        self.shift, self.factor = shift, factor
-
-    def forward(self, inputs):
-        (x,) = inputs
-        xp = array_module(x)
-        y = xp.asarray(x + self.shift)
-        xp.maximum(y, 0, out=y)
-        xp.minimum(y, 6, out=y)
-        self.is_between = (y > 0) & (y < 6)
-        y *= self.factor
-        return (y,)
-
-    def backward(self, indexes, gradients):
-        (gy,) = gradients
-        return (gy * (self.is_between * gy.dtype.type(self.factor)),)
-
-
 class LinearMap(chainer.FunctionNode):
     """A linear function of an array, whose derivative is its transpose.
 
@@ -96,24 +70,6 @@ class LinearMap(chainer.FunctionNode):
         """Return the transpose, for arguments of a shape."""
         function, transpose = self.function, self.transpose
         return LinearMap(lambda gy: transpose(gy, shape), lambda gx, _: function(gx))
-
-
-def mean(axis: tuple[int, ...] | None, keepdims: bool) -> LinearMap:
-    """Return the mean over some axes (all for None)."""
-
-    def function(x: Any) -> Any:
-        return array_module(x).asarray(x.mean(axis, keepdims=keepdims))
-
-    def transpose(gy: Any, shape: tuple[int, ...]) -> Any:
-        axes = (
-            range(len(shape)) if axis is None else {each % len(shape) for each in axis}
-        )
-        kept = [1 if each in axes else size for each, size in enumerate(shape)]
-        count = math.prod(shape[each] for each in axes)
-        share = gy.reshape(kept) * gy.dtype.type(1.0 / max(count, 1))
-        return array_module(gy).broadcast_to(share, shape)
-
-    return LinearMap(function, transpose)
 
 
 class Pad(chainer.FunctionNode):

@@ -17,6 +17,7 @@ from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.network import set_requires_grad
 from deliralike.errors import StructureError
+from deliralike.parallel.batches.partition import mean_by_samples
 
 # The sets of names of a link's parameters, persistent values and children.
 _NAMES = ("_params", "_persistent", "_children")
@@ -203,10 +204,7 @@ def _average(
     values = [device.send(value) for value in values]
     if all((value == first).all() for value in values[1:]):
         return  # no replica has changed it: no rounding either
-    total = sum(sizes)
-    first[...] = sum(
-        value * (size / total) for value, size in zip(values, sizes, strict=True)
-    )
+    first[...] = mean_by_samples(values, sizes)
 
 
 def _is_floating(value: Any) -> bool:

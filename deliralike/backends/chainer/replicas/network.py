@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import fields
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -37,12 +36,11 @@ from deliralike.backends.chainer.replicas.thread_context import (
 from deliralike.errors import DeviceError, SettingError
 from deliralike.network.arguments import bind_arguments
 from deliralike.network.tree import block_tree
-from deliralike.parallel.batches.gather import gather
-from deliralike.parallel.batches.scatter import Shares, split_batch
+from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica
 from deliralike.parallel.replicas.network import (
-    OneAtATime,
+    CallLock,
     Replicas,
     ReplicaSettings,
     ReplicatedNetwork,
@@ -79,7 +77,7 @@ class ChainerReplicas(Replicas, ChainerSingle):
         New layers lead to new replicas.
         """
         network = self.network
-        network._refuse_other_device()
+        self.settings.refuse_other_device(str(network.module.device))
         if not network._copies.follow():
             network._replicate()
 
@@ -256,17 +254,13 @@ class DataParallelChainerNetwork(
         **settings: Any,
     ) -> None:
         AbstractChainerNetwork.__init__(self)
-        names = tuple(self.backend.check_device(device) for device in devices)
-        if output_device is not None:
-            output_device = self.backend.check_device(output_device)
-        self.settings = ReplicaSettings.of(
-            devices=names, output_device=output_device, dim=batch_dim, **settings
-        )
         root = _wrapped(module)
+        self.settings = ReplicaSettings.on_devices(
+            root, devices, output_device, dim=batch_dim, **settings
+        )
         object.__setattr__(self, "root", root)  # not a child: it would get a prefix
         object.__setattr__(self, "module", _unwrapped(root))
-        object.__setattr__(self, "_one_at_a_time", OneAtATime())
-        self._refuse_other_device()
+        object.__setattr__(self, "_call_lock", CallLock())
         self._refuse_replicated()
         self._replicate()
 
@@ -275,21 +269,8 @@ class DataParallelChainerNetwork(
         cls, network: AbstractChainerNetwork, settings: ReplicaSettings
     ) -> DataParallelChainerNetwork:
         """Replicate a network with given settings."""
-        others = {
-            field.name: getattr(settings, field.name) for field in fields(settings)
-        }
-        devices, output, dim = (
-            others.pop(name) for name in ("devices", "output_device", "dim")
-        )
-        return cls(network, devices, output, dim, **others)
-
-    def _refuse_other_device(self) -> None:
-        if str(self.module.device) != self.settings.devices[0]:
-            raise DeviceError(
-                f"the network is on {str(self.module.device)!r}, the first device is "
-                f"{self.settings.devices[0]!r}: move it there before it is replicated, or name its "
-                "device first"
-            )
+        keywords = dict(vars(settings))
+        return cls(network, batch_dim=keywords.pop("dim"), **keywords)
 
     def _refuse_replicated(self) -> None:
         if len(self.settings.places) == 1:
@@ -468,29 +449,6 @@ class DataParallelChainerNetwork(
     def dim(self) -> int:
         """The axis that counts samples."""
         return self.settings.dim
-
-    @classmethod
-    def _scatter(
-        cls,
-        inputs: tuple,
-        kwargs: dict[str, Any],
-        target_devices: Sequence[Any],
-        dim: int = 0,
-    ) -> tuple[list[tuple], list[dict[str, Any]]]:
-        """Return the positional and keyword arguments of each device.
-
-        Better than in delira: positional and keyword arguments share one count; nothing is lost,
-        doubled or empty.
-        """
-        shares = split_batch(
-            (inputs, kwargs), target_devices, dim, backend=cls.backend, root="arguments"
-        ).nests
-        return [share[0] for share in shares], [share[1] for share in shares]
-
-    @classmethod
-    def _gather(cls, predictions: Sequence[Any], dim: int, target_device: Any) -> Any:
-        """Return the replicas' outputs as one, on a device; the replicas' own are not moved."""
-        return gather(predictions, dim, target_device, backend=cls.backend)
 
 
 def replicated_networks(link: chainer.Link) -> Iterator[DataParallelChainerNetwork]:

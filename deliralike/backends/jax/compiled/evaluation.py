@@ -18,7 +18,7 @@ import jax
 from flax import nnx
 
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled.announcing import name_program
+from deliralike.backends.jax.compiled.compile_messages import name_program
 from deliralike.backends.jax.compiled.host_checks import with_host_checks
 from deliralike.backends.jax.compiled.program import (
     Arguments,

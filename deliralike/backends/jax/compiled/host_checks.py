@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled import announcing
+from deliralike.backends.jax.compiled.compile_messages import announced, samples_of
 
 Check = Callable[[np.ndarray], None]
 
@@ -73,7 +73,6 @@ def with_host_checks(
 
     @wraps(function)
     def traced(*args: Any) -> Any:
-        announcing.begin()
         call = _call.get()
         if call is not None:
             call.traced[:] = args[place]
@@ -93,12 +92,12 @@ def with_host_checks(
             return program(*args)
         token = _call.set(_Call(batch, checks))
         try:
-            with announcing.announced(function.__name__, batch, largest[0]):
+            with announced(function.__name__, batch, largest[0]):
                 result = program(*args)
         finally:
             _call.reset(token)
         known.add(kind)
-        largest[0] = max(largest[0], announcing.samples_of(batch))
+        largest[0] = max(largest[0], samples_of(batch))
         return result
 
     return run

@@ -68,12 +68,6 @@ class ReplicaCopy:
                 self._apply_changes(node, now, before)
             self._records[id(node)] = (node, now)
 
-    def streams(self) -> list[nnx.Variable]:
-        """The root's random keys and counts."""
-        return [
-            node for node, _ in self._records.values() if isinstance(node, nnx.RngState)
-        ]
-
     def store(self, variables: Sequence[nnx.Variable], values: Sequence[Any]) -> None:
         """Copy values into the replica's own variables in the places of these, all at once."""
         if not variables:
@@ -94,7 +88,7 @@ class ReplicaCopy:
                 continue
             self._streams[id(variable)] = value
             if isinstance(variable, nnx.RngKey):
-                value = derived_key(value, self.index)
+                value = _derived_key(value, self.index)
             changed.append(variable)
             values.append(value)
         self.store(changed, values)
@@ -145,7 +139,7 @@ def _is_same(now: Named, before: Named) -> bool:
     return all(value is before[name] for name, value in now.items())
 
 
-def derived_key(key: jax.Array, index: int) -> jax.Array:
+def _derived_key(key: jax.Array, index: int) -> jax.Array:
     """Another key, in the form of the first: plain words, or a typed key."""
     if jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key):
         return jax.random.fold_in(key, np.uint32(index))

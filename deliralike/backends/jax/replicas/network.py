@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 from functools import partial
 from typing import Any, NoReturn, Self
 
@@ -28,32 +27,29 @@ from deliralike.backends.jax.compiled.program import (
     Values,
 )
 from deliralike.backends.jax.network import AbstractJaxNetwork, JaxNetworkType, walk
-from deliralike.backends.jax.replicas.copies import ReplicaCopy, derived_key
+from deliralike.backends.jax.replicas.copies import ReplicaCopy
 from deliralike.backends.jax.replicas.traced import (
     TracedReplicas,
     is_floating,
-    weighted_mean,
 )
 from deliralike.backends.jax.replicas.whole_batch import WholeBatch
-from deliralike.errors import CapabilityError, DeviceError
+from deliralike.errors import CapabilityError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.construction import Construction, constructing
 from deliralike.network.tree import block_tree
-from deliralike.nn.layers.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from deliralike.optim.loss import Loss
+from deliralike.parallel.batches.partition import mean_by_samples
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica
 from deliralike.parallel.replicas.network import (
-    OneAtATime,
+    CallLock,
     Replicas,
     ReplicaSettings,
     ReplicatedNetwork,
     call_with,
 )
 from deliralike.parallel.replicas.rendezvous import Rendezvous
-
-BATCH_NORMS = (BatchNorm1d, BatchNorm2d, BatchNorm3d, nnx.BatchNorm)
 
 
 class ReplicaState:
@@ -76,7 +72,7 @@ class ReplicaState:
     def __init__(self, settings: ReplicaSettings) -> None:
         """Hold settings."""
         self.settings = settings
-        self.one_at_a_time = OneAtATime()
+        self.call_lock = CallLock()
         self.root: Any = None
         self.copies: list[ReplicaCopy] = []
         self.gradients: list[Named] = []
@@ -204,13 +200,13 @@ class JaxReplicas(Replicas):
         if isinstance(inside, TracedReplicas):
             return inside.run(function, shares, self._contexts(shares))
         if not self.network._is_concrete(shares.nests):
-            return self._run_in_trace(function, shares)
+            self._refuse_in_trace()
         return super().run(function, shares, in_threads)
 
     @property
-    def one_at_a_time(self) -> OneAtATime:
+    def call_lock(self) -> CallLock:
         """The lock of the network's calls, which nnx should not see."""
-        return self.network._replica_state.one_at_a_time
+        return self.network._replica_state.call_lock
 
     def rendezvous(self, shares: Shares) -> Rendezvous:
         """Return a rendezvous that refuses every exchange."""
@@ -242,39 +238,22 @@ class JaxReplicas(Replicas):
         if isinstance(inside, WholeBatch):
             return function(network.root, *inside.shard(arguments))
         if not network._is_concrete(arguments):
-            self._refuse_several_devices()
+            if len(set(self.settings.places)) > 1:
+                self._refuse_in_trace()
             return function(network.root, *arguments)
-        with self.one_at_a_time.turn():
+        with self.call_lock.acquire():
             on_root = nest.map(partial(_moved, device=network.device_name), arguments)
             result = network_program(function, network.root)(*on_root)
             self.synchronize_buffers(())
         return network.on_output_device(result)
 
-    def _run_in_trace(self, function: Callable, shares: Shares) -> list[Any]:
-        """Run every share on the root's variables, inside a program of the user's.
-
-        The gradients of these variables are then those of all shares.
-        """
-        self._refuse_several_devices()
-        variables = ModuleVariables(self.network)
-        trainable, frozen, others = variables.values()
-        by_replica = []
-        for index in range(self.replica_count):
-            keys = _with_derived_keys(variables, others, index)
-            by_replica.append((trainable, frozen, keys))
-        replicas = TracedReplicas(variables, by_replica, self.settings.buffers)
-        results = replicas.run(function, shares, self._contexts(shares))
-        variables.store({}, replicas.synchronized_others())
-        return results
-
-    def _refuse_several_devices(self) -> None:
-        devices = list(dict.fromkeys(self.settings.places))
-        if len(devices) > 1:
-            raise CapabilityError(
-                f"a network replicated over {', '.join(devices)} cannot run inside your jit or "
-                "grad, whose arrays are on devices of their own: use optimizer.update, call it "
-                "outside of jit and grad, or replicate over one device"
-            )
+    def _refuse_in_trace(self) -> NoReturn:
+        devices = dict.fromkeys(self.settings.places)
+        raise CapabilityError(
+            f"a network replicated over {', '.join(devices)} cannot run inside your jit or grad, "
+            "whose arrays are on one device: use optimizer.update, call it outside of jit and "
+            "grad, or replicate over one device with buffers='sync'"
+        )
 
     # Parameters, gradients and buffers
     # ----------------------------------------------------------------------------------------------
@@ -339,7 +318,7 @@ class JaxReplicas(Replicas):
         if is_floating(values[0]):
             device = arrays.find_device(self.network.device_name)
             variable.set_value(
-                weighted_mean(jax.device_put(list(values), device), sizes)
+                mean_by_samples(jax.device_put(list(values), device), sizes)
             )
 
 
@@ -353,10 +332,10 @@ class DataParallelJaxNetwork(
     its device, whose work overlaps where JAX returns before it is done. nnx sees the root alone:
     ``nnx.state`` and ``nnx.split`` give the root's variables.
 
-    With ``buffers="sync"``, or with synchronised batch norm among the layers, a step is one program
-    of the whole batch with replicated parameters, and XLA distributes the work: outputs without
-    axes are then one, not one for each replica, and the whole gradient is the root's. A call
-    outside of an optimizer is computed by the root. With `virtual_shards` the root computes alone.
+    With ``buffers="sync"`` a step is one program of the whole batch with replicated parameters, and
+    XLA distributes the work: outputs without axes are then one, not one for each replica, and the
+    whole gradient is the root's. A call outside of an optimizer is computed by the root. With
+    `virtual_shards` the root computes alone.
 
     Args:
         module: A network, written once or flax's own, on the first device.
@@ -366,7 +345,6 @@ class DataParallelJaxNetwork(
     Raises:
         DeviceError: A device is not present, or the network is on another one than the first.
         SettingError: The network, or a block of it, is replicated already.
-        CapabilityError: Some batch norms are synchronised, and others are not.
 
     Example:
         >>> from deliralike import zoo
@@ -391,53 +369,18 @@ class DataParallelJaxNetwork(
         super().__init__()
         self.root = self.backend.wrap(module)
         self.training, self.dtype_built = self.root.training, self.root.dtype_built
-        named = tuple(map(self.backend.check_device, devices))
-        if output_device is not None:
-            output_device = self.backend.check_device(output_device)
-        self._replica_state = ReplicaState(
-            ReplicaSettings.of(
-                devices=named, output_device=output_device, dim=dim, **settings
-            )
+        chosen = ReplicaSettings.on_devices(
+            self.root, devices, output_device, dim=dim, **settings
         )
-        self._refuse()
+        self._replica_state = ReplicaState(chosen)
+        self.root.parallelism.refuse_replicas()
         if self._is_concrete(()):
             self.parallelism.prepare_run()
 
     @classmethod
     def of(cls, network: AbstractNetwork, settings: ReplicaSettings) -> Self:
         """A network replicated by these settings."""
-        keywords = {
-            field.name: getattr(settings, field.name) for field in fields(settings)
-        }
-        return cls(network, **keywords)
-
-    def _refuse(self) -> None:
-        self.root.parallelism.refuse_replicas()
-        device = self.settings.devices[0]
-        if self.root.device_name != device:
-            raise DeviceError(
-                f"the network is on {self.root.device_name!r}, the first device is {device!r}: "
-                "build the network there, or name its device first"
-            )
-        if self.synchronised:
-            self._refuse_local_norms()
-
-    def _refuse_local_norms(self) -> None:
-        """Refuse batch norms that would not take statistics of their share, as others share theirs.
-
-        Raises:
-            CapabilityError: Names one.
-        """
-        if self.settings.buffers == "sync":
-            return
-        for path, block in self.root.named_blocks():
-            is_norm = isinstance(block, BATCH_NORMS)
-            if is_norm and not getattr(block, "synchronised", False):
-                raise CapabilityError(
-                    f"block {path!r} is a batch norm of each share, and others are synchronised, "
-                    "which backend 'jax' does by computing on the whole batch: make all of them "
-                    "SynchronizedBatchNorm, or take buffers='sync'"
-                )
+        return cls(network, **vars(settings))
 
     @property
     def settings(self) -> ReplicaSettings:  # type: ignore[override]
@@ -460,12 +403,7 @@ class DataParallelJaxNetwork(
     @property
     def synchronised(self) -> bool:
         """Whether the replicas share batch statistics."""
-        if self.settings.buffers == "sync":
-            return True
-        return any(
-            getattr(type(block), "synchronised", False)
-            for _, block in self.root.named_blocks()
-        )
+        return self.settings.buffers == "sync"
 
     def __repr__(self) -> str:
         """Return the devices, and the tree of the network inside."""
@@ -556,18 +494,6 @@ class DataParallelJaxNetwork(
 
 def _moved(leaf: Any, device: str) -> Any:
     return arrays.move(leaf, device) if isinstance(leaf, jax.Array) else leaf
-
-
-def _with_derived_keys(
-    variables: ModuleVariables, others: list[Any], index: int
-) -> list[Any]:
-    """A replica's buffers and random states from the root's: its keys differ."""
-    values = list(others)
-    if index > 0:
-        for i, variable in enumerate(variables.others):
-            if isinstance(variable, nnx.RngKey):
-                values[i] = derived_key(values[i], index)
-    return values
 
 
 def _synchronized(variables: ModuleVariables) -> list[nnx.Variable]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays, optimizer
-from deliralike.backends.jax.compiled.announcing import name_program
+from deliralike.backends.jax.compiled.compile_messages import name_program
 from deliralike.backends.jax.compiled.host_checks import with_host_checks
 from deliralike.backends.jax.compiled.program import (
     Arguments,

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
 
@@ -21,6 +20,7 @@ from deliralike.backends.jax.compiled.program import (
     unpack,
 )
 from deliralike.backends.jax.replicas.placement import replica_function
+from deliralike.parallel.batches.partition import mean_by_samples
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.context import Replica, entered
 from deliralike.parallel.replicas.run_in_threads import run_in_turn
@@ -85,11 +85,6 @@ class TracedReplicas:
             changed.append([None if now is old else now for now, old in pairs])
         return changed
 
-    def synchronized_others(self) -> list[Any]:
-        """Return the root's changed buffers and random states, by the policy."""
-        self._synchronize()
-        return self.changed_others()[0]
-
     def _run_replica(self, function: Callable, context: Replica, share: Any) -> Any:
         arguments = flatten_arguments((share,))
         position, variables = context.position, self.variables
@@ -117,7 +112,7 @@ class TracedReplicas:
             values = [others[place] for others in self.others[: len(self.sizes)]]
             value = values[0]
             if self.buffers == "mean" and is_floating(value):
-                value = weighted_mean(values, self.sizes)
+                value = mean_by_samples(values, self.sizes)
             for others in self.others:
                 others[place] = value
 
@@ -125,15 +120,6 @@ class TracedReplicas:
 def is_floating(value: Any) -> bool:
     """Return whether a value is an array of floating numbers."""
     return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.floating)
-
-
-def weighted_mean(values: Sequence[jax.Array], sizes: Sequence[int]) -> jax.Array:
-    """The mean of the replicas' values, each counting for its share; in the order of replicas."""
-    total = sum(sizes)
-    mean = values[0] * (sizes[0] / total)
-    for value, size in zip(values[1:], sizes[1:], strict=True):
-        mean = mean + value * (size / total)
-    return mean
 
 
 def _run(compute: Callable, position: int, *values: Any) -> tuple[Any, list[Any]]:

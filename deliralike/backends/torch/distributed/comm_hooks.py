@@ -5,29 +5,15 @@ Only this backend has this file: Chainer and JAX have no such hooks.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power_sgd
 
-from deliralike.errors import (
-    ArgumentError,
-    SettingError,
-    UnknownName,
-    refuse_unknown_settings,
-    suggestion,
-)
+from deliralike.errors import ArgumentError, SettingError, UnknownName, suggestion
 
 HALF_TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-NAMES = (*HALF_TYPES, "powersgd")
-_SETTINGS = [
-    name
-    for name in inspect.signature(power_sgd.PowerSGDState).parameters
-    if name != "process_group"
-]
 
 
 def comm_hook(
@@ -37,17 +23,15 @@ def comm_hook(
 
     Args:
         hook: ``"bfloat16"`` or ``"float16"``: gradients of any type are sent and added in that
-            type. ``"powersgd"``: matrices of gradients are sent as products of two narrow ones. Or
-            a function ``(state, bucket)`` that returns a future of the bucket's mean over
+            type. Or a function ``(state, bucket)`` that returns a future of the bucket's mean over
             processes.
-        state: For ``"powersgd"``, the settings of PyTorch's ``PowerSGDState`` by name. For a
-            function, its first argument; the group of processes when None.
+        state: The first argument of a function; the group of processes when None.
         group: The group of processes.
 
     Raises:
         UnknownName: There is no hook of that name.
-        SettingError: The hook takes no state, or its settings make no sense.
-        ArgumentError: `hook` is neither a name nor a function, or PowerSGD has no such setting.
+        SettingError: The hook takes no state.
+        ArgumentError: `hook` is neither a name nor a function.
     """
     if callable(hook):
         return group if state is None else state, hook
@@ -55,30 +39,16 @@ def comm_hook(
         raise ArgumentError(
             f"comm_hook is a name or a function (state, bucket), not a {type(hook).__name__}"
         )
-    if hook not in NAMES:
-        raise UnknownName(f"there is no comm_hook {hook!r}. {suggestion(hook, NAMES)}")
-    if hook == "powersgd":
-        settings = {} if state is None else state
-        return _power_sgd_state(settings, group), _power_sgd_in_sequence
+    if hook not in HALF_TYPES:
+        raise UnknownName(
+            f"there is no comm_hook {hook!r}. {suggestion(hook, HALF_TYPES)}"
+        )
     if state is not None:
         raise SettingError(f"comm_hook={hook!r} has no comm_state: leave it out")
     return (HALF_TYPES[hook], group), _in_half_type
 
 
-def _power_sgd_state(settings: Any, group: Any) -> Any:
-    if not isinstance(settings, Mapping):
-        raise ArgumentError(
-            f"comm_state of 'powersgd' is a dict of settings, not a {type(settings).__name__}: "
-            f"{{'matrix_approximation_rank': 2}}"
-        )
-    refuse_unknown_settings("PowerSGDState", settings, _SETTINGS)
-    try:
-        return power_sgd.PowerSGDState(group, **settings)
-    except ValueError as error:
-        raise SettingError(f"comm_state of 'powersgd': {error}") from None
-
-
-# The hooks have no annotations: PyTorch accepts its own classes only, and here they would be texts.
+# The hook has no annotations: PyTorch accepts its own classes only, and here they would be texts.
 
 
 def _in_half_type(state, bucket):
@@ -92,15 +62,3 @@ def _in_half_type(state, bucket):
     message = (gradients / dist.get_world_size(group)).to(dtype)
     future = dist.all_reduce(message, group=group, async_op=True).get_future()
     return future.then(lambda sums: gradients.copy_(sums.value()[0]))
-
-
-def _power_sgd_in_sequence(state, bucket):
-    """Average a bucket by PyTorch's PowerSGD, and finish it before the next bucket.
-
-    PowerSGD sends three messages for a bucket, the later ones from gloo's own threads. With several
-    pending buckets the processes might send their messages in different orders, and would then wait
-    for each other for ever.
-    """
-    future = power_sgd.powerSGD_hook(state, bucket)
-    future.wait()
-    return future

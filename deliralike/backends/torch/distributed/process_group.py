@@ -256,7 +256,7 @@ class TorchProcessGroup(ProcessGroup):
                 return ProcessError(_failure_note())
             time.sleep(0.02)
         present = [rank for rank in self.ranks if store.check([_at(rank)])]
-        return self.absence({rank: _position(rank) for rank in present}, error)
+        return self.timeout_error({rank: _position(rank) for rank in present}, error)
 
     def _read_note(self) -> str:
         store = _store()

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from deliralike.backends.torch.distributed.comm_hooks import comm_hook
 from deliralike.backends.torch.distributed.process_group import TorchProcessGroup
@@ -31,11 +30,11 @@ Computes = Callable[
 ]  # from a share of a batch, this process's part of the loss
 
 _OWN = ("parts", "comm_hook", "comm_state")
-_DELAYED = ("delay_all_reduce_named_params", "param_to_hook_all_reduce")
+_LEFT_OUT = ("module", "delay_all_reduce_named_params", "param_to_hook_all_reduce")
 _KEYWORDS = [
     name
     for name in inspect.signature(torch.nn.parallel.DistributedDataParallel).parameters
-    if name != "module"
+    if name not in _LEFT_OUT
 ]
 _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
@@ -73,11 +72,6 @@ class Reducing:
             keywords: PyTorch's.
         """
         refuse_unknown_settings("in_backward", keywords, [*_OWN, *_KEYWORDS])
-        if parts and any(keywords.get(name) is not None for name in _DELAYED):
-            raise SettingError(
-                f"in_backward: {' and '.join(_DELAYED)} are for one wrapper over all: leave parts "
-                "out"
-            )
         if comm_hook is None and comm_state is not None:
             raise SettingError(
                 "in_backward has a comm_state and no comm_hook: name one"
@@ -86,8 +80,7 @@ class Reducing:
         self.module = module
         self.processes = processes
         self.paths = list(_paths(module, parts))
-        is_delayed = any(keywords.get(name) is not None for name in _DELAYED)
-        self.carries_loss = not parts and comm_hook is None and not is_delayed
+        self.carries_loss = not parts and comm_hook is None
         self.hook = comm_hook
         self.state = comm_state
         defaults: dict[str, Any] = {}
@@ -268,12 +261,9 @@ class _Sent(torch.autograd.Function):
 class _Wrapper(torch.nn.parallel.DistributedDataParallel):
     """PyTorch's wrapper, which is active in some backward passes only, and checked after each."""
 
-    _in_backward = False
-
     def begin(self, exchange: LossExchange) -> None:
         """Prepare for a pass in which all processes take part."""
-        self._in_backward = True
-        if self.find_unused_parameters and not self._delay_all_reduce_all_params:
+        if self.find_unused_parameters:
             # it remembers what was used in other passes
             self.reducer._reset_state()
         for parameter in self.module.added:
@@ -287,11 +277,8 @@ class _Wrapper(torch.nn.parallel.DistributedDataParallel):
         Raises:
             ProcessError: A parameter took no part, so that gradients of others were not added.
         """
-        self._in_backward = False
         if self.module.message is not None:
             self.module.message.end()
-        if self._delay_all_reduce_all_params:
-            return  # it has no reducer
         if all(parameter.grad is None for parameter in self.module.added):
             # otherwise it would take part in the next backward pass of any kind
             self.reducer._reset_state()
@@ -308,20 +295,9 @@ class _Wrapper(torch.nn.parallel.DistributedDataParallel):
             ) from error
 
     def leave(self) -> None:
-        """Remove the hooks of the parameters.
-
-        The hook of delayed parameters cannot be removed, and keeps an empty wrapper.
-        """
-        if not self._delay_all_reduce_all_params:
-            self._remove_autograd_hooks()
+        """Remove the hooks of the parameters."""
+        self._remove_autograd_hooks()
         self.__dict__.clear()
-
-    def _delayed_all_reduce_hook(self, grad: torch.Tensor) -> torch.Tensor:
-        """Add the delayed gradients in a pass of this wrapper; unlike PyTorch's, wait for them."""
-        if self._in_backward:
-            self._delay_grad_buffer.div_(dist.get_world_size(self.process_group))
-            dist.all_reduce(self._delay_grad_buffer, group=self.process_group)
-        return grad
 
 
 def _paths(module: torch.nn.Module, parts: Any) -> Iterator[str]:

@@ -19,7 +19,6 @@ from torch.distributed.tensor import DTensor
 
 from deliralike import nest
 from deliralike.backends.torch import unstable
-from deliralike.backends.torch.compat.fsdp_names import in_own_terms
 from deliralike.backends.torch.distributed.network import (
     DistributedTorchNetwork,
     TorchProcessState,
@@ -43,8 +42,8 @@ from deliralike.network.state import Slot
 from deliralike.optim.loss import Loss, LossResult
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.batches.scatter import Shares
+from deliralike.parallel.processes.gradient_sums import SumOverProcesses
 from deliralike.parallel.processes.group import ProcessGroup
-from deliralike.parallel.processes.network import SumOverProcesses
 from deliralike.parallel.replicas.context import current
 from deliralike.parallel.replicas.network import ReplicaSettings
 
@@ -299,12 +298,11 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
             smallest: See `blocks`.
             dim, buffers, scalars, takes_whole: See `deliralike.DistributedDataParallel`.
             keywords: Those of ``torch.distributed.fsdp.fully_shard``: ``reshard_after_forward``,
-                ``mp_policy`` … or ``sharding_strategy``, ``cpu_offload`` and ``mixed_precision`` of
-                the first FSDP in their place.
+                ``mp_policy`` …
 
         Raises:
             CapabilityError: The processes are not those of torch.distributed.
-            SettingError: There is no such keyword.
+            ArgumentError: There is no such keyword.
             UnknownName: A pattern matches no block.
             CapabilityError: A block of `blocks` shares a parameter with something outside of it.
         """
@@ -313,7 +311,6 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
                 f"{processes}: PyTorch spreads networks over the processes of torch.distributed "
                 f"alone: deliralike.join('torch')"
             )
-        keywords = in_own_terms(keywords)
         refuse_unknown_settings("FullyShardedDataParallel", keywords, _KEYWORDS)
         settings = ReplicaSettings.of(
             devices=(network.device_name,), dim=dim, buffers=buffers, scalars=scalars

@@ -23,177 +23,6 @@ _PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device
 _OWN_DICTS = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
-class StructureCopy:
-    """A copy of a module's structure; `follow` copies again after the original has changed.
-
-    Module objects and tensors stay the same from one `follow` to the next. Attributes are shared,
-    except that modules, tensors and bound methods of the original, also in lists, tuples, sets and
-    dicts, become those of the copy.
-    """
-
-    def __init__(
-        self, tensor_like: Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
-    ) -> None:
-        """Make tensors by ``tensor_like(original, its former result)``."""
-        self.tensor_like = tensor_like
-        self.has_new_modules = False
-        # (original, copy) by the original's identity, which stays unique while the original is held
-        self.pairs: dict[int, tuple[Any, Any]] = {}
-        self._former_pairs: dict[int, tuple[Any, Any]] = {}
-
-    def follow(self, original: torch.nn.Module) -> torch.nn.Module:
-        """Return the copy of the module as it is now."""
-        former = self.pairs
-        self.pairs = {}
-        modules = list(original.modules())
-        for module in modules:
-            self.pairs[id(module)] = former.get(id(module)) or (module, _empty(module))
-        self.has_new_modules = any(id(module) not in former for module in modules)
-        self._former_pairs = former
-        for module in modules:
-            self._copy(module, self.of(module))
-        self._former_pairs = {}
-        return self.of(original)
-
-    def of(self, original: Any) -> Any:
-        """Return the copy of a module or tensor of the original, or None where there is none."""
-        return self.pairs.get(id(original), (None, None))[1]
-
-    def _copy(self, module: torch.nn.Module, copy: torch.nn.Module) -> None:
-        _refuse_compiled(module)
-        if type(copy) is not type(module):
-            object.__setattr__(copy, "__class__", type(module))  # parametrized since
-        attributes = vars(module)
-        copied = vars(copy)
-        former = copied.copy()
-        copied.clear()
-        for name, value in attributes.items():
-            is_own = name in former and self.keeps(module, name, value)
-            copied[name] = former[name] if is_own else self._mapped(value)
-        for name in _OWN_DICTS:
-            if copied[name] is attributes[name]:
-                copied[name] = copied[
-                    name
-                ].copy()  # so that additions to a replica stay in it
-        if "dynamo_ctx" in copied:
-            _compile_again(module, copy, former)
-
-    def keeps(self, module: torch.nn.Module, name: str, value: Any) -> bool:
-        """Return whether the copy keeps its own value of an attribute."""
-        return False
-
-    def _mapped(self, value: Any) -> Any:
-        kind = type(value)
-        if kind in _PLAIN:
-            return value
-        if kind in _MAPS:
-            return _MAPS[kind](self, value) if value else value
-        if isinstance(value, torch.nn.Module):
-            # a module that is no part of the original is shared
-            return self.pairs.get(id(value), (None, value))[1]
-        return self._tensor(value) if isinstance(value, torch.Tensor) else value
-
-    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) in self.pairs:
-            return self.of(tensor)
-        _, former = self._former_pairs.get(id(tensor), (None, None))
-        copy = self.tensor_like(tensor, former)
-        self.pairs[id(tensor)] = (tensor, copy)
-        return copy
-
-    def _dict(self, value: dict) -> dict:
-        mapped = [self._mapped(item) for item in value.values()]
-        if _are_same(mapped, value.values()):
-            return value
-        return type(value)(zip(value, mapped, strict=True))
-
-    def _sequence(self, value: list | tuple | set) -> list | tuple | set:
-        mapped = [self._mapped(item) for item in value]
-        return value if _are_same(mapped, value) else type(value)(mapped)
-
-    def _method(self, method: MethodType) -> MethodType:
-        owner = method.__self__
-        if not isinstance(owner, torch.nn.Module):
-            return method
-        mapped = self._mapped(owner)
-        return method if mapped is owner else MethodType(method.__func__, mapped)
-
-    def _reference(self, reference: weakref.ref) -> weakref.ref:
-        target = reference()
-        mapped = self._mapped(target)
-        return reference if mapped is target else weakref.ref(mapped)
-
-
-_MAPS: dict[type, Callable[[StructureCopy, Any], Any]] = {
-    dict: StructureCopy._dict,
-    OrderedDict: StructureCopy._dict,
-    list: StructureCopy._sequence,
-    tuple: StructureCopy._sequence,
-    set: StructureCopy._sequence,
-    MethodType: StructureCopy._method,
-    weakref.ref: StructureCopy._reference,
-}
-
-
-def _are_same(mapped: Iterable[Any], original: Iterable[Any]) -> bool:
-    return all(map(operator.is_, mapped, original))
-
-
-def _empty(module: torch.nn.Module) -> torch.nn.Module:
-    """Return an object of the same class without attributes."""
-    if isinstance(module, torch.jit.ScriptModule):
-        raise CapabilityError(
-            f"a {type(module).__name__} of TorchScript cannot be replicated: replicate the module "
-            "that it was made from"
-        )
-    return object.__new__(type(module))
-
-
-def _refuse_compiled(module: torch.nn.Module) -> None:
-    """Refuse a module after ``module.compile()``: its program calls the original."""
-    if vars(module).get("_compiled_call_impl") is not None:
-        raise CapabilityError(
-            f"a {type(module).__name__} that was compiled in place by module.compile() cannot be "
-            "replicated: wrap what torch.compile(module) gives, or wrap it before and leave it as "
-            "it is"
-        )
-
-
-def _compile_again(
-    module: torch.nn.Module, copy: torch.nn.Module, former: dict[str, Any]
-) -> None:
-    """Let the copy of a module from ``torch.compile`` call its own copy of the inner module."""
-    if not unstable.is_compiled_module(module):
-        return
-    compiled: Any = copy
-    if "forward" not in former or former.get("dynamo_ctx") is not vars(module).get(
-        "dynamo_ctx"
-    ):
-        unstable.compile_again(compiled)
-        return
-    for name in ("forward", "_forward"):
-        if name in former:
-            vars(copy)[name] = former[name]
-
-
-class Copied(torch.autograd.Function):
-    """A differentiable copy on a device; unlike ``Tensor.to`` it accepts sparse gradients."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-        return tensor.to(device, copy=True)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
-        ctx.home = inputs[0].device
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
-        return gradient.to(ctx.home), None
-
-
 class SetByRuns:
     """The attributes of a network that its ``forward`` sets while the replicas run.
 
@@ -223,8 +52,12 @@ class SetByRuns:
         return self._values.get(module, {}).get(name, self) is value
 
 
-class ReplicaCopy(StructureCopy):
+class ReplicaCopy:
     """A copy of a network for one replica, with parameters and buffers of its own as leaves.
+
+    `follow` copies again after the original has changed. Module objects and tensors stay the same
+    from one `follow` to the next. Attributes are shared, except that modules, tensors and bound
+    methods of the original, also in lists, tuples, sets and dicts, become those of the copy.
 
     Two kinds of tensors receive the gradients of their copies in the same backward pass: tensors
     that are no parameters of the original, such as one in a list, which nothing else would add up;
@@ -237,26 +70,97 @@ class ReplicaCopy(StructureCopy):
         Args:
             set_by_runs: The attributes of the original that each replica keeps its own of.
         """
-        super().__init__(self._tensor_like)
-        self._set_by_runs = set_by_runs
         self.device = device
-        self._parameters: set[int] = (
-            set()
-        )  # the identities of the original's parameters
+        self.has_new_modules = False
+        # (original, copy) by the original's identity, which stays unique while the original is held
+        self.pairs: dict[int, tuple[Any, Any]] = {}
+        self._former_pairs: dict[int, tuple[Any, Any]] = {}
+        self._set_by_runs = set_by_runs
+        # the identities of the original's parameters
+        self._parameters: set[int] = set()
         # by the identity of a buffer of the original: its version and that of its copy
         self._buffer_versions: dict[int, tuple[int, int]] = {}
 
     def follow(self, original: torch.nn.Module) -> torch.nn.Module:
         """Return the copy of the module as it is now, and forget tensors that it has no longer."""
         self._parameters = {id(parameter) for parameter in original.parameters()}
-        copy = super().follow(original)
+        former = self.pairs
+        self.pairs = {}
+        modules = list(original.modules())
+        for module in modules:
+            self.pairs[id(module)] = former.get(id(module)) or (module, _empty(module))
+        self.has_new_modules = any(id(module) not in former for module in modules)
+        self._former_pairs = former
+        for module in modules:
+            self._copy(module, self.of(module))
+        self._former_pairs = {}
         for key in self._buffer_versions.keys() - self.pairs.keys():
             del self._buffer_versions[key]
+        return self.of(original)
+
+    def of(self, original: Any) -> Any:
+        """Return the copy of a module or tensor of the original, or None where there is none."""
+        return self.pairs.get(id(original), (None, None))[1]
+
+    def _copy(self, module: torch.nn.Module, copy: torch.nn.Module) -> None:
+        _refuse_compiled(module)
+        if type(copy) is not type(module):
+            object.__setattr__(copy, "__class__", type(module))  # parametrized since
+        attributes = vars(module)
+        copied = vars(copy)
+        former = copied.copy()
+        copied.clear()
+        for name, value in attributes.items():
+            is_own = name in former and self._set_by_runs.holds(module, name, value)
+            copied[name] = former[name] if is_own else self._mapped(value)
+        for name in _OWN_DICTS:
+            if copied[name] is attributes[name]:
+                copied[name] = copied[
+                    name
+                ].copy()  # so that additions to a replica stay in it
+        if "dynamo_ctx" in copied:
+            _compile_again(module, copy, former)
+
+    def _mapped(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        if kind in _MAPS:
+            return _MAPS[kind](self, value) if value else value
+        if isinstance(value, torch.nn.Module):
+            # a module that is no part of the original is shared
+            return self.pairs.get(id(value), (None, value))[1]
+        return self._tensor(value) if isinstance(value, torch.Tensor) else value
+
+    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) in self.pairs:
+            return self.of(tensor)
+        _, former = self._former_pairs.get(id(tensor), (None, None))
+        copy = self._tensor_like(tensor, former)
+        self.pairs[id(tensor)] = (tensor, copy)
         return copy
 
-    def keeps(self, module: torch.nn.Module, name: str, value: Any) -> bool:
-        """Return whether the replica's own run has set an attribute."""
-        return self._set_by_runs.holds(module, name, value)
+    def _dict(self, value: dict) -> dict:
+        mapped = [self._mapped(item) for item in value.values()]
+        if _are_same(mapped, value.values()):
+            return value
+        return type(value)(zip(value, mapped, strict=True))
+
+    def _sequence(self, value: list | tuple | set) -> list | tuple | set:
+        mapped = [self._mapped(item) for item in value]
+        return value if _are_same(mapped, value) else type(value)(mapped)
+
+    def _method(self, method: MethodType) -> MethodType:
+        owner = method.__self__
+        if not isinstance(owner, torch.nn.Module):
+            return method
+        mapped = self._mapped(owner)
+        return method if mapped is owner else MethodType(method.__func__, mapped)
+
+    def _reference(self, reference: weakref.ref) -> weakref.ref:
+        target = reference()
+        mapped = self._mapped(target)
+        return reference if mapped is target else weakref.ref(mapped)
 
     def leaf_of(self, parameter: torch.Tensor) -> torch.nn.Parameter | None:
         """Return the copy that keeps gradients of its own; None where the parameter gets them."""
@@ -379,6 +283,76 @@ class ReplicaCopy(StructureCopy):
 
     def _detached_copy(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.detach().to(self.device, copy=True)
+
+
+_MAPS: dict[type, Callable[[ReplicaCopy, Any], Any]] = {
+    dict: ReplicaCopy._dict,
+    OrderedDict: ReplicaCopy._dict,
+    list: ReplicaCopy._sequence,
+    tuple: ReplicaCopy._sequence,
+    set: ReplicaCopy._sequence,
+    MethodType: ReplicaCopy._method,
+    weakref.ref: ReplicaCopy._reference,
+}
+
+
+def _are_same(mapped: Iterable[Any], original: Iterable[Any]) -> bool:
+    return all(map(operator.is_, mapped, original))
+
+
+def _empty(module: torch.nn.Module) -> torch.nn.Module:
+    """Return an object of the same class without attributes."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise CapabilityError(
+            f"a {type(module).__name__} of TorchScript cannot be replicated: replicate the module "
+            "that it was made from"
+        )
+    return object.__new__(type(module))
+
+
+def _refuse_compiled(module: torch.nn.Module) -> None:
+    """Refuse a module after ``module.compile()``: its program calls the original."""
+    if vars(module).get("_compiled_call_impl") is not None:
+        raise CapabilityError(
+            f"a {type(module).__name__} that was compiled in place by module.compile() cannot be "
+            "replicated: wrap what torch.compile(module) gives, or wrap it before and leave it as "
+            "it is"
+        )
+
+
+def _compile_again(
+    module: torch.nn.Module, copy: torch.nn.Module, former: dict[str, Any]
+) -> None:
+    """Let the copy of a module from ``torch.compile`` call its own copy of the inner module."""
+    if not unstable.is_compiled_module(module):
+        return
+    compiled: Any = copy
+    if "forward" not in former or former.get("dynamo_ctx") is not vars(module).get(
+        "dynamo_ctx"
+    ):
+        unstable.compile_again(compiled)
+        return
+    for name in ("forward", "_forward"):
+        if name in former:
+            vars(copy)[name] = former[name]
+
+
+class Copied(torch.autograd.Function):
+    """A differentiable copy on a device; unlike ``Tensor.to`` it accepts sparse gradients."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+        return tensor.to(device, copy=True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
+        ctx.home = inputs[0].device
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
+        return gradient.to(ctx.home), None
 
 
 def _differs(tensor: torch.Tensor, other: torch.Tensor) -> bool:

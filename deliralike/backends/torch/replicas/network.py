@@ -33,11 +33,12 @@ from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork, NetworkType
 from deliralike.network.state import each_once
 from deliralike.optim.loss import Loss
+from deliralike.parallel.batches.partition import mean_by_samples
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica
 from deliralike.parallel.replicas.network import (
-    OneAtATime,
+    CallLock,
     Replicas,
     ReplicaSettings,
     ReplicatedNetwork,
@@ -266,26 +267,22 @@ class TorchReplicas(Replicas, TorchSingle):
                 copy.copy_buffers()
 
     def _average_buffers(self, sizes: Sequence[int]) -> None:
-        samples = sum(sizes)
-        weights = [size / samples if samples else 1 / len(sizes) for size in sizes]
         averages: dict[int, torch.Tensor] = {}
         for module in self.network.root.modules():
             for name, buffer in module._buffers.items():
                 if buffer is None or not _has_mean(buffer):
                     continue
                 if id(buffer) not in averages:
-                    averages[id(buffer)] = self._average(module, name, weights)
+                    averages[id(buffer)] = self._average(module, name, sizes)
                 module._buffers[name] = averages[id(buffer)]
 
-    def _average(
-        self, module: torch.nn.Module, name: str, weights: Sequence[float]
-    ) -> Any:
-        """Return the weighted sum of a buffer over replicas."""
-        total = module._buffers[name] * weights[0]
-        others = self.network._copies[: len(weights) - 1]
-        for weight, copy in zip(weights[1:], others, strict=True):
-            total += copy.of(module)._buffers[name].to(total.device) * weight
-        return total.detach()
+    def _average(self, module: torch.nn.Module, name: str, sizes: Sequence[int]) -> Any:
+        """Return the mean of a buffer over replicas, weighted by samples."""
+        own: Any = module._buffers[name]
+        values = [own]
+        for copy in self.network._copies[: len(sizes) - 1]:
+            values.append(copy.of(module)._buffers[name].to(own.device))
+        return mean_by_samples(values, sizes).detach()
 
 
 class DataParallelTorchNetwork(
@@ -345,18 +342,12 @@ class DataParallelTorchNetwork(
         names = device_names(
             devices if devices is not None else device_ids, root.device_name
         )
-        names = [self.backend.check_device(name) for name in names]
         if output_device is not None:
-            output_device = self.backend.check_device(device_name(output_device))
-        if root.device_name != names[0]:
-            raise DeviceError(
-                f"the module is on {root.device_name!r}, the first device is {names[0]!r}: move it "
-                f"there first, module.to({names[0]!r}), or name its device first"
-            )
-        checked_settings = ReplicaSettings.of(
-            devices=tuple(names), output_device=output_device, dim=dim, **settings
+            output_device = device_name(output_device)
+        chosen = ReplicaSettings.on_devices(
+            root, names, output_device, dim=dim, **settings
         )
-        self._start(root, checked_settings)
+        self._start(root, chosen)
 
     @classmethod
     def of(
@@ -390,7 +381,7 @@ class DataParallelTorchNetwork(
             for place in self.settings.places[1:]
         ]
         self.__dict__["replicas"] = [self.root]
-        self.__dict__["_one_at_a_time"] = OneAtATime()
+        self.__dict__["_call_lock"] = CallLock()
         if not has_lazy(self.root):
             self.follow()
 
@@ -525,7 +516,7 @@ class DataParallelTorchNetwork(
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes but the replicas, which `__setstate__` makes again."""
-        left_out = ("_copies", "_set_by_runs", "replicas", "_one_at_a_time", *_TABLES)
+        left_out = ("_copies", "_set_by_runs", "replicas", "_call_lock", *_TABLES)
         return {
             name: value for name, value in vars(self).items() if name not in left_out
         }

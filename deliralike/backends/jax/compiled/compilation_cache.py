@@ -18,7 +18,6 @@ from typing import Any
 import jax
 from flax.nnx.tracers import current_jax_trace
 
-from deliralike.backends.jax.compiled import announcing
 from deliralike.backends.jax.unstable import ClosedJaxpr, Jaxpr
 
 _KEPT = 64
@@ -27,7 +26,7 @@ _lock = Lock()
 _OUTSIDE = current_jax_trace()  # of every transformation
 
 
-def kept(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def compile_once(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile a function as ``jax.jit`` does, unless its program has been compiled before.
 
     Within another transformation of JAX the function becomes a part of that program, which has the
@@ -45,8 +44,7 @@ def kept(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         if jax.config.jax_disable_jit or current_jax_trace() != _OUTSIDE:
             return inner(*arguments)
         leaves = jax.tree.leaves(arguments)
-        with announcing.suspended():
-            traced = jitted.trace(*arguments)
+        traced = jitted.trace(*arguments)
         key = (id(traced.jaxpr), *_places(leaves))
         if key not in of_traces:
             of_traces[key] = traced.jaxpr, _compiled(traced, leaves, repr(options))
@@ -64,7 +62,6 @@ def _compiled(traced: Any, leaves: Sequence[Any], options: str) -> Any:
     text = lowered.as_text()
     callbacks = [*_callbacks(traced.jaxpr.jaxpr)]
     if not _is_all_in_text(traced, text, callbacks):
-        announcing.begin()
         return lowered.compile()
     key = (
         hashlib.sha256(text.encode()).digest(),
@@ -78,7 +75,6 @@ def _compiled(traced: Any, leaves: Sequence[Any], options: str) -> Any:
         if key in _programs:
             _programs.move_to_end(key)
             return _programs[key][0]
-    announcing.begin()
     program = lowered.compile()
     with _lock:
         _programs[key] = program, callbacks  # which keep their ids

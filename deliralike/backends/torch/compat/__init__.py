@@ -1,1 +1,0 @@
-"""Names that users of PyTorch and of libraries around it know, in terms of this one."""

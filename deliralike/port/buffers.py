@@ -1,0 +1,81 @@
+"""Buffers that a constructor writes into once it has registered them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import libcst as cst
+from libcst import matchers as m
+
+from deliralike.port.calls import NN, code
+
+_OF_SELF = m.Attribute(m.Name("self"))
+_BUFFER = m.SimpleStatementLine(
+    [
+        m.Assign(
+            [m.AssignTarget(_OF_SELF)],
+            m.Call(m.Attribute(m.Name(NN), m.Name("Buffer")), [m.Arg()]),
+        )
+    ]
+)
+_PLACE = _OF_SELF | m.Subscript(_OF_SELF)
+_WRITES = m.AssignTarget(m.Subscript(_OF_SELF)) | m.AugAssign(_PLACE)
+#: What a method that writes over an array of NumPy is as a statement.
+IN_PLACE = {
+    "fill_": "{x}[...] = {a}",
+    "zero_": "{x}[...] = 0",
+    "copy_": "{x}[...] = {a}",
+    "add_": "{x} += {a}",
+    "sub_": "{x} -= {a}",
+    "mul_": "{x} *= {a}",
+    "div_": "{x} /= {a}",
+}
+
+
+def registered_last(function: cst.FunctionDef) -> cst.FunctionDef:
+    """A constructor in which arrays are written before they are buffers.
+
+    ``self.mask = nn.Buffer(x)`` and ``self.mask[0] = 1`` are ``mask = x``, ``mask[0] = 1`` and
+    ``self.mask = nn.Buffer(mask)``.
+    """
+    body: Any = function.body
+    lines = list(body.body)
+    for line in body.body:
+        if m.matches(line, _BUFFER):
+            name = line.body[0].targets[0].target.attr.value
+            after = lines[lines.index(line) + 1 :]
+            if any(name in _written(one) for one in after):
+                lines = _written_first(lines, line, name)
+    return function.with_changes(body=body.with_changes(body=lines))
+
+
+def _written(line: cst.CSTNode) -> set[str]:
+    """The attributes that a statement writes into."""
+    places: Any = [one.target for one in m.findall(line, _WRITES)]  # type: ignore[attr-defined]
+    names = set()
+    for place in places:
+        owner: Any = place.value if isinstance(place, cst.Subscript) else place
+        names.add(owner.attr.value)
+    return names
+
+
+def _written_first(lines: list[Any], line: Any, name: str) -> list[Any]:
+    """The lines with an array, which is a buffer at their end."""
+    at = lines.index(line)
+    array = code(line.body[0].value.args[0].value)
+    first = cst.parse_statement(f"{name} = {array}")
+    renaming = _Renaming(name)
+    after = [one.visit(renaming) for one in lines[at + 1 :]]
+    last = cst.parse_statement(f"self.{name} = {NN}.Buffer({name})")
+    return [*lines[:at], first, *after, last]
+
+
+class _Renaming(cst.CSTTransformer):
+    """Puts a variable in the place of an attribute."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.place = m.Attribute(m.Name("self"), m.Name(name))
+
+    def leave_Attribute(self, original: cst.Attribute, updated: cst.Attribute) -> Any:
+        return updated.attr if m.matches(updated, self.place) else updated

@@ -1,0 +1,132 @@
+"""Chainer as a source framework: what its links and variables are. Its calls are in `chainer`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from deliralike import backends
+from deliralike.port import chainer
+from deliralike.port.framework import Framework
+from deliralike.port.values import Value, collection
+
+
+class Chainer(Framework):
+    """Links of Chainer."""
+
+    packages = ("chainer", "chainermn")
+    title = "Chainer"
+    network_class = ("chainer", "Link")
+    array_class = "Variable"
+    names = chainer.NAMES
+    # Links made of other links.
+    ported_modules = (
+        "chainer.links.activation.swish",
+        "chainer.links.connection.bias",
+        "chainer.links.connection.highway",
+        "chainer.links.connection.inception",
+        "chainer.links.connection.inceptionbn",
+        "chainer.links.connection.mlp_convolution_2d",
+        "chainer.links.connection.parameter",
+        "chainer.links.connection.scale",
+        "chainer.links.rnn.tree_lstm",
+    )
+    functions = chainer.FUNCTIONS
+    methods = chainer.METHODS
+    attributes = chainer.ATTRIBUTES
+    setters = chainer.SETTERS
+    same_names = chainer.SAME.split()
+    in_both = chainer.IN_BOTH
+    bases = {"Chain": "Network", "Link": "Network", "ChainList": "ModuleList"}
+    renamed = {"__call__": "forward"}
+    dropped = ("initialW", "initial_bias", "initial_gamma", "initial_beta", "dtype")
+    layer_sources = chainer.LAYER_SOURCES
+    imports = chainer.IMPORTS
+    drawing = chainer.DRAWING
+    without_effect = chainer.WITHOUT_EFFECT
+    stops_gradients = ("no_backprop_mode",)
+    transparent = ("no_backprop_mode", "force_backprop_mode")
+    scopes = ("init_scope",)
+    known_attributes = chainer.KNOWN_ATTRIBUTES
+    values = chainer.VALUES
+    settable = chainer.SETTABLE
+    unlike_attributes = chainer.UNLIKE_ATTRIBUTES
+    hands_members_by_name = True
+    plain = staticmethod(chainer.plain)
+    in_numpy = staticmethod(chainer.in_numpy)
+    parameter = staticmethod(chainer.parameter)
+    by_numpy = staticmethod(chainer.by_numpy)
+    masking = staticmethod(chainer.masking)
+
+    def name_of(self, value: Any) -> str | None:
+        """See `Framework`."""
+        if getattr(value, "__module__", None) in self.ported_modules:
+            return None
+        return super().name_of(value)
+
+    def describe(self, value: Any) -> Value:
+        """See `Framework`."""
+        library = sys.modules["chainer"]
+        if isinstance(value, ModuleType) and value.__name__.startswith("numpy"):
+            return Value("numpy")
+        arrays = (library.Variable, *library.get_array_types())
+        if isinstance(value, library.Parameter) and value.shape is None:
+            return Value("parameter")  # of a size that is not found out yet
+        if isinstance(value, arrays):
+            is_parameter = isinstance(value, library.Parameter)
+            kind = "parameter" if is_parameter else "array"
+            return Value(kind, value.ndim, str(value.dtype))
+        if isinstance(value, library.links.Linear):
+            return Value("flattening")
+        if isinstance(value, (library.ChainList, library.Sequential)):
+            return Value("container")
+        if isinstance(value, library.Link):
+            return Value("network")
+        if callable(value):
+            return Value("function")
+        return collection(value, self.describe)
+
+    def blocks(self, network: Any) -> list[Any]:
+        """See `Framework`."""
+        return list(network.links())
+
+    def members(self, network: Any) -> list[str]:
+        """See `Framework`."""
+        if not isinstance(network, sys.modules["chainer"].Sequential):
+            return []
+        return [str(number) for number in range(len(network))]
+
+    def lists_members(self, cls: Any) -> bool:
+        """See `Framework`."""
+        library = sys.modules["chainer"]
+        is_list = self.is_network_class(cls) and issubclass(cls, library.ChainList)
+        return is_list and not issubclass(cls, library.Sequential)
+
+    def has_named_members(self, cls: Any) -> bool:
+        """See `Framework`."""
+        library = sys.modules["chainer"]
+        containers = (library.ChainList, library.Sequential)
+        return self.is_network_class(cls) and not issubclass(cls, containers)
+
+    def parameters(self, network: Any) -> list[str]:
+        """See `Framework`; their neutral names, those of links within it included."""
+        slots = backends.wrap(network).neutral_slots()
+        return [name for name, slot in slots.items() if slot.is_parameter]
+
+    @contextmanager
+    def noting_axes(self, axes: dict[int, int]) -> Iterator[None]:
+        """See `Framework`; by the links' identities."""
+        hook: Any = sys.modules["chainer"].LinkHook
+
+        class Noting(hook):
+            name = "deliralike.port"
+
+            def forward_preprocess(self, args: Any) -> None:
+                if args.args and hasattr(args.args[0], "ndim"):
+                    axes[id(args.link)] = args.args[0].ndim
+
+        with Noting():
+            yield

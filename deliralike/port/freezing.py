@@ -1,0 +1,69 @@
+"""Parameters that are not trained: ``p.requires_grad = False`` of a network's parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import libcst as cst
+from libcst import matchers as m
+
+from deliralike.port.calls import code
+
+_SETS = m.Assign([m.AssignTarget(m.Attribute(attr=m.Name("requires_grad")))])
+_CALLS = m.Expr(m.Call(m.Attribute(attr=m.Name("requires_grad_"))))
+_PARAMETERS = m.Call(m.Attribute(attr=m.Name("parameters")), [])
+_NAMED_PARAMETERS = m.Call(m.Attribute(attr=m.Name("named_parameters")), [])
+_PAIR = m.Tuple([m.AtLeastN(m.Element(m.Name()), n=2)])
+
+
+def frozen(loop: cst.For, is_passed_by: Callable[[Any], bool]) -> str | None:
+    """``network.set_trainable("*", False)`` for a loop that does no more; or None.
+
+    Such a loop is ``for p in network.parameters(): p.requires_grad = False``.
+    """
+    body: Any = loop.body
+    lines = [line for line in body.body if not is_passed_by(line)]
+    if len(lines) != 1 or loop.orelse is not None:
+        return None
+    found = setting(lines[0])
+    if found is None:
+        return None
+    parameter, flag = found
+    for target, values in _pairs(loop.target, loop.iter):
+        if code(target) == parameter and m.matches(values, _PARAMETERS):
+            return trainable(code(values.func.value), "*", flag)
+    return None
+
+
+def setting(line: Any) -> tuple[str, str] | None:
+    """Whose ``requires_grad`` a statement sets, and to what; or None."""
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return None
+    statement: Any = line.body[0]
+    if m.matches(statement, _SETS):
+        target = statement.targets[0].target
+        return code(target.value), code(statement.value)
+    if m.matches(statement, _CALLS):
+        args = statement.value.args
+        flag = code(args[0].value) if args else "True"
+        return code(statement.value.func.value), flag
+    return None
+
+
+def trainable(owner: str, pattern: str, flag: str) -> str:
+    """The source that says whether parameters of a network are trained."""
+    return f'{owner}.set_trainable("{pattern}", {flag})'
+
+
+def _pairs(target: Any, values: Any) -> list[tuple[Any, Any]]:
+    """Each name that a loop sets, with what it goes over."""
+    if not m.matches(target, _PAIR):
+        return [(target, values)]
+    names = [one.value for one in target.elements]
+    if m.matches(values, m.Call(m.Name("zip"))):
+        return list(zip(names, [one.value for one in values.args], strict=False))
+    if m.matches(values, _NAMED_PARAMETERS):
+        func = values.func.with_changes(attr=cst.Name("parameters"))
+        return [(names[1], values.with_changes(func=func))]
+    return []

@@ -1,0 +1,403 @@
+"""What an architecture refuses: settings that make no sense, and inputs of other sizes."""
+
+import pytest
+
+from deliralike import zoo
+from deliralike.errors import SettingError, ShapeError
+
+NNUNET = {"features_per_stage": (3, 4, 5), "strides": (1, 2, 2), "dims": 2}
+DYNUNET = {
+    "filters": (3, 4, 5),
+    "kernel_size": (3, 3, 3),
+    "strides": (1, 2, 2),
+    "dims": 2,
+}
+# name, settings, and what the error says
+SETTINGS = [
+    ("resnet20", {"num_classes": 2.5}, "num_classes"),
+    ("resnet18", {"dims": 4}, "dims=4; wanted 1, 2 or 3"),
+    ("resnet18", {"layers": (2, 2, 2)}, "numbers, exactly 4"),
+    ("resnet18", {"groups": 2}, "block='bottleneck' does"),
+    (
+        "resnet18",
+        {"replace_stride_with_dilation": (True, True, True)},
+        "block='bottleneck' does",
+    ),
+    ("resnet50", {"replace_stride_with_dilation": True}, "three times True or False"),
+    ("resnet50d", {"output_stride": 16}, "avg_down=True takes no"),
+    ("resnet50d", {"shortcut": "A"}, "takes shortcut='B'"),
+    ("resnet20", {"depth": 21}, r"wanted 6n \+ 2"),
+    ("resnet20", {"dims": 0}, "dims=0"),
+    ("mlp", {"hidden": (4, 0)}, "hidden must be"),
+    ("mlp", {"dropout": 1.5}, "probability"),
+    ("lenet", {"image_size": 11}, "at least 12"),
+    ("unet", {"norm": "group", "num_groups": 5}, "num_channels.*num_groups"),
+    ("unet", {"features": (8, 8)}, "numbers, at least 3"),
+    ("unet", {"features": 8}, "numbers, at least 3"),
+    ("unet", {"dims": 4}, "dims=4; wanted 1, 2 or 3"),
+    ("vgg11", {"layers": (1, 2)}, "layers"),
+    ("vgg11", {"dims": 4}, "dims"),
+    ("mobilenet_v2", {"blocks": ((1, 2, 3),)}, "blocks"),
+    ("mobilenet_v3_small", {"blocks": ((3, 8, 8, True, "GELU", 2),)}, "blocks"),
+    (
+        "mobilenet_v3_small",
+        {"blocks": ((3, 8, 8, True, "ReLU", 1),)},
+        "no block has a stride",
+    ),
+    ("squeezenet1_0", {"plan": (None, (1, 2, 3))}, "plan"),
+    ("shufflenet_v2_x0_5", {"widths": (3, 4, 5, 6, 7)}, "widths"),
+    ("shufflenet_v2_x0_5", {"layers": (1, 2)}, "layers"),
+    ("regnet_x_400mf", {"widths": (16, 20, 32, 48)}, "widths"),
+    ("regnet_x_400mf", {"layers": (1, 2)}, "layers"),
+    ("regnet_x_400mf", {"squeeze": 1.5}, "squeeze"),
+    ("mnasnet1_0", {"stacks": ((1, 2),)}, "stacks"),
+    ("googlenet", {"blocks": {"6a": ()}}, "blocks"),
+    (
+        "googlenet",
+        {"blocks": {"3a": (1,) * 6, "4a": (1,) * 6, "5a": (1,) * 6}},
+        "blocks",
+    ),
+    ("googlenet", {"transform_input": True, "in_channels": 1}, "transform_input"),
+    ("resnetv2_50", {"layers": (1, 2)}, "a number for each stage"),
+    ("resnetv2_50", {"widths": (254, 512, 1024, 2048)}, "widths=254"),
+    ("resnetv2_50d_gn", {"stem_width": 48}, "num_groups"),
+    ("r3d_18", {"kinds": ("3d", "3d", "3d", "3e")}, "no kind='3e'"),
+    ("r3d_18", {"kinds": "3d"}, "one for each of four stages"),
+    ("r3d_18", {"kinds": ("3d",) * 3}, "one for each of four stages"),
+    ("r3d_18", {"layers": (2, 2)}, "numbers, exactly 4"),
+    ("wavenet", {"num_classes": 2.5}, "num_classes must be"),
+    ("inception_time", {"kernel_sizes": 40}, "numbers, at least 1"),
+    (
+        "vit_b_16",
+        {"image_size": 30, "patch_size": 16},
+        "image_size=30 cannot be divided by patch_size=16",
+    ),
+    (
+        "vit_b_16",
+        {"hidden_dim": 9, "num_heads": 2},
+        "embed_dim=9 cannot be divided by num_heads=2",
+    ),
+    ("vit_b_16", {"distilled_training": True}, "needs distilled=True"),
+    ("efficientnet_b0", {"stages": ()}, "stages="),
+    ("efficientnet_b0", {"stages": (("mbconv", 1, 3, 1, 8, 1),)}, "'mb' or 'fused'"),
+    (
+        "efficientnet_b0",
+        {"stages": (("mb", 1, 3, 1, 8, 0),)},
+        "blocks must be a whole number",
+    ),
+    ("efficientnet_b0", {"dims": 4}, "dims=4"),
+    ("convnext_tiny", {"layers": (1, 2)}, "a number for each stage"),
+    ("convnext_tiny", {"layers": (1, 0, 1, 1)}, "layers must be"),
+    ("convnextv2_tiny", {"layers": (1, 2)}, "ConvNeXtV2: layers="),
+    ("swin_t", {"depths": 3}, "a number for each stage"),
+    ("swin_t", {"num_heads": (5, 6, 12, 24)}, "cannot be divided by num_heads=5"),
+    ("swin_t", {"window_size": (7, 7)}, "numbers, exactly 4"),
+    ("swin_t", {"version": 3}, "wanted 1 or 2"),
+    ("swin_t", {"pretrained_window_size": 7}, "needs version=2"),
+    ("maxvit_t", {"block_layers": (2, 2)}, "a number for each stage"),
+    ("maxvit_t", {"head_dim": 24}, "cannot be divided by head_dim=24"),
+    ("efficientformer_l1", {"num_vit": 5}, "wanted 1 to 4"),
+    ("efficientformer_l1", {"widths": (48,)}, "a number for each stage"),
+    ("mixer_s32_224", {"image_size": 100}, "cannot be divided"),
+    ("nnunet", {"strides": (1, 2)}, r"strides=\(1, 2\).*each of the 6 stages"),
+    ("nnunet", {"kernel_sizes": 4}, "odd"),
+    ("nnunet", {"num_classes": 0}, "num_classes"),
+    ("nnunet_resenc_m", {"block": "bottleneck"}, "bottleneck_channels go together"),
+    ("dynunet", {"strides": (1, 2), "kernel_size": (3, 3)}, "three or more"),
+    (
+        "dynunet",
+        {"strides": (1, 3, 2), "kernel_size": (3, 1, 3)},
+        "too small for the stride",
+    ),
+    ("dynunet", {"deep_supervision": True, "deep_supr_num": 5}, "wanted 1 to 4"),
+    ("residual_unet", {"channels": (4,)}, "numbers, at least 2"),
+    ("residual_unet", {"dims": 4}, "dims=4"),
+    ("segresnet", {"blocks_up": (1, 1)}, "one level less"),
+    ("segresnet", {"dims": 1}, "wanted 2 or 3"),
+    ("vnet", {"in_channels": 3}, "divisor of 16"),
+    ("unetr", {"img_size": 90}, "multiples of 16"),
+    ("unetr", {"num_heads": 5}, "num_heads=5"),
+    ("swin_unetr", {"depths": (2, 2)}, "numbers, exactly 4"),
+    ("dcgan_generator", {"image_size": 48}, "image_size=48; wanted 8, 16, 32, 64"),
+    ("dcgan_generator", {"image_size": 4}, "image_size=4; wanted 8"),
+    (
+        "conv_vae",
+        {"image_size": 40},
+        "image_size=40; wanted a multiple of 32 for 5 levels",
+    ),
+    ("conv_vae", {"features": 3}, "features=3; wanted a list of numbers"),
+    (
+        "ddpm_cifar10",
+        {"attention": (True,)},
+        "wanted True or False for each of 4 levels",
+    ),
+    (
+        "ddpm_cifar10",
+        {"features": (9, 9), "attention": (False, False), "num_groups": 3},
+        "cannot be divided by 2",
+    ),
+    (
+        "ddpm_cifar10",
+        {"head_width": 7},
+        "Attention: channels=256 cannot be divided by head_width=7",
+    ),
+    ("ddpm_cifar10", {"num_groups": 24}, "cannot be divided by num_groups=24"),
+    (
+        "diffusion_model_unet",
+        {"cross_attention_dim": 4},
+        "with_conditioning=False and cross_attention_dim=4; wanted both or neither",
+    ),
+    (
+        "diffusion_model_unet",
+        {"num_head_channels": 7},
+        "attention: channels=64 cannot be divided by num_head_channels=7",
+    ),
+    (
+        "diffusion_model_unet",
+        {"channels": (32, 48)},
+        "wanted one value for each of the 2 stages",
+    ),
+    (
+        "diffusion_model_unet",
+        {"num_res_blocks": 0},
+        "num_res_blocks must be a whole number",
+    ),
+    ("autoencoder_kl", {"channels": 32}, "wanted a list of numbers, at least 1"),
+    ("autoencoder_kl", {"norm_num_groups": 24}, "cannot be divided by num_groups=24"),
+    (
+        "clip_vit_b_32",
+        {"hidden_act": "gelo"},
+        r"CLIP: there is no hidden_act='gelo'\. Did you mean 'gelu'",
+    ),
+    (
+        "clip_vit_b_32",
+        {"patch_size": 30},
+        "CLIP: image_size=224 cannot be divided by patch_size=30",
+    ),
+    (
+        "clip_vit_b_32",
+        {"text_num_attention_heads": 7},
+        "text_hidden_size=512 cannot be divided by text_num_att",
+    ),
+    (
+        "clip_vit_b_32",
+        {"vision_num_attention_heads": 0},
+        "vision_num_attention_heads must be a whole number",
+    ),
+    (
+        "clip_vit_b_32",
+        {"vision_num_hidden_layers": 0},
+        "vision_num_hidden_layers must be a whole number",
+    ),
+    (
+        "samvit_base_patch16",
+        {"image_size": 1000},
+        "SAMEncoder: image_size=1000 cannot be divided by patch_size=16",
+    ),
+    (
+        "samvit_base_patch16",
+        {"num_heads": 7},
+        "SAMEncoder: embed_dim=768 cannot be divided by num_heads=7",
+    ),
+    (
+        "samvit_base_patch16",
+        {"depth": 4},
+        r"global_attn_indexes=\(2, 5, 8, 11\); wanted numbers of blocks, from 0 to 3",
+    ),
+    (
+        "samvit_base_patch16",
+        {"window_size": 0},
+        "window_size must be a whole number of at least 1",
+    ),
+    (
+        "gpt2",
+        {"n_embd": 10, "n_head": 3},
+        "GPT2: n_embd=10 cannot be divided by n_head=3",
+    ),
+    (
+        "llama_3_2_1b",
+        {"num_key_value_heads": 5},
+        "Llama: num_attention_heads=32 cannot be divided by num_key_value_heads=5",
+    ),
+    (
+        "llama_3_2_1b",
+        {"num_attention_heads": 24},
+        "Llama: hidden_size=2048 cannot be divided by num_attention_heads=24",
+    ),
+    (
+        "qwen3_0_6b",
+        {"head_dim": 5},
+        "rotary positions turn pairs: a head's width of 5 is odd",
+    ),
+    (
+        "llama_2_7b",
+        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+        "rope_scaling={'rope_type': 'yarn', 'factor': 4.0}: wanted None or the type 'llama3'",
+    ),
+    ("t5_small", {"num_decoder_layers": 0}, "T5: num_decoder_layers must be"),
+    (
+        "bert_tiny",
+        {"num_attention_heads": 5},
+        "BERT: hidden_size=128 cannot be divided by num_attention_heads=5",
+    ),
+    (
+        "transformer_classifier",
+        {"nhead": 7},
+        "embed_dim=512 cannot be divided by num_heads=7",
+    ),
+    ("lstm_classifier", {"dropout": 1.5}, r"1\.5"),
+    (
+        "linknet",
+        {"encoder": "resnet20"},
+        r"LinkNet: encoder 'resnet20' has no stage at 1/8, 1/16, 1/32 .* are stem \(1/1\)",
+    ),
+    ("fpn", {"encoder": "vit_b_16"}, r"has no stage at 1/4, 1/8.*\(no image\)"),
+    (
+        "encoder_unet",
+        {"encoder": "convnext_tiny"},
+        "'convnext_tiny' has no stage at 1/2 of",
+    ),
+    (
+        "deeplabv3",
+        {"encoder": "vgg11"},
+        "DeepLabV3: encoder 'vgg11' cannot keep its last stages at 1/8 .* take a residual network",
+    ),
+    (
+        "pspnet",
+        {"output_stride": 4, "encoder_depth": 5},
+        "output_stride=4; wanted 8, 16",
+    ),
+    ("encoder_unet", {"encoder_depth": 6}, "=6; wanted a whole number from 1 to 5"),
+    ("deeplabv3plus", {"encoder_depth": 2}, "wanted a whole number from 3 to 5"),
+    ("unetplusplus", {"decoder_channels": (4, 4)}, "numbers, exactly 5"),
+    ("linknet", {"num_classes": 0}, "num_classes"),
+    ("fpn", {"dims": 4}, "dims=4; wanted 1, 2 or 3"),
+    ("fpn", {"segmentation_channels": 48}, "32"),
+    ("deeplabv3", {"rates": 12}, "rates=12; wanted a list of numbers"),
+    ("fcn_resnet50", {"backbone": "resnet18"}, "block='bottleneck' does"),
+    (
+        "lraspp_mobilenet_v3_large",
+        {"blocks": ((3, 8, 8, False, "ReLU", 1),)},
+        "two or more that halve",
+    ),
+    (
+        "resnet50",
+        {"output_stride": 8, "replace_stride_with_dilation": (False, True, True)},
+        "32 beside replace_stride_with_dilation",
+    ),
+]
+
+
+def test_settings_that_make_no_sense_are_refused(subtests):
+    for name, settings, message in SETTINGS:
+        with (
+            subtests.test(name, **settings),
+            pytest.raises(SettingError, match=message),
+        ):
+            zoo.outline(name, **settings)
+
+
+# name, one sample's shape, settings, and what the error says
+SHAPES = [
+    ("nnunet", (1, 8, 10), NNUNET, r"'encoder\.stages\.2'.*multiples of \(4, 4\)"),
+    (
+        "nnunet",
+        (1, 4, 4),
+        NNUNET,
+        r"too small for the stage 'encoder\.stages\.2'.*twice",
+    ),
+    ("dynunet", (1, 8, 2), DYNUNET, r"'bottleneck'.*multiples of \(4, 4\)"),
+    ("residual_unet", (1, 24), {"dims": 1}, r"'down_4'.*multiples of \(16,\)"),
+    ("segresnet", (1, 8, 12), {"dims": 2}, r"'down_layers\.3'.*multiples of \(8, 8\)"),
+    ("vnet", (1, 16, 40), {"dims": 2}, r"'down_tr256'.*multiples of \(16, 16\)"),
+    ("attention_unet", (1, 16, 8), {"dims": 2}, r"'down_4'.*multiples of \(16, 16\)"),
+    (
+        "unetr",
+        (1, 16, 32),
+        {"img_size": 16, "dims": 2},
+        r"wanted the size \(16, 16\).*set img_size",
+    ),
+    ("swin_unetr", (1, 64, 48), {"dims": 2}, r"'encoder10'.*multiples of \(32, 32\)"),
+    ("swin_unetr", (1, 32, 32), {"dims": 2}, "too small for the stage 'encoder10'"),
+    (
+        "dcgan_generator",
+        [(99,)],
+        {},
+        r"Generator: got noise of shape \(1, 99\), wanted \(batch, 100\)",
+    ),
+    ("dcgan_generator", [(100, 2, 2)], {}, r"got noise of shape \(1, 100, 2, 2\)"),
+    (
+        "dcgan_discriminator",
+        [(3, 64, 32)],
+        {},
+        "wanted 64 elements along each spatial axis",
+    ),
+    (
+        "vae",
+        [(784,), (19,)],
+        {},
+        r"VAE: got noise of shape \(1, 19\), wanted \(1, 20\)",
+    ),
+    ("vae", [(783,), (20,)], {}, "Linear at 'fc1'"),
+    (
+        "conv_vae",
+        [(3, 32, 32), (128,)],
+        {},
+        "wanted 64 elements along each spatial axis",
+    ),
+    (
+        "ddpm_cifar10",
+        [(3, 32, 36), zoo.Input((), 9)],
+        {},
+        "wanted sizes that are multiples of 8",
+    ),
+    (
+        "diffusion_model_unet",
+        [(1, 32, 36), zoo.Input((), 9)],
+        {},
+        "wanted sizes that are multiples of 8",
+    ),
+    ("autoencoder_kl", [(2, 64, 64)], {}, "Conv2d at 'encoder.blocks.0.conv"),
+    (
+        "autoencoder_kl",
+        [(1, 64, 64), (3, 4, 4)],
+        {},
+        r"AutoencoderKL: got noise of shape \(1, 3, 4",
+    ),
+    (
+        "clip_vit_b_32",
+        [zoo.Input((78,), below=9), (3, 224, 224)],
+        {},
+        "positions for max_position_embeddings=77; cut",
+    ),
+    (
+        "clip_vit_b_32",
+        [zoo.Input((7,), below=9), (3, 224, 96)],
+        {},
+        "wanted 224 elements along each spatial axis",
+    ),
+    (
+        "clip_vit_b_32",
+        [zoo.Input((7,), below=9), (1, 224, 224)],
+        {},
+        "'vision_model.embeddings.patch_embedding'",
+    ),
+    (
+        "clip_vit_b_32",
+        [zoo.Input((7,), 9), (3, 224, 224), zoo.Input((6,), 2)],
+        {},
+        "got attention_mask of shape",
+    ),
+    (
+        "samvit_base_patch16",
+        (3, 32, 48),
+        {"image_size": 32, "depth": 1, "global_attn_indexes": ()},
+        "wanted 32 elements along each spatial axis: pad them",
+    ),
+]
+
+
+def test_inputs_that_do_not_fit_are_refused_by_the_layer_or_the_stage(subtests):
+    for name, shape, settings, message in SHAPES:
+        with subtests.test(name, shape=shape), pytest.raises(ShapeError, match=message):
+            zoo.outline(name, shape, **settings)
