@@ -38,7 +38,7 @@ class Call:
         kwargs: Those given by name.
         x: What the method belongs to, as source; empty for a function.
         value: What is known of `x`.
-        seen: What is known of the arguments, in their order.
+        values: What is known of the arguments, in their order.
         result: What is known of the array that it returned.
         missing: The sources of arguments that were None at least once.
         returned: The networks that it returned, each with the number of axes of its inputs or 0.
@@ -51,7 +51,7 @@ class Call:
     kwargs: dict[str, str]
     x: str = ""
     value: Value | None = None
-    seen: Sequence[Value | None] = ()
+    values: Sequence[Value | None] = ()
     result: Value | None = None
     missing: Collection[str] = ()
     returned: Sequence[tuple[Any, int]] = ()
@@ -66,7 +66,7 @@ class Call:
     @property
     def first(self) -> Value | None:
         """What is known of the first argument by position, but for what a method belongs to."""
-        return self.seen[0] if self.args and self.seen else None
+        return self.values[0] if self.args and self.values else None
 
     def called(self, name: str) -> Call:
         """The same call of another function."""

@@ -384,7 +384,7 @@ def parameter(call: Call, value: cst.BaseExpression) -> str:
 def _sizes(call: Call, text: str) -> str:
     """The source of several numbers, which may be given as one."""
     is_literal = text.startswith(("(", "[")) or text.endswith(".shape")
-    kinds = {one.kind for one in call.seen if one is not None}
+    kinds = {one.kind for one in call.values if one is not None}
     return text if is_literal or kinds & {"shape", "sequence"} else f"({text},)"
 
 
@@ -392,7 +392,7 @@ def _started(call: Call, given: dict[str, str]) -> str:
     """A parameter with a shape, which may be a number, and an initializer."""
     shape = _sizes(call, given["shape"])
     initializer = given.get("initializer", "None")
-    kinds = {one.kind for one in call.seen if one is not None}
+    kinds = {one.kind for one in call.values if one is not None}
     if "function" not in kinds and initializer.isidentifier():
         return f"{NN}.Parameter({shape}, start.Constant({initializer}))"
     return f"{NN}.Parameter({shape}, {_start(initializer)})"
@@ -850,7 +850,7 @@ def by_numpy(call: Call) -> str | None:
         )
     if call.name in _MAKING:
         return written(_MAKING[call.name], call)
-    is_of_arrays = any(one is not None and one.is_floating for one in call.seen)
+    is_of_arrays = any(one is not None and one.is_floating for one in call.values)
     if is_of_arrays or call.x.endswith("random"):
         raise NeedsHand(
             f"{call.name} of NumPy: functions of nn compute with arrays, and layers such as "

@@ -112,20 +112,18 @@ class Choices:
         match value:
             case partial():
                 self.program.lines.add("from functools import partial")
-                args = map(self.written, (value.func, *value.args))
-                kwargs = zip(
-                    value.keywords,
-                    map(self.written, value.keywords.values()),
-                    strict=True,
-                )
-                return f"partial({joined([*args], dict(kwargs))})"
+                args = [self.written(one) for one in (value.func, *value.args)]
+                kwargs = {
+                    name: self.written(one) for name, one in value.keywords.items()
+                }
+                return f"partial({joined(args, kwargs)})"
             case dict():
-                entries = [
-                    f"{key!r}: {self.written(one)}" for key, one in value.items()
-                ]
+                entries = []
+                for key, one in value.items():
+                    entries.append(f"{key!r}: {self.written(one)}")
                 return f"{{{', '.join(entries)}}}"
             case list():
-                return f"[{joined([*map(self.written, value)], {})}]"
+                return f"[{', '.join(map(self.written, value))}]"
             case tuple():
                 return tuple_of([*map(self.written, value)])
             case Created(cls, args, kwargs):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from deliralike.port.choices import Choices
+from deliralike.port.mask_layers import MaskLayers
 from deliralike.port.observing import Observed
 from deliralike.port.original import Original
 from deliralike.port.start_code import StartCode
@@ -57,10 +59,16 @@ class Context(cst.CSTTransformer):
         self.path: list[str] = []
         self.functions: list[Function] = []
         self.start_code = StartCode(self.original, source)
+        self.mask_layers = MaskLayers(source.module)
+        self.choices = Choices(program, source)
         self.called: set[cst.CSTNode] = set()  # what is called, rather than handed on
         # Attributes that are members of a list, by number.
         self.listed: dict[str, int] = {}
         self.reported: set[str] = set()  # attributes that nothing reads
+        self.branches: set[cst.CSTNode] = set()  # blocks of `if`, `else` and `except`
+        self.statements: set[cst.CSTNode] = set()  # expressions that are statements
+        self.set_names: set[str] = set()  # global names that functions set
+        self.reasons: dict[cst.CSTNode, str] = {}  # of what is being left out
         # What is not looked into: tables that are written out, functions that layers stand for,
         # bases that take no part.
         self.passed_by: set[cst.CSTNode] = set()

@@ -86,13 +86,13 @@ def _candidates(network: Any, wanted: Shapes) -> tuple[dict[str, Any], dict[str,
             choices[name] = (default, *numbers, deepcopy(attribute))
         elif _is_plain(attribute) or is_native(attribute):
             found[name] = deepcopy(attribute)  # the network that came stays as it is
-        elif default is parameter.empty:
+        elif default is parameter.empty and sizes:
             choices[name] = sizes
         elif isinstance(default, bool):
             choices[name] = (default, not default)
         elif isinstance(default, int):
             choices[name] = (default, *sizes)
-    return found, {name: values for name, values in choices.items() if values}
+    return found, choices
 
 
 def _parameters(cls: type) -> dict[str, inspect.Parameter]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 import sys
 from inspect import isclass
 from typing import Any
@@ -15,7 +16,6 @@ from deliralike.port.calls import NN, code
 from deliralike.port.context import Function
 from deliralike.port.finishing import begun
 from deliralike.port.leaving_out import PASS, LeavingOut
-from deliralike.port.mask_layers import MaskLayers
 from deliralike.port.observing import CONSTRUCTION, FORWARD
 from deliralike.port.reported import reported
 from deliralike.port.start_code import StartCode
@@ -35,10 +35,6 @@ EQUAL = cst.AssignEqual(_NO_SPACE, _NO_SPACE)
 
 class DefinitionRewriter(LeavingOut):
     """The part of the `Rewriter` that deals with definitions."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.mask_layers = MaskLayers(self.source.module)
 
     # Classes
     # ---------------------------------------------------------------------------------------------
@@ -145,9 +141,8 @@ class DefinitionRewriter(LeavingOut):
         self.path.append(node.name.value)
         path = ".".join(self.path)
         phases = self.observed.phases(path)
-        params = node.params
-        named = (*params.posonly_params, *params.params, *params.kwonly_params)
-        names = [one.name.value for one in named]
+        params: Any = m.findall(node.params, m.Param())
+        names = [one.name.value for one in params]
         arrays = [name for name in names if self.observed.is_array(path, name)]
         has_self = "self" in names
         if self.functions:
@@ -257,7 +252,7 @@ def _is_python_type(annotation: cst.Annotation | None) -> bool:
     if annotation is None:
         return True
     text = code(annotation.annotation)
-    words = "".join(one if one.isidentifier() else " " for one in text).split()
+    words = re.findall("[A-Za-z_]+", text)
     return all(hasattr(builtins, word) for word in words) and "'" not in text
 
 

@@ -18,7 +18,7 @@ from deliralike.port.calls import Call, Entry
 from deliralike.port.values import Layer, Value
 
 # Libraries whose functions work on the arrays of every backend, or on none.
-_KEPT = ("numpy", "einops", "scipy", "typing_extensions", "deliralike")
+_NEUTRAL = ("numpy", "einops", "scipy", "typing_extensions", "deliralike")
 
 
 class Names:
@@ -152,7 +152,7 @@ class Framework:
             return True
         top = module.partition(".")[0]
         is_pythons = top in sys.stdlib_module_names
-        return not is_pythons and top not in _KEPT and not self.owns(module)
+        return not is_pythons and top not in _NEUTRAL and not self.owns(module)
 
     def name_of(self, value: Any) -> str | None:
         """The framework's name of an object: ``"Conv2d"``, ``"relu"``, ``"init.zeros_"``."""

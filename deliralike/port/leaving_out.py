@@ -23,11 +23,6 @@ _COMPLAINS = m.SimpleStatementLine([m.Raise() | _WARNS])
 class LeavingOut(Context):
     """The part of the `Rewriter` that leaves out what a port does not need."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.branches: set[cst.CSTNode] = set()  # blocks of `if`, `else` and `except`
-        self.reasons: dict[cst.CSTNode, str] = {}  # of what is being left out
-
     def on_visit(self, node: cst.CSTNode) -> bool:
         """Pass by what is left out, or stands as it is."""
         why = self._why_left_out(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import is_dataclass
 from enum import Enum
 from inspect import isclass, isfunction
@@ -12,7 +13,6 @@ import libcst as cst
 from libcst import matchers as m
 
 from deliralike.port.calls import NN, Call, NeedsHand, code, in_brackets, written
-from deliralike.port.choices import Choices
 from deliralike.port.definitions import DefinitionRewriter
 from deliralike.port.resolving import MISSING
 
@@ -24,12 +24,6 @@ _CALLED_NN = (
 
 class NameRewriter(DefinitionRewriter):
     """The part of the `Rewriter` that deals with names, and with what the run chose by them."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.choices = Choices(self.program, self.source)
-        self.statements: set[cst.CSTNode] = set()  # expressions that are statements
-        self.set_names: set[str] = set()  # global names that functions set
 
     def on_leave(self, original: Any, updated: Any) -> Any:
         """Keep what binds together."""
@@ -235,13 +229,7 @@ class NameRewriter(DefinitionRewriter):
         name = self.original.parameter_of(self.cls) if has_self else None
         if name is None:
             raise NeedsHand("an array whose type and device it takes: like=x")
-        text = "self"
-        for part in name.split("."):
-            if part.isdigit():
-                text += f"[{part}]"
-            else:
-                text += f".{part}"
-        return text
+        return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", f"self.{name}")
 
     def parsed(self, text: str) -> cst.BaseExpression:
         """An expression of the port."""

@@ -39,18 +39,14 @@ def _grouped(lines: Iterable[str]) -> list[str]:
     """Imports: those of Python, then others; names of one module in one line."""
     names: dict[str, list[str]] = defaultdict(list)
     for line in sorted(lines, key=lambda line: (line.startswith("from"), line)):
-        begin, _, name = line.partition(" import ")
-        names[begin].append(name)
+        begin, word, name = line.partition(" import ")
+        names[begin + word].append(name)
     python: list[str] = []
     others: list[str] = []
     for begin, given in names.items():
-        line = begin
-        if any(given):
-            line += f" import {', '.join(given)}"
-        if begin.split()[1].partition(".")[0] in sys.stdlib_module_names:
-            python.append(line)
-        else:
-            others.append(line)
+        module = begin.split()[1].partition(".")[0]
+        group = python if module in sys.stdlib_module_names else others
+        group.append(begin + ", ".join(given))
     if python and others:
         python.append("")
     return python + others

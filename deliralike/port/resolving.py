@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import resolve_name
@@ -14,11 +13,13 @@ from types import ModuleType
 from typing import Any
 
 import libcst as cst
+from libcst import matchers as m
 from libcst import metadata
 
 from deliralike.errors import SettingError
 
 MISSING = object()
+_GIVES_A_NAME = m.AssignTarget(m.Name()) | m.AnnAssign(m.Name())
 
 
 def module_source(name: str) -> Source:
@@ -57,12 +58,13 @@ class Source:
         # The statements that give the module's global names, the last one of each; of those within
         # `if` and `try` the one that ran, where a function tells.
         self.statements: dict[str, cst.CSTNode] = {}
-        for statement in _statements(self.tree.body):
-            is_nested = statement not in self.tree.body
+        for statement, scope in self.scopes.items():
+            if not isinstance(scope, metadata.GlobalScope):
+                continue
             for name in _defined(statement):
-                if is_nested and (
-                    name in self.imports or not self._has_run(statement, name)
-                ):
+                is_nested = statement not in self.tree.body
+                is_imported = name in self.imports
+                if is_nested and (is_imported or not self._has_run(statement, name)):
                     continue
                 self.statements[name] = statement
 
@@ -177,24 +179,6 @@ def _imports(module: ModuleType, text: str) -> dict[str, Import]:
     return found
 
 
-def _statements(statements: Iterable[cst.CSTNode]) -> Iterator[cst.CSTNode]:
-    """Statements, and those within them that are in no definition."""
-    for statement in statements:
-        yield statement
-        if isinstance(statement, (cst.If, cst.Try, cst.With)):
-            for part in statement.children:
-                yield from _statements(_block(part))
-
-
-def _block(part: cst.CSTNode) -> Iterable[cst.CSTNode]:
-    """The statements in a part of a compound statement."""
-    if isinstance(part, cst.If):
-        return [part]
-    if isinstance(part, (cst.Else, cst.ExceptHandler)):
-        part = part.body
-    return part.body if isinstance(part, cst.IndentedBlock) else ()
-
-
 def _literal(text: str) -> Any:
     """The value of a source of numbers and texts alone; `MISSING` for another one."""
     try:
@@ -209,10 +193,5 @@ def _defined(statement: cst.CSTNode) -> list[str]:
         return [statement.name.value]
     if not isinstance(statement, cst.SimpleStatementLine):
         return []
-    targets: list[cst.BaseExpression] = []
-    for small in statement.body:
-        if isinstance(small, cst.Assign):
-            targets += [one.target for one in small.targets]
-        elif isinstance(small, cst.AnnAssign):
-            targets.append(small.target)
-    return [one.value for one in targets if isinstance(one, cst.Name)]
+    targets: Any = m.findall(statement, _GIVES_A_NAME)
+    return [one.target.value for one in targets]

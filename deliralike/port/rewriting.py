@@ -76,13 +76,20 @@ class Rewriter(StatementRewriter):
             return self._function(name, original, updated)
         if m.matches(original, _FIRST_PARAMETER):
             return self.parsed(self.parameter())
+        if m.matches(original, _ASKS_FOR_ATTRIBUTE):
+            return self._attribute_asked_for(original, updated)
+        if self._applies(original):
+            return self._applied(original, updated)
         if isinstance(func, cst.Attribute) and isclass(self.source.meaning(func.value)):
             owner = self.name_of(func.value)
             if owner is not None:
                 name = f"{owner}.{func.attr.value}"
                 return self._class_method(self._call_of(name, original, updated))
-            if self._applies(original):
-                return self._applied(original, updated)
+        return self._other_call(original, updated)
+
+    def _other_call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+        """A call of what is not the framework's, or of a method of a value."""
+        func: Any = original.func
         function = self.source.meaning(func)
         if function is partial:
             return self._with_settings(original, updated)
@@ -92,8 +99,6 @@ class Rewriter(StatementRewriter):
             return self.parsed(self.mask_layers.call(function.__name__, layer, given))
         if m.matches(func, m.Name("eval")) and len(updated.args) == 1:
             return self._evaluated(updated)
-        if m.matches(original, _ASKS_FOR_ATTRIBUTE):
-            return self._attribute_asked_for(original, updated)
         updated = self._flattening(original, self._with_sizes(original, updated))
         if not self.in_construction and self.original.makes_constants(function):
             return self._constant_of(original, updated)
@@ -123,7 +128,7 @@ class Rewriter(StatementRewriter):
             args,
             kwargs,
             **of,
-            seen=[self._argument(one) for one in original.args],
+            values=[self._argument(one) for one in original.args],
             missing=missing,
             result=self.observed.value("results", end),
             returned=[(one, axes.get(id(one), 0)) for one in returned],
@@ -216,7 +221,7 @@ class Rewriter(StatementRewriter):
         self, call: Call, original: cst.Call, updated: cst.Call
     ) -> cst.BaseExpression:
         """A function that draws a mask, which an installed package may give a rate of zero."""
-        is_zero = any(one is not None and one.kind == "zero" for one in call.seen)
+        is_zero = any(one is not None and one.kind == "zero" for one in call.values)
         if self.source.is_installed and is_zero:
             why = f"{call.name}, which drops nothing here"
             self.program.specialise(self.where(original), why)

@@ -54,8 +54,8 @@ class PyTorch(Framework):
         name = super().name_of(value)
         if name is None or not name.startswith(("timm.", "torchvision.")):
             return name
-        tables = (self.classes, self.functions, self.without_effect)
-        return name if any(name in table for table in tables) else None
+        known = (*self.classes, *self.functions, *self.without_effect)
+        return name if name in known else None
 
     def describe(self, value: Any) -> Value:
         """See `Framework`."""
@@ -108,9 +108,10 @@ class PyTorch(Framework):
         is_created = self.is_network_class(type(value)) and "_modules" in vars(value)
         if not is_created:  # or not yet, in its `__new__`
             return None
-        own = value.parameters(recurse=False), value.buffers(recurse=False)
-        has_parts = any(True for _ in chain(value.children(), *own))
-        return None if has_parts else Layer(type(value), value.extra_repr())
+        state = value.parameters(recurse=False), value.buffers(recurse=False)
+        if next(chain(value.children(), *state), None) is not None:
+            return None
+        return Layer(type(value), value.extra_repr())
 
     def follows_mode(self, network: Any) -> bool:
         """See `Framework`."""

@@ -665,6 +665,28 @@ class Gated(nn.Module):
         return self.gate(x)
 
 
+def scaled_linear(inputs, outputs):
+    return nn.Sequential(nn.Linear(inputs, outputs), nn.LayerNorm(outputs))
+
+
+def widened(width, make=scaled_linear):
+    """A function with another one within it, and one as its default."""
+
+    def hidden(factor):
+        return make(width, factor * width)
+
+    return nn.Sequential(hidden(2), nn.Tanh(), nn.Linear(2 * width, 3))
+
+
+class Widened(nn.Module):
+    def __init__(self, width=5):
+        super().__init__()
+        self.layers = widened(width)
+
+    def forward(self, x):
+        return self.layers(x)
+
+
 class Standardised(nn.Conv2d):
     """A convolution whose weight is standardised by the function of batch norm."""
 

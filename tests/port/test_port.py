@@ -47,6 +47,7 @@ CASES = {
     "moded": (networks.Moded, image(3, 3, 7, 9), {}),
     "rated": (networks.Rated, image(5, 3, 4, 6), {}),
     "overwriting": (networks.Overwriting, image(3, 5), {}),
+    "widened": (networks.Widened, image(3, 5), {}),
     "gated": (
         networks.Gated,
         image(3, 4),

@@ -1,0 +1,42 @@
+"""What the room of the port asks of a source framework is declared in one class."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("libcst")
+
+import deliralike.port
+from deliralike.port.framework import Framework
+from deliralike.port.porting import FRAMEWORKS
+
+ROOM = Path(deliralike.port.__file__).parent
+DECLARED = {*Framework.__annotations__, *vars(Framework)}
+
+
+def asked_of_frameworks(file):
+    """The attributes that a file takes of what it calls a framework."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Attribute):
+            owner = getattr(node.value, "attr", getattr(node.value, "id", ""))
+            if owner == "framework":
+                found.add(node.attr)
+    return found
+
+
+def test_the_room_asks_for_nothing_that_is_not_declared():
+    asked = set().union(*map(asked_of_frameworks, ROOM.glob("*.py")))
+    assert len(asked) > 20
+    assert asked <= DECLARED
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda one: one.title)
+def test_a_framework_answers_what_is_declared_and_no_more(framework):
+    missing = {name for name in DECLARED if not hasattr(framework, name)}
+    assert missing == set()
+    public = {name for name in vars(type(framework)) if not name.startswith("_")}
+    assert public <= DECLARED
+    inherited = {"describe", "blocks", "members", "plain", "in_numpy", "parameter"}
+    assert inherited <= public  # which raise NotImplementedError in `Framework`
