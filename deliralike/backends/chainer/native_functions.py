@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from deliralike.backends import held_functions
+from deliralike.backends import replaced_functions
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.native_calls import (
@@ -33,7 +33,7 @@ def called_through(blocks: Iterable[Any], around: Around) -> Iterator[None]:
     """
     follower = Follower(around, arrays.is_array)
     spaces = (chainer.functions, Variable)
-    with held_functions.called_through(follower, _known(), blocks, spaces):
+    with replaced_functions.called_through(follower, _known(), blocks, spaces):
         yield
 
 
@@ -45,7 +45,7 @@ def _known() -> dict[int, tuple[Any, Callable[..., Any]]]:
         if function is not None:
             table[function] = (f"chainer.functions.{name}", row)
     table[Variable.__matmul__] = ("chainer.Variable.matmul", _MATMUL)
-    return held_functions.followers(table)
+    return replaced_functions.replacements_of(table)
 
 
 # The table
