@@ -156,6 +156,13 @@ def renamed(
     return row
 
 
+def unpacked(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return sizes or axes that were given one by one, or as one sequence."""
+    if len(numbers) == 1 and not isinstance(numbers[0], int):
+        return tuple(numbers[0])
+    return numbers
+
+
 def along_one_axis(axis: Any, **others: Any) -> bool:
     """Return whether a native function is called for one axis."""
     return isinstance(axis, int)

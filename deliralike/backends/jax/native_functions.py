@@ -31,6 +31,7 @@ from deliralike.backends.native_calls import (
     product_of,
     renamed,
     square,
+    unpacked,
 )
 
 
@@ -319,15 +320,15 @@ def _cross_entropy(
 def _reshape(
     a: Given, *shape: Any, order: str = "C", copy: Any = None
 ) -> Neutral | None:
-    if len(shape) == 1 and not isinstance(shape[0], int):
-        shape = tuple(shape[0])
-    return call_of("reshape", x=a, shape=shape) if order == "C" else None
+    if order != "C":
+        return None
+    return call_of("reshape", x=a, shape=unpacked(shape))
 
 
 def _transposed(a: Given, *axes: Any) -> Neutral:
-    if len(axes) == 1 and not isinstance(axes[0], int):
-        axes = () if axes[0] is None else tuple(axes[0])
-    return call_of("permute", x=a, dims=axes or tuple(reversed(range(a.ndim))))
+    if axes in ((), (None,)):
+        axes = tuple(reversed(range(a.ndim)))
+    return call_of("permute", x=a, dims=unpacked(axes))
 
 
 def _named_axes(a: Given, axes: Any = None) -> Neutral:

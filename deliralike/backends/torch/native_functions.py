@@ -20,6 +20,7 @@ from deliralike.backends.native_calls import (
     call_of,
     product_of,
     renamed,
+    unpacked,
 )
 from deliralike.backends.replaced_functions import replaced_by_name
 from deliralike.backends.torch import unstable
@@ -270,15 +271,11 @@ def _forbidding(allowed: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def _reshape(input: Given, *shape: Any) -> Neutral | None:
-    if len(shape) == 1 and not isinstance(shape[0], int):
-        shape = tuple(shape[0])
-    return call_of("reshape", x=input, shape=shape)
+    return call_of("reshape", x=input, shape=unpacked(shape))
 
 
 def _permute(input: Given, *dims: Any) -> Neutral:
-    if len(dims) == 1 and not isinstance(dims[0], int):
-        dims = tuple(dims[0])
-    return call_of("permute", x=input, dims=dims)
+    return call_of("permute", x=input, dims=unpacked(dims))
 
 
 def _squeeze(input: Given, dim: int) -> Neutral | None:
@@ -286,9 +283,8 @@ def _squeeze(input: Given, dim: int) -> Neutral | None:
 
 
 def _flip(input: Given, *dims: Any) -> Neutral | None:
-    if len(dims) == 1 and not isinstance(dims[0], int):
-        dims = tuple(dims[0])
-    return call_of("flip", x=input, dims=dims[0]) if len(dims) == 1 else None
+    axes = unpacked(dims)
+    return call_of("flip", x=input, dims=axes[0]) if len(axes) == 1 else None
 
 
 def _plain(value: Any) -> Any:
