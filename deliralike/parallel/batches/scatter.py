@@ -216,7 +216,8 @@ class _Splitter:
     def _split_all(
         self, arrays: Sequence[Any], sizes: tuple[int, ...]
     ) -> list[Sequence[Any]]:
-        return self._backend.split_all(arrays, sizes, self.dim, self.devices)
+        split, dim, devices = self._backend.split, self.dim, self.devices
+        return [split(array, sizes, dim, devices) for array in arrays]
 
     def _copies(self, leaf: Any, count: int) -> Sequence[Any]:
         """Return a leaf that is not split, for each device."""
