@@ -68,7 +68,9 @@ class Given:
         """Whether it holds whole numbers."""
         return "int" in str(self.array.dtype)
 
-    def seen(self, there: Callable[[Any], Any], back: Callable[[Any], Any]) -> Given:
+    def converted(
+        self, there: Callable[[Any], Any], back: Callable[[Any], Any]
+    ) -> Given:
         """Return the same, turned for the neutral call."""
         return Given(self.index, self.array, there, back)
 
@@ -90,7 +92,7 @@ class Neutral:
     pick: Callable[[Any], Any] = same
     put: Callable[[Any, Any], Any] = lambda neutral, native: neutral
 
-    def giving(
+    def with_results(
         self, pick: Callable[[Any], Any], put: Callable[[Any, Any], Any]
     ) -> Neutral:
         """Return the same with another way from the native result to the neutral one."""
@@ -154,6 +156,13 @@ def renamed(
     return row
 
 
+def unpacked(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return sizes or axes that were given one by one, or as one sequence."""
+    if len(numbers) == 1 and not isinstance(numbers[0], int):
+        return tuple(numbers[0])
+    return numbers
+
+
 def along_one_axis(axis: Any, **others: Any) -> bool:
     """Return whether a native function is called for one axis."""
     return isinstance(axis, int)
@@ -212,26 +221,30 @@ class Follower:
             return call(*args, **kwargs)
         self._inside = True
         try:
-            seen = _neutral(name, neutral, *nest.unflatten(structure, given))
-            return self._followed(seen, call, leaves, structure)
+            neutral_call = _neutral(name, neutral, *nest.unflatten(structure, given))
+            return self._followed(neutral_call, call, leaves, structure)
         finally:
             self._inside = False
 
     def _followed(
-        self, seen: Neutral, call: Callable[..., Any], leaves: list[Any], structure: Any
+        self,
+        neutral_call: Neutral,
+        call: Callable[..., Any],
+        leaves: list[Any],
+        structure: Any,
     ) -> Any:
         results = []
 
         def made(*neutral_args: Any) -> Any:
             args, kwargs = nest.unflatten(
-                structure, _native(seen.args, neutral_args, leaves)
+                structure, _native(neutral_call.args, neutral_args, leaves)
             )
             results.append(call(*args, **kwargs))
-            return seen.pick(results[-1])
+            return neutral_call.pick(results[-1])
 
-        args = nest.map(_there, seen.args)
-        result = self._around(seen.name, made, args, {})
-        return seen.put(result, results[-1]) if results else result
+        args = nest.map(_there, neutral_call.args)
+        result = self._around(neutral_call.name, made, args, {})
+        return neutral_call.put(result, results[-1]) if results else result
 
 
 def _neutral(name: str, neutral: Row | None, args: Any, kwargs: Any) -> Neutral:
@@ -256,10 +269,10 @@ def _there(leaf: Any) -> Any:
     return leaf.there(leaf.array) if isinstance(leaf, Given) else leaf
 
 
-def _native(seen: Any, given: Any, leaves: Sequence[Any]) -> list[Any]:
+def _native(slots: Any, given: Any, leaves: Sequence[Any]) -> list[Any]:
     """Return the leaves of a native call whose arrays are those of a neutral one."""
     changed = list(leaves)
-    for slot, array in zip(nest.leaves(seen), nest.leaves(given), strict=True):
+    for slot, array in zip(nest.leaves(slots), nest.leaves(given), strict=True):
         if isinstance(slot, Given):
             changed[slot.index] = slot.back(array)
     return changed
@@ -292,11 +305,11 @@ class ChannelsLast:
 
     def given(self, x: Given) -> Given:
         """Return an argument with its last axis second."""
-        return x.seen(self.there, self.back)
+        return x.converted(self.there, self.back)
 
     def result(self, neutral: Neutral) -> Neutral:
         """Return a call whose native result has channels last."""
-        return neutral.giving(self.there, lambda y, native: self.back(y))
+        return neutral.with_results(self.there, lambda y, native: self.back(y))
 
     def there(self, x: Any) -> Any:
         """Move the last axis to the second place."""
@@ -343,7 +356,9 @@ def product_of(equation: str, operands: Sequence[Any], permute: Any) -> Neutral:
     forth = [output.index(one) for one in made]
     back = [made.index(one) for one in output]
     found = call_of("matmul", x=left, y=right)
-    return found.giving(lambda z: permute(z, forth), lambda z, native: permute(z, back))
+    return found.with_results(
+        lambda z: permute(z, forth), lambda z, native: permute(z, back)
+    )
 
 
 def _ordered(x: Any, letters: str, wanted: Sequence[str], permute: Any) -> Any:
@@ -352,7 +367,7 @@ def _ordered(x: Any, letters: str, wanted: Sequence[str], permute: Any) -> Any:
     if not isinstance(x, Given) or forth == sorted(forth):
         return x
     back = [wanted.index(one) for one in letters]
-    return x.seen(lambda y: permute(y, forth), lambda y: permute(y, back))
+    return x.converted(lambda y: permute(y, forth), lambda y: permute(y, back))
 
 
 def square(pads: Sequence[Sequence[int]]) -> tuple[int, ...] | None:

@@ -164,7 +164,7 @@ def _backends(text: str | None) -> list[str]:
     names = backend_names(text) or list(backends.known())[:1]
     for name in names:
         # One that is unknown or missing is an error.
-        backends.get(name).prepare_process(1)
+        backends.get(name)
     return names
 
 

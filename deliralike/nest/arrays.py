@@ -170,16 +170,6 @@ class Arrays(ABC):
         stays whole, so that one without axes can be moved.
         """
 
-    def split_all(
-        self,
-        arrays: Sequence[Any],
-        sizes: Sequence[int],
-        dim: int,
-        devices: Sequence[Any],
-    ) -> list[Sequence[Any]]:
-        """Split each of several arrays; all have at least one axis."""
-        return [self.split(array, sizes, dim, devices) for array in arrays]
-
     @abstractmethod
     def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
         """Concatenate arrays along an axis, on a device; the result is differentiable.

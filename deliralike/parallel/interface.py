@@ -24,17 +24,6 @@ class Processes:
     name: ClassVar[str]
     holder: ClassVar[type[Holder]] = Holder
 
-    def prepare_process(self, devices: int = 1, quickly: bool = False) -> None:
-        """Apply settings that a framework reads when it starts.
-
-        After the first computation it is too late, and the settings stay as they are.
-
-        Args:
-            devices: The number of CPU devices for replicas, where a CPU can be split into several.
-            quickly: Whether the whole process compiles as in `compiling_quickly`, single operations
-                too.
-        """
-
     def replicate(
         self, network: AbstractNetwork, settings: ReplicaSettings
     ) -> ReplicatedNetwork:

@@ -1,9 +1,6 @@
 """Calls of blocks and functions go through another function, and are as before afterwards; the seam
 of proofs."""
 
-import os
-import subprocess
-import sys
 import threading
 
 import jax
@@ -401,28 +398,3 @@ def test_a_layer_of_flax_that_was_told_another_type_keeps_it():
         jax.numpy.float16,
         np.float32,
     )
-
-
-def test_devices_and_quick_compiling_are_settings_of_a_process_that_has_not_started():
-    """In a process of its own: the settings last. Afterwards it computes on so many devices."""
-    code = """
-import numpy as np
-from deliralike import backends
-backend = backends.get("jax")
-backend.prepare_process(devices=3, quickly=True)
-print(backend.numpy(backend.array(np.arange(3.0)) * 2).tolist(), len(backend.devices()))
-backend.prepare_process(devices=5)
-print(len(backend.devices()))
-"""
-    settings = ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS")
-    environment = {
-        name: value for name, value in os.environ.items() if name not in settings
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=True,
-    )
-    assert done.stdout.splitlines() == ["[0.0, 2.0, 4.0] 3", "3"]

@@ -115,7 +115,7 @@ def test_what_is_replicated_already_is_refused():
     ):
         over(network)
     with pytest.raises(
-        SettingError, match="the link '/inside' of the network is replicated already"
+        SettingError, match="the block 'inside' of the network is replicated already"
     ):
         over(chainer.Chain(inside=network))
     same_named(over(network, 1).neutral_state(), network.neutral_state(), tolerance=0)

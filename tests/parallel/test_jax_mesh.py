@@ -4,11 +4,8 @@ belongs to a spread parameter stays spread, all else comes out whole."""
 import jax
 import numpy as np
 
-from deliralike import backends
 from deliralike.backends.jax.distributed.mesh import ProcessMesh
 from deliralike.backends.jax.distributed.process_group import AXIS
-
-JAX = backends.get("jax")
 
 
 class TwoDevices:
@@ -21,7 +18,6 @@ class TwoDevices:
 
 
 def test_parts_of_a_spread_parameter_stay_where_they_are():
-    JAX.prepare_process(devices=2)
     mesh = ProcessMesh(TwoDevices(), "cpu")
     rows = mesh.sharding((AXIS, None))
     mesh.sharded = {"fc.weight": ((4, 3), rows)}

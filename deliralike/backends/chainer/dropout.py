@@ -10,7 +10,7 @@ import numpy as np
 
 from deliralike.backends.chainer import arrays, unstable
 from deliralike.backends.chainer.arrays import F, chainer
-from deliralike.backends.held_functions import replaced_by_name
+from deliralike.backends.replaced_functions import replaced_by_name
 
 _Factors = Callable[[tuple[int, ...], float], np.ndarray]
 

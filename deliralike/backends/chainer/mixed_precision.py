@@ -62,5 +62,5 @@ def _composed_when_short(name: str) -> Any:
     return function
 
 
-for _name in ("attention", "lstm", "rnn", "gru"):
+for _name in ("lstm", "rnn", "gru"):
     setattr(ChainerFunctions, _name, _composed_when_short(_name))

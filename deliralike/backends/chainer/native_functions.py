@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.backends import held_functions
+from deliralike.backends import replaced_functions
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.native_calls import (
@@ -35,7 +35,7 @@ def called_through(blocks: Iterable[Any], around: Around) -> Iterator[None]:
     """
     follower = Follower(around, arrays.is_array)
     spaces = (chainer.functions, Variable)
-    with held_functions.called_through(follower, _known(), blocks, spaces):
+    with replaced_functions.called_through(follower, _known(), blocks, spaces):
         yield
 
 
@@ -56,7 +56,7 @@ def in_float64() -> Iterator[None]:
     with (
         settings,
         unchecked,
-        held_functions.replaced_by_name({(Variable, "__init__"): widened}),
+        replaced_functions.replaced_by_name({(Variable, "__init__"): widened}),
     ):
         yield
 
@@ -69,7 +69,7 @@ def _known() -> dict[int, tuple[Any, Callable[..., Any]]]:
         if function is not None:
             table[function] = (f"chainer.functions.{name}", row)
     table[Variable.__matmul__] = ("chainer.Variable.matmul", _MATMUL)
-    return held_functions.followers(table)
+    return replaced_functions.replacements_of(table)
 
 
 # The table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -451,9 +451,8 @@ class AbstractChainerNetwork(
 
         So Chainer's optimizers update it once.
         """
-        if _has_plain_params(type(self)):
-            return _params(self, include_uninit, set())
-        return _each_once(super().params(include_uninit), set())
+        found = super().params(include_uninit)
+        return iter({id(parameter): parameter for parameter in found}.values())
 
     def copy(self, mode: str = "share") -> AbstractChainerNetwork:
         """Copy by Chainer's `copy`, with links and parameters shared as in the original.
@@ -485,43 +484,6 @@ class AbstractChainerNetwork(
         return _tree(self)
 
     __str__ = __repr__
-
-
-def _each_once(
-    found: Iterable[chainer.Parameter], visited: set[int]
-) -> Iterator[chainer.Parameter]:
-    for parameter in found:
-        if id(parameter) not in visited:
-            visited.add(id(parameter))
-            yield parameter
-
-
-def _params(
-    link: chainer.Link, include_uninit: bool, visited: set[int]
-) -> Iterator[chainer.Parameter]:
-    """Yield the parameters of a link that are not visited yet, in Chainer's order.
-
-    Chainer's own generators pass each parameter through one of every link above it, three times in
-    each step.
-    """
-    kind: Any = type(link)
-    if not _has_plain_params(kind):
-        yield from _each_once(link.params(include_uninit), visited)
-        return
-    attributes = vars(link)
-    own = [attributes[name] for name in sorted(link._params)]
-    for parameter in _each_once(own, visited):
-        if include_uninit or parameter.is_initialized:
-            yield parameter
-    for name in sorted(link._children):
-        yield from _params(attributes[name], include_uninit, visited)
-
-
-@cache
-def _has_plain_params(kind: type) -> bool:
-    """Return whether a class has `params` of this file, and nothing else above Chainer's."""
-    definers = [base for base in kind.__mro__ if "params" in vars(base)]
-    return definers[:2] == [AbstractChainerNetwork, chainer.Chain]
 
 
 def tie_as(link: chainer.Link, twin: chainer.Link, twins: dict[int, Any]) -> None:

@@ -170,7 +170,6 @@ class JaxBackend(Backend):
             elif jax.numpy.issubdtype(node.get_value().dtype, jax.numpy.floating):
                 node.set_value(arrays.copied(node.get_value(), dtype))
 
-    prepare_process = staticmethod(arrays.prepare_process)
     compiling_quickly = staticmethod(arrays.compiling_quickly)
     recomputed = staticmethod(recomputed)
     keep_programs = staticmethod(arrays.keep_programs)

@@ -7,7 +7,7 @@ the device.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from copy import deepcopy
 from pathlib import Path
@@ -488,21 +488,6 @@ def draw_on_each_device(mesh: Mesh) -> Iterator[None]:
         yield
     finally:
         _drawing.reset(token)
-
-
-def prepare_process(devices: int = 1, quickly: bool = False) -> None:
-    """Set the number of CPU devices, and flags of XLA, before the first computation."""
-    if devices > max(
-        1, jax.config.jax_num_cpu_devices
-    ):  # -1 where nobody has said anything
-        with suppress(RuntimeError):  # it has started
-            jax.config.update("jax_num_cpu_devices", devices)
-    if quickly:
-        jax.config.update("jax_disable_most_optimizations", True)
-        flags = [os.environ.get("XLA_FLAGS", "")]
-        for option, value in unstable.older_emitters().items():
-            flags.append(f"--{option}={str(value).lower()}")
-        os.environ["XLA_FLAGS"] = " ".join(flags).strip()
 
 
 def keep_programs(folder: str | Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from deliralike.backends import held_functions
+from deliralike.backends import replaced_functions
 
 SINGLE = jax.nn.dot_product_attention
 _MASKED = -0.7 * float(
@@ -27,7 +27,7 @@ _MASKED = -0.7 * float(
 def kept() -> Iterator[None]:
     """Keep double precision in those functions, in a ``with`` block."""
     known = {id(SINGLE): (SINGLE, attention)}
-    with held_functions.replaced(known, (), [jax.nn]):
+    with replaced_functions.replaced(known, (), [jax.nn]):
         yield
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from deliralike.backends.held_functions import replaced_by_name
+from deliralike.backends.replaced_functions import replaced_by_name
 
 _Factors = Callable[[tuple[int, ...], float], np.ndarray]
 

@@ -21,7 +21,7 @@ from jax import lax
 
 from deliralike import random
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled import host_checks, inner
+from deliralike.backends.jax.compiled import host_checks, nested_gradients
 from deliralike.backends.jax.convolution import (
     Geometry,
     convolve,
@@ -336,7 +336,7 @@ class JaxFunctions(Functions):
             checks.scalar(result, "gradient: the function's value")
             return result
 
-        return inner.gradient(value, jnp.asarray(value_of(x)))
+        return nested_gradients.gradient(value, jnp.asarray(value_of(x)))
 
     def scan(self, step, carry, xs):
         carry = jax.tree.map(value_of, carry, is_leaf=_is_variable)

@@ -15,7 +15,7 @@ from flax import nnx
 from flax.nnx.tracers import current_jax_trace
 from jax import lax
 
-from deliralike.backends import held_functions
+from deliralike.backends import replaced_functions
 from deliralike.backends.jax import double_precision
 from deliralike.backends.jax.functional import value_of
 from deliralike.backends.native_calls import (
@@ -31,6 +31,7 @@ from deliralike.backends.native_calls import (
     product_of,
     renamed,
     square,
+    unpacked,
 )
 
 
@@ -46,7 +47,7 @@ def called_through(blocks: Iterable[Any], around: Around) -> Iterator[None]:
     """
     outside = current_jax_trace()
     follower = Follower(around, _is_array, lambda: current_jax_trace() == outside)
-    with held_functions.called_through(follower, _known(), blocks, _spaces()):
+    with replaced_functions.called_through(follower, _known(), blocks, _spaces()):
         yield
 
 
@@ -119,7 +120,7 @@ def _followers(has_optax: bool) -> dict[int, tuple[Any, Callable[..., Any]]]:
     if has_optax:
         for name, row in _OPTAX.items():
             table[getattr(sys.modules["optax"], name)] = (f"optax.{name}", row)
-    return held_functions.followers(table)
+    return replaced_functions.replacements_of(table)
 
 
 # Layouts
@@ -140,7 +141,7 @@ def _heads_first(x: Any) -> Any:
 
 def _in_order(x: Given, axes: Sequence[int]) -> Given:
     inverse = _inverse(axes)
-    return x.seen(lambda y: _permute(y, axes), lambda y: _permute(y, inverse))
+    return x.converted(lambda y: _permute(y, axes), lambda y: _permute(y, inverse))
 
 
 def _inverse(axes: Sequence[int]) -> tuple[int, ...]:
@@ -215,16 +216,16 @@ def _attention(
         return None
     added: Any = bias
     if mask is not None:
-        added = mask.seen(partial(_forbidding, like=query.array), lambda x: x == 0)
+        added = mask.converted(partial(_forbidding, like=query.array), lambda x: x == 0)
     if is_causal:
         allowed = jnp.tri(query.shape[-3], key.shape[-3], dtype=bool)
         added = _forbidding(allowed, query.array)
-    turned = [x.seen(_heads_first, _heads_first) for x in (query, key, value)]
+    turned = [x.converted(_heads_first, _heads_first) for x in (query, key, value)]
     arguments = dict(zip(("query", "key", "value"), turned, strict=True))
     found = call_of(
         "attention", **arguments, bias=added, scale=scale, need_weights=False
     )
-    return found.giving(
+    return found.with_results(
         lambda y: (_heads_first(y), None), lambda pair, y: _heads_first(pair[0])
     )
 
@@ -262,7 +263,7 @@ def _convolution(
     x, weight = _in_order(lhs, orders.lhs_spec), _in_order(rhs, orders.rhs_spec)
     found = call_of("conv", x=x, weight=weight, **settings, groups=feature_group_count)
     forth, back = orders.out_spec, _inverse(orders.out_spec)
-    return found.giving(
+    return found.with_results(
         lambda y: _permute(y, forth), lambda y, native: _permute(y, back)
     )
 
@@ -319,15 +320,15 @@ def _cross_entropy(
 def _reshape(
     a: Given, *shape: Any, order: str = "C", copy: Any = None
 ) -> Neutral | None:
-    if len(shape) == 1 and not isinstance(shape[0], int):
-        shape = tuple(shape[0])
-    return call_of("reshape", x=a, shape=shape) if order == "C" else None
+    if order != "C":
+        return None
+    return call_of("reshape", x=a, shape=unpacked(shape))
 
 
 def _transposed(a: Given, *axes: Any) -> Neutral:
-    if len(axes) == 1 and not isinstance(axes[0], int):
-        axes = () if axes[0] is None else tuple(axes[0])
-    return call_of("permute", x=a, dims=axes or tuple(reversed(range(a.ndim))))
+    if axes in ((), (None,)):
+        axes = tuple(reversed(range(a.ndim)))
+    return call_of("permute", x=a, dims=unpacked(axes))
 
 
 def _named_axes(a: Given, axes: Any = None) -> Neutral:

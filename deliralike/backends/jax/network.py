@@ -18,7 +18,7 @@ from flax.nnx.module import ModuleMeta
 
 from deliralike import nest
 from deliralike.backends.jax import arrays, host_random
-from deliralike.backends.jax.compiled import inner
+from deliralike.backends.jax.compiled import nested_gradients
 from deliralike.errors import ArgumentError
 from deliralike.network.base import (
     AbstractNetwork,
@@ -207,7 +207,7 @@ class AbstractJaxNetwork(
                 )
             if not isinstance(value, jax.Array):
                 value = arrays.put_like(value, present.get_value())
-            inner.store(present, value)
+            nested_gradients.store(present, value)
             return
         value = _setting(value)
         if name in vars(self) and nnx.is_data(value) != nnx.is_data(present):

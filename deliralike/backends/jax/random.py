@@ -14,7 +14,7 @@ import numpy as np
 from flax import nnx
 
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled import inner
+from deliralike.backends.jax.compiled import nested_gradients
 from deliralike.backends.jax.network import walk
 from deliralike.errors import StateError
 
@@ -179,7 +179,7 @@ class RngStream(nnx.Pytree):
         start([self])
         key = jax.random.wrap_key_data(self.key.get_value())
         count = self.count.get_value()
-        inner.store(self.count, count + 1)
+        nested_gradients.store(self.count, count + 1)
         return jax.random.fold_in(key, count)
 
     def restart(self, key: jax.Array) -> None:

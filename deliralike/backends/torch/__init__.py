@@ -129,7 +129,6 @@ class TorchBackend(Backend):
     ) -> list[Any]:
         return list(arrays.split(array, sizes, dim, devices))
 
-    split_all = staticmethod(arrays.split_all)
     concatenate = staticmethod(arrays.concatenate)
     concatenate_all = staticmethod(arrays.concatenate_all)
     stack = staticmethod(arrays.stack)

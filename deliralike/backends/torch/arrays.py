@@ -171,20 +171,6 @@ def split(
     ]
 
 
-def split_all(
-    arrays: Sequence[torch.Tensor],
-    sizes: Sequence[int],
-    dim: int,
-    devices: Sequence[Any],
-) -> list[Sequence[torch.Tensor]]:
-    """Split each tensor; without a check of each one where all pieces stay on its device."""
-    homes = {*map(_DEVICE, arrays)}
-    cuts, stays = _plan(sizes, devices, homes.pop())
-    if homes or not cuts or not stays:
-        return [split(array, sizes, dim, devices) for array in arrays]
-    return [_pieces(array, cuts, dim) for array in arrays]
-
-
 def _pieces(
     value: torch.Tensor, cuts: Sequence[int], dim: int
 ) -> Sequence[torch.Tensor]:

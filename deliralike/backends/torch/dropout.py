@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from deliralike.backends.held_functions import replaced_by_name
+from deliralike.backends.replaced_functions import replaced_by_name
 from deliralike.backends.torch import unstable
 
 _Factors = Callable[[tuple[int, ...], float | None], np.ndarray]

@@ -182,28 +182,31 @@ class _PReLU(_Native):
         return super().forward(x)
 
 
-class _Linear(_Native):
+class _OnLastAxes(_Native):
+    """A layer of the last axes of its input, whose sizes it knows."""
+
+    def last_sizes(self):
+        raise NotImplementedError
+
     def forward(self, x):
         if torch.compiler.is_compiling():
-            checks.last_axes(self, x, (self.in_features,))
+            checks.last_axes(self, x, self.last_sizes())
         try:
             return super().forward(x)
         except (RuntimeError, TypeError):
             arrays.refuse_host_array(x, checks.where(self))
-            checks.last_axes(self, x, (self.in_features,))
+            checks.last_axes(self, x, self.last_sizes())
             raise
 
 
-class _LayerNorm(_Native):
-    def forward(self, x):
-        if torch.compiler.is_compiling():
-            checks.last_axes(self, x, self.normalized_shape)
-        try:
-            return super().forward(x)
-        except (RuntimeError, TypeError):
-            arrays.refuse_host_array(x, checks.where(self))
-            checks.last_axes(self, x, self.normalized_shape)
-            raise
+class _Linear(_OnLastAxes):
+    def last_sizes(self):
+        return (self.in_features,)
+
+
+class _LayerNorm(_OnLastAxes):
+    def last_sizes(self):
+        return self.normalized_shape
 
 
 class _Embedding(_Native):

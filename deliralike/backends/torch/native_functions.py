@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from deliralike.backends.held_functions import replaced_by_name
 from deliralike.backends.native_calls import (
     Around,
     Follower,
@@ -21,7 +20,9 @@ from deliralike.backends.native_calls import (
     call_of,
     product_of,
     renamed,
+    unpacked,
 )
+from deliralike.backends.replaced_functions import replaced_by_name
 from deliralike.backends.torch import unstable
 
 
@@ -111,24 +112,24 @@ class _Following(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         try:
-            seen = _table().get(func)
+            row = _table().get(func)
         except TypeError:  # what cannot be hashed is no function of the table
-            seen = None
-        if seen is None:
+            row = None
+        if row is None:
             return func(*args, **kwargs)
         if kwargs.get("inplace"):
-            return self._in_place(seen, func, args, kwargs)
-        return self._follower(*seen, func, args, kwargs)
+            return self._in_place(row, func, args, kwargs)
+        return self._follower(*row, func, args, kwargs)
 
     def _in_place(
-        self, seen: tuple[str, Row | None], func: Any, args: tuple, kwargs: Any
+        self, row: tuple[str, Row | None], func: Any, args: tuple, kwargs: Any
     ) -> Any:
         """Follow a call that writes its result into its argument, for code that goes on there."""
         x, *others = args or (kwargs["input"],)
         elsewhere = {name: value for name, value in kwargs.items() if name != "input"}
         # of a copy: what the gradient needs of the argument must stay
         result = self._follower(
-            *seen, func, (x.clone(), *others), elsewhere | {"inplace": False}
+            *row, func, (x.clone(), *others), elsewhere | {"inplace": False}
         )
         return x.copy_(result)
 
@@ -158,7 +159,7 @@ def _max(input: Given, dim: int, keepdim: bool = False) -> Neutral | None:
     if isinstance(dim, Given):
         return None  # the larger of two arrays
     neutral = call_of("max_along", x=input, dim=dim, keepdim=keepdim)
-    return neutral.giving(
+    return neutral.with_results(
         lambda pair: pair[0], lambda y, pair: type(pair)((y, pair[1]))
     )
 
@@ -243,7 +244,9 @@ def _attention(
     if is_causal:
         bias = _causal(query, key)
     elif attn_mask is not None and attn_mask.is_bool:
-        bias = attn_mask.seen(partial(_forbidding, like=query.array), lambda x: x == 0)
+        bias = attn_mask.converted(
+            partial(_forbidding, like=query.array), lambda x: x == 0
+        )
     arguments = {
         "query": query,
         "key": key,
@@ -252,7 +255,7 @@ def _attention(
         "scale": scale,
     }
     found = call_of("attention", **arguments, need_weights=False)
-    return found.giving(lambda y: (y, None), lambda pair, y: pair[0])
+    return found.with_results(lambda y: (y, None), lambda pair, y: pair[0])
 
 
 def _causal(query: Given, key: Given) -> torch.Tensor:
@@ -268,15 +271,11 @@ def _forbidding(allowed: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def _reshape(input: Given, *shape: Any) -> Neutral | None:
-    if len(shape) == 1 and not isinstance(shape[0], int):
-        shape = tuple(shape[0])
-    return call_of("reshape", x=input, shape=shape)
+    return call_of("reshape", x=input, shape=unpacked(shape))
 
 
 def _permute(input: Given, *dims: Any) -> Neutral:
-    if len(dims) == 1 and not isinstance(dims[0], int):
-        dims = tuple(dims[0])
-    return call_of("permute", x=input, dims=dims)
+    return call_of("permute", x=input, dims=unpacked(dims))
 
 
 def _squeeze(input: Given, dim: int) -> Neutral | None:
@@ -284,9 +283,8 @@ def _squeeze(input: Given, dim: int) -> Neutral | None:
 
 
 def _flip(input: Given, *dims: Any) -> Neutral | None:
-    if len(dims) == 1 and not isinstance(dims[0], int):
-        dims = tuple(dims[0])
-    return call_of("flip", x=input, dims=dims[0]) if len(dims) == 1 else None
+    axes = unpacked(dims)
+    return call_of("flip", x=input, dims=axes[0]) if len(axes) == 1 else None
 
 
 def _plain(value: Any) -> Any:

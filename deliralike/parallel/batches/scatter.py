@@ -196,22 +196,17 @@ class _Splitter:
         sizes: tuple[int, ...],
     ) -> list[Sequence[Any]]:
         """Return the pieces of each leaf, one for each device."""
-        natives: list[Any] = []
-        columns: list[Sequence[Any] | None] = []
+        columns: list[Sequence[Any]] = []
         for word, leaf, count in zip(words, leaves, counts, strict=True):
             if count is None:
                 columns.append(self._copies(word, leaf, self.devices[: len(sizes)]))
             elif self.is_native(leaf):
-                natives.append(leaf)
-                columns.append(None)
+                split = self.backend.split(leaf, sizes, self.dim, self.devices)
+                columns.append(split)
             else:  # NumPy's array, or a list or tuple of samples
                 dim = self.dim if isinstance(leaf, np.ndarray) else 0
                 columns.append([leaf[index] for index in _indices(sizes, dim)])
-        pieces = iter(())
-        if natives:
-            split = self.backend.split_all(natives, sizes, self.dim, self.devices)
-            pieces = iter(split)
-        return [next(pieces) if column is None else column for column in columns]
+        return columns
 
     def _copies(
         self, word: str | None, leaf: Any, devices: Sequence[Any]

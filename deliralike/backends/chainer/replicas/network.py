@@ -33,7 +33,7 @@ from deliralike.backends.chainer.replicas.thread_context import (
     Reports,
     settings_of_this_thread,
 )
-from deliralike.errors import DeviceError, SettingError
+from deliralike.errors import DeviceError
 from deliralike.network.arguments import bind_arguments
 from deliralike.network.tree import block_tree
 from deliralike.parallel.batches.scatter import Shares
@@ -261,7 +261,8 @@ class DataParallelChainerNetwork(
         object.__setattr__(self, "root", root)  # not a child: it would get a prefix
         object.__setattr__(self, "module", _unwrapped(root))
         object.__setattr__(self, "_call_lock", CallLock())
-        self._refuse_replicated()
+        if len(self.settings.places) > 1:
+            root.parallelism.refuse_replicas()
         self._replicate()
 
     @classmethod
@@ -271,20 +272,6 @@ class DataParallelChainerNetwork(
         """Replicate a network with given settings."""
         keywords = dict(vars(settings))
         return cls(network, batch_dim=keywords.pop("dim"), **keywords)
-
-    def _refuse_replicated(self) -> None:
-        if len(self.settings.places) == 1:
-            return  # what is inside has its replicas, and there are no others
-        for name, link in self.module.namedlinks():
-            if isinstance(link, DataParallelChainerNetwork):
-                what = (
-                    "the network"
-                    if link is self.module
-                    else f"the link {name!r} of the network"
-                )
-                raise SettingError(
-                    f"{what} is replicated already: replicate what it was made from, network.root"
-                )
 
     def _replicate(self) -> None:
         """Make the replicas from the root as it is now."""

@@ -23,6 +23,7 @@ from deliralike.backends.jax.compiled.host_checks import with_host_checks
 from deliralike.backends.jax.compiled.program import (
     Arguments,
     flatten_arguments,
+    mark_of_setting,
     pack,
     unpack,
 )
@@ -85,8 +86,8 @@ class _Structure:
         """
         self.graph = _with_copied_settings(graph)
         self.tree = jax.tree.structure(state)
-        kinds = tuple(_kind(setting) for setting in _settings(graph))
-        self._key = self.graph, self.tree, kinds
+        marks = tuple(map(mark_of_setting, _settings(graph)))
+        self._key = self.graph, self.tree, marks
         self._hash = hash(self._key)
 
     def __eq__(self, other: object) -> bool:
@@ -223,15 +224,6 @@ def _copied(setting: Any) -> Any:
     if type(setting) is tuple:
         return tuple(map(_copied, setting))
     return setting
-
-
-def _kind(setting: Any) -> Any:
-    """Return the types in a setting, as 1, 1.0 and True are equal and do not compute the same."""
-    if isinstance(setting, dict):
-        return type(setting), tuple(setting), tuple(map(_kind, setting.values()))
-    if isinstance(setting, list | tuple | frozenset):
-        return type(setting), tuple(map(_kind, setting))
-    return type(setting)
 
 
 # Programs

@@ -133,12 +133,12 @@ class ModuleVariables:
             marks.append(type(node))
             for name, value in vars(node).items():
                 if _is_setting(name):
-                    marks.append((name, _mark(value)))
+                    marks.append((name, mark_of_setting(value)))
         # in an order that does not depend on which parameters are frozen
         parameters = [slot.native for slot in self.slots.values()]
         for variable in (*parameters, *self.others):
             marks.append(
-                _mark(variable.get_metadata())
+                mark_of_setting(variable.get_metadata())
             )  # hooks, and whether it is frozen
         return tuple(marks)
 
@@ -152,7 +152,9 @@ class ModuleVariables:
             self.nodes, self.attributes, before.attributes, strict=False
         ):
             for name, value in now.items():
-                if _is_setting(name) and _mark(value) != _mark(then.get(name)):
+                if _is_setting(name) and mark_of_setting(value) != mark_of_setting(
+                    then.get(name)
+                ):
                     changed[f"{type(node).__name__}.{name}"] = None
         return list(changed)
 
@@ -316,17 +318,21 @@ class Identity:
         return id(self.value)
 
 
-def _mark(value: Any) -> Any:
+def mark_of_setting(value: Any) -> Any:
     """Return a key that is equal for two settings with which a network computes the same."""
     kind = type(value)
     if kind in _BY_VALUE:
         return kind, value  # as 1, 1.0 and True are equal, and do not compute the same
     if kind in _BY_ITEMS:
-        return kind, kind(map(_mark, value))
+        return kind, kind(map(mark_of_setting, value))
     if isinstance(value, list):
-        return kind, tuple(map(_mark, value))
+        return kind, tuple(map(mark_of_setting, value))
     if isinstance(value, dict):
-        return kind, tuple(map(_mark, value)), tuple(map(_mark, value.values()))
+        return (
+            kind,
+            tuple(map(mark_of_setting, value)),
+            tuple(map(mark_of_setting, value.values())),
+        )
     return Identity(value)
 
 

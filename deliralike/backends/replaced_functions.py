@@ -27,7 +27,7 @@ _lock = threading.RLock()  # one thread at a time: what is replaced is seen by a
 _active: list[Follower] = []
 
 
-def followers(table: Table) -> dict[int, tuple[Any, Callable[..., Any]]]:
+def replacements_of(table: Table) -> dict[int, tuple[Any, Callable[..., Any]]]:
     """Return each function of a table with the one that takes its place, by the function's id.
 
     To be made once: what takes a function's place is the same in every ``with`` block.
@@ -82,7 +82,7 @@ def called_through(
 
     Args:
         follower: What makes them.
-        known: From `followers`.
+        known: From `replacements_of`.
         blocks: Those of a network: their attributes, and the modules of their classes.
         spaces: The framework's modules and classes that have the functions as attributes.
     """
@@ -119,20 +119,22 @@ def _replace(
     spaces: Iterable[Any],
     changes: list[tuple[Any, str, Any]],
 ) -> None:
-    for holder, held in _holders(list(blocks), spaces):
-        for name, value in list(held.items()):
-            instead = _instead(known, value)
-            if instead is not value:
+    for holder, attributes in _holders(list(blocks), spaces):
+        for name, value in list(attributes.items()):
+            replacement = _replacement_of(known, value)
+            if replacement is not value:
                 changes.append((holder, name, value))
-                _put(holder, name, instead)
+                _put(holder, name, replacement)
 
 
-def _instead(known: Mapping[int, tuple[Any, Callable[..., Any]]], value: Any) -> Any:
+def _replacement_of(
+    known: Mapping[int, tuple[Any, Callable[..., Any]]], value: Any
+) -> Any:
     """Return what takes the place of a function, or of a list that has some."""
     if id(value) in known:
         return known[id(value)][1]
     if type(value) in (list, tuple) and any(id(item) in known for item in value):
-        return type(value)(_instead(known, item) for item in value)
+        return type(value)(_replacement_of(known, item) for item in value)
     return value
 
 
