@@ -38,7 +38,7 @@ SAMPLED = {"temperature": 1.3, "top_k": 7, "top_p": 0.8, "seed": 3}
 def reference(name):
     """The model of transformers, with weights that are large enough for tokens to change."""
     settings, make = MODELS[name]
-    torch.manual_seed(1)
+    torch.manual_seed(4)
     model = make(**settings).double().eval()
     tables = {id(model.get_input_embeddings().weight), id(model.lm_head.weight)}
     with torch.no_grad():
