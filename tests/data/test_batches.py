@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deliralike import data
-from deliralike.errors import ArgumentError, BatchError, SettingError
+from deliralike.errors import ArgumentError, BatchError
 
 
 def batches_of(arrays, batch_size, **options):
@@ -28,17 +28,6 @@ def test_no_sample_is_lost_or_doubled(samples, batch_size):
     )
     assert all((batch["x"] == batch["y"] * 10.0).all() for batch in batches)
     assert len(batches) == data.batch_count(samples, batch_size)
-
-
-def test_a_smaller_last_batch_can_be_dropped():
-    batches = list(batches_of({"y": np.arange(7)}, 3, drop_last=True))
-    assert [len(batch["y"]) for batch in batches] == [3, 3]
-
-
-def test_without_shuffling_the_order_is_that_of_the_arrays():
-    assert labels_of(batches_of({"y": np.arange(7)}, 3, shuffle=False)) == list(
-        range(7)
-    )
 
 
 def test_the_order_is_known_in_advance():
@@ -129,13 +118,6 @@ def test_a_batch_without_arrays_is_refused(arrays):
 def test_an_empty_batch_is_refused():
     with pytest.raises(BatchError, match="at least one sample"):
         batches_of(np.zeros((0, 3)), 2)
-
-
-def test_a_batch_size_below_one_is_refused():
-    with pytest.raises(
-        SettingError, match="batch_size=0 must be a whole number of at least 1"
-    ):
-        batches_of(np.zeros((3, 3)), 0)
 
 
 @pytest.mark.parametrize("kind", ["transform", "batch_transform"])

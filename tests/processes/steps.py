@@ -76,23 +76,6 @@ def alone(backend, samples):
     return updates(subject.network, subject.optimizers, subject.loss, batch(samples))
 
 
-def largest_difference(one, other):
-    """Over all optimizers, losses and tensors, relative to the largest number of each tensor."""
-    worst = 0.0
-    for name, found in one.items():
-        pairs = [(found["losses"], other[name]["losses"])]
-        pairs += [
-            (value, other[name]["state"][key]) for key, value in found["state"].items()
-        ]
-        for first, second in pairs:
-            first, second = np.array(first), np.array(second)
-            worst = max(
-                worst,
-                float(np.abs(first - second).max() / max(np.abs(first).max(), 1e-300)),
-            )
-    return worst
-
-
 class TwoPaths(Network):
     """A path that the second process alone takes, and one that nobody takes."""
 

@@ -7,6 +7,7 @@ from deliralike import backends
 from deliralike.backends.chainer.arrays import chainermn
 from deliralike.errors import CapabilityError
 from tests.processes import multi_node, steps, training
+from tests.processes.comparing import largest_difference
 from tests.processes.crews import call, together
 
 pytestmark = together
@@ -28,7 +29,7 @@ def test_updates_over_mpi_are_those_of_one_process(backend, shares, in_backward)
     came = call("chainermn", len(shares), TRAIN, backend, shares, in_backward)
     sums = [each.pop("sums", None) for each in came]
     assert sums == [None if in_backward is None else 0] * len(shares)
-    assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
+    assert max(largest_difference(wanted, each) for each in came) < 1e-12
 
 
 def test_over_mpi_a_parameter_that_one_process_uses_counts_as_zero_in_the_others():

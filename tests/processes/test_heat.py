@@ -15,18 +15,12 @@ from deliralike import backends
 from deliralike.errors import ArgumentError, SettingError
 from deliralike.parallel import SingleProcess
 from tests.processes import heat_example, heat_steps
+from tests.processes.comparing import largest_difference
 from tests.processes.crews import call, together
 
 pytestmark = together
 
 MODULE = "tests.processes.heat_steps"
-
-
-def largest_difference(one, other):
-    assert one.keys() == other.keys()
-    return max(
-        float(np.abs(np.array(one[name]) - np.array(other[name])).max()) for name in one
-    )
 
 
 # The updates of one process

@@ -3,10 +3,10 @@ where it is spread."""
 
 import json
 
-import numpy as np
 import pytest
 
 from tests.processes import jax_runtime, steps
+from tests.processes.comparing import largest_difference
 from tests.processes.crews import call, together
 from tests.processes.running import run
 
@@ -19,21 +19,6 @@ TOGETHER = "tests.processes.jax_runtime:together"
 def wanted():
     """Everything in one process."""
     return json.loads(json.dumps(jax_runtime.alone()))
-
-
-def largest_difference(wanted, came):
-    """Relative to the largest number of each array; the same names and shapes on both sides."""
-    if isinstance(wanted, dict):
-        assert wanted.keys() == came.keys()
-        return max(
-            (largest_difference(wanted[name], came[name]) for name in wanted),
-            default=0.0,
-        )
-    first, second = np.array(wanted, float), np.array(came, float)
-    assert first.shape == second.shape
-    return float(
-        np.abs(first - second).max(initial=0.0) / np.abs(first).max(initial=1e-300)
-    )
 
 
 def of_all(came, sizes):
@@ -61,7 +46,7 @@ def test_a_process_without_a_sample_takes_part():
     shares = [7, 0]
     wanted = steps.alone("jax", 7)
     came = call("jax", len(shares), "tests.processes.jax_runtime:a_share", shares)
-    assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
+    assert max(largest_difference(wanted, each) for each in came) < 1e-12
 
 
 def _bytes_of_one(count):
@@ -92,7 +77,7 @@ def test_layers_of_flax_are_synchronised_with_one_stream_and_what_does_not_fit_i
     wanted = jax_runtime.flaxen(0, steps.batch(7))
     came = call("jax", 2, "tests.processes.jax_runtime:natives_and_errors", [3, 4])
     for updates, errors in came:
-        assert steps.largest_difference(wanted, updates) < 1e-12
+        assert largest_difference(wanted, updates) < 1e-12
         for error, words in zip(
             errors,
             (

@@ -1,22 +1,14 @@
 """Training loops without an optimizer of this package are those of one process, or an error at the
 first step."""
 
-import numpy as np
 import pytest
 
 from deliralike.parallel import SingleProcess
 from tests.processes import own_loops
+from tests.processes.comparing import largest_difference
 from tests.processes.crews import call, together
 
 pytestmark = together
-
-
-def worst(found, wanted):
-    """The largest difference of two nests of numbers."""
-    if isinstance(wanted, dict):
-        assert found.keys() == wanted.keys()
-        return max(worst(found[name], wanted[name]) for name in wanted)
-    return float(np.abs(np.array(found) - np.array(wanted)).max())
 
 
 def test_loops_with_pytorchs_own_optimizers_are_those_of_one_process():
@@ -27,7 +19,8 @@ def test_loops_with_pytorchs_own_optimizers_are_those_of_one_process():
         for wrapper in wrappers:
             wanted = own_loops.alone(wrapper)
             differences = {
-                name: worst(each, wanted[name]) for name, each in found[wrapper].items()
+                name: largest_difference(wanted[name], each, 1.0)
+                for name, each in found[wrapper].items()
             }
             assert max(differences.values()) < 1e-13, (wrapper, differences)
 
@@ -53,7 +46,9 @@ def test_loops_with_chainers_own_optimizers_are_those_of_one_process():
     networks in a row."""
     wanted = own_loops.on_chainer(SingleProcess())
     for found in call("torch", 2, "tests.processes.own_loops:on_chainer"):
-        differences = {name: worst(found[name], wanted[name]) for name in wanted}
+        differences = {
+            name: largest_difference(wanted[name], found[name], 1.0) for name in wanted
+        }
         assert max(differences.values()) < 1e-13, differences
 
 

@@ -10,7 +10,8 @@ from deliralike import FullyShardedDataParallel, zoo
 from deliralike.backends.torch.distributed.sharded import blocks_from, blocks_named
 from deliralike.errors import CapabilityError, UnknownName
 from deliralike.parallel import SingleProcess
-from tests.processes import sharding, steps, training
+from tests.processes import sharding, training
+from tests.processes.comparing import largest_difference
 from tests.processes.crews import call, together
 
 pytestmark = together
@@ -34,7 +35,7 @@ def test_updates_are_those_of_one_process(shares, keywords):
     came = call(
         "torch", len(shares), "tests.processes.sharding:train", shares, keywords
     )
-    assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
+    assert max(largest_difference(wanted, each) for each in came) < 1e-12
 
 
 def test_keywords_of_pytorchs_go_through():

@@ -7,6 +7,7 @@ import torch
 from tests.parallel import native_norms
 from tests.parallel.networks import Convolutional
 from tests.processes import steps
+from tests.processes.comparing import largest_difference
 from tests.processes.crews import call, together
 from tests.processes.running import ENGINES
 
@@ -24,7 +25,7 @@ def test_updates_are_those_of_one_process(engine, backend):
     wanted = steps.alone(backend, 7)
     came = call(engine, 4, "tests.processes.steps:train", backend, SHARES)
     assert len(came) == 4
-    assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
+    assert max(largest_difference(wanted, each) for each in came) < 1e-12
 
 
 @pytest.mark.parametrize("backend", ["torch", "chainer"])
@@ -180,7 +181,7 @@ def test_a_mean_counts_by_the_labels_and_class_weights_of_each_share(backend):
         [4, 3],
         "weighted mean",
     )
-    assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
+    assert max(largest_difference(wanted, each) for each in came) < 1e-12
 
 
 @pytest.mark.parametrize("loss", ["denominator", "mean", "weighted mean"])
@@ -188,7 +189,7 @@ def test_updates_on_jax_are_those_of_one_process(loss):
     """Dropout, class weights and ignored labels, or a mean that declares nothing; no batch norm."""
     wanted = steps.alone_random("jax", 7, loss)
     came = call("torch", 4, "tests.processes.steps:train_random", "jax", SHARES, loss)
-    assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
+    assert max(largest_difference(wanted, each) for each in came) < 1e-12
 
 
 def test_batch_norm_of_all_processes_is_an_error_on_jax():
@@ -209,7 +210,7 @@ def test_gradients_that_are_added_during_backward_are_the_same(shares, sums):
         "torch", len(shares), "tests.processes.steps:train", "torch", shares, keywords
     )
     assert [each.pop("sums") for each in came] == [sums] * len(shares)
-    assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
+    assert max(largest_difference(wanted, each) for each in came) < 1e-12
 
 
 def test_steps_whose_shares_are_known_send_nothing_but_gradients():

@@ -17,7 +17,8 @@ from deliralike.errors import ArgumentError
 from deliralike.network.anomalies import Anomalies
 from deliralike.parallel import SingleProcess
 from tests.parallel.networks import devices
-from tests.processes import steps, wrapping
+from tests.processes import steps, training, wrapping
+from tests.processes.comparing import largest_difference
 from tests.processes.crews import call, together
 from tests.processes.running import run
 
@@ -71,17 +72,7 @@ def test_a_network_of_several_parts_makes_the_updates_of_one_process(
     for of_rank in runs:
         assert [each["sums"] for each in of_rank] == sums
         for (_, accumulate), came in zip(settings, of_rank, strict=True):
-            assert largest_difference(wanted[accumulate], came) < 1e-12
-
-
-def largest_difference(one, other):
-    """Of losses and weights."""
-    pairs = [(one["losses"], other["losses"])]
-    pairs += [(value, other["state"][name]) for name, value in one["state"].items()]
-    return max(
-        float(np.abs(np.subtract(a, b)).max() / max(np.abs(a).max(), 1e-3))
-        for a, b in pairs
-    )
+            assert training.largest_difference(wanted[accumulate], came) < 1e-12
 
 
 def test_each_update_sends_the_gradients_of_its_own_part():
@@ -153,7 +144,7 @@ def test_every_keyword_of_pytorchs_wrapper_goes_through():
     wanted = steps.alone("torch", 7)
     for of_rank in call("torch", 3, f"{HERE}:keyworded", [2, 3, 2], KEYWORDS):
         for keywords, came in zip(KEYWORDS, of_rank, strict=True):
-            assert steps.largest_difference(wanted, came) < 1e-12, keywords
+            assert largest_difference(wanted, came) < 1e-12, keywords
 
 
 def rounded(values, dtype):

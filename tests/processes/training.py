@@ -10,6 +10,7 @@ from deliralike.optim import rules
 from deliralike.parallel import SingleProcess
 from deliralike.training import Checkpoint, Trainer
 from deliralike.training.metrics import Accuracy, CrossEntropy
+from tests.processes import comparing
 
 SAMPLES, BATCH = 29, 7  # the last batch has one sample: fewer than there are processes
 EPOCHS = 3
@@ -110,13 +111,8 @@ def alone(backend, **options):
 
 def largest_difference(one, other):
     """Of losses, metrics and weights."""
-    pairs = [(one["losses"], other["losses"])]
-    pairs += [
-        (list(a.values()), list(b.values()))
-        for a, b in zip(one["metrics"], other["metrics"], strict=True)
-    ]
-    pairs += [(value, other["state"][name]) for name, value in one["state"].items()]
-    return max(
-        float(np.abs(np.subtract(a, b)).max() / max(np.abs(a).max(), 1e-3))
-        for a, b in pairs
+    kept = (
+        {name: each[name] for name in ("losses", "metrics", "state") if name in each}
+        for each in (one, other)
     )
+    return comparing.largest_difference(*kept, least=1e-3)
