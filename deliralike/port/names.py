@@ -98,9 +98,14 @@ class NameRewriter(DefinitionRewriter):
 
     def _handed_on(self, node: Any) -> cst.BaseExpression | None:
         """A function of the framework that is not called here, of one array."""
-        text = self.table.VALUES.get(self.name_of(node))
+        name = self.name_of(node) or ""
+        text = self.table.VALUES.get(name)
         if text is None or node in self.called:
             return None
+        if name in self.table.DRAWING and not self.in_construction:
+            given = {"input": "x", "p": "0.5", "training": "self.training"}
+            text = self.mask_layers.call(name, self.table.DRAWING[name], given)
+            text = text.removesuffix("(x)")
         return cst.parse_expression(text.replace("nn.", f"{NN}."))
 
     def _framework(self, name: str) -> cst.BaseExpression | None:
@@ -144,6 +149,8 @@ class NameRewriter(DefinitionRewriter):
             if number is not None:
                 return self._listed(original.attr.value, number)
         name = self._other_name(original)
+        if m.matches(original.value, m.Call(m.Name("super"))):
+            name = self.table.RENAMED.get(original.attr.value)
         if name is not None:
             return updated.with_changes(attr=cst.Name(name))
         last_names = ".".join(code(original).split(".")[-2:])
@@ -152,6 +159,7 @@ class NameRewriter(DefinitionRewriter):
             return cst.parse_expression(known)
         referred = self._handed_on(original)
         referred = referred or self._reference(self.source.meaning(original))
+        referred = referred or self._of_network(original, updated)
         if referred is not None or self.in_construction:
             return referred or updated
         if m.matches(original, m.Attribute(m.Name("self"))):
@@ -187,13 +195,21 @@ class NameRewriter(DefinitionRewriter):
         name, value = original.attr.value, self.value_of("values", original)
         if value is None:
             return updated
-        if value.kind == "network" and name in self.table.UNLIKE_ATTRIBUTES:
-            return self.parsed(self.table.UNLIKE_ATTRIBUTES[name])
         entry = self.table.ATTRIBUTES.get(name)
         if entry is None or not value.is_array:
             return updated
         call = Call(name, (), {}, code(updated.value))
         return cst.parse_expression(written(entry, call))
+
+    def _of_network(self, original: cst.Attribute, updated: cst.Attribute) -> Any:
+        """An attribute of a network that has another name here; None for all others."""
+        name, value = original.attr.value, self.value_of("values", original)
+        kind = "" if value is None else value.kind
+        if kind in ("network", "layer") and name in self.table.UNLIKE_ATTRIBUTES:
+            return self.parsed(self.table.UNLIKE_ATTRIBUTES[name])
+        if kind == "layer" and name in self.table.OTHER_NAMES:
+            return updated.with_changes(attr=cst.Name(self.table.OTHER_NAMES[name]))
+        return None
 
     def _unsaved(
         self, original: cst.Attribute, updated: cst.Attribute

@@ -628,6 +628,8 @@ KNOWN_ATTRIBUTES = {
 }
 #: Attributes of networks that others do not have, and what to write.
 UNLIKE_ATTRIBUTES: dict[str, str] = {}
+OTHER_NAMES: dict[str, str] = {}
+LINK_BASES: tuple[str, ...] = ()
 #: Functions that are written otherwise where they are handed on.
 VALUES: dict[str, str] = {}
 #: Functions of which ``partial`` makes one of an array alone.

@@ -85,7 +85,7 @@ class Rewriter(StatementRewriter):
             return self.parsed(self.mask_layers.call(function.__name__, layer, given))
         if m.matches(original, _ASKS_FOR_ATTRIBUTE):
             return self._attribute_asked_for(original, updated)
-        updated = self._flattening(original, self._with_sizes(original, updated))
+        updated = self._with_sizes(original, updated)
         if not self.in_construction and self.program.makes_constants(function):
             return self._constant_of(original, updated)
         value = self.value_of("values", func)
@@ -288,7 +288,7 @@ class Rewriter(StatementRewriter):
         call = self._call_of(name, original, updated, x=x, value=value)
         if value.kind == "numpy" and not self.in_construction:
             module = code(original.func.value)  # type: ignore[attr-defined]
-            text = self.table.by_numpy(replace(call, x=module))
+            text = self.table.by_numpy(replace(call, x=""), module)
             return updated if text is None else self.parsed(text)
         if value.is_array and self.in_construction:
             return self._numpy_method(call, updated)
@@ -298,7 +298,8 @@ class Rewriter(StatementRewriter):
             return self.parsed(f"math.prod({x})")
         if value.kind == "container" and name == "add_module":
             return updated
-        if value.kind in ("network", "container") and name in self.table.SETTERS:
+        is_network = value.kind in ("network", "layer", "container")
+        if is_network and name in self.table.SETTERS:
             return self.parsed(written(self.table.SETTERS[name], call))
         return updated
 
@@ -323,17 +324,6 @@ class Rewriter(StatementRewriter):
 
     # Sizes that are found out in the run
     # ---------------------------------------------------------------------------------------------
-
-    def _flattening(self, original: cst.Call, updated: cst.Call) -> cst.Call:
-        """Flatten the input of a layer that does so itself."""
-        callee = self.value_of("callees", original)
-        if callee is None or callee.kind != "flattening" or len(original.args) != 1:
-            return updated
-        value = self._argument(original.args[0])
-        if value is None or value.ndim == 2:
-            return updated
-        flat = cst.parse_expression(f"{NN}.flatten({code(updated.args[0].value)}, 1)")
-        return updated.with_changes(args=[cst.Arg(flat)])
 
     def _with_sizes(self, original: cst.Call, updated: cst.Call) -> cst.Call:
         """Add the arguments that tell an instance of its sizes."""
