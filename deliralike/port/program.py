@@ -341,7 +341,8 @@ class Program(Remarks):
             if prefix in text:
                 self.lines.add(line)
         for name, source in self.table.LAYER_SOURCES.items():
-            if name not in self.layer_sources and re.search(rf"\b{name}\b", text):
+            is_named = re.search(rf"(?<![.\w]){name}\(|class \w+\({name}\)", text)
+            if is_named and name not in self.layer_sources:
                 self.layer_sources[name] = source
                 self.add_names(source)
 
