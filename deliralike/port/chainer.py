@@ -40,6 +40,25 @@ _MODULES = {
     "chainer.backends.cuda": "cuda.",
     "chainer.utils.argument": "argument.",
 }
+#: Links that are bases of classes, whose ``__init__`` has other arguments here.
+LINK_BASES = {
+    "Linear": "Linear",
+    "Convolution2D": "Conv2d",
+    "Deconvolution2D": "ConvTranspose2d",
+}
+#: The links that are layers of `nn`, under other names of their weights.
+LAYERS = (
+    "Linear",
+    "Convolution2D",
+    "ConvolutionND",
+    "Deconvolution2D",
+    "DeconvolutionND",
+    "EmbedID",
+    "PReLU",
+    "LayerNormalization",
+    "GroupNormalization",
+    "BatchNormalization",
+)
 
 
 def _shift_alone(dims: int) -> str:
@@ -86,6 +105,12 @@ IMPORTS = {
 NAMES = Names(_MODULES)
 
 
+def arguments_of_base(call: Call) -> str:
+    """What ``super().__init__`` of a class that is a link is given."""
+    text = written(LINKS[call.name], call)
+    return text[text.index("(") + 1 : -1]
+
+
 def masking(call: Call) -> dict[str, str]:
     """The arguments of a function that draws a mask."""
     given = _given(call, "x", "ratio")
@@ -127,11 +152,12 @@ def _find_size(
     call: Call, given: dict[str, str], name: str, attribute: str, axis: int = 0
 ) -> None:
     """Put a size that the links of a call have found out in the run where none was given."""
-    if given.get(name, "None") == "None":
+    is_argument = given.get(name, "None") in call.missing
+    if is_argument or given.get(name, "None") == "None":
         links = [link for link, _ in call.returned]
         shape = attrgetter(f"{attribute}.shape")
         sizes = [(link, shape(link)[axis]) for link in links]
-        given[name] = call.by_instance(name, sizes)
+        given[name] = call.by_instance(f"found_{name}" if is_argument else name, sizes)
 
 
 _SHARED = ("nobias", "initialW", "initial_bias")
@@ -148,7 +174,10 @@ def _linear(call: Call) -> str:
     if "out_size" not in given:
         given |= {"in_size": "None", "out_size": given["in_size"]}
     _find_size(call, given, "in_size", "W", 1)
-    return call_of_nn("Linear", given["in_size"], given["out_size"], bias=_bias(given))
+    sizes, bias = (given["in_size"], given["out_size"]), _bias(given)
+    if any(axes > 2 for _, axes in call.returned):
+        return f"FlatLinear({joined(sizes, {'bias': bias} if bias else {})})"
+    return call_of_nn("Linear", *sizes, bias=bias)
 
 
 _CONVOLUTION = ("in_channels", "out_channels", "ksize")
@@ -166,12 +195,8 @@ def _convolution(layer: str, settings: str, axis: int = 1) -> Callable[[Call], s
             raise NeedsHand(
                 f"{call.name} with outsize: give output_padding to nn.{layer}"
             )
-        if given["in_channels"] in call.missing:
-            raise NeedsHand(
-                f"{call.name}: {given['in_channels']} was None, and is found out in the run: write "
-                "the number of channels where the block is created"
-            )
-        if given.get("groups", "1") != "1" and given["in_channels"] == "None":
+        is_missing = given["in_channels"] in (*call.missing, "None")
+        if given.get("groups", "1") != "1" and is_missing:
             raise NeedsHand(f"{call.name} in groups: write the number of channels")
         _find_size(call, given, "in_channels", "W", axis)
         return call_of_nn(
@@ -346,12 +371,7 @@ _AS_LAYERS = {
 
 
 def _sequence(call: Call) -> str:
-    members = list(map(_member, call.args))
-    if any(
-        ".Conv" in one for one in members
-    ):  # of whose images a linear link makes rows
-        members = [one.replace(f"{NN}.Linear(", "FlatLinear(") for one in members]
-    return call_of_nn("Sequential", *members)
+    return call_of_nn("Sequential", *map(_member, call.args))
 
 
 def _list(call: Call) -> str:
@@ -405,6 +425,12 @@ def _start(initializer: str) -> str:
     name, _, rest = initializer.partition("(")
     name, scale = name.rpartition(".")[2], rest.removesuffix(")")
     match name:
+        case "HeNormal" | "HeUniform" if not scale:
+            return f"start.{name}()"
+        case "GlorotNormal" | "GlorotUniform" if not scale:
+            return f"start.Xavier{name.removeprefix('Glorot')}()"
+        case "LeCunNormal" if not scale:
+            return "start.HeNormal(slope=1.0)"
         case "Normal" | "Uniform":
             return f"start.{name}({scale or '0.05'})"
         case "Constant":
@@ -754,6 +780,18 @@ KNOWN_ATTRIBUTES = dict.fromkeys(
 )
 #: Attributes of networks that others do not have, and what stands for them.
 UNLIKE_ATTRIBUTES = {"xp": "np"}
+#: The weights and settings of links that have PyTorch's names here.
+OTHER_NAMES = {
+    "W": "weight",
+    "b": "bias",
+    "gamma": "weight",
+    "beta": "bias",
+    "avg_mean": "running_mean",
+    "avg_var": "running_var",
+    "ksize": "kernel_size",
+    "pad": "padding",
+    "dilate": "dilation",
+}
 #: Functions that are written otherwise where they are handed on.
 VALUES = {
     "leaky_relu": "(lambda x: nn.leaky_relu(x, 0.2))",
@@ -790,6 +828,12 @@ def _persistent(call: Call) -> str:
     return f"setattr({call.x}, {given['name']}, {NN}.Buffer({given['value']}))"
 
 
+def _registered(call: Call) -> str:
+    """An array that is an attribute becomes one that is saved."""
+    name = call.args[0]
+    return f"setattr({call.x}, {name}, {NN}.Buffer(vars({call.x}).pop({name})))"
+
+
 def _children(call: Call) -> str:
     if call.value is None or call.value.kind != "container":
         raise NeedsHand(
@@ -802,7 +846,9 @@ SETTERS: dict[str, Entry] = {
     "add_link": _link_added,
     "add_param": _param_added,
     "add_persistent": _persistent,
+    "register_persistent": _registered,
     "children": _children,
+    "repeat": refused("write its members out, or a loop over nn.Sequential"),
 }
 
 
@@ -829,7 +875,18 @@ _MAKING: dict[str, Entry] = {
 }
 
 
-def by_numpy(call: Call) -> str | None:
+#: NumPy's functions of the network's arrays.
+_OF_ARRAYS: dict[str, Entry] = {
+    "isnan": "nn.isnan({a})",
+    "concatenate": _by_arguments("concatenate cat xs axis=0:dim")[1],
+}
+for _name in ("exp", "log", "sqrt", "maximum", "minimum", "where", "broadcast_to"):
+    _OF_ARRAYS[_name] = plain
+for _name in ("sum", "mean", "max", "argmax", "reshape", "transpose", "expand_dims"):
+    _OF_ARRAYS[_name] = FUNCTIONS[_name]
+
+
+def by_numpy(call: Call, module: str) -> str | None:
     """What stands for a function of NumPy that `forward` calls; None where it stays.
 
     Whole numbers stay NumPy's, unless they are made by the module of the network's arrays.
@@ -839,19 +896,21 @@ def by_numpy(call: Call) -> str | None:
     """
     if call.result is None:
         return None
-    is_array = call.first is not None and call.first.is_array
+    is_host = module in ("np", "numpy")
+    is_array = call.first is not None and call.first.kind in ("array", "arrays")
+    if is_array and not is_host and call.name in _OF_ARRAYS:
+        return written(_OF_ARRAYS[call.name], call)
     if call.name in ("asarray", "array", "ascontiguousarray") and is_array:
         return call.args[0]
     args = f"{call.name}({joined(call.args, call.kwargs)})"
     if not call.result.is_floating:
-        is_host = call.x in ("np", "numpy")
         return (
             None if is_host else call_of_nn("constant", f"np.{args}", like=call.like())
         )
     if call.name in _MAKING:
         return written(_MAKING[call.name], call)
     is_of_arrays = any(one is not None and one.is_floating for one in call.values)
-    if is_of_arrays or call.x.endswith("random"):
+    if is_of_arrays or module.endswith("random"):
         raise NeedsHand(
             f"{call.name} of NumPy: functions of nn compute with arrays, and layers such as "
             "nn.Dropout draw random numbers"

@@ -207,6 +207,11 @@ def squared_error(nn, x0, x1):
     return nn.square(x0 - x1)
 
 
+def accuracy(nn, y, t):
+    """How often the largest score is that of the label."""
+    return nn.mean(nn.cast(nn.argmax(y, 1) == t, y))
+
+
 def huber_loss(nn, x, t, delta, reduce="sum_along_second_axis"):
     """The square of small differences, the size of large ones."""
     losses = nn.huber_loss(x, t, reduction="none", delta=delta)
@@ -561,8 +566,8 @@ class FunctionOfOne(Network):
 class FlatLinear(Linear):
     """A linear layer that makes one row of each sample."""
 
-    def forward(self, x):
-        return super().forward(self.nn.flatten(x, 1))
+    def forward(self, x, n_batch_axes=1):
+        return super().forward(self.nn.flatten(x, n_batch_axes))
 
 
 class IgnoringEmbedding(Embedding):

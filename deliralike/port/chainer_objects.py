@@ -40,7 +40,13 @@ class Chainer(Framework):
     setters = chainer.SETTERS
     same_names = chainer.SAME.split()
     in_both = chainer.IN_BOTH
-    bases = {"Chain": "Network", "Link": "Network", "ChainList": "ModuleList"}
+    bases = {
+        "Chain": "Network",
+        "Link": "Network",
+        "ChainList": "ModuleList",
+        **chainer.LINK_BASES,
+    }
+    link_bases = chainer.LINK_BASES
     renamed = {"__call__": "forward"}
     dropped = ("initialW", "initial_bias", "initial_gamma", "initial_beta", "dtype")
     layer_sources = chainer.LAYER_SOURCES
@@ -51,6 +57,7 @@ class Chainer(Framework):
     transparent = ("no_backprop_mode", "force_backprop_mode")
     scopes = ("init_scope",)
     known_attributes = chainer.KNOWN_ATTRIBUTES
+    other_names = chainer.OTHER_NAMES
     values = chainer.VALUES
     settable = chainer.SETTABLE
     unlike_attributes = chainer.UNLIKE_ATTRIBUTES
@@ -58,6 +65,7 @@ class Chainer(Framework):
     plain = staticmethod(chainer.plain)
     in_numpy = staticmethod(chainer.in_numpy)
     parameter = staticmethod(chainer.parameter)
+    arguments_of_base = staticmethod(chainer.arguments_of_base)
     by_numpy = staticmethod(chainer.by_numpy)
     masking = staticmethod(chainer.masking)
 
@@ -79,12 +87,15 @@ class Chainer(Framework):
             is_parameter = isinstance(value, library.Parameter)
             kind = "parameter" if is_parameter else "array"
             return Value(kind, value.ndim, str(value.dtype))
-        if isinstance(value, library.links.Linear):
-            return Value("flattening")
         if isinstance(value, (library.ChainList, library.Sequential)):
             return Value("container")
+        layers = [getattr(library.links, name) for name in chainer.LAYERS]
+        if isinstance(value, tuple(layers)):
+            return Value("layer")
         if isinstance(value, library.Link):
             return Value("network")
+        if isinstance(value, dict) and all(name in self.dropped for name in value):
+            return Value("placement")  # of initializers, or of nothing
         if callable(value):
             return Value("function")
         return collection(value, self.describe)
@@ -115,6 +126,16 @@ class Chainer(Framework):
         """See `Framework`; their neutral names, those of links within it included."""
         slots = backends.wrap(network).neutral_slots()
         return [name for name, slot in slots.items() if slot.is_parameter]
+
+    def unsaved(self, network: Any) -> dict[str, Any]:
+        """See `Framework`."""
+        arrays = sys.modules["chainer"].get_array_types()
+        saved = getattr(network, "_persistent", ())
+        found = {}
+        for name, value in vars(network).items():
+            if isinstance(value, arrays) and name not in saved:
+                found[name] = value
+        return found
 
     @contextmanager
     def noting_axes(self, axes: dict[int, int]) -> Iterator[None]:

@@ -174,6 +174,14 @@ class _Finisher(cst.CSTTransformer):
         handed_on = cst.parse_expression(f"({self._handed_on(name)})")
         return updated.with_changes(value=handed_on)
 
+    def leave_Element(self, original: cst.Element, updated: cst.Element) -> cst.Element:
+        """A function in a list takes its ``nn`` with it, too."""
+        name = self._function(original.value)
+        if name is None:
+            return updated
+        handed_on = cst.parse_expression(f"({self._handed_on(name)})")
+        return updated.with_changes(value=handed_on)
+
     def _handed_on(self, name: str) -> str:
         return f"lambda *args, **kwargs: {name}({self.nn}, *args, **kwargs)"
 

@@ -98,6 +98,9 @@ class Framework:
         member_tables: Attributes of networks that are tables of their members.
         known_attributes: Attributes of attributes that are the same for all networks.
         unlike_attributes: Attributes of networks that others do not have, and what stands for them.
+        other_names: Attributes of its layers that have another name here.
+        link_bases: Layers that are bases of classes, and those of `nn` in their place, where
+            ``super().__init__`` takes other arguments.
         values: Functions that are written otherwise where they are handed on.
         settable: Functions of which ``partial`` makes one of an array alone.
         hands_members_by_name: Whether members are arguments of ``super().__init__`` by their names.
@@ -135,6 +138,8 @@ class Framework:
     member_tables: Collection[str] = ()
     known_attributes: Mapping[str, str] = {}
     unlike_attributes: Mapping[str, str] = {}
+    other_names: Mapping[str, str] = {}
+    link_bases: Mapping[str, str] = {}
     values: Mapping[str, str] = {}
     settable: Collection[str] = ()
     hands_members_by_name = False
@@ -253,14 +258,23 @@ class Framework:
         raise NotImplementedError
 
     @staticmethod
-    def by_numpy(call: Call) -> str | None:
+    def by_numpy(call: Call, module: str) -> str | None:
         """The source of a call of NumPy's while the network computes; None where it stays.
+
+        Args:
+            call: The call.
+            module: What is called ``np`` or ``self.xp`` there, as source.
 
         Raises:
             NeedsHand: It computes with arrays of the network, or draws numbers.
         """
-        del call
+        del call, module
         return None
+
+    @staticmethod
+    def arguments_of_base(call: Call) -> str:
+        """The arguments of ``super().__init__`` in a class based on one of `link_bases`."""
+        raise NotImplementedError
 
     @staticmethod
     def in_axes(kwargs: dict[str, str]) -> dict[str, str]:

@@ -82,9 +82,14 @@ class NameRewriter(DefinitionRewriter):
 
     def _handed_on(self, node: Any) -> cst.BaseExpression | None:
         """A function of the framework that is not called here, of one array."""
-        text = self.framework.values.get(self.name_of(node) or "")
+        name = self.name_of(node) or ""
+        text = self.framework.values.get(name)
         if text is None or node in self.called:
             return None
+        if name in self.framework.drawing and not self.in_construction:
+            given = {"input": "x", "p": "0.5", "training": "self.training"}
+            text = self.mask_layers.call(name, self.framework.drawing[name], given)
+            text = text.removesuffix("(x)")
         return cst.parse_expression(text.replace("nn.", f"{NN}."))
 
     def _framework(self, name: str) -> cst.BaseExpression | None:
@@ -131,6 +136,8 @@ class NameRewriter(DefinitionRewriter):
             if number is not None:
                 return self._listed(original.attr.value, number)
         name = self._other_name(original)
+        if m.matches(original.value, m.Call(m.Name("super"))):
+            name = self.framework.renamed.get(original.attr.value)
         if name is not None:
             return updated.with_changes(attr=cst.Name(name))
         last_names = ".".join(code(original).split(".")[-2:])
@@ -141,6 +148,7 @@ class NameRewriter(DefinitionRewriter):
             return cst.parse_expression(known)
         referred = self._handed_on(original)
         referred = referred or self._reference(self.source.meaning(original))
+        referred = referred or self._of_network(original, updated)
         if referred is not None:
             return referred
         if self.in_construction:
@@ -195,13 +203,21 @@ class NameRewriter(DefinitionRewriter):
         name, value = original.attr.value, self.value_of("values", original)
         if value is None:
             return updated
-        if value.kind == "network" and name in self.framework.unlike_attributes:
-            return self.parsed(self.framework.unlike_attributes[name])
         entry = self.framework.attributes.get(name)
         if entry is None or not value.is_array:
             return updated
         call = Call(name, (), {}, code(updated.value))
         return cst.parse_expression(written(entry, call))
+
+    def _of_network(self, original: cst.Attribute, updated: cst.Attribute) -> Any:
+        """An attribute of a network that has another name here; None for all others."""
+        name, value = original.attr.value, self.value_of("values", original)
+        kind = "" if value is None else value.kind
+        if kind in ("network", "layer") and name in self.framework.unlike_attributes:
+            return self.parsed(self.framework.unlike_attributes[name])
+        if kind == "layer" and name in self.framework.other_names:
+            return updated.with_changes(attr=cst.Name(self.framework.other_names[name]))
+        return None
 
     def _unsaved(
         self, original: cst.Attribute, updated: cst.Attribute

@@ -62,7 +62,6 @@ class Observed:
             they were called.
         facts: What values were, by what is seen of them, and its place:
             ``"values"``: what an attribute was taken of, by the end of that attribute;
-            ``"callees"``: what was called by an attribute, by the end of the call;
             ``"given"``: arguments of calls, by their ends;
             ``"results"``: the arrays that calls returned, by the end of the call;
             ``"targets"``: of ``x += y`` and ``x[i] = y``, by where the statement begins;
@@ -95,7 +94,7 @@ class Observed:
 
     def takes_arrays(self, path: str) -> bool:
         """Whether a function was given arrays or networks."""
-        kinds = ("arrays", "network", "container")
+        kinds = ("arrays", "network", "layer", "container")
         for (name, _), found in self.facts["arguments"].items():
             if name == path and any(one.is_array or one.kind in kinds for one in found):
                 return True
@@ -323,11 +322,9 @@ class _Recorders(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Tell what is called, with what, and the result."""
+        """Tell with what something is called, and the result."""
         end = _end(node)
         self.generic_visit(node)
-        if isinstance(node.func, ast.Attribute):
-            node.func = self._record("callees", end, node.func)
         node.args = list(map(self._argument, node.args))
         for keyword in node.keywords:
             keyword.value = self._argument(keyword.value)

@@ -181,10 +181,8 @@ class Program(Remarks):
             if prefix in text:
                 self.lines.add(line)
         for name, source in self.framework.layer_sources.items():
-            called = rf"(?<![\w.]){name}\b(?!=)"
-            if name.islower():  # a function, whose name may be that of a variable, too
-                called += r"\("
-            if name not in self.layer_sources and re.search(called, text):
+            is_named = re.search(rf"(?<![.\w]){name}\(|class \w+\({name}\)", text)
+            if is_named and name not in self.layer_sources:
                 self.layer_sources[name] = source
                 self.add_names(source)
 

@@ -99,7 +99,7 @@ class Rewriter(StatementRewriter):
             return self.parsed(self.mask_layers.call(function.__name__, layer, given))
         if m.matches(func, m.Name("eval")) and len(updated.args) == 1:
             return self._evaluated(updated)
-        updated = self._flattening(original, self._with_sizes(original, updated))
+        updated = self._with_sizes(original, updated)
         if not self.in_construction and self.original.makes_constants(function):
             return self._constant_of(original, updated)
         if m.matches(func, m.Attribute(m.Name("self"))):
@@ -326,7 +326,7 @@ class Rewriter(StatementRewriter):
             return updated
         if value.kind == "numpy" and not self.in_construction:
             module = code(original.func.value)  # type: ignore[attr-defined]
-            text = self.framework.by_numpy(replace(call, x=module))
+            text = self.framework.by_numpy(replace(call, x=""), module)
             return updated if text is None else self.parsed(text)
         if value.is_array and self.in_construction:
             return self._numpy_method(call, updated)
@@ -336,9 +336,10 @@ class Rewriter(StatementRewriter):
             return self.parsed(f"math.prod({x})")
         if value.kind == "container" and name == "add_module":
             return updated
-        if value.kind in ("network", "container") and name == "parameters":
+        is_network = value.kind in ("network", "layer", "container")
+        if is_network and name == "parameters":
             return self._parameters(updated)
-        if value.kind in ("network", "container") and name in self.framework.setters:
+        if is_network and name in self.framework.setters:
             return self.parsed(written(self.framework.setters[name], call))
         return updated
 
@@ -383,17 +384,6 @@ class Rewriter(StatementRewriter):
 
     # Sizes that are found out in the run
     # ---------------------------------------------------------------------------------------------
-
-    def _flattening(self, original: cst.Call, updated: cst.Call) -> cst.Call:
-        """Flatten the input of a layer that does so itself."""
-        callee = self.value_of("callees", original)
-        if callee is None or callee.kind != "flattening" or len(original.args) != 1:
-            return updated
-        value = self._argument(original.args[0])
-        if value is None or value.ndim == 2:
-            return updated
-        flat = cst.parse_expression(f"{NN}.flatten({code(updated.args[0].value)}, 1)")
-        return updated.with_changes(args=[cst.Arg(flat)])
 
     def _with_sizes(self, original: cst.Call, updated: cst.Call) -> cst.Call:
         """Add the arguments that tell an instance of its sizes."""

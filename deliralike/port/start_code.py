@@ -86,6 +86,11 @@ class StartCode:
 
     def _is_initializer(self, value: cst.BaseExpression) -> bool:
         """Whether it is an initializer, which the port's layers do not take."""
+        if isinstance(value, cst.Dict):
+            values = [one.value for one in value.elements]
+            return bool(values) and all(map(self._is_initializer, values))
+        if isinstance(value, cst.BooleanOperation):
+            return self._is_initializer(value.right)
         return isinstance(value, cst.Call) and self._name(value).startswith("init.")
 
     def _name(self, call: cst.Call) -> str:

@@ -8,7 +8,15 @@ import libcst as cst
 from libcst import matchers as m
 
 from deliralike.port.buffers import IN_PLACE
-from deliralike.port.calls import NN, arguments, code, in_brackets, joined
+from deliralike.port.calls import (
+    NN,
+    Call,
+    NeedsHand,
+    arguments,
+    code,
+    in_brackets,
+    joined,
+)
 from deliralike.port.freezing import frozen, setting, trainable
 from deliralike.port.names import NameRewriter
 from deliralike.port.reported import without
@@ -39,6 +47,9 @@ class StatementRewriter(NameRewriter):
             return frozen_one
         statement: Any = updated.body[0]
         if m.matches(statement, _CALL_OF_SUPER):
+            link = self._link_below()
+            if link is not None:
+                return self._with_arguments_of(link, updated, statement.value)
             if self.framework.lists_members(self.cls):
                 return _with_members_listed(updated, statement.value)
             if self.framework.hands_members_by_name:
@@ -137,6 +148,32 @@ class StatementRewriter(NameRewriter):
             return updated
         text = frozen(updated, lambda _: False)
         return cst.parse_statement(text)  # type: ignore[arg-type]
+
+    def _link_below(self) -> str | None:
+        """The name of the framework's link that the class is based on, or None."""
+        for base in getattr(self.cls, "__mro__", ())[1:]:
+            name: str | None = self.framework.name_of(base)
+            if name in self.framework.link_bases:
+                return name
+        return None
+
+    def _with_arguments_of(
+        self, link: str, line: cst.SimpleStatementLine, call: cst.Call
+    ) -> Any:
+        """``super().__init__(...)`` with the arguments of the layer in the link's place."""
+        axes = self.original.observation.axes
+        blocks = self.original.blocks_of(self.cls)
+        given = Call(
+            link,
+            *arguments(call.args),
+            returned=[(one, axes.get(id(one), 0)) for one in blocks],
+        )
+        try:
+            text = f"{code(call.func)}({self.framework.arguments_of_base(given)})"
+        except NeedsHand as reason:
+            self.program.needs_hand(self.where(call), str(reason))
+            return line
+        return line.with_changes(body=[cst.Expr(cst.parse_expression(text))])
 
     def leave_With(self, original: cst.With, updated: cst.With) -> Any:
         """Contexts of the framework that do not change what is computed are left out."""

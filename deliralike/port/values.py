@@ -17,7 +17,7 @@ class Value:
 
     Attributes:
         kind: ``"array"``, ``"parameter"``, ``"frozen"``, ``"network"``, ``"container"``,
-            ``"flattening"`` (a layer that flattens its input first), ``"shape"``, ``"zero"``
+            ``"layer"`` (one of the framework), ``"shape"``, ``"zero"``
             (a number), ``"none"``, ``"sequence"``, ``"dict"``, ``"numpy"`` (the
             module), ``"function"``, ``"text"``, ``"arrays"`` (a collection of
             them), ``"placement"`` (a dict of device and type) or ``"other"``.

@@ -1,6 +1,7 @@
 """Chains as people have written them, with their habits."""
 # ruff: noqa: E741, RET504, UP008, UP031, UP032
 
+import collections
 import math
 from functools import partial
 
@@ -10,6 +11,9 @@ import chainer.links as L
 import numpy as np
 import six
 from chainer import Sequential, Variable, cuda, initializers, reporter
+from chainer.functions.activation.relu import relu
+from chainer.links.connection.convolution_2d import Convolution2D
+from chainer.links.connection.linear import Linear
 
 
 class Perceptron(chainer.Chain):
@@ -277,25 +281,6 @@ class Discriminator(chainer.Chain):
     def forward(self, x):
         h = F.leaky_relu(self.bn0(self.c0(x)))
         return self.bn1(self.l1(h))
-
-
-class Encoder(chainer.Chain):
-    """Sequences of several lengths, as Chainer's example of translation has them."""
-
-    def __init__(self, n_layers=2, n_source_vocab=11, n_units=5):
-        super().__init__()
-        with self.init_scope():
-            self.embed_x = L.EmbedID(n_source_vocab, n_units)
-            self.encoder = L.NStepLSTM(n_layers, n_units, n_units, 0.1)
-            self.decoder = L.NStepLSTM(n_layers, n_units, n_units, 0.1)
-            self.W = L.Linear(n_units, 3)
-
-    def forward(self, xs):
-        section = np.cumsum([len(x) for x in xs[:-1]])
-        exs = F.split_axis(self.embed_x(F.concat(xs, axis=0)), section, 0)
-        hx, cx, ys = self.encoder(None, None, exs)
-        _, _, os = self.decoder(hx, cx, ys)
-        return self.W(F.concat(os, axis=0)), hx
 
 
 class RNNForLM(chainer.Chain):
@@ -1167,3 +1152,372 @@ class Endless(chainer.Chain):
 
     def forward(self, x):
         return self.lstm(x)
+
+
+class VGG16Layers(chainer.Chain):
+    """chainer.links' own style: a table of functions by name, layers=[...]."""
+
+    def __init__(self, n_out=4):
+        super(VGG16Layers, self).__init__()
+        kwargs = {}
+        with self.init_scope():
+            self.conv1_1 = Convolution2D(3, 4, 3, 1, 1, **kwargs)
+            self.conv1_2 = Convolution2D(4, 4, 3, 1, 1, **kwargs)
+            self.conv2_1 = Convolution2D(4, 6, 3, 1, 1, **kwargs)
+            self.fc6 = Linear(6 * 4 * 4, 8, **kwargs)
+            self.fc7 = Linear(8, n_out, **kwargs)
+
+    @property
+    def functions(self):
+        return collections.OrderedDict(
+            [
+                ("conv1_1", [self.conv1_1, relu]),
+                ("conv1_2", [self.conv1_2, relu]),
+                ("pool1", [_max_pooling_2d]),
+                ("conv2_1", [self.conv2_1, relu]),
+                ("pool2", [_max_pooling_2d]),
+                ("fc6", [self.fc6, relu, F.dropout]),
+                ("fc7", [self.fc7]),
+            ]
+        )
+
+    def __call__(self, x, layers=("fc7", "pool1")):
+        h = x
+        activations = {}
+        target_layers = set(layers)
+        for key, funcs in self.functions.items():
+            if len(target_layers) == 0:
+                break
+            for func in funcs:
+                h = func(h)
+            if key in target_layers:
+                activations[key] = h
+                target_layers.remove(key)
+        return activations
+
+
+def _max_pooling_2d(x):
+    return F.max_pooling_2d(x, ksize=2)
+
+
+class GoogLeNetBN(chainer.Chain):
+    def __init__(self):
+        super(GoogLeNetBN, self).__init__(
+            conv1=L.Convolution2D(None, 8, 7, stride=2, pad=3, nobias=True),
+            norm1=L.BatchNormalization(8),
+            inc3a=L.InceptionBN(None, 4, 4, 4, 4, 6, "avg", 4),
+            inc3c=L.InceptionBN(None, 0, 4, 6, 4, 6, "max", stride=2),
+            out=L.Linear(None, 5),
+        )
+        self._train = True
+
+    @property
+    def train(self):
+        return self._train
+
+    @train.setter
+    def train(self, value):
+        self._train = value
+
+    def __call__(self, x, t):
+        h = F.max_pooling_2d(F.relu(self.norm1(self.conv1(x))), 3, stride=2, pad=1)
+        h = self.inc3a(h)
+        h = self.inc3c(h)
+        h = F.average_pooling_2d(h, h.shape[2:])
+        y = self.out(h)
+        self.loss = F.softmax_cross_entropy(y, t)
+        self.accuracy = F.accuracy(y, t)
+        return self.loss
+
+
+class DenseBlock(chainer.Chain):
+    def __init__(self, in_ch, growth_rate, n_layer):
+        self.dropout_ratio = 0.2
+        self.n_layer = n_layer
+        super(DenseBlock, self).__init__()
+        for i in range(n_layer):
+            self.add_link(
+                "bn%d" % (i + 1), L.BatchNormalization(in_ch + i * growth_rate)
+            )
+            self.add_link(
+                "conv%d" % (i + 1),
+                L.Convolution2D(
+                    in_ch + i * growth_rate,
+                    growth_rate,
+                    3,
+                    1,
+                    1,
+                    initialW=chainer.initializers.Normal(math.sqrt(2.0 / 9)),
+                ),
+            )
+
+    def __call__(self, x):
+        for i in range(1, self.n_layer + 1):
+            h = F.relu(self["bn%d" % i](x))
+            h = F.dropout(self["conv%d" % i](h), self.dropout_ratio)
+            x = F.concat((x, h))
+        return x
+
+
+class DenseNet(chainer.Chain):
+    def __init__(self, n_layer=2, growth_rate=3, n_class=4, in_ch=4, block=2):
+        self.block = block
+        in_chs = [in_ch + n_layer * growth_rate * i for i in range(block + 1)]
+        super(DenseNet, self).__init__()
+        self.add_link("conv1", L.Convolution2D(3, in_ch, 3, 1, 1))
+        for i in range(block):
+            self.add_link(
+                "dense%d" % (i + 2), DenseBlock(in_chs[i], growth_rate, n_layer)
+            )
+            if not i == block - 1:
+                self.add_link(
+                    "trans%d" % (i + 2),
+                    L.Convolution2D(in_chs[i + 1], in_chs[i + 1], 1),
+                )
+        self.add_link("bn%d" % (block + 1), L.BatchNormalization(in_chs[block]))
+        self.add_link("fc%d" % (block + 2), L.Linear(in_chs[block], n_class))
+
+    def __call__(self, x):
+        h = self.conv1(x)
+        for i in range(2, self.block + 2):
+            h = getattr(self, "dense%d" % i)(h)
+            if not i == self.block + 1:
+                h = F.average_pooling_2d(getattr(self, "trans%d" % i)(h), 2)
+        h = F.relu(getattr(self, "bn%d" % (self.block + 1))(h))
+        h = F.average_pooling_2d(h, h.data.shape[2])
+        return getattr(self, "fc%d" % (self.block + 2))(h)
+
+
+class MultiHeadAttention(chainer.Chain):
+    """Attention is all you need, as it stood on GitHub in 2017: heads along the batch."""
+
+    def __init__(self, n_units, h=2, dropout=0.1):
+        super(MultiHeadAttention, self).__init__()
+        with self.init_scope():
+            self.W_Q = ConvolutionSentence(n_units, n_units, nobias=True)
+            self.W_K = ConvolutionSentence(n_units, n_units, nobias=True)
+            self.W_V = ConvolutionSentence(n_units, n_units, nobias=True)
+            self.ln = L.LayerNormalization(n_units, eps=1e-6)
+        self.h = h
+        self.scale_score = 1.0 / (n_units // h) ** 0.5
+        self.dropout = dropout
+
+    def __call__(self, x, mask):
+        xp = self.xp
+        h = self.h
+        Q, K, V = self.W_Q(x), self.W_K(x), self.W_V(x)
+        batch, n_units, n_querys = Q.shape
+        batch_Q = F.concat(F.split_axis(Q, h, axis=1), axis=0)
+        batch_K = F.concat(F.split_axis(K, h, axis=1), axis=0)
+        batch_V = F.concat(F.split_axis(V, h, axis=1), axis=0)
+        mask = xp.concatenate([mask] * h, axis=0)
+        batch_A = F.matmul(batch_Q, batch_K, transa=True) * self.scale_score
+        batch_A = F.where(mask, batch_A, xp.full(batch_A.shape, -1e9, "f"))
+        batch_A = F.softmax(batch_A, axis=2)
+        batch_A = F.where(xp.isnan(batch_A.data), xp.zeros(batch_A.shape, "f"), batch_A)
+        batch_A = F.dropout(batch_A, self.dropout)
+        C = F.sum(
+            F.broadcast_to(
+                batch_A[:, None], (batch * h, n_units // h, n_querys, n_querys)
+            )
+            * batch_V[:, :, None, :],
+            axis=3,
+        )
+        C = F.concat(F.split_axis(C, h, axis=0), axis=1)
+        return seq_func(self.ln, C)
+
+
+def seq_func(func, x):
+    batch, units, length = x.shape
+    e = F.transpose(x, (0, 2, 1)).reshape(batch * length, units)
+    e = func(e)
+    return F.transpose(e.reshape((batch, length, -1)), (0, 2, 1))
+
+
+class ConvolutionSentence(L.Convolution2D):
+    def __init__(
+        self,
+        in_channels,
+        out_channels,
+        ksize=1,
+        stride=1,
+        pad=0,
+        nobias=False,
+        initialW=None,
+        initial_bias=None,
+    ):
+        super(ConvolutionSentence, self).__init__(
+            in_channels,
+            out_channels,
+            ksize,
+            stride,
+            pad,
+            nobias,
+            initialW,
+            initial_bias,
+        )
+
+    def __call__(self, x):
+        x = F.expand_dims(x, axis=3)
+        y = super(ConvolutionSentence, self).__call__(x)
+        y = F.squeeze(y, axis=3)
+        return y
+
+
+class TransformerPE(chainer.Chain):
+    def __init__(self, n_vocab, n_units, max_length=9):
+        super().__init__()
+        with self.init_scope():
+            self.embed = L.EmbedID(
+                n_vocab,
+                n_units,
+                ignore_label=-1,
+                initialW=initializers.Normal(n_units**-0.5),
+            )
+            self.ff = L.Linear(n_units, n_units)
+        self.n_units = n_units
+        self.scale_emb = n_units**0.5
+        self.initialize_position_encoding(max_length, n_units)
+
+    def initialize_position_encoding(self, length, n_units):
+        xp = self.xp
+        channels = n_units
+        position = xp.arange(length, dtype="f")
+        num_timescales = channels // 2
+        log_timescale_increment = xp.log(10000.0 / 1.0) / (float(num_timescales) - 1)
+        inv_timescales = 1.0 * xp.exp(
+            xp.arange(num_timescales).astype("f") * -log_timescale_increment
+        )
+        scaled_time = xp.expand_dims(position, 1) * xp.expand_dims(inv_timescales, 0)
+        signal = xp.concatenate([xp.sin(scaled_time), xp.cos(scaled_time)], axis=1)
+        signal = xp.reshape(signal, [1, length, channels])
+        self.position_encoding_block = xp.transpose(signal, (0, 2, 1))
+
+    def __call__(self, x):
+        e = F.transpose(self.embed(x) * self.scale_emb, (0, 2, 1))
+        e += self.xp.array(self.position_encoding_block[:, :, : x.shape[1]])
+        mask = (x[:, None, :] >= 0) * (x[:, :, None] >= 0)
+        history_mask = self.make_history_mask(x)
+        att = F.matmul(e, e, transa=True)
+        att = F.where(mask * history_mask, att, self.xp.full(att.shape, -1e9, "f"))
+        e = F.matmul(e, F.softmax(att, axis=2), transb=True)
+        return self.ff(F.transpose(e, (0, 2, 1)).reshape(-1, self.n_units))
+
+    def make_history_mask(self, block):
+        batch, length = block.shape
+        arange = self.xp.arange(length)
+        history_mask = (arange[None] <= arange[:, None])[None,]
+        history_mask = self.xp.broadcast_to(history_mask, (batch, length, length))
+        return history_mask
+
+
+class Autoencoder(chainer.Chain):
+    def __init__(self, n_in, n_hidden, activation=F.sigmoid, tied=True):
+        super().__init__()
+        with self.init_scope():
+            self.encoder = L.Linear(n_in, n_hidden)
+            self.decoder_bias = L.Bias(axis=1, shape=(n_in,))
+        self.activation = activation
+
+    def encode(self, x):
+        return self.activation(self.encoder(x))
+
+    def decode(self, h):
+        return self.decoder_bias(F.matmul(h, self.encoder.W))
+
+    def __call__(self, x):
+        return self.decode(self.encode(x))
+
+
+class MultiBox(chainer.Chain):
+    def __init__(self, n_class=3, aspect_ratios=((2,), (2, 3)), initialW=None):
+        self.n_class = n_class
+        super(MultiBox, self).__init__()
+        init = {
+            "initialW": initialW or initializers.LeCunUniform(),
+            "initial_bias": initializers.Zero(),
+        }
+        with self.init_scope():
+            self.body = L.Convolution2D(3, 4, 3, pad=1, **init)
+            self.loc = chainer.ChainList()
+            self.conf = chainer.ChainList()
+        for ar in aspect_ratios:
+            n = (len(ar) + 1) * 2
+            self.loc.add_link(L.Convolution2D(4, n * 4, 3, pad=1, **init))
+            self.conf.add_link(L.Convolution2D(4, n * self.n_class, 3, pad=1, **init))
+
+    def forward(self, x):
+        x = self.body(x)
+        xs = [x, F.max_pooling_2d(x, 2)]
+        mb_locs = []
+        mb_confs = []
+        for i, x in enumerate(xs):
+            mb_loc = self.loc[i](x)
+            mb_loc = F.transpose(mb_loc, (0, 2, 3, 1))
+            mb_loc = F.reshape(mb_loc, (mb_loc.shape[0], -1, 4))
+            mb_locs.append(mb_loc)
+            mb_conf = self.conf[i](x)
+            mb_conf = F.transpose(mb_conf, (0, 2, 3, 1))
+            mb_conf = F.reshape(mb_conf, (mb_conf.shape[0], -1, self.n_class))
+            mb_confs.append(mb_conf)
+        return F.concat(mb_locs, axis=1), F.concat(mb_confs, axis=1)
+
+
+class Seq2seqStateful(chainer.Chain):
+    """Encoder and decoder with states handed over by set_state."""
+
+    def __init__(self, n_vocab=11, n_units=4):
+        super().__init__(
+            embed=L.EmbedID(n_vocab, n_units),
+            encoder=L.LSTM(n_units, n_units),
+            decoder=L.LSTM(n_units, n_units),
+            out=L.Linear(n_units, n_vocab),
+        )
+        self.n_units = n_units
+
+    def reset(self):
+        self.encoder.reset_state()
+        self.decoder.reset_state()
+
+    def __call__(self, xs, ts):
+        self.reset()
+        for i in range(xs.shape[1]):
+            self.encoder(self.embed(xs[:, -1 - i]))
+        self.decoder.set_state(self.encoder.c, self.encoder.h)
+        loss = 0.0
+        word = Variable(np.zeros(len(xs), dtype=np.int32))
+        for i in range(ts.shape[1]):
+            y = self.out(self.decoder(self.embed(word)))
+            loss += F.softmax_cross_entropy(y, ts[:, i])
+            word = ts[:, i]
+        return loss, self.decoder.h
+
+
+class SNConvolution2D(L.Convolution2D):
+    def __init__(self, in_channels, out_channels, ksize, stride=1, pad=0):
+        super(SNConvolution2D, self).__init__(
+            in_channels, out_channels, ksize, stride, pad
+        )
+        self.u = np.random.normal(size=(1, out_channels)).astype(dtype="f")
+        self.register_persistent("u")
+
+    @property
+    def W_bar(self):
+        W_mat = self.W.reshape(self.W.shape[0], -1)
+        sigma = F.sqrt(F.sum(F.square(F.matmul(self.u, W_mat))))
+        return self.W / sigma
+
+    def __call__(self, x):
+        return F.convolution_2d(x, self.W_bar, self.b, self.stride, self.pad)
+
+
+class SNDiscriminator(chainer.Chain):
+    def __init__(self, ch=4):
+        super(SNDiscriminator, self).__init__()
+        with self.init_scope():
+            self.c0 = SNConvolution2D(3, ch, 3, 1, 1)
+            self.l = L.Linear(ch, 1)
+
+    def __call__(self, x):
+        h = F.leaky_relu(self.c0(x))
+        return self.l(F.sum(h, axis=(2, 3)))

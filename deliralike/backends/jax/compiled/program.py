@@ -229,8 +229,8 @@ class ModuleVariables:
                 if _holds_new_array(value, before[name]):
                     raise CapabilityError(
                         f"forward sets {type(node).__name__}.{name} to an array, which a compiled "
-                        "step would forget: make it a variable, such as nnx.Cache(array), and set "
-                        "that"
+                        "step would forget: make it a variable, such as self.nn.State(shape, like) "
+                        "or nnx.Cache(array), and set that"
                     )
                 if type(value) in _BY_VALUE and value != before[name]:
                     found.append((node, name, value))

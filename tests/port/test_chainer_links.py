@@ -1,0 +1,78 @@
+"""The functions that are written for ports compute what Chainer's do."""
+
+import numpy as np
+import pytest
+
+from deliralike import backends, nest
+
+pytest.importorskip("libcst")
+chainer = pytest.importorskip("chainer")
+
+from chainer import functions as F  # noqa: E402
+
+from deliralike.port import chainer_links  # noqa: E402
+
+
+def drawn(*shape):
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+IMAGE, MATRIX, ROWS = drawn(2, 4, 6, 6), drawn(4, 6), drawn(3, 4, 5)
+LABELS = np.array([[0, 1, -1], [1, 1, 0]], np.int32)
+SCORES = drawn(2, 3)
+WIDTHS = ((0, 0), (0, 0), (1, 2), (2, 0))
+CALLS = [
+    ("spatial_pyramid_pooling_2d", (drawn(2, 3, 7, 5), 2, "max"), {}),
+    ("spatial_pyramid_pooling_2d", (drawn(1, 2, 11, 13), 3, "max"), {}),
+    ("depth2space", (IMAGE, 2), {}),
+    ("space2depth", (IMAGE, 3), {}),
+    ("pad", (IMAGE, WIDTHS, "edge"), {}),
+    ("pad", (IMAGE, 1, "constant"), {"constant_values": 0.5}),
+    ("permutate", (IMAGE, np.array([2, 0, 1, 3])), {"axis": 1}),
+    ("permutate", (IMAGE, np.array([2, 0, 1, 3])), {"axis": 1, "inv": True}),
+    ("rollaxis", (IMAGE, 2), {}),
+    ("rollaxis", (IMAGE, 0, 3), {}),
+    ("rollaxis", (IMAGE, 1, 4), {}),
+    ("scale", (IMAGE, MATRIX), {}),
+    ("bias", (IMAGE, MATRIX), {}),
+    ("swish", (IMAGE, drawn(4)), {}),
+    ("crelu", (IMAGE,), {"axis": 2}),
+    ("maxout", (IMAGE, 2), {}),
+    ("maxout", (IMAGE, 3), {"axis": 3}),
+    ("normalize", (ROWS,), {"axis": 2}),
+    ("batch_normalization", (MATRIX, drawn(6), np.ones(6, np.float32)), {}),
+    ("batch_l2_norm_squared", (ROWS,), {}),
+    ("select_item", (SCORES, np.array([2, 0], np.int32)), {}),
+    ("embed_id", (LABELS, SCORES), {"ignore_label": -1}),
+    ("pad_sequence", ([ROWS[0], ROWS[1, :2]],), {"padding": -1.0}),
+    ("transpose_sequence", ([ROWS[0], ROWS[1, :2]],), {}),
+    ("spatial_transformer_grid", (drawn(2, 2, 3), (4, 5)), {}),
+    ("spatial_transformer_sampler", (IMAGE, 1.2 * drawn(2, 2, 3, 5)), {}),
+    ("depthwise_convolution_2d", (IMAGE, drawn(3, 4, 3, 2), drawn(12), 2, 1), {}),
+    ("accuracy", (SCORES, np.array([1, 2], np.int32)), {}),
+    ("huber_loss", (SCORES, -SCORES, 0.7), {}),
+    ("huber_loss", (SCORES, -SCORES, 0.7), {"reduce": "no"}),
+    ("sigmoid_cross_entropy", (SCORES, LABELS), {}),
+    ("gaussian_kl_divergence", (SCORES, -SCORES), {"reduce": "mean"}),
+    ("bernoulli_nll", (SCORES, -SCORES), {}),
+    ("squared_error", (SCORES, LABELS.astype(np.float32)), {}),
+    ("lstm", (drawn(3, 2), drawn(2, 8)), {}),
+    ("tree_lstm", (drawn(2, 3), drawn(2, 3)[::-1].copy(), drawn(2, 15)), {}),
+]
+
+
+@pytest.mark.parametrize(("name", "args", "kwargs"), CALLS)
+def test_a_function_written_for_ports_is_chainers(name, args, kwargs):
+    torch = backends.get("torch")
+
+    def native(value):
+        is_array = isinstance(value, np.ndarray) and name != "permutate"
+        return torch.array(value) if is_array or value is IMAGE else value
+
+    function = getattr(chainer_links, name)
+    found = function(torch.nn, *nest.map(native, args), **kwargs)
+    expected = getattr(F, name)(*args, **kwargs)
+    pairs = zip(nest.leaves(found), nest.leaves(expected), strict=True)
+    for one, other in pairs:
+        value = np.asarray(torch.to_numpy(one))
+        np.testing.assert_allclose(value, other.array, rtol=1e-4, atol=1e-5)
