@@ -70,7 +70,7 @@ def _shift_alone(dims: int) -> str:
         self.bias = self.nn.Parameter((features,), start.ZEROS)'''
 
 
-def _own_sources() -> dict[str, str]:
+def _sources_of_links() -> dict[str, str]:
     """The sources of the links and functions that are written for ports."""
     found = {}
     for name, value in vars(chainer_links).items():
@@ -82,7 +82,7 @@ def _own_sources() -> dict[str, str]:
 #: Layers and functions that become a part of the port.
 LAYER_SOURCES: dict[str, str] = {
     **{f"ShiftingBatchNorm{dims}d": _shift_alone(dims) for dims in (1, 2, 3)},
-    **_own_sources(),
+    **_sources_of_links(),
 }
 DRAWING = {"dropout": "Dropout"}
 WITHOUT_EFFECT = ("report", "argument.check_unexpected_kwargs")
@@ -551,13 +551,13 @@ _ARGUMENTS = """
 _MAXIMA = "ksize:kernel_size stride pad:padding cover_all=True:ceil_mode return_indices"
 _AVERAGES = "ksize:kernel_size stride pad:padding"
 _PRODUCTS = "W:weight b:bias stride pad:padding dilate:dilation groups"
-for _own, _new in (("1d", "1d"), ("2d", "2d"), ("3d", "3d"), ("nd", "")):
+for _axes, _new in (("1d", "1d"), ("2d", "2d"), ("3d", "3d"), ("nd", "")):
     _ARGUMENTS += f"""
-    max_pooling_{_own} max_pool{_new} x {_MAXIMA}
-    average_pooling_{_own} avg_pool{_new} x {_AVERAGES}
-    convolution_{_own} conv{_new} x {_PRODUCTS}
-    dilated_convolution_{_own} conv{_new} x {_PRODUCTS}
-    deconvolution_{_own} conv_transpose{_new} x {_PRODUCTS}"""
+    max_pooling_{_axes} max_pool{_new} x {_MAXIMA}
+    average_pooling_{_axes} avg_pool{_new} x {_AVERAGES}
+    convolution_{_axes} conv{_new} x {_PRODUCTS}
+    dilated_convolution_{_axes} conv{_new} x {_PRODUCTS}
+    deconvolution_{_axes} conv_transpose{_new} x {_PRODUCTS}"""
 
 
 def _lines() -> list[str]:
