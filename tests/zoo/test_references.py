@@ -50,10 +50,10 @@ OTHERWISE = {
         "linknet",
     ),
     *(
-        "encoder_unet gated",
+        "encoder_unet of two blocks",
         "unetplusplus",
         "nnunet",
-        "nnunet norm last",
+        "nnunet of two stages",
         "nnunet_resenc_m",
     ),
     *(
@@ -75,7 +75,7 @@ OTHERWISE = {
         "diffusion_model_unet conditioned",
         "samvit_base_patch16",
     ),
-    *("deit_tiny_distilled_patch16_224", "qwen2_5_0_5b", "resnet10 as MONAI's default"),
+    *("deit_tiny_distilled_patch16_224", "qwen2_5_0_5b", "resnet10 with MONAI's stem"),
 }
 DRAWN_THERE = ("heads.head.weight", "head.weight")  # these start at zero
 OF_THE_PAPER = ("embedding.weight", "positions.pe")  # of transformer_classifier
