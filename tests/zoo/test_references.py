@@ -98,6 +98,11 @@ WIDE = {
 }
 
 
+def test_exemptions_are_of_cases():
+    labels = {case.values[0] for case in LABELS}
+    assert labels >= OTHERWISE
+
+
 @pytest.mark.parametrize(
     "label", [case for case in LABELS if case.values[0] not in OTHERWISE]
 )
