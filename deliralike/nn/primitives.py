@@ -82,8 +82,8 @@ class Primitives(ABC):
 
         It is to be assigned to an attribute of a network under construction.
 
-        Assigning a new array to the attribute later sets its value. Floating values take the
-        network's type.
+        Assigning a new array to the attribute later sets its value, without its gradient. Floating
+        values take the network's type.
         """
 
     def State(self, shape: Sequence[int], like: Array) -> Any:

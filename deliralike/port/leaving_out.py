@@ -9,6 +9,7 @@ import libcst as cst
 from libcst import matchers as m
 
 from deliralike.port.context import Context
+from deliralike.port.observing import FORWARD
 
 PASS = cst.parse_statement("pass")
 _BLOCKS = (cst.SimpleStatementLine, cst.For, cst.If, cst.With)
@@ -95,9 +96,16 @@ class LeavingOut(Context):
         if self.original.is_network(self.cls):
             is_hub = self.source.is_installed and name in ("__new__", "__getattr__")
             is_idle = name == "train" and self.original.follow_mode(self.cls)
-            return is_hub or is_idle or not is_called or self.start_code.is_all(node)
+            return is_hub or is_idle or not is_called or self._only_starts(node)
         is_pythons = name.startswith("__") and name != "__call__"
         return self.source.is_installed and not is_called and not is_pythons
+
+    def _only_starts(self, node: cst.FunctionDef) -> bool:
+        """Whether a method only sets start values: what `forward` calls changes the network."""
+        phases = self.observed.phases(f"{self.class_name}.{node.name.value}")
+        if not self.start_code.is_all(node):
+            return False
+        return FORWARD not in phases or not self.start_code.written(node)
 
     # Branches and checks: of an installed package comes along what ran
     # ---------------------------------------------------------------------------------------------

@@ -500,6 +500,7 @@ METHODS: dict[str, Entry] = {
     "numel": "math.prod({x}.shape)",
     "zero_": "nn.zeros_like({x})",
     "fill_": "nn.full_like({x}, {a})",
+    "copy_": "{a}",
     "is_floating_point": lambda call: str(call.value is None or call.value.is_floating),
     "contiguous": "{x}",
     "cuda": "{x}",
@@ -588,6 +589,9 @@ def _np_normalize(call: Call) -> str:
     x, dim = given["input"], given["dim"]
     if given["p"] not in ("2", "2.0"):
         raise NeedsHand("normalize while the network is created: compute it with NumPy")
+    if not x.replace(".", "").replace("_", "").isalnum():  # to be computed once
+        once = f"x / np.linalg.norm(x, axis={dim}, keepdims=True)"
+        return f"(lambda x: {once})({x})"
     return f"{x} / np.linalg.norm({x}, axis={dim}, keepdims=True)"
 
 

@@ -9,6 +9,7 @@ import libcst as cst
 from libcst import matchers as m
 
 from deliralike.port.calls import code
+from deliralike.port.resolving import module_source
 
 if TYPE_CHECKING:
     from deliralike.port.resolving import Source
@@ -36,6 +37,7 @@ _DOES_NOTHING = m.SimpleStatementLine(
 
 _DATA = m.Attribute(attr=m.Name("data"))
 _OF_DATA = _DATA | m.Subscript(_DATA)
+_METHOD = m.Attribute(m.Name("self"))
 _SETS_DATA = m.AssignTarget(_OF_DATA) | m.AugAssign(_OF_DATA)
 
 
@@ -51,6 +53,7 @@ class StartCode:
     def __init__(self, original: Any, source: Source, cls: Any = None) -> None:
         self.original, self.source, self.cls = original, source, cls
         self.observed = original.observation.files[source.file]
+        self.looked_into: set[Any] = set()  # functions on the way to this one
 
     def is_all(self, node: cst.CSTNode) -> bool:
         """Whether a statement, or a function, does nothing else."""
@@ -66,13 +69,37 @@ class StartCode:
         return isinstance(node, cst.AugAssign) and _is_data(node.target)
 
     def written(self, node: cst.CSTNode) -> list[bool]:
-        """Whether it is a parameter, for each array that a statement writes over."""
-        calls: Any = m.findall(node, m.Call(m.Attribute()))
-        places = [one.func for one in calls if self._writes(one.func)]
+        """Whether it is a parameter, for each array that statements write over.
+
+        Those of methods and functions that they call are looked at, too.
+        """
+        calls: Any = m.findall(node, m.Call())
+        places, found = [], []
+        for one in calls:
+            if isinstance(one.func, cst.Attribute) and self._writes(one.func):
+                places.append(one.func)
+            found += self._written_in(one.func)
+            if self._name(one).startswith("init."):
+                found.append(True)
         sets: Any = m.findall(node, _SETS_DATA)
         for one in sets:
             places.append(one.target)
-        return [self._is_parameter(place) for place in places]
+        return found + [self._is_parameter(place) for place in places]
+
+    def _written_in(self, func: Any) -> list[bool]:
+        """What a method of the class, or a function of one's own, writes over."""
+        function = self.source.meaning(func)
+        if m.matches(func, _METHOD):
+            function = getattr(self.cls, func.attr.value, None)
+        if not self.original.only_draws(function) or function in self.looked_into:
+            return []
+        source = module_source(function.__module__)
+        cls, node = source.definition(function.__qualname__)
+        if node is None:
+            return []
+        inner = StartCode(self.original, source, cls)
+        inner.looked_into = {*self.looked_into, function}
+        return inner.written(node)
 
     def _writes(self, func: cst.Attribute) -> bool:
         return func.attr.value.endswith("_") and self._is_method(func)
@@ -123,6 +150,8 @@ class StartCode:
     def _is_method(self, func: cst.Attribute) -> bool:
         """Whether it is a method that only sets start values."""
         method = func.attr.value
+        if method == "requires_grad_":
+            return False
         value = self.observed.value("values", self.source.end(func))
         if value is not None and value.is_array:
             is_parameter = value.kind in ("parameter", "frozen")

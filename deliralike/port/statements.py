@@ -27,6 +27,7 @@ _IDENTIFIER = m.SimpleString(m.MatchRegex(r"[\"'][^\W\d]\w*[\"']"))
 _SETS_BY_NAME = m.Expr(
     m.Call(m.Name("setattr"), [m.Arg(), m.Arg(_IDENTIFIER), m.Arg()])
 )
+_COPIES = m.Call(m.Attribute(attr=m.Name("copy_")))
 _OF_SELF = m.Attribute(m.Name("self"))
 
 
@@ -110,6 +111,10 @@ class StatementRewriter(GradientRewriter):
         name = self.name_of(getattr(owner, "func", None)) or ""
         if name.endswith("_") and "." not in name and owner.args:  # F.relu_(x)
             return _assigned(target.args[0].value, target)
+        if m.matches(owner, _COPIES) and self._writes_over(owner.func):
+            place = owner.func.value
+            is_data = m.matches(place, m.Attribute(attr=m.Name("data")))
+            return _assigned(place.value if is_data else place, target)
         while isinstance(owner, cst.Call):  # of one behind the other, the first one's
             if not self._writes_over(owner.func):
                 return updated

@@ -336,3 +336,53 @@ class Hooking(nn.Module):
 
     def forward(self, x):
         return self.layer(self.doubled(x) + self.shift)
+
+
+class Coded(nn.Module):
+    """A codebook that follows what it codes, without gradients."""
+
+    def __init__(self, width=3, codes=4, decay=0.9):
+        super().__init__()
+        self.codes, self.decay = codes, decay
+        self.proj = nn.Linear(5, width)
+        rows = F.normalize(torch.randn(codes, width), dim=1)
+        self.register_buffer("rows", F.normalize(torch.randn(codes, width), dim=1))
+        self.register_buffer("sums", rows.clone())
+        self.register_buffer("sizes", torch.ones(codes))
+
+    @torch.no_grad()
+    def follow(self, x, hits):
+        self.sizes.data.mul_(self.decay).add_(hits.sum(0), alpha=1 - self.decay)
+        self.sums.lerp_(hits.t() @ x, 1 - self.decay)
+        self.rows.copy_(self.sums / self.sizes.unsqueeze(1))
+
+    def forward(self, x):
+        x = self.proj(x)
+        code = torch.cdist(x, self.rows).argmin(1)
+        found = F.embedding(code, self.rows)
+        if self.training:
+            self.follow(x, F.one_hot(code, self.codes).type(x.dtype))
+        return (
+            x + (found - x).detach(),
+            (found.detach() - x).pow(2).mean(),
+            self.rows.sum(),
+        )
+
+
+class Trailing(nn.Module):
+    """Moves the weights of a teacher in each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.student, self.teacher = nn.Linear(3, 4), nn.Linear(3, 4)
+        for p in self.teacher.parameters():
+            p.requires_grad_(False)
+
+    @torch.no_grad()
+    def move(self):
+        for s, t in zip(self.student.parameters(), self.teacher.parameters()):
+            t.data = 0.9 * t.data + 0.1 * s.data
+
+    def forward(self, x):
+        self.move()
+        return self.student(x) - self.teacher(x)

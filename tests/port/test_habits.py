@@ -31,6 +31,7 @@ CASES = {
     "attending": (habits.Attending, numbers(3, 4, 6)),
     "following": (habits.Following, numbers(5, 4)),
     "reading": (habits.Reading, (np.arange(15).reshape(3, 5) % 7,)),
+    "coded": (habits.Coded, numbers(5, 5)),
     "masked": (habits.Masked, numbers(2, 2, 7, 5)),
 }
 
@@ -171,3 +172,13 @@ def test_hooks_and_methods_for_two_kinds_of_arrays_need_a_hand():
     hands = "\n".join(map(str, port(habits.Hooking, numbers(2, 3)).hands))
     assert "register_forward_hook: hooks are not ported" in hands
     assert "doubled is called with arrays while the network is created" in hands
+
+
+def test_a_method_that_moves_weights_while_the_network_computes_is_named():
+    found = port(habits.Trailing, numbers(5, 3))
+    said = "\n".join(map(str, found.hands))
+    assert (
+        said.count("a parameter that is written over") == 2
+    )  # where, and where it is called
+    assert "def move(self)" in found.source and "self.move()" in found.source
+    assert 'self.teacher.set_trainable("*", False)' in found.source

@@ -207,6 +207,8 @@ class AbstractJaxNetwork(
                 )
             if not isinstance(value, jax.Array):
                 value = arrays.put_like(value, present.get_value())
+            if isinstance(present, nnx.BatchStat):  # as elsewhere, without its graph
+                value = jax.lax.stop_gradient(value)
             nested_gradients.store(present, value)
             return
         value = _setting(value)
