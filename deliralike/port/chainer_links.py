@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from deliralike import Network, start
+from deliralike.network.base import Network
+from deliralike.nn import start
 from deliralike.nn.layers.containers import ModuleList
 from deliralike.nn.layers.linear import Embedding, Linear
 

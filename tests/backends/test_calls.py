@@ -369,7 +369,7 @@ def test_what_a_quick_program_of_jax_loses_comes_from_one_compiled_as_usual(
     monkeypatch,
 ):
     """A rounding in two ways, which XLA does on some processors, is played by the compiler here."""
-    compiled = jax_arrays.kept
+    compiled = jax_arrays.compile_once
 
     def lossy(function, compiler_options, **options):
         program = compiled(function, **options)
@@ -380,7 +380,7 @@ def test_what_a_quick_program_of_jax_loses_comes_from_one_compiled_as_usual(
             else program(*args)
         )
 
-    monkeypatch.setattr(jax_arrays, "kept", lossy)
+    monkeypatch.setattr(jax_arrays, "compile_once", lossy)
     backend, network, (x, _) = get("jax"), made(Plain, "jax"), batch()
     found = backend.gradients(squares, network, x)
     expected = 2 * plain(network.neutral_state(), x)

@@ -340,6 +340,17 @@ def buffers_that_ignore_assignments(patch):
     )
 
 
+@broken("networks/states outlive calls")
+def states_that_are_forgotten(patch):
+    right = Base.__setattr__
+
+    def wrong(self, name, value):
+        if name != "last" or name not in vars(self):
+            right(self, name, value)
+
+    patch.setattr(Base, "__setattr__", wrong)
+
+
 @broken("networks/buffers keep no graph")
 def buffers_that_keep_their_graph(patch):
     right = stranger.network.Variable.write

@@ -180,6 +180,38 @@ class Moving(Shared):
         return self.norm(y) * y * mean
 
 
+class Setting(Network):
+    """A buffer that is set, and used in the same call."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = self.nn.Parameter((3,), np.array([0.5, 2.0, -1.0]))
+        self.mean = self.nn.Buffer(np.zeros(3))
+
+    def forward(self, x):
+        """Compute the outputs."""
+        y = x * self.factor
+        self.mean = self.nn.mean(y, 0)
+        return y * self.mean
+
+
+class Remembering(Network):
+    """A product with what the last call gave."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = self.nn.Parameter((3,), np.array([0.5, 2.0, -1.0]))
+        self.last = self.nn.State((0, 3), like=self.factor)
+
+    def forward(self, x):
+        """Compute the outputs."""
+        last, y = self.last[...], x * self.factor
+        if len(last):
+            y = y * last
+        self.last = y
+        return y
+
+
 class Dropped(Network):
     """A dropout layer with a path."""
 

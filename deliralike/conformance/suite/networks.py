@@ -31,6 +31,8 @@ from deliralike.conformance.suite.nets import (
     Contained,
     Dense,
     Moving,
+    Remembering,
+    Setting,
     Small,
     Started,
     Tied,
@@ -197,11 +199,25 @@ def buffers_keep_no_graph(backend: Backend) -> None:
     backend.gradients(
         _total, network, _X
     )  # what is kept once and for all is there after that
+    setting = made(backend, Setting)
+    (found,) = backend.gradients(_total, setting, _X).parameters.values()
+    mean = (_X * setting.neutral_state()["factor"]).mean(0)
+    agree("through a value of this call: gradient", found, (_X * mean).sum(0))
     before = _objects()
     for _ in range(10):
         backend.gradients(_total, network, _X)
     more = _objects() - before
     true(f"ten calls leave no objects behind, not {more}", more < 10)
+
+
+@check("networks", "L1")
+def states_outlive_calls(backend: Backend) -> None:
+    """What a network remembers is there in its next call, and not in its neutral state."""
+    network = made(backend, Remembering)
+    factor = network.neutral_state()["factor"]
+    agree("the first call", output(backend, network, _X), _X * factor)
+    agree("the second call", output(backend, network, _X), (_X * factor) ** 2)
+    equal("names of the state", list(network.neutral_state()), ["factor"])
 
 
 def _objects() -> int:

@@ -28,6 +28,10 @@ class Variable(Slot):
         return self._value.shape
 
     @property
+    def dtype(self):
+        return self._value.dtype
+
+    @property
     def value(self):
         return self._value
 
