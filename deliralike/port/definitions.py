@@ -189,7 +189,9 @@ class DefinitionRewriter(LeavingOut):
 
     def visit_Lambda(self, node: cst.Lambda) -> None:
         """It is called by `forward`, also one that is written where a network is created."""
-        arrays = [one.name.value for one in node.params.params]
+        path = ".".join([*self.path, "<lambda>"])
+        names = [one.name.value for one in node.params.params]
+        arrays = [name for name in names if self.observed.is_array(path, name)]
         has_self = bool(self.functions) and self.functions[-1].has_self
         self.functions.append(Function("<lambda>", False, arrays, [], has_self))
 

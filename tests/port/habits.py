@@ -272,6 +272,11 @@ class Masked(nn.Module):
         x = self.activation(self.first(x) * self.scale)
         x = x[:, x.new_tensor(self.ones).long()]
         x.data.clamp_(max=10.0)
+        device = x.device
+        rows, columns = map(
+            lambda n: torch.linspace(0, 1, n, device=device), x.shape[2:]
+        )
+        x = x + rows[:, None] * columns
         return torch.einsum("bchw,bchw->bc", [self.parts.shift(x), x[:, :2]])
 
 
