@@ -79,9 +79,10 @@ class GradientRewriter(NameRewriter):
 
     def _frozen(self, original: cst.SimpleStatementLine, updated: Any) -> Any:
         """``self.fc.weight.requires_grad = False``, ``self.fc.requires_grad_(False)``."""
-        if setting(original) is None:
+        found = setting(updated)
+        if setting(original) is None or found is None:  # or of an array, which it is
             return None
-        owner, flag = setting(updated)  # type: ignore[misc]
+        owner, flag = found
         statement: Any = original.body[0]
         if not isinstance(statement, cst.Assign):
             value = self.value_of("values", statement.value.func)

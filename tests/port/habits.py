@@ -391,3 +391,16 @@ class Trailing(nn.Module):
     def forward(self, x):
         self.move()
         return self.student(x) - self.teacher(x)
+
+
+class Probing(nn.Module):
+    """Tells PyTorch of an array of its own that it is differentiated."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+
+    def forward(self, x):
+        shift = torch.zeros_like(x)
+        shift.requires_grad_(True)
+        return self.fc(x + shift)

@@ -32,6 +32,7 @@ CASES = {
     "following": (habits.Following, numbers(5, 4)),
     "reading": (habits.Reading, (np.arange(15).reshape(3, 5) % 7,)),
     "coded": (habits.Coded, numbers(5, 5)),
+    "probing": (habits.Probing, numbers(5, 3)),
     "masked": (habits.Masked, numbers(2, 2, 7, 5)),
 }
 
