@@ -47,7 +47,9 @@ class Explanation:
     def of(
         cls, causes: Sequence[Cause], match: float, next_best: float | None = None
     ) -> Explanation:
-        """What was executed and compared with what the candidate gave."""
+        """What was executed and compared with what the candidate gave, if that told anything."""
+        if not np.isfinite(match):
+            return cls("", np.inf)
         return cls(sentence(causes), match, next_best, causes=tuple(causes))
 
     @classmethod
