@@ -200,9 +200,9 @@ def buffers_keep_no_graph(backend: Backend) -> None:
         _total, network, _X
     )  # what is kept once and for all is there after that
     setting = made(backend, Setting)
-    (found,) = backend.gradients(_total, setting, _X).parameters.values()
+    (slope,) = backend.gradients(_total, setting, _X).parameters.values()
     mean = (_X * setting.neutral_state()["factor"]).mean(0)
-    agree("through a value of this call: gradient", found, (_X * mean).sum(0))
+    agree("through a value of this call: gradient", slope, (_X * mean).sum(0))
     before = _objects()
     for _ in range(10):
         backend.gradients(_total, network, _X)
