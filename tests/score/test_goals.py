@@ -28,5 +28,7 @@ def test_mistakes_in_a_class_are_found_at_their_places():
     judged = [one for one in results if not one.is_left_out]
     wrong = {"not detected", "wrong place", "FALSE EXACT", "raised"}
     assert len(judged) > 4
-    assert not [one.task.name for one in judged if wrong & set(one.misses)]
+    assert not [
+        (one.task.name, *one.misses) for one in judged if wrong & set(one.misses)
+    ]
     assert all(one.judged.detected for one in judged)
