@@ -7,19 +7,18 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import NN, code
+from deliralike.port.calls import NN, OF_SELF, code
 
-_OF_SELF = m.Attribute(m.Name("self"))
 _BUFFER = m.SimpleStatementLine(
     [
         m.Assign(
-            [m.AssignTarget(_OF_SELF)],
+            [m.AssignTarget(OF_SELF)],
             m.Call(m.Attribute(m.Name(NN), m.Name("Buffer")), [m.Arg()]),
         )
     ]
 )
-_PLACE = _OF_SELF | m.Subscript(_OF_SELF)
-_WRITES = m.AssignTarget(m.Subscript(_OF_SELF)) | m.AugAssign(_PLACE)
+_PLACE = OF_SELF | m.Subscript(OF_SELF)
+_WRITES = m.AssignTarget(m.Subscript(OF_SELF)) | m.AugAssign(_PLACE)
 #: What a method that writes over an array of NumPy is as a statement.
 IN_PLACE = {
     "fill_": "{x}[...] = {a}",
@@ -40,12 +39,11 @@ def registered_last(function: cst.FunctionDef) -> cst.FunctionDef:
     """
     body: Any = function.body
     lines = list(body.body)
-    for line in body.body:
+    for at, line in enumerate(body.body):
         if m.matches(line, _BUFFER):
             name = line.body[0].targets[0].target.attr.value
-            after = lines[lines.index(line) + 1 :]
-            if any(name in _written(one) for one in after):
-                lines = _written_first(lines, line, name)
+            if any(name in _written(one) for one in lines[at + 1 :]):
+                lines = _written_first(lines, at, name)
     return function.with_changes(body=body.with_changes(body=lines))
 
 
@@ -59,10 +57,9 @@ def _written(line: cst.CSTNode) -> set[str]:
     return names
 
 
-def _written_first(lines: list[Any], line: Any, name: str) -> list[Any]:
+def _written_first(lines: list[Any], at: int, name: str) -> list[Any]:
     """The lines with an array, which is a buffer at their end."""
-    at = lines.index(line)
-    array = code(line.body[0].value.args[0].value)
+    array = code(lines[at].body[0].value.args[0].value)
     first = cst.parse_statement(f"{name} = {array}")
     renaming = _Renaming(name)
     after = [one.visit(renaming) for one in lines[at + 1 :]]

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import libcst as cst
+from libcst import matchers as m
 
 from deliralike.port.values import Value
 
+OF_SELF = m.Attribute(m.Name("self"))
 NO_COMMA = cst.MaybeSentinel.DEFAULT
 #: Stands for the functions of the backend until it is known how a function gets at them.
 NN = "__nn__"

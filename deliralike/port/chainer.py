@@ -29,6 +29,7 @@ from deliralike.port.calls import (
     written,
 )
 from deliralike.port.framework import Names
+from deliralike.weights.chainer_names import LEAVES
 
 _MODULES = {
     "chainer": "",
@@ -782,12 +783,7 @@ KNOWN_ATTRIBUTES = dict.fromkeys(
 UNLIKE_ATTRIBUTES = {"xp": "np"}
 #: The weights and settings of links that have PyTorch's names here.
 OTHER_NAMES = {
-    "W": "weight",
-    "b": "bias",
-    "gamma": "weight",
-    "beta": "bias",
-    "avg_mean": "running_mean",
-    "avg_var": "running_var",
+    **LEAVES,
     "ksize": "kernel_size",
     "pad": "padding",
     "dilate": "dilation",

@@ -66,10 +66,10 @@ class Choices:
             if type(network) in classes:
                 found = self.original.arguments_of(network)
                 created.append(Created(type(network), *found))
-        first_one = created[0] if created else None
-        is_one = all(one == first_one for one in created)
-        is_known = is_one and self._is_portable([*created])
-        return first_one if created and is_known else MISSING
+        if not created or not self._is_portable(created):
+            return MISSING
+        is_one = all(one == created[0] for one in created)
+        return created[0] if is_one else MISSING
 
     def entries(self, node: cst.Subscript) -> dict[Any, Any] | None:
         """What a table gave in the run, by its keys, where it was several."""

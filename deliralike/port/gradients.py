@@ -7,13 +7,12 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import NN, arguments, code
+from deliralike.port.calls import NN, OF_SELF, arguments, code
 from deliralike.port.freezing import frozen, setting, trainable
 from deliralike.port.names import NameRewriter
 
-_OF_SELF = m.Attribute(m.Name("self"))
 _PRETRAINED = m.Call(m.Attribute(attr=m.Name("from_pretrained")))
-_KEPT = m.Assign([m.AssignTarget(_OF_SELF)], _PRETRAINED)
+_KEPT = m.Assign([m.AssignTarget(OF_SELF)], _PRETRAINED)
 
 
 class GradientRewriter(NameRewriter):

@@ -12,7 +12,15 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import NN, Call, NeedsHand, code, in_brackets, written
+from deliralike.port.calls import (
+    NN,
+    OF_SELF,
+    Call,
+    NeedsHand,
+    code,
+    in_brackets,
+    written,
+)
 from deliralike.port.definitions import DefinitionRewriter
 from deliralike.port.resolving import MISSING
 
@@ -131,7 +139,7 @@ class NameRewriter(DefinitionRewriter):
     ) -> cst.BaseExpression:
         if self._is_called_like_functions(original):
             self.program.needs_hand(self.where(original), _CALLED_NN)
-        if m.matches(original, m.Attribute(m.Name("self"))) and self.functions:
+        if m.matches(original, OF_SELF) and self.functions:
             number = self.listed.get(original.attr.value)
             if number is not None:
                 return self._listed(original.attr.value, number)
@@ -153,7 +161,7 @@ class NameRewriter(DefinitionRewriter):
             return referred
         if self.in_construction:
             return self._start_of(original, updated)
-        if m.matches(original, m.Attribute(m.Name("self"))):
+        if m.matches(original, OF_SELF):
             if original.attr.value in self.functions[-1].caches:
                 return original.attr
             if self.original.unsaved(self.cls, original.attr.value):
@@ -176,7 +184,7 @@ class NameRewriter(DefinitionRewriter):
 
         A plain list of layers, which have names elsewhere, is a private attribute.
         """
-        if not m.matches(node, m.Attribute(m.Name("self"))) or not self.functions:
+        if not m.matches(node, OF_SELF) or not self.functions:
             return None
         name = node.attr.value
         if self.original.hides(self.cls, name):

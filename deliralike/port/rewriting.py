@@ -17,6 +17,7 @@ from deliralike.port.buffers import IN_PLACE
 from deliralike.port.calls import (
     NN,
     NO_COMMA,
+    OF_SELF,
     Call,
     NeedsHand,
     arguments,
@@ -102,7 +103,7 @@ class Rewriter(StatementRewriter):
         updated = self._with_sizes(original, updated)
         if not self.in_construction and self.original.makes_constants(function):
             return self._constant_of(original, updated)
-        if m.matches(func, m.Attribute(m.Name("self"))):
+        if m.matches(func, OF_SELF):
             self._refuse_method_of_both(original)
         value = self.value_of("values", func)
         if value is None or not isinstance(updated.func, cst.Attribute):
@@ -321,9 +322,13 @@ class Rewriter(StatementRewriter):
         func: Any = updated.func
         name, x = func.attr.value, code(func.value)
         call = self._call_of(name, original, updated, x=x, value=value)
-        is_statement = original in self.statements and name in IN_PLACE
-        if value.kind == "array" and self.in_construction and is_statement:
+        is_statement = original in self.statements and self.in_construction
+        if value.kind == "array" and is_statement and name in IN_PLACE:
             return updated
+        if value.kind == "array" and is_statement and name.endswith("_"):
+            raise NeedsHand(
+                f"{name} while the network is created: x[...] = ... of NumPy"
+            )
         if value.kind == "numpy" and not self.in_construction:
             module = code(original.func.value)  # type: ignore[attr-defined]
             text = self.framework.by_numpy(replace(call, x=""), module)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import code
+from deliralike.port.calls import OF_SELF, code
 from deliralike.port.resolving import module_source
 
 if TYPE_CHECKING:
@@ -35,10 +35,7 @@ _DOES_NOTHING = m.SimpleStatementLine(
     [m.Expr(m.SimpleString() | m.ConcatenatedString()) | m.Pass() | m.Continue()]
 )
 
-_DATA = m.Attribute(attr=m.Name("data"))
-_OF_DATA = _DATA | m.Subscript(_DATA)
-_METHOD = m.Attribute(m.Name("self"))
-_SETS_DATA = m.AssignTarget(_OF_DATA) | m.AugAssign(_OF_DATA)
+_DATA = m.Attribute(attr=m.Name("data") | m.Name("array"))
 
 
 class StartCode:
@@ -81,15 +78,16 @@ class StartCode:
             found += self._written_in(one.func)
             if self._name(one).startswith("init."):
                 found.append(True)
-        sets: Any = m.findall(node, _SETS_DATA)
+        sets: Any = m.findall(node, m.AssignTarget() | m.AugAssign())
         for one in sets:
-            places.append(one.target)
+            if _is_data(one.target):
+                places.append(one.target)
         return found + [self._is_parameter(place) for place in places]
 
     def _written_in(self, func: Any) -> list[bool]:
         """What a method of the class, or a function of one's own, writes over."""
         function = self.source.meaning(func)
-        if m.matches(func, _METHOD):
+        if m.matches(func, OF_SELF):
             function = getattr(self.cls, func.attr.value, None)
         if not self.original.only_draws(function) or function in self.looked_into:
             return []
@@ -177,5 +175,4 @@ class StartCode:
 
 def _is_data(node: cst.BaseExpression) -> bool:
     """Whether it is the array in a parameter: ``weight.data``, ``weight.array[0]``."""
-    names = m.Name("data") | m.Name("array")
-    return bool(m.findall(node, m.Attribute(attr=names)))
+    return bool(m.findall(node, _DATA))

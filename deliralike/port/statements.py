@@ -10,6 +10,7 @@ from libcst import matchers as m
 from deliralike.port.buffers import IN_PLACE
 from deliralike.port.calls import (
     NN,
+    OF_SELF,
     Call,
     NeedsHand,
     arguments,
@@ -28,7 +29,6 @@ _SETS_BY_NAME = m.Expr(
     m.Call(m.Name("setattr"), [m.Arg(), m.Arg(_IDENTIFIER), m.Arg()])
 )
 _COPIES = m.Call(m.Attribute(attr=m.Name("copy_")))
-_OF_SELF = m.Attribute(m.Name("self"))
 
 
 class StatementRewriter(GradientRewriter):
@@ -184,7 +184,7 @@ class StatementRewriter(GradientRewriter):
             kept = without(target, self.reported)
             if kept is not target:
                 return self._not_reported(original, updated, kept)
-        is_attribute = m.matches(target, _OF_SELF) and self.functions
+        is_attribute = m.matches(target, OF_SELF) and self.functions
         if is_attribute and self.original.is_member(self.cls, target.attr.value):
             text = f'self.add_module("{target.attr.value}", {code(updated.value)})'
             return cst.Expr(cst.parse_expression(text))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from deliralike import Network, rules
+from deliralike.conformance.suite.nets import Remembering, Setting
 from tests.nn.agreement import NAMES, get
 
 VALUES = np.array([-1.5, -0.5, 0.0, 0.5, 2.0])
@@ -102,20 +103,6 @@ def test_a_parameter_is_indexed_by_a_buffer(name):
     np.testing.assert_array_equal(network.backend.to_numpy(network(x)), wanted)
 
 
-class Setting(Network):
-    """A buffer that is set, and used in the same call."""
-
-    def __init__(self):
-        super().__init__()
-        self.factor = self.nn.Parameter((3,), np.array([0.5, 2.0, -1.0]))
-        self.mean = self.nn.Buffer(np.zeros(3))
-
-    def forward(self, x):
-        y = x * self.factor
-        self.mean = self.nn.mean(y, 0)
-        return y * self.mean
-
-
 def test_the_value_of_a_buffer_has_no_gradient(backend):
     network = Setting.on(backend, dtype="float64")()
     optimizer = network.backend.optimizer(rules.rule("sgd", lr=0.1), network)
@@ -126,23 +113,6 @@ def test_the_value_of_a_buffer_has_no_gradient(backend):
     state = network.neutral_state()
     np.testing.assert_allclose(state["mean"], mean)
     np.testing.assert_allclose(state["factor"], factor - 0.1 * (x * mean).sum(0))
-
-
-class Remembering(Network):
-    """A running product that outlives a call."""
-
-    def __init__(self):
-        super().__init__()
-        self.factor = self.nn.Parameter((3,), np.array([0.5, 2.0, -1.0]))
-        self.last = self.nn.State((0, 3), like=self.factor)
-
-    def forward(self, x):
-        last = self.last[...]
-        y = x * self.factor
-        if len(last):
-            y = y * last
-        self.last = y
-        return y
 
 
 def test_a_state_outlives_an_update_and_is_not_saved(backend):

@@ -331,6 +331,8 @@ class Hooking(nn.Module):
         self.seen = {}
         self.layer.register_forward_hook(self.keep)
         self.register_buffer("shift", self.doubled(torch.ones(3)))
+        limits = torch.randn(3)
+        limits.clamp_(0, 1)
 
     def keep(self, module, inputs, output):
         self.seen["layer"] = output
@@ -404,3 +406,18 @@ class Probing(nn.Module):
         shift = torch.zeros_like(x)
         shift.requires_grad_(True)
         return self.fc(x + shift)
+
+
+class Filled(nn.Module):
+    """Two buffers that are written into, one by the other."""
+
+    def __init__(self, size=4):
+        super().__init__()
+        self.fc = nn.Linear(size, size)
+        self.register_buffer("steps", torch.arange(float(size)))
+        self.register_buffer("share", torch.ones(size))
+        self.steps[0] = 5
+        self.share /= self.steps.sum()
+
+    def forward(self, x):
+        return self.fc(x * self.steps) + self.share

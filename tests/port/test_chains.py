@@ -150,3 +150,9 @@ def test_a_state_is_compared_over_two_calls():
 def test_what_remembers_needs_a_method_that_lets_it_forget():
     (remark,) = port(chains.Endless, image(2, 4)).hands
     assert "a method reset_state" in remark.text and "chains.py:" in remark.where
+
+
+def test_a_weight_that_is_written_over_while_it_computes_needs_a_hand():
+    found = port(chains.Clipped, image(3, 3))
+    said = "\n".join(map(str, found.hands))
+    assert "a parameter that is written over" in said, found.source

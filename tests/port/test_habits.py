@@ -32,6 +32,7 @@ CASES = {
     "following": (habits.Following, numbers(5, 4)),
     "reading": (habits.Reading, (np.arange(15).reshape(3, 5) % 7,)),
     "coded": (habits.Coded, numbers(5, 5)),
+    "filled": (habits.Filled, numbers(3, 4)),
     "probing": (habits.Probing, numbers(5, 3)),
     "masked": (habits.Masked, numbers(2, 2, 7, 5)),
 }
@@ -140,6 +141,13 @@ def test_a_mask_is_filled_before_it_is_a_buffer():
     np.testing.assert_array_equal(mask, habits.Causal(2, 3, 3).mask)
 
 
+def test_two_buffers_are_filled_before_they_are_buffers():
+    state = ported("filled").network("jax").neutral_state()
+    fresh = habits.Filled()
+    np.testing.assert_allclose(state["steps"], fresh.steps)
+    np.testing.assert_allclose(state["share"], np.full(4, 1 / 11), rtol=1e-6)
+
+
 def test_a_weight_that_is_written_over_while_it_computes_needs_a_hand():
     found = port(
         habits.MaskedInPlace,
@@ -173,6 +181,7 @@ def test_hooks_and_methods_for_two_kinds_of_arrays_need_a_hand():
     hands = "\n".join(map(str, port(habits.Hooking, numbers(2, 3)).hands))
     assert "register_forward_hook: hooks are not ported" in hands
     assert "doubled is called with arrays while the network is created" in hands
+    assert "clamp_ while the network is created" in hands
 
 
 def test_a_method_that_moves_weights_while_the_network_computes_is_named():

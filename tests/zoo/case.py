@@ -17,6 +17,15 @@ import torch
 from deliralike import backends, nest, zoo
 from deliralike.zoo.inputs import inputs
 
+# Small ones for tests of more than one kind.
+NNUNET = {"features_per_stage": (3, 4, 5), "strides": (1, 2, 2), "dims": 2}
+DYNUNET = {
+    "filters": (3, 4, 5),
+    "kernel_size": (3, 3, 3),
+    "strides": (1, 2, 2),
+    "dims": 2,
+}
+
 
 @dataclass(frozen=True, eq=False)
 class Case:

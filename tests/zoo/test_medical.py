@@ -21,16 +21,9 @@ from deliralike import zoo
 from deliralike.errors import StateError
 from deliralike.network import build
 from deliralike.zoo.segmentation.swin_unetr import PatchMerging
-from tests.zoo.case import close, scramble
+from tests.zoo.case import DYNUNET, NNUNET, close, scramble
 
 RNG = np.random.default_rng(4)
-NNUNET = {"features_per_stage": (3, 4, 5), "strides": (1, 2, 2), "dims": 2}
-DYNUNET = {
-    "filters": (3, 4, 5),
-    "kernel_size": (3, 3, 3),
-    "strides": (1, 2, 2),
-    "dims": 2,
-}
 TIED = [
     ("nnunet", NNUNET),
     ("nnunet_resenc_m", {**NNUNET, "n_blocks_per_stage": 1}),

@@ -4,14 +4,8 @@ import pytest
 
 from deliralike import zoo
 from deliralike.errors import SettingError, ShapeError
+from tests.zoo.case import DYNUNET, NNUNET
 
-NNUNET = {"features_per_stage": (3, 4, 5), "strides": (1, 2, 2), "dims": 2}
-DYNUNET = {
-    "filters": (3, 4, 5),
-    "kernel_size": (3, 3, 3),
-    "strides": (1, 2, 2),
-    "dims": 2,
-}
 # name, settings, and what the error says
 SETTINGS = [
     ("resnet20", {"num_classes": 2.5}, "num_classes"),
