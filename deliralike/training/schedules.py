@@ -22,12 +22,12 @@ from deliralike.errors import (
 )
 from deliralike.optim.rules import number
 from deliralike.training.by_name import make_by_name
-from deliralike.training.fields import refuse_wrong_fields
+from deliralike.training.fields import COUNT, NUMBER, refuse_wrong_fields
 
 _OF_PLATEAU = {
-    "scale": int | float,
-    "best": int | float | None,
-    "worse": int,
+    "scale": NUMBER,
+    "best": NUMBER.or_none(),
+    "worse": COUNT,
 }
 
 

@@ -18,7 +18,16 @@ from deliralike.network.freezing import parts_in_evaluation, set_parts_in_evalua
 from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer, known_lr
 from deliralike.training.callbacks.callback import Callback
-from deliralike.training.fields import refuse_wrong_fields
+from deliralike.training.fields import (
+    COUNT,
+    NEST,
+    NESTS,
+    NUMBER,
+    TEXT,
+    TEXTS,
+    TEXTS_BY_NAME,
+    refuse_wrong_fields,
+)
 from deliralike.training.history import Epoch
 from deliralike.training.identity.fingerprints import (
     fingerprints_at_start,
@@ -35,27 +44,27 @@ _OPTIMIZER = "optimizer."
 _PARTS = ("network", "unaveraged", "schedules", "average", "random", "callbacks", "run")
 
 # The fields of what is set by name.
-_POSITION = {"epoch": int, "batch": int, "step": int}
+_POSITION = {"epoch": COUNT, "batch": COUNT, "step": COUNT}
 _RUN = {
-    "position": Mapping,
-    "fingerprints": Mapping,
-    "backend": str,
-    "frozen": list,
-    "in_evaluation": list,
-    "epochs": list,
+    "position": NEST,
+    "fingerprints": TEXTS_BY_NAME,
+    "backend": TEXT,
+    "frozen": TEXTS,
+    "in_evaluation": TEXTS,
+    "epochs": NESTS,
 }
-_OPTIONAL = {"latest_batch": int}
+_OPTIONAL = {"latest_batch": COUNT}
 _OF_OPTIMIZER = {
-    "state": Mapping,
-    "lr": int | float | None,
-    "base_lr": int | float | None,
-    "loss_scale": Mapping | None,
+    "state": NEST,
+    "lr": NUMBER.or_none(),
+    "base_lr": NUMBER.or_none(),
+    "loss_scale": NEST.or_none(),
 }
 _EPOCH = {
-    "epoch": int,
-    "steps": int,
-    "held_out": Mapping,
-    "evaluation_seconds": int | float,
+    "epoch": COUNT,
+    "steps": COUNT,
+    "held_out": NEST,
+    "evaluation_seconds": NUMBER,
 }
 
 
@@ -150,7 +159,7 @@ def _refuse_other_run(
             f"accept=['optimizer'], or give the run what it had"
         )
     here = fingerprints_at_start(run)
-    before = {path: str(text) for path, text in of_run["fingerprints"].items()}
+    before = of_run["fingerprints"]
     refuse_unknown_names(accept, {*here, *before})
     same_backend = of_run["backend"] == run.network.backend.name
     changed = refuse_differences(before, here, same_backend, accept)

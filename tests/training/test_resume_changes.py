@@ -368,17 +368,25 @@ FORGED = {
     ),
     "a text": (
         lambda run: run["position"].update(step="7"),
-        r"\['step'\] is '7', wanted int",
+        r"\['step'\] is '7', wanted a whole number of at least 0",
+    ),
+    "a negative count": (
+        lambda run: run["position"].update(step=-3),
+        r"\['step'\] is -3, wanted a whole number of at least 0",
+    ),
+    "a list of other things": (
+        lambda run: run.update(frozen=[3]),
+        r"\['frozen'\] is \[3\], wanted a list of texts",
     ),
     "a flag": (lambda run: run["position"].update(epoch=True), r"\['epoch'\] is True"),
     "nothing": (lambda run: run["position"].pop("step"), "lacks the field 'step'"),
     "no nest": (
         lambda run: run.update(position=[1, 2, 3]),
-        r"\['position'\] is \[1, 2, 3\], wanted Mapping",
+        r"\['position'\] is \[1, 2, 3\], wanted a nest by name",
     ),
     "frozen": (
         lambda run: run.update(frozen="stem.weight"),
-        r"\['frozen'\] is 'stem.weight', wanted list",
+        r"\['frozen'\] is 'stem.weight', wanted a list of texts",
     ),
     "records": (
         lambda run: run.update(epochs=[{"epoch": 0, "steps": "3"}]),

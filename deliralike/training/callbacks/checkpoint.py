@@ -14,7 +14,7 @@ from deliralike.errors import CheckpointError, whole_number
 from deliralike.training import checkpoint
 from deliralike.training.callbacks.monitor import Monitor
 from deliralike.training.callbacks.writer import Writer
-from deliralike.training.fields import refuse_wrong_fields
+from deliralike.training.fields import NUMBER, TEXT, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 from deliralike.training.state import gather
@@ -147,7 +147,7 @@ class Checkpoint(Writer):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Load the result of `state`."""
-        fields = {"best": int | float | None, "name": str | None}
+        fields = {"best": NUMBER.or_none(), "name": TEXT.or_none()}
         refuse_wrong_fields("state of Checkpoint", state, fields)
         self.best = state["best"]
         self._best_name = state["name"]

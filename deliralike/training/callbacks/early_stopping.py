@@ -10,11 +10,11 @@ import numpy as np
 from deliralike.errors import whole_number
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.monitor import Monitor
-from deliralike.training.fields import refuse_wrong_fields
+from deliralike.training.fields import COUNT, NEST, NUMBER, refuse_wrong_fields
 from deliralike.training.history import Epoch
 from deliralike.training.run import Run
 
-_FIELDS = {"best": int | float | None, "best_epoch": int | None, "waited": int}
+_FIELDS = {"best": NUMBER.or_none(), "best_epoch": COUNT.or_none(), "waited": COUNT}
 
 
 class EarlyStopping(Callback):
@@ -120,9 +120,7 @@ class EarlyStopping(Callback):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Load the result of `state`."""
-        refuse_wrong_fields(
-            "state of EarlyStopping", state, _FIELDS, {"weights": Mapping}
-        )
+        refuse_wrong_fields("state of EarlyStopping", state, _FIELDS, {"weights": NEST})
         self.best = state["best"]
         self.best_epoch = state["best_epoch"]
         self.waited = state["waited"]

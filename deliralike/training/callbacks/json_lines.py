@@ -13,7 +13,7 @@ from typing import Any
 from deliralike.errors import StateError, naming
 from deliralike.training.callbacks.later import Later
 from deliralike.training.callbacks.writer import Writer
-from deliralike.training.fields import refuse_wrong_fields
+from deliralike.training.fields import COUNT, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 
@@ -76,7 +76,7 @@ class JsonLines(Writer):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the size to which the file is cut back."""
-        refuse_wrong_fields("state of JsonLines", state, {"bytes": int})
+        refuse_wrong_fields("state of JsonLines", state, {"bytes": COUNT})
         self._resumed_at = state["bytes"]
 
     def _write_step(self, step: Step) -> None:

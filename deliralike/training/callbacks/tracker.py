@@ -9,7 +9,7 @@ from typing import Any
 from deliralike.network.steps import TOTAL
 from deliralike.training.callbacks.later import Later
 from deliralike.training.callbacks.writer import Writer
-from deliralike.training.fields import refuse_wrong_fields
+from deliralike.training.fields import TEXT, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step, rates
 from deliralike.training.run import Run
 
@@ -69,7 +69,7 @@ class TrackedRun(Tracker):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the id of a run."""
-        refuse_wrong_fields(f"state of {type(self).__name__}", state, {"id": str})
+        refuse_wrong_fields(f"state of {type(self).__name__}", state, {"id": TEXT})
         self.id = state["id"] or None
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from deliralike.errors import CheckpointError, SettingError, naming
-from deliralike.training.fields import refuse_wrong_fields
+from deliralike.training.fields import NEST, NUMBER, TEXT, refuse_wrong_fields
 from deliralike.training.history import Epoch, History, Step
 
 SETTINGS = "settings.toml"
@@ -57,12 +57,7 @@ class Status:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-_OTHER_FIELDS = {
-    "reason": str,
-    "started": int | float,
-    "seconds": int | float,
-    "metrics": Mapping,
-}
+_OTHER_FIELDS = {"reason": TEXT, "started": NUMBER, "seconds": NUMBER, "metrics": NEST}
 
 
 # Making and holding -------------------------------------------------------------------------------
@@ -260,7 +255,7 @@ def read_status(folder: Path) -> Status | None:
         return None
     content = read_json(folder / STATUS)
     try:
-        refuse_wrong_fields("status", content, {"status": str}, _OTHER_FIELDS)
+        refuse_wrong_fields("status", content, {"status": TEXT}, _OTHER_FIELDS)
     except CheckpointError as error:
         raise SettingError(
             f"{str(folder / STATUS)!r} does not hold the status of a run: {error}"
