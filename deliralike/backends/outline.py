@@ -361,7 +361,7 @@ class OutlineFunctions(Functions):
         checks.scalar(function(x), "gradient: the function's value")
         return x
 
-    def keep_mask(self, layer, shape, p, like):
+    def draw(self, layer, shape, like, kind, p=0.0):
         return ShapeArray(shape, like.dtype)
 
 

@@ -362,14 +362,16 @@ class Arrays(ABC):
         return nullcontext()
 
     def dropping_by(
-        self, factors: Callable[[tuple[int, ...], float | None], np.ndarray]
+        self, factors: Callable[..., np.ndarray]
     ) -> AbstractContextManager[Any]:
         """Return a context in which the framework's own dropout multiplies by given factors.
+
+        The noise of its functions, such as ``torch.randn_like``, is given as well.
 
         Args:
             factors: Called with the shape of a mask and the rate; gives zeros and scales. Where a
                 framework does not know the rate, with None; gives numbers from 0 to 1, which a
-                rate is compared with.
+                rate is compared with. Called with a shape, None and ``"normal"`` it gives noise.
         """
         return nullcontext()
 

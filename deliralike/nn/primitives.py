@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from deliralike import random
 from deliralike.errors import ShapeError
 from deliralike.nn.arguments import BARE_ERRORS, guarded, is_guarded
 from deliralike.nn.geometry import Pads
@@ -386,25 +387,39 @@ class Primitives(ABC):
     ) -> tuple[Any, Array]:
         """Run ``carry, y = step(carry, x)`` over the first axis of `xs`.
 
-        Returns the last carry and the stacked ys.
+        Returns the last carry and the stacked ys. Layers that draw random numbers draw the same in
+        each step.
         """
         outputs = []
+        step = random.drawing_the_same(step)
         for t in range(xs.shape[0]):
             carry, y = step(carry, xs[t])
             outputs.append(self.reshape(y, (1, *y.shape)))
         return carry, self.concatenate(outputs, dim=0)
 
     @abstractmethod
+    def draw(
+        self, layer: Any, shape: Sequence[int], like: Array, kind: str, p: float = 0.0
+    ) -> Array:
+        """Random numbers of a layer, in the type of `like` and on its device.
+
+        Portable (`deliralike.random.numbers` with the layer's path) inside ``random.portable``,
+        else native.
+
+        Args:
+            layer: Whose path and native generator count.
+            shape: That of the numbers, samples first.
+            like: An array whose type and device the numbers take.
+            kind: ``"keep"``, ones with probability ``1 - p`` and zeros; ``"normal"``, of mean 0 and
+                variance 1; ``"uniform"``, from 0 to 1.
+            p: The probability of zeros.
+        """
+
     def keep_mask(
         self, layer: Any, shape: Sequence[int], p: float, like: Array
     ) -> Array:
-        """Ones where an element survives dropout with probability `p`, zeros elsewhere.
-
-        The mask has the type of `like`.
-
-        Portable (`deliralike.random.keep_mask` with the layer's path) inside ``random.portable``,
-        else native.
-        """
+        """Ones where an element survives dropout with probability `p`, zeros elsewhere."""
+        return self.draw(layer, shape, like, "keep", p)
 
     def dropout_factors(
         self, layer: Any, shape: Sequence[int], like: Array

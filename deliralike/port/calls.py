@@ -46,6 +46,7 @@ class Call:
         returned: The networks that it returned, each with the number of axes of its inputs or 0.
         by_instance: Gives the source of a size that a network has found out when it ran.
         like: Gives the source of an array at hand, whose type and device others take.
+        layer: Gives the source of a layer of a class that draws, which `__init__` is to create.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Call:
     returned: Sequence[tuple[Any, int]] = ()
     by_instance: Callable[[str, Sequence[tuple[Any, Any]]], str] = lambda *_: ""
     like: Callable[[], str] = str
+    layer: Callable[[str], str] = str
 
     @property
     def given(self) -> tuple[str, ...]:

@@ -448,7 +448,7 @@ def _start(initializer: str) -> str:
 #: What has no counterpart, by what to write.
 _UNLIKE = {
     "it draws random numbers: layers of nn that do are nn.Dropout and its kind": (
-        "StatefulZoneoutLSTM SimplifiedDropconnect NegativeSampling gaussian zoneout "
+        "StatefulZoneoutLSTM SimplifiedDropconnect NegativeSampling zoneout "
         "gumbel_softmax rrelu simplified_dropconnect negative_sampling"
     ),
     "there is none in nn": "local_convolution_2d LocalConvolution2D",
@@ -713,6 +713,16 @@ def _written_here(name: str) -> Entry:
 _WRITTEN_HERE = [name for name in LAYER_SOURCES if name.islower()]
 
 
+def _gaussian(call: Call) -> str:
+    """``F.gaussian(mean, ln_var)``: a sample of a normal distribution."""
+    given = call.bound("mean", "ln_var")
+    if given.keys() != {"mean", "ln_var"}:
+        raise NeedsHand("gaussian: of a mean and a logarithm of variances alone")
+    mean, noise = given["mean"], call.layer("NormalNoise")
+    deviation = call_of_nn("exp", f"({given['ln_var']}) * 0.5")
+    return f"({mean} + {noise}({mean}) * {deviation})"
+
+
 FUNCTIONS: dict[str, Entry] = {
     **LINKS,
     "get_dtype": "None",
@@ -720,6 +730,7 @@ FUNCTIONS: dict[str, Entry] = {
     "argument.parse_kwargs": _options,
     **{name: _written_here(name) for name in _WRITTEN_HERE},
     "squared_difference": _written_here("squared_error"),
+    "gaussian": _gaussian,
     "upsampling_2d": _upsampled,
     "linear_interpolate": _interpolated,
     "cast": _of_type,

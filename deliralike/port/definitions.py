@@ -69,9 +69,7 @@ class DefinitionRewriter(LeavingOut):
             brackets = {"lpar": cst.LeftParen(), "rpar": cst.RightParen()}
             updated = updated.with_changes(**brackets)
         statements = list(map(_as_property, updated.body.body)) or [PASS]
-        if not self.mask_layers.add_to(statements):
-            where = self.where(original)
-            self.program.needs_hand(where, "a layer for dropout, made in __init__")
+        self.mask_layers.add_to(statements)
         return updated.with_changes(body=updated.body.with_changes(body=statements))
 
     def _base(self, base: cst.Arg, new: cst.Arg) -> cst.BaseExpression | None:

@@ -198,8 +198,8 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
     Args:
         network: A class of ``torch.nn.Module`` or ``chainer.Chain``, a function that creates such
             a network, or a network, which gives its weights.
-        inputs: What the network is called with, arrays of NumPy or of PyTorch, samples first; a
-            dict where they are given by name.
+        inputs: What the network is called with, an array of NumPy or of PyTorch, samples first; a
+            tuple of several, a dict where they are given by name.
         args, kwargs: Arguments of the class or function. Those of a network that exists are found
             by its attributes and the shapes of its weights where none are given.
 
@@ -214,7 +214,10 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
         Traceback (most recent call last):
         deliralike.errors.SettingError: port: Linear is PyTorch's own: self.nn.Linear
     """
-    inputs = dict(inputs) if isinstance(inputs, Mapping) else tuple(inputs)
+    if isinstance(inputs, Mapping):
+        inputs = dict(inputs)
+    else:
+        inputs = (inputs,) if hasattr(inputs, "shape") else tuple(inputs)
     framework = _framework_of(network, args, kwargs)
     create = Creation(network, inputs, (args, kwargs), framework)
     observation = Observation(framework)

@@ -289,6 +289,46 @@ def _like_of(call: Call) -> str:
     return call.like()
 
 
+def _noise(layer: str) -> Entry:
+    """``torch.randn(3, n, device=x.device)``, ``torch.randn_like(x)``."""
+
+    def written(call: Call) -> str:
+        if call.name.endswith("_like"):
+            return f"{call.layer(layer)}({call.given[0]})"
+        shape = call.kwargs.get("size") or call.many()
+        return f"{call.layer(layer)}({_like_of(call)}, {shape})"
+
+    return written
+
+
+def _normal(call: Call) -> str:
+    """``torch.normal(mean, std)`` of arrays, ``x.normal_(0, 0.1)``."""
+    if call.x:
+        given = {"mean": "0", "std": "1"} | replace(call, x="").bound("mean", "std")
+        like = call.x
+    else:
+        given = call.bound("mean", "std")
+        arrays = [one for one in call.values if one is not None and one.is_array]
+        if given.keys() != {"mean", "std"} or len(arrays) != 2:
+            raise NeedsHand("normal: self.noise = nn.NormalNoise() in __init__")
+        like = given["mean"]
+    mean, std = given["mean"], given["std"]
+    noise = f"{call.layer('NormalNoise')}({like})"
+    if std not in ("1", "1.0"):
+        noise = f"({std}) * {noise}"
+    return noise if mean in ("0", "0.0") else f"(({mean}) + {noise})"
+
+
+def _uniform(call: Call) -> str:
+    """``x.uniform_(-1, 1)``."""
+    given = replace(call, x="").bound("from", "to")
+    noise = f"{call.layer('UniformNoise')}({call.x})"
+    if not given:
+        return noise
+    low, high = given.get("from", "0"), given.get("to", "1")
+    return f"({low} + ({high} - ({low})) * {noise})"
+
+
 def _drop_path(call: Call, p: str, setting: str, usual: str) -> str:
     """A layer that drops the branches of samples, where its other setting is the usual one."""
     given = call.bound(p, setting)
@@ -440,6 +480,7 @@ FUNCTIONS: dict[str, Entry] = {
     "zeros": _created,
     "ones": _created,
     "empty": _created,
+    "empty_like": "nn.zeros_like({a})",
     "full": _created,
     "arange": _ranged,
     "linspace": _ranged,
@@ -451,12 +492,12 @@ FUNCTIONS: dict[str, Entry] = {
     "utils.weight_norm": _weight_norm,
     "rnn.pack_padded_sequence": _PACKED,
     "rnn.pad_packed_sequence": _PACKED,
-    "rand": _RANDOM,
-    "randn": _RANDOM,
-    "rand_like": _RANDOM,
-    "randn_like": _RANDOM,
+    "rand": _noise("UniformNoise"),
+    "randn": _noise("NormalNoise"),
+    "rand_like": _noise("UniformNoise"),
+    "randn_like": _noise("NormalNoise"),
     "bernoulli": _RANDOM,
-    "normal": _RANDOM,
+    "normal": _normal,
     "cuda.is_available": "False",
     "Transformer.generate_square_subsequent_mask": _subsequent_mask,
     "finfo": "np.finfo(np.float32)",
@@ -517,6 +558,7 @@ METHODS: dict[str, Entry] = {
     "int": 'nn.cast({x}, "int64")',
     "bool": 'nn.cast({x}, "bool")',
     "new_zeros": _created,
+    "new_empty": _created,
     "new_ones": _created,
     "new_full": _created,
     "new": _created,
@@ -526,8 +568,8 @@ METHODS: dict[str, Entry] = {
     "nonzero": _BY_VALUES,
     "register_hook": refused("hooks of gradients are not ported"),
     "bernoulli_": _RANDOM,
-    "normal_": _RANDOM,
-    "uniform_": _RANDOM,
+    "normal_": _normal,
+    "uniform_": _uniform,
 }
 #: Attributes of attributes that are the same for all networks.
 KNOWN_ATTRIBUTES = {

@@ -135,6 +135,7 @@ class Rewriter(StatementRewriter):
             returned=[(one, axes.get(id(one), 0)) for one in returned],
             by_instance=self._by_instance,
             like=self.like,
+            layer=self._noise_layer,
         )
 
     def _argument(self, arg: cst.Arg) -> Value | None:
@@ -229,6 +230,14 @@ class Rewriter(StatementRewriter):
             return updated.args[0].value
         layer, given = self.framework.drawing[call.name], self.framework.masking(call)
         return self.parsed(self.mask_layers.call(call.name, layer, given))
+
+    def _noise_layer(self, layer: str) -> str:
+        if not self.functions or not self.functions[-1].has_self:
+            raise NeedsHand(
+                f"noise outside of a class: layers draw it, self.noise = nn.{layer}() in an "
+                "__init__; hand on what it gives"
+            )
+        return self.mask_layers.of_noise(layer)
 
     def _attending(self, call: Call) -> cst.BaseExpression:
         """Attention, whose dropout is a layer."""

@@ -285,9 +285,9 @@ add(
 # Chance
 add(
     "dropping with the probability of keeping",
-    "keep_mask",
-    lambda self, layer, shape, p, like: RIGHT["keep_mask"](
-        self, layer, shape, 1.0 - p, like
+    "draw",
+    lambda self, layer, shape, like, kind, p=0.0: RIGHT["draw"](
+        self, layer, shape, like, kind, 1.0 - p
     ),
     "chance/portable masks",
     "chance/native masks",
@@ -296,13 +296,23 @@ add(
 
 @broken("chance/portable masks of samples")
 def masks_by_the_place_in_the_share(patch):
-    def wrong(self, layer, shape, p, like):
-        stream = random.current()
-        return random.keep_mask(
-            stream.seed, layer.block_path, stream.step, 0, tuple(shape), p
-        ).astype(like.dtype)
+    def wrong(self, layer, shape, like, kind, p=0.0):
+        stream = random.current()._replace(first_sample=0)
+        path = layer.block_path
+        return random.numbers(stream, path, tuple(shape), kind, p).astype(like.dtype)
 
-    patch.setattr(Functions, "keep_mask", wrong)
+    patch.setattr(Functions, "draw", wrong)
+
+
+add(
+    "uniform noise in the place of normal noise",
+    "draw",
+    lambda self, layer, shape, like, kind, p=0.0: RIGHT["draw"](
+        self, layer, shape, like, "uniform" if kind == "normal" else kind, p
+    ),
+    "chance/portable noise",
+    "chance/native noise",
+)
 
 
 @broken("chance/seeds")

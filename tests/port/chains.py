@@ -1534,3 +1534,29 @@ class Clipped(chainer.Chain):
     def __call__(self, x):
         self.l.W.array[...] = np.clip(self.l.W.array, -0.01, 0.01)
         return self.l(x)
+
+
+class Variational(chainer.Chain):
+    """The autoencoder of Chainer's examples."""
+
+    def __init__(self, n_in, n_latent, n_h):
+        super().__init__()
+        with self.init_scope():
+            self.le1 = L.Linear(n_in, n_h)
+            self.le2_mu = L.Linear(n_h, n_latent)
+            self.le2_ln_var = L.Linear(n_h, n_latent)
+            self.ld1 = L.Linear(n_latent, n_h)
+            self.ld2 = L.Linear(n_h, n_in)
+
+    def encode(self, x):
+        h1 = F.tanh(self.le1(x))
+        return self.le2_mu(h1), self.le2_ln_var(h1)
+
+    def decode(self, z, sigmoid=True):
+        h1 = F.tanh(self.ld1(z))
+        h2 = self.ld2(h1)
+        return F.sigmoid(h2) if sigmoid else h2
+
+    def forward(self, x):
+        mu, ln_var = self.encode(x)
+        return self.decode(F.gaussian(mu, ln_var), sigmoid=False)

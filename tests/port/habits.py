@@ -421,3 +421,72 @@ class Filled(nn.Module):
 
     def forward(self, x):
         return self.fc(x * self.steps) + self.share
+
+
+class Encoder(nn.Module):
+    """The mean and the logarithm of the variance of a latent vector, and a sample of it."""
+
+    def __init__(self, features=12, latent=3):
+        super().__init__()
+        self.latent = latent
+        self.both = nn.Linear(features, 2 * latent)
+        self.decode = nn.Sequential(nn.Linear(latent, features), nn.Sigmoid())
+
+    def sampled(self, mean, logvar):
+        std = torch.exp(0.5 * logvar)
+        eps = torch.randn_like(std)
+        return mean + eps * std
+
+    def forward(self, x):
+        mean, logvar = self.both(x.view(-1, 12)).chunk(2, dim=1)
+        return self.decode(self.sampled(mean, logvar)), mean, logvar
+
+
+class OldEncoder(Encoder):
+    """Samples in training alone, as it was written before `torch.randn_like`."""
+
+    def sampled(self, mean, logvar):
+        if not self.training:
+            return mean
+        std = logvar.mul(0.5).exp_()
+        eps = std.data.new(std.size()).normal_()
+        return eps.mul(std).add_(mean)
+
+
+class DrawnEncoder(Encoder):
+    """Samples by the framework's own distribution."""
+
+    def sampled(self, mean, logvar):
+        return torch.normal(mean, (0.5 * logvar).exp())
+
+
+class Injected(nn.Module):
+    """Adds noise of one channel to every layer, as generators of faces do."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = (
+            nn.Conv2d(2, 3, 3, padding=1),
+            nn.Conv2d(3, 2, 3, stride=2),
+        )
+        self.strength = nn.Parameter(torch.full((1, 3, 1, 1), 0.3))
+
+    def forward(self, x, noise=None):
+        x = self.first(x)
+        if noise is None:
+            batch, _, height, width = x.shape
+            noise = x.new_empty(batch, 1, height, width).normal_()
+        x = self.last(x + self.strength * noise)
+        uniform = torch.rand(x.size(0), 1, *x.shape[2:], device=x.device, dtype=x.dtype)
+        return x + 0.1 * uniform + torch.empty_like(x).uniform_(-1, 2)
+
+
+def sampled_outside(mean, logvar):
+    return mean + torch.randn_like(mean) * torch.exp(logvar / 2)
+
+
+class OutsideEncoder(Encoder):
+    """Samples in a function of the module, which has no layers."""
+
+    def sampled(self, mean, logvar):
+        return sampled_outside(mean, logvar)

@@ -59,6 +59,11 @@ CASES = {
     "style": (chains.FastStyleNet, image(2, 3, 12, 12), {}),
     "wavenet": (chains.WaveNet, image(2, 8, 9, 1), {}),
     "segnet": (chains.SegNet, image(2, 3, 8, 12), {}),
+    "variational": (
+        chains.Variational,
+        image(3, 7),
+        {"n_in": 7, "n_latent": 2, "n_h": 5},
+    ),
     "pointnet": (chains.PointNet, image(3, 3, 7, 1), {}),
     "dueling": (chains.DuelingDQN, image(2, 4, 28, 28), {"n_actions": 3}),
     "actor with a state": (chains.A3CLSTM, image(2, 6), {"n_actions": 3}),

@@ -35,6 +35,10 @@ CASES = {
     "filled": (habits.Filled, numbers(3, 4)),
     "probing": (habits.Probing, numbers(5, 3)),
     "masked": (habits.Masked, numbers(2, 2, 7, 5)),
+    "encoder": (habits.Encoder, numbers(5, 12)),
+    "old encoder": (habits.OldEncoder, numbers(5, 12)),
+    "drawn encoder": (habits.DrawnEncoder, numbers(5, 12)),
+    "injected": (habits.Injected, numbers(2, 2, 7, 6)),
 }
 
 
@@ -192,3 +196,34 @@ def test_a_method_that_moves_weights_while_the_network_computes_is_named():
     )  # where, and where it is called
     assert "def move(self)" in found.source and "self.move()" in found.source
     assert 'self.teacher.set_trainable("*", False)' in found.source
+
+
+def test_noise_of_a_port_is_that_of_the_class_in_the_order_of_its_calls():
+    port_of = port(
+        habits.Injected(), numbers(2, 2, 7, 6)[0]
+    )  # one array, not a sequence
+    assert port_of.source.count("Noise()") == 3  # a layer for each place
+    network = port_of.network("torch", dtype="float32")
+    x = torch.from_numpy(numbers(2, 2, 7, 6)[0])
+    outputs = []
+    for each in (habits.Injected(), network):
+        torch.manual_seed(5)
+        if each is not network:
+            each.load_state_dict(network.state_dict())
+        outputs.append(each(x).detach().numpy())
+    np.testing.assert_allclose(*outputs, rtol=1e-5)
+
+
+def test_noise_outside_of_a_class_is_named():
+    (hand,) = port(habits.OutsideEncoder, numbers(5, 12)).hands
+    assert "self.noise = nn.NormalNoise() in an __init__" in str(hand)
+    file, line = str(hand).split(":")[:2]
+    assert "torch.randn_like" in Path(file).read_text().splitlines()[int(line) - 1]
+
+
+def test_noise_that_is_forgotten_is_found_by_the_proof():
+    found = ported("encoder")
+    assert "mean + eps * std" in found.source
+    found.source = found.source.replace("mean + eps * std", "mean + std")
+    proof = found.prove("torch")
+    assert proof.headline.startswith("DIVERGES"), proof.headline

@@ -56,6 +56,7 @@ from deliralike.optim.optimizer import no_optimizer, refuse_other_parameters
 from deliralike.optim.rules import Rule
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 from deliralike.parallel.replicas.network import ReplicaSettings
+from deliralike.random import from_the_first_draw
 
 __all__ = [
     "BACKEND",
@@ -129,7 +130,7 @@ class ChainerBackend(Backend):
     ) -> Gradients:
         inputs = nest.map(_with_gradient, self.prepare(inputs, network))
         network.cleargrads()
-        with network.parallelism.local_gradients():
+        with network.parallelism.local_gradients(), from_the_first_draw():
             result = loss_function(network, *inputs)
         parts = LossResult.of(result)
         loss, extras = parts.value, parts.extras or ()

@@ -394,25 +394,26 @@ class ChainerFunctions(Functions):
 
     def scan(self, step, carry, xs):
         outputs = []
+        step = random.drawing_the_same(step)
         for x in F.separate(xs, 0):
             carry, y = step(carry, x)
             outputs.append(y)
         return carry, F.stack(outputs, 0)
 
-    def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: Any) -> Any:
+    def draw(
+        self, layer: Any, shape: Sequence[int], like: Any, kind: str, p: float = 0.0
+    ) -> Any:
         stream = random.current()
         xp = array_module(like)
-        if stream is None:
-            return chainer.as_variable((rng.uniform(shape, xp) >= p).astype(like.dtype))
-        mask = random.keep_mask(
-            stream.seed,
-            layer.block_path,
-            int(stream.step),
-            int(stream.first_sample),
-            tuple(shape),
-            p,
-        )
-        return chainer.as_variable(xp.asarray(mask).astype(like.dtype))
+        if stream is not None:
+            numbers = random.numbers(stream, layer.block_path, tuple(shape), kind, p)
+            numbers = xp.asarray(numbers)
+        elif kind == "normal":
+            numbers = rng.normal(shape, xp)
+        else:
+            numbers = rng.uniform(shape, xp)
+            numbers = numbers >= p if kind == "keep" else numbers
+        return chainer.as_variable(numbers.astype(like.dtype))
 
 
 class Redraw(chainer.Initializer):

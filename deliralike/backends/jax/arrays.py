@@ -457,16 +457,19 @@ def _on_device(leaf: Any) -> Any:
 
 
 def draw_on_host(
-    draw: Callable[..., np.ndarray], shape: tuple[int, ...], *numbers: Any
+    draw: Callable[..., np.ndarray],
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    *numbers: Any,
 ) -> jax.Array:
-    """Return booleans that the host draws from numbers while a program runs.
+    """Return an array that the host draws from numbers while a program runs.
 
     Where there are several processes, each draws them.
     """
 
     def call_host(*numbers: Any) -> jax.Array:
-        mask = jax.ShapeDtypeStruct(shape, jnp.bool_)
-        return jax.pure_callback(draw, mask, *numbers, vmap_method="sequential")
+        result = jax.ShapeDtypeStruct(shape, dtype)
+        return jax.pure_callback(draw, result, *numbers, vmap_method="sequential")
 
     mesh, everywhere = _drawing.get(), PartitionSpec()
     if mesh is None:

@@ -53,6 +53,7 @@ from deliralike.optim.rules import Rule
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.callbacks import CallbackContext
 from deliralike.parallel.replicas.network import ReplicaSettings
+from deliralike.random import from_the_first_draw
 
 __all__ = [
     "BACKEND",
@@ -166,7 +167,7 @@ class TorchBackend(Backend):
                 "with optimizer.keep_gradients = True"
             )
         inputs = nest.map(_graph_leaf, self.prepare(inputs, network))
-        with network.parallelism.local_gradients():
+        with network.parallelism.local_gradients(), from_the_first_draw():
             result = loss_function(network, *inputs)
         parts = LossResult.of(result)
         loss, extras = parts.value, parts.extras or ()

@@ -12,7 +12,7 @@ import torch
 from deliralike.backends.replaced_functions import replaced_by_name
 from deliralike.backends.torch import unstable
 
-_Factors = Callable[[tuple[int, ...], float | None], np.ndarray]
+_Factors = Callable[..., np.ndarray]
 
 
 @contextmanager
@@ -33,6 +33,12 @@ def _replacements(dropping: _Dropping) -> dict[tuple[Any, str], Any]:
     replacements: dict[tuple[Any, str], Any] = {
         (torch.Tensor, "bernoulli_"): dropping.bernoulli_(torch.Tensor.bernoulli_),
         (torch, "rand"): dropping.rand(torch.rand),
+        (torch, "rand_like"): dropping.rand(torch.rand_like),
+        (torch, "randn"): dropping.noise(torch.randn),
+        (torch, "randn_like"): dropping.noise(torch.randn_like),
+        (torch, "normal"): dropping.normal,
+        (torch.Tensor, "normal_"): dropping.normal_(),
+        (torch.Tensor, "uniform_"): dropping.uniform_(),
         (functional, "alpha_dropout"): dropping.alpha_dropout(by_channel=False),
         (functional, "feature_alpha_dropout"): dropping.alpha_dropout(by_channel=True),
     }
@@ -161,6 +167,45 @@ class _Dropping:
             return numbers.copy_(self.given(numbers.shape, None, numbers))
 
         return rand
+
+    def noise(self, original: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+        def noise(*args: Any, **keywords: Any) -> torch.Tensor:
+            numbers = original(*args, **keywords)
+            return self.fill(numbers)
+
+        return noise
+
+    def fill(self, numbers: torch.Tensor, kind: str = "normal") -> torch.Tensor:
+        given = self.factors(tuple(numbers.shape), None, kind)
+        with torch.no_grad():
+            return numbers.copy_(torch.as_tensor(given))
+
+    def normal(
+        self, mean: Any, std: Any = 1.0, size: Any = None, **_: Any
+    ) -> torch.Tensor:
+        like = next((one for one in (mean, std) if isinstance(one, torch.Tensor)), None)
+        if like is not None:
+            size = torch.broadcast_shapes(
+                *(torch.as_tensor(n).shape for n in (mean, std))
+            )
+        numbers = torch.empty(size) if like is None else like.new_empty(size)
+        return mean + std * self.fill(numbers)
+
+    def normal_(self) -> Callable[..., torch.Tensor]:
+        def normal_(
+            numbers: torch.Tensor, mean: float = 0.0, std: float = 1.0, **_: Any
+        ) -> torch.Tensor:
+            return self.fill(numbers).mul_(std).add_(mean)
+
+        return normal_
+
+    def uniform_(self) -> Callable[..., torch.Tensor]:
+        def uniform_(
+            numbers: torch.Tensor, low: float = 0.0, high: float = 1.0, **_: Any
+        ) -> torch.Tensor:
+            return self.fill(numbers, "uniform").mul_(high - low).add_(low)
+
+        return uniform_
 
 
 _SELU_LOW = -1.7580993408473766  # what SELU goes to on the left

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from deliralike import random
 from deliralike.errors import (
     DeviceError,
     ReplicaError,
@@ -399,9 +400,12 @@ class Replicas(Single):
             )
         if self.settings.parallel and self.has_threads and len(jobs) > 1:
             with self.limit_threads(len(jobs)):
-                return run_in_threads(jobs, contexts, rendezvous)
-        with self.limit_threads(1):
-            return run_in_turn(jobs, contexts)
+                results = run_in_threads(jobs, contexts, rendezvous)
+        else:
+            with self.limit_threads(1):
+                results = run_in_turn(jobs, contexts)
+        random.count_draws(contexts[0].stream)
+        return results
 
     def run_replica(
         self, context: Replica, thread_context: Callable, function: Callable, share: Any
