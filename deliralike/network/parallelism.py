@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Protocol
 
 from deliralike.errors import CapabilityError, SettingError
-from deliralike.network import overlooked
+from deliralike.network import unregistered_modules
 from deliralike.network.anomalies import Anomalies, anomalies_of
 from deliralike.optim.loss import Loss, LossFunction, count_samples, value_of
 from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
@@ -196,13 +196,15 @@ class Single:
             if is_replicated(block):
                 yield path
 
-    def refuse_overlooked(self) -> None:
+    def refuse_unregistered(self) -> None:
         """Refuse a network that holds a layer or parameter which would not be trained.
 
         Raises:
             ConstructionError: Names the path, the layer, and what to do.
         """
-        overlooked.refuse_overlooked(self.network, dict(self.network.named_blocks()))
+        unregistered_modules.refuse_unregistered(
+            self.network, dict(self.network.named_blocks())
+        )
 
     def refuse_replicas(self, verb: str = "replicate") -> None:
         """Refuse a network whose replicas, or those of a block of it, would not be kept in step.

@@ -88,7 +88,7 @@ class AbstractOptimizer(ABC):
             UnknownName: No parameter matches the pattern.
             ConstructionError: The network was given a layer that would not be trained.
         """
-        network.parallelism.refuse_overlooked()
+        network.parallelism.refuse_unregistered()
         self.network: Any = network
         self.pattern = pattern
         # No method: whoever keeps one keeps the optimizer, here in a circle with all its state.

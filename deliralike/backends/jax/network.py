@@ -28,9 +28,9 @@ from deliralike.network.base import (
 )
 from deliralike.network.core import widest
 from deliralike.network.enclosing import NativeWrapper
-from deliralike.network.overlooked import refuse_without_init
 from deliralike.network.state import Slot
 from deliralike.network.tree import block_tree
+from deliralike.network.unregistered_modules import refuse_without_init
 
 _NOT_SAVED = (nnx.RngState, nnx.Intermediate)
 _FROZEN = "frozen"

@@ -16,9 +16,9 @@ from deliralike.backends.torch.holder import TorchHolder
 from deliralike.errors import StateError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.enclosing import EnclosingNetwork, NativeWrapper
-from deliralike.network.overlooked import refuse_in, refuse_without_init
 from deliralike.network.parallelism import Single, is_replicated
 from deliralike.network.state import Slot
+from deliralike.network.unregistered_modules import refuse_in, refuse_without_init
 
 
 class TorchSlot(Slot):
