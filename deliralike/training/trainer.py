@@ -30,9 +30,9 @@ from deliralike.network import steps
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.closure import MAIN
 from deliralike.network.core import count_parameters, innermost
-from deliralike.network.enclosing import has_own
 from deliralike.network.freezing import trained
 from deliralike.network.inputs import grouped
+from deliralike.network.wrapper import has_own
 from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm, ClipValue
 from deliralike.optim.groups import Settings

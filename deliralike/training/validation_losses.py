@@ -10,7 +10,6 @@ import numpy as np
 
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.core import innermost
-from deliralike.network.enclosing import has_own
 from deliralike.network.steps import (
     TOTAL,
     Losses,
@@ -20,6 +19,7 @@ from deliralike.network.steps import (
     named_losses,
     step_loss,
 )
+from deliralike.network.wrapper import has_own
 from deliralike.nn.means import Denominators, denominators
 from deliralike.optim.loss import as_loss, count_samples, value_of
 

@@ -12,7 +12,7 @@ from deliralike.network.core import innermost
 
 
 class InnerMethod:
-    """InnerMethod is a descriptor of a method that an enclosing network takes from the inner one.
+    """InnerMethod is a descriptor of a method that a wrapper takes from the inner one.
 
     On the class itself it is the method of every network.
     """
@@ -24,16 +24,16 @@ class InnerMethod:
     def __get__(self, network: Any, owner: type) -> Callable[..., Any]:
         """Return the method of a network or of its class."""
         if network is None:
-            return getattr(super(EnclosingNetwork, owner), self.name)
+            return getattr(super(WrapperNetwork, owner), self.name)
         return network._inner_method(self.name)  # noqa: SLF001  # of this module
 
 
-class EnclosingNetwork(AbstractNetwork):
-    """An enclosing network wraps another network.
+class WrapperNetwork(AbstractNetwork):
+    """A wrapper holds another network.
 
     Its steps, `closure` and `prepare_batch` are those that the inner network was written with.
 
-    A public attribute that only the inner network has is an attribute of the enclosing network too:
+    A public attribute that only the inner network has is an attribute of the wrapper too:
     a loss that reads ``network.critic`` works with the network as it was written, with the wrapped
     one and in each replica.
 
@@ -105,7 +105,7 @@ def has_own(network: Any, name: str) -> bool:
     return own is not None and own is not inspect.getattr_static(AbstractNetwork, name)
 
 
-class NativeWrapper(CopiedWithFunctions, EnclosingNetwork):
+class NativeWrapper(CopiedWithFunctions, WrapperNetwork):
     """A network that wraps one written for a framework alone."""
 
     enclosed = "native"
@@ -119,7 +119,7 @@ class StepSelf:
     the network as it was written, whose methods get this object, too.
     """
 
-    def __init__(self, network: EnclosingNetwork) -> None:
+    def __init__(self, network: WrapperNetwork) -> None:
         """Stand for a replicated network."""
         object.__setattr__(self, "_network", network)
 
