@@ -106,7 +106,7 @@ def compare(
     with ExitStack() as stack:
         stack.enter_context(_process_as_before())
         for backend in {side.network.backend for side in sides}:
-            stack.enter_context(backend.undisturbed())
+            stack.enter_context(backend.preserve_global_state())
             stack.enter_context(backend.compiling_quickly())
         sides = [_with_shapes(side, batch) for side in sides]
         batch = _on_host(batch, sides)

@@ -270,7 +270,7 @@ def _run(
 
     with ExitStack() as stack:
         stack.enter_context(unchanged_generators())
-        stack.enter_context(backend.undisturbed())
+        stack.enter_context(backend.preserve_global_state())
         stack.enter_context(backend.evaluating())
         stack.enter_context(backend.called_through(twin, record_shape))
         args, kwargs = backend.prepare((args, kwargs), twin)

@@ -347,7 +347,7 @@ class Arrays(ABC):
         """
         return nullcontext()
 
-    def undisturbed(self) -> AbstractContextManager[Any]:
+    def preserve_global_state(self) -> AbstractContextManager[Any]:
         """Return a context in which float64 can be computed in, and that leaves no trace.
 
         When it ends, the framework's switches and generators are as they were before.

@@ -242,7 +242,7 @@ class ChainerBackend(Backend):
         os.environ["CUPY_CACHE_DIR"] = str(folder)
 
     @contextmanager
-    def undisturbed(self) -> Iterator[None]:
+    def preserve_global_state(self) -> Iterator[None]:
         # settings of this thread, which hide those of the process
         own = unstable.config_of_thread()
         before, state = dict(own), np.random.get_state(legacy=False)

@@ -177,8 +177,12 @@ class JaxBackend(Backend):
     op_by_op = staticmethod(arrays.op_by_op)
 
     @contextmanager
-    def undisturbed(self) -> Iterator[None]:
-        with arrays.undisturbed(), random.undisturbed(), double_precision.kept():
+    def preserve_global_state(self) -> Iterator[None]:
+        with (
+            arrays.preserve_global_state(),
+            random.preserve_global_state(),
+            double_precision.kept(),
+        ):
             yield
 
     def calls_forward(self, block: Any) -> bool:

@@ -509,7 +509,7 @@ def compiling_quickly() -> Iterator[None]:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def preserve_global_state() -> Iterator[None]:
     """Return a context with 64-bit types; afterwards they are on or off as they were before."""
     before = jax.config.jax_enable_x64
     try:

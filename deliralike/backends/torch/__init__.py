@@ -353,7 +353,7 @@ class TorchBackend(Backend):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
 
     @contextmanager
-    def undisturbed(self) -> Iterator[None]:
+    def preserve_global_state(self) -> Iterator[None]:
         state, dtype = random.state(), torch.get_default_dtype()
         try:
             with torch.enable_grad(), native_functions.as_exact_as_their_type():
