@@ -361,7 +361,7 @@ class Arrays(ABC):
         """
         return nullcontext()
 
-    def dropping_by(
+    def override_dropout_masks(
         self, factors: Callable[[tuple[int, ...], float | None], np.ndarray]
     ) -> AbstractContextManager[Any]:
         """Return a context in which the framework's own dropout multiplies by given factors.

@@ -254,7 +254,7 @@ class ChainerBackend(Backend):
             own.update(before)
             np.random.set_state(state)
 
-    dropping_by = staticmethod(dropout.dropping_by)
+    override_dropout_masks = staticmethod(dropout.override_dropout_masks)
 
     def seed(self, seed: int) -> None:
         np.random.seed(seed % 2**32)

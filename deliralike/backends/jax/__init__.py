@@ -273,7 +273,7 @@ class JaxBackend(Backend):
     def all_finite(self, values: Sequence[jax.Array]) -> bool:
         return bool(mixed_precision.all_finite(list(values)))
 
-    dropping_by = staticmethod(dropout.dropping_by)
+    override_dropout_masks = staticmethod(dropout.override_dropout_masks)
     seed = staticmethod(random.seed)
     random_state = staticmethod(random.state)
     load_random_state = staticmethod(random.load_state)

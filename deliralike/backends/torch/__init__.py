@@ -363,7 +363,7 @@ class TorchBackend(Backend):
             random.load_state(state)
 
     in_float64 = staticmethod(native_functions.in_float64)
-    dropping_by = staticmethod(dropout.dropping_by)
+    override_dropout_masks = staticmethod(dropout.override_dropout_masks)
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)

@@ -16,7 +16,7 @@ _Factors = Callable[[tuple[int, ...], float | None], np.ndarray]
 
 
 @contextmanager
-def dropping_by(factors: _Factors) -> Iterator[None]:
+def override_dropout_masks(factors: _Factors) -> Iterator[None]:
     """Let PyTorch's own functions of dropout multiply by given factors; see `Backend`.
 
     Masks that a network draws by `torch.Tensor.bernoulli_` or `torch.rand`, as stochastic depth is
