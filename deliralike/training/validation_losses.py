@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.core import innermost
+from deliralike.network.core import unwrap
 from deliralike.network.steps import (
     TOTAL,
     Losses,
@@ -111,7 +111,7 @@ class ValidationLosses:
         except Exception as error:
             if has_own(network, "train_step"):
                 error.add_note(
-                    f"{type(innermost(network)).__name__} has a train_step of its own, and the "
+                    f"{type(unwrap(network)).__name__} has a train_step of its own, and the "
                     "default losses of validation call it as network(*inputs): write a val_step "
                     "that gives losses by name"
                 )

@@ -16,7 +16,7 @@ from deliralike.backends.chainer.owned_parameters import OwnedParameters
 from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUpdateRule
 from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.core import innermost
+from deliralike.network.core import unwrap
 from deliralike.network.state import first_names
 from deliralike.optim.loss import as_loss, no_array, no_scalar, value_of, with_value
 from deliralike.optim.optimizer import AbstractOptimizer
@@ -252,7 +252,7 @@ def _attach(parameter: chainer.Parameter, rule: chainer.UpdateRule | None) -> No
 
 def _tell_of_ties(network: AbstractNetwork) -> None:
     """Warn where Chainer by itself would update a parameter more than once in each step."""
-    link = innermost(network)
+    link = unwrap(network)
     if isinstance(link, AbstractNetwork):
         return
     known = [id(parameter) for parameter in link.params()]
