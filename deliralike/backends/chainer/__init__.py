@@ -55,7 +55,6 @@ from deliralike.optim.loss import LossResult
 from deliralike.optim.optimizer import no_optimizer, refuse_other_parameters
 from deliralike.optim.rules import Rule
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
-from deliralike.parallel.replicas.network import ReplicaSettings
 
 __all__ = [
     "BACKEND",
@@ -96,11 +95,7 @@ class ChainerBackend(Backend):
 
     precision = staticmethod(arrays.precision)
 
-    def array(
-        self, value: Any, dtype: str | None = None, device: str | None = None
-    ) -> Any:
-        return arrays.array(value, dtype, device)
-
+    array = staticmethod(arrays.array)
     numpy = staticmethod(arrays.numpy)
 
     def detached(self, value: Any) -> Any:
@@ -181,11 +176,7 @@ class ChainerBackend(Backend):
             total *= factor
         return list(totals)
 
-    def replicate(
-        self, network: Any, settings: ReplicaSettings
-    ) -> DataParallelChainerNetwork:
-        return DataParallelChainerNetwork.of(network, settings)
-
+    replicate = staticmethod(DataParallelChainerNetwork.of)
     loader_of = staticmethod(iterators.loader_of)
 
     def join(self, timeout: float, rank_info: RankInfo | None = None) -> ProcessGroup:

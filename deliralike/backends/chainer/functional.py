@@ -76,7 +76,7 @@ class ChainerFunctions(Functions):
         return array_module(like).zeros(tuple(shape), like.dtype)
 
     def cast(self, x, dtype):
-        dtype = arrays.dtype(dtype) if isinstance(dtype, str) else dtype.dtype
+        dtype = arrays.find_dtype(dtype) if isinstance(dtype, str) else dtype.dtype
         if x.dtype.kind == dtype.kind == "f":
             return F.cast(_not_scalar(x), dtype)
         values = array_module(x).asarray(raw(x).astype(dtype))

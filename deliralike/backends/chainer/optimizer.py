@@ -109,7 +109,7 @@ class ChainerOptimizer(AbstractOptimizer):
         With replicas the gradients are computed first, as they are added to the root's afterwards.
         """
         self._owned.refresh()
-        if self.network.parallelism.is_replicated or self._owned.replicated:
+        if self.parallelism.is_replicated or self._owned.replicated:
             return super().add_gradients(sums, loss_function, *batch)
         if not sums:
             sums.append({})
@@ -163,8 +163,7 @@ class ChainerOptimizer(AbstractOptimizer):
             if gradients.get(name) is None and parameter.update_rule is not None:
                 unused_rules.append(parameter.update_rule)
         # The gradients include those of replicas: no native hook must add them again.
-        parallelism: Any = self.network.parallelism
-        parallelism.clear_replica_gradients()
+        self.parallelism.clear_replica_gradients()
         if unused_rules:
             with _disabled(unused_rules):  # Chainer's own rules would update by zeros
                 self.native.update()

@@ -87,11 +87,7 @@ class JaxBackend(Backend):
     devices = staticmethod(arrays.devices)
     precision = staticmethod(arrays.precision)
 
-    def array(
-        self, value: Any, dtype: str | None = None, device: str | None = None
-    ) -> jax.Array:
-        return arrays.array(value, dtype, device)
-
+    array = staticmethod(arrays.array)
     numpy = staticmethod(arrays.numpy)
     numbers = staticmethod(arrays.numbers)
 

@@ -52,7 +52,6 @@ from deliralike.optim.optimizer import no_closure, no_optimizer, refuse_other_pa
 from deliralike.optim.rules import Rule
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.callbacks import CallbackContext
-from deliralike.parallel.replicas.network import ReplicaSettings
 
 __all__ = [
     "BACKEND",
@@ -109,11 +108,7 @@ class TorchBackend(Backend):
 
     precision = staticmethod(arrays.precision)
 
-    def array(
-        self, value: Any, dtype: str | None = None, device: str | None = None
-    ) -> torch.Tensor:
-        return arrays.tensor(value, dtype, device)
-
+    array = staticmethod(arrays.tensor)
     numpy = staticmethod(arrays.numpy)
     numbers = staticmethod(arrays.numbers)
 
@@ -202,7 +197,7 @@ class TorchBackend(Backend):
         return native_functions.called_through(around)
 
     def set_dtype(self, network: torch.nn.Module, dtype: str) -> None:
-        real = arrays.dtype(dtype)
+        real = arrays.find_dtype(dtype)
         dtypes = {True: real.to_complex(), False: real}
 
         def converted(tensor: torch.Tensor) -> torch.Tensor:
@@ -286,10 +281,7 @@ class TorchBackend(Backend):
                 total = self.add(total, gradient, device)
         return total
 
-    def replicate(
-        self, network: AbstractNetwork, settings: ReplicaSettings
-    ) -> DataParallelTorchNetwork:
-        return DataParallelTorchNetwork.of(network, settings)
+    replicate = staticmethod(DataParallelTorchNetwork.of)
 
     def is_connected(self) -> bool:
         return torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -92,9 +92,6 @@ class TorchSingle(Single):
     ) -> list[dict[str, torch.Tensor]]:
         """Return the copies of parameters that keep gradients, for each further replica: none."""
         return []
-
-    def clear_replica_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Drop the gradients of the parameters' copies in further replicas: there are none."""
 
     def forget_gradients(self) -> None:
         """Drop the gradients by ``zero_grad``."""
