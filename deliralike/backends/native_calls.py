@@ -100,7 +100,8 @@ class Neutral:
 
 
 Row = Callable[..., Neutral | None]
-Table = Mapping[Any, tuple[str, Row | None]]
+Rows = dict[str, Row | None]  # by the name of the native function
+Table = dict[Any, tuple[str, Row | None]]
 
 
 def call_of(name: str, **arguments: Any) -> Neutral:

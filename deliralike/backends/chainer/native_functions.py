@@ -18,6 +18,8 @@ from deliralike.backends.native_calls import (
     Given,
     Neutral,
     Row,
+    Rows,
+    Table,
     along_one_axis,
     call_of,
     product_of,
@@ -62,8 +64,8 @@ def in_float64() -> Iterator[None]:
 
 
 @cache
-def _known() -> dict[int, tuple[Any, Callable[..., Any]]]:
-    table: dict[Any, tuple[str, Row | None]] = {}
+def _known() -> replaced_functions.Replacements:
+    table: Table = {}
     for name, row in _ROWS.items():
         function = getattr(chainer.functions, name, None)
         if function is not None:
@@ -188,7 +190,7 @@ def _pad(
     return call_of("pad", x=x, pad=pairs, value=constant_values)
 
 
-def _elements(*names: str) -> dict[str, Row | None]:
+def _elements(*names: str) -> Rows:
     return {name: renamed(name, "x") for name in names}
 
 
@@ -231,7 +233,7 @@ _CONV_TRANSPOSE = renamed(
     "x W=weight b=bias stride pad=padding outsize dilate=dilation groups",
     {"outsize": None},
 )
-_ROWS: dict[str, Row | None] = {
+_ROWS: Rows = {
     **_elements(
         "relu", "relu6", "sigmoid", "tanh", "exp", "log", "sqrt", "sin", "cos", "erf"
     ),

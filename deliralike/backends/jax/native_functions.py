@@ -25,6 +25,8 @@ from deliralike.backends.native_calls import (
     Given,
     Neutral,
     Row,
+    Rows,
+    Table,
     along_one_axis,
     call_of,
     padding_of,
@@ -98,13 +100,13 @@ def _array_classes() -> list[type]:
     return [jax.core.Tracer, type(array)]
 
 
-def _known() -> dict[int, tuple[Any, Callable[..., Any]]]:
+def _known() -> replaced_functions.Replacements:
     return _followers(bool(_optax()))
 
 
 @cache
-def _followers(has_optax: bool) -> dict[int, tuple[Any, Callable[..., Any]]]:
-    table: dict[Any, tuple[str, Row | None]] = {}
+def _followers(has_optax: bool) -> replaced_functions.Replacements:
+    table: Table = {}
     for cls in _array_classes():
         for name, row in _METHODS.items():
             method = vars(cls).get(name)
@@ -355,7 +357,7 @@ def _pad(
     )
 
 
-def _elements(*names: str) -> dict[str, Row | None]:
+def _elements(*names: str) -> Rows:
     return {name: renamed(name, "x") for name in names}
 
 
@@ -388,11 +390,11 @@ _SQUEEZE = renamed("squeeze", "a=x axis=dim", when=along_one_axis)
 _SWAPAXES = renamed("transpose", "a=x axis1=dim0 axis2=dim1")
 _TAKE = renamed("take", "a=x indices=index axis=dim out= mode=", when=_takes_places)
 _ERF = renamed("erf", "x")
-_SOFTMAXES: dict[str, Row | None] = {
+_SOFTMAXES: Rows = {
     "softmax": _along("softmax"),
     "log_softmax": _along("log_softmax"),
 }
-_ACTIVATIONS: dict[str, Row | None] = {
+_ACTIVATIONS: Rows = {
     **_elements("relu", "relu6", "silu", "sigmoid", "tanh", "softplus"),
     **_SOFTMAXES,
     "swish": renamed("silu", "x"),
@@ -408,14 +410,14 @@ _ACTIVATIONS: dict[str, Row | None] = {
     ),
     **dict.fromkeys(("soft_sign", "squareplus", "standardize")),
 }
-_REDUCTIONS: dict[str, Row | None] = {
+_REDUCTIONS: Rows = {
     "sum": _reduction("sum"),
     "mean": _reduction("mean"),
     "max": _MAX,
     "var": _var,
     **dict.fromkeys(("cumprod", "cumsum", "min", "prod", "std")),
 }
-_NUMPY: dict[str, Row | None] = {
+_NUMPY: Rows = {
     **_elements("exp", "log", "sqrt", "sin", "cos", "tanh", "abs"),
     **_REDUCTIONS,
     "absolute": renamed("abs", "x"),
@@ -446,7 +448,7 @@ _NUMPY: dict[str, Row | None] = {
     ),
     **dict.fromkeys(("tensordot", "tril", "triu", "vdot")),
 }
-_ROWS: tuple[tuple[Any, dict[str, Row | None]], ...] = (
+_ROWS: tuple[tuple[Any, Rows], ...] = (
     (jnp, _NUMPY),
     (jnp.linalg, {"norm": None}),
     (lax, {"erf": _ERF, "stop_gradient": renamed("stop_gradient", "x")}),
@@ -477,7 +479,7 @@ _ROWS: tuple[tuple[Any, dict[str, Row | None]], ...] = (
     ),
     (flax.linen, {"dot_product_attention": _attention}),
 )
-_METHODS: dict[str, Row | None] = {
+_METHODS: Rows = {
     **_REDUCTIONS,
     "clip": _clip,
     "flatten": _RAVEL,
@@ -489,7 +491,7 @@ _METHODS: dict[str, Row | None] = {
     "transpose": _transposed,
     "__matmul__": _MATMUL,
 }
-_OPTAX: dict[str, Row | None] = {
+_OPTAX: Rows = {
     "softmax_cross_entropy_with_integer_labels": _cross_entropy,
     "sigmoid_binary_cross_entropy": renamed(
         "bce_with_logits",

@@ -17,6 +17,8 @@ from deliralike.backends.native_calls import (
     Given,
     Neutral,
     Row,
+    Rows,
+    Table,
     call_of,
     product_of,
     renamed,
@@ -306,9 +308,9 @@ def _is_batch(input: Given, weight: Given, **others: Any) -> bool:
     return input.ndim == weight.ndim
 
 
-def _pool(name: str, arguments: str, only: dict[str, Any]) -> dict[str, Row | None]:
+def _pool(name: str, arguments: str, only: dict[str, Any]) -> Rows:
     """Return the rows of a pooling function for each number of axes."""
-    found: dict[str, Row | None] = {}
+    found: Rows = {}
     for rank in (1, 2, 3):
         when = partial(_has_axes, rank + 2)
         found[f"{name}{rank}d"] = renamed(
@@ -322,11 +324,11 @@ def _has_axes(count: int, input: Given, output_size: Any = (), **others: Any) ->
     return input.ndim == count and not is_open
 
 
-def _elements(*names: str) -> dict[str, Row | None]:
+def _elements(*names: str) -> Rows:
     return {name: renamed(name, "input=x inplace=") for name in names}
 
 
-def _along(*names: str) -> dict[str, Row | None]:
+def _along(*names: str) -> Rows:
     return {name: renamed(name, "input=x dim _stacklevel= dtype=") for name in names}
 
 
@@ -354,7 +356,7 @@ _CONV_TRANSPOSE = _convolution(
     "conv_transpose", "stride padding output_padding groups dilation"
 )
 _TRANSPOSE = renamed("transpose", "input=x dim0 dim1")
-_F: dict[str, Row | None] = {
+_F: Rows = {
     **_elements("relu", "relu6", "silu", "hardsigmoid", "hardswish", "sigmoid", "tanh"),
     **_along("softmax", "log_softmax"),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _CONV),
@@ -418,7 +420,7 @@ _F: dict[str, Row | None] = {
 }
 
 # Functions of `torch`, and methods of tensors where there is one.
-_TORCH: dict[str, Row | None] = {
+_TORCH: Rows = {
     **_elements(
         "exp", "log", "sqrt", "sin", "cos", "tanh", "erf", "abs", "sigmoid", "relu"
     ),
@@ -458,9 +460,7 @@ _TORCH: dict[str, Row | None] = {
     "index_select": renamed("take", "input=x dim index"),
     "detach": renamed("stop_gradient", "input=x"),
 }
-_METHODS: dict[str, Row | None] = {
-    "where": renamed("where", "input=x condition other=y")
-}
+_METHODS: Rows = {"where": renamed("where", "input=x condition other=y")}
 
 # Functions without a partner in `nn`, which are followed by their own names.
 _OTHERS = frozenset(
@@ -492,9 +492,9 @@ _OTHERS = frozenset(
 
 
 @cache
-def _table() -> dict[Any, tuple[str, Row | None]]:
+def _table() -> Table:
     """Return what each native function is, by the function."""
-    found: dict[Any, tuple[str, Row | None]] = {}
+    found: Table = {}
     for name in F.__all__ if hasattr(F, "__all__") else dir(F):
         function = getattr(F, name)
         if _is_followed(name, function):
@@ -510,9 +510,7 @@ def _table() -> dict[Any, tuple[str, Row | None]]:
     return found
 
 
-def _enter(
-    found: dict[Any, tuple[str, Row | None]], name: str, row: Row | None
-) -> None:
+def _enter(found: Table, name: str, row: Row | None) -> None:
     for space, prefix in ((torch.Tensor, "torch.Tensor"), (torch, "torch")):
         function = getattr(space, name, None)
         if function is not None:

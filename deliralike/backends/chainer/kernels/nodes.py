@@ -57,7 +57,10 @@ class ReLU(chainer.FunctionNode):
     def forward(self, inputs):
         self.retain_outputs((0,))
         xp = array_module(inputs[0])
-        return (xp.asarray(xp.clip(inputs[0], 0, self.cap)),)
+        y = xp.maximum(inputs[0], 0)
+        if self.cap is not None:
+            y = xp.minimum(y, self.cap)
+        return (xp.asarray(y),)
 
     def backward(self, indexes, gradients):
         y = self.get_retained_outputs()[0].array
