@@ -15,7 +15,7 @@ from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.native_calls import (
     Around,
     Follower,
-    Given,
+    NativeArray,
     Neutral,
     Row,
     Rows,
@@ -37,7 +37,7 @@ def called_through(blocks: Iterable[Any], around: Around) -> Iterator[None]:
     """
     follower = Follower(around, arrays.is_array)
     spaces = (chainer.functions, Variable)
-    with replaced_functions.called_through(follower, _known(), blocks, spaces):
+    with replaced_functions.called_through(follower, _replacements(), blocks, spaces):
         yield
 
 
@@ -64,7 +64,7 @@ def in_float64() -> Iterator[None]:
 
 
 @cache
-def _known() -> replaced_functions.Replacements:
+def _replacements() -> replaced_functions.Replacements:
     table: Table = {}
     for name, row in _ROWS.items():
         function = getattr(chainer.functions, name, None)
@@ -78,18 +78,18 @@ def _known() -> replaced_functions.Replacements:
 # -----------------------------------------------------------------------------
 
 
-def _clipped_relu(x: Given, z: float = 20.0) -> Neutral:
+def _clipped_relu(x: NativeArray, z: float = 20.0) -> Neutral:
     return call_of("relu6", x=x) if z == 6.0 else call_of("clamp", x=x, min=0.0, max=z)
 
 
-def _einsum(equation: str, *operands: Given) -> Neutral | None:
+def _einsum(equation: str, *operands: NativeArray) -> Neutral | None:
     if not isinstance(equation, str):
         return None
     return product_of(equation, operands, chainer.functions.transpose)
 
 
 def _max_pool(
-    x: Given,
+    x: NativeArray,
     ksize: Any,
     stride: Any = None,
     pad: Any = 0,
@@ -103,7 +103,7 @@ def _max_pool(
     return call_of("max_pool", x=x, **settings, ceil_mode=bool(rounds_up))
 
 
-def _leaves_over(x: Given, ksize: Any, stride: Any, pad: Any) -> bool | None:
+def _leaves_over(x: NativeArray, ksize: Any, stride: Any, pad: Any) -> bool | None:
     """Return whether windows do not fit; None where one more would begin within the padding."""
     rank = x.ndim - 2
     windows = (
@@ -124,14 +124,14 @@ def _each(value: Any, rank: int) -> tuple[int, ...]:
 
 
 def _avg_pool(
-    x: Given, ksize: Any, stride: Any = None, pad: Any = 0, pad_value: Any = 0
+    x: NativeArray, ksize: Any, stride: Any = None, pad: Any = 0, pad_value: Any = 0
 ) -> Neutral | None:
     settings = {"kernel_size": ksize, "stride": stride, "padding": pad}
     return call_of("avg_pool", x=x, **settings, count_include_pad=pad_value is not None)
 
 
 def _layer_norm(
-    x: Given, gamma: Given, beta: Given, eps: float = 1e-5
+    x: NativeArray, gamma: NativeArray, beta: NativeArray, eps: float = 1e-5
 ) -> Neutral | None:
     shape = x.shape[1:]
     if len(shape) != 1:
@@ -142,7 +142,11 @@ def _layer_norm(
 
 
 def _resize(
-    x: Given, output_shape: Any, *, mode: str = "bilinear", align_corners: bool = True
+    x: NativeArray,
+    output_shape: Any,
+    *,
+    mode: str = "bilinear",
+    align_corners: bool = True,
 ) -> Neutral | None:
     if mode != "bilinear":
         return None
@@ -153,8 +157,8 @@ def _resize(
 
 
 def _cross_entropy(
-    x: Given,
-    t: Given,
+    x: NativeArray,
+    t: NativeArray,
     normalize: bool = True,
     cache_score: bool = True,
     class_weight: Any = None,
@@ -176,13 +180,13 @@ def _cross_entropy(
     )
 
 
-def _permute(x: Given, axes: Any = None) -> Neutral:
+def _permute(x: NativeArray, axes: Any = None) -> Neutral:
     dims = tuple(reversed(range(x.ndim))) if axes is None else tuple(axes)
     return call_of("permute", x=x, dims=dims)
 
 
 def _pad(
-    x: Given, pad_width: Any, mode: str, constant_values: float = 0.0
+    x: NativeArray, pad_width: Any, mode: str, constant_values: float = 0.0
 ) -> Neutral | None:
     if mode != "constant" or isinstance(pad_width, int):
         return None
@@ -211,7 +215,7 @@ def _convolution(rank: int | None) -> Row:
     )
 
 
-def _product(when: Callable[[Given, Given], bool]) -> Row:
+def _product(when: Callable[[NativeArray, NativeArray], bool]) -> Row:
     return renamed(
         "matmul",
         "a=x b=y transa transb",

@@ -149,7 +149,7 @@ class JaxBackend(Backend):
             return self.program(function, network.local_network)
         return network_program(function, network)
 
-    here = staticmethod(native_functions.here)
+    same_trace_only = staticmethod(native_functions.same_trace_only)
 
     def native_functions_called_through(
         self, network: Any, around: Callable[..., Any]
@@ -177,7 +177,7 @@ class JaxBackend(Backend):
         with (
             arrays.preserve_global_state(),
             random.preserve_global_state(),
-            double_precision.kept(),
+            double_precision.preserve(),
         ):
             yield
 

@@ -251,13 +251,13 @@ def whole(value: jax.Array) -> jax.Array:
     if value.is_fully_replicated:
         return value.addressable_shards[0].data
     everywhere = NamedSharding(value.sharding.mesh, PartitionSpec())
-    gathered = jax.jit(_same, out_shardings=everywhere)(value)
+    gathered = jax.jit(_identity, out_shardings=everywhere)(value)
     return jax.block_until_ready(gathered).addressable_data(
         0
     )  # see ProcessMesh.compile
 
 
-def _same(value: jax.Array) -> jax.Array:
+def _identity(value: jax.Array) -> jax.Array:
     return value
 
 

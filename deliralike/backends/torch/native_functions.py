@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from deliralike.backends.native_calls import (
     Around,
     Follower,
-    Given,
+    NativeArray,
     Neutral,
     Row,
     Rows,
@@ -151,14 +151,14 @@ def _is_open() -> bool:
 # -----------------------------------------------------------------------------
 
 
-def _clamp(input: Given, min: Any = None, max: Any = None) -> Neutral | None:
+def _clamp(input: NativeArray, min: Any = None, max: Any = None) -> Neutral | None:
     if not isinstance(min, int | float) or not isinstance(max, int | float):
         return None
     return call_of("clamp", x=input, min=min, max=max)
 
 
-def _max(input: Given, dim: int, keepdim: bool = False) -> Neutral | None:
-    if isinstance(dim, Given):
+def _max(input: NativeArray, dim: int, keepdim: bool = False) -> Neutral | None:
+    if isinstance(dim, NativeArray):
         return None  # the larger of two arrays
     neutral = call_of("max_along", x=input, dim=dim, keepdim=keepdim)
     return neutral.with_results(
@@ -166,7 +166,7 @@ def _max(input: Given, dim: int, keepdim: bool = False) -> Neutral | None:
     )
 
 
-def _amax(input: Given, dim: Any, keepdim: bool = False) -> Neutral | None:
+def _amax(input: NativeArray, dim: Any, keepdim: bool = False) -> Neutral | None:
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
     return (
         call_of("max_along", x=input, dim=dims[0], keepdim=keepdim)
@@ -176,7 +176,7 @@ def _amax(input: Given, dim: Any, keepdim: bool = False) -> Neutral | None:
 
 
 def _var(
-    input: Given,
+    input: NativeArray,
     dim: Any = None,
     unbiased: bool = True,
     keepdim: bool = False,
@@ -206,7 +206,7 @@ _MODES = {
 
 
 def _interpolate(
-    input: Given,
+    input: NativeArray,
     size: Any = None,
     scale_factor: Any = None,
     mode: str = "nearest",
@@ -224,17 +224,17 @@ def _interpolate(
 
 
 def _pad(
-    input: Given, pad: Any, mode: str = "constant", value: float | None = None
+    input: NativeArray, pad: Any, mode: str = "constant", value: float | None = None
 ) -> Neutral:
     pairs = [(pad[at], pad[at + 1]) for at in range(0, len(pad), 2)]
     return call_of("pad", x=input, pad=pairs[::-1], mode=mode, value=value or 0.0)
 
 
 def _attention(
-    query: Given,
-    key: Given,
-    value: Given,
-    attn_mask: Given | None = None,
+    query: NativeArray,
+    key: NativeArray,
+    value: NativeArray,
+    attn_mask: NativeArray | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
@@ -260,7 +260,7 @@ def _attention(
     return found.with_results(lambda y: (y, None), lambda pair, y: pair[0])
 
 
-def _causal(query: Given, key: Given) -> torch.Tensor:
+def _causal(query: NativeArray, key: NativeArray) -> torch.Tensor:
     sizes = (query.shape[-2], key.shape[-2])
     allowed = torch.ones(sizes, dtype=torch.bool, device=query.array.device).tril()
     return _forbidding(allowed, query.array)
@@ -272,19 +272,19 @@ def _forbidding(allowed: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return zeros.masked_fill(~allowed, -torch.inf)
 
 
-def _reshape(input: Given, *shape: Any) -> Neutral | None:
+def _reshape(input: NativeArray, *shape: Any) -> Neutral | None:
     return call_of("reshape", x=input, shape=unpacked(shape))
 
 
-def _permute(input: Given, *dims: Any) -> Neutral:
+def _permute(input: NativeArray, *dims: Any) -> Neutral:
     return call_of("permute", x=input, dims=unpacked(dims))
 
 
-def _squeeze(input: Given, dim: int) -> Neutral | None:
+def _squeeze(input: NativeArray, dim: int) -> Neutral | None:
     return call_of("squeeze", x=input, dim=dim) if input.shape[dim] == 1 else None
 
 
-def _flip(input: Given, *dims: Any) -> Neutral | None:
+def _flip(input: NativeArray, *dims: Any) -> Neutral | None:
     axes = unpacked(dims)
     return call_of("flip", x=input, dims=axes[0]) if len(axes) == 1 else None
 
@@ -304,7 +304,7 @@ def _convolution(name: str, arguments: str) -> Row:
     )
 
 
-def _is_batch(input: Given, weight: Given, **others: Any) -> bool:
+def _is_batch(input: NativeArray, weight: NativeArray, **others: Any) -> bool:
     return input.ndim == weight.ndim
 
 
@@ -319,7 +319,9 @@ def _pool(name: str, arguments: str, only: dict[str, Any]) -> Rows:
     return found
 
 
-def _has_axes(count: int, input: Given, output_size: Any = (), **others: Any) -> bool:
+def _has_axes(
+    count: int, input: NativeArray, output_size: Any = (), **others: Any
+) -> bool:
     is_open = isinstance(output_size, list | tuple) and None in output_size
     return input.ndim == count and not is_open
 
@@ -337,15 +339,15 @@ def _distance(name: str) -> Row:
     return renamed(name, arguments, _NOT_DEPRECATED | {"weight": None}, _are_alike)
 
 
-def _are_alike(input: Given, target: Given, **others: Any) -> bool:
+def _are_alike(input: NativeArray, target: NativeArray, **others: Any) -> bool:
     return input.shape == target.shape
 
 
-def _are_matrices(input: Given, other: Given) -> bool:
+def _are_matrices(input: NativeArray, other: NativeArray) -> bool:
     return min(input.ndim, other.ndim) > 1
 
 
-def _are_labels(input: Given, target: Given, **others: Any) -> bool:
+def _are_labels(input: NativeArray, target: NativeArray, **others: Any) -> bool:
     return target.is_whole and input.ndim > 1
 
 

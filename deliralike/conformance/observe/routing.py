@@ -112,7 +112,7 @@ def routed(unit: Unit, network: AbstractNetwork, tap: Route) -> Iterator[None]:
     routing, backend = _Routing(unit, network, tap), network.backend
     with ExitStack() as stack:
         stack.enter_context(
-            backend.called_through(network, backend.here(routing.block))
+            backend.called_through(network, backend.same_trace_only(routing.block))
         )
         stack.enter_context(functions_called_through(backend.nn, routing.function))
         if unit.functions and not isinstance(unwrap(network), AbstractNetwork):
