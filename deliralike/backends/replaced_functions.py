@@ -23,11 +23,13 @@ from typing import Any
 
 from deliralike.backends.native_calls import Follower, Table
 
+# known functions and what takes their places, by the id of the function
+Replacements = Mapping[int, tuple[Any, Callable[..., Any]]]
 _lock = threading.RLock()  # one thread at a time: what is replaced is seen by all
 _active: list[Follower] = []
 
 
-def replacements_of(table: Table) -> dict[int, tuple[Any, Callable[..., Any]]]:
+def replacements_of(table: Table) -> Replacements:
     """Return each function of a table with the one that takes its place, by the function's id.
 
     To be made once: what takes a function's place is the same in every ``with`` block.
@@ -74,7 +76,7 @@ def replaced_by_name(functions: Mapping[tuple[Any, str], Any]) -> Iterator[None]
 @contextmanager
 def called_through(
     follower: Follower,
-    known: Mapping[int, tuple[Any, Callable[..., Any]]],
+    known: Replacements,
     blocks: Iterable[Any],
     spaces: Iterable[Any],
 ) -> Iterator[None]:
@@ -97,7 +99,7 @@ def called_through(
 
 @contextmanager
 def replaced(
-    known: Mapping[int, tuple[Any, Callable[..., Any]]],
+    known: Replacements,
     blocks: Iterable[Any],
     spaces: Iterable[Any],
 ) -> Iterator[None]:
@@ -114,7 +116,7 @@ def replaced(
 
 
 def _replace(
-    known: Mapping[int, tuple[Any, Callable[..., Any]]],
+    known: Replacements,
     blocks: Iterable[Any],
     spaces: Iterable[Any],
     changes: list[tuple[Any, str, Any]],
@@ -127,9 +129,7 @@ def _replace(
                 _put(holder, name, replacement)
 
 
-def _replacement_of(
-    known: Mapping[int, tuple[Any, Callable[..., Any]]], value: Any
-) -> Any:
+def _replacement_of(known: Replacements, value: Any) -> Any:
     """Return what takes the place of a function, or of a list that has some."""
     if id(value) in known:
         return known[id(value)][1]

@@ -58,7 +58,7 @@ class Masks:
         """Let every dropout of these backends take its factor from here."""
         with ExitStack() as stack:
             for backend in set(backends):
-                stack.enter_context(backend.dropping_by(self._factors))
+                stack.enter_context(backend.override_dropout_masks(self._factors))
                 stack.enter_context(self._layers_forced(backend))
             yield
 

@@ -193,7 +193,7 @@ class Networks(Arrays, Generic[N]):
         blocks = dict(network.named_blocks())
         return called_through(blocks, around, self.calls_forward)
 
-    def here(self, around: Around) -> Around:
+    def same_trace_only(self, around: Around) -> Around:
         """Return a function for `called_through` that leaves calls alone which are traced apart.
 
         Arrays of a loop or of another program within the network have no values outside of it.

@@ -53,7 +53,7 @@ def find_arguments(network: Any, inputs: Any = ()) -> dict[str, Any]:
         except Exception:  # noqa: BLE001 - of the class, which takes no such arguments
             return float("inf")
 
-    with backends.of(network).undisturbed():
+    with backends.of(network).preserve_global_state():
         found, choices = _candidates(network, wanted)
         found |= {name: values[0] for name, values in choices.items()}
         off, before = distance(found), float("inf")

@@ -29,10 +29,10 @@ from deliralike.errors import (
 from deliralike.network import steps
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.closure import MAIN
-from deliralike.network.core import count_parameters, innermost
-from deliralike.network.enclosing import has_own
+from deliralike.network.core import count_parameters, unwrap
 from deliralike.network.freezing import trained
 from deliralike.network.inputs import grouped
+from deliralike.network.wrapper import has_own
 from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm, ClipValue
 from deliralike.optim.groups import Settings
@@ -197,7 +197,7 @@ class Trainer:
     def __repr__(self) -> str:
         """Return what is trained, and how, line by line."""
         network = self.network
-        kind = type(innermost(network)).__name__
+        kind = type(unwrap(network)).__name__
         where = f"{network.backend.name} ({network.device_name}, {network.dtype_name})"
         facts = {
             "network": f"{kind} on {where}, {count_parameters(network):,} parameters",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from deliralike.errors import StateError
-from deliralike.network.core import NetworkCore, innermost
+from deliralike.network.core import NetworkCore, unwrap
 from deliralike.network.state import LoadReport
 from deliralike.terminal import log
 from deliralike.weights import foreign_layouts
@@ -103,7 +103,7 @@ def match(
         a mapping, matched to MLP on torch: 4 pairs (4 by shape)
     """
     reference = Side.of(network, with_values=False)
-    if isinstance(innermost(network), NetworkCore):
+    if isinstance(unwrap(network), NetworkCore):
         # however the backend keeps kernels, the network itself has the channels first
         reference = replace(reference, channels_last=False)
     file = _contents_of(weights)

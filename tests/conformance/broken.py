@@ -60,6 +60,18 @@ add(
     "functions/derivative of relu at 0",
 )
 add(
+    "relu as a product",
+    "relu",
+    lambda self, x: x * (x > 0),
+    "functions/relu under gradients of NaN",
+)
+add(
+    "relu6 as a product",
+    "relu6",
+    lambda self, x: x * (x > 0) * (x < 6) + 6.0 * (x >= 6),
+    "functions/relu6 under gradients of NaN",
+)
+add(
     "abs with derivative 1 at 0",
     "abs",
     lambda self, x: self.where(x >= 0, x, -x),
@@ -77,6 +89,7 @@ add(
     lambda self, x, dim, keepdim=False: anp.max(x, dim, keepdims=keepdim),
     "functions/gradient of equal maxima",
     "windows/gradient of equal maxima in a window",
+    "windows/maxima under gradients of NaN",
 )
 add(
     "the last of equal maxima",

@@ -16,7 +16,7 @@ _Factors = Callable[..., np.ndarray]
 
 
 @contextmanager
-def dropping_by(factors: _Factors) -> Iterator[None]:
+def override_dropout_masks(factors: _Factors) -> Iterator[None]:
     """Let Chainer's own functions of dropout multiply by given factors; see `Backend`."""
     steps = unstable.recurrent_dropout()
     replacements = {

@@ -76,7 +76,7 @@ class ChainerFunctions(Functions):
         return array_module(like).zeros(tuple(shape), like.dtype)
 
     def cast(self, x, dtype):
-        dtype = arrays.dtype(dtype) if isinstance(dtype, str) else dtype.dtype
+        dtype = arrays.find_dtype(dtype) if isinstance(dtype, str) else dtype.dtype
         if x.dtype.kind == dtype.kind == "f":
             return F.cast(_not_scalar(x), dtype)
         values = array_module(x).asarray(raw(x).astype(dtype))
@@ -122,12 +122,12 @@ class ChainerFunctions(Functions):
     def relu(self, x, inplace=False):
         if x.dtype.kind != "f":
             return array_module(x).maximum(raw(x), 0)
-        return F.relu(x)
+        return nodes.ReLU().apply((x,))[0]
 
     def relu6(self, x, inplace=False):
         if x.dtype.kind != "f":
             return super().relu6(x)
-        return F.clipped_relu(x, 6.0)
+        return nodes.ReLU(cap=6.0).apply((x,))[0]
 
     def abs(self, x):
         if x.dtype.kind != "f":

@@ -17,7 +17,7 @@ _Factors = Callable[..., np.ndarray]
 
 
 @contextmanager
-def dropping_by(factors: _Factors) -> Iterator[None]:
+def override_dropout_masks(factors: _Factors) -> Iterator[None]:
     """Let flax's own dropout multiply by given factors; see `Backend`.
 
     Masks that are drawn by `jax.random.bernoulli`, as those of weights of attention, keep what

@@ -132,7 +132,7 @@ class JaxFunctions(Functions):
         return jnp.zeros(tuple(shape), like.dtype)
 
     def cast(self, x, dtype):
-        native = arrays.dtype(dtype) if isinstance(dtype, str) else dtype.dtype
+        native = arrays.find_dtype(dtype) if isinstance(dtype, str) else dtype.dtype
         return jnp.asarray(value_of(x)).astype(native)
 
     def stop_gradient(self, x):

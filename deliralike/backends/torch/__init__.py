@@ -52,7 +52,6 @@ from deliralike.optim.optimizer import no_closure, no_optimizer, refuse_other_pa
 from deliralike.optim.rules import Rule
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.callbacks import CallbackContext
-from deliralike.parallel.replicas.network import ReplicaSettings
 from deliralike.random import from_the_first_draw
 
 __all__ = [
@@ -110,11 +109,7 @@ class TorchBackend(Backend):
 
     precision = staticmethod(arrays.precision)
 
-    def array(
-        self, value: Any, dtype: str | None = None, device: str | None = None
-    ) -> torch.Tensor:
-        return arrays.tensor(value, dtype, device)
-
+    array = staticmethod(arrays.tensor)
     numpy = staticmethod(arrays.numpy)
     numbers = staticmethod(arrays.numbers)
 
@@ -203,7 +198,7 @@ class TorchBackend(Backend):
         return native_functions.called_through(around)
 
     def set_dtype(self, network: torch.nn.Module, dtype: str) -> None:
-        real = arrays.dtype(dtype)
+        real = arrays.find_dtype(dtype)
         dtypes = {True: real.to_complex(), False: real}
 
         def converted(tensor: torch.Tensor) -> torch.Tensor:
@@ -287,10 +282,7 @@ class TorchBackend(Backend):
                 total = self.add(total, gradient, device)
         return total
 
-    def replicate(
-        self, network: AbstractNetwork, settings: ReplicaSettings
-    ) -> DataParallelTorchNetwork:
-        return DataParallelTorchNetwork.of(network, settings)
+    replicate = staticmethod(DataParallelTorchNetwork.of)
 
     def is_connected(self) -> bool:
         return torch.distributed.is_available() and torch.distributed.is_initialized()
@@ -354,7 +346,7 @@ class TorchBackend(Backend):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
 
     @contextmanager
-    def undisturbed(self) -> Iterator[None]:
+    def preserve_global_state(self) -> Iterator[None]:
         state, dtype = random.state(), torch.get_default_dtype()
         try:
             with torch.enable_grad(), native_functions.as_exact_as_their_type():
@@ -364,7 +356,7 @@ class TorchBackend(Backend):
             random.load_state(state)
 
     in_float64 = staticmethod(native_functions.in_float64)
-    dropping_by = staticmethod(dropout.dropping_by)
+    override_dropout_masks = staticmethod(dropout.override_dropout_masks)
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)

@@ -16,7 +16,7 @@ _Factors = Callable[..., np.ndarray]
 
 
 @contextmanager
-def dropping_by(factors: _Factors) -> Iterator[None]:
+def override_dropout_masks(factors: _Factors) -> Iterator[None]:
     """Let PyTorch's own functions of dropout multiply by given factors; see `Backend`.
 
     Masks that a network draws by `torch.Tensor.bernoulli_` or `torch.rand`, as stochastic depth is
@@ -69,7 +69,7 @@ class _Dropping:
     def __init__(self, factors: _Factors) -> None:
         self.factors = factors
 
-    def given(
+    def mask(
         self, shape: Sequence[int], rate: float | None, like: torch.Tensor
     ) -> torch.Tensor:
         return torch.as_tensor(
@@ -79,7 +79,7 @@ class _Dropping:
     def one_factor(
         self, shape: Sequence[int], rate: float, like: torch.Tensor
     ) -> torch.Tensor:
-        return self.given(shape, rate, like).reshape(-1)[0]
+        return self.mask(shape, rate, like).reshape(-1)[0]
 
     def dropout(self, by_channel: bool) -> Callable[..., torch.Tensor]:
         def dropout(
@@ -90,7 +90,7 @@ class _Dropping:
         ) -> torch.Tensor:
             if not training or p == 0.0:
                 return input
-            factor = self.given(_mask_shape(input, by_channel), p, input)
+            factor = self.mask(_mask_shape(input, by_channel), p, input)
             return input.mul_(factor) if inplace else input * factor
 
         return dropout
@@ -106,7 +106,7 @@ class _Dropping:
                 return input
             if p == 1.0:
                 return input * 0.0
-            kept = self.given(_mask_shape(input, by_channel), p, input) * (1.0 - p)
+            kept = self.mask(_mask_shape(input, by_channel), p, input) * (1.0 - p)
             scale = ((1.0 - p) * (1.0 + p * _SELU_LOW**2)) ** -0.5
             dropped = input * kept + _SELU_LOW * (1.0 - kept)
             return dropped * scale - scale * _SELU_LOW * p
@@ -157,14 +157,14 @@ class _Dropping:
         ) -> torch.Tensor:
             if isinstance(p, torch.Tensor) or keywords:
                 return original(mask, p, **keywords)
-            return mask.copy_(self.given(mask.shape, round(1.0 - p, 12), mask) > 0)
+            return mask.copy_(self.mask(mask.shape, round(1.0 - p, 12), mask) > 0)
 
         return bernoulli_
 
     def rand(self, original: Callable[..., Any]) -> Callable[..., torch.Tensor]:
         def rand(*size: Any, **keywords: Any) -> torch.Tensor:
             numbers = original(*size, **keywords)
-            return numbers.copy_(self.given(numbers.shape, None, numbers))
+            return numbers.copy_(self.mask(numbers.shape, None, numbers))
 
         return rand
 

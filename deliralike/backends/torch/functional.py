@@ -60,7 +60,7 @@ class TorchFunctions(Functions):
     def Parameter(self, shape, start):
         construction = require_construction("a parameter")
         options = {
-            "dtype": arrays.dtype(construction.dtype),
+            "dtype": arrays.find_dtype(construction.dtype),
             "device": construction.device,
         }
         if isinstance(start, np.ndarray):
@@ -102,7 +102,7 @@ class TorchFunctions(Functions):
         return torch.zeros(tuple(shape), dtype=like.dtype, device=like.device)
 
     def cast(self, x, dtype):
-        return x.to(arrays.dtype(dtype) if isinstance(dtype, str) else dtype.dtype)
+        return x.to(arrays.find_dtype(dtype) if isinstance(dtype, str) else dtype.dtype)
 
     def stop_gradient(self, x):
         return x.detach()

@@ -19,7 +19,7 @@ from deliralike.conformance.observe.units import Unit
 from deliralike.conformance.places import Tap
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.calls import functions_called_through
-from deliralike.network.core import innermost
+from deliralike.network.core import unwrap
 
 
 def forwards(unit: Unit, tap: Route) -> Any:
@@ -112,10 +112,10 @@ def routed(unit: Unit, network: AbstractNetwork, tap: Route) -> Iterator[None]:
     routing, backend = _Routing(unit, network, tap), network.backend
     with ExitStack() as stack:
         stack.enter_context(
-            backend.called_through(network, backend.here(routing.block))
+            backend.called_through(network, backend.same_trace_only(routing.block))
         )
         stack.enter_context(functions_called_through(backend.nn, routing.function))
-        if unit.functions and not isinstance(innermost(network), AbstractNetwork):
+        if unit.functions and not isinstance(unwrap(network), AbstractNetwork):
             stack.enter_context(
                 backend.native_functions_called_through(network, routing.native)
             )

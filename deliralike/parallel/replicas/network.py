@@ -22,9 +22,9 @@ from deliralike.errors import (
     refuse_unknown_settings,
     suggestion,
 )
-from deliralike.network.enclosing import EnclosingNetwork, StepSelf
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
+from deliralike.network.wrapper import StepSelf, WrapperNetwork
 from deliralike.optim.loss import (
     Loss,
     LossResult,
@@ -544,7 +544,7 @@ class Replicas(Single):
         self.synchronize_buffers(())
 
 
-class ReplicatedNetwork(EnclosingNetwork):
+class ReplicatedNetwork(WrapperNetwork):
     """A network that runs as several replicas, each on its device and on its share of a batch.
 
     It is an abstract network itself: its state, parameters and blocks are the root's, under the

@@ -23,9 +23,9 @@ from deliralike.errors import (
     matching,
 )
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.enclosing import has_own
 from deliralike.network.recomputed import checkpoint_blocks
 from deliralike.network.steps import TOTAL
+from deliralike.network.wrapper import has_own
 from deliralike.training.callbacks import Callback
 from deliralike.training.evaluation import predict
 from deliralike.training.experiment.checks import located

@@ -11,6 +11,7 @@ from typing import Any
 
 from deliralike.backends.chainer.arrays import array_module
 from deliralike.backends.chainer.kernels.fused import Fused, logistic, saturating
+from deliralike.backends.chainer.kernels.nodes import keep_where
 
 
 class LSTM(Fused):
@@ -171,12 +172,15 @@ class RNN(Fused):
         gy, g_hidden = gradients
         g_hidden = xp.zeros_like(self.hidden[0]) if g_hidden is None else g_hidden
         y = self.hidden[1:]
-        slopes = 1 - y * y if self.nonlinearity == "tanh" else (y > 0).astype(y.dtype)
-        rows = xp.empty_like(slopes)
+        if self.nonlinearity == "tanh":
+            slopes, times = 1 - y * y, xp.multiply
+        else:
+            slopes, times = y != 0, keep_where
+        rows = xp.empty_like(y)
         for t in reversed(range(len(x))):
             if gy is not None:
                 g_hidden = g_hidden + gy[t]
-            xp.multiply(slopes[t], g_hidden, out=rows[t])
+            rows[t] = times(g_hidden, slopes[t])
             g_hidden = rows[t] @ weight_hh
         gx, g_ih, g_bias = _of_input(rows, x, weight_ih)
         return (
