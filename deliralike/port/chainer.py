@@ -161,8 +161,12 @@ def _find_size(
         given[name] = call.by_instance(f"found_{name}" if is_argument else name, sizes)
 
 
-_SHARED = ("nobias", "initialW", "initial_bias")
-_STARTS = ("initial_gamma", "initial_beta")
+#: Arguments of links that give start values: a port has the original's weights.
+_STARTS = (
+    *("initialW", "initial_bias", "initial_gamma", "initial_beta"),
+    *("lateral_init", "upward_init", "bias_init", "forget_bias_init"),
+    *("init", "inner_init"),
+)
 
 
 def _bias(given: dict[str, str]) -> str | None:
@@ -170,10 +174,45 @@ def _bias(given: dict[str, str]) -> str | None:
     return {"False": None, "True": "False"}.get(nobias, f"not {nobias}")
 
 
-def _linear(call: Call) -> str:
-    given = _given(call, "in_size", "out_size", "nobias", *_SHARED[1:])
-    if "out_size" not in given:
+def _link(
+    layer: str,
+    sizes: str,
+    settings: str = "",
+    late: tuple[str, str, int] | None = None,
+    **constants: str,
+) -> Entry:
+    """A link in whose place a layer stands that takes the same arguments.
+
+    Args:
+        layer: What stands for the link.
+        sizes: The names of arguments by position.
+        settings: Those of arguments by name.
+        late: The size that the link may find out in the run, see `_find_size`.
+        constants: Settings of the layer that the link has where it is given none.
+    """
+
+    def written(call: Call) -> str:
+        names = (*sizes.split(), *settings.split())
+        given = constants | _given(call, *names, *_STARTS)
+        _shift_first_size(given)
+        if late is not None:
+            _find_size(call, given, *late)
+        args = [given.pop(name) for name in sizes.split()]
+        words = {name: one for name, one in given.items() if name not in _STARTS}
+        return f"{layer.replace('nn.', f'{NN}.')}({joined(args, words)})"
+
+    return written
+
+
+def _shift_first_size(given: dict[str, str]) -> None:
+    """``L.Linear(5)`` has outputs; it finds out how many inputs."""
+    if "in_size" in given and "out_size" not in given:
         given |= {"in_size": "None", "out_size": given["in_size"]}
+
+
+def _linear(call: Call) -> str:
+    given = _given(call, "in_size", "out_size", "nobias", *_STARTS)
+    _shift_first_size(given)
     _find_size(call, given, "in_size", "W", 1)
     sizes, bias = (given["in_size"], given["out_size"]), _bias(given)
     if any(axes > 2 for _, axes in call.returned):
@@ -214,7 +253,8 @@ def _convolution(layer: str, settings: str, axis: int = 1) -> Callable[[Call], s
 
 
 def _batch_norm(call: Call) -> str:
-    names = ("size", "decay", "eps", "dtype", "use_gamma", "use_beta", *_STARTS, "axis")
+    names = ["size", "decay", "eps", "dtype", "use_gamma", "use_beta"]
+    names += ["initial_gamma", "initial_beta", "axis"]
     given = _given(_with_options(call, decay="0.9", eps="2e-5"), *names)
     scales = [given.get(f"use_{name}", "True") for name in ("gamma", "beta")]
     if given.get("axis", "None") != "None":
@@ -272,61 +312,6 @@ def _embedding(call: Call) -> str:
     return call_of_nn("Embedding", *sizes)
 
 
-def _linear_maxout(call: Call) -> str:
-    sizes = ("in_size", "out_size", "pool_size")
-    given = _given(call, *sizes, "initialW", "initial_bias")
-    if given["in_size"] == "None":
-        raise NeedsHand(f"{call.name}: write the number of inputs")
-    bias = {"bias": "False"} if given.get("initial_bias") == "None" else {}
-    return f"LinearMaxout({joined([given[one] for one in sizes], bias)})"
-
-
-_STARTING = ("lateral_init", "upward_init", "bias_init", "forget_bias_init")
-
-
-def _recurrent(name: str, first: str) -> Entry:
-    """A link of one step, with the layer in it that knows the number of inputs."""
-
-    def written(call: Call) -> str:
-        given = _given(call, "in_size", "out_size", *_STARTING, "init", "inner_init")
-        if "out_size" not in given:
-            given |= {"in_size": "None", "out_size": given["in_size"]}
-        _find_size(call, given, "in_size", f"{first}.W", 1)
-        return f"{name}({given['in_size']}, {given['out_size']})"
-
-    return written
-
-
-def _sequences(name: str, directions: int) -> Entry:
-    """A link over a list of sequences."""
-
-    def written(call: Call) -> str:
-        names = ("n_layers", "in_size", "out_size", "dropout")
-        given = _given(call, *names, *_SHARED[1:])
-        settings = {"directions": "2"} if directions == 2 else {}
-        return f"{name}({joined([given[one] for one in names], settings)})"
-
-    return written
-
-
-def _depthwise(call: Call) -> str:
-    names = ("in_channels", "channel_multiplier", "ksize", "stride", "pad")
-    given = _given(call, *names, *_SHARED)
-    _find_size(call, given, "in_channels", "W", 1)
-    settings = {name: given[name] for name in names[3:] if name in given}
-    if bias := _bias(given):
-        settings["bias"] = bias
-    return (
-        f"DepthwiseConvolution2D({joined([given[one] for one in names[:3]], settings)})"
-    )
-
-
-def _bilinear(call: Call) -> str:
-    names = ("left_size", "right_size", "out_size", "nobias")
-    given = _given(call, *names, *_SHARED[1:])
-    return f"BilinearForm({joined([given[one] for one in names if one in given], {})})"
-
-
 def _prelu(call: Call) -> str:
     given = _given(call, "shape", "init")
     count = elements(given.get("shape", "()"))
@@ -347,18 +332,6 @@ def _convolution_nd(layer: str, settings: str, axis: int = 1) -> Entry:
         )
 
     return written
-
-
-def _layer_norm(call: Call) -> str:
-    given = _given(call, "size", "eps", *_STARTS)
-    _find_size(call, given, "size", "gamma")
-    return call_of_nn("LayerNorm", given["size"], eps=given.get("eps", "1e-6"))
-
-
-def _group_norm(call: Call) -> str:
-    given = _given(call, "groups", "size", "eps", *_STARTS)
-    _find_size(call, given, "size", "gamma")
-    return call_of_nn("GroupNorm", given["groups"], given["size"], eps=given.get("eps"))
 
 
 #: Functions as members of a sequence, and the layers that compute the same.
@@ -463,30 +436,41 @@ LINKS: dict[str, Entry] = {
     "DilatedConvolution2D": _convolution("Conv2d", f"dilate {_OF_CONVOLUTION}"),
     "BatchNormalization": _batch_norm,
     "EmbedID": _embedding,
-    "Maxout": _linear_maxout,
-    "LSTM": _recurrent("StatefulLSTM", "upward"),
-    "StatelessLSTM": _recurrent("StatelessLSTM", "upward"),
-    "StatefulPeepholeLSTM": _recurrent("StatefulPeepholeLSTM", "upward"),
-    "StatefulGRU": _recurrent("StatefulGRU", "W"),
-    "StatelessGRU": _recurrent("StatelessGRU", "W"),
-    "DepthwiseConvolution2D": _depthwise,
-    "Bilinear": _bilinear,
     "PReLU": _prelu,
-    "LayerNormalization": _layer_norm,
-    "GroupNormalization": _group_norm,
     "Sequential": _sequence,
     "ChainList": _list,
+    "Bilinear": _link("BilinearForm", "left_size right_size out_size", "nobias"),
+    "Maxout": _link("LinearMaxout", "in_size out_size pool_size"),
+    "DepthwiseConvolution2D": _link(
+        "DepthwiseConvolution2D",
+        "in_channels channel_multiplier ksize",
+        "stride pad nobias",
+        late=("in_channels", "W", 1),
+    ),
+    "LayerNormalization": _link(
+        "nn.LayerNorm", "size", "eps", late=("size", "gamma", 0), eps="1e-6"
+    ),
+    "GroupNormalization": _link(
+        "nn.GroupNorm", "groups size", "eps", late=("size", "gamma", 0)
+    ),
 }
+_LATE_LSTM, _LATE_GRU = ("in_size", "upward.W", 1), ("in_size", "W.W", 1)
+for _name in ("StatelessLSTM", "StatefulPeepholeLSTM"):
+    LINKS[_name] = _link(_name, "in_size out_size", late=_LATE_LSTM)
+for _name in ("StatelessGRU", "StatefulGRU"):
+    LINKS[_name] = _link(_name, "in_size out_size", late=_LATE_GRU)
+LINKS["LSTM"] = _link("StatefulLSTM", "in_size out_size", late=_LATE_LSTM)
 for _n in (1, 2, 3):
     _transposed = f"ConvTranspose{_n}d"
     LINKS[f"Convolution{_n}D"] = _convolution(f"Conv{_n}d", _OF_CONVOLUTION)
     LINKS[f"Deconvolution{_n}D"] = _convolution(_transposed, _OF_DECONVOLUTION, axis=0)
 LINKS["ConvolutionND"] = _convolution_nd("Conv", _OF_CONVOLUTION)
 LINKS["DeconvolutionND"] = _convolution_nd("ConvTranspose", _OF_DECONVOLUTION, axis=0)
+_SEQUENCES = "n_layers in_size out_size dropout"
 for _kind in ("LSTM", "GRU", "RNNTanh", "RNNReLU"):
     _name = f"Sequences{_kind.removeprefix('RNN')}"
-    LINKS[f"NStep{_kind}"] = _sequences(_name, 1)
-    LINKS[f"NStepBi{_kind}"] = _sequences(_name, 2)
+    LINKS[f"NStep{_kind}"] = _link(_name, _SEQUENCES)
+    LINKS[f"NStepBi{_kind}"] = _link(_name, _SEQUENCES, directions="2")
 for _reason, _links in _UNLIKE.items():
     LINKS |= dict.fromkeys(_links.split(), refused(_reason))
 _OF_PYTHON = ("get_dtype", "get_array_types", "argument.parse_kwargs", "is_debug")

@@ -38,16 +38,20 @@ def tree_lstm(nn, *inputs):
     return c, nn.sigmoid(o) * nn.tanh(c)
 
 
+def aligned(nn, y, x, axis):
+    """The array with axes of one element, so that its first axis is that axis of another."""
+    behind = [1] * (len(x.shape) - axis - len(y.shape))
+    return nn.reshape(y, (*[1] * axis, *y.shape, *behind))
+
+
 def scale(nn, x, y, axis=1):
     """The product with an array whose first axis is that axis."""
-    behind = [1] * (len(x.shape) - axis - len(y.shape))
-    return x * nn.reshape(y, (*[1] * axis, *y.shape, *behind))
+    return x * aligned(nn, y, x, axis)
 
 
 def bias(nn, x, y, axis=1):
     """The sum with an array whose first axis is that axis."""
-    behind = [1] * (len(x.shape) - axis - len(y.shape))
-    return x + nn.reshape(y, (*[1] * axis, *y.shape, *behind))
+    return x + aligned(nn, y, x, axis)
 
 
 def swish(nn, x, beta):
@@ -262,15 +266,12 @@ class StatelessLSTM(Network):
         return lstm(nn, c, gates)
 
 
-class StatefulLSTM(Network):
+class StatefulLSTM(StatelessLSTM):
     """An LSTM that remembers its state; fewer samples than before leave the rest as it was."""
 
     def __init__(self, in_size, out_size):
-        super().__init__()
+        super().__init__(in_size, out_size)
         nn = self.nn
-        self.size = out_size
-        self.upward = nn.Linear(in_size, 4 * out_size)
-        self.lateral = nn.Linear(out_size, 4 * out_size, bias=False)
         self.last_c = nn.State((0, out_size), like=self.upward.weight)
         self.last_h = nn.State((0, out_size), like=self.upward.weight)
 
@@ -290,13 +291,13 @@ class StatefulLSTM(Network):
         self.set_state(none, none)
 
     def forward(self, x):
-        nn = self.nn
-        count, gates = x.shape[0], self.upward(x)
-        c, h = self.c, self.h
+        count, h = x.shape[0], self.h
         if h is None:
-            c = h = nn.zeros((count, self.size), like=gates)
-        c, y = lstm(nn, c, gates + self.lateral(h[:count]))
-        self.set_state(c, nn.cat([y, h[count:]], 0))
+            c, y = super().forward(self.c, None, x)
+            self.set_state(c, y)
+            return y
+        c, y = super().forward(self.c, h[:count], x)
+        self.set_state(c, self.nn.cat([y, h[count:]], 0))
         return y
 
 
@@ -512,15 +513,18 @@ class SequencesReLU(SequencesGRU):
 class DepthwiseConvolution2D(Network):
     """A convolution of each channel by itself."""
 
-    def __init__(self, in_channels, multiplier, ksize, stride=1, pad=0, bias=True):
+    def __init__(
+        self, in_channels, channel_multiplier, ksize, stride=1, pad=0, nobias=False
+    ):
         super().__init__()
         height, width = (ksize, ksize) if isinstance(ksize, int) else ksize
-        shape = (multiplier, in_channels, height, width)
+        shape = (channel_multiplier, in_channels, height, width)
         first = start.Normal((in_channels * height * width) ** -0.5)
         self.W = self.nn.Parameter(shape, first)
         self.b = None
-        if bias:
-            self.b = self.nn.Parameter((multiplier * in_channels,), start.ZEROS)
+        if not nobias:
+            size = (channel_multiplier * in_channels,)
+            self.b = self.nn.Parameter(size, start.ZEROS)
         self.stride, self.pad = stride, pad
 
     def forward(self, x):
@@ -579,21 +583,17 @@ class IgnoringEmbedding(Embedding):
         self.ignored = ignored
 
     def forward(self, x):
-        nn = self.nn
-        is_word = x != self.ignored
-        embedded = super().forward(nn.where(is_word, x, 0))
-        return nn.where(nn.unsqueeze(is_word, -1), embedded, 0.0)
+        return embed_id(self.nn, x, self.weight, self.ignored)
 
 
 class LinearMaxout(Network):
     """The largest of several linear functions. Source: Goodfellow et al. 2013."""
 
-    def __init__(self, in_size, out_size, pool_size, bias=True):
+    def __init__(self, in_size, out_size, pool_size):
         super().__init__()
-        self.linear = self.nn.Linear(in_size, out_size * pool_size, bias=bias)
+        self.linear = self.nn.Linear(in_size, out_size * pool_size)
         self.pool_size = pool_size
 
     def forward(self, x):
         nn = self.nn
-        y = nn.reshape(self.linear(x), (x.shape[0], -1, self.pool_size))
-        return nn.amax(y, 2)
+        return maxout(nn, self.linear(nn.flatten(x, 1)), self.pool_size)

@@ -142,7 +142,7 @@ def test_a_mistake_in_the_table_is_found():
 
 def test_a_state_is_compared_over_two_calls():
     found = ported("language model")
-    found.source = found.source.replace("gates + self.lateral(h[:count])", "gates")
+    found.source = found.source.replace("h[:count]", "0 * h[:count]")
     proof = found.prove("torch")
     assert proof.headline.startswith("DIVERGES"), proof.headline
 
