@@ -29,6 +29,7 @@ from deliralike.port.calls import (
     written,
 )
 from deliralike.port.framework import Names
+from deliralike.port.values import UNKNOWN
 from deliralike.weights.chainer_names import LEAVES
 
 _MODULES = {
@@ -90,19 +91,8 @@ WITHOUT_EFFECT = ("report", "argument.check_unexpected_kwargs")
 IMPORTS = {
     "math.": "import math",
     "np": "import numpy as np",
-    "(ModuleList)": "from deliralike.nn.layers.containers import ModuleList",
     "start.": "from deliralike import start",
-    "(Linear)": "from deliralike.nn.layers.linear import Linear",
-    "(Embedding)": "from deliralike.nn.layers.linear import Embedding",
-    **{
-        f"(BatchNorm{dims}d)": (
-            f"from deliralike.nn.layers.normalization import BatchNorm{dims}d"
-        )
-        for dims in (1, 2, 3)
-    },
 }
-
-
 NAMES = Names(_MODULES)
 
 
@@ -378,7 +368,7 @@ def parameter(call: Call, value: cst.BaseExpression) -> str:
 def _sizes(call: Call, text: str) -> str:
     """The source of several numbers, which may be given as one."""
     is_literal = text.startswith(("(", "[")) or text.endswith(".shape")
-    kinds = {one.kind for one in call.values if one is not None}
+    kinds = {one.kind for one in call.values}
     return text if is_literal or kinds & {"shape", "sequence"} else f"({text},)"
 
 
@@ -386,10 +376,21 @@ def _started(call: Call, given: dict[str, str]) -> str:
     """A parameter with a shape, which may be a number, and an initializer."""
     shape = _sizes(call, given["shape"])
     initializer = given.get("initializer", "None")
-    kinds = {one.kind for one in call.values if one is not None}
+    kinds = {one.kind for one in call.values}
     if "function" not in kinds and initializer.isidentifier():
         return f"{NN}.Parameter({shape}, start.Constant({initializer}))"
     return f"{NN}.Parameter({shape}, {_start(initializer)})"
+
+
+_STARTING = {
+    "HeNormal": "start.HeNormal()",
+    "HeUniform": "start.HeUniform()",
+    "GlorotNormal": "start.XavierNormal()",
+    "GlorotUniform": "start.XavierUniform()",
+    "LeCunNormal": "start.HeNormal(slope=1.0)",
+    "Zero": "start.ZEROS",
+    "One": "start.ONES",
+}
 
 
 def _start(initializer: str) -> str:
@@ -398,21 +399,12 @@ def _start(initializer: str) -> str:
         return f"start.Constant({initializer})"
     name, _, rest = initializer.partition("(")
     name, scale = name.rpartition(".")[2], rest.removesuffix(")")
-    match name:
-        case "HeNormal" | "HeUniform" if not scale:
-            return f"start.{name}()"
-        case "GlorotNormal" | "GlorotUniform" if not scale:
-            return f"start.Xavier{name.removeprefix('Glorot')}()"
-        case "LeCunNormal" if not scale:
-            return "start.HeNormal(slope=1.0)"
-        case "Normal" | "Uniform":
-            return f"start.{name}({scale or '0.05'})"
-        case "Constant":
-            return f"start.Constant({scale})"
-        case "Zero":
-            return "start.ZEROS"
-        case "One":
-            return "start.ONES"
+    if name in _STARTING and not scale:
+        return _STARTING[name]
+    if name in ("Normal", "Uniform"):
+        return f"start.{name}({scale or '0.05'})"
+    if name == "Constant":
+        return f"start.Constant({scale})"
     raise NeedsHand(
         f"a parameter that starts as {initializer}: one of deliralike.start"
     )
@@ -665,13 +657,16 @@ def _upsampled(call: Call) -> str:
 
 def _of_type(call: Call) -> str:
     """Floating numbers stay of the network's type; others become of it."""
-    x, given = call.given[0], call.result
-    value = call.value or call.first
-    if given is None or value is None or given.dtype == value.dtype:
+    x, before, after = call.given[0], call.value.dtype, call.result.dtype
+    if not call.x:
+        before = call.first.dtype
+    if not before or not after or before == after:
         return x
-    if not given.is_floating:
-        return call_of_nn("cast", x, f'"{given.dtype}"')
-    return x if value.is_floating else call_of_nn("cast", x, call.like())
+    if not call.result.is_floating:
+        return call_of_nn("cast", x, f'"{after}"')
+    if "float" in before:
+        return x
+    return call_of_nn("cast", x, call.like())
 
 
 def _interpolated(call: Call) -> str:
@@ -815,7 +810,7 @@ def _registered(call: Call) -> str:
 
 
 def _children(call: Call) -> str:
-    if call.value is None or call.value.kind != "container":
+    if call.value.kind != "container":
         raise NeedsHand(
             "children of a chain: name them, or keep them in an nn.ModuleList"
         )
@@ -874,10 +869,10 @@ def by_numpy(call: Call, module: str) -> str | None:
     Raises:
         NeedsHand: It computes with arrays of the network, or draws numbers.
     """
-    if call.result is None:
+    if call.result == UNKNOWN:
         return None
     is_host = module in ("np", "numpy")
-    is_array = call.first is not None and call.first.kind in ("array", "arrays")
+    is_array = call.first.kind in ("array", "arrays")
     if is_array and not is_host and call.name in _OF_ARRAYS:
         return written(_OF_ARRAYS[call.name], call)
     if call.name in ("asarray", "array", "ascontiguousarray") and is_array:
@@ -889,7 +884,7 @@ def by_numpy(call: Call, module: str) -> str | None:
         )
     if call.name in _MAKING:
         return written(_MAKING[call.name], call)
-    is_of_arrays = any(one is not None and one.is_floating for one in call.values)
+    is_of_arrays = any(one.is_floating for one in call.values)
     if is_of_arrays or module.endswith("random"):
         raise NeedsHand(
             f"{call.name} of NumPy: functions of nn compute with arrays, and layers such as "

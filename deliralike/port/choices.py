@@ -56,8 +56,7 @@ class Choices:
             return MISSING
         function = self.source.meaning(node.func)
         first = self.observed.value("given", self.source.end(node.args[0].value))
-        is_name = first is not None and first.kind == "text"
-        if not is_name or not module_source(function.__module__).is_installed:
+        if first.kind != "text" or not module_source(function.__module__).is_installed:
             return MISSING
         returned = self.observed.objects["returned"][self.source.end(node)]
         classes = {type(network) for network in returned}
@@ -110,13 +109,13 @@ class Choices:
     def written(self, value: Any) -> str:
         """The source of a value."""
         match value:
-            case partial():
+            case partial(func=function, args=args, keywords=kwargs):
                 self.program.lines.add("from functools import partial")
-                args = [self.written(one) for one in (value.func, *value.args)]
-                kwargs = {
-                    name: self.written(one) for name, one in value.keywords.items()
-                }
-                return f"partial({joined(args, kwargs)})"
+                return self._written_call("partial", (function, *args), kwargs)
+            case Created(cls, args, kwargs):
+                return self._written_call(self.written(cls), args, kwargs)
+            case Layer(cls, arguments):
+                return f"{self.written(cls)}({arguments})"
             case dict():
                 entries = []
                 for key, one in value.items():
@@ -126,14 +125,11 @@ class Choices:
                 return f"[{', '.join(map(self.written, value))}]"
             case tuple():
                 return tuple_of([*map(self.written, value)])
-            case Created(cls, args, kwargs):
-                words = {name: self.written(one) for name, one in kwargs.items()}
-                return (
-                    f"{self.written(cls)}({joined([*map(self.written, args)], words)})"
-                )
-            case Layer():
-                return f"{self.written(value.cls)}({value.arguments})"
         if isinstance(value, PLAIN):
             return repr(value)
         name = self.framework.name_of(value)
         return self.program.need(value) if name is None else f"{NN}.{name}"
+
+    def _written_call(self, name: str, args: Any, kwargs: dict[str, Any]) -> str:
+        words = {key: self.written(one) for key, one in kwargs.items()}
+        return f"{name}({joined([*map(self.written, args)], words)})"

@@ -83,7 +83,7 @@ class Context(cst.CSTTransformer):
         """Whether the code runs only while a network is created."""
         return bool(self.functions) and self.functions[-1].in_construction
 
-    def value_of(self, what: str, node: cst.CSTNode) -> Value | None:
+    def value_of(self, what: str, node: cst.CSTNode) -> Value:
         """What is known of the value at a node, see `Observed`."""
         return self.observed.value(what, self.source.end(node))
 

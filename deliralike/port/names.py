@@ -198,7 +198,7 @@ class NameRewriter(DefinitionRewriter):
     ) -> cst.BaseExpression:
         """``self.weight.data`` while a network is created: a parameter's start as an array."""
         value = self.value_of("values", original)
-        if original.attr.value != "data" or value is None or not value.is_array:
+        if original.attr.value != "data" or not value.is_array:
             return updated
         if value.kind == "array":
             return updated.value
@@ -209,8 +209,6 @@ class NameRewriter(DefinitionRewriter):
     ) -> cst.BaseExpression:
         """An attribute of an array or a network."""
         name, value = original.attr.value, self.value_of("values", original)
-        if value is None:
-            return updated
         entry = self.framework.attributes.get(name)
         if entry is None or not value.is_array:
             return updated
@@ -219,8 +217,7 @@ class NameRewriter(DefinitionRewriter):
 
     def _of_network(self, original: cst.Attribute, updated: cst.Attribute) -> Any:
         """An attribute of a network that has another name here; None for all others."""
-        name, value = original.attr.value, self.value_of("values", original)
-        kind = "" if value is None else value.kind
+        name, kind = original.attr.value, self.value_of("values", original).kind
         if kind in ("network", "layer") and name in self.framework.unlike_attributes:
             return self.parsed(self.framework.unlike_attributes[name])
         if kind == "layer" and name in self.framework.other_names:
@@ -308,9 +305,8 @@ class NameRewriter(DefinitionRewriter):
 
     def _is_reversed(self, original: cst.Subscript, updated: cst.Subscript) -> bool:
         """Whether it is an array of the network, which has no steps backwards elsewhere."""
-        value = self.value_of("results", original)
         is_host = code(updated.value).startswith("np.")
-        return value is not None and value.is_array and not is_host
+        return self.value_of("results", original).is_array and not is_host
 
     def _owner_of_members(self, table: Any) -> str | None:
         """The network whose members a subscript gives by name, or None."""

@@ -22,6 +22,7 @@ from deliralike.port.remarks import Remarks
 from deliralike.port.resolving import Source, module_source
 from deliralike.port.rewriting import Rewriter
 
+_BASE = re.compile(r"class \w+\((\w+)\)")
 # A module's name, that of a definition in it, and "np" for what runs on NumPy's arrays.
 Where = tuple[str, ...]
 
@@ -180,6 +181,9 @@ class Program(Remarks):
         for prefix, line in self.framework.imports.items():
             if prefix in text:
                 self.lines.add(line)
+        for base in _BASE.findall(text):
+            if base in LAYERS:
+                self.lines.add(f"from {LAYERS[base].__module__} import {base}")
         for name, source in self.framework.layer_sources.items():
             is_named = re.search(rf"(?<![.\w]){name}\(|class \w+\({name}\)", text)
             if is_named and name not in self.layer_sources:

@@ -7,6 +7,7 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
+from deliralike.port.calls import OF_SELF
 from deliralike.port.observing import FORWARD, Observed
 from deliralike.port.resolving import Source
 
@@ -39,7 +40,7 @@ def _stored(function: cst.CSTNode) -> set[Any]:
 
 
 def _of_self(node: cst.CSTNode) -> list[Any]:
-    return list(m.findall(node, m.Attribute(m.Name("self"))))
+    return list(m.findall(node, OF_SELF))
 
 
 def _read_of_others(source: Source) -> set[str]:
@@ -50,14 +51,13 @@ def _read_of_others(source: Source) -> set[str]:
 
 def without(target: Any, names: set[str]) -> Any:
     """What an assignment sets, without these attributes; None where nothing is left."""
-    if m.matches(target, m.Attribute(m.Name("self"))):
-        return None if target.attr.value in names else target
-    if not isinstance(target, (cst.Tuple, cst.List)):
+    is_name = m.MatchIfTrue(names.__contains__)
+    place = m.Attribute(m.Name("self"), m.Name(is_name))
+    if m.matches(target, place):
+        return None
+    element = m.Element(place)
+    if not m.findall(target, element):
         return target
-    kept = [without(one.value, names) for one in target.elements]
-    if all(new is one.value for new, one in zip(kept, target.elements, strict=True)):
-        return target
-    elements = []
-    for new, one in zip(kept, target.elements, strict=True):
-        elements.append(one.with_changes(value=new or cst.Name("_")))
-    return target.with_changes(elements=elements)
+    return m.replace(
+        target, element, lambda one, _: one.with_changes(value=cst.Name("_"))
+    )

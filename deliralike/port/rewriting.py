@@ -32,7 +32,7 @@ from deliralike.port.dropping import arguments_of_drop
 from deliralike.port.observing import FORWARD
 from deliralike.port.resolving import MISSING
 from deliralike.port.statements import StatementRewriter
-from deliralike.port.values import Value
+from deliralike.port.values import UNKNOWN, Value
 
 _FIRST_PARAMETER = m.Call(
     m.Name("next"), [m.Arg(m.Call(m.Attribute(m.Name("self"), m.Name("parameters"))))]
@@ -105,10 +105,9 @@ class Rewriter(StatementRewriter):
             return self._constant_of(original, updated)
         if m.matches(func, OF_SELF):
             self._refuse_method_of_both(original)
-        value = self.value_of("values", func)
-        if value is None or not isinstance(updated.func, cst.Attribute):
+        if not isinstance(updated.func, cst.Attribute):
             return updated
-        return self._member(original, updated, value)
+        return self._member(original, updated, self.value_of("values", func))
 
     # What is known of a call
     # ---------------------------------------------------------------------------------------------
@@ -137,7 +136,7 @@ class Rewriter(StatementRewriter):
             like=self.like,
         )
 
-    def _argument(self, arg: cst.Arg) -> Value | None:
+    def _argument(self, arg: cst.Arg) -> Value:
         """What an argument was in the run."""
         return self.value_of("given", arg.value)
 
@@ -145,8 +144,7 @@ class Rewriter(StatementRewriter):
         """Leave out ``**options`` of device and type, and these as they are handed on."""
         kept = []
         for old, new in zip(original.args, updated.args, strict=True):
-            value = self._argument(old)
-            is_placement = value is not None and value.kind == "placement"
+            is_placement = self._argument(old).kind == "placement"
             is_handed_on = _keyword(old) == code(old.value) in self.framework.dropped
             if not is_handed_on and not (old.star == "**" and is_placement):
                 kept.append(new)
@@ -222,7 +220,7 @@ class Rewriter(StatementRewriter):
         self, call: Call, original: cst.Call, updated: cst.Call
     ) -> cst.BaseExpression:
         """A function that draws a mask, which an installed package may give a rate of zero."""
-        is_zero = any(one is not None and one.kind == "zero" for one in call.values)
+        is_zero = any(one.kind == "zero" for one in call.values)
         if self.source.is_installed and is_zero:
             why = f"{call.name}, which drops nothing here"
             self.program.specialise(self.where(original), why)
@@ -276,7 +274,7 @@ class Rewriter(StatementRewriter):
     def _constant_of(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         """An array of NumPy that a function gives, as one of the backend."""
         value = self.value_of("results", original)
-        if value is None:
+        if value == UNKNOWN:
             return updated
         text, like = code(updated), self.like()
         if value.is_array:
@@ -352,8 +350,7 @@ class Rewriter(StatementRewriter):
         """Refuse a method for arrays of NumPy, here, and of the backend, in forward."""
         func: Any = call.func
         phases = self.observed.phases(f"{self.class_name}.{func.attr.value}")
-        given = [self._argument(one) for one in call.args]
-        is_given_arrays = any(one is not None and one.kind == "array" for one in given)
+        is_given_arrays = any(self._argument(one).kind == "array" for one in call.args)
         if self.in_construction and FORWARD in phases and is_given_arrays:
             raise NeedsHand(
                 f"{func.attr.value} is called with arrays while the network is created, where they "
