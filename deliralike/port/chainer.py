@@ -246,7 +246,7 @@ def _batch_norm(call: Call) -> str:
     names = ["size", "decay", "eps", "dtype", "use_gamma", "use_beta"]
     names += ["initial_gamma", "initial_beta", "axis"]
     given = _given(_with_options(call, decay="0.9", eps="2e-5"), *names)
-    scales = [given.get(f"use_{name}", "True") for name in ("gamma", "beta")]
+    scales = given.get("use_gamma", "True"), given.get("use_beta", "True")
     if given.get("axis", "None") != "None":
         raise NeedsHand(
             f"{call.name} with axis: nn.BatchNorm keeps axis 1, the channels"
@@ -257,20 +257,23 @@ def _batch_norm(call: Call) -> str:
         raise NeedsHand(
             f"{call.name}: nn.BatchNorm1d, 2d or 3d, by the axes of its input"
         )
-    dims = max(axes.pop() - 2, 1)
     settings = {"eps": given.get("eps", "2e-5")}
     if "decay" in given:
         settings["momentum"] = _of_new(given["decay"])
-    if scales == ["False", "False"]:
-        settings["affine"] = "False"
-    name = f"BatchNorm{dims}d"
-    if scales == ["True", "False"]:
-        settings["bias"] = "False"
-    if scales == ["False", "True"]:
+    name = f"BatchNorm{max(axes.pop() - 2, 1)}d"
+    if scales == ("False", "True"):
         return f"Shifting{name}({joined((given['size'],), settings)})"
-    if not {*scales} <= {"True", "False"}:
+    if scales not in _SCALES:
         raise NeedsHand(f"{call.name} with use_gamma={scales[0]}, use_beta={scales[1]}")
-    return call_of_nn(name, given["size"], **settings)
+    return call_of_nn(name, given["size"], **settings, **_SCALES[scales])
+
+
+#: Settings of `nn`'s layer, by whether there are gamma and beta.
+_SCALES = {
+    ("True", "True"): {},
+    ("True", "False"): {"bias": "False"},
+    ("False", "False"): {"affine": "False"},
+}
 
 
 def _with_options(call: Call, **defaults: str) -> Call:
@@ -607,16 +610,13 @@ def _resized(call: Call) -> str:
 def _unpooled(call: Call) -> str:
     given = _given(call, "x", "ksize", "stride", "pad", "outsize", "cover_all")
     size = given["ksize"]
-    if (
-        given.get("stride", size) != size
-        or given.get("pad", "0") != "0"
-        or not size.isdigit()
-    ):
+    is_apart = given.get("stride", size) == size and given.get("pad", "0") == "0"
+    if not is_apart or not size.isdigit():
         raise NeedsHand(f"{call.name} of windows that overlap, or are padded: by hand")
     large = call_of_nn("interpolate", given["x"], scale_factor=size, mode='"nearest"')
     if given.get("outsize", "None") != "None":
-        height, width = (f"{given['outsize']}[{axis}]" for axis in (0, 1))
-        return f"{large}[:, :, :{height}, :{width}]"
+        size = given["outsize"]
+        return f"{large}[:, :, :{size}[0], :{size}[1]]"
     if given.get("cover_all", "True") == "False":
         return large
     return f"{large}[:, :, :{1 - int(size)}, :{1 - int(size)}]"

@@ -246,8 +246,8 @@ def bernoulli_nll(nn, x, y, reduce="sum"):
 # -------------------------------------------------------------------------------------------------
 
 
-class StatelessLSTM(Network):
-    """One step of an LSTM. Source: arXiv 1409.2329."""
+class LSTMWeights(Network):
+    """An LSTM. Source: arXiv 1409.2329."""
 
     def __init__(self, in_size, out_size):
         super().__init__()
@@ -256,7 +256,7 @@ class StatelessLSTM(Network):
         self.upward = nn.Linear(in_size, 4 * out_size)
         self.lateral = nn.Linear(out_size, 4 * out_size, bias=False)
 
-    def forward(self, c, h, x):
+    def step(self, c, h, x):
         nn = self.nn
         gates = self.upward(x)
         if h is not None:
@@ -266,7 +266,14 @@ class StatelessLSTM(Network):
         return lstm(nn, c, gates)
 
 
-class StatefulLSTM(StatelessLSTM):
+class StatelessLSTM(LSTMWeights):
+    """One step of an LSTM."""
+
+    def forward(self, c, h, x):
+        return self.step(c, h, x)
+
+
+class StatefulLSTM(LSTMWeights):
     """An LSTM that remembers its state; fewer samples than before leave the rest as it was."""
 
     def __init__(self, in_size, out_size):
@@ -293,10 +300,10 @@ class StatefulLSTM(StatelessLSTM):
     def forward(self, x):
         count, h = x.shape[0], self.h
         if h is None:
-            c, y = super().forward(self.c, None, x)
+            c, y = self.step(self.c, None, x)
             self.set_state(c, y)
             return y
-        c, y = super().forward(self.c, h[:count], x)
+        c, y = self.step(self.c, h[:count], x)
         self.set_state(c, self.nn.cat([y, h[count:]], 0))
         return y
 

@@ -601,8 +601,6 @@ def _np_flat(call: Call) -> str:
         )
     if start == "0":
         return f"{x}.reshape(-1)"
-    if start == "1" and not x.isidentifier():  # which is to be computed once
-        return f"np.stack([part.ravel() for part in {x}])"
     return f"{x}.reshape(*{x}.shape[:{start}], -1)"
 
 

@@ -51,7 +51,7 @@ def _read_of_others(source: Source) -> set[str]:
 
 def without(target: Any, names: set[str]) -> Any:
     """What an assignment sets, without these attributes; None where nothing is left."""
-    is_name = m.MatchIfTrue(names.__contains__)
+    is_name: Any = m.MatchIfTrue(names.__contains__)
     place = m.Attribute(m.Name("self"), m.Name(is_name))
     if m.matches(target, place):
         return None
