@@ -207,7 +207,8 @@ class DefinitionRewriter(LeavingOut):
 
     def _with_sizes_as_arguments(self, init: cst.FunctionDef) -> cst.FunctionDef:
         """Add the arguments that tell instances of the class of their sizes."""
-        names = self.program.sizes[self.source.module.__name__, self.class_name]
+        module = self.source.module.__name__
+        names = self.program.sizes.arguments(module, self.class_name)
         added = [cst.Param(cst.Name(name)) for name in names]
         params = init.params
         params = params.with_changes(kwonly_params=[*params.kwonly_params, *added])

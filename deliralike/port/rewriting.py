@@ -382,12 +382,7 @@ class Rewriter(StatementRewriter):
             return updated
         networks = self.observed.objects["returned"][self.source.end(original)]
         args = list(updated.args)
-        for name, sizes in self.program.sizes_of(cls).items():
-            found = []
-            for network in networks:
-                layers = {id(layer) for layer in self.framework.blocks(network)}
-                inside = {size for layer, size in sizes if id(layer) in layers}
-                found += [(network, size) for size in inside]
+        for name, found in self.program.sizes.given(cls, networks).items():
             value = cst.parse_expression(self._by_instance(name, found))
             args.append(cst.Arg(value, keyword=cst.Name(name), equal=EQUAL))
         return updated.with_changes(args=args)
@@ -405,7 +400,8 @@ class Rewriter(StatementRewriter):
         is_clear = len({id(layer) for layer, _ in values}) == len(values)
         is_in_init = self.functions[-1].path == f"{self.class_name}.__init__"
         if sizes and is_clear and is_in_init:
-            return self.program.add_size(self.source, self.class_name, what, values)
+            module = self.source.module.__name__
+            return self.program.sizes.add(module, self.class_name, what, values)
         found = ", ".join(sorted(map(str, sizes))) or "never"
         raise NeedsHand(f"{what} is found out when it runs ({found}): write it out")
 
