@@ -419,7 +419,10 @@ _UNLIKE = {
         "StatefulZoneoutLSTM SimplifiedDropconnect NegativeSampling gaussian zoneout "
         "gumbel_softmax rrelu simplified_dropconnect negative_sampling"
     ),
-    "there is none in nn": "local_convolution_2d LocalConvolution2D",
+    "there is none in nn": (
+        "local_convolution_2d LocalConvolution2D StatefulPeepholeLSTM permutate "
+        "transpose_sequence batch_l2_norm_squared"
+    ),
     "port its predictor, and give the loss to the trainer": "Classifier",
 }
 
@@ -450,11 +453,10 @@ LINKS: dict[str, Entry] = {
     ),
 }
 _LATE_LSTM, _LATE_GRU = ("in_size", "upward.W", 1), ("in_size", "W.W", 1)
-for _name in ("StatelessLSTM", "StatefulPeepholeLSTM"):
-    LINKS[_name] = _link(_name, "in_size out_size", late=_LATE_LSTM)
 for _name in ("StatelessGRU", "StatefulGRU"):
     LINKS[_name] = _link(_name, "in_size out_size", late=_LATE_GRU)
-LINKS["LSTM"] = _link("StatefulLSTM", "in_size out_size", late=_LATE_LSTM)
+for _name, _layer in (("LSTM", "StatefulLSTM"), ("StatelessLSTM", "StatelessLSTM")):
+    LINKS[_name] = _link(_layer, "in_size out_size", late=_LATE_LSTM)
 for _n in (1, 2, 3):
     _transposed = f"ConvTranspose{_n}d"
     LINKS[f"Convolution{_n}D"] = _convolution(f"Conv{_n}d", _OF_CONVOLUTION)

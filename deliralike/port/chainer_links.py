@@ -99,11 +99,6 @@ def batch_matmul(nn, a, b, transa=False, transb=False):
     return nn.matmul(a, b)
 
 
-def batch_l2_norm_squared(nn, x):
-    """The sum of squares of each sample."""
-    return nn.sum(nn.square(nn.flatten(x, 1)), 1)
-
-
 def select_item(nn, x, t):
     """One element of each sample, by its number."""
     return nn.squeeze(nn.gather(x, 1, nn.unsqueeze(t, 1)), 1)
@@ -123,14 +118,6 @@ def rollaxis(nn, x, axis, start=0):
     return nn.movedim(x, axis, start - 1 if start > axis else start)
 
 
-def permutate(nn, x, indices, axis=0, inv=False):
-    """The array in another order along an axis."""
-    indices = np.asarray(indices)
-    if inv:
-        indices = np.argsort(indices)
-    return nn.index_select(x, axis, nn.constant(indices, like=x))
-
-
 def pad(nn, x, pad_width, mode, constant_values=0):
     """The array with more elements at the ends of all axes."""
     widths = np.broadcast_to(pad_width, (len(x.shape), 2)).tolist()
@@ -147,14 +134,6 @@ def pad_sequence(nn, xs, length=None, padding=0):
         widths = [(0, length - len(x)), *[(0, 0)] * (len(x.shape) - 1)]
         rows.append(nn.pad(x, widths, "constant", padding))
     return nn.stack(rows, 0)
-
-
-def transpose_sequence(nn, xs):
-    """For each step the elements of all sequences that are so long, the longest first."""
-    steps = []
-    for step in range(len(xs[0])):
-        steps.append(nn.stack([x[step] for x in xs if step < len(x)], 0))
-    return steps
 
 
 def depth2space(nn, X, r):
@@ -305,31 +284,6 @@ class StatefulLSTM(LSTMWeights):
             return y
         c, y = self.step(self.c, h[:count], x)
         self.set_state(c, self.nn.cat([y, h[count:]], 0))
-        return y
-
-
-class StatefulPeepholeLSTM(StatefulLSTM):
-    """An LSTM whose gates see the cell. Source: Gers and Schmidhuber 2001."""
-
-    def __init__(self, in_size, out_size):
-        super().__init__(in_size, out_size)
-        nn = self.nn
-        self.peep_i = nn.Linear(out_size, out_size, bias=False)
-        self.peep_f = nn.Linear(out_size, out_size, bias=False)
-        self.peep_o = nn.Linear(out_size, out_size, bias=False)
-
-    def forward(self, x):
-        nn = self.nn
-        gates, c = self.upward(x), self.c
-        if c is None:
-            c = nn.zeros((x.shape[0], self.size), like=gates)
-        else:
-            gates = gates + self.lateral(self.h)
-        a, i, f, o = nn.unbind(nn.reshape(gates, (x.shape[0], -1, 4)), 2)
-        i, f = nn.sigmoid(i + self.peep_i(c)), nn.sigmoid(f + self.peep_f(c))
-        c = nn.tanh(a) * i + f * c
-        y = nn.sigmoid(o + self.peep_o(c)) * nn.tanh(c)
-        self.set_state(c, y)
         return y
 
 

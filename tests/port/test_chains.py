@@ -128,7 +128,8 @@ def test_what_needs_a_hand_is_named_by_its_line():
     found = port(chains.ByHand, image(2, 4))
     text = "\n".join(map(str, found.hands))
     source = Path(chains.__file__).read_text().splitlines()
-    for words in ("StatefulZoneoutLSTM", "F.rrelu", "self.xp.random"):
+    names = ("StatefulZoneoutLSTM", "StatefulPeepholeLSTM", "F.permutate", "F.rrelu")
+    for words in (*names, "self.xp.random"):
         number = next(at for at, line in enumerate(source, 1) if words in line)
         assert f"chains.py:{number}: " in text
 
