@@ -372,7 +372,9 @@ def _sizes(call: Call, text: str) -> str:
     """The source of several numbers, which may be given as one."""
     is_literal = text.startswith(("(", "[")) or text.endswith(".shape")
     kinds = {one.kind for one in call.values}
-    return text if is_literal or kinds & {"shape", "sequence"} else f"({text},)"
+    if is_literal or kinds & {"shape", "sequence"}:
+        return text
+    return f"({text},)"
 
 
 def _started(call: Call, given: dict[str, str]) -> str:
@@ -679,7 +681,9 @@ def _interpolated(call: Call) -> str:
 def _variable(call: Call) -> str:
     """``chainer.Variable(x)``: an array stays, one of NumPy's becomes one."""
     x = call.args[0]
-    return call_of_nn("constant", x, like=call.like()) if x.startswith("np.") else x
+    if x.startswith("np."):
+        return call_of_nn("constant", x, like=call.like())
+    return x
 
 
 def _written_here(name: str) -> Entry:
@@ -879,17 +883,16 @@ def by_numpy(call: Call, module: str) -> str | None:
         return written(_OF_ARRAYS[call.name], call)
     if call.name in ("asarray", "array", "ascontiguousarray") and is_array:
         return call.args[0]
-    args = f"{call.name}({joined(call.args, call.kwargs)})"
-    if not call.result.is_floating:
-        return (
-            None if is_host else call_of_nn("constant", f"np.{args}", like=call.like())
-        )
-    if call.name in _MAKING:
+    is_floating = call.result.is_floating
+    if is_host and not is_floating:
+        return None
+    if is_floating and call.name in _MAKING:
         return written(_MAKING[call.name], call)
     is_of_arrays = any(one.is_floating for one in call.values)
-    if is_of_arrays or module.endswith("random"):
+    if is_floating and (is_of_arrays or module.endswith("random")):
         raise NeedsHand(
             f"{call.name} of NumPy: functions of nn compute with arrays, and layers such as "
             "nn.Dropout draw random numbers"
         )
-    return call_of_nn("constant", f"np.{args}", like=call.like())
+    constant = f"np.{call.name}({joined(call.args, call.kwargs)})"
+    return call_of_nn("constant", constant, like=call.like())

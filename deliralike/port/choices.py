@@ -45,7 +45,9 @@ class Choices:
         if callable(value) or self._is_of_table(node):
             return value
         is_flag = isinstance(value, (bool, NoneType)) and in_construction
-        return value if is_flag and self._calls_portable(node) else MISSING
+        if is_flag and self._calls_portable(node):
+            return value
+        return MISSING
 
     def _network_by_name(self, node: Any) -> Any:
         """The network that a package's function gave for a name, or `MISSING`.
@@ -65,10 +67,10 @@ class Choices:
             if type(network) in classes:
                 found = self.original.arguments_of(network)
                 created.append(Created(type(network), *found))
-        if not created or not self._is_portable(created):
-            return MISSING
         is_one = all(one == created[0] for one in created)
-        return created[0] if is_one else MISSING
+        if created and is_one and self._is_portable(created[0]):
+            return created[0]
+        return MISSING
 
     def entries(self, node: cst.Subscript) -> dict[Any, Any] | None:
         """What a table gave in the run, by its keys, where it was several."""
@@ -77,7 +79,9 @@ class Choices:
         if not self.source.is_installed or len(chosen) < 2 or MISSING in values:
             return None
         is_known = self._is_of_table(node) or all(map(callable, values))
-        return chosen if is_known and self._is_portable(values) else None
+        if is_known and self._is_portable(values):
+            return chosen
+        return None
 
     def _is_of_table(self, node: Any) -> bool:
         """Whether an element of a global table is taken."""

@@ -135,12 +135,9 @@ def mapped(value: Any, framework: Framework, change: Callable[[Any], Any]) -> An
         return type(value)(map(inner, value))
     if isinstance(value, dict):
         return type(value)((name, inner(one)) for name, one in value.items())
-    is_portable = framework.ports(type(value).__module__)
-    return (
-        _configuration(value, inner)
-        if is_portable and hasattr(value, "__dict__")
-        else value
-    )
+    if framework.ports(type(value).__module__) and hasattr(value, "__dict__"):
+        return _configuration(value, inner)
+    return value
 
 
 def _configuration(value: Any, change: Callable[[Any], Any]) -> Any:

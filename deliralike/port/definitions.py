@@ -18,7 +18,6 @@ from deliralike.port.finishing import begun
 from deliralike.port.leaving_out import PASS, LeavingOut
 from deliralike.port.observing import CONSTRUCTION, FORWARD
 from deliralike.port.reported import reported
-from deliralike.port.start_code import StartCode
 
 #: ``self.cache[key] = value``
 _CACHED = m.Assign([m.AssignTarget(m.Subscript(OF_SELF))], m.Call() | m.Subscript())
@@ -42,7 +41,7 @@ class DefinitionRewriter(LeavingOut):
         if len(self.path) > 1:
             return
         self.class_name = node.name.value
-        self.start_code = StartCode(self.original, self.source, self.cls)
+        self.start_code.cls = self.cls
         self.reported = reported(self.source, self.observed, self.class_name)
         self.listed = {}
         if self.framework.lists_members(self.cls):

@@ -90,7 +90,9 @@ class GradientRewriter(NameRewriter):
             if not value.is_array:
                 return cst.parse_statement(trainable(owner, "*", flag))
         owner, _, name = owner.rpartition(".")
-        return cst.parse_statement(trainable(owner, name, flag)) if owner else None
+        if not owner:
+            return None
+        return cst.parse_statement(trainable(owner, name, flag))
 
     def _with_frozen_layer(
         self, original: Any, updated: cst.SimpleStatementLine

@@ -46,7 +46,7 @@ class LateSizes:
 
     def given(self, cls: type, networks: Sequence[Any]) -> dict[str, Found]:
         """For each argument of a class the sizes of some instances, or of networks around them."""
-        given = {}
+        given: dict[str, Found] = {}
         for name, found in self._found[cls.__module__, cls.__qualname__].items():
             sizes = []
             for network in networks:

@@ -305,10 +305,10 @@ def _variance(call: Call) -> str:
 
 def _einsum(call: Call) -> str:
     """``torch.einsum("ij,kj->ik", [x, y])``: the arrays may come in a list."""
-    arrays = elements(call.args[1]) if len(call.args) == 2 else None
-    return plain(
-        call if arrays is None else replace(call, args=(call.args[0], *arrays))
-    )
+    formula, *arrays = call.args
+    if len(arrays) == 1:
+        arrays = elements(arrays[0]) or arrays
+    return plain(replace(call, args=(formula, *arrays)))
 
 
 def _selected(call: Call) -> str:
@@ -545,8 +545,10 @@ def _np_filled(call: Call) -> str:
         return f"np.full({given['size']}, {given['fill_value']}, {dtype})"
     args = tuple(arg for arg in call.args if not arg.startswith("**"))
     shape = call.kwargs.get("size") or replace(call, args=args).many()
-    given_type = () if dtype == "float" else (dtype,)
-    return f"np.{name}({joined((shape, *given_type), {})})"
+    parts = [shape]
+    if dtype != "float":
+        parts.append(dtype)
+    return f"np.{name}({joined(parts, {})})"
 
 
 def _np_like(call: Call) -> str:
@@ -601,12 +603,16 @@ def _np_flat(call: Call) -> str:
         )
     if start == "0":
         return f"{x}.reshape(-1)"
+    if start == "1" and not x.isidentifier():  # which is to be computed once
+        return f"np.stack([part.ravel() for part in {x}])"
     return f"{x}.reshape(*{x}.shape[:{start}], -1)"
 
 
 def _np_array(call: Call) -> str:
-    dtype = [_np_dtype(call)] if "dtype" in call.kwargs else []
-    return f"np.asarray({joined([call.args[0], *dtype], {})})"
+    given = [call.args[0]]
+    if "dtype" in call.kwargs:
+        given.append(_np_dtype(call))
+    return f"np.asarray({joined(given, {})})"
 
 
 def _np_tensor(call: Call) -> str:

@@ -31,7 +31,8 @@ def reported(source: Source, observed: Observed, class_name: str) -> set[str]:
             written |= {one.attr.value for one in stored}
         if phases:
             read |= {one.attr.value for one in _of_self(method) if one not in stored}
-    return written - read - _read_of_others(source)
+    unread = written - read
+    return unread - _read_of_others(source) if unread else unread
 
 
 def _stored(function: cst.CSTNode) -> set[Any]:

@@ -46,7 +46,6 @@ class Rewriter(StatementRewriter):
     """Puts the names of `nn` in the place of a framework's; this part deals with calls."""
 
     def visit_Call(self, node: cst.Call) -> bool:
-        self.called.add(node.func)
         is_layer = self.original.layer_of(self.source.meaning(node.func)) is not None
         if is_layer or self._applies(node):
             self.passed_by.add(node.func)
@@ -308,30 +307,27 @@ class Rewriter(StatementRewriter):
         func: Any = updated.func
         name, x = func.attr.value, code(func.value)
         call = self._call_of(name, original, updated, x=x, value=value)
-        is_statement = original in self.statements and self.in_construction
-        if value.kind == "array" and is_statement and name in IN_PLACE:
-            return updated
-        if value.kind == "array" and is_statement and name.endswith("_"):
-            raise NeedsHand(
-                f"{name} while the network is created: x[...] = ... of NumPy"
-            )
+        if value.is_array and self.in_construction:
+            return self._numpy_method(call, original, updated)
+        if value.is_array:
+            return self._method(call)
         if value.kind == "numpy" and not self.in_construction:
             module = code(original.func.value)  # type: ignore[attr-defined]
             text = self.framework.by_numpy(replace(call, x=""), module)
             return updated if text is None else self.parsed(text)
-        if value.is_array and self.in_construction:
-            return self._numpy_method(call, updated)
-        if value.is_array:
-            return self._method(call)
         if value.kind == "shape" and name == "numel":
             return self.parsed(f"math.prod({x})")
-        if value.kind == "container" and name == "add_module":
+        if value.kind in ("network", "layer", "container"):
+            return self._method_of_network(call, updated)
+        return updated
+
+    def _method_of_network(self, call: Call, updated: cst.Call) -> cst.BaseExpression:
+        if call.name == "add_module" and call.value.kind == "container":
             return updated
-        is_network = value.kind in ("network", "layer", "container")
-        if is_network and name == "parameters":
+        if call.name == "parameters":
             return self._parameters(updated)
-        if is_network and name in self.framework.setters:
-            return self.parsed(written(self.framework.setters[name], call))
+        if call.name in self.framework.setters:
+            return self.parsed(written(self.framework.setters[call.name], call))
         return updated
 
     def _refuse_method_of_both(self, call: cst.Call) -> None:
@@ -361,7 +357,17 @@ class Rewriter(StatementRewriter):
             return self.parsed(self.framework.plain(call.called(name)))
         raise NeedsHand(f"there is no {call.name} of arrays in nn")
 
-    def _numpy_method(self, call: Call, updated: cst.Call) -> cst.BaseExpression:
+    def _numpy_method(
+        self, call: Call, original: cst.Call, updated: cst.Call
+    ) -> cst.BaseExpression:
+        """A method of an array while a network is created."""
+        writes_over = call.name.endswith("_") and call.value.kind == "array"
+        if writes_over and self.source.is_statement(original):
+            if call.name in IN_PLACE:  # see `leave_Expr`
+                return updated
+            raise NeedsHand(
+                f"{call.name} while the network is created: x[...] = ... of NumPy"
+            )
         entry = self.framework.numpy_methods.get(call.name)
         if entry is not None:
             return self.parsed(written(entry, call))
