@@ -88,11 +88,6 @@ LAYER_SOURCES: dict[str, str] = {
 }
 DRAWING = {"dropout": "Dropout"}
 WITHOUT_EFFECT = ("report", "argument.check_unexpected_kwargs")
-IMPORTS = {
-    "math.": "import math",
-    "np": "import numpy as np",
-    "start.": "from deliralike import start",
-}
 NAMES = Names(_MODULES)
 
 

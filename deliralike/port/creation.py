@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 from deliralike import backends
@@ -110,13 +111,10 @@ def _is_plain(value: Any) -> bool:
 
 def _distance(wanted: Shapes, found: Shapes) -> int:
     """How many sizes of weights differ."""
-    total = 0
-    for name in {*wanted, *found}:
-        one, other = wanted.get(name, ()), found.get(name, ())
-        if name not in wanted or name not in found or len(one) != len(other):
-            total += _OTHER_NAME
-        else:
-            total += sum(a != b for a, b in zip(one, other, strict=True))
+    total = _OTHER_NAME * len({*wanted} ^ {*found})
+    for name in {*wanted} & {*found}:
+        pairs = zip_longest(wanted[name], found[name])
+        total += sum(a != b for a, b in pairs)
     return total
 
 

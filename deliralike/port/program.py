@@ -22,6 +22,13 @@ from deliralike.port.remarks import Remarks
 from deliralike.port.resolving import Source, module_source
 from deliralike.port.rewriting import Rewriter
 
+#: For what the text of an expression may hold, the import that it needs.
+_IMPORTS = {
+    "einops.": "import einops",
+    "math.": "import math",
+    "np": "import numpy as np",
+    "start.": "from deliralike import start",
+}
 _BASE = re.compile(r"class \w+\((\w+)\)")
 # A module's name, that of a definition in it, and "np" for what runs on NumPy's arrays.
 Where = tuple[str, ...]
@@ -166,7 +173,7 @@ class Program(Remarks):
 
     def add_names(self, text: str) -> None:
         """Import, and write, what a text names of the table's."""
-        for prefix, line in self.framework.imports.items():
+        for prefix, line in _IMPORTS.items():
             if prefix in text:
                 self.lines.add(line)
         for base in _BASE.findall(text):

@@ -853,9 +853,3 @@ IN_BOTH = (
     *("torchvision.StochasticDepth", "timm.DropPath", "utils.weight_norm"),
     "cuda.is_available",
 )
-IMPORTS = {
-    "einops.": "import einops",
-    "np.": "import numpy as np",
-    "math.": "import math",
-    "start.": "from deliralike import start",
-}

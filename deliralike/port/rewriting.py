@@ -363,7 +363,8 @@ class Rewriter(StatementRewriter):
         """A method of an array while a network is created."""
         writes_over = call.name.endswith("_") and call.value.kind == "array"
         if writes_over and self.source.is_statement(original):
-            if call.name in IN_PLACE:  # see `leave_Expr`
+            is_plain = len(call.args) < 2 and not call.kwargs
+            if call.name in IN_PLACE and is_plain:  # see `leave_Expr`
                 return updated
             raise NeedsHand(
                 f"{call.name} while the network is created: x[...] = ... of NumPy"

@@ -128,10 +128,11 @@ class StatementRewriter(GradientRewriter):
         func: Any = getattr(call, "func", None)
         if not isinstance(func, cst.Attribute) or func.attr.value not in IN_PLACE:
             return updated
-        if self.value_of("values", func).kind != "array":
-            return updated
         written: Any = updated.value
-        args, _ = arguments(written.args)
+        args, kwargs = arguments(written.args)
+        is_array = self.value_of("values", func).kind == "array"
+        if not is_array or kwargs or len(args) > 1:
+            return updated
         text = IN_PLACE[func.attr.value].format(
             x=code(written.func.value), a=joined(args, {})
         )

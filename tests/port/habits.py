@@ -333,6 +333,7 @@ class Hooking(nn.Module):
         self.register_buffer("shift", self.doubled(torch.ones(3)))
         limits = torch.randn(3)
         limits.clamp_(0, 1)
+        limits.add_(1.0, alpha=2.0)
         self.activation = eval("nn.ELU()")
 
     def keep(self, module, inputs, output):

@@ -182,6 +182,7 @@ def test_hooks_texts_and_methods_for_two_kinds_of_arrays_need_a_hand():
     assert "register_forward_hook: hooks are not ported" in hands
     assert "doubled is called with arrays while the network is created" in hands
     assert "clamp_ while the network is created" in hands
+    assert "add_ while the network is created" in hands
     assert "eval: write out" in hands
 
 
