@@ -9,7 +9,7 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.values import Value
+from deliralike.port.values import UNKNOWN, Value
 
 OF_SELF = m.Attribute(m.Name("self"))
 NO_COMMA = cst.MaybeSentinel.DEFAULT
@@ -53,9 +53,9 @@ class Call:
     args: tuple[str, ...]
     kwargs: dict[str, str]
     x: str = ""
-    value: Value | None = None
-    values: Sequence[Value | None] = ()
-    result: Value | None = None
+    value: Value = UNKNOWN
+    values: Sequence[Value] = ()
+    result: Value = UNKNOWN
     missing: Collection[str] = ()
     returned: Sequence[tuple[Any, int]] = ()
     by_instance: Callable[[str, Sequence[tuple[Any, Any]]], str] = lambda *_: ""
@@ -68,9 +68,9 @@ class Call:
         return (self.x, *self.args) if self.x else self.args
 
     @property
-    def first(self) -> Value | None:
+    def first(self) -> Value:
         """What is known of the first argument by position, but for what a method belongs to."""
-        return self.values[0] if self.args and self.values else None
+        return self.values[0] if self.args and self.values else UNKNOWN
 
     def called(self, name: str) -> Call:
         """The same call of another function."""
@@ -95,7 +95,7 @@ class Call:
             return False
         if text.startswith(("(", "[")) or text.endswith(".shape"):
             return True
-        return self.first is not None and self.first.kind in ("shape", "sequence")
+        return self.first.kind in ("shape", "sequence")
 
 
 #: What stands for a call: a function that gives its source, or a text for `written`.

@@ -165,18 +165,16 @@ class _Finisher(cst.CSTTransformer):
     ) -> cst.Attribute:
         return updated.with_changes(attr=original.attr)
 
-    def leave_Arg(self, original: cst.Arg, updated: cst.Arg) -> cst.Arg:
-        """A function that is handed on takes its ``nn`` with it."""
+    def leave_Arg(self, original: cst.Arg, updated: cst.Arg) -> Any:
         updated = updated.with_changes(keyword=original.keyword)
-        name = self._function(original.value)
-        if name is None:
-            return updated
-        handed_on = cst.parse_expression(f"({self._handed_on(name)})")
-        return updated.with_changes(value=handed_on)
+        return self._with_nn(original.value, updated)
 
-    def leave_Element(self, original: cst.Element, updated: cst.Element) -> cst.Element:
-        """A function in a list takes its ``nn`` with it, too."""
-        name = self._function(original.value)
+    def leave_Element(self, original: cst.Element, updated: cst.Element) -> Any:
+        return self._with_nn(original.value, updated)
+
+    def _with_nn(self, value: cst.BaseExpression, updated: Any) -> Any:
+        """A function that is handed on, or stands in a list, takes its ``nn`` with it."""
+        name = self._function(value)
         if name is None:
             return updated
         handed_on = cst.parse_expression(f"({self._handed_on(name)})")

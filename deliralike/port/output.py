@@ -45,8 +45,11 @@ def _grouped(lines: Iterable[str]) -> list[str]:
     others: list[str] = []
     for begin, given in names.items():
         module = begin.split()[1].partition(".")[0]
-        group = python if module in sys.stdlib_module_names else others
-        group.append(begin + ", ".join(given))
+        line = begin + ", ".join(given)
+        if module in sys.stdlib_module_names:
+            python.append(line)
+        else:
+            others.append(line)
     if python and others:
         python.append("")
     return python + others

@@ -128,11 +128,11 @@ class StatementRewriter(GradientRewriter):
         func: Any = getattr(call, "func", None)
         if not isinstance(func, cst.Attribute) or func.attr.value not in IN_PLACE:
             return updated
-        value = self.value_of("values", func)
-        if value is None or value.kind != "array":
-            return updated
         written: Any = updated.value
-        args, _ = arguments(written.args)
+        args, kwargs = arguments(written.args)
+        is_array = self.value_of("values", func).kind == "array"
+        if not is_array or kwargs or len(args) > 1:
+            return updated
         text = IN_PLACE[func.attr.value].format(
             x=code(written.func.value), a=joined(args, {})
         )
@@ -143,14 +143,13 @@ class StatementRewriter(GradientRewriter):
         """Whether a method writes over the array that it belongs to."""
         if not isinstance(method, cst.Attribute) or self.in_construction:
             return False
-        value, name = self.value_of("values", method), method.attr.value
-        is_array = value is not None and value.is_array
+        is_array, name = self.value_of("values", method).is_array, method.attr.value
         return is_array and name.endswith("_") and name != "requires_grad_"
 
     def _is_array_written(self, statement: cst.CSTNode) -> bool:
         """Whether an assignment writes over an array."""
         value = self.observed.value("targets", self.source.begin(statement))
-        return value is not None and value.is_array and not self.in_construction
+        return value.is_array and not self.in_construction
 
     def leave_AugAssign(
         self, original: cst.AugAssign, updated: cst.AugAssign
@@ -213,8 +212,7 @@ class StatementRewriter(GradientRewriter):
         return not all(self._is_of_arrays(call.func) for call in calls)
 
     def _is_of_arrays(self, function: Any) -> bool:
-        owner = self.value_of("values", function)
-        is_method = owner is not None and owner.is_array
+        is_method = self.value_of("values", function).is_array
         return is_method or self.name_of(function) is not None
 
 

@@ -160,11 +160,14 @@ class ByHand(chainer.Chain):
         super().__init__()
         with self.init_scope():
             self.lstm = L.StatefulZoneoutLSTM(4, 3)
+            self.peep = L.StatefulPeepholeLSTM(3, 3)
             self.out = L.Linear(3, 2)
 
     def __call__(self, x):
         noise = self.xp.random.normal(size=x.shape).astype(x.dtype)
-        return F.rrelu(self.out(self.lstm(x + noise)))
+        h = self.peep(self.lstm(x + noise))
+        h = F.permutate(h, np.array([2, 0, 1]), axis=1)
+        return F.rrelu(self.out(h))
 
 
 class Normed(chainer.Chain):
@@ -314,18 +317,17 @@ class SequenceClassifier(chainer.Chain):
         super(SequenceClassifier, self).__init__(
             lstm=L.LSTM(n_in, n_units),
             gru=L.StatefulGRU(n_units, n_units),
-            peep=L.StatefulPeepholeLSTM(n_units, n_units),
             out=L.Linear(n_units, n_out),
         )
 
     def reset_state(self):
-        for link in (self.lstm, self.gru, self.peep):
+        for link in (self.lstm, self.gru):
             link.reset_state()
 
     def __call__(self, xs):
         self.reset_state()
         for t in range(xs.shape[1]):
-            h = self.peep(self.gru(self.lstm(xs[:, t])))
+            h = self.gru(self.lstm(xs[:, t]))
         return self.out(h)
 
 

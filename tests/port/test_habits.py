@@ -181,11 +181,13 @@ def test_words_that_are_not_trained_and_a_kept_output():
     assert not copy.deepcopy(network).kept["features"].requires_grad
 
 
-def test_hooks_and_methods_for_two_kinds_of_arrays_need_a_hand():
+def test_hooks_texts_and_methods_for_two_kinds_of_arrays_need_a_hand():
     hands = "\n".join(map(str, port(habits.Hooking, numbers(2, 3)).hands))
     assert "register_forward_hook: hooks are not ported" in hands
     assert "doubled is called with arrays while the network is created" in hands
     assert "clamp_ while the network is created" in hands
+    assert "add_ while the network is created" in hands
+    assert "eval: write out" in hands
 
 
 def test_a_method_that_moves_weights_while_the_network_computes_is_named():
