@@ -114,6 +114,18 @@ def conv_size(
     return (size + sum(pads) - reach) // stride + 1
 
 
+def conv_sizes(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    pads: Pads,
+    dilation: Sequence[int],
+) -> tuple[int, ...]:
+    """Return the length of each axis after a convolution."""
+    rows = zip(size, kernel, stride, pads, dilation, strict=True)
+    return tuple(conv_size(*row) for row in rows)
+
+
 def tap_slices(kernel: int, count: int, stride: int, dilation: int) -> list[slice]:
     """Return, for each element of a kernel along an axis, what lies below it in all windows.
 
@@ -539,3 +551,8 @@ PADDING_INDEX = {
     "replicate": replicate_index,
     "circular": circular_index,
 }
+RESIZING_INDEX = {
+    "nearest": nearest_index,
+    "nearest-exact": nearest_exact_index,
+}
+RESIZING_MATRIX = {"linear": linear_matrix, "cubic": cubic_matrix}

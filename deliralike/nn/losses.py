@@ -306,13 +306,10 @@ class Losses(Selecting):
                 raise ShapeError(
                     f"a weight of shape {tuple(weight.shape)} does not fit a loss of shape {shape}"
                 )
-        if reduction == "none":
-            return loss
+        checks.one_of(reduction, ("mean", "sum", "none"), "reduction")
         if reduction == "mean":
             return mean_over(lambda: math.prod(loss.shape), self.mean(loss))
-        if reduction == "sum":
-            return self.sum(loss)
-        raise SettingError(f"reduction={reduction!r}; wanted 'mean', 'sum' or 'none'")
+        return self.sum(loss) if reduction == "sum" else loss
 
     def _checked_labels(
         self,

@@ -74,21 +74,23 @@ class AlphaDropout(_Dropout):
         return (x * mask + low * (1.0 - mask)) * factor - factor * low * rate
 
 
+def _channels(_layer: Any, x: Any) -> tuple[int, ...]:
+    """The shape of a mask of whole channels."""
+    return (x.shape[0], x.shape[1], *(1,) * (len(x.shape) - 2))
+
+
 class FeatureAlphaDropout(AlphaDropout):
     """`AlphaDropout` of whole channels, axis 1."""
 
-    def mask_shape(self, x) -> tuple[int, ...]:
-        return (x.shape[0], x.shape[1], *(1,) * (len(x.shape) - 2))
+    mask_shape = _channels
 
 
 class _ChannelDropout(_Dropout):
     n: int
+    mask_shape = _channels
 
     def check_input(self, x) -> None:
         checks.spatial_axes(self, x, self.n)
-
-    def mask_shape(self, x) -> tuple[int, ...]:
-        return (x.shape[0], x.shape[1], *(1,) * (len(x.shape) - 2))
 
 
 class Dropout1d(_ChannelDropout):
