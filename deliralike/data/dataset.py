@@ -140,8 +140,7 @@ def stratified_split(
         drawn = permutation(len(first_of_classes), seed, "data/split")
         some = drawn[: max(1, round(held_out * count))]
         is_held_out[np.array(first_of_classes)[some]] = True
-    train = samples.take(np.flatnonzero(~is_held_out))
-    return train, samples.take(np.flatnonzero(is_held_out))
+    return _divided(samples, is_held_out)
 
 
 def random_split(
@@ -157,6 +156,10 @@ def random_split(
     count = len(samples.labels)
     is_held_out = np.zeros(count, dtype=bool)
     is_held_out[held_out_places(count, held_out, seed)] = True
+    return _divided(samples, is_held_out)
+
+
+def _divided(samples: Samples, is_held_out: np.ndarray) -> tuple[Samples, Samples]:
     train = samples.take(np.flatnonzero(~is_held_out))
     return train, samples.take(np.flatnonzero(is_held_out))
 

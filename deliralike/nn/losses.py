@@ -321,7 +321,11 @@ class Losses(Selecting):
         name: str = "cross_entropy",
     ) -> tuple[Array, Array]:
         """Return labels with 0 for ignored ones, and the weight of each; all are checked."""
-        self._check_labels(logits, target, ignore_index, reduction, name)
+        self._check_label_shape(logits, target, name)
+        is_mean = reduction == "mean"
+        what = f"{name}: target"
+        check = checks.InRange(logits.shape[1], what, ignore_index, warns=is_mean)
+        self.checked(target, check)
         self._check_weight(weight, logits.shape[1], name)
         counts = target != ignore_index
         label = self.where(counts, target, target * 0)
@@ -348,19 +352,6 @@ class Losses(Selecting):
         total = self.sum(label_weight)
         divisor = self.where(total == 0, total * 0 + 1.0, total)
         return mean_over(lambda: total, self.sum(loss) / divisor)
-
-    def _check_labels(
-        self,
-        logits: Array,
-        target: Array,
-        ignore_index: int,
-        reduction: str,
-        name: str = "cross_entropy",
-    ) -> None:
-        self._check_label_shape(logits, target, name)
-        warns = reduction == "mean"
-        check = checks.InRange(logits.shape[1], f"{name}: target", ignore_index, warns)
-        self.checked(target, check)
 
     def _check_axes(self, logits: Array, name: str) -> None:
         if len(logits.shape) < 2:

@@ -36,9 +36,7 @@ class OverlapLosses(Losses):
         )
         overlap = self.sum(probabilities * target, dims)
         total = self.sum(probabilities, dims) + self.sum(target, dims)
-        return self._reduce(
-            1.0 - (2.0 * overlap + smooth) / (total + smooth), reduction
-        )
+        return self._reduce(_dice_loss(overlap, total, smooth), reduction)
 
     def dice_ce_loss(
         self,
@@ -102,9 +100,7 @@ class OverlapLosses(Losses):
         weight = self.where(present, weight, self.broadcast_to(largest, weight.shape))
         overlap = self.sum(weight * self.sum(probabilities * target, dims), 1)
         total = self.sum(weight * (self.sum(probabilities, dims) + volume), 1)
-        return self._reduce(
-            1.0 - (2.0 * overlap + smooth) / (total + smooth), reduction
-        )
+        return self._reduce(_dice_loss(overlap, total, smooth), reduction)
 
     def tversky_loss(
         self,
@@ -189,3 +185,8 @@ class OverlapLosses(Losses):
             probabilities = probabilities[:, 1:]
             target = target[:, 1:]
         return probabilities, target, tuple(range(2, len(probabilities.shape)))
+
+
+def _dice_loss(overlap: Array, total: Array, smooth: float) -> Array:
+    """One minus the soft Dice coefficient of regions with an overlap and a total size."""
+    return 1.0 - (2.0 * overlap + smooth) / (total + smooth)
