@@ -137,13 +137,18 @@ class Loader:
         """Whether each epoch is a permutation of the samples, in an order that is drawn."""
         return isinstance(self.sampler, ShuffledSampler)
 
+    @property
+    def _reads_all(self) -> bool:
+        """Whether each epoch has all samples, each of them once."""
+        return isinstance(self.sampler, SequentialSampler | ShuffledSampler)
+
     def in_order(self) -> "Loader":
         """Return a loader of all samples in the order of the data, each of them once.
 
         Raises:
             SettingError: A sampler chooses other samples.
         """
-        if not isinstance(self.sampler, SequentialSampler | ShuffledSampler):
+        if not self._reads_all:
             raise SettingError(
                 "the rows would not be in the order of the data: a "
                 f"{type(self.sampler).__name__} chooses the samples. Give the dataset, or a Loader "
@@ -197,7 +202,7 @@ class Loader:
     @property
     def samples(self) -> int:
         """The number of samples in an epoch; in epoch 0 where a sampler varies it."""
-        if isinstance(self.sampler, SequentialSampler | ShuffledSampler):
+        if self._reads_all:
             return self._read.samples
         return len(self._indices(0))
 

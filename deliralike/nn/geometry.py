@@ -14,6 +14,10 @@ import numpy as np
 from deliralike.errors import SettingError, ShapeError
 
 Pads = tuple[tuple[int, int], ...]
+_Sizes = tuple[int, ...]
+PoolSettings = tuple[
+    _Sizes, _Sizes, _Sizes, _Sizes
+]  # kernel, stride, padding, dilation
 
 
 def per_axis(
@@ -27,10 +31,7 @@ def per_axis(
         >>> per_axis(3, 2, "kernel_size"), per_axis([3], 2, "kernel_size")
         ((3, 3), (3, 3))
     """
-    is_number = isinstance(value, (int, np.integer))
-    values: tuple[Any, ...] = (value,) if is_number else tuple(value)  # type: ignore[arg-type]
-    if len(values) == 1:
-        values *= n
+    values = _for_each(value, n)
     if len(values) != n:
         raise SettingError(
             f"{name}={value!r} has {len(values)} numbers; wanted one, or one for each of {n} axes"
@@ -50,14 +51,20 @@ def output_sizes(
         >>> output_sizes((None, 7), (5, 5))
         (5, 7)
     """
-    is_number = value is None or isinstance(value, (int, np.integer))
-    values: Any = (value,) if is_number else tuple(value)  # type: ignore[arg-type]
-    if len(values) == 1:
-        values *= len(sizes)
+    values = _for_each(value, len(sizes))
     if len(values) == len(sizes):
         pairs = zip(values, sizes, strict=True)
         values = tuple(old if new is None else new for new, old in pairs)
     return per_axis(values, len(sizes), "output_size", least=1)
+
+
+def _for_each(value: Any, n: int) -> tuple[Any, ...]:
+    """Return the values of a setting; one for each of `n` axes where there is one for all."""
+    is_single = value is None or isinstance(value, (int, np.integer))
+    values = (value,) if is_single else tuple(value)
+    if len(values) == 1:
+        values *= n
+    return values
 
 
 def steps(value: int | Sequence[int], n: int, name: str) -> tuple[int, ...]:
@@ -199,7 +206,7 @@ def pool_settings(
     stride: int | Sequence[int] | None,
     padding: int | Sequence[int],
     dilation: int | Sequence[int],
-) -> tuple[tuple[int, ...], ...]:
+) -> PoolSettings:
     """Return the kernel, stride, padding and dilation of a pooling, one number for each axis."""
     kernel = steps(kernel_size, n, "kernel_size")
     strides = kernel if stride is None else steps(stride, n, "stride")
@@ -256,11 +263,10 @@ def pool_pads(
 
 
 def pool_pads_per_axis(
-    size: Sequence[int], settings: tuple[tuple[int, ...], ...], ceil_mode: bool
+    size: Sequence[int], settings: PoolSettings, ceil_mode: bool
 ) -> Pads:
     """Apply `pool_pads` to each axis; the settings are those of `pool_settings`."""
-    kernel, stride, padding, dilation = settings
-    rows = zip(size, kernel, stride, padding, dilation, strict=True)
+    rows = zip(size, *settings, strict=True)
     return tuple(pool_pads(*row, ceil_mode) for row in rows)
 
 
@@ -329,7 +335,7 @@ def adaptive_taps(size: int, out: int) -> np.ndarray:
 
 def unpool_size(
     size: tuple[int, ...],
-    settings: tuple[tuple[int, ...], ...],
+    settings: PoolSettings,
     output_size: Sequence[int] | None,
 ) -> tuple[int, ...]:
     """Return the size in front of a pooling; that of `pool_settings`, or a larger one as given.

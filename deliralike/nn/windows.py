@@ -136,12 +136,12 @@ class Windows(Maxima):
         """
         n = len(x.shape) - 2
         settings = geometry.pool_settings(n, kernel_size, stride, padding, dilation)
-        kernel, stride, padding, dilation = settings
+        kernel, stride, _, dilation = settings
         pads = geometry.pool_pads_per_axis(x.shape[2:], settings, ceil_mode)
         y = self.max_windows(x, kernel, stride, pads, dilation)
         if not return_indices:
             return y
-        rows = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+        rows = zip(x.shape[2:], *settings, strict=True)
         axes = [geometry.window_taps(*row, ceil_mode) for row in rows]
         return y, self._positions_of_maxima(x, axes)
 

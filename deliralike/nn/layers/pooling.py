@@ -46,8 +46,7 @@ class _WindowPool(_Pool):
 
     def _check_input(self, x):
         checks.spatial_axes(self, x, self.n)
-        kernel, stride, padding, dilation = self.settings
-        rows = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+        rows = zip(x.shape[2:], *self.settings, strict=True)
         size = tuple(geometry.pool_size(*row, self.ceil_mode) for row in rows)
         checks.window_fits(self, x, size)
 
