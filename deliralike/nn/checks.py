@@ -14,6 +14,7 @@ from deliralike.errors import (
     ShapeError,
     whole_number,
 )
+from deliralike.nn.start import Shape
 from deliralike.terminal import warn
 
 
@@ -65,7 +66,7 @@ def channels(layer: Any, x: Any, wanted: int, n: int | None = None) -> None:
         raise shape_error(where(layer), axes, x)
 
 
-def _advice_on_channels(shape: tuple[int, ...], wanted: int, n: int | None) -> str:
+def _advice_on_channels(shape: Shape, wanted: int, n: int | None) -> str:
     """Return what to do about an input of pictures, where the shape shows what is wrong."""
     if len(shape) > 2 and shape[-1] == wanted != shape[1]:
         return ": its channels come last, np.moveaxis(images, -1, 1) puts them before the size"
@@ -123,7 +124,7 @@ def _axes(n: int | None) -> str:
     return names[n]
 
 
-def last_axes(layer: Any, x: Any, wanted: tuple[int, ...]) -> None:
+def last_axes(layer: Any, x: Any, wanted: Shape) -> None:
     """Check that the last axes of an input have the sizes `wanted`."""
     floating(layer, x)
     shape = tuple(x.shape)
@@ -138,7 +139,7 @@ def last_axes(layer: Any, x: Any, wanted: tuple[int, ...]) -> None:
         raise shape_error(where(layer), f"(..., {axes}){advice}", x)
 
 
-def window_fits(layer: Any, x: Any, size: tuple[int, ...]) -> None:
+def window_fits(layer: Any, x: Any, size: Shape) -> None:
     """Check that a convolution's output is at least one element long along each axis."""
     if min(size) < 1:
         raise ShapeError(

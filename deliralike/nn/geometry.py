@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
+from deliralike.nn.start import Shape
 
 Pads = tuple[tuple[int, int], ...]
-_Sizes = tuple[int, ...]
+Sizes = int | Sequence[int]  # one number, or one for each axis
+_Sizes = Shape
 PoolSettings = tuple[
     _Sizes, _Sizes, _Sizes, _Sizes
 ]  # kernel, stride, padding, dilation
 
 
-def per_axis(
-    value: int | Sequence[int], n: int, name: str, least: int | None = None
-) -> tuple[int, ...]:
+def per_axis(value: Sizes, n: int, name: str, least: int | None = None) -> Shape:
     """Return one whole number for each of `n` axes; one in a list is for all, as in PyTorch.
 
     Numbers below `least` are refused.
@@ -42,9 +42,7 @@ def per_axis(
     return numbers
 
 
-def output_sizes(
-    value: int | Sequence[int | None] | None, sizes: tuple[int, ...]
-) -> tuple[int, ...]:
+def output_sizes(value: int | Sequence[int | None] | None, sizes: Shape) -> Shape:
     """Return the output's size along each axis; None stands for that of the input.
 
     Example:
@@ -67,7 +65,7 @@ def _for_each(value: Any, n: int) -> tuple[Any, ...]:
     return values
 
 
-def steps(value: int | Sequence[int], n: int, name: str) -> tuple[int, ...]:
+def steps(value: Sizes, n: int, name: str) -> Shape:
     """Return one whole number of at least one for each of `n` axes."""
     return per_axis(value, n, name, least=1)
 
@@ -127,7 +125,7 @@ def conv_sizes(
     stride: Sequence[int],
     pads: Pads,
     dilation: Sequence[int],
-) -> tuple[int, ...]:
+) -> Shape:
     """Return the length of each axis after a convolution."""
     rows = zip(size, kernel, stride, pads, dilation, strict=True)
     return tuple(conv_size(*row) for row in rows)
@@ -178,15 +176,13 @@ def conv_transposed_sizes(
     padding: Sequence[int],
     dilation: Sequence[int],
     output_padding: Sequence[int],
-) -> tuple[int, ...]:
+) -> Shape:
     """Return the length of each axis after a transposed convolution."""
     least = map(conv_transposed_size, size, kernel, stride, padding, dilation)
     return tuple(map(operator.add, least, output_padding))
 
 
-def below_steps(
-    extra: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
-) -> tuple[int, ...]:
+def below_steps(extra: Shape, stride: Shape, dilation: Shape) -> Shape:
     """Return the padding of a transposed convolution's output, or raise an error.
 
     Padding by a whole step or more would hold nothing but zeros.
@@ -202,10 +198,10 @@ def below_steps(
 
 def pool_settings(
     n: int,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None,
-    padding: int | Sequence[int],
-    dilation: int | Sequence[int],
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    dilation: Sizes,
 ) -> PoolSettings:
     """Return the kernel, stride, padding and dilation of a pooling, one number for each axis."""
     kernel = steps(kernel_size, n, "kernel_size")
@@ -334,10 +330,10 @@ def adaptive_taps(size: int, out: int) -> np.ndarray:
 
 
 def unpool_size(
-    size: tuple[int, ...],
+    size: Shape,
     settings: PoolSettings,
     output_size: Sequence[int] | None,
-) -> tuple[int, ...]:
+) -> Shape:
     """Return the size in front of a pooling; that of `pool_settings`, or a larger one as given.
 
     Example:
@@ -495,7 +491,7 @@ def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
     return np.where(d <= 1.0, near, np.where(d < 2.0, far, 0.0))
 
 
-def pad_pairs(shape: tuple[int, ...], padding: Sequence[int | Sequence[int]]) -> Pads:
+def pad_pairs(shape: Shape, padding: Sequence[Sizes]) -> Pads:
     """Return the padding before and after every axis.
 
     It is given as pairs for the last axes, or as PyTorch's flat numbers from the last axis on.

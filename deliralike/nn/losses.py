@@ -11,6 +11,7 @@ from deliralike.nn.checks import is_floating
 from deliralike.nn.means import mean_over
 from deliralike.nn.primitives import Array, other_name
 from deliralike.nn.selecting import Selecting
+from deliralike.nn.start import Shape
 
 
 class Losses(Selecting):
@@ -387,7 +388,7 @@ class Losses(Selecting):
             )
 
 
-def _remedy(target: Array, logits: Array, wanted: tuple[int, ...]) -> str:
+def _remedy(target: Array, logits: Array, wanted: Shape) -> str:
     """Return what to do with labels of a usual other shape, or with probabilities."""
     are_rows = is_floating(target) and len(target.shape) == len(logits.shape)
     if tuple(target.shape) == tuple(logits.shape):

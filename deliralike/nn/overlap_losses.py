@@ -4,6 +4,7 @@ from deliralike.errors import ShapeError
 from deliralike.nn import checks
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
+from deliralike.nn.start import Shape
 
 
 class OverlapLosses(Losses):
@@ -171,7 +172,7 @@ class OverlapLosses(Losses):
 
     def _regions(
         self, name: str, probabilities: Array, target: Array, include_background: bool
-    ) -> tuple[Array, Array, tuple[int, ...]]:
+    ) -> tuple[Array, Array, Shape]:
         """Both arrays, without channel 0 if it does not count, and the spatial axes."""
         per_place = probabilities.shape[0], *probabilities.shape[2:]
         if tuple(target.shape) == per_place and not checks.is_floating(target):

@@ -10,6 +10,7 @@ import numpy as np
 from deliralike.errors import IndexRangeError, SettingError, ShapeError
 from deliralike.nn import checks, geometry
 from deliralike.nn.primitives import Array, Primitives, at, axis_of, other_name
+from deliralike.nn.start import Shape
 
 
 class Shaping(Primitives):
@@ -412,7 +413,7 @@ class Shaping(Primitives):
         return self.reshape(x, shape)
 
 
-def resized(shape: Sequence[int], dim: int, *sizes: int) -> tuple[int, ...]:
+def resized(shape: Sequence[int], dim: int, *sizes: int) -> Shape:
     """Return a shape with other sizes in the place of an axis."""
     axis = axis_of(dim, len(shape))
     return (*shape[:axis], *sizes, *shape[axis + 1 :])

@@ -9,11 +9,11 @@ import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks, geometry
-from deliralike.nn.geometry import per_axis
+from deliralike.nn.geometry import Sizes, per_axis
 from deliralike.nn.maxima import Maxima
 from deliralike.nn.primitives import Array
+from deliralike.nn.start import Shape
 
-Sizes = int | Sequence[int]
 OutputSizes = int | Sequence[int | None] | None  # None: as the input
 
 
@@ -410,7 +410,7 @@ class Windows(Maxima):
 
     def _new_size(
         self, x: Array, size: Sizes | None, scale_factor: Any
-    ) -> tuple[tuple[int, ...], tuple]:
+    ) -> tuple[Shape, tuple]:
         n = len(x.shape) - 2
         if (size is None) == (scale_factor is None):
             raise SettingError("interpolate: give either size or scale_factor")

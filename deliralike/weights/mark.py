@@ -15,6 +15,8 @@ import numpy as np
 
 from deliralike.errors import WeightFileError
 
+Arrays = dict[str, np.ndarray]  # by name
+
 _MARK = (
     "deliralike weights 1"  # the number counts the ways in which a file may be marked
 )
@@ -22,7 +24,7 @@ _END_OF_ARCHIVE = b"PK\x05\x06"
 _LENGTH_OF_END = 22  # bytes
 
 
-class FileStates(dict[str, dict[str, np.ndarray]]):
+class FileStates(dict[str, Arrays]):
     """The states of a file by their place in it, and the origin of their names.
 
     Attributes:
@@ -32,7 +34,7 @@ class FileStates(dict[str, dict[str, np.ndarray]]):
 
     def __init__(
         self,
-        states: Mapping[str, dict[str, np.ndarray]],
+        states: Mapping[str, Arrays],
         exact: bool = False,
         notes: Iterable[str] = (),
     ) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
-from deliralike.nn.start import fan_in_uniform
-from deliralike.nn.windows import Sizes
+from deliralike.nn.geometry import Sizes
+from deliralike.nn.start import Shape, fan_in_uniform
 
 
 class _Windows(Network):
@@ -16,14 +16,14 @@ class _Windows(Network):
     in_channels: int
     out_channels: int
     groups: int
-    kernel_size: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
+    kernel_size: Shape
+    stride: Shape
+    dilation: Shape
     padding: Any
     padding_mode: str
-    output_padding: tuple[int, ...]
+    output_padding: Shape
 
-    def _take(self, settings: dict, weight_shape: tuple[int, ...], bias: bool) -> None:
+    def _take(self, settings: dict, weight_shape: Shape, bias: bool) -> None:
         for name, value in settings.items():
             setattr(self, name, value)
         start = fan_in_uniform(math.prod(weight_shape[1:]))
@@ -222,7 +222,7 @@ class _ConvTranspose(_Windows):
             self.dilation,
         )
 
-    def extra_for(self, x, output_size: Sizes | None) -> tuple[int, ...]:
+    def extra_for(self, x, output_size: Sizes | None) -> Shape:
         """The padding of the output that gives it a size.
 
         It is the layer's own when no size is asked for.

@@ -9,14 +9,12 @@ import numpy as np
 
 from deliralike.network.base import Network
 from deliralike.nn import checks
-from deliralike.nn.start import ONES, ZEROS
+from deliralike.nn.start import ONES, ZEROS, Shape
 from deliralike.parallel.replicas.context import current as current_replica
 
 
 class _Norm(Network):
-    def _add_parameters(
-        self, shape: tuple[int, ...], has_scale: bool, has_shift: bool
-    ) -> None:
+    def _add_parameters(self, shape: Shape, has_scale: bool, has_shift: bool) -> None:
         self.weight = self.nn.Parameter(shape, ONES) if has_scale else None
         self.bias = self.nn.Parameter(shape, ZEROS) if has_shift else None
 
@@ -295,7 +293,7 @@ class LocalResponseNorm(Network):
         return self.nn.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
 
 
-def _sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+def _sizes(normalized_shape: int | Sequence[int]) -> Shape:
     if isinstance(normalized_shape, int):
         return (normalized_shape,)
     return tuple(normalized_shape)

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
-from deliralike.nn.windows import OutputSizes, Sizes
+from deliralike.nn.geometry import Sizes
+from deliralike.nn.windows import OutputSizes
 
 
 class _Pool(Network):

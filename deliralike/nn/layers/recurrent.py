@@ -8,7 +8,7 @@ from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.layers.dropout import Dropout
-from deliralike.nn.start import fan_in_uniform
+from deliralike.nn.start import Shape, fan_in_uniform
 
 _NONLINEARITIES = ("tanh", "relu")
 
@@ -74,7 +74,7 @@ class _Recurrent(Network):
         return self.proj_size or self.hidden_size
 
     @property
-    def state_sizes(self) -> tuple[int, ...]:
+    def state_sizes(self) -> Shape:
         """The width of each state."""
         return (self.output_size, self.hidden_size)[: self.states]
 
@@ -333,7 +333,7 @@ class GRUCell(_Cell):
         return self._step(self.nn.gru, x, hx)[0]
 
 
-def _state(layer: Any, state: Any, shape: tuple[int, ...], x: Any) -> Any:
+def _state(layer: Any, state: Any, shape: Shape, x: Any) -> Any:
     """Return a state, which is checked; zeros where none is given."""
     if state is None:
         return layer.nn.zeros(shape, like=x)

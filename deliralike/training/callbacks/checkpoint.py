@@ -19,10 +19,10 @@ from deliralike.training.fields import NUMBER, TEXT, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 from deliralike.training.state import gather
+from deliralike.weights.inflate import AnyPath
 
 INDEX = "checkpoints.json"
 _NAME = re.compile(r"\.?(step-[0-9]+)(?:\.new|\.old|\.gone|\.lock)?")
-AnyPath = str | os.PathLike[str]
 
 
 class Checkpoint(Writer):
