@@ -8,6 +8,7 @@ import numpy as np
 
 from deliralike.data.batching import permutation
 from deliralike.errors import SettingError, listed
+from deliralike.nn.start import Shape
 from deliralike.tables import html_table
 
 
@@ -81,7 +82,7 @@ class Dataset:
         return html_table(columns, rows, right=columns[1:], caption=repr(self))
 
     @property
-    def sample_shape(self) -> tuple[int, ...]:
+    def sample_shape(self) -> Shape:
         """The shape of one input: channels first."""
         return self.train.inputs.shape[1:]
 

@@ -25,6 +25,7 @@ from deliralike.errors import (
     whole_number,
 )
 from deliralike.nn import start
+from deliralike.nn.start import Shape
 from deliralike.parallel.batches.partition import partition
 
 
@@ -166,7 +167,7 @@ class Loader:
     def check_epochs(self, epochs: int) -> None:
         """Raise an error if the source cannot be read so often; this one can."""
 
-    def share_sizes(self, epoch: int, number: int) -> tuple[int, ...]:
+    def share_sizes(self, epoch: int, number: int) -> Shape:
         """Return the number of samples of a batch in the share of each process; it may be 0.
 
         The processes are those that the loader is `shared` among.

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from deliralike.weights.inflate import AnyPath, refuse_nul
-from deliralike.weights.mark import mark_archive
+from deliralike.weights.mark import Notes, mark_archive
 from deliralike.weights.reading import Contents, contents
 from deliralike.weights.writing import replacing, storable, writer_of
 
@@ -31,7 +31,7 @@ class Renaming:
     state: dict[str, np.ndarray]
     layout: str = ""
     renamed: int = 0
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
     neutral: bool = True
 
 
@@ -60,7 +60,7 @@ class ConversionReport:
     kind: str = ""
     layout: str = ""
     renamed: int = 0
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
     largest_difference: float | None = None
 
     def __str__(self) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from deliralike.errors import WeightFileError
 
 Arrays = dict[str, np.ndarray]  # by name
+Notes = tuple[str, ...]
 
 _MARK = (
     "deliralike weights 1"  # the number counts the ways in which a file may be marked

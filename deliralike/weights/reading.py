@@ -19,7 +19,7 @@ from deliralike.errors import BackendUnavailable, WeightFileError, WeightFileMis
 from deliralike.terminal import log
 from deliralike.weights import frameworks, npz_files, safetensors_files
 from deliralike.weights.inflate import AnyPath, refuse_hostile_archive, refuse_nul
-from deliralike.weights.mark import Arrays, FileStates, archive_is_marked
+from deliralike.weights.mark import Arrays, FileStates, Notes, archive_is_marked
 
 # What torch.nn.DataParallel and torch.compile put before every name.
 _WRAPPERS = ("module.", "_orig_mod.")
@@ -51,9 +51,9 @@ class Contents:
     order: str = "all"
     channels_last: bool = False
     exact: bool = False
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
 
-    def first(self) -> tuple[Arrays, tuple[str, ...]]:
+    def first(self) -> tuple[Arrays, Notes]:
         """Return the most likely state with the names of the file, and all notes."""
         first, *others = self.states
         if not others:
@@ -64,7 +64,7 @@ class Contents:
         )
         return self.states[first], (*self.notes, note)
 
-    def best(self) -> tuple[Arrays, tuple[str, ...]]:
+    def best(self) -> tuple[Arrays, Notes]:
         """Return the most likely state, and all notes.
 
         In a file of another program the prefixes of PyTorch's wrappers are taken off.
@@ -78,7 +78,7 @@ class Contents:
         prefix = next(iter(state)).removesuffix(next(iter(bare)))
         return bare, (*notes, f"the prefix {prefix!r} was taken off all names")
 
-    def without_network(self) -> tuple[Arrays, tuple[str, ...]]:
+    def without_network(self) -> tuple[Arrays, Notes]:
         """Return the most likely state and all notes, where there is no network to ask."""
         state, notes = self.best()
         axes = {array.ndim for array in state.values()}
@@ -118,7 +118,7 @@ def read(path: AnyPath) -> Arrays:
     return state
 
 
-def report(path: object, kind: str, notes: tuple[str, ...]) -> None:
+def report(path: object, kind: str, notes: Notes) -> None:
     """Log what was guessed of a file; nothing where there is nothing to say."""
     if notes:
         log(logging.WARNING, f"{path}, {kind}: {'; '.join(notes)}")
