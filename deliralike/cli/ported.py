@@ -70,7 +70,12 @@ def ported(
 
 
 def _write(port: Port, proof: str, settings: Settings, of_run: Path) -> Settings:
-    """Write the source and the proof, and the settings that train what lies there."""
+    """Write the source and the proof, and the settings that train what lies there.
+
+    The numbers that the port has by default are among them: those of the data, which a network
+    gets where it says none, would make another one when the run is resumed.
+    """
+    from deliralike import zoo
     from deliralike.cli.console import say
     from deliralike.port.porting import save
     from deliralike.training.experiment import SETTINGS, write_settings
@@ -78,7 +83,11 @@ def _write(port: Port, proof: str, settings: Settings, of_run: Path) -> Settings
     path = of_run / SOURCE
     save(port, path)
     (of_run / PROOF).write_text(f"{proof}\n", encoding="utf-8")
-    changed = settings.with_(network=f"{path}:{port.class_name}")
+    name = f"{path}:{port.class_name}"
+    defaults = zoo.find(name).settings.items()
+    numbers = {key: value for key, value in defaults if isinstance(value, int)}
+    given = {**numbers, **settings.network_settings}
+    changed = settings.with_(network=name, network_settings=given)
     write_settings(of_run / SETTINGS, changed)
     say(f"{settings.network}: ported into {path}")
     return changed
