@@ -8,6 +8,7 @@ import numpy as np
 
 from deliralike.data.batching import permutation
 from deliralike.errors import SettingError, listed
+from deliralike.nn.start import Shape
 from deliralike.tables import html_table
 
 
@@ -81,7 +82,7 @@ class Dataset:
         return html_table(columns, rows, right=columns[1:], caption=repr(self))
 
     @property
-    def sample_shape(self) -> tuple[int, ...]:
+    def sample_shape(self) -> Shape:
         """The shape of one input: channels first."""
         return self.train.inputs.shape[1:]
 
@@ -140,8 +141,7 @@ def stratified_split(
         drawn = permutation(len(first_of_classes), seed, "data/split")
         some = drawn[: max(1, round(held_out * count))]
         is_held_out[np.array(first_of_classes)[some]] = True
-    train = samples.take(np.flatnonzero(~is_held_out))
-    return train, samples.take(np.flatnonzero(is_held_out))
+    return _divided(samples, is_held_out)
 
 
 def random_split(
@@ -157,6 +157,10 @@ def random_split(
     count = len(samples.labels)
     is_held_out = np.zeros(count, dtype=bool)
     is_held_out[held_out_places(count, held_out, seed)] = True
+    return _divided(samples, is_held_out)
+
+
+def _divided(samples: Samples, is_held_out: np.ndarray) -> tuple[Samples, Samples]:
     train = samples.take(np.flatnonzero(~is_held_out))
     return train, samples.take(np.flatnonzero(is_held_out))
 

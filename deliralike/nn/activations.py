@@ -3,6 +3,7 @@
 import math
 
 from deliralike.errors import SettingError, ShapeError
+from deliralike.nn import checks
 from deliralike.nn.elementwise import Elementwise
 from deliralike.nn.primitives import Array, axis_of
 
@@ -131,12 +132,9 @@ class Activations(Elementwise):
 
     def gelu(self, x: Array, approximate: str = "none") -> Array:
         """``x * Phi(x)`` with the exact normal distribution, or its ``"tanh"`` approximation."""
+        checks.one_of(approximate, ("none", "tanh"), "gelu: approximate")
         if approximate == "none":
             return 0.5 * x * (1.0 + self.erf(x * math.sqrt(0.5)))
-        if approximate != "tanh":
-            raise SettingError(
-                f"gelu: approximate={approximate!r}; wanted 'none' or 'tanh'"
-            )
         inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)
         return 0.5 * x * (1.0 + self.tanh(inner))
 

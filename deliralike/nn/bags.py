@@ -51,6 +51,7 @@ class Bags(Norms, Shaping):
             raise SettingError(
                 f"embedding_bag: per_sample_weights needs mode='sum', not {mode!r}"
             )
+        checks.one_of(mode, ("mean", "sum", "max"), "embedding_bag: mode")
         members = self._bag_members(index, offsets, include_last_offset)
         flat = self.reshape(index, (-1,))
         rows = self.embedding(flat, weight)
@@ -65,10 +66,6 @@ class Bags(Norms, Shaping):
         sums = self.matmul(counted, rows)
         if mode == "sum":
             return sums
-        if mode != "mean":
-            raise SettingError(
-                f"embedding_bag: mode={mode!r}; wanted 'mean', 'sum' or 'max'"
-            )
         counts = self.sum(counted, 1, keepdim=True)
         return sums / self.where(counts > 1, counts, 1.0)
 

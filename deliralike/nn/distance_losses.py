@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from deliralike.errors import SettingError, ShapeError
+from deliralike.errors import SettingError
 from deliralike.nn import checks
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
@@ -145,15 +145,12 @@ class DistanceLosses(Losses):
         self._check_label_shape(x, target, "multi_margin_loss")
         self._check_weight(weight, x.shape[1], "multi_margin_loss")
         if len(x.shape) > 2:
-            raise ShapeError(
-                f"multi_margin_loss: got shape {tuple(x.shape)}, wanted (batch, classes)"
-            )
+            raise checks.shape_error("multi_margin_loss", "(batch, classes)", x)
+        checks.one_of(p, (1, 2), "multi_margin_loss: p")
         own = self.expand_dims(self._at_label(x, target), 1)
         terms = self.relu(margin - own + x)
         if p == 2:
             terms = terms * terms
-        elif p != 1:
-            raise SettingError(f"multi_margin_loss: p={p!r}; wanted 1 or 2")
         if weight is not None:
             terms = terms * self.expand_dims(self.select(weight, target, 0), 1)
         others = 1.0 - self.one_hot(target, x.shape[1], like=x)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from deliralike.network.base import Network
 from deliralike.nn.functional import Functions
+from deliralike.nn.geometry import Sizes
 from deliralike.nn.primitives import Array
 from deliralike.nn.windows import OutputSizes
-from deliralike.nn.windows import Sizes
 from typing import Any
 
 class Vocabulary(Functions, metaclass=ABCMeta):

@@ -11,6 +11,7 @@ from deliralike.nn.checks import is_floating
 from deliralike.nn.means import mean_over
 from deliralike.nn.primitives import Array, other_name
 from deliralike.nn.selecting import Selecting
+from deliralike.nn.start import Shape
 
 
 class Losses(Selecting):
@@ -306,13 +307,10 @@ class Losses(Selecting):
                 raise ShapeError(
                     f"a weight of shape {tuple(weight.shape)} does not fit a loss of shape {shape}"
                 )
-        if reduction == "none":
-            return loss
+        checks.one_of(reduction, ("mean", "sum", "none"), "reduction")
         if reduction == "mean":
             return mean_over(lambda: math.prod(loss.shape), self.mean(loss))
-        if reduction == "sum":
-            return self.sum(loss)
-        raise SettingError(f"reduction={reduction!r}; wanted 'mean', 'sum' or 'none'")
+        return self.sum(loss) if reduction == "sum" else loss
 
     def _checked_labels(
         self,
@@ -324,7 +322,11 @@ class Losses(Selecting):
         name: str = "cross_entropy",
     ) -> tuple[Array, Array]:
         """Return labels with 0 for ignored ones, and the weight of each; all are checked."""
-        self._check_labels(logits, target, ignore_index, reduction, name)
+        self._check_label_shape(logits, target, name)
+        is_mean = reduction == "mean"
+        what = f"{name}: target"
+        check = checks.InRange(logits.shape[1], what, ignore_index, warns=is_mean)
+        self.checked(target, check)
         self._check_weight(weight, logits.shape[1], name)
         counts = target != ignore_index
         label = self.where(counts, target, target * 0)
@@ -351,19 +353,6 @@ class Losses(Selecting):
         total = self.sum(label_weight)
         divisor = self.where(total == 0, total * 0 + 1.0, total)
         return mean_over(lambda: total, self.sum(loss) / divisor)
-
-    def _check_labels(
-        self,
-        logits: Array,
-        target: Array,
-        ignore_index: int,
-        reduction: str,
-        name: str = "cross_entropy",
-    ) -> None:
-        self._check_label_shape(logits, target, name)
-        warns = reduction == "mean"
-        check = checks.InRange(logits.shape[1], f"{name}: target", ignore_index, warns)
-        self.checked(target, check)
 
     def _check_axes(self, logits: Array, name: str) -> None:
         if len(logits.shape) < 2:
@@ -399,7 +388,7 @@ class Losses(Selecting):
             )
 
 
-def _remedy(target: Array, logits: Array, wanted: tuple[int, ...]) -> str:
+def _remedy(target: Array, logits: Array, wanted: Shape) -> str:
     """Return what to do with labels of a usual other shape, or with probabilities."""
     are_rows = is_floating(target) and len(target.shape) == len(logits.shape)
     if tuple(target.shape) == tuple(logits.shape):

@@ -19,6 +19,7 @@ from deliralike.nn.geometry import Pads
 from deliralike.nn.start import Distribution
 
 Array = Any
+Dims = int | Sequence[int] | None
 
 
 def other_name(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -205,15 +206,11 @@ class Primitives(ABC):
     # Reductions
 
     @abstractmethod
-    def sum(
-        self, x: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False
-    ) -> Array:
+    def sum(self, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
         """The sum over some axes, or over all."""
 
     @abstractmethod
-    def mean(
-        self, x: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False
-    ) -> Array:
+    def mean(self, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
         """The mean over some axes, or over all."""
 
     @abstractmethod

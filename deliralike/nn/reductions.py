@@ -10,9 +10,8 @@ import numpy as np
 from deliralike.errors import SettingError
 from deliralike.nn.checks import is_floating
 from deliralike.nn.elementwise import Elementwise
-from deliralike.nn.primitives import Array, at, axis_of, other_name
-
-Dims = int | Sequence[int] | None
+from deliralike.nn.primitives import Array, Dims, at, axis_of, other_name
+from deliralike.nn.start import Shape
 
 _LOWEST = -1e30  # a logarithm of nothing that has a derivative
 
@@ -339,14 +338,14 @@ class Reductions(Elementwise):
         return self.pad_constant(x, tuple(pads), value)
 
 
-def _axes(shape: Sequence[int], dim: Dims) -> tuple[int, ...]:
+def _axes(shape: Sequence[int], dim: Dims) -> Shape:
     """Return the axes without negative numbers; all for None or an empty sequence."""
     if isinstance(dim, int):
         return (axis_of(dim, len(shape)),)
     return tuple(axis_of(d, len(shape)) for d in dim or range(len(shape)))
 
 
-def _reduced(shape: Sequence[int], dim: Dims, keepdim: bool) -> tuple[int, ...]:
+def _reduced(shape: Sequence[int], dim: Dims, keepdim: bool) -> Shape:
     """Return the shape after a reduction."""
     dims = _axes(shape, dim)
     sizes = []

@@ -234,17 +234,18 @@ class Selecting(Reductions, Shaping):
 
     def tril(self, x: Array, diagonal: int = 0) -> Array:
         """Zeros above a diagonal of the last two axes."""
-        kept = np.tri(x.shape[-2], x.shape[-1], diagonal, dtype=bool)
-        return self.where(
-            self.constant(kept, like=x), x, self.zeros(tuple(x.shape), like=x)
-        )
+        *_, rows, columns = x.shape
+        return self._at_places(x, np.tri(rows, columns, diagonal, dtype=bool))
 
     def triu(self, x: Array, diagonal: int = 0) -> Array:
         """Zeros below a diagonal of the last two axes."""
-        kept = ~np.tri(x.shape[-2], x.shape[-1], diagonal - 1, dtype=bool)
-        return self.where(
-            self.constant(kept, like=x), x, self.zeros(tuple(x.shape), like=x)
-        )
+        *_, rows, columns = x.shape
+        return self._at_places(x, ~np.tri(rows, columns, diagonal - 1, dtype=bool))
+
+    def _at_places(self, x: Array, places: np.ndarray) -> Array:
+        """The elements at places of the last axes, zeros elsewhere."""
+        zeros = self.zeros(tuple(x.shape), like=x)
+        return self.where(self.constant(places, like=x), x, zeros)
 
     def diagonal(
         self, x: Array, offset: int = 0, dim1: int = 0, dim2: int = 1
@@ -278,15 +279,13 @@ class Selecting(Reductions, Shaping):
         if len(x.shape) == 1:
             return self.diag_embed(x, diagonal)
         if len(x.shape) != 2:
-            raise ShapeError(
-                f"diag: got shape {tuple(x.shape)}, wanted one axis or two"
-            )
+            raise checks.shape_error("diag", "one axis or two", x)
         return self.diagonal(x, diagonal)
 
     def trace(self, x: Array) -> Array:
         """The sum of a matrix's diagonal."""
         if len(x.shape) != 2:
-            raise ShapeError(f"trace: got shape {tuple(x.shape)}, wanted a matrix")
+            raise checks.shape_error("trace", "a matrix", x)
         return self.sum(self.diagonal(x))
 
     def _positions(
@@ -300,8 +299,5 @@ class Selecting(Reductions, Shaping):
     def _check_positions(self, name: str, x: Array, dim: int, index: Array) -> None:
         what = f"{name}: index"
         checks.whole_numbers(index, what)
-        self.checked(index, checks.InRange(x.shape[dim], what))
-        if not -len(x.shape) <= dim < len(x.shape):
-            raise SettingError(
-                f"{name}: dim={dim} is no axis of shape {tuple(x.shape)}"
-            )
+        length = x.shape[axis_of(dim, len(x.shape))]
+        self.checked(index, checks.InRange(length, what))

@@ -10,6 +10,7 @@ import numpy as np
 from deliralike.errors import IndexRangeError, SettingError, ShapeError
 from deliralike.nn import checks, geometry
 from deliralike.nn.primitives import Array, Primitives, at, axis_of, other_name
+from deliralike.nn.start import Shape
 
 
 class Shaping(Primitives):
@@ -99,7 +100,7 @@ class Shaping(Primitives):
     def t(self, x: Array) -> Array:
         """Swap the two axes of a matrix."""
         if len(x.shape) > 2:
-            raise ShapeError(f"t: got shape {tuple(x.shape)}, wanted a matrix")
+            raise checks.shape_error("t", "a matrix", x)
         return self.transpose(x, 0, 1) if len(x.shape) == 2 else x
 
     @other_name
@@ -159,8 +160,7 @@ class Shaping(Primitives):
         The order of the axes is that of the arrays (``"ij"``), or the first two are swapped
         (``"xy"``).
         """
-        if indexing not in ("ij", "xy"):
-            raise SettingError(f"meshgrid: indexing={indexing!r}; wanted 'ij' or 'xy'")
+        checks.one_of(indexing, ("ij", "xy"), "meshgrid: indexing")
         tensors = tuple(x if x.shape else self.reshape(x, (1,)) for x in tensors)
         shape = tuple(x.shape[0] for x in tensors)
         axes = len(shape)
@@ -334,10 +334,7 @@ class Shaping(Primitives):
                 )
         if mode == "constant":
             return self.pad_constant(x, pads, 0.0 if value is None else value)
-        if mode not in geometry.PADDING_INDEX:
-            raise SettingError(
-                f"pad: mode={mode!r}; wanted 'constant', 'reflect', 'replicate' or 'circular'"
-            )
+        checks.one_of(mode, ("constant", *geometry.PADDING_INDEX), "pad: mode")
         index_of = geometry.PADDING_INDEX[mode]
         for dim, (before, after) in enumerate(pads):
             if before or after:
@@ -416,7 +413,7 @@ class Shaping(Primitives):
         return self.reshape(x, shape)
 
 
-def resized(shape: Sequence[int], dim: int, *sizes: int) -> tuple[int, ...]:
+def resized(shape: Sequence[int], dim: int, *sizes: int) -> Shape:
     """Return a shape with other sizes in the place of an axis."""
     axis = axis_of(dim, len(shape))
     return (*shape[:axis], *sizes, *shape[axis + 1 :])

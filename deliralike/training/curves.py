@@ -104,7 +104,7 @@ def _draw_losses(axis: Any, runs: Runs) -> None:
     if all(_is_positive(history) for history in runs.values()):
         axis.set_yscale("log")
     if len(axis.lines) > 1:
-        axis.legend(frameon=False, fontsize=9)
+        _show_legend(axis)
 
 
 def _draw_metrics(axis: Any, runs: Runs, names: Sequence[str]) -> None:
@@ -124,7 +124,7 @@ def _draw_metrics(axis: Any, runs: Runs, names: Sequence[str]) -> None:
             if steps and len(low) == len(high):
                 axis.fill_between(steps, low, high, color=style["color"], alpha=0.18)
     if len(names) > 1:
-        axis.legend(frameon=False, fontsize=9)
+        _show_legend(axis)
 
 
 def _draw_rates(axis: Any, runs: Runs) -> None:
@@ -139,7 +139,7 @@ def _draw_rates(axis: Any, runs: Runs) -> None:
                 style = _style(index, runs)
             axis.plot(steps, values, label=literal(label), **style)
     if len(axis.lines) > 1:
-        axis.legend(frameon=False, fontsize=9)
+        _show_legend(axis)
 
 
 def _draw_differences(axis: Any, runs: Runs) -> None:
@@ -159,6 +159,10 @@ def _draw_differences(axis: Any, runs: Runs) -> None:
     epsilon = np.finfo(np.float64).eps
     axis.axhline(epsilon, color="0.45", linestyle=":", label="float64 epsilon")
     axis.set_yscale("log")
+    _show_legend(axis)
+
+
+def _show_legend(axis: Any) -> None:
     axis.legend(frameon=False, fontsize=9)
 
 
@@ -207,8 +211,7 @@ def _metrics(runs: Runs) -> list[str]:
     """Return every metric of any run in order of appearance, without the ends of intervals."""
     names: dict[str, None] = {}
     for run in runs.values():
-        for epoch in run.epochs:
-            names.update(dict.fromkeys(epoch.held_out))
+        names.update(dict.fromkeys(run.metrics))
     ends = set()
     for name in names:
         low = f"{name}/low"

@@ -95,6 +95,14 @@ class History:
         """The loss of every step, as an array."""
         return np.array([step.loss for step in self.steps], dtype=np.float64)
 
+    @property
+    def metrics(self) -> list[str]:
+        """The names of the metrics on held-out data, in order of appearance."""
+        names: dict[str, None] = {}
+        for epoch in self.epochs:
+            names.update(dict.fromkeys(epoch.held_out))
+        return list(names)
+
     def held_out(self, metric: str) -> np.ndarray:
         """Return one metric on held-out data, epoch by epoch."""
         results = [epoch.held_out for epoch in self.epochs]

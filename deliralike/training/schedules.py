@@ -128,7 +128,25 @@ class StepDecay(Schedule):
 
 
 @dataclass(frozen=True)
-class Cosine(Schedule):
+class _ToFinal(Schedule):
+    """The base of schedules from 1 down to `final` in `steps` steps."""
+
+    steps: int
+    final: float = field(default=0.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        name = type(self).__name__
+        whole_number(f"{name}: steps", self.steps, 1)
+        number(self.final, f"{name}: final")
+
+    def part(self, steps: int) -> float:
+        """Return the part of the way that lies behind so many steps."""
+        return min(steps, self.steps) / self.steps
+
+
+@dataclass(frozen=True)
+class Cosine(_ToFinal):
     """Half a cosine from 1 down to `final` in `steps` steps, then `final`.
 
     Source: arXiv 1608.03983.
@@ -138,21 +156,13 @@ class Cosine(Schedule):
         [1.0, 0.868, 0.55, 0.232, 0.1, 0.1]
     """
 
-    steps: int
-    final: float = field(default=0.0, kw_only=True)
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        whole_number("Cosine: steps", self.steps, 1)
-        number(self.final, "Cosine: final")
-
     def factor(self, steps: int) -> float:
         """Return the cosine's value."""
-        return _eased(1.0, self.final, min(steps, self.steps) / self.steps)
+        return _eased(1.0, self.final, self.part(steps))
 
 
 @dataclass(frozen=True)
-class Linear(Schedule):
+class Linear(_ToFinal):
     """A straight line from 1 down to `final` in `steps` steps, then `final`.
 
     Example:
@@ -160,18 +170,9 @@ class Linear(Schedule):
         [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
     """
 
-    steps: int
-    final: float = field(default=0.0, kw_only=True)
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        whole_number("Linear: steps", self.steps, 1)
-        number(self.final, "Linear: final")
-
     def factor(self, steps: int) -> float:
         """Return the height of the line."""
-        part = min(steps, self.steps) / self.steps
-        return 1.0 + (self.final - 1.0) * part
+        return 1.0 + (self.final - 1.0) * self.part(steps)
 
 
 @dataclass(frozen=True)

@@ -270,18 +270,17 @@ class Trainer:
         """
         first = self._next_epoch if resume is None else 0
         epochs = first + whole_number("epochs", epochs, 1)
-        train = backends.of(self.network).loader_of(train, self.seed, self.processes)
         loader = data.loader_of(
-            train, batch_size=batch_size, seed=self.seed, drop_last=drop_last
+            self._readable(train),
+            batch_size=batch_size,
+            seed=self.seed,
+            drop_last=drop_last,
         )
         loader.check_epochs(epochs - first)
         if isinstance(validation, Iterator):
             data.Batches(validation).check_epochs(epochs - first)
-        loader = (
-            loader.shared(self.processes.rank, self.processes.count)
-            if self.processes.count > 1
-            else loader
-        )
+        if self.processes.count > 1:
+            loader = loader.shared(self.processes.rank, self.processes.count)
         steps = self._steps_in(loader)
         done = max(o.steps for o in self.optimizers.values()) if resume is None else 0
         updates = None if steps is None else done + (epochs - first) * steps
@@ -401,13 +400,10 @@ class Trainer:
         intervals: bool | Mapping[str, Any] = False,
         between: Callable[[], None] | None = None,
     ) -> dict[str, float]:
-        samples = backends.of(self.network).loader_of(
-            samples, self.seed, self.processes
-        )
         with self._as_evaluated():
             return evaluation.evaluate(
                 self.network,
-                samples,
+                self._readable(samples),
                 metrics={} if self.metrics is None else self.metrics,
                 batch_size=batch_size,
                 intervals=intervals,
@@ -446,6 +442,11 @@ class Trainer:
                     self.network.backend.computing_in(self.precision)
                 )
             yield
+
+    def _readable(self, source: Any) -> Any:
+        """Return data as they are read here: those of a framework's own iterators as loaders."""
+        backend = backends.of(self.network)
+        return backend.loader_of(source, self.seed, self.processes)
 
     def _steps_in(self, loader: data.Loader) -> int | None:
         try:
@@ -521,9 +522,7 @@ class Trainer:
                 contexts.enter_context(warnings.catch_warnings(action="ignore"))
                 names = evaluation.evaluate_first_batch(
                     self.network,
-                    backends.of(self.network).loader_of(
-                        validation, self.seed, self.processes
-                    ),
+                    self._readable(validation),
                     self.metrics or {},
                     losses,
                     self.inferer,

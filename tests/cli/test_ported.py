@@ -90,6 +90,8 @@ def test_a_function_of_a_file_is_ported_where_it_is_trained(place):
     ).stdout
     assert "models.py:make: ported into run/network.py\n" in shown
     assert read_settings("run/settings.toml").network_settings["width"] == 3
+    run("train", "--resume", "run", "--epochs", 2)  # data change no default of the port
+    assert len(load_result("run").history.epochs) == 2
 
 
 def test_a_class_is_built_on_another_backend_with_its_own_start_values(place):
