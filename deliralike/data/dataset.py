@@ -39,6 +39,7 @@ class Dataset:
         remarks: How a table or a folder was understood.
         transforms: The usual transforms of training samples, by name as settings have them.
         groups: The patient of each sample, those of `train` first; folds do not divide them.
+        columns: The columns of a table that are the inputs, in their order; none of other data.
 
     Shapes:
         Inputs ``(samples, channels, ...)``, float32 in [0, 1]; labels int64, ``(samples,)`` or for
@@ -53,6 +54,7 @@ class Dataset:
     remarks: tuple[str, ...] = ()
     transforms: tuple[Mapping[str, Any], ...] = ()
     groups: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Dataset({self.description})"
