@@ -1,1 +1,1 @@
-"""The score of the proof: classes with one mistake in their source, and right ones."""
+"""The score of the proof on ports by hand: right ones, and ones with a mistake in their source."""

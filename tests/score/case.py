@@ -12,6 +12,7 @@ class Mistake:
     Attributes:
         name: What is wrong.
         port: The backend of the candidate.
+        edits: Texts that stand exactly once in a port's source, each with the one in its place.
         places: Every answer that counts as the right place: paths of the reference's blocks, names
             of its parameters, ``"loss"``, ``"optimizer mine"`` …
         cause: Regular expressions, all of which must be found in the printed cause, whatever the
@@ -21,6 +22,7 @@ class Mistake:
 
     name: str
     port: str
+    edits: tuple[tuple[str, str], ...] = ()
     places: tuple[str, ...] = ()
     cause: tuple[str, ...] = ()
     effect: bool | None = None

@@ -76,7 +76,7 @@ class Mutation:
         """What is known before it runs."""
         if not self.is_mistake:
             return Right(self.rule, self.port)
-        return Mistake(self.rule, self.port)
+        return Mistake(self.rule, self.port, (), (), ())
 
 
 def find(name: str) -> Subclass:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tests.score.case import Mistake, Right
@@ -23,7 +23,7 @@ COUNTED = (
     "raised",
 )
 COLUMNS = ("kind", *(name.replace("_", " ") for name in COUNTED))
-LADDER = ("L0", "L1", "L3", "L4", "L7")
+LADDER = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
 LEVELS = ("level", "finds first", "share")
 GOALS = {
     "mistakes detected": 1.0,
@@ -150,6 +150,14 @@ class Score:
         """Everything that is not as it should be."""
         return [one for one in self.results if one.misses]
 
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "counts": dict(self.counts),
+            "seconds": self.seconds,
+            "cases": [_plain(one) for one in (*self.results, *self.left_out)],
+        }
+
     def markdown(self) -> str:
         """The tables, and what was printed of every miss."""
         shares = [
@@ -176,6 +184,16 @@ class Score:
             f"{out[EQUAL]} mutants change nothing and {out[BROKEN]} do not run; "
             f"{self.seconds:.0f} s."
         )
+
+
+def _plain(one: Result) -> dict[str, Any]:
+    return {
+        "name": one.task.name,
+        "misses": one.misses,
+        "case": asdict(one.case),
+        "said": asdict(one.said),
+        "judged": asdict(one.judged),
+    }
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

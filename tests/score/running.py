@@ -22,6 +22,8 @@ from tests.score.case import Mistake, Right
 from tests.score.classes import LOSS, NETWORK, OPTIMIZER, Subclass
 from tests.score.judging import BROKEN, EQUAL, RAISED, Said, said
 from tests.score.mutants import Mutation
+from tests.score.ports import PACKAGE, Task, edited
+from tests.score.ports.references import REFERENCES
 from tests.score.rules import Change
 
 NAME = "mine"  # of the optimizer that is compared
@@ -30,15 +32,16 @@ NAME = "mine"  # of the optimizer that is compared
 Case = Mistake | Right
 
 
-def run(task: Mutation) -> tuple[Case, Said]:
+def run(task: Task | Mutation) -> tuple[Case, Said]:
     """A case with all that is to be known of it, and what the proof says of it."""
     start = time.perf_counter()
+    run_one = _run_mutation if isinstance(task, Mutation) else _run_port
     with (
         warnings.catch_warnings(),
         tempfile.TemporaryDirectory(prefix="deliralike-score-") as name,
     ):
         warnings.simplefilter("ignore")  # mistaken networks divide by zero
-        case, found = _run(task, Path(name))
+        case, found = run_one(task, Path(name))
     return case, replace(found, seconds=time.perf_counter() - start)
 
 
@@ -51,14 +54,36 @@ def heard(*arguments: Any, **options: Any) -> Said:
         return Said(RAISED, f"{type(error).__name__}: {message}")
 
 
+def _run_port(task: Task, folder: Path) -> tuple[Case, Said]:
+    _seed()
+    module = mutants.as_module(PACKAGE + task.case.port, edited(task), folder)
+    name, make, *order = module.PORTS[task.port]
+    wanted = REFERENCES[name]
+    reference = mutants.varied(wanted.build())
+    is_copied = not isinstance(make, type)
+    candidate = make(reference) if is_copied else make(*module.ARGUMENTS)
+    losses = wanted.loss, partial(wanted.loss, order=order[0]) if order else wanted.loss
+    sides = [
+        Subject(backends.of(network).wrap(network), loss)
+        for network, loss in zip((reference, candidate), losses)
+    ]
+    return task.case, heard(
+        *sides, wanted.batch, weights="judge" if is_copied else "load"
+    )
+
+
 def _seed() -> None:
-    """Start values are the same in every run."""
+    """Start values that a port draws are the same in every run."""
     random.seed(0)
     np.random.seed(0)
     importlib.import_module("torch").manual_seed(0)
 
 
-def _run(task: Mutation, folder: Path) -> tuple[Case, Said]:
+# Mutations
+# -----------------------------------------------------------------------------
+
+
+def _run_mutation(task: Mutation, folder: Path) -> tuple[Case, Said]:
     _seed()
     kind = mutants.find(task.name_of_class)
     original = importlib.import_module(kind.module)

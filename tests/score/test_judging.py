@@ -1,5 +1,6 @@
-"""The judge of the score, by what proofs might say."""
+"""The judge of the score, by what proofs might say, and the edits of all pairs by themselves."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,11 +13,13 @@ from tests.score import pool
 from tests.score.case import Mistake, Right
 from tests.score.judging import EQUAL, RAISED, Said, judge, said
 from tests.score.pool import run_all
+from tests.score.ports import BACKENDS, EditError, Task, edited, tasks
 from tests.score.report import COLUMNS, Score, result
 
 MISTAKE = Mistake(
     "epsilon",
     "jax",
+    (("1e-5", "1e-6"),),
     ("bn1", "the input of fc"),
     ("eps", r"1e-0?6"),
     True,
@@ -132,6 +135,32 @@ def test_what_structure_shows_is_a_cause_that_nobody_has_to_claim():
     assert found.places == ("fc.weight", "fc")
 
 
+# Edits
+# -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("old", "count"), [("epsilon=2e-5", 0), ("nnx.GroupNorm", 2)])
+def test_an_edit_has_to_fit_once(old, count):
+    wrong = Task("u-net", replace(MISTAKE, edits=((old, "x"),)))
+    with pytest.raises(
+        EditError, match=f"jax/u-net: epsilon: wanted once, found {count} times"
+    ):
+        edited(wrong)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_mistake_by_hand_fits_its_port_and_gives_another_source(backend):
+    cases = list(tasks(backend))
+    right = {task.port: edited(task) for task in cases if isinstance(task.case, Right)}
+    assert len({task.name for task in cases}) == len(cases)
+    for task in cases:
+        source = edited(task)
+        compile(source, task.name, "exec")
+        if isinstance(task.case, Mistake):
+            assert source != right[task.port]
+            assert task.case.places and task.case.cause, task.name
+
+
 # The whole
 # -----------------------------------------------------------------------------
 
@@ -152,8 +181,7 @@ def test_a_case_that_takes_too_long_is_stopped(monkeypatch):
 
 def case(port, given, found):
     given = replace(given, port=port)
-    task = SimpleNamespace(name=f"{port}/net: {given.name}", group=f"to {port}")
-    return result(task, given, found)
+    return result(Task("net", given), given, found)
 
 
 GOOD = (
@@ -173,8 +201,8 @@ def score():
 def test_a_score_counts_by_kind_and_in_all():
     assert COLUMNS[1:5] == ("mistakes", "detected", "placed", "explained")
     assert score().rows() == [
-        ["to a", "1", "1", "1", "1", "0", "1", "1", "0", "0", "0"],
-        ["to b", "1", "1", "0", "0", "1", "2", "0", "1", "0", "1"],
+        ["by hand, a", "1", "1", "1", "1", "0", "1", "1", "0", "0", "0"],
+        ["by hand, b", "1", "1", "0", "0", "1", "2", "0", "1", "0", "1"],
         ["all", "2", "2", "1", "1", "1", "3", "1", "1", "0", "1"],
     ]
 
@@ -204,6 +232,7 @@ def test_a_report_lists_every_miss_with_what_was_printed():
     assert "- b/net: fused: raised. `ValueError: no`" in text
     assert "1 mutants change nothing" in text
     assert "a/net" not in text
+    assert json.loads(json.dumps(score().to_dict()))["counts"]["accused"] == 1
 
 
 # Commands
