@@ -328,6 +328,15 @@ add(
 )
 
 
+@broken("chance/several draws")
+def one_mask_for_all_draws_of_a_layer(patch):
+    def wrong(self, layer, shape, like, kind, p=0.0):
+        stream, path = random.current(), layer.block_path
+        return random.numbers(stream, path, tuple(shape), kind, p, 0).astype(like.dtype)
+
+    patch.setattr(Functions, "draw", wrong)
+
+
 @broken("chance/seeds")
 def a_seed_that_does_nothing(patch):
     patch.setattr(type(BACKEND), "seed", lambda self, seed: None)
@@ -775,7 +784,7 @@ def positions_of_minima(patch):
 
 @broken("losses/labels out of range")
 def labels_that_are_not_checked(patch):
-    patch.setattr(Functions, "_check_labels", lambda self, *args: None)
+    patch.setattr(Functions, "checked", lambda self, *args: None)
 
 
 @broken("layers/running statistics")
