@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from deliralike import random
@@ -70,7 +72,7 @@ def several_draws(backend: Backend) -> None:
     So do its steps within `scan`, each time.
     """
 
-    def loss(net, at):
+    def loss(net: Any, at: Any) -> Any:
         rows = [net(at), net(at)]
         _, scanned = net.nn.scan(lambda carry, row: (carry, net(row)), at[0], at)
         return net.nn.sum(net.nn.stack([*rows, scanned]) * 2.0)
