@@ -9,6 +9,8 @@ import typer
 
 from deliralike.errors import SettingError
 
+Row = dict[str, Any]
+
 SHOWN = 20  # rows of the table on the terminal
 
 
@@ -83,24 +85,20 @@ def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -
     say(f"predictions: {target}")
 
 
-def _rows(
-    labels: Any, scores: Any, classes: tuple[str, ...]
-) -> Iterator[dict[str, Any]]:
+def _rows(labels: Any, scores: Any, classes: tuple[str, ...]) -> Iterator[Row]:
     for index, (label, row) in enumerate(zip(labels, scores, strict=True)):
         yield {"sample": index, "label": classes[label]} | _predicted(row, classes)
 
 
-def _measured(
-    targets: Any, outputs: Any, names: tuple[str, ...]
-) -> Iterator[dict[str, Any]]:
+def _measured(targets: Any, outputs: Any, names: tuple[str, ...]) -> Iterator[Row]:
     for index, (target, output) in enumerate(zip(targets, outputs, strict=True)):
-        row: dict[str, Any] = {"sample": index}
+        row: Row = {"sample": index}
         for name, wanted, value in zip(names, target, output, strict=True):
             row |= {name: f"{wanted:.6g}", f"predicted {name}": f"{value:.6g}"}
         yield row
 
 
-def _predicted(scores: Any, classes: tuple[str, ...]) -> dict[str, Any]:
+def _predicted(scores: Any, classes: tuple[str, ...]) -> Row:
     import numpy as np
 
     from deliralike.training.metrics.cross_entropy import log_softmax
@@ -153,7 +151,7 @@ def _predict_pictures(
 
     refuse_no_run(run)
     start = read_last_start(run)
-    figures: Callable[[Path, Any, list[str]], dict[str, Any]]
+    figures: Callable[[Path, Any, list[str]], Row]
     files = pictures_of(pictures)
     place = run / f"pictures-{backend or read_settings(run / SETTINGS).backend}"
     if start["task"] == "segmentation":
@@ -177,7 +175,7 @@ def _predict_pictures(
     say(f"predictions: {target}")
 
 
-def _classify(_: Path, scores: Any, classes: list[str]) -> dict[str, Any]:
+def _classify(_: Path, scores: Any, classes: list[str]) -> Row:
     return _predicted(scores, tuple(classes))
 
 
@@ -192,9 +190,7 @@ def _refuse_same_names(files: tuple[Path, ...]) -> None:
             )
 
 
-def _write_mask(
-    target: Path, file: Path, scores: Any, classes: list[str]
-) -> dict[str, Any]:
+def _write_mask(target: Path, file: Path, scores: Any, classes: list[str]) -> Row:
     """Write a mask and its overlay in the size of the picture; return the share of each class."""
     import numpy as np
 
@@ -210,7 +206,7 @@ def _write_mask(
     return {f"share {name}": f"{share:.6g}" for name, share in shares}
 
 
-def _show(rows: list[dict[str, Any]], classes: list[str]) -> None:
+def _show(rows: list[Row], classes: list[str]) -> None:
     """Print the first rows: the predicted class with its probability, or the shares of classes."""
     from deliralike.cli.console import say, show_table
 
