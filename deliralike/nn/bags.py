@@ -74,7 +74,7 @@ class Bags(Norms, Shaping):
     ) -> Array:
         """Return which rows are in which bag: (bags, rows)."""
         if offsets is None:
-            if len(index.shape) != 2:
+            if index.ndim != 2:
                 raise ShapeError(
                     f"embedding_bag: index has shape {tuple(index.shape)}; without offsets, wanted "
                     "(bags, length)"
@@ -82,7 +82,7 @@ class Bags(Norms, Shaping):
             bags, length = index.shape
             same = np.eye(bags, dtype=bool).repeat(length, 1)
             return self.constant(same, like=index)
-        if len(index.shape) != 1 or len(offsets.shape) != 1:
+        if index.ndim != 1 or offsets.ndim != 1:
             raise ShapeError(
                 f"embedding_bag: index has shape {tuple(index.shape)} and offsets "
                 f"{tuple(offsets.shape)}; wanted (rows,) and (bags,)"

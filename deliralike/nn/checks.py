@@ -115,7 +115,7 @@ def type_name(x: Any) -> str:
 
 def spatial_axes(layer: Any, x: Any, n: int) -> None:
     """Check that an input ``(batch, channels, *size)`` has `n` spatial axes."""
-    if len(x.shape) != n + 2:
+    if x.ndim != n + 2:
         raise shape_error(where(layer), f"(batch, channels, {_axes(n)})", x)
 
 

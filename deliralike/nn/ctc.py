@@ -47,7 +47,7 @@ class SequenceLosses(Losses):
             scalar, or ``(batch,)`` for ``"none"``; without a batch ``(time, classes)``,
             ``(labels,)`` and lengths without axes give a scalar.
         """
-        if len(log_probs.shape) == 2:
+        if log_probs.ndim == 2:
             x = self.expand_dims(log_probs, 1)
             steps = self._lengths(input_lengths, log_probs, 1)
             counts = self._lengths(target_lengths, log_probs, 1)
@@ -55,7 +55,7 @@ class SequenceLosses(Losses):
                 x, targets, steps, counts, blank, reduction, zero_infinity
             )
             return losses[0] if reduction == "none" else losses
-        if len(log_probs.shape) != 3:
+        if log_probs.ndim != 3:
             raise ShapeError(
                 f"ctc_loss: log_probs has shape {tuple(log_probs.shape)}; wanted (time, batch, "
                 "classes) or (time, classes)"
@@ -96,7 +96,7 @@ class SequenceLosses(Losses):
         """Return labels as rows (batch, most labels), 0 behind the end."""
         checks.whole_numbers(targets, "ctc_loss: targets")
         rows = targets
-        if len(targets.shape) == 1:
+        if targets.ndim == 1:
             known = self.concrete(counts)
             most = targets.shape[0] if known is None else int(known.max(initial=0))
             ends = self.cumsum(counts, 0)

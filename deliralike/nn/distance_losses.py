@@ -101,7 +101,7 @@ class DistanceLosses(Losses):
             reduction: The reduction over all elements.
         """
         self._same_shape("gaussian_nll_loss", x, target)
-        if len(var.shape) == len(x.shape) - 1:
+        if var.ndim == x.ndim - 1:
             var = self.expand_dims(var, -1)
         var = self._raised(var, eps)
         difference = x - target
@@ -144,7 +144,7 @@ class DistanceLosses(Losses):
         """
         self._check_label_shape(x, target, "multi_margin_loss")
         self._check_weight(weight, x.shape[1], "multi_margin_loss")
-        if len(x.shape) > 2:
+        if x.ndim > 2:
             raise checks.shape_error("multi_margin_loss", "(batch, classes)", x)
         checks.one_of(p, (1, 2), "multi_margin_loss: p")
         own = self.expand_dims(self._at_label(x, target), 1)
@@ -171,7 +171,7 @@ class DistanceLosses(Losses):
         """
         self._same_shape("multilabel_margin_loss", x, target)
         checks.whole_numbers(target, "multilabel_margin_loss: target")
-        if len(x.shape) == 1:
+        if x.ndim == 1:
             losses = self.multilabel_margin_loss(x[None], target[None], reduction)
             return losses[0] if reduction == "none" else losses
         # 1 before the first -1, 0 from there

@@ -262,7 +262,7 @@ class Losses(Selecting):
         self.checked(target, checks.InRange(classes, "one_hot: target"))
         axis, kind = (-1, "int64") if like is None else (1, like)
         labels = self.expand_dims(target, axis)
-        shape = [1] * len(labels.shape)
+        shape = [1] * labels.ndim
         shape[axis] = classes
         numbers = np.arange(classes).reshape(shape)
         return self.cast(labels == self.constant(numbers, like=target), kind)
@@ -322,11 +322,7 @@ class Losses(Selecting):
         name: str = "cross_entropy",
     ) -> tuple[Array, Array]:
         """Return labels with 0 for ignored ones, and the weight of each; all are checked."""
-        self._check_label_shape(logits, target, name)
-        is_mean = reduction == "mean"
-        what = f"{name}: target"
-        check = checks.InRange(logits.shape[1], what, ignore_index, warns=is_mean)
-        self.checked(target, check)
+        self._check_labels(logits, target, ignore_index, reduction, name)
         self._check_weight(weight, logits.shape[1], name)
         counts = target != ignore_index
         label = self.where(counts, target, target * 0)
@@ -354,8 +350,21 @@ class Losses(Selecting):
         divisor = self.where(total == 0, total * 0 + 1.0, total)
         return mean_over(lambda: total, self.sum(loss) / divisor)
 
+    def _check_labels(
+        self,
+        logits: Array,
+        target: Array,
+        ignore_index: int,
+        reduction: str,
+        name: str,
+    ) -> None:
+        self._check_label_shape(logits, target, name)
+        warns = reduction == "mean"
+        check = checks.InRange(logits.shape[1], f"{name}: target", ignore_index, warns)
+        self.checked(target, check)
+
     def _check_axes(self, logits: Array, name: str) -> None:
-        if len(logits.shape) < 2:
+        if logits.ndim < 2:
             raise ShapeError(
                 f"{name}: logits have shape {tuple(logits.shape)}, wanted (batch, classes, ...)"
             )
@@ -390,7 +399,7 @@ class Losses(Selecting):
 
 def _remedy(target: Array, logits: Array, wanted: Shape) -> str:
     """Return what to do with labels of a usual other shape, or with probabilities."""
-    are_rows = is_floating(target) and len(target.shape) == len(logits.shape)
+    are_rows = is_floating(target) and target.ndim == logits.ndim
     if tuple(target.shape) == tuple(logits.shape):
         remedy = ": one-hot rows become class numbers by labels.argmax(1)"
         if are_rows:

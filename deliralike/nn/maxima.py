@@ -38,7 +38,7 @@ class Maxima(Elementwise):
         Shapes:
             ``(batch, channels, *size)`` twice gives ``(batch, channels, *output_size)``.
         """
-        n = len(x.shape) - 2
+        n = x.ndim - 2
         settings = geometry.pool_settings(n, kernel_size, stride, padding, 1)
         size = geometry.unpool_size(tuple(x.shape[2:]), settings, output_size)
         checks.whole_numbers(indices, "max_unpool: indices")

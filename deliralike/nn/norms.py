@@ -240,7 +240,7 @@ class Norms(Reductions):
         joined has to be in their order first.
         """
         batch, channels, *size = x.shape
-        dims = tuple(range(2, len(x.shape)))
+        dims = tuple(range(2, x.ndim))
         of_channels = self.mean(x, dims) if dims else x
         grouped = self.reshape(of_channels, (batch, num_groups, channels // num_groups))
         of_groups = self.broadcast_to(
@@ -256,8 +256,8 @@ class Norms(Reductions):
 
 def _last_axes(x: Array, shape: Sequence[int]) -> Shape:
     """Return the last axes of an array, as many as a shape has."""
-    return tuple(range(len(x.shape) - len(shape), len(x.shape)))
+    return tuple(range(x.ndim - len(shape), x.ndim))
 
 
 def _all_but_channels(x: Array) -> Shape:
-    return (0, *range(2, len(x.shape)))
+    return (0, *range(2, x.ndim))

@@ -185,7 +185,7 @@ class OverlapLosses(Losses):
         if not include_background:
             probabilities = probabilities[:, 1:]
             target = target[:, 1:]
-        return probabilities, target, tuple(range(2, len(probabilities.shape)))
+        return probabilities, target, tuple(range(2, probabilities.ndim))
 
 
 def _dice_loss(overlap: Array, total: Array, smooth: float) -> Array:

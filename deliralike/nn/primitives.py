@@ -33,7 +33,7 @@ def other_name(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def at(x: Array, dim: int, index: int | slice) -> Array:
     """Return the elements of an array at a place, or at several, of an axis."""
-    before = (slice(None),) * axis_of(dim, len(x.shape))
+    before = (slice(None),) * axis_of(dim, x.ndim)
     return x[(*before, index)]
 
 
@@ -140,7 +140,7 @@ class Primitives(ABC):
 
     def _per_channel(self, values: Array, x: Array) -> Array:
         """Shape one value for each channel so that the values broadcast over `x`."""
-        return self.reshape(values, (1, -1) + (1,) * (len(x.shape) - 2))
+        return self.reshape(values, (1, -1) + (1,) * (x.ndim - 2))
 
     # Element by element
 

@@ -12,7 +12,7 @@ from deliralike.nn.shaping import Shaping
 
 def _check_matrices(name: str, x: Array, y: Array, rank: int) -> None:
     """Check that two arrays are matrices, or batches of them of one size."""
-    if not len(x.shape) == len(y.shape) == rank or x.shape[:-2] != y.shape[:-2]:
+    if not x.ndim == y.ndim == rank or x.shape[:-2] != y.shape[:-2]:
         batch = " and one batch size" if rank > 2 else ""
         raise checks.shape_error(name, f"two of {rank} axes{batch}", x, y)
 
@@ -35,13 +35,13 @@ class Products(Shaping):
     @other_name
     def mv(self, x: Array, vec: Array) -> Array:
         """The product of a matrix and a vector."""
-        if len(x.shape) != 2 or len(vec.shape) != 1:
+        if x.ndim != 2 or vec.ndim != 1:
             raise checks.shape_error("mv", "a matrix and a vector", x, vec)
         return self.reshape(self.matmul(x, self.expand_dims(vec, 1)), (x.shape[0],))
 
     def dot(self, x: Array, tensor: Array) -> Array:
         """The sum of the products of two vectors' elements."""
-        if len(x.shape) != 1 or tuple(x.shape) != tuple(tensor.shape):
+        if x.ndim != 1 or tuple(x.shape) != tuple(tensor.shape):
             raise checks.shape_error("dot", "two vectors of one length", x, tensor)
         return self.sum(x * tensor)
 
@@ -52,15 +52,15 @@ class Products(Shaping):
 
     def outer(self, x: Array, vec2: Array) -> Array:
         """The products of all pairs of two vectors' elements."""
-        if len(x.shape) != 1 or len(vec2.shape) != 1:
+        if x.ndim != 1 or vec2.ndim != 1:
             raise checks.shape_error("outer", "two vectors", x, vec2)
         return self.expand_dims(x, 1) * self.expand_dims(vec2, 0)
 
     def kron(self, x: Array, other: Array) -> Array:
         """The Kronecker product of two arrays; the one with fewer axes gets more in front."""
-        rank = max(len(x.shape), len(other.shape))
-        sizes = (*[1] * (rank - len(x.shape)), *x.shape)
-        other_sizes = (*[1] * (rank - len(other.shape)), *other.shape)
+        rank = max(x.ndim, other.ndim)
+        sizes = (*[1] * (rank - x.ndim), *x.shape)
+        other_sizes = (*[1] * (rank - other.ndim), *other.shape)
         rows = [length for size in sizes for length in (size, 1)]
         columns = [length for size in other_sizes for length in (1, size)]
         product = self.reshape(x, rows) * self.reshape(other, columns)
@@ -79,12 +79,12 @@ class Products(Shaping):
         """
         if isinstance(dims, int):
             dims = (range(-dims, 0), range(dims))
-        over_a = [axis_of(dim, len(a.shape)) for dim in dims[0]]
-        over_b = [axis_of(dim, len(b.shape)) for dim in dims[1]]
+        over_a = [axis_of(dim, a.ndim) for dim in dims[0]]
+        over_b = [axis_of(dim, b.ndim) for dim in dims[1]]
         count = math.prod(a.shape[dim] for dim in over_a)
         left = self.movedim(a, over_a, range(-len(over_a), 0))
         right = self.movedim(b, over_b, range(len(over_b)))
-        kept = left.shape[: len(a.shape) - len(over_a)]
+        kept = left.shape[: a.ndim - len(over_a)]
         kept_of_b = right.shape[len(over_b) :]
         rows = self.reshape(left, (math.prod(kept), count))
         columns = self.reshape(right, (count, math.prod(kept_of_b)))
@@ -118,7 +118,7 @@ class Products(Shaping):
         """
         if dim is None:
             dim = next((axis for axis, size in enumerate(x.shape) if size == 3), -1)
-        if len(x.shape) != len(other.shape):
+        if x.ndim != other.ndim:
             raise checks.shape_error("cross", "as many axes", x, other)
         if x.shape[dim] != 3 or other.shape[dim] != 3:
             wanted = f"three elements along axis {dim} of both"

@@ -66,7 +66,7 @@ class Reductions(Elementwise):
         """The index of the first maximum along an axis, or of all elements in row-major order."""
         if dim is None:
             index = self.argmax_along(self.reshape(x, (-1,)), 0)
-            return self.reshape(index, [1] * len(x.shape)) if keepdim else index
+            return self.reshape(index, [1] * x.ndim) if keepdim else index
         index = self.argmax_along(x, dim)
         if keepdim:
             return self.reshape(index, _reduced(x.shape, dim, keepdim=True))
@@ -100,7 +100,7 @@ class Reductions(Elementwise):
         """The maximum over some axes, which stay with length one, and where the first one is."""
         is_first = x != x
         for dim in dims:
-            sizes = [1] * len(x.shape)
+            sizes = [1] * x.ndim
             sizes[dim] = x.shape[dim]
             places = self.constant(np.arange(x.shape[dim]).reshape(sizes), like=x)
             found = places == self.argmax(x, dim, keepdim=True)
@@ -333,7 +333,7 @@ class Reductions(Elementwise):
 
     def _shifted(self, x: Array, dim: int, shift: int, value: float) -> Array:
         """The elements moved towards the end of an axis, with a constant before them."""
-        pads = [(0, 0)] * len(x.shape)
+        pads = [(0, 0)] * x.ndim
         pads[dim] = (shift, -shift)
         return self.pad_constant(x, tuple(pads), value)
 

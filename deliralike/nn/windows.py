@@ -25,7 +25,7 @@ def _by_rank(name: str) -> list[Any]:
 def _of_rank(name: str, n: int) -> Any:
 
     def function(self: Any, x: Array, *args: Any, **kwargs: Any) -> Array:
-        if len(x.shape) != n + 2:
+        if x.ndim != n + 2:
             raise checks.shape_error(f"{name}{n}d", f"{n + 2} axes", x)
         return getattr(self, name)(x, *args, **kwargs)
 
@@ -74,7 +74,7 @@ class Windows(Maxima):
             ``(batch, in, *size)`` with ``(out, in/groups, *kernel)`` gives
             ``(batch, out, *new_size)``.
         """
-        n = len(x.shape) - 2
+        n = x.ndim - 2
         stride = geometry.steps(stride, n, "stride")
         dilation = geometry.steps(dilation, n, "dilation")
         pads = geometry.conv_padding(padding, weight.shape[2:], stride, dilation)
@@ -101,7 +101,7 @@ class Windows(Maxima):
             ``(batch, out, *new_size)``, where ``new`` is
             ``(size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1``.
         """
-        n = len(x.shape) - 2
+        n = x.ndim - 2
         stride = geometry.steps(stride, n, "stride")
         dilation = geometry.steps(dilation, n, "dilation")
         extra = per_axis(output_padding, n, "output_padding", least=0)
@@ -134,7 +134,7 @@ class Windows(Maxima):
         Shapes:
             ``(batch, channels, *size)`` gives ``(batch, channels, *new_size)``.
         """
-        n = len(x.shape) - 2
+        n = x.ndim - 2
         settings = geometry.pool_settings(n, kernel_size, stride, padding, dilation)
         kernel, stride, _, dilation = settings
         pads = geometry.pool_pads_per_axis(x.shape[2:], settings, ceil_mode)
@@ -188,7 +188,7 @@ class Windows(Maxima):
         """
         sizes = geometry.output_sizes(output_size, tuple(x.shape[2:]))
         if set(sizes) == {1}:
-            dims = tuple(range(2, len(x.shape)))
+            dims = tuple(range(2, x.ndim))
             return self.mean(x, dim=dims, keepdim=True)
         for dim, size in enumerate(sizes, start=2):
             x = self.resample(x, geometry.adaptive_matrix(x.shape[dim], size), dim)
@@ -232,7 +232,7 @@ class Windows(Maxima):
         It is the sum of ``x**p`` to the power ``1/p``, and 0 with derivative 0 where that sum is
         not positive; for ``p = 1`` it is the sum itself.
         """
-        n = len(x.shape) - 2
+        n = x.ndim - 2
         kernel = geometry.pool_settings(n, kernel_size, stride, 0, 1)[0]
         powers = x**norm_type
         means = self.avg_pool(
@@ -261,7 +261,7 @@ class Windows(Maxima):
             ``(batch, channels, height, width)`` gives
             ``(batch, channels * kernel height * kernel width, positions)``.
         """
-        if len(x.shape) != 4:
+        if x.ndim != 4:
             raise checks.shape_error("unfold", "4 axes", x)
         kernel = per_axis(kernel_size, 2, "kernel_size")
         weight = self._one_hot_kernels(x, kernel, x.shape[1])
@@ -388,7 +388,7 @@ class Windows(Maxima):
         """Apply an (out, in) matrix along one axis; the identity is skipped."""
         if np.array_equal(matrix, np.eye(len(matrix))):
             return x
-        last = len(x.shape) - 1
+        last = x.ndim - 1
         transposed = self.constant(np.ascontiguousarray(matrix.T), like=x)
         if dim == last:
             return self.matmul(x, transposed)
@@ -411,7 +411,7 @@ class Windows(Maxima):
     def _new_size(
         self, x: Array, size: Sizes | None, scale_factor: Any
     ) -> tuple[Shape, tuple]:
-        n = len(x.shape) - 2
+        n = x.ndim - 2
         if (size is None) == (scale_factor is None):
             raise SettingError("interpolate: give either size or scale_factor")
         if size is not None:

@@ -22,7 +22,7 @@ from deliralike.errors import (
 )
 from deliralike.optim.rules import number
 from deliralike.training.by_name import make_by_name
-from deliralike.training.fields import COUNT, NUMBER, refuse_wrong_fields
+from deliralike.training.fields import COUNT, NUMBER, State, refuse_wrong_fields
 
 _OF_PLATEAU = {
     "scale": NUMBER,
@@ -50,7 +50,7 @@ class Schedule(ABC):
     def observe(self, value: float) -> None:
         """Record a new value of the metric, once for each measurement."""
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return the observations as numbers for a JSON file; empty for a function of the steps."""
         return {}
 
@@ -264,7 +264,7 @@ class Warmup(Schedule):
         """Pass the value to the schedule that follows."""
         self.then.observe(value)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return the state of the schedule that follows."""
         return self.then.state()
 
@@ -353,7 +353,7 @@ class Plateau(Schedule):
             return sign * value < math.inf
         return sign * value < sign * best - self.threshold * abs(best)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return the factor, the best value, and the number of worse ones since."""
         return dict(self._observed)
 

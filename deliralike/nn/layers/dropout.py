@@ -77,7 +77,7 @@ class AlphaDropout(_Dropout):
 
 def _channels(_layer: Any, x: Any) -> Shape:
     """The shape of a mask of whole channels."""
-    return (x.shape[0], x.shape[1], *(1,) * (len(x.shape) - 2))
+    return (x.shape[0], x.shape[1], *(1,) * (x.ndim - 2))
 
 
 class FeatureAlphaDropout(AlphaDropout):
@@ -119,4 +119,4 @@ class DropPath(_Dropout):
     """
 
     def mask_shape(self, x) -> Shape:
-        return (x.shape[0], *(1,) * (len(x.shape) - 1))
+        return (x.shape[0], *(1,) * (x.ndim - 1))

@@ -123,7 +123,7 @@ class BatchNorm1d(_BatchNorm):
     """
 
     def _rank(self, x) -> int | None:
-        return None if len(x.shape) == 2 else 1
+        return None if x.ndim == 2 else 1
 
 
 class BatchNorm2d(_BatchNorm):
@@ -162,7 +162,7 @@ class _InstanceNorm(_RunningNorm):
         count = math.prod(x.shape[2:])
         checks.several_values(self, x[:1])
         if self.track_running_stats:
-            dims = tuple(range(2, len(x.shape)))
+            dims = tuple(range(2, x.ndim))
             mean = nn.mean(nn.mean(x, dims), 0)
             var = nn.mean(nn.var(x, dims, correction=0), 0)
             self._update(mean, var, count)

@@ -41,7 +41,7 @@ class _WindowPool(_Pool):
     def forward(self, x):
         kernel, _, _, dilation = self.settings
         reach = max(kernel) * max(dilation)
-        if len(x.shape) != self.n + 2 or min(x.shape[2:]) < reach:
+        if x.ndim != self.n + 2 or min(x.shape[2:]) < reach:
             self._check_input(x)
         return self.pool(x)
 

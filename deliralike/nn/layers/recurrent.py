@@ -161,7 +161,7 @@ class _Recurrent(Network):
 
     def _arrange(self, x, states: tuple) -> tuple[Any, tuple]:
         checks.last_axes(self, x, (self.input_size,))
-        if len(x.shape) != 3:
+        if x.ndim != 3:
             axes = "(batch, time" if self.batch_first else "(time, batch"
             wanted = f"three axes: {axes}, {self.input_size})"
             raise checks.shape_error(checks.where(self), wanted, x)
