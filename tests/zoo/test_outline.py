@@ -13,6 +13,7 @@ from deliralike.errors import (
     ShapeError,
 )
 from tests.nn.agreement import flat
+from tests.nn.composed_calls import FUNCTIONS, SHAPE
 from tests.nn.drawn_calls import SEED, TABLE, draw_calls
 from tests.nn.drawn_runs import by_torch, filled, is_declared, leaves, reference
 
@@ -126,28 +127,7 @@ def test_no_outline_has_values():
         zoo.find("mlp").on(BACKEND)().neutral_state()
 
 
-X, Y = (2, 3, 5, 7), (2, 3, 7, 4)
-#: What the drawn calls do not have.
-FUNCTIONS = {
-    "arithmetic": lambda nn, x: (x + 1.0) * -x / (2.0 - x) ** 2.0,
-    "comparison": lambda nn, x: nn.where(x > 0.5, x, 0.0),
-    "slices": lambda nn, x: x[:, 1, ::2, None, -3:],
-    "einsum": lambda nn, x: nn.einsum("bchw,bckw->bkc", x, x),
-    "attention": lambda nn, x: nn.attention(x, x, x)[1],
-    "dice": lambda nn, x: nn.dice_loss(x, x, reduction="none"),
-    "generalised dice": lambda nn, x: nn.generalized_dice_loss(x, x, reduction="none"),
-    "focal": lambda nn, x: nn.focal_loss(x, nn.argmax(x, 1), reduction="none"),
-    "Tversky": lambda nn, x: nn.tversky_loss(x, x, gamma=0.75, reduction="none"),
-    "divergence": lambda nn, x: nn.kl_divergence(
-        nn.log_softmax(x, 1), nn.softmax(x, 1), reduction="none"
-    ),
-    "penalty": lambda nn, x: nn.gradient_penalty(
-        lambda at: at**2.0, x, x, x[:, 0, 0, 0]
-    ),
-    "supervision": lambda nn, x: nn.deep_supervision(
-        nn.mse_loss, [x, x[:, :, ::2, ::2]], x
-    ),
-}
+X, Y = SHAPE, (2, 3, 7, 4)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
