@@ -385,10 +385,11 @@ def _weight_norm(call: Call) -> str:
     given = call.bound("module", "name", "dim")
     found = _LAYER.match(given["module"])
     name = f"WeightNorm{found[1]}" if found else ""
-    if name not in LAYER_SOURCES or given.keys() != {"module"}:
+    pads_otherwise = "padding_mode" in given["module"]
+    if name not in LAYER_SOURCES or pads_otherwise or given.keys() != {"module"}:
         raise NeedsHand(
-            "weight_norm: of a linear layer or convolution that is created here, without other "
-            "arguments"
+            "weight_norm: of a linear layer or convolution that is created here, pads with zeros "
+            "and has no other arguments"
         )
     return f"{name}({given['module'][found.end() :]}"  # type: ignore[union-attr]
 
