@@ -269,10 +269,9 @@ def _drop_path(call: Call, p: str, setting: str, usual: str) -> str:
 
 def _split(call: Call) -> str:
     """``x.split(split_size=4, dim=1)``: functions and methods have two names for sizes."""
-    given = call.bound("tensor", "sizes", "dim")
-    for name in ("split_size", "split_size_or_sections"):
-        given = {"sizes" if key == name else key: one for key, one in given.items()}
-    return call_of_nn("split", given["tensor"], given["sizes"], dim=given.get("dim"))
+    given = call.bound("tensor", "split_size", "dim")
+    sizes = given.get("split_size") or given["split_size_or_sections"]
+    return call_of_nn("split", given["tensor"], sizes, dim=given.get("dim"))
 
 
 def _size(call: Call) -> str:
