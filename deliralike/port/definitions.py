@@ -14,7 +14,7 @@ from libcst import matchers as m
 from deliralike.port.buffers import registered_last
 from deliralike.port.calls import NN, OF_SELF, code
 from deliralike.port.context import Function
-from deliralike.port.finishing import begun
+from deliralike.port.finishing import with_first_statement
 from deliralike.port.leaving_out import PASS, LeavingOut
 from deliralike.port.observing import CONSTRUCTION, FORWARD
 from deliralike.port.reported import reported
@@ -182,9 +182,9 @@ class DefinitionRewriter(LeavingOut):
         self.path.pop()
         function = self.functions.pop()
         if not updated.body.body:
-            updated = begun(updated, "pass")
+            updated = with_first_statement(updated, "pass")
         for cache in function.caches:
-            updated = begun(updated, f"{cache} = {{}}")
+            updated = with_first_statement(updated, f"{cache} = {{}}")
         if path == f"{self.class_name}.__init__":
             updated = registered_last(updated)
             updated = self._with_sizes_as_arguments(updated)
