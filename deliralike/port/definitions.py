@@ -157,8 +157,9 @@ class DefinitionRewriter(LeavingOut):
         arrays = [name for name in names if self.observed.is_array(path, name)]
         has_self = "self" in names
         if self.functions:
-            arrays += self.functions[-1].arrays
             has_self = has_self or self.functions[-1].has_self
+            if not self.in_construction:  # whose arrays are NumPy's
+                arrays += self.functions[-1].arrays
         function = Function(path, in_construction, arrays, caches, has_self)
         self.functions.append(function)
 
