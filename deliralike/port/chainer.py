@@ -300,6 +300,15 @@ def _embedding(call: Call) -> str:
     return call_of_nn("Embedding", *sizes)
 
 
+def _maxout(call: Call) -> str:
+    if call.kwargs.get("initial_bias") == "None":
+        raise NeedsHand(f"{call.name} without a bias: nn.Linear and nn.amax")
+    entry = _link(
+        "LinearMaxout", "in_size out_size pool_size", late=("in_size", "linear.W", 1)
+    )
+    return written(entry, call)
+
+
 def _prelu(call: Call) -> str:
     given = _given(call, "shape", "init")
     count = elements(given.get("shape", "()"))
@@ -435,7 +444,7 @@ LINKS: dict[str, Entry] = {
     "Sequential": _sequence,
     "ChainList": _list,
     "Bilinear": _link("BilinearForm", "left_size right_size out_size", "nobias"),
-    "Maxout": _link("LinearMaxout", "in_size out_size pool_size"),
+    "Maxout": _maxout,
     "DepthwiseConvolution2D": _link(
         "DepthwiseConvolution2D",
         "in_channels channel_multiplier ksize",

@@ -14,7 +14,7 @@ from libcst import matchers as m
 from deliralike.port.buffers import registered_last
 from deliralike.port.calls import NN, OF_SELF, code
 from deliralike.port.context import Function
-from deliralike.port.finishing import begun
+from deliralike.port.finishing import with_first_statement
 from deliralike.port.leaving_out import PASS, LeavingOut
 from deliralike.port.observing import CONSTRUCTION, FORWARD
 from deliralike.port.reported import reported
@@ -155,8 +155,9 @@ class DefinitionRewriter(LeavingOut):
         arrays = [name for name in names if self.observed.is_array(path, name)]
         has_self = "self" in names
         if self.functions:
-            arrays += self.functions[-1].arrays
             has_self = has_self or self.functions[-1].has_self
+            if not self.in_construction:  # whose arrays are NumPy's
+                arrays += self.functions[-1].arrays
         function = Function(path, in_construction, arrays, caches, has_self)
         self.functions.append(function)
 
@@ -180,9 +181,9 @@ class DefinitionRewriter(LeavingOut):
         self.path.pop()
         function = self.functions.pop()
         if not updated.body.body:
-            updated = begun(updated, "pass")
+            updated = with_first_statement(updated, "pass")
         for cache in function.caches:
-            updated = begun(updated, f"{cache} = {{}}")
+            updated = with_first_statement(updated, f"{cache} = {{}}")
         if path == f"{self.class_name}.__init__":
             updated = registered_last(updated)
             updated = self._with_sizes_as_arguments(updated)

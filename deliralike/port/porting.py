@@ -266,12 +266,20 @@ def _framework_of(
     if inspect.isfunction(network):
         network = network(*args, **kwargs)
     cls = network if inspect.isclass(network) else type(network)
+    framework = framework_of_class(cls)
+    if framework is None:
+        titles = " or ".join(each.title for each in FRAMEWORKS)
+        raise SettingError(f"port: {cls.__name__} is no network of {titles}")
+    _check(cls, framework)
+    return framework
+
+
+def framework_of_class(cls: Any) -> Framework | None:
+    """The framework whose class of networks it is, or None."""
     for framework in FRAMEWORKS:
         if framework.is_network_class(cls):
-            _check(cls, framework)
             return framework
-    titles = " or ".join(framework.title for framework in FRAMEWORKS)
-    raise SettingError(f"port: {cls.__name__} is no network of {titles}")
+    return None
 
 
 def _check(cls: type, framework: Framework) -> None:

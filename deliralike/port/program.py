@@ -206,12 +206,11 @@ class Program(Remarks):
             one = self.definitions[name]
             return last[one.source], one.source.begin(one.statement)[0]
 
-        ordered = sorted(self.definitions, key=place)
-        sources = {
-            name: cst.parse_module(one) for name, one in self.layer_sources.items()
-        }
-        parts = [self.layer_sources[name] for name in in_order(sources)]
-        for name in in_order({name: self.definitions[name].node for name in ordered}):
+        sources = {}
+        for name in sorted(self.definitions, key=place):
+            sources[name] = code(self.definitions[name].node)
+        parts = [self.layer_sources[name] for name in in_order(self.layer_sources)]
+        for name in in_order(sources):
             node = self.finished[name]
             comments = [line for line in node.leading_lines if line.comment is not None]
             parts.append(code(node.with_changes(leading_lines=comments)).strip("\n"))

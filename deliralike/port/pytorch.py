@@ -309,10 +309,9 @@ def _drop_path(call: Call, p: str, setting: str, usual: str) -> str:
 
 def _split(call: Call) -> str:
     """``x.split(split_size=4, dim=1)``: functions and methods have two names for sizes."""
-    given = call.bound("tensor", "sizes", "dim")
-    for name in ("split_size", "split_size_or_sections"):
-        given = {"sizes" if key == name else key: one for key, one in given.items()}
-    return call_of_nn("split", given["tensor"], given["sizes"], dim=given.get("dim"))
+    given = call.bound("tensor", "split_size", "dim")
+    sizes = given.get("split_size") or given["split_size_or_sections"]
+    return call_of_nn("split", given["tensor"], sizes, dim=given.get("dim"))
 
 
 def _size(call: Call) -> str:
@@ -425,10 +424,11 @@ def _weight_norm(call: Call) -> str:
     given = call.bound("module", "name", "dim")
     found = _LAYER.match(given["module"])
     name = f"WeightNorm{found[1]}" if found else ""
-    if name not in LAYER_SOURCES or given.keys() != {"module"}:
+    pads_otherwise = "padding_mode" in given["module"]
+    if name not in LAYER_SOURCES or pads_otherwise or given.keys() != {"module"}:
         raise NeedsHand(
-            "weight_norm: of a linear layer or convolution that is created here, without other "
-            "arguments"
+            "weight_norm: of a linear layer or convolution that is created here, pads with zeros "
+            "and has no other arguments"
         )
     return f"{name}({given['module'][found.end() :]}"  # type: ignore[union-attr]
 

@@ -202,16 +202,16 @@ class Rewriter(StatementRewriter):
         name = self.framework.classes.get(name, name)
         if not self.framework.has(name):
             raise NeedsHand(f"there is no {name} in nn")
-        args = []
+        args, keywords = [], self.framework.keywords
         for one in call.args:
-            if _keyword(one) in ("input", "tensors"):
+            keyword = _keyword(one)
+            if keyword in self.framework.dropped:
+                continue
+            if keyword in ("input", "tensors"):
                 one = cst.Arg(one.value, comma=one.comma)
-            if _keyword(one) in self.framework.keywords:
-                one = one.with_changes(
-                    keyword=cst.Name(self.framework.keywords[_keyword(one)])
-                )
-            if _keyword(one) not in self.framework.dropped:
-                args.append(one)
+            elif keyword in keywords:
+                one = one.with_changes(keyword=cst.Name(keywords[keyword]))
+            args.append(one)
         func = cst.parse_expression(f"{NN}.{name}")
         return _with_args(call, args).with_changes(func=func)
 

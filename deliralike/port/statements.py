@@ -218,18 +218,18 @@ class StatementRewriter(GradientRewriter):
 
 def _with_members_set(line: cst.SimpleStatementLine, call: cst.Call) -> Any:
     """``super().__init__(fc=layer)`` is ``super().__init__()`` and ``self.fc = layer``."""
-    is_dict = len(call.args) == 1 and call.args[0].star == "**"
-    if not call.args or not (is_dict or all(one.keyword for one in call.args)):
+    if not all(one.keyword or one.star == "**" for one in call.args):
         return line
-    lines = [line.with_changes(body=[cst.Expr(call.with_changes(args=[]))])]
-    if is_dict:
-        given = code(call.args[0].value)
-        text = f"for name, link in {given}.items():\n    setattr(self, name, link)\n"
-        return cst.FlattenSentinel([*lines, cst.parse_statement(text)])
+    lines: list[Any] = [line.with_changes(body=[cst.Expr(call.with_changes(args=[]))])]
     for one in call.args:
-        member: Any = one.keyword
-        text = f"self.{member.value} = {code(one.value)}"
-        lines.append(cst.parse_statement(text))  # type: ignore[arg-type]
+        value = code(one.value)
+        if one.keyword:
+            text = f"self.{one.keyword.value} = {value}"
+        else:
+            text = (
+                f"for name, link in {value}.items():\n    setattr(self, name, link)\n"
+            )
+        lines.append(cst.parse_statement(text))
     return cst.FlattenSentinel(lines)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 PLAIN = (bool, int, float, str, NoneType)
 
@@ -66,8 +66,7 @@ class Layer:
     arguments: str
 
 
-@dataclass(frozen=True)
-class Created:
+class Created(NamedTuple):
     """A network that a function has created: its class, and its arguments."""
 
     cls: type
@@ -79,8 +78,6 @@ def leaves(value: Any) -> Iterator[Any]:
     """The parts of collections and of functions with some of their arguments."""
     if isinstance(value, partial):
         value = [value.func, *value.args, value.keywords]
-    if isinstance(value, Created):
-        value = [value.cls, *value.args, *value.kwargs.values()]
     if isinstance(value, dict):
         value = [*value, *value.values()]
     if not isinstance(value, (list, tuple)):

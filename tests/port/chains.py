@@ -161,12 +161,13 @@ class ByHand(chainer.Chain):
         with self.init_scope():
             self.lstm = L.StatefulZoneoutLSTM(4, 3)
             self.peep = L.StatefulPeepholeLSTM(3, 3)
+            self.most = L.Maxout(3, 3, 2, initial_bias=None)
             self.out = L.Linear(3, 2)
 
     def __call__(self, x):
         noise = self.xp.random.normal(size=x.shape).astype(x.dtype)
         h = self.peep(self.lstm(x + noise))
-        h = F.permutate(h, np.array([2, 0, 1]), axis=1)
+        h = F.permutate(self.most(h), np.array([2, 0, 1]), axis=1)
         return F.rrelu(self.out(h))
 
 

@@ -206,9 +206,10 @@ class NormalisedLater(nn.Module):
         super().__init__()
         self.fc = nn.Linear(3, 2)
         weight_norm(self.fc)
+        self.wave = weight_norm(nn.Conv1d(1, 1, 3, padding=1, padding_mode="reflect"))
 
     def forward(self, x):
-        return self.fc(x)
+        return self.wave(self.fc(x)[:, None])
 
 
 class Following(nn.Module):
