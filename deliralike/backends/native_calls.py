@@ -20,7 +20,7 @@ from deliralike import nest
 from deliralike.network.core import parts
 from deliralike.nn.functional import Functions
 
-Around = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+Interceptor = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 
 def identity(value: Any) -> Any:
@@ -177,11 +177,11 @@ def _signature(name: str) -> inspect.Signature:
 
 
 class Follower:
-    """Lets `around` make the outermost calls of native functions, in one thread.
+    """Lets `interceptor` make the outermost calls of native functions, in one thread.
 
     Args:
-        around: Called with the name of the function, the call, and the call's arguments; what it
-            returns takes the place of the result.
+        interceptor: Called with the name of the function, the call, and the call's arguments; what
+            it returns takes the place of the result.
         is_array: Whether a value is an array of the backend.
         is_open: Whether a call may be followed now. Within a program that the framework traces
             apart (`vmap`, a loop), arrays must not be carried out of it.
@@ -189,12 +189,16 @@ class Follower:
 
     def __init__(
         self,
-        around: Around,
+        interceptor: Interceptor,
         is_array: Callable[[Any], bool],
         is_open: Callable[[], bool] = lambda: True,
     ) -> None:
         """Follow calls of the present thread."""
-        self._around, self._is_array, self._is_open = around, is_array, is_open
+        self._interceptor, self._is_array, self._is_open = (
+            interceptor,
+            is_array,
+            is_open,
+        )
         self._thread = threading.get_ident()
         self._inside = False
 
@@ -206,7 +210,7 @@ class Follower:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        """Make a native call, through `around` where it is an outermost one that has arrays.
+        """Make a native call, through `interceptor` where it is an outermost one that has arrays.
 
         Args:
             name: Of the native function, with that of its module.
@@ -247,7 +251,7 @@ class Follower:
             return neutral_call.pick(results[-1])
 
         args = nest.map(_to_neutral, neutral_call.args)
-        result = self._around(neutral_call.name, native_call, args, {})
+        result = self._interceptor(neutral_call.name, native_call, args, {})
         return neutral_call.put(result, results[-1]) if results else result
 
 

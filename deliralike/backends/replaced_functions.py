@@ -74,7 +74,7 @@ def replaced_by_name(functions: Mapping[tuple[Any, str], Any]) -> Iterator[None]
 
 
 @contextmanager
-def called_through(
+def intercept_calls(
     follower: Follower,
     known: Replacements,
     blocks: Iterable[Any],
@@ -103,7 +103,7 @@ def replaced(
     blocks: Iterable[Any],
     spaces: Iterable[Any],
 ) -> Iterator[None]:
-    """Let others take the place of known functions, in a ``with`` block; as in `called_through`."""
+    """Let others take the place of known functions for a ``with`` block; see `intercept_calls`."""
     changes: list[tuple[Any, str, Any]] = []
     try:
         with _lock:

@@ -128,7 +128,7 @@ class Masks:
             finally:
                 self._running.path = before
 
-        with network.backend.called_through(network, around):
+        with network.backend.intercept_calls(network, around):
             yield
 
     @contextmanager

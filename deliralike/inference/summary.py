@@ -272,7 +272,7 @@ def _run(
         stack.enter_context(unchanged_generators())
         stack.enter_context(backend.preserve_global_state())
         stack.enter_context(backend.evaluating())
-        stack.enter_context(backend.called_through(twin, record_shape))
+        stack.enter_context(backend.intercept_calls(twin, record_shape))
         args, kwargs = backend.prepare((args, kwargs), twin)
         try:
             twin(*args, **kwargs)

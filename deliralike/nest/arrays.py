@@ -15,7 +15,7 @@ from deliralike.errors import CapabilityError, DeviceError, DtypeError, suggesti
 from deliralike.nest import host_arrays
 
 
-class Located(Protocol):
+class HasDevice(Protocol):
     """A network, or anything else with a device and a type, for which a batch is prepared."""
 
     @property
@@ -116,7 +116,7 @@ class Arrays(ABC):
 
         return nest.map(convert, outputs)
 
-    def prepare(self, batch: Any, network: Located) -> Any:
+    def prepare(self, batch: Any, network: HasDevice) -> Any:
         """Prepare a batch for a network: move its arrays to the network's device.
 
         Floating NumPy arrays take the network's type, all others keep their own.

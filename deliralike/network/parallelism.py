@@ -74,6 +74,10 @@ class Single:
     # Losses
     # ----------------------------------------------------------------------------------------------
 
+    def adapt_loss(self, loss: Loss) -> Loss:
+        """Return the loss that an optimizer over this network computes for a given one."""
+        return loss
+
     def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """Return the result of a per-replica loss on the whole batch."""
         return loss.whole(self.network, *batch)

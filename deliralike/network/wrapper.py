@@ -64,7 +64,7 @@ class WrapperNetwork(AbstractNetwork):
         return self._step("test_step", batch, *losses, **options)
 
     def _step(self, name: str, batch: Any, *arguments: Any, **options: Any) -> Any:
-        if has_own(self, name) and not isinstance(unwrap(self), AbstractNetwork):
+        if not isinstance(unwrap(self), AbstractNetwork) and has_own(self, name):
             batch = self.backend.prepare(batch, self)
         return self._inner_method(name)(batch, *arguments, **options)
 

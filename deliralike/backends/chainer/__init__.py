@@ -144,12 +144,12 @@ class ChainerBackend(Backend):
         value = float(arrays.numpy(loss))
         return Gradients(value, of_parameters, of_inputs, self.to_numpy(extras))
 
-    def native_functions_called_through(
-        self, network: Any, around: Callable[..., Any]
+    def intercept_native_functions(
+        self, network: Any, interceptor: Callable[..., Any]
     ) -> AbstractContextManager[None]:
         if is_layer_of("chainer", network):
             return nullcontext()
-        return native_functions.called_through(blocks_of(network), around)
+        return native_functions.intercept_calls(blocks_of(network), interceptor)
 
     in_float64 = staticmethod(native_functions.in_float64)
 

@@ -13,8 +13,8 @@ from deliralike.backends import replaced_functions
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.native_calls import (
-    Around,
     Follower,
+    Interceptor,
     NativeArray,
     Neutral,
     Row,
@@ -28,16 +28,16 @@ from deliralike.backends.native_calls import (
 
 
 @contextmanager
-def called_through(blocks: Iterable[Any], around: Around) -> Iterator[None]:
-    """Let `around` make this thread's calls of Chainer's functions, in a ``with`` block.
+def intercept_calls(blocks: Iterable[Any], interceptor: Interceptor) -> Iterator[None]:
+    """Let `interceptor` make this thread's calls of Chainer's functions, in a ``with`` block.
 
     Args:
         blocks: Those of the network: functions may be their attributes.
-        around: As in `Backend.native_functions_called_through`.
+        interceptor: As in `Backend.intercept_native_functions`.
     """
-    follower = Follower(around, arrays.is_array)
+    follower = Follower(interceptor, arrays.is_array)
     spaces = (chainer.functions, Variable)
-    with replaced_functions.called_through(follower, _replacements(), blocks, spaces):
+    with replaced_functions.intercept_calls(follower, _replacements(), blocks, spaces):
         yield
 
 

@@ -151,12 +151,12 @@ class JaxBackend(Backend):
 
     same_trace_only = staticmethod(native_functions.same_trace_only)
 
-    def native_functions_called_through(
-        self, network: Any, around: Callable[..., Any]
+    def intercept_native_functions(
+        self, network: Any, interceptor: Callable[..., Any]
     ) -> AbstractContextManager[None]:
         if is_layer_of("flax", network):
             return nullcontext()
-        return native_functions.called_through(blocks_of(network), around)
+        return native_functions.intercept_calls(blocks_of(network), interceptor)
 
     def set_dtype(self, network: AbstractNetwork, dtype: str) -> None:
         before = np.dtype(network.dtype_name)

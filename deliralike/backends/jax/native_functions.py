@@ -19,9 +19,9 @@ from deliralike.backends import replaced_functions
 from deliralike.backends.jax import double_precision
 from deliralike.backends.jax.functional import value_of
 from deliralike.backends.native_calls import (
-    Around,
     ChannelsLast,
     Follower,
+    Interceptor,
     NativeArray,
     Neutral,
     Row,
@@ -38,31 +38,31 @@ from deliralike.backends.native_calls import (
 
 
 @contextmanager
-def called_through(blocks: Iterable[Any], around: Around) -> Iterator[None]:
-    """Let `around` make this thread's calls of functions of JAX, in a ``with`` block.
+def intercept_calls(blocks: Iterable[Any], interceptor: Interceptor) -> Iterator[None]:
+    """Let `interceptor` make this thread's calls of functions of JAX, in a ``with`` block.
 
     Calls within a function that JAX traces apart (`vmap`, `scan`, `jit`) are left alone.
 
     Args:
         blocks: Those of the network: functions may be their attributes.
-        around: As in `Backend.native_functions_called_through`.
+        interceptor: As in `Backend.intercept_native_functions`.
     """
     outside = current_jax_trace()
-    follower = Follower(around, _is_array, lambda: current_jax_trace() == outside)
-    with replaced_functions.called_through(
+    follower = Follower(interceptor, _is_array, lambda: current_jax_trace() == outside)
+    with replaced_functions.intercept_calls(
         follower, _replacements(), blocks, _spaces()
     ):
         yield
 
 
-def same_trace_only(around: Callable[..., Any]) -> Callable[..., Any]:
-    """Let `around` make calls of blocks, but none within what JAX traces apart from here."""
+def same_trace_only(interceptor: Callable[..., Any]) -> Callable[..., Any]:
+    """Let `interceptor` make calls of blocks, but none within what JAX traces apart from here."""
     outside = current_jax_trace()
 
     def untraced(path: str, block: Any, call: Any, args: Any, kwargs: Any) -> Any:
         if current_jax_trace() != outside:
             return call(*args, **kwargs)
-        return around(path, block, call, args, kwargs)
+        return interceptor(path, block, call, args, kwargs)
 
     return untraced
 

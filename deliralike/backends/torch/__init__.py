@@ -190,12 +190,12 @@ class TorchBackend(Backend):
             float(loss.detach()), by_parameter, by_input, self.to_numpy(extras)
         )
 
-    def native_functions_called_through(
-        self, network: Any, around: Callable[..., Any]
+    def intercept_native_functions(
+        self, network: Any, interceptor: Callable[..., Any]
     ) -> AbstractContextManager[None]:
         if is_layer_of("torch", network):
             return nullcontext()
-        return native_functions.called_through(around)
+        return native_functions.intercept_calls(interceptor)
 
     def set_dtype(self, network: torch.nn.Module, dtype: str) -> None:
         real = arrays.find_dtype(dtype)

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from deliralike.backends.native_calls import (
-    Around,
     Follower,
+    Interceptor,
     NativeArray,
     Neutral,
     Row,
@@ -29,9 +29,9 @@ from deliralike.backends.torch import unstable
 
 
 @contextmanager
-def called_through(around: Around) -> Iterator[None]:
-    """Let `around` make this thread's calls of PyTorch's functions, in a ``with`` block."""
-    with _Following(Follower(around, _is_array, _is_open)):
+def intercept_calls(interceptor: Interceptor) -> Iterator[None]:
+    """Let `interceptor` make this thread's calls of PyTorch's functions, in a ``with`` block."""
+    with _Following(Follower(interceptor, _is_array, _is_open)):
         yield
 
 

@@ -151,7 +151,7 @@ def watch(unit: Unit, elements: int | None = None) -> Recording:
             )
             return output
 
-        with network.backend.called_through(
+        with network.backend.intercept_calls(
             network, network.backend.same_trace_only(around)
         ):
             loss = unit.output(network, inputs)

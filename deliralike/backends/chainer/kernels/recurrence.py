@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from deliralike.backends.chainer.arrays import array_module
 from deliralike.backends.chainer.kernels.fused import Fused, logistic, saturating
-from deliralike.backends.chainer.kernels.nodes import keep_where
 
 
 class LSTM(Fused):
@@ -173,14 +174,15 @@ class RNN(Fused):
         g_hidden = xp.zeros_like(self.hidden[0]) if g_hidden is None else g_hidden
         y = self.hidden[1:]
         if self.nonlinearity == "tanh":
-            slopes, times = 1 - y * y, xp.multiply
-        else:
-            slopes, times = y != 0, keep_where
+            slopes, bits = 1 - y * y, y.dtype
+        else:  # see `keep_where`
+            slopes, bits = y != 0, np.dtype(f"i{y.dtype.itemsize}")
         rows = xp.empty_like(y)
+        products = rows.view(bits)
         for t in reversed(range(len(x))):
             if gy is not None:
                 g_hidden = g_hidden + gy[t]
-            rows[t] = times(g_hidden, slopes[t])
+            xp.multiply(g_hidden.view(bits), slopes[t], out=products[t])
             g_hidden = rows[t] @ weight_hh
         gx, g_ih, g_bias = _of_input(rows, x, weight_ih)
         return (
