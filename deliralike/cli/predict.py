@@ -71,9 +71,11 @@ def command(
 
 
 def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -> None:
-    from deliralike.cli.console import say
+    from deliralike.cli.console import figures_text, say, show_confusion
     from deliralike.tables import write_csv
+    from deliralike.training.evaluation import figures_of
     from deliralike.training.experiment import load_run, predict_held_out
+    from deliralike.training.experiment.parts import make_metrics
 
     try:
         network, settings, dataset = load_run(run, backend, data)
@@ -92,8 +94,9 @@ def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -
         target = out or target.with_suffix(".csv")
         write_csv(target, rows(labels, scores, dataset.classes))
     on = f"{settings.network} on {network.backend.version()}"
-    figures = _figures(scores, labels, settings)
-    say(f"{on}: {figures} of {len(scores)} held-out samples")
+    figures = figures_of(scores, labels, make_metrics(settings.metrics))
+    show_confusion(figures)
+    say(f"{on}: {figures_text(figures)} of {len(scores)} held-out samples")
     say(f"predictions: {target}")
 
 
@@ -135,16 +138,6 @@ def _classified(scores: Any, classes: tuple[str, ...]) -> dict[str, Any]:
         ):
             named[f"probability {name}"] = f"{probability:.6g}"
     return named
-
-
-def _figures(scores: Any, labels: Any, settings: Any) -> str:
-    """The metrics of the run, on held-out data."""
-    from deliralike.cli.console import figure_text
-    from deliralike.training.evaluation import figures_of
-    from deliralike.training.experiment.parts import make_metrics
-
-    figures = figures_of(scores, labels, make_metrics(settings.metrics))
-    return ", ".join(f"{name} {figure_text(name, figures[name])}" for name in figures)
 
 
 def _write_masks(target: Path, scores: Any) -> Path:

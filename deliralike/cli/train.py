@@ -404,15 +404,13 @@ def _stopped(error: KeyboardInterrupt, processes: "ProcessGroup", folder: Path) 
 
 
 def _show(result: "RunResult") -> None:
-    from deliralike.cli.console import figure_text, say
+    from deliralike.cli.console import figures_text, say, show_confusion
     from deliralike.training.experiment.folder import CONFUSION, CURVES, SHEET
 
-    figures = []
-    for name, value in result.metrics.items():
-        figures.append(f"{name} {figure_text(name, value)}")
     milliseconds = result.history.seconds_per_step * 1e3
     speed = "" if math.isnan(milliseconds) else f"; {milliseconds:.1f} ms a step"
-    say(f"held-out {', '.join(figures)}{speed}")
+    show_confusion(result.metrics)
+    say(f"held-out {figures_text(result.metrics)}{speed}")
     if result.stopped:
         say(f"stopped early: {result.stopped}")
     drawn = [

@@ -13,7 +13,10 @@ from deliralike.tables import html_table
 
 
 class Samples(NamedTuple):
-    """Inputs and their labels, sample by sample along the first axis."""
+    """Inputs and their labels, sample by sample along the first axis.
+
+    It is a pair: ``samples[0]`` are all inputs; one sample is ``samples.take(0)``.
+    """
 
     inputs: np.ndarray
     labels: np.ndarray
@@ -21,8 +24,8 @@ class Samples(NamedTuple):
     def __repr__(self) -> str:
         return f"Samples(inputs: {_array_text(self.inputs)}, labels: {_array_text(self.labels)})"
 
-    def take(self, indices: np.ndarray | slice) -> "Samples":
-        """Return some of the samples, in the order of `indices`."""
+    def take(self, indices: np.ndarray | slice | int) -> "Samples":
+        """Return some of the samples, in the order of `indices`, or one without the first axis."""
         return Samples(self.inputs[indices], self.labels[indices])
 
 
