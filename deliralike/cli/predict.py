@@ -169,7 +169,7 @@ def _predict_new(
     start = read_last_start(run)
     new = new_samples(run, inputs)
     place = run / f"new-{backend or read_settings(run / SETTINGS).backend}"
-    is_archive = inputs[0].suffix == ".npz"
+    is_archive = inputs[0].suffix.lower() == ".npz"
     predictions = _with_progress(run, new, backend, batch_size)
     if start["task"] != "segmentation":
         target = out or place.with_suffix(".csv")
