@@ -404,7 +404,8 @@ class Replicas(Single):
         else:
             with self.limit_threads(1):
                 results = run_in_turn(jobs, contexts)
-        random.count_draws(contexts[0].stream)
+        for first in contexts[:1]:  # a process may have no share
+            random.count_draws(first.stream)
         return results
 
     def run_replica(

@@ -77,7 +77,8 @@ class TracedReplicas:
         for context, share in zip(contexts, shares.nests, strict=True):
             jobs.append(partial(self._run_replica, function, context, share))
         results = run_in_turn(jobs, contexts)
-        random.count_draws(contexts[0].stream)
+        for first in contexts[:1]:  # a process may have no share
+            random.count_draws(first.stream)
         return results
 
     def changed_others(self) -> list[list[Any]]:
