@@ -33,12 +33,17 @@ class Stream(NamedTuple):
     first_sample: Any = 0
     draws: dict[str, int] | None = None
 
-    def next_draw(self, path: str) -> int:
-        """Return the number of a layer's next draw, and count it."""
+    def next_draw(self, path: str, framework: str = "") -> int:
+        """Return the number of a layer's next draw, and count it.
+
+        Args:
+            framework: Networks of several may run in one block, with layers of the same paths.
+        """
         if self.draws is None:
             return 0
-        number = self.draws.get(path, 0)
-        self.draws[path] = number + 1
+        key = f"{framework}:{path}"
+        number = self.draws.get(key, 0)
+        self.draws[key] = number + 1
         return number
 
     def later(self, samples: Any) -> "Stream":
@@ -242,20 +247,19 @@ def numbers(
     shape: tuple[int, ...],
     kind: str,
     p: float,
-    draw: int | None = None,
+    draw: int,
 ) -> np.ndarray:
     """Return what a layer draws at a position of the stream: see `keep_mask` and `noise`.
 
     Args:
         kind: ``"keep"``, ``"normal"`` or ``"uniform"``.
         p: The probability to drop, of ``"keep"``.
-        draw: The number of the draw, where it is counted already.
+        draw: See `Stream.next_draw`.
     """
-    number = stream.next_draw(path) if draw is None else draw
     place = (stream.seed, path, int(stream.step), int(stream.first_sample), shape)
     if kind == "keep":
-        return keep_mask(*place, p, number)
-    return noise(*place, kind, number)
+        return keep_mask(*place, p, draw)
+    return noise(*place, kind, draw)
 
 
 def uniform(seed: int, path: str, step: int, sample: int) -> float:

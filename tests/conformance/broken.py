@@ -311,8 +311,9 @@ add(
 def masks_by_the_place_in_the_share(patch):
     def wrong(self, layer, shape, like, kind, p=0.0):
         stream = random.current()._replace(first_sample=0)
-        path = layer.block_path
-        return random.numbers(stream, path, tuple(shape), kind, p).astype(like.dtype)
+        path, number = layer.block_path, stream.next_draw(layer.block_path)
+        numbers = random.numbers(stream, path, tuple(shape), kind, p, number)
+        return numbers.astype(like.dtype)
 
     patch.setattr(Functions, "draw", wrong)
 

@@ -142,3 +142,15 @@ def test_layers_that_draw_several_times_train_alike_everywhere(name):
     same_parameters(run(devices=[backends.get(name).devices()[0]] * 2), wanted)
     same_parameters(run(batch_size=3, accumulate=2), wanted)
     same_parameters(run(lambda network: checkpoint_blocks(network, "block")), wanted)
+
+
+def test_networks_of_several_frameworks_draw_the_same_in_one_block():
+    x, outputs = np.ones((3, 6)), []
+    with random.portable(seed=1):
+        for name in BACKENDS:
+            network = hold(name, "Dropout", {"p": 0.5})
+            outputs.append([drawn(name, network, x) for _ in range(2)])
+    for first, second in outputs:
+        np.testing.assert_array_equal(first, outputs[0][0])
+        np.testing.assert_array_equal(second, outputs[0][1])
+    assert (outputs[0][0] != outputs[0][1]).any()

@@ -406,7 +406,9 @@ class ChainerFunctions(Functions):
         stream = random.current()
         xp = array_module(like)
         if stream is not None:
-            numbers = random.numbers(stream, layer.block_path, tuple(shape), kind, p)
+            path = layer.block_path
+            draw = stream.next_draw(path, "chainer")
+            numbers = random.numbers(stream, path, tuple(shape), kind, p, draw)
             numbers = xp.asarray(numbers)
         elif kind == "normal":
             numbers = rng.normal(shape, xp)

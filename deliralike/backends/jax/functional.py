@@ -440,7 +440,7 @@ def _portable(
     """
     wide = jnp.promote_types(dtype, jnp.float32)  # callbacks know no bfloat16
     drawn = np.dtype(bool if kind == "keep" else wide)
-    number = stream.next_draw(path)
+    number = stream.next_draw(path, "jax")
     draw = _drawer(stream.seed, path, number, shape, drawn, kind, p)
     numbers = (stream.step, stream.first_sample)
     if any(map(arrays.is_traced, numbers)):

@@ -67,7 +67,8 @@ def _portable(
     stream = random.current()
     if stream is None:  # another thread's is open, and the program cannot know whose
         return _native(like, shape, kind, p)
-    numbers = random.numbers(stream, path, tuple(shape), kind, p)
+    draw = stream.next_draw(path, "torch")
+    numbers = random.numbers(stream, path, tuple(shape), kind, p, draw)
     return torch.from_numpy(numbers).to(like.device, like.dtype)
 
 

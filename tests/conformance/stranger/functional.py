@@ -281,7 +281,9 @@ class StrangerFunctions(Functions):
     def draw(self, layer, shape, like, kind, p=0.0):
         stream, generator = random.current(), _chance["generator"]
         if stream is not None:
-            numbers = random.numbers(stream, layer.block_path, tuple(shape), kind, p)
+            path = layer.block_path
+            draw = stream.next_draw(path)
+            numbers = random.numbers(stream, path, tuple(shape), kind, p, draw)
         elif kind == "normal":
             numbers = generator.standard_normal(tuple(shape))
         else:
