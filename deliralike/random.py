@@ -1,15 +1,15 @@
-"""Portable random numbers: masks keyed by seed, layer path, step and sample.
+"""Portable random numbers: masks and noise keyed by seed, layer path, step and sample.
 
-The masks are equal on every backend.
+They are equal on every backend.
 
-Inside ``with portable(seed, step):`` the random layers (dropout and similar ones) draw their masks
-here, on the host, with a counter-based generator and a comparison of integers, which does not
-depend on rounding. Outside of it they use the framework's own generator, which is faster and never
+Inside ``with portable(seed, step):`` the random layers (dropout, noise) draw their numbers here, on
+the host, with a counter-based generator; masks by a comparison of integers, which does not depend
+on rounding. Outside of it they use the framework's own generator, which is faster and never
 equal between frameworks.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from threading import Lock
@@ -24,12 +24,35 @@ from deliralike.nn import start
 class Stream(NamedTuple):
     """A position in the portable stream: `seed`, `step` and the index of the batch's first sample.
 
-    `step` and `first_sample` may be traced values of a compiled program.
+    `step` and `first_sample` may be traced values of a compiled program. `draws` counts what each
+    layer has drawn since the block, or the loss, began: a layer that is called twice draws twice.
     """
 
     seed: int
     step: Any = 0
     first_sample: Any = 0
+    draws: dict[str, int] | None = None
+
+    def next_draw(self, path: str, framework: str = "") -> int:
+        """Return the number of a layer's next draw, and count it.
+
+        Args:
+            framework: Networks of several may run in one block, with layers of the same paths.
+        """
+        if self.draws is None:
+            return 0
+        key = f"{framework}:{path}"
+        number = self.draws.get(key, 0)
+        self.draws[key] = number + 1
+        return number
+
+    def later(self, samples: Any) -> "Stream":
+        """Return the position `samples` later, which counts the same draws."""
+        return self._replace(first_sample=self.first_sample + samples)
+
+    def kept(self) -> "Stream":
+        """Return this position as it is now, whatever is drawn later."""
+        return self._replace(draws=dict(self.draws or {}))
 
 
 _stream: ContextVar[Stream | None] = ContextVar(
@@ -54,7 +77,7 @@ def is_open() -> bool:
 def portable(
     seed: int = 0, step: Any = 0, first_sample: Any = 0
 ) -> AbstractContextManager[Stream]:
-    """Make the random layers draw portable masks.
+    """Make the random layers draw portable masks and noise.
 
     They are equal on every backend and for every number of replicas.
 
@@ -63,14 +86,56 @@ def portable(
         step: The number of finished updates.
         first_sample: The index, within the whole batch, of the first sample that this network sees.
     """
-    return _Portable(Stream(seed, step, first_sample))
+    return _Portable(Stream(seed, step, first_sample, {}))
 
 
 def following(stream: Stream | None) -> AbstractContextManager[Any]:
-    """Return a context with a stream; one that changes nothing without."""
+    """Return a context that draws from a position on; one that changes nothing without."""
+    return at(None if stream is None else stream.kept())
+
+
+def at(stream: Stream | None) -> AbstractContextManager[Any]:
+    """Return a context at a position, whose draws are counted on."""
+    return nullcontext() if stream is None else _Portable(stream)
+
+
+def shifted(samples: Any) -> AbstractContextManager[Any]:
+    """Return a context in which the batch begins `samples` later, if a stream is open."""
+    stream = current()
+    return at(None if stream is None else stream.later(samples))
+
+
+def count_draws(of: Stream | None) -> None:
+    """Go on after the draws of another position, as of a replica that drew in the same places."""
+    stream = current()
+    if stream is not None and stream.draws is not None and of is not None:
+        stream.draws.update(of.draws or {})
+
+
+def from_the_first_draw() -> AbstractContextManager[Any]:
+    """Return a context in which each layer's next draw is its first one.
+
+    A loss that is computed once more at the same step draws the same.
+    """
+    stream = current()
+    return at(None if stream is None else stream._replace(draws={}))
+
+
+def drawing_the_same(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that draws the same each time that it is called.
+
+    A body of a loop is traced once, or more often, and the framework repeats what it does.
+    """
+    stream = current()
     if stream is None:
-        return nullcontext()
-    return _Portable(stream)
+        return function
+    start = stream.kept()
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with following(start):
+            return function(*args, **kwargs)
+
+    return call
 
 
 class _Portable:
@@ -90,26 +155,8 @@ class _Portable:
         global _open
         with _counting:
             _open -= 1
-        _stream.reset(self._token)
-
-
-@contextmanager
-def shifted(samples: Any) -> Iterator[None]:
-    """Start the batch `samples` later in the portable stream, if one is open.
-
-    A replica uses it for its share of a batch.
-    """
-    stream = current()
-    if stream is None:
-        yield
-        return
-    token = _stream.set(stream._replace(first_sample=stream.first_sample + samples))
-    try:
-        yield
-    finally:
-        # A replica that was stopped just here ends in another context.
-        with suppress(ValueError):
-            _stream.reset(token)
+        with suppress(ValueError):  # a replica that was stopped ends in another context
+            _stream.reset(self._token)
 
 
 @contextmanager
@@ -124,29 +171,95 @@ def unchanged_generators() -> Iterator[None]:
 
 
 def keep_mask(
-    seed: int, path: str, step: int, first_sample: int, shape: tuple[int, ...], p: float
+    seed: int,
+    path: str,
+    step: int,
+    first_sample: int,
+    shape: tuple[int, ...],
+    p: float,
+    draw: int = 0,
 ) -> np.ndarray:
     """Return which elements dropout with probability `p` keeps, for each sample of a batch.
 
+    Args:
+        draw: How often the layer has drawn in the step before.
+
     Shapes:
-        ``(samples, ...)``; each sample's row depends on seed, path, step and its own index alone.
+        ``(samples, ...)``; each sample's row depends on seed, path, step, draw and its own index
+        alone.
 
     Returns:
         A boolean array, True where the element is kept.
     """
-    return mask_numbers(seed, path, step, first_sample, shape) >= drop_threshold(p)
+    numbers = mask_numbers(seed, path, step, first_sample, shape, draw)
+    return numbers >= drop_threshold(p)
 
 
 def mask_numbers(
-    seed: int, path: str, step: int, first_sample: int, shape: tuple[int, ...]
+    seed: int,
+    path: str,
+    step: int,
+    first_sample: int,
+    shape: tuple[int, ...],
+    draw: int = 0,
 ) -> np.ndarray:
     """Return the numbers of 16 bits behind `keep_mask`, which drops those below a threshold."""
     count, *sizes = shape
     per_sample = int(np.prod(sizes, dtype=np.int64))
     values = np.empty((count, per_sample), np.uint16)
     for index in range(count):
-        values[index] = _draw_u16(seed, path, step, first_sample + index, per_sample)
+        generator = _generator(seed, path, step, first_sample + index, draw)
+        values[index] = _draw_u16(generator, per_sample)
     return values.reshape(shape)
+
+
+def noise(
+    seed: int,
+    path: str,
+    step: int,
+    first_sample: int,
+    shape: tuple[int, ...],
+    kind: str,
+    draw: int = 0,
+) -> np.ndarray:
+    """Return noise for each sample of a batch, in float64.
+
+    Args:
+        kind: ``"normal"``, of mean 0 and variance 1, or ``"uniform"``, from 0 to 1.
+        draw: How often the layer has drawn in the step before.
+
+    Shapes:
+        ``(samples, ...)``; each sample's row depends on seed, path, step, draw and its own index
+        alone.
+    """
+    values = np.empty(shape)
+    for index in range(shape[0]):
+        words = _generator(seed, path, step, first_sample + index, draw)
+        generator = np.random.Generator(words)
+        sample = generator.standard_normal if kind == "normal" else generator.random
+        values[index] = sample(shape[1:])
+    return values
+
+
+def numbers(
+    stream: Stream,
+    path: str,
+    shape: tuple[int, ...],
+    kind: str,
+    p: float,
+    draw: int,
+) -> np.ndarray:
+    """Return what a layer draws at a position of the stream: see `keep_mask` and `noise`.
+
+    Args:
+        kind: ``"keep"``, ``"normal"`` or ``"uniform"``.
+        p: The probability to drop, of ``"keep"``.
+        draw: See `Stream.next_draw`.
+    """
+    place = (stream.seed, path, int(stream.step), int(stream.first_sample), shape)
+    if kind == "keep":
+        return keep_mask(*place, p, draw)
+    return noise(*place, kind, draw)
 
 
 def uniform(seed: int, path: str, step: int, sample: int) -> float:
@@ -156,7 +269,7 @@ def uniform(seed: int, path: str, step: int, sample: int) -> float:
         >>> uniform(0, "", 0, 0) == uniform(0, "", 0, 0) != uniform(0, "", 0, 1)
         True
     """
-    (word,) = _generator(seed, path, step, sample).random_raw(1)
+    (word,) = _generator(seed, path, step, sample, 0).random_raw(1)
     return int(word >> np.uint64(11)) / 2**53
 
 
@@ -171,11 +284,14 @@ def drop_threshold(p: float) -> int:
     return round(p * 65536)
 
 
-def _draw_u16(seed: int, path: str, step: int, sample: int, count: int) -> np.ndarray:
-    words = _generator(seed, path, step, sample).random_raw((count + 3) // 4)
+def _draw_u16(generator: np.random.Philox, count: int) -> np.ndarray:
+    words = generator.random_raw((count + 3) // 4)
     return np.asarray(words, dtype="<u8").view(np.uint16)[:count]
 
 
-def _generator(seed: int, path: str, step: int, sample: int) -> np.random.Philox:
-    counter = np.array([0, 0, sample, step], dtype=np.uint64)
+def _generator(
+    seed: int, path: str, step: int, sample: int, draw: int
+) -> np.random.Philox:
+    # drawing counts the first word up
+    counter = np.array([0, draw, sample, step], dtype=np.uint64)
     return np.random.Philox(key=start.key(seed, path), counter=counter)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_GAP = "  "
+COLUMN_GAP = "  "
 _NARROWEST = 8  # a column of texts is never narrower
 
 
@@ -47,7 +47,7 @@ def text_table(
             padded = []
             for name, part, size in zip(columns, parts, widths, strict=True):
                 padded.append(part.rjust(size) if name in right else part.ljust(size))
-            lines.append(_GAP.join(padded).rstrip())
+            lines.append(COLUMN_GAP.join(padded).rstrip())
     return "\n".join(lines)
 
 
@@ -131,7 +131,7 @@ def terminal_width() -> int:
 
 def _narrow(widths: list[int], foldable: Sequence[int], width: int) -> None:
     """Make the widest foldable columns narrower until the table fits, or they cannot be."""
-    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    excess = sum(widths) + len(COLUMN_GAP) * (len(widths) - 1) - width
     while excess > 0 and foldable:
         widest = max(foldable, key=widths.__getitem__)
         if widths[widest] <= _NARROWEST:

@@ -18,6 +18,9 @@ from deliralike.zoo import registry, table
 
 REQUIRED = ("torch", "chainer", "jax")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")  # read when JAX is first used
+# No test reads programs that an earlier one compiled, or writes into the user's cache.
+os.environ["DELIRALIKE_PROGRAMS"] = ""
+
 # XLA compiles in a quarter of the time without most of its optimisations and with its older code
 # generator; the values are the same up to rounding. DELIRALIKE_TEST_XLA=full: as users have it.
 if os.environ.get("DELIRALIKE_TEST_XLA", "quick") == "quick":

@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "deliralike.backends"
 PROGRAMS = "DELIRALIKE_PROGRAMS"  # the folder of `Backend.keep_programs`
+_FOLDERS = (
+    PROGRAMS,
+    "JAX_COMPILATION_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "CUPY_CACHE_DIR",
+)
 
 
 @dataclass(frozen=True)
@@ -399,6 +405,17 @@ def FullyShardedDataParallel(
         return wrapped
     wrapped.parallelism.refuse_replicas("shard")
     return of(wrapped).shard(wrapped, processes, **keywords)
+
+
+def keep_programs_by_default() -> None:
+    """Keep compiled programs in the user's cache, here and in processes that are started from here.
+
+    Its folder is ``$XDG_CACHE_HOME/deliralike``, or ``~/.cache/deliralike``. Where the environment
+    names a folder, be it that of one framework, nothing changes; an empty name keeps nothing.
+    """
+    caches = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    if os.path.isabs(caches) and not any(name in os.environ for name in _FOLDERS):
+        os.environ[PROGRAMS] = os.path.join(caches, "deliralike")
 
 
 @cache

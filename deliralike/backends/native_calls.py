@@ -1,8 +1,9 @@
 """Calls of a framework's own functions, seen as calls of the functions of `nn`.
 
 A backend has a table: for each native function another one of the same arguments, which says what
-the call is in the vocabulary of `nn`. Arrays stand there as `Given`, which know how they are turned
-from the native layout into that of `nn`, so that a neutral call is made by the native function.
+the call is in the vocabulary of `nn`. Arrays stand there as `NativeArray`, which know how they are
+turned from the native layout into that of `nn`, so that a neutral call is made by the native
+function.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from deliralike import nest
 from deliralike.network.core import parts
 from deliralike.nn.functional import Functions
 
-Around = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+Interceptor = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 
-def same(value: Any) -> Any:
+def identity(value: Any) -> Any:
     """Return a value as it is."""
     return value
 
 
-class Given:
+class NativeArray:
     """An array among the arguments of a native call.
 
     It is no dataclass: as a part of a nest it is a leaf.
@@ -35,18 +36,19 @@ class Given:
     Attributes:
         index: Its position among all leaves of the arguments.
         array: As it was given.
-        there, back: From the native array to the one of the neutral call, and back.
+        to_neutral, to_native: From the native array to that of the neutral call, and back.
     """
 
     def __init__(
         self,
         index: int,
         array: Any,
-        there: Callable[[Any], Any] = same,
-        back: Callable[[Any], Any] = same,
+        to_neutral: Callable[[Any], Any] = identity,
+        to_native: Callable[[Any], Any] = identity,
     ) -> None:
         """Refer to an array; nothing is copied."""
-        self.index, self.array, self.there, self.back = index, array, there, back
+        self.index, self.array = index, array
+        self.to_neutral, self.to_native = to_neutral, to_native
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -69,10 +71,10 @@ class Given:
         return "int" in str(self.array.dtype)
 
     def converted(
-        self, there: Callable[[Any], Any], back: Callable[[Any], Any]
-    ) -> Given:
+        self, to_neutral: Callable[[Any], Any], to_native: Callable[[Any], Any]
+    ) -> NativeArray:
         """Return the same, turned for the neutral call."""
-        return Given(self.index, self.array, there, back)
+        return NativeArray(self.index, self.array, to_neutral, to_native)
 
 
 @dataclass(frozen=True)
@@ -81,15 +83,15 @@ class Neutral:
 
     Attributes:
         name: Of the function.
-        args: Its arguments by position, all of them; arrays as `Given`. Arrays that the native call
-            does not get (a mask that stands for ``is_causal``) are only to be looked at.
+        args: Its arguments by position, all of them; arrays as `NativeArray`. Arrays that the
+            native call does not get (a mask for ``is_causal``) are only to be looked at.
         pick: From the native result to the neutral one.
         put: From the neutral result, and the native one, to the native one.
     """
 
     name: str
     args: tuple[Any, ...]
-    pick: Callable[[Any], Any] = same
+    pick: Callable[[Any], Any] = identity
     put: Callable[[Any, Any], Any] = lambda neutral, native: neutral
 
     def with_results(
@@ -100,7 +102,8 @@ class Neutral:
 
 
 Row = Callable[..., Neutral | None]
-Table = Mapping[Any, tuple[str, Row | None]]
+Rows = dict[str, Row | None]  # by the name of the native function
+Table = dict[Any, tuple[str, Row | None]]
 
 
 def call_of(name: str, **arguments: Any) -> Neutral:
@@ -115,7 +118,7 @@ def renamed(
     arguments: str,
     only: Mapping[str, Any] | None = None,
     when: Callable[..., bool] | None = None,
-    convert: Callable[[Any], Any] = same,
+    convert: Callable[[Any], Any] = identity,
     **settings: Any,
 ) -> Row:
     """Return the row of a native function that is one of `nn` with other names of arguments.
@@ -174,11 +177,11 @@ def _signature(name: str) -> inspect.Signature:
 
 
 class Follower:
-    """Lets `around` make the outermost calls of native functions, in one thread.
+    """Lets `interceptor` make the outermost calls of native functions, in one thread.
 
     Args:
-        around: Called with the name of the function, the call, and the call's arguments; what it
-            returns takes the place of the result.
+        interceptor: Called with the name of the function, the call, and the call's arguments; what
+            it returns takes the place of the result.
         is_array: Whether a value is an array of the backend.
         is_open: Whether a call may be followed now. Within a program that the framework traces
             apart (`vmap`, a loop), arrays must not be carried out of it.
@@ -186,12 +189,16 @@ class Follower:
 
     def __init__(
         self,
-        around: Around,
+        interceptor: Interceptor,
         is_array: Callable[[Any], bool],
         is_open: Callable[[], bool] = lambda: True,
     ) -> None:
         """Follow calls of the present thread."""
-        self._around, self._is_array, self._is_open = around, is_array, is_open
+        self._interceptor, self._is_array, self._is_open = (
+            interceptor,
+            is_array,
+            is_open,
+        )
         self._thread = threading.get_ident()
         self._inside = False
 
@@ -203,7 +210,7 @@ class Follower:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        """Make a native call, through `around` where it is an outermost one that has arrays.
+        """Make a native call, through `interceptor` where it is an outermost one that has arrays.
 
         Args:
             name: Of the native function, with that of its module.
@@ -215,9 +222,10 @@ class Follower:
             return call(*args, **kwargs)
         leaves, structure = nest.flatten((args, dict(kwargs)))
         given = [
-            Given(at, x) if self._is_array(x) else x for at, x in enumerate(leaves)
+            NativeArray(at, x) if self._is_array(x) else x
+            for at, x in enumerate(leaves)
         ]
-        if not any(isinstance(leaf, Given) for leaf in given):
+        if not any(isinstance(leaf, NativeArray) for leaf in given):
             return call(*args, **kwargs)
         self._inside = True
         try:
@@ -235,15 +243,15 @@ class Follower:
     ) -> Any:
         results = []
 
-        def made(*neutral_args: Any) -> Any:
+        def native_call(*neutral_args: Any) -> Any:
             args, kwargs = nest.unflatten(
                 structure, _native(neutral_call.args, neutral_args, leaves)
             )
             results.append(call(*args, **kwargs))
             return neutral_call.pick(results[-1])
 
-        args = nest.map(_there, neutral_call.args)
-        result = self._around(neutral_call.name, made, args, {})
+        args = nest.map(_to_neutral, neutral_call.args)
+        result = self._interceptor(neutral_call.name, native_call, args, {})
         return neutral_call.put(result, results[-1]) if results else result
 
 
@@ -259,22 +267,22 @@ def _neutral(name: str, neutral: Row | None, args: Any, kwargs: Any) -> Neutral:
         return found
     short = name.rpartition(".")[2]
     arrays = tuple(
-        leaf for leaf in nest.leaves((args, kwargs)) if isinstance(leaf, Given)
+        leaf for leaf in nest.leaves((args, kwargs)) if isinstance(leaf, NativeArray)
     )
     is_known = neutral is not None and hasattr(Functions, short)
     return Neutral(name if is_known else short, arrays)
 
 
-def _there(leaf: Any) -> Any:
-    return leaf.there(leaf.array) if isinstance(leaf, Given) else leaf
+def _to_neutral(leaf: Any) -> Any:
+    return leaf.to_neutral(leaf.array) if isinstance(leaf, NativeArray) else leaf
 
 
 def _native(slots: Any, given: Any, leaves: Sequence[Any]) -> list[Any]:
     """Return the leaves of a native call whose arrays are those of a neutral one."""
     changed = list(leaves)
     for slot, array in zip(nest.leaves(slots), nest.leaves(given), strict=True):
-        if isinstance(slot, Given):
-            changed[slot.index] = slot.back(array)
+        if isinstance(slot, NativeArray):
+            changed[slot.index] = slot.to_native(array)
     return changed
 
 
@@ -303,20 +311,22 @@ class ChannelsLast:
 
     permute: Callable[[Any, Sequence[int]], Any]
 
-    def given(self, x: Given) -> Given:
+    def argument(self, x: NativeArray) -> NativeArray:
         """Return an argument with its last axis second."""
-        return x.converted(self.there, self.back)
+        return x.converted(self.to_neutral, self.to_native)
 
     def result(self, neutral: Neutral) -> Neutral:
         """Return a call whose native result has channels last."""
-        return neutral.with_results(self.there, lambda y, native: self.back(y))
+        return neutral.with_results(
+            self.to_neutral, lambda y, native: self.to_native(y)
+        )
 
-    def there(self, x: Any) -> Any:
+    def to_neutral(self, x: Any) -> Any:
         """Move the last axis to the second place."""
         rank = len(x.shape)
         return self.permute(x, (0, rank - 1, *range(1, rank - 1)))
 
-    def back(self, x: Any) -> Any:
+    def to_native(self, x: Any) -> Any:
         """Move the second axis to the last place."""
         rank = len(x.shape)
         return self.permute(x, (0, *range(2, rank), 1))
@@ -364,7 +374,7 @@ def product_of(equation: str, operands: Sequence[Any], permute: Any) -> Neutral:
 def _ordered(x: Any, letters: str, wanted: Sequence[str], permute: Any) -> Any:
     """Return an operand with its axes in an order of letters."""
     forth = [letters.index(one) for one in wanted]
-    if not isinstance(x, Given) or forth == sorted(forth):
+    if not isinstance(x, NativeArray) or forth == sorted(forth):
         return x
     back = [wanted.index(one) for one in letters]
     return x.converted(lambda y: permute(y, forth), lambda y: permute(y, back))

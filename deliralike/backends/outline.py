@@ -36,6 +36,11 @@ class ShapeArray:
         self.shape = tuple(int(size) for size in shape)
         self.dtype = str(dtype)
 
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
     def with_sources(self, sources: frozenset[int]) -> ShapeArray:
         """Return an array of the same shape that comes from these boxes."""
         copy = ShapeArray(self.shape, self.dtype)
@@ -361,7 +366,7 @@ class OutlineFunctions(Functions):
         checks.scalar(function(x), "gradient: the function's value")
         return x
 
-    def keep_mask(self, layer, shape, p, like):
+    def draw(self, layer, shape, like, kind, p=0.0):
         return ShapeArray(shape, like.dtype)
 
 

@@ -23,11 +23,13 @@ from typing import Any
 
 from deliralike.backends.native_calls import Follower, Table
 
+# known functions and what takes their places, by the id of the function
+Replacements = Mapping[int, tuple[Any, Callable[..., Any]]]
 _lock = threading.RLock()  # one thread at a time: what is replaced is seen by all
 _active: list[Follower] = []
 
 
-def replacements_of(table: Table) -> dict[int, tuple[Any, Callable[..., Any]]]:
+def replacements_of(table: Table) -> Replacements:
     """Return each function of a table with the one that takes its place, by the function's id.
 
     To be made once: what takes a function's place is the same in every ``with`` block.
@@ -72,9 +74,9 @@ def replaced_by_name(functions: Mapping[tuple[Any, str], Any]) -> Iterator[None]
 
 
 @contextmanager
-def called_through(
+def intercept_calls(
     follower: Follower,
-    known: Mapping[int, tuple[Any, Callable[..., Any]]],
+    known: Replacements,
     blocks: Iterable[Any],
     spaces: Iterable[Any],
 ) -> Iterator[None]:
@@ -97,11 +99,11 @@ def called_through(
 
 @contextmanager
 def replaced(
-    known: Mapping[int, tuple[Any, Callable[..., Any]]],
+    known: Replacements,
     blocks: Iterable[Any],
     spaces: Iterable[Any],
 ) -> Iterator[None]:
-    """Let others take the place of known functions, in a ``with`` block; as in `called_through`."""
+    """Let others take the place of known functions for a ``with`` block; see `intercept_calls`."""
     changes: list[tuple[Any, str, Any]] = []
     try:
         with _lock:
@@ -114,7 +116,7 @@ def replaced(
 
 
 def _replace(
-    known: Mapping[int, tuple[Any, Callable[..., Any]]],
+    known: Replacements,
     blocks: Iterable[Any],
     spaces: Iterable[Any],
     changes: list[tuple[Any, str, Any]],
@@ -127,9 +129,7 @@ def _replace(
                 _put(holder, name, replacement)
 
 
-def _replacement_of(
-    known: Mapping[int, tuple[Any, Callable[..., Any]]], value: Any
-) -> Any:
+def _replacement_of(known: Replacements, value: Any) -> Any:
     """Return what takes the place of a function, or of a list that has some."""
     if id(value) in known:
         return known[id(value)][1]

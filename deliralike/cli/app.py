@@ -171,5 +171,8 @@ app.add_typer(weights.app, name="weights", cls=Commands)
 
 
 def main() -> None:
-    """Run the command line and exit."""
+    """Run the command line and exit; compiled programs are kept for later calls."""
+    from deliralike.backends import keep_programs_by_default
+
+    keep_programs_by_default()
     app(prog_name="deliralike")

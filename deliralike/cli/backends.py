@@ -1,5 +1,6 @@
 """``deliralike backends``: the installed backends and the missing packages; their devices."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +31,8 @@ def command(
     if names is None:
         rows = [_installed(name, entry) for name, entry in known.items()]
         show_table(["backend", "version", "state"], rows)
+        if folder := os.environ.get(backends.PROGRAMS):
+            say(f"Compiled programs are kept in {folder}")
         say("Devices and precision in force: deliralike backends all, or a name")
         return
     chosen = list(known)

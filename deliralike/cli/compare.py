@@ -1,6 +1,7 @@
 """``deliralike compare``: proof that a network is the same on all backends."""
 
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -76,6 +77,7 @@ def command(
     The exit code is 0 when proved, 1 when it diverges, 2 when the input is wrong or nothing could
     be decided.
     """
+    begin = time.perf_counter()
     from deliralike import own_code, zoo
     from deliralike.cli.console import console, is_piped, progress
     from deliralike.cli.options import key_values, limit_threads
@@ -135,7 +137,10 @@ def command(
                     _show, show, network.backend.name, number, len(others)
                 ),
             )
-            proofs.append(proof)
+            # What a user waited for: imports and the building of networks, too.
+            end = time.perf_counter()
+            proofs.append(replace(proof, seconds=end - begin))
+            begin = end
     result = Proofs(tuple(proofs)) if len(proofs) > 1 else proofs[0]
     if is_piped():
         print(plain(result))

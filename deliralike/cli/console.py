@@ -1,8 +1,9 @@
 """Printing of tables and lines: in colour on a terminal, plain and wide when piped."""
 
+import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -84,13 +85,43 @@ def say(text: str = "", style: str = "") -> None:
     console().print(Text(text, style=style), soft_wrap=True)
 
 
+def figures_text(figures: Mapping[str, float]) -> str:
+    """Return the figures of a run in a line, without those of metrics that have many."""
+    from deliralike.training.history import shown_figures
+
+    texts = [
+        f"{name} {figure_text(name, figures[name])}" for name in shown_figures(figures)
+    ]
+    return ", ".join(texts)
+
+
+def show_confusion(figures: Mapping[str, float]) -> None:
+    """Print the confusion matrix among figures, if there is one of at most 12 classes."""
+    cells = {
+        name: value for name, value in figures.items() if name.startswith("confusion/")
+    }
+    count = math.isqrt(len(cells))
+    if not 0 < count <= 12:
+        return
+    texts = [f"{value:.4g}" for value in cells.values()]
+    classes = []
+    rows = []
+    for place in range(count):
+        both = list(cells)[place * (count + 1)].removeprefix("confusion/")
+        classes.append(both[: len(both) // 2])  # true/predicted, on the diagonal
+        rows.append([classes[-1], *texts[place * count : (place + 1) * count]])
+    show_table(["true \\ predicted", *classes], rows, right=classes)
+
+
 def figure_text(name: str, value: float) -> str:
     """Return the figure of a metric as it is printed: an accuracy in percent.
 
     Example:
-        >>> figure_text("accuracy", 0.91361), figure_text("loss", 0.303021)
-        ('91.36%', '0.303')
+        >>> figure_text("accuracy", 0.91361), figure_text("accuracy", math.nan)
+        ('91.36%', 'nan')
+        >>> figure_text("loss", 0.303021)
+        '0.303'
     """
-    if name == "accuracy":
+    if name == "accuracy" and math.isfinite(value):
         return f"{value:.2%}"
     return f"{value:.4g}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deliralike.errors import SettingError
 
 if TYPE_CHECKING:
+    from deliralike.data import Dataset
     from deliralike.port.porting import Port
     from deliralike.training.experiment import Experiment, Settings
 
@@ -15,19 +16,15 @@ SOURCE, PROOF = "network.py", "proof.txt"
 
 
 def ported(
-    experiment: Experiment,
-    settings: Settings,
-    dataset: Any,
-    folder: Path | None,
-    with_proof: bool,
-) -> tuple[Settings, Path] | None:
+    experiment: Experiment, folder: Path | None, with_proof: bool
+) -> tuple[Settings, Dataset, Path] | None:
     """Port a class of PyTorch or Chainer that is to be trained on another backend.
 
     The folder of the run is made; it holds the source, which is what the run trains, and the proof.
 
     Returns:
-        The settings with the port in the place of the class, and the folder; None for a network
-        that the backend can train as it is.
+        The complete settings with the port in the place of the class, the data and the folder; None
+        for a network that the backend can train as it is.
 
     Raises:
         SettingError: The port needs a hand, before there is a folder; or there are several
@@ -39,14 +36,16 @@ def ported(
     from deliralike import own_code, zoo
     from deliralike.cli.console import say
 
-    if not own_code.is_name(settings.network):
+    name = experiment.settings.network
+    if not own_code.is_name(name):
         return None
     try:
         from deliralike.port.on_the_way import framework_of, port_of, prove
     except ModuleNotFoundError:
         # libcst is not installed: the error of the backend says the rest.
         return None
-    name, network = settings.network, own_code.load(settings.network)
+    settings, dataset = experiment.complete()
+    network = own_code.load(name)
     framework = framework_of(network, settings.network_settings)
     if framework in (None, settings.backend):
         return None
@@ -66,26 +65,29 @@ def ported(
         say(f"the port of {name}, {seconds:.0f} s for the proof:")
         say(proof.headline)
         text = str(proof)
-    return _write(port, text, experiment, settings, folder)
+    of_run = experiment.new_folder(folder, settings)
+    return _write(port, text, settings, of_run), dataset, of_run
 
 
-def _write(
-    port: Port,
-    proof: str,
-    experiment: Experiment,
-    settings: Settings,
-    folder: Path | None,
-) -> tuple[Settings, Path]:
-    """Make the folder of the run, with the source and the proof, and train what lies there."""
+def _write(port: Port, proof: str, settings: Settings, of_run: Path) -> Settings:
+    """Write the source and the proof, and the settings that train what lies there.
+
+    The numbers that the port has by default are among them: those of the data, which a network
+    gets where it says none, would make another one when the run is resumed.
+    """
+    from deliralike import zoo
     from deliralike.cli.console import say
     from deliralike.port.porting import save
     from deliralike.training.experiment import SETTINGS, write_settings
 
-    of_run = experiment.new_folder(folder, settings)
     path = of_run / SOURCE
     save(port, path)
     (of_run / PROOF).write_text(f"{proof}\n", encoding="utf-8")
-    changed = settings.with_(network=f"{path}:{port.class_name}")
+    name = f"{path}:{port.class_name}"
+    defaults = zoo.find(name).settings.items()
+    numbers = {key: value for key, value in defaults if isinstance(value, int)}
+    given = {**numbers, **settings.network_settings}
+    changed = settings.with_(network=name, network_settings=given)
     write_settings(of_run / SETTINGS, changed)
     say(f"{settings.network}: ported into {path}")
-    return changed, of_run
+    return changed

@@ -1,13 +1,15 @@
 """``deliralike predict``: the predictions of a trained network, on any backend."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from deliralike.errors import SettingError
+
+if TYPE_CHECKING:
+    from deliralike.training.experiment.new_samples import NewSample, NewSamples
 
 SHOWN = 20  # rows of the table on the terminal
 
@@ -19,11 +21,12 @@ def command(
             metavar="RUN_FOLDER", help="A folder that 'deliralike train' wrote."
         ),
     ],
-    pictures: Annotated[
+    inputs: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[PICTURES]",
-            help="New pictures, or folders of them. (default: held-out data)",
+            metavar="[INPUTS]",
+            help="New pictures or volumes (.nii.gz), folders of them, a table (.csv) or an archive "
+            "(.npz). (default: held-out data)",
         ),
     ] = None,
     backend: Annotated[
@@ -38,24 +41,28 @@ def command(
         Path | None,
         typer.Option(
             help="The CSV file, or for masks the folder; replaced if it is there. (default: "
-            "predictions-BACKEND, or pictures-BACKEND, in the run's folder)"
+            "predictions-BACKEND, or new-BACKEND, in the run's folder)"
         ),
     ] = None,
     batch_size: Annotated[
-        int, typer.Option(min=1, help="Pictures computed at once.")
-    ] = 64,
+        int | None,
+        typer.Option(
+            min=1, help="Samples computed at once. (default: 64; of volumes 4 windows)"
+        ),
+    ] = None,
 ) -> None:
-    """Predict with a run's network: held-out data, which judge it, or new pictures.
+    """Predict with a run's network: held-out data, which judge it, or new inputs.
 
-    Classes and their probabilities are written as CSV. Masks of segmentation are written as PNG of
-    the size of each picture, with an overlay beside; those of held-out data as one .npz.
+    Classes and their probabilities, and measured targets, are written as CSV, beside the columns of
+    a table. Masks are written as PNG of the size of each picture, or as NIfTI on the voxels of each
+    volume, with an overlay beside; those of held-out data and of archives as one .npz.
     """
-    if pictures and data is not None:
+    if inputs and data is not None:
         raise SettingError(
-            "--data are labelled samples to judge by: leave it out for new pictures"
+            "--data are labelled samples to judge by: leave it out for new inputs"
         )
-    if pictures:
-        _predict_pictures(run, pictures, backend, out, batch_size)
+    if inputs:
+        _predict_new(run, inputs, backend, out, batch_size)
     else:
         _judge(run, backend, data, out)
 
@@ -64,11 +71,20 @@ def command(
 
 
 def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -> None:
-    from deliralike.cli.console import say
+    from deliralike.cli.console import figures_text, say, show_confusion
     from deliralike.tables import write_csv
+    from deliralike.training.evaluation import figures_of
     from deliralike.training.experiment import load_run, predict_held_out
+    from deliralike.training.experiment.parts import make_metrics
 
-    network, settings, dataset = load_run(run, backend, data)
+    try:
+        network, settings, dataset = load_run(run, backend, data)
+    except SettingError as error:
+        if data is not None and Path(data).exists():
+            error.add_note(
+                f"what has no labels is predicted without --data: deliralike predict {run} {data}"
+            )
+        raise
     scores, labels = predict_held_out(network, settings, dataset)
     target = out or run / f"predictions-{settings.backend}"
     if dataset.task == "segmentation":
@@ -78,8 +94,9 @@ def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -
         target = out or target.with_suffix(".csv")
         write_csv(target, rows(labels, scores, dataset.classes))
     on = f"{settings.network} on {network.backend.version()}"
-    figures = _figures(scores, labels, settings)
-    say(f"{on}: {figures} of {len(scores)} held-out samples")
+    figures = figures_of(scores, labels, make_metrics(settings.metrics))
+    show_confusion(figures)
+    say(f"{on}: {figures_text(figures)} of {len(scores)} held-out samples")
     say(f"predictions: {target}")
 
 
@@ -87,7 +104,7 @@ def _rows(
     labels: Any, scores: Any, classes: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
     for index, (label, row) in enumerate(zip(labels, scores, strict=True)):
-        yield {"sample": index, "label": classes[label]} | _predicted(row, classes)
+        yield {"sample": index, "label": classes[label]} | _classified(row, classes)
 
 
 def _measured(
@@ -100,7 +117,15 @@ def _measured(
         yield row
 
 
-def _predicted(scores: Any, classes: tuple[str, ...]) -> dict[str, Any]:
+def _predicted(output: Any, start: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the predictions for a new sample of a run."""
+    if start["task"] != "regression":
+        return _classified(output, tuple(start["classes"]))
+    values = zip(start["classes"], output, strict=True)
+    return {f"predicted {name}": f"{value:.6g}" for name, value in values}
+
+
+def _classified(scores: Any, classes: tuple[str, ...]) -> dict[str, Any]:
     import numpy as np
 
     from deliralike.training.metrics.cross_entropy import log_softmax
@@ -115,87 +140,107 @@ def _predicted(scores: Any, classes: tuple[str, ...]) -> dict[str, Any]:
     return named
 
 
-def _figures(scores: Any, labels: Any, settings: Any) -> str:
-    """The metrics of the run, on held-out data."""
-    from deliralike.cli.console import figure_text
-    from deliralike.training.evaluation import figures_of
-    from deliralike.training.experiment.parts import make_metrics
-
-    figures = figures_of(scores, labels, make_metrics(settings.metrics))
-    return ", ".join(f"{name} {figure_text(name, figures[name])}" for name in figures)
-
-
 def _write_masks(target: Path, scores: Any) -> Path:
     import numpy as np
 
     from deliralike.training.metrics.scores import class_numbers
 
     target = target.with_suffix(".npz")
-    np.savez_compressed(target, predicted=class_numbers(scores))
+    np.savez_compressed(target, predicted=class_numbers(np.asarray(scores)))
     return target
 
 
-# New pictures -------------------------------------------------------------------------------------
+# New samples --------------------------------------------------------------------------------------
 
 
-def _predict_pictures(
+def _predict_new(
     run: Path,
-    pictures: list[Path],
+    inputs: list[Path],
     backend: str | None,
     out: Path | None,
-    batch_size: int,
+    batch_size: int | None,
 ) -> None:
-    from deliralike.cli.console import progress, say
-    from deliralike.data.folders import pictures_of
+    from deliralike.cli.console import say
     from deliralike.tables import write_csv
-    from deliralike.training.experiment import SETTINGS, predict_pictures, read_settings
+    from deliralike.training.experiment import SETTINGS, new_samples, read_settings
     from deliralike.training.experiment.folder import read_last_start, refuse_no_run
 
     refuse_no_run(run)
     start = read_last_start(run)
-    figures: Callable[[Path, Any, list[str]], dict[str, Any]]
-    files = pictures_of(pictures)
-    place = run / f"pictures-{backend or read_settings(run / SETTINGS).backend}"
-    if start["task"] == "segmentation":
-        _refuse_same_names(files)
+    new = new_samples(run, inputs)
+    place = run / f"new-{backend or read_settings(run / SETTINGS).backend}"
+    is_archive = inputs[0].suffix.lower() == ".npz"
+    predictions = _with_progress(run, new, backend, batch_size)
+    if start["task"] != "segmentation":
+        target = out or place.with_suffix(".csv")
+        rows = []
+        for sample, output in predictions:
+            rows.append(_cells(sample) | _predicted(output, start))
+        write_csv(target, rows)
+        _show_predicted(rows, start)
+    elif is_archive:
+        target = _write_masks(out or place, [output for _, output in predictions])
+    else:
+        _refuse_same_names(new.samples)
         target = out or place
         target.mkdir(parents=True, exist_ok=True)
-        figures, table = partial(_write_mask, target), target / "shares.csv"
-    else:
-        figures, table = _classify, out or place.with_suffix(".csv")
-        target = table
-    rows = []
-    with progress() as update:
-        predictions = predict_pictures(
-            run, files, backend=backend, batch_size=batch_size
-        )
-        for number, (file, scores) in enumerate(predictions, 1):
-            rows.append({"file": str(file)} | figures(file, scores, start["classes"]))
-            update(file.name, number / len(files))
-    write_csv(table, rows)
-    _show(rows, start["classes"])
+        rows = []
+        for sample, output in predictions:
+            shares = _write_mask(target, sample, output, start["classes"])
+            rows.append(_cells(sample) | shares)
+        write_csv(target / "shares.csv", rows)
+        _show_shares(rows, start["classes"])
     say(f"predictions: {target}")
 
 
-def _classify(_: Path, scores: Any, classes: list[str]) -> dict[str, Any]:
-    return _predicted(scores, tuple(classes))
+def _with_progress(
+    run: Path, new: "NewSamples", backend: str | None, batch_size: int | None
+) -> Iterator[tuple["NewSample", Any]]:
+    from deliralike.cli.console import progress
+    from deliralike.training.experiment import predict_files
+
+    with progress() as update:
+        predictions = predict_files(run, new, backend=backend, batch_size=batch_size)
+        for number, (sample, output) in enumerate(predictions, 1):
+            yield sample, output
+            update(sample.file.name, number / len(new))
 
 
-def _refuse_same_names(files: tuple[Path, ...]) -> None:
-    by_stem: dict[str, Path] = {}
-    for file in files:
-        other = by_stem.setdefault(file.stem, file)
-        if other is not file:
+def _cells(sample: "NewSample") -> dict[str, Any]:
+    """Return the row of a sample's table, or its file."""
+    return dict(sample.cells) or {"file": str(sample.file)}
+
+
+def _refuse_same_names(samples: Iterable["NewSample"]) -> None:
+    by_name: dict[Path, Path] = {}
+    for sample in samples:
+        other = by_name.setdefault(sample.name, sample.file)
+        if other is not sample.file:
             raise SettingError(
-                f"the masks of {str(other)!r} and {str(file)!r} would have one name: predict them "
-                "one after the other, each with an --out of its own"
+                f"the masks of {str(other)!r} and {str(sample.file)!r} would have one name: "
+                "predict them one after the other, each with an --out of its own"
             )
 
 
 def _write_mask(
-    target: Path, file: Path, scores: Any, classes: list[str]
+    target: Path, sample: "NewSample", scores: Any, classes: list[str]
 ) -> dict[str, Any]:
-    """Write a mask and its overlay in the size of the picture; return the share of each class."""
+    """Write the mask of a picture or volume, and its overlay; return the share of each class."""
+    import numpy as np
+
+    from deliralike.data import Volume
+
+    place = target / sample.name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write = _write_volume if isinstance(scores, Volume) else _write_picture
+    mask = write(place, sample.file, scores)
+    counts = np.bincount(mask.ravel(), minlength=len(classes))
+    shares = zip(classes, counts / counts.sum(), strict=True)
+    return {f"share {name}": f"{share:.6g}" for name, share in shares}
+
+
+def _write_picture(place: Path, file: Path, scores: Any) -> Any:
+    """Write a mask and its overlay in the size of the picture; return the mask."""
     import numpy as np
 
     from deliralike.pictures import open_picture, overlay, palette_picture
@@ -203,33 +248,66 @@ def _write_mask(
 
     picture = open_picture(file)
     mask = palette_picture(class_numbers(scores, axis=0), picture.size)
-    mask.save(target / f"{file.stem}-mask.png")
-    overlay(picture, mask).save(target / f"{file.stem}-overlay.png")
-    counts = np.bincount(np.asarray(mask).ravel(), minlength=len(classes))
-    shares = zip(classes, counts / counts.sum(), strict=True)
-    return {f"share {name}": f"{share:.6g}" for name, share in shares}
+    mask.save(f"{place}-mask.png")
+    overlay(picture, mask).save(f"{place}-overlay.png")
+    return np.asarray(mask)
 
 
-def _show(rows: list[dict[str, Any]], classes: list[str]) -> None:
-    """Print the first rows: the predicted class with its probability, or the shares of classes."""
-    from deliralike.cli.console import say, show_table
+def _write_volume(place: Path, file: Path, scores: Any) -> Any:
+    """Write a mask on the voxels of a file, and the overlay of a slice; return the mask."""
+    import numpy as np
 
+    from deliralike.data import Volume, read_nifti, write_nifti
+    from deliralike.data.nifti import oriented
+    from deliralike.training.experiment.sheets import slice_overlay
+    from deliralike.training.metrics.scores import class_numbers
+
+    numbers = class_numbers(scores.array, axis=0)
+    mask = Volume(numbers.astype(np.min_scalar_type(len(scores.array))), scores.affine)
+    write_nifti(f"{place}-mask.nii.gz", mask)
+    picture = read_nifti(file).array
+    drawn = slice_overlay(
+        picture.reshape(-1, *picture.shape[-3:]), oriented(mask).array
+    )
+    drawn.save(f"{place}-overlay.png")
+    return mask.array
+
+
+def _show_predicted(rows: list[dict[str, Any]], start: Mapping[str, Any]) -> None:
+    """Print the first rows: measured targets, or the class with its probability."""
+    columns = ["predicted", "probability"]
+    if start["task"] == "regression":
+        columns = [f"predicted {name}" for name in start["classes"]]
     shown = []
     for row in rows[:SHOWN]:
-        if "predicted" in row:
+        cells = row
+        if start["task"] != "regression":
             probability = row.get(f"probability {row['predicted']}")
-            figures = [
-                row["predicted"],
-                "" if probability is None else f"{float(probability):.1%}",
-            ]
-        else:
-            figures = [f"{float(row[f'share {name}']):.1%}" for name in classes]
-        shown.append([row["file"], *figures])
-    columns = ["predicted", "probability"] if "predicted" in rows[0] else list(classes)
-    show_table(
-        ["file", *columns],
-        shown,
-        right=columns[-1:] if "predicted" in rows[0] else columns,
-    )
+            share = "" if probability is None else f"{float(probability):.1%}"
+            cells = {**row, "probability": share}
+        shown.append([cells[name] for name in columns])
+    _show(columns, rows, shown, columns[-1:])
+
+
+def _show_shares(rows: list[dict[str, Any]], classes: list[str]) -> None:
+    shown = []
+    for row in rows[:SHOWN]:
+        shown.append([f"{float(row[f'share {name}']):.1%}" for name in classes])
+    _show(classes, rows, shown, classes)
+
+
+def _show(
+    columns: list[str],
+    rows: list[dict[str, Any]],
+    shown: list[list[Any]],
+    right: Iterable[str],
+) -> None:
+    """Print figures of the first rows, after the first cell of each."""
+    from deliralike.cli.console import say, show_table
+
+    cells = []
+    for row, figures in zip(rows, shown, strict=False):
+        cells.append([next(iter(row.values())), *figures])
+    show_table([next(iter(rows[0])), *columns], cells, right=right)
     if len(rows) > SHOWN:
         say(f"… and {len(rows) - SHOWN} others")

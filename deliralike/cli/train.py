@@ -14,6 +14,7 @@ from deliralike.errors import SettingError, listed
 if TYPE_CHECKING:
     from deliralike.parallel import ProcessGroup
     from deliralike.training.experiment import Experiment, FoldsResult, RunResult
+    from deliralike.training.experiment.run import RunPlan
 
 
 def command(
@@ -312,8 +313,7 @@ def _train_run(
     proof: bool = True,
 ) -> None:
     from deliralike.cli.ported import ported
-    from deliralike.training.experiment import SETTINGS, refuse_existing
-    from deliralike.training.experiment.run import finished_result
+    from deliralike.training.experiment import SETTINGS, RunResult, refuse_existing
 
     if if_there and folder is not None:
         resume = experiment.processes.broadcast_object(
@@ -321,78 +321,69 @@ def _train_run(
         )
     if folder is not None and not resume and experiment.processes.is_root:
         refuse_existing(folder)
-    settings, dataset = experiment.complete()
-    finished = finished_result(folder, settings, accept) if resume and folder else None
-    if finished and if_there:
-        _end(experiment, finished)
-        return
-    if finished:
+    port = None if resume else ported(experiment, folder, proof)
+    if port is None:
+        plan = experiment.plan(folder, resume=resume, accept=accept)
+    else:
+        plan = experiment.plan_with(*port, goes_on=True)
+    if not isinstance(plan, RunResult):
+        result = _trained(plan)
+    elif if_there:
+        result = plan
+    else:
         raise SettingError(
             f"the run in {str(folder)!r} has finished: there is nothing to go on with. "
-            f"For more: --epochs {settings.epochs + 5}"
+            f"For more: --epochs {plan.settings.epochs + 5}"
         )
-    port = None if resume else ported(experiment, settings, dataset, folder, proof)
-    settings, folder = port or (settings, folder)
-    prepared = experiment.prepare(settings, dataset, accept)
-    if not resume and port is None:
-        folder = experiment.new_folder(folder, settings)
-    assert folder is not None
-    _end(experiment, _trained(prepared, folder, resume))
-
-
-def _end(experiment: "Experiment", result: "RunResult") -> None:
     if experiment.processes.is_root:
         _show(result)
     experiment.processes.close()
 
 
-def _trained(
-    prepared: Any, folder: Path, resume: bool, again: Path | None = None
-) -> "RunResult":
+def _trained(plan: "RunPlan", again: Path | None = None) -> "RunResult":
     """Train with a bar; `again` is the folder to resume after Ctrl-C or another signal."""
     from deliralike.training.callbacks.progress import ProgressBar, bars
 
-    is_root = prepared.processes.is_root
-    if is_root:
-        _announce(prepared, folder, resume)
     try:
-        if not is_root:
-            return prepared.train(folder, [], resume=resume)
+        if not plan.processes.is_root:
+            return plan.train()
+        _announce(plan)
         with bars() as progress:
-            bar = ProgressBar(progress=progress, label=prepared.settings.backend)
-            result = prepared.train(folder, [bar], resume=resume)
-        _draw_predictions(prepared, folder)
+            result = plan.train([ProgressBar(plan.settings.backend, progress=progress)])
+        _draw_predictions(plan)
         return result
     except KeyboardInterrupt as error:
-        code = _stopped(error, prepared.processes, again or folder)
+        code = _stopped(error, plan.processes, again or plan.folder)
         raise typer.Exit(code) from None
 
 
-def _draw_predictions(prepared: Any, folder: Path) -> None:
+def _draw_predictions(plan: "RunPlan") -> None:
     """Draw what the final weights predict for held-out pictures, in a process alone."""
     from deliralike import weights
     from deliralike.training.experiment import WEIGHTS
     from deliralike.training.experiment.building import loaders
     from deliralike.training.experiment.sheets import draw_predictions
 
-    if prepared.processes.count == 1:
-        weights.load(prepared.network, folder / WEIGHTS)  # averaged ones, if any are
-        _, held_out = loaders(prepared.settings, prepared.dataset)
-        draw_predictions(prepared.network, held_out, prepared.dataset, folder)
+    if plan.processes.count == 1:
+        weights.load(plan.network, plan.folder / WEIGHTS)  # averaged ones, if any are
+        _, held_out = loaders(plan.settings, plan.dataset)
+        draw_predictions(plan.network, held_out, plan.dataset, plan.folder)
 
 
-def _announce(prepared: Any, folder: Path, resume: bool) -> None:
+def _announce(plan: "RunPlan") -> None:
     from deliralike.cli.console import say
     from deliralike.network.core import count_parameters
+    from deliralike.training.experiment.folder import STATUS
 
-    network = prepared.network
-    count = prepared.processes.count
+    network = plan.network
+    count = plan.processes.count
     in_processes = f" in {count} processes" if count > 1 else ""
-    doing = "going on in" if resume else "writing to"
-    say(f"data {prepared.dataset.description}")
+    has_begun = (plan.folder / STATUS).exists()
+    doing = "going on in" if has_begun else "writing to"
+    say(f"data {plan.dataset.description}")
     say(
-        f"{prepared.settings.network} with {count_parameters(network):,} parameters on "
-        f"{network.backend.version()}{in_processes}, {doing} {folder}"
+        f"{plan.settings.network} with {count_parameters(network):,} parameters on "
+        f"{network.backend.version()}{in_processes}, {doing} {plan.folder}"
     )
 
 
@@ -413,15 +404,13 @@ def _stopped(error: KeyboardInterrupt, processes: "ProcessGroup", folder: Path) 
 
 
 def _show(result: "RunResult") -> None:
-    from deliralike.cli.console import figure_text, say
+    from deliralike.cli.console import figures_text, say, show_confusion
     from deliralike.training.experiment.folder import CONFUSION, CURVES, SHEET
 
-    figures = []
-    for name, value in result.metrics.items():
-        figures.append(f"{name} {figure_text(name, value)}")
     milliseconds = result.history.seconds_per_step * 1e3
     speed = "" if math.isnan(milliseconds) else f"; {milliseconds:.1f} ms a step"
-    say(f"held-out {', '.join(figures)}{speed}")
+    show_confusion(result.metrics)
+    say(f"held-out {figures_text(result.metrics)}{speed}")
     if result.stopped:
         say(f"stopped early: {result.stopped}")
     drawn = [
@@ -454,22 +443,14 @@ def _train_fold(experiment: "Experiment", folder: Path | None) -> None:
 def _fold(experiment: "Experiment", folder: Path, fold: int) -> "RunResult":
     """Return the result of a fold in its folder: begun, resumed, or finished already."""
     from deliralike.cli.console import say
-    from deliralike.training.experiment import new_folder
-    from deliralike.training.experiment.run import finished_result
+    from deliralike.training.experiment import RunResult
 
-    of_fold = experiment.with_(fold=fold)
-    settings, dataset = of_fold.complete()
-    resume = folder.exists()
-    say(f"fold {fold} of {settings.folds}", "bold")
-    if resume:
-        finished = finished_result(folder, settings)
-        if finished:
-            say(f"finished already: {folder}")
-            return finished
-    prepared = of_fold.prepare(settings, dataset)
-    if not resume:
-        folder = new_folder(folder)
-    return _trained(prepared, folder, resume, again=folder.parent)
+    say(f"fold {fold} of {experiment.settings.folds}", "bold")
+    plan = experiment.with_(fold=fold).plan(folder, resume=True)
+    if isinstance(plan, RunResult):
+        say(f"finished already: {folder}")
+        return plan
+    return _trained(plan, again=folder.parent)
 
 
 def _show_folds(result: "FoldsResult") -> None:

@@ -22,7 +22,7 @@ from deliralike.conformance.proof import Proof
 from deliralike.conformance.proof_data import LEVELS
 from deliralike.conformance.subject import Following, Subject
 from deliralike.errors import BatchError, SettingError, StateError
-from deliralike.network.core import innermost
+from deliralike.network.core import unwrap
 from deliralike.optim.loss import LossFunction
 from deliralike.optim.rules import Rule, rule
 from deliralike.training import classification_loss
@@ -106,7 +106,7 @@ def compare(
     with ExitStack() as stack:
         stack.enter_context(_process_as_before())
         for backend in {side.network.backend for side in sides}:
-            stack.enter_context(backend.undisturbed())
+            stack.enter_context(backend.preserve_global_state())
             stack.enter_context(backend.compiling_quickly())
         sides = [_with_shapes(side, batch) for side in sides]
         batch = _on_host(batch, sides)
@@ -132,7 +132,7 @@ def _check_call(side: Subject, batch: Batch) -> None:
     """Refuse a network that the default loss cannot call with this batch."""
     if side.loss is not classification_loss:
         return
-    native = innermost(side.network)
+    native = unwrap(side.network)
     forward = getattr(native, "forward", native)
     if isinstance(batch, Mapping) or len(batch) < 2:
         why = f"the batch is {nest.map(_said, batch)!r}, and the default loss wants (inputs, labels)"

@@ -384,14 +384,22 @@ class Ladder:
         self._further(sides)
 
     def _of_dropout(self) -> tuple[str, ...]:
-        """What is said of the frameworks' own dropout."""
-        count = len(self.masks.called(REFERENCE))
-        if not count or self.running.raises:
+        """What is said of dropout and noise."""
+        if self.running.raises:
             return ()
-        calls = "1 call" if count == 1 else f"{count} calls"
-        return (
-            f"Dropout scaled by 1 / (1 - p) in the place of masks: {calls} of it in training.",
-        )
+        kinds = [drop.kind for drop in self.masks.called(REFERENCE)]
+        masks, noise = kinds.count("keep"), len(kinds) - kinds.count("keep")
+        remarks = []
+        if masks:
+            remarks.append(
+                "Dropout scaled by 1 / (1 - p) in the place of masks: "
+                f"{_calls(masks)} of it in training."
+            )
+        if noise:
+            remarks.append(
+                f"Noise was the same number everywhere: {_calls(noise)} of it."
+            )
+        return tuple(remarks)
 
     def _by_layer(self) -> list[dict[str, Any]]:
         """The relative difference of each block's output, for reports."""
@@ -470,3 +478,7 @@ class Ladder:
             if name not in match.summed
         }
         return {name: theirs[0] for name, theirs in found.items() if len(theirs) == 1}
+
+
+def _calls(count: int) -> str:
+    return "1 call" if count == 1 else f"{count} calls"

@@ -288,7 +288,7 @@ def _run(subject: Subject, batch: Batch, layout: Layout) -> Evaluation:
             network.training_mode(False),
             backend.evaluating(),
             random.portable(),
-            backend.called_through(network, backend.here(around)),
+            backend.intercept_calls(network, backend.same_trace_only(around)),
         ):
             loss = seen(network, *backend.prepare(batch, network))
         run.loss = np.asarray(backend.number(value_of(loss)))

@@ -1,8 +1,8 @@
-"""The frameworks' own dropout in a comparison: one factor in the place of each mask.
+"""Dropout and noise in a comparison: one number in the place of each mask and each noise.
 
 A mask of one value is the same in every layout, order and shape, so dropout scales by ``1 / (1 -
-rate)`` on both sides. Where it stands shows in the numbers; which rates and sizes the masks have is
-noted, and compared by itself.
+rate)`` on both sides, and noise is the same number everywhere. Where it stands shows in the numbers;
+which rates and sizes the masks have is noted, and compared by itself.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from deliralike.network.base import AbstractNetwork
 
 REFERENCE, CANDIDATE = 0, 1
 _ALL_KEPT = 1.0 - 2.0**-16  # the largest of the numbers that a rate is compared with
+_NOISE = {"normal": 0.625, "uniform": _ALL_KEPT}
 
 
 @dataclass(frozen=True)
 class Drop:
-    """One call of dropout: the shape of its mask, its rate, and the path of the block that calls.
+    """One call of dropout or noise: its shape and rate, and the path of the block that calls.
 
-    The rate is None where the framework does not know it.
+    The rate is None where the framework does not know it, and of noise.
     """
 
     shape: Shape
     rate: float | None
     path: str
+    kind: str = "keep"  # or "normal", "uniform"
 
 
 class Masks:
@@ -56,7 +58,7 @@ class Masks:
         """Let every dropout of these backends take its factor from here."""
         with ExitStack() as stack:
             for backend in set(backends):
-                stack.enter_context(backend.dropping_by(self._factors))
+                stack.enter_context(backend.override_dropout_masks(self._factors))
                 stack.enter_context(self._layers_forced(backend))
             yield
 
@@ -93,19 +95,24 @@ class Masks:
                 if kind != "equal" or not _have_one_rate(one, other):
                     yield one, other
 
-    def _factors(self, shape: Shape, rate: float | None) -> np.ndarray:
-        """What a call of dropout multiplies its input by, or what a rate is compared with."""
-        self._note(shape, rate)
+    def _factors(
+        self, shape: Shape, rate: float | None, kind: str = "keep"
+    ) -> np.ndarray:
+        """What a call of dropout multiplies its input by, what a rate is compared with, or noise."""
+        self._note(shape, rate, kind)
         if rate is None:
-            return np.full(shape, _ALL_KEPT)
+            return np.full(shape, self._noise("uniform" if kind == "keep" else kind))
         if self.off:
             return np.ones(shape)
         return np.full(shape, 1.0 / (1.0 - rate) if rate < 1.0 else 0.0)
 
-    def _note(self, shape: Shape, rate: float | None) -> None:
+    def _noise(self, kind: str) -> float:
+        return 0.0 if self.off and kind == "normal" else _NOISE[kind]
+
+    def _note(self, shape: Shape, rate: float | None, kind: str) -> None:
         if hasattr(self._running, "calls"):
             path = getattr(self._running, "path", "")
-            self._running.calls.append(Drop(tuple(shape), rate, path))
+            self._running.calls.append(Drop(tuple(shape), rate, path, kind))
 
     @contextmanager
     def _located(self, network: AbstractNetwork) -> Iterator[None]:
@@ -121,29 +128,34 @@ class Masks:
             finally:
                 self._running.path = before
 
-        with network.backend.called_through(network, around):
+        with network.backend.intercept_calls(network, around):
             yield
 
     @contextmanager
     def _layers_forced(self, backend: Backend) -> Iterator[None]:
         """The same for the layers of `nn`, which would draw by their paths."""
         functions = type(backend.nn)
-        before = vars(functions).get("keep_mask")
+        before = vars(functions).get("draw")
 
-        def keep_mask(nn: Any, layer: Any, shape: Any, p: float, like: Any) -> Any:
+        def draw(
+            nn: Any, layer: Any, shape: Any, like: Any, kind: str, p: float = 0.0
+        ) -> Any:
+            if kind != "keep":
+                self._note(shape, None, kind)
+                return nn.constant(np.full(tuple(shape), self._noise(kind)), like)
             if p:
-                self._note(shape, p)
+                self._note(shape, p, kind)
             kept = 1.0 - p if self.off else float(p < 1.0)
             return nn.constant(np.full(tuple(shape), kept), like)
 
-        functions.keep_mask = keep_mask  # type: ignore[method-assign,assignment]
+        functions.draw = draw  # type: ignore[method-assign,assignment]
         try:
             yield
         finally:
             if before is None:
-                del functions.keep_mask
+                del functions.draw
             else:
-                functions.keep_mask = before  # type: ignore[method-assign]
+                functions.draw = before  # type: ignore[method-assign]
 
 
 def _sizes(drops: Sequence[Drop]) -> list[int]:

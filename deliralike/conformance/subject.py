@@ -9,7 +9,7 @@ from typing import Any
 
 from deliralike import nest
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.core import innermost
+from deliralike.network.core import unwrap
 from deliralike.optim.loss import Loss, LossFunction
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import Rule
@@ -60,9 +60,7 @@ class Subject:
 
     def __str__(self) -> str:
         """``"ResNet on torch"``."""
-        return (
-            f"{type(innermost(self.network)).__name__} on {self.network.backend.name}"
-        )
+        return f"{type(unwrap(self.network)).__name__} on {self.network.backend.name}"
 
 
 def without_input_gradients(subject: Subject) -> Subject:

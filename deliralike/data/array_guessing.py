@@ -118,7 +118,7 @@ def _samples(part: Any, name: str) -> Samples:
             f"{name!r} has inputs {inputs.shape} and labels {labels.shape}: wanted is one label, "
             "or one picture of labels, for each input"
         )
-    return Samples(_pictures(inputs), _texts(labels))
+    return Samples(as_inputs(inputs), _texts(labels))
 
 
 def _texts(labels: np.ndarray) -> np.ndarray:
@@ -162,7 +162,7 @@ def _pair_of(sample: Any, name: str) -> tuple[Any, Any]:
     )
 
 
-def _pictures(inputs: np.ndarray) -> np.ndarray:
+def as_inputs(inputs: np.ndarray) -> np.ndarray:
     """Bytes as pictures (channels first, in [0, 1]); floats in single precision."""
     if inputs.dtype.kind in "fb":
         return inputs.astype(np.float32)

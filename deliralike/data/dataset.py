@@ -8,11 +8,15 @@ import numpy as np
 
 from deliralike.data.batching import permutation
 from deliralike.errors import SettingError, listed
+from deliralike.nn.start import Shape
 from deliralike.tables import html_table
 
 
 class Samples(NamedTuple):
-    """Inputs and their labels, sample by sample along the first axis."""
+    """Inputs and their labels, sample by sample along the first axis.
+
+    It is a pair: ``samples[0]`` are all inputs; one sample is ``samples.take(0)``.
+    """
 
     inputs: np.ndarray
     labels: np.ndarray
@@ -20,8 +24,8 @@ class Samples(NamedTuple):
     def __repr__(self) -> str:
         return f"Samples(inputs: {_array_text(self.inputs)}, labels: {_array_text(self.labels)})"
 
-    def take(self, indices: np.ndarray | slice) -> "Samples":
-        """Return some of the samples, in the order of `indices`."""
+    def take(self, indices: np.ndarray | slice | int) -> "Samples":
+        """Return some of the samples, in the order of `indices`, or one without the first axis."""
         return Samples(self.inputs[indices], self.labels[indices])
 
 
@@ -38,6 +42,7 @@ class Dataset:
         remarks: How a table or a folder was understood.
         transforms: The usual transforms of training samples, by name as settings have them.
         groups: The patient of each sample, those of `train` first; folds do not divide them.
+        columns: The columns of a table that are the inputs, in their order; none of other data.
 
     Shapes:
         Inputs ``(samples, channels, ...)``, float32 in [0, 1]; labels int64, ``(samples,)`` or for
@@ -52,6 +57,7 @@ class Dataset:
     remarks: tuple[str, ...] = ()
     transforms: tuple[Mapping[str, Any], ...] = ()
     groups: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Dataset({self.description})"
@@ -81,7 +87,7 @@ class Dataset:
         return html_table(columns, rows, right=columns[1:], caption=repr(self))
 
     @property
-    def sample_shape(self) -> tuple[int, ...]:
+    def sample_shape(self) -> Shape:
         """The shape of one input: channels first."""
         return self.train.inputs.shape[1:]
 
@@ -140,8 +146,7 @@ def stratified_split(
         drawn = permutation(len(first_of_classes), seed, "data/split")
         some = drawn[: max(1, round(held_out * count))]
         is_held_out[np.array(first_of_classes)[some]] = True
-    train = samples.take(np.flatnonzero(~is_held_out))
-    return train, samples.take(np.flatnonzero(is_held_out))
+    return _divided(samples, is_held_out)
 
 
 def random_split(
@@ -157,6 +162,10 @@ def random_split(
     count = len(samples.labels)
     is_held_out = np.zeros(count, dtype=bool)
     is_held_out[held_out_places(count, held_out, seed)] = True
+    return _divided(samples, is_held_out)
+
+
+def _divided(samples: Samples, is_held_out: np.ndarray) -> tuple[Samples, Samples]:
     train = samples.take(np.flatnonzero(~is_held_out))
     return train, samples.take(np.flatnonzero(is_held_out))
 

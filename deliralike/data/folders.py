@@ -132,26 +132,45 @@ def listed_pictures(
     )
 
 
-def pictures_of(paths: Iterable[str | PathLike[str]]) -> tuple[Path, ...]:
-    """Return the picture files among files and folders, those of a folder sorted by name.
+def pictures_of(
+    paths: Iterable[str | PathLike[str]], suffixes: frozenset[str] = SUFFIXES
+) -> dict[Path, Path]:
+    """Return the pictures among files and folders, those of a folder sorted by name.
+
+    Returns:
+        For each file its path without suffix below the folder that was named, or its name alone.
 
     Raises:
         SettingError: There is no such file or folder, a file is no picture by its suffix, or a
             folder has none.
     """
-    files: list[Path] = []
+    files: dict[Path, Path] = {}
     for path in map(Path, paths):
         if path.is_dir():
-            files.extend(_pictures(path))
+            for file in _pictures(path, suffixes):
+                files[file] = without_suffix(file.relative_to(path))
         elif not path.is_file():
             raise SettingError(f"there is no picture or folder {str(path)!r}")
-        elif path.suffix.lower() not in SUFFIXES:
+        elif suffix_of(path) not in suffixes:
             raise SettingError(
-                f"{str(path)!r} is no picture ({', '.join(sorted(SUFFIXES))})"
+                f"{str(path)!r} is no picture ({', '.join(sorted(suffixes))})"
             )
         else:
-            files.append(path)
-    return tuple(files)
+            files[path] = without_suffix(Path(path.name))
+    return files
+
+
+def picture_form(shape: Sequence[int]) -> tuple[tuple[int, int], str] | None:
+    """Return the size and the mode of pictures that are samples of a shape; None if none are.
+
+    Example:
+        >>> picture_form((3, 32, 48)), picture_form((2, 32, 48))
+        (((32, 48), 'RGB'), None)
+    """
+    modes = {len(mode): mode for mode in MODES}
+    if len(shape) != 3 or shape[0] not in modes:
+        return None
+    return (shape[1], shape[2]), modes[shape[0]]
 
 
 # Listing ------------------------------------------------------------------------------------------
@@ -191,6 +210,11 @@ def suffix_of(file: Path) -> str:
     return ".nii.gz" if name.endswith(".nii.gz") else file.suffix.lower()
 
 
+def without_suffix(file: Path) -> Path:
+    """Return a path without the suffix of `suffix_of`."""
+    return file.with_name(file.name[: -len(suffix_of(file))])
+
+
 def _pictures(folder: Path, suffixes: frozenset[str] = SUFFIXES) -> list[Path]:
     files = sorted(
         path for path in folder.rglob("*") if is_picture(path, folder, suffixes)
@@ -219,7 +243,7 @@ def by_stem(folder: Path, suffixes: frozenset[str] = SUFFIXES) -> dict[str, Path
     """
     files: dict[str, Path] = {}
     for file in _pictures(folder, suffixes):
-        name = file.relative_to(folder).as_posix()[: -len(suffix_of(file))]
+        name = without_suffix(file.relative_to(folder)).as_posix()
         if name in files:
             raise SettingError(
                 f"{str(files[name])!r} and {str(file)!r} have the same name: which of them is "

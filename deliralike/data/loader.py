@@ -25,6 +25,7 @@ from deliralike.errors import (
     whole_number,
 )
 from deliralike.nn import start
+from deliralike.nn.start import Shape
 from deliralike.parallel.batches.partition import partition
 
 
@@ -137,13 +138,18 @@ class Loader:
         """Whether each epoch is a permutation of the samples, in an order that is drawn."""
         return isinstance(self.sampler, ShuffledSampler)
 
+    @property
+    def _reads_all(self) -> bool:
+        """Whether each epoch has all samples, each of them once."""
+        return isinstance(self.sampler, SequentialSampler | ShuffledSampler)
+
     def in_order(self) -> "Loader":
         """Return a loader of all samples in the order of the data, each of them once.
 
         Raises:
             SettingError: A sampler chooses other samples.
         """
-        if not isinstance(self.sampler, SequentialSampler | ShuffledSampler):
+        if not self._reads_all:
             raise SettingError(
                 "the rows would not be in the order of the data: a "
                 f"{type(self.sampler).__name__} chooses the samples. Give the dataset, or a Loader "
@@ -161,7 +167,7 @@ class Loader:
     def check_epochs(self, epochs: int) -> None:
         """Raise an error if the source cannot be read so often; this one can."""
 
-    def share_sizes(self, epoch: int, number: int) -> tuple[int, ...]:
+    def share_sizes(self, epoch: int, number: int) -> Shape:
         """Return the number of samples of a batch in the share of each process; it may be 0.
 
         The processes are those that the loader is `shared` among.
@@ -197,7 +203,7 @@ class Loader:
     @property
     def samples(self) -> int:
         """The number of samples in an epoch; in epoch 0 where a sampler varies it."""
-        if isinstance(self.sampler, SequentialSampler | ShuffledSampler):
+        if self._reads_all:
             return self._read.samples
         return len(self._indices(0))
 

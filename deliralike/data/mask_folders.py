@@ -37,7 +37,7 @@ MASKS = ("masks", "mask", "labels", "annotations", "segmentations")
 _FILES = SUFFIXES | VOLUMES
 _COLOURED = ("RGB", "RGBA", "P", "CMYK", "YCbCr")  # modes of Pillow
 _OF_MASK = re.compile(r"[-_ ](mask|seg|segmentation|label|labels|gt)$", re.IGNORECASE)
-_CHANNEL = re.compile(r"_\d{4}$")  # nnU-Net's number of a channel
+CHANNEL = re.compile(r"_\d{4}$")  # nnU-Net's number of a channel
 _VOID = 255  # by which many data sets mark pixels that do not count
 _MOST_VALUES = 64  # of masks whose values are not given
 _STEP = 32  # pixels; networks halve the size up to five times
@@ -201,7 +201,7 @@ def _paired(images: Path, masks: Path) -> tuple[Mapping[str, Pair], tuple[Path, 
         mask_of[_OF_MASK.sub("", name)] = file
     channels: dict[str, list[Path]] = defaultdict(list)
     for name, file in by_stem(images, _FILES).items():
-        of_channel = _CHANNEL.sub("", name)
+        of_channel = CHANNEL.sub("", name)
         channels[of_channel if of_channel in mask_of else name].append(file)
     pairs = {}
     unpaired = []
@@ -271,14 +271,30 @@ def _volumes(
     shape = -(-largest // _STEP_OF_VOLUMES) * _STEP_OF_VOLUMES
     inputs, labels = [], []
     for picture, mask in samples:
-        axes = tuple(range(1, picture.ndim))
-        mean = picture.mean(axes, keepdims=True)
-        scaled = (picture - mean) / np.maximum(picture.std(axes, keepdims=True), 1e-8)
-        margins = [(0, int(more)) for more in shape - mask.shape]
-        low = float(scaled.min())
-        inputs.append(np.pad(scaled, [(0, 0), *margins], constant_values=low))
-        labels.append(np.pad(mask, margins))
-    return np.stack(inputs).astype(np.float32), labels
+        inputs.append(normalised_volume(picture, shape))
+        labels.append(np.pad(mask, _margins(mask.shape, shape)))
+    return np.stack(inputs), labels
+
+
+def normalised_volume(picture: np.ndarray, size: Sequence[int]) -> np.ndarray:
+    """Return a volume with mean 0 and deviation 1 by channel, padded by its lowest value.
+
+    Args:
+        size: The size that it has at least, by what is added at the end of each axis.
+
+    Shapes:
+        ``(channels, *size)``, float32.
+    """
+    axes = tuple(range(1, picture.ndim))
+    mean = picture.mean(axes, keepdims=True)
+    scaled = (picture - mean) / np.maximum(picture.std(axes, keepdims=True), 1e-8)
+    margins = [(0, 0), *_margins(picture.shape[1:], size)]
+    padded = np.pad(scaled, margins, constant_values=float(scaled.min()))
+    return padded.astype(np.float32)
+
+
+def _margins(shape: Sequence[int], size: Sequence[int]) -> list[tuple[int, int]]:
+    return [(0, max(0, int(new) - old)) for old, new in zip(shape, size, strict=True)]
 
 
 # Masks --------------------------------------------------------------------------------------------

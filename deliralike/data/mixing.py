@@ -17,6 +17,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.errors import BatchError, SettingError, whole_number
+from deliralike.nn.start import Shape
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,7 @@ class CutMix:
         rows = _rows(labels, self.num_classes, inputs[0].dtype)
         return _replaced(batch, labels, _weighted(rows, rows[others], shares), pasted)
 
-    def _box(
-        self, spatial: tuple[int, ...], generator: np.random.Generator
-    ) -> tuple[slice, ...]:
+    def _box(self, spatial: Shape, generator: np.random.Generator) -> tuple[slice, ...]:
         """Return a box within a picture."""
         share = 1.0 - generator.beta(self.alpha, self.alpha)
         part = share ** (1.0 / len(spatial))
@@ -160,7 +159,7 @@ def _parts(batch: Any) -> tuple[list[np.ndarray], np.ndarray]:
     return inputs, labels[0]
 
 
-def _spatial(inputs: list[np.ndarray]) -> tuple[int, ...]:
+def _spatial(inputs: list[np.ndarray]) -> Shape:
     """Return the spatial shape of pictures."""
     shapes = {array.shape[2:] for array in inputs}
     if len(shapes) != 1 or () in shapes:

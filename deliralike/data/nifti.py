@@ -13,6 +13,7 @@ import numpy as np
 from deliralike.data.dataset import Samples
 from deliralike.data.packages import needed
 from deliralike.errors import BatchError, IndexRangeError, SettingError
+from deliralike.nn.start import Shape
 from deliralike.weights.inflate import refuse_expansion
 
 AXES = 3
@@ -49,7 +50,7 @@ class Volume:
     affine: np.ndarray
 
     @property
-    def size(self) -> tuple[int, ...]:
+    def size(self) -> Shape:
         """The number of voxels along each axis."""
         return self.array.shape[-AXES:]
 
@@ -386,7 +387,7 @@ def _storable(array: np.ndarray) -> np.ndarray:
     return array.astype(np.int32)
 
 
-def _sampled(volume: Volume, size: tuple[int, ...], affine: np.ndarray) -> np.ndarray:
+def _sampled(volume: Volume, size: Shape, affine: np.ndarray) -> np.ndarray:
     """Return the values at the voxels of a grid, channel by channel, continued outside."""
     images = needed(
         "scipy.ndimage", package="scipy", extra="nifti", purpose="resampling a volume"

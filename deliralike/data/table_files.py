@@ -55,7 +55,7 @@ class Table:
                 raise SettingError(
                     f"{self.name!r} has no column {column!r}, but {[*self.parts[0][0]]}"
                 )
-        return self._rows(self.targets)
+        return self._numbers_of(self.targets)
 
     def labels(self) -> list[np.ndarray]:
         """Return the labels of each part: whole numbers or floats if all are, else texts."""
@@ -66,38 +66,65 @@ class Table:
             kind = int if all(cell.lstrip("+-").isdigit() for cell in every) else float
         return [np.array([kind(cell) for cell in part]) for part in cells]
 
-    def inputs(self) -> list[np.ndarray]:
-        """Return the numbers of each part, a row for each sample.
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the inputs; none where there is a column of paths.
 
-        All columns count but those of the labels, of the split, and the nameless one that pandas
-        writes before the others.
+        All count but those of the labels, of the split, and the nameless one that pandas writes
+        before the others.
 
         Raises:
-            SettingError: A cell is no finite number, or there is no column.
+            SettingError: There is no column.
         """
+        if self.path is not None:
+            return ()
         others = (self.label, *self.targets, self.split, "")
-        columns = [column for column in self.parts[0][0] if column not in others]
+        columns = tuple(column for column in self.parts[0][0] if column not in others)
         if not columns:
             raise SettingError(
                 f"{self.name!r} has the column {self.label!r} alone: inputs are lacking"
             )
-        return self._rows(columns)
+        return columns
 
-    def _rows(self, columns: Sequence[str]) -> list[np.ndarray]:
-        return [
-            np.array([self._numbers(row, columns) for row in part])
-            for part in self.parts
-        ]
+    def inputs(self) -> list[np.ndarray]:
+        """Return the numbers of each part, a row for each sample.
 
-    def _numbers(self, row: Row, columns: Sequence[str]) -> np.ndarray:
+        Raises:
+            SettingError: A cell is no finite number, or there is no column.
+        """
+        return self._numbers_of(self.columns)
+
+    def _numbers_of(self, columns: Sequence[str]) -> list[np.ndarray]:
+        return [numbers_of(self.name, part, columns) for part in self.parts]
+
+
+def numbers_of(name: str, rows: Sequence[Row], columns: Sequence[str]) -> np.ndarray:
+    """Return the numbers in some columns of a table, a row for each sample.
+
+    Args:
+        name: The name for messages.
+
+    Raises:
+        SettingError: A cell is no finite number.
+    """
+    for row in rows:
         for column in columns:
             if not _is_number(row[column]):
                 raise SettingError(
-                    f"{self.name!r}: column {column!r} holds something else than finite numbers, "
+                    f"{name!r}: column {column!r} holds something else than finite numbers, "
                     f"{row[column]!r}: take it out, or write numbers. A column of pictures is "
                     f"called one of {_PATHS}"
                 )
-        return np.array([row[column] for column in columns], np.float32)
+    return np.array([[row[column] for column in columns] for row in rows], np.float32)
+
+
+def column_of_paths(name: str, columns: Sequence[str]) -> str | None:
+    """Return the column of paths of pictures; None if no column is called so.
+
+    Raises:
+        SettingError: There are several.
+    """
+    return _chosen(name, columns, _PATHS)
 
 
 def read_table(path: Path, name: str, label: str | None = None) -> Table:
@@ -110,9 +137,9 @@ def read_table(path: Path, name: str, label: str | None = None) -> Table:
     Raises:
         SettingError: It is no such table, or it is in doubt what a column or a row means.
     """
-    columns, rows = _cells(path, name)
+    columns, rows = read_cells(path, name)
     of_label = _chosen(name, columns, _LABELS, label)
-    of_path = _chosen(name, columns, _PATHS)
+    of_path = column_of_paths(name, columns)
     of_split = _chosen(name, columns, _SPLITS)
     if of_label is None:
         raise SettingError(
@@ -134,8 +161,12 @@ def read_table(path: Path, name: str, label: str | None = None) -> Table:
     return Table(name, parts, of_label, of_path, of_split, tuple(remarks))
 
 
-def _cells(path: Path, name: str) -> tuple[list[str], list[Row]]:
-    """Return the columns and the rows of a file, without spaces around cells."""
+def read_cells(path: Path, name: str) -> tuple[list[str], list[Row]]:
+    """Return the columns and the rows of a CSV file, without spaces around cells.
+
+    Raises:
+        SettingError: It is no table, or has two columns of one name.
+    """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = [

@@ -17,6 +17,8 @@ from deliralike import nest
 from deliralike.data.keyed_rng import Call, mixes_samples
 from deliralike.data.packages import needed
 from deliralike.errors import BatchError, SettingError
+from deliralike.nn.geometry import Sizes
+from deliralike.nn.start import Shape
 
 
 class Compose:
@@ -95,7 +97,7 @@ class Crop:
         (3, 2, 2)
     """
 
-    size: int | Sequence[int]
+    size: Sizes
     padding: int = 0
     mode: str = "constant"
 
@@ -144,7 +146,7 @@ class PadTo:
         ([9.0, 0.0, 9.0, 9.0], [0, 1, 0, 0])
     """
 
-    size: int | Sequence[int]
+    size: Sizes
     mode: str = "constant"
     value: float = 0.0
 
@@ -269,7 +271,7 @@ class Rotate:
         return on_grid(sample, rotated)
 
 
-def on_axes(size: int | Sequence[int], axes: int) -> tuple[int, ...]:
+def on_axes(size: Sizes, axes: int) -> Shape:
     """Return a size along each axis, which may be given as one number for so many axes.
 
     Raises:
@@ -286,7 +288,7 @@ def on_axes(size: int | Sequence[int], axes: int) -> tuple[int, ...]:
     return tuple(size)
 
 
-def window_in(shape: tuple[int, ...], size: int | Sequence[int]) -> tuple[int, ...]:
+def window_in(shape: Shape, size: Sizes) -> Shape:
     """Return the size of a window along each axis of a picture.
 
     Raises:
@@ -301,7 +303,7 @@ def window_in(shape: tuple[int, ...], size: int | Sequence[int]) -> tuple[int, .
     return sizes
 
 
-def spatial_shape(sample: Any) -> tuple[int, ...]:
+def spatial_shape(sample: Any) -> Shape:
     """Return the shape of the sample's picture without its channels.
 
     Raises:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -18,8 +19,10 @@ from deliralike.data.array_guessing import (
     INPUTS,
     LABELS,
     as_dataset,
+    as_inputs,
     class_names,
     class_numbers,
+    first_present,
 )
 from deliralike.data.dataset import Dataset, Samples, random_split
 from deliralike.data.folders import image_folder, listed_pictures, subfolder_called
@@ -201,29 +204,14 @@ def _is_segmentation(name: str, masked: MaskFolder | None, task: str | None) -> 
 
 def _from_archive(request: _Request, path: Path) -> Dataset:
     request.refuse_options_but(("classes",))
-    try:
-        with zipfile.ZipFile(path) as members:
-            size = sum(member.file_size for member in members.infolist())
-        refuse_expansion(path, size, allowed=_ALWAYS_ALLOWED)
-        with np.load(path, allow_pickle=False) as archive:
-            names = archive.files
-            whole = _pair(names)
-            pairs = [whole] if whole else [_part(names, TRAIN), _part(names, HELD_OUT)]
-            parts = [
-                [_read(request, archive, name) for name in pair]
-                for pair in pairs
-                if pair
-            ]
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        OSError,
-        EOFError,
-        NotImplementedError,
-    ) as error:
-        raise SettingError(
-            f"{request.name!r} cannot be read ({error}): an archive is written by np.savez"
-        ) from error
+    with _opened(path, request.name) as archive:
+        names = archive.files
+        whole = _pair(names)
+        pairs = [whole] if whole else [_part(names, TRAIN), _part(names, HELD_OUT)]
+        parts = []
+        for pair in pairs:
+            if pair:
+                parts.append([_read(request.name, archive, name) for name in pair])
     if not parts or pairs[0] is None:
         raise SettingError(
             f"{request.name!r} holds {names}: wanted are arrays such as {INPUTS[0]} and "
@@ -233,12 +221,48 @@ def _from_archive(request: _Request, path: Path) -> Dataset:
     return request.of_parts(parts, request.options.get("classes"))
 
 
-def _read(request: _Request, archive: Any, name: str) -> np.ndarray:
+def unlabelled_inputs(path: Path) -> np.ndarray:
+    """Return the inputs of an archive, as those of a dataset are.
+
+    Raises:
+        SettingError: It cannot be read, or has no array of a usual name.
+    """
+    with _opened(path, str(path)) as archive:
+        name = first_present(INPUTS, archive.files)
+        if name is None:
+            raise SettingError(
+                f"{str(path)!r} holds {archive.files}: wanted is an array called one of {INPUTS}"
+            )
+        return as_inputs(_read(str(path), archive, name))
+
+
+@contextmanager
+def _opened(path: Path, name: str) -> Iterator[Any]:
+    """Open an archive of arrays; what makes it unreadable is an error that says so."""
+    try:
+        with zipfile.ZipFile(path) as members:
+            size = sum(member.file_size for member in members.infolist())
+        refuse_expansion(path, size, allowed=_ALWAYS_ALLOWED)
+        with np.load(path, allow_pickle=False) as archive:
+            yield archive
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        OSError,
+        EOFError,
+        NotImplementedError,
+    ) as error:
+        raise SettingError(
+            f"{name!r} cannot be read ({error}): an archive is written by np.savez"
+        ) from error
+
+
+def _read(source: str, archive: Any, name: str) -> np.ndarray:
     try:
         return archive[name]
     except ValueError as error:
         raise SettingError(
-            f"{request.name!r}: {name!r} cannot be read ({error}): reading objects may run code, "
+            f"{source!r}: {name!r} cannot be read ({error}): reading objects may run code, "
             f"so save numbers or texts, np.savez(path, {name}=np.asarray(..., dtype=str))"
         ) from error
 
@@ -282,7 +306,8 @@ def _from_table(request: _Request, path: Path) -> Dataset:
         for rows, numbers in zip(table.parts, numbered, strict=True):
             files = [path.parent / row[table.path] for row in rows]
             parts.append(listed_pictures(files, numbers, classes, **of_pictures))
-    return replace(request.of_parts(parts, classes), remarks=table.remarks)
+    dataset = request.of_parts(parts, classes)
+    return replace(dataset, remarks=table.remarks, columns=table.columns)
 
 
 def _measured(request: _Request, path: Path) -> Dataset:
@@ -300,7 +325,15 @@ def _measured(request: _Request, path: Path) -> Dataset:
         parts = [*random_split(parts[0], request.held_out, request.seed)]
     remarks = (f"measured targets, columns {listed(names)}", *table.remarks[1:])
     train, judge = parts
-    return Dataset(request.name, train, judge, tuple(names), "regression", remarks)
+    return Dataset(
+        request.name,
+        train,
+        judge,
+        tuple(names),
+        "regression",
+        remarks,
+        columns=table.columns,
+    )
 
 
 _FILES = {".csv": _from_table, ".npz": _from_archive}

@@ -15,7 +15,7 @@ import numpy as np
 from deliralike import backends, nest
 from deliralike.errors import ArgumentError, StateError
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.core import innermost
+from deliralike.network.core import unwrap
 from deliralike.network.state import Slot, each_once, first_names
 from deliralike.random import unchanged_generators
 from deliralike.tables import html_table, terminal_width, text_table
@@ -205,7 +205,7 @@ def summary(network: Any, inputs: Any = None) -> Summary:
             f"summary: {network!r} is not built: give a network, such as zoo.build(name, "
             "backend=...), or call zoo.outline, which needs none"
         )
-    wrapped = backends.wrap(innermost(network))
+    wrapped = backends.wrap(unwrap(network))
     outputs: dict[str, Any] = {}
     shapes = None
     if inputs is not None:
@@ -270,9 +270,9 @@ def _run(
 
     with ExitStack() as stack:
         stack.enter_context(unchanged_generators())
-        stack.enter_context(backend.undisturbed())
+        stack.enter_context(backend.preserve_global_state())
         stack.enter_context(backend.evaluating())
-        stack.enter_context(backend.called_through(twin, record_shape))
+        stack.enter_context(backend.intercept_calls(twin, record_shape))
         args, kwargs = backend.prepare((args, kwargs), twin)
         try:
             twin(*args, **kwargs)

@@ -15,7 +15,7 @@ from deliralike.errors import CapabilityError, DeviceError, DtypeError, suggesti
 from deliralike.nest import host_arrays
 
 
-class Located(Protocol):
+class HasDevice(Protocol):
     """A network, or anything else with a device and a type, for which a batch is prepared."""
 
     @property
@@ -116,7 +116,7 @@ class Arrays(ABC):
 
         return nest.map(convert, outputs)
 
-    def prepare(self, batch: Any, network: Located) -> Any:
+    def prepare(self, batch: Any, network: HasDevice) -> Any:
         """Prepare a batch for a network: move its arrays to the network's device.
 
         Floating NumPy arrays take the network's type, all others keep their own.
@@ -128,30 +128,17 @@ class Arrays(ABC):
         """
         device = network.device_name
         floating_type = network.dtype_name
-        try:
-            # Most batches are tuples of arrays: flattening a nest costs more than a small step.
-            if type(batch) is tuple and {*map(type, batch)} == {np.ndarray}:
-                return tuple(
-                    [self._moved(leaf, floating_type, device) for leaf in batch]
-                )
-            return nest.map(
-                lambda leaf: self._prepared(leaf, floating_type, device), batch
-            )
-        except DtypeError as error:
-            raise host_arrays.explained(error, batch, self.is_array) from None
 
-    def _prepared(self, leaf: Any, floating_type: str, device: str) -> Any:
-        if isinstance(leaf, np.ndarray):
-            return self._moved(leaf, floating_type, device)
-        if self.is_array(leaf):
-            return self.array(leaf, device=device)
-        return host_arrays.refuse_foreign(leaf, self.is_array)
+        def prepare(leaf: Any) -> Any:
+            if isinstance(leaf, np.ndarray):
+                array = host_arrays.plain(leaf)
+                dtype = floating_type if array.dtype.kind == "f" else None
+                return self.array(array, dtype, device)
+            if self.is_array(leaf):
+                return self.array(leaf, device=device)
+            return host_arrays.refuse_foreign(leaf, self.is_array)
 
-    def _moved(self, leaf: np.ndarray, floating_type: str, device: str) -> Any:
-        array = host_arrays.plain(leaf)
-        return self.array(
-            array, floating_type if array.dtype.kind == "f" else None, device
-        )
+        return host_arrays.converted(batch, prepare, self.is_array)
 
     def copied(self, array: Any) -> Any:
         """Return a copy of a native array on its device, apart from any graph.
@@ -347,7 +334,7 @@ class Arrays(ABC):
         """
         return nullcontext()
 
-    def undisturbed(self) -> AbstractContextManager[Any]:
+    def preserve_global_state(self) -> AbstractContextManager[Any]:
         """Return a context in which float64 can be computed in, and that leaves no trace.
 
         When it ends, the framework's switches and generators are as they were before.
@@ -361,15 +348,17 @@ class Arrays(ABC):
         """
         return nullcontext()
 
-    def dropping_by(
-        self, factors: Callable[[tuple[int, ...], float | None], np.ndarray]
+    def override_dropout_masks(
+        self, factors: Callable[..., np.ndarray]
     ) -> AbstractContextManager[Any]:
         """Return a context in which the framework's own dropout multiplies by given factors.
+
+        The noise of its functions, such as ``torch.randn_like``, is given as well.
 
         Args:
             factors: Called with the shape of a mask and the rate; gives zeros and scales. Where a
                 framework does not know the rate, with None; gives numbers from 0 to 1, which a
-                rate is compared with.
+                rate is compared with. Called with a shape, None and ``"normal"`` it gives noise.
         """
         return nullcontext()
 

@@ -53,7 +53,24 @@ def plain(array: np.ndarray, where: str = "an array") -> np.ndarray:
     return array.astype(np.dtype(f"{dtype.kind}{size}"), copy=False)
 
 
-def explained(
+def converted(
+    batch: Any, convert: Callable[[Any], Any], is_native: Callable[[Any], bool]
+) -> Any:
+    """Return a batch with every leaf converted.
+
+    Raises:
+        DtypeError: `convert` raises it; the error has the path of the leaf.
+    """
+    try:
+        # Most batches are tuples of arrays: flattening a nest costs more than a small step.
+        if type(batch) is tuple and {*map(type, batch)} == {np.ndarray}:
+            return tuple([convert(leaf) for leaf in batch])
+        return nest.map(convert, batch)
+    except DtypeError as error:
+        raise _explained(error, batch, is_native) from None
+
+
+def _explained(
     error: Exception, batch: Any, is_native: Callable[[Any], bool]
 ) -> Exception:
     """Return the error of the first leaf of a batch that no backend takes, with its path.

@@ -2,7 +2,7 @@
 
 from deliralike.network.arguments import Block
 from deliralike.network.base import AbstractNetwork, Network, NetworkType, build
-from deliralike.network.overlooked import refuse_plain_container
+from deliralike.network.unregistered_modules import refuse_plain_container
 
 __all__ = [
     "AbstractNetwork",

@@ -34,7 +34,10 @@ from deliralike.network.copying import CopiedWithFunctions
 from deliralike.network.core import NetworkCore
 from deliralike.network.detection import detect_anomalous_params
 from deliralike.network.interface import Networks
-from deliralike.network.overlooked import refuse_overlooked, refuse_plain_container
+from deliralike.network.unregistered_modules import (
+    refuse_plain_container,
+    refuse_unregistered,
+)
 from deliralike.nn.start import Distribution, draw
 
 # A network written once is a native one of some framework, which no type checker can know: its
@@ -322,7 +325,7 @@ def finish(network: Any, construction: Construction) -> None:
                 refuse_plain_container(block, name, value)
                 if name in ("backend", "nn"):
                     _refuse_hidden(block, f"{path}.{name}".lstrip("."), "an attribute")
-    refuse_overlooked(network, blocks)
+    refuse_unregistered(network, blocks)
     overrides = _start_values(blocks)
     for name, slot in network.neutral_slots().items():
         start = construction.start_of(slot.native)

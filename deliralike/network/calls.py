@@ -9,14 +9,20 @@ from functools import lru_cache, partial
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
-Around = Callable[[str, Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+Interceptor = Callable[
+    [str, Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any
+]
 
 
 @contextmanager
-def called_through(
-    blocks: Mapping[str, Any], around: Around, have_forward: Callable[[Any], bool]
+def intercept_calls(
+    blocks: Mapping[str, Any],
+    interceptor: Interceptor,
+    have_forward: Callable[[Any], bool],
 ) -> Iterator[None]:
-    """Let `around` make the calls of each block, in a ``with`` block; see `Backend.called_through`.
+    """Let `interceptor` make the calls of each block, in a ``with`` block.
+
+    See `Backend.intercept_calls`.
 
     Args:
         blocks: The blocks by path.
@@ -29,20 +35,22 @@ def called_through(
             if isinstance(block, FunctionType | BuiltinFunctionType | partial):
                 continue  # a sequence may hold functions, which have no class of their own
             if have_forward(block):
-                stack.enter_context(_through_instance(path, block, around))
+                stack.enter_context(_through_instance(path, block, interceptor))
             else:
                 by_class.setdefault(type(block), {})[id(block)] = (path, block)
         for kind, known in by_class.items():
-            stack.enter_context(_through_class(kind, known, around))
+            stack.enter_context(_through_class(kind, known, interceptor))
         yield
 
 
 @contextmanager
-def _through_instance(path: str, block: Any, around: Around) -> Iterator[None]:
-    """Let `around` make the calls of one block, by an attribute ``forward`` of its own."""
+def _through_instance(
+    path: str, block: Any, interceptor: Interceptor
+) -> Iterator[None]:
+    """Let `interceptor` make the calls of one block, by an attribute ``forward`` of its own."""
     call = block.forward
     own = vars(block).get("forward")
-    vars(block)["forward"] = lambda *args, **kwargs: around(
+    vars(block)["forward"] = lambda *args, **kwargs: interceptor(
         path, block, call, args, kwargs
     )
     try:
@@ -55,9 +63,9 @@ def _through_instance(path: str, block: Any, around: Around) -> Iterator[None]:
 
 @contextmanager
 def _through_class(
-    kind: type, known: Mapping[int, tuple[str, Any]], around: Around
+    kind: type, known: Mapping[int, tuple[str, Any]], interceptor: Interceptor
 ) -> Iterator[None]:
-    """Let `around` make the calls of the known blocks of a class, by its ``__call__``."""
+    """Let `interceptor` make the calls of the known blocks of a class, by its ``__call__``."""
     original = kind.__call__
     own = vars(kind).get("__call__")
 
@@ -65,7 +73,7 @@ def _through_class(
         if id(self) not in known:
             return original(self, *args, **kwargs)
         path, block = known[id(self)]
-        return around(
+        return interceptor(
             path, block, lambda *a, **k: original(block, *a, **k), args, kwargs
         )
 
@@ -80,13 +88,13 @@ def _through_class(
 
 
 @contextmanager
-def functions_called_through(functions: Any, around: Around) -> Iterator[None]:
-    """Let `around` make this thread's calls of a vocabulary's functions, in a ``with`` block.
+def intercept_functions(functions: Any, interceptor: Interceptor) -> Iterator[None]:
+    """Let `interceptor` make this thread's calls of a vocabulary's functions, in a ``with`` block.
 
     Args:
         functions: The `nn` of a backend. Functions that compute nothing (`constant`, `cast` …) and
             second names of others are left alone.
-        around: As in `Backend.called_through`; the path is the function's name, and the block the
+        interceptor: As in `Backend.intercept_calls`; the path is the function's name, the block the
             vocabulary.
     """
     thread = threading.get_ident()
@@ -95,7 +103,7 @@ def functions_called_through(functions: Any, around: Around) -> Iterator[None]:
         def follow(*args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() != thread:
                 return call(*args, **kwargs)
-            return around(name, functions, call, args, kwargs)
+            return interceptor(name, functions, call, args, kwargs)
 
         return follow
 

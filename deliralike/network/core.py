@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deliralike.nn.interface import Vocabulary
 
 
-def innermost(network: Any) -> Any:
+def unwrap(network: Any) -> Any:
     """Return the network as it was written, native or not.
 
     It is the given network, or the one inside of all wrappers.
@@ -37,7 +37,7 @@ def innermost(network: Any) -> Any:
 def parts(network: Any) -> list[Any]:
     """Return every native block of a network, among them the network as it was written."""
     return [
-        innermost(network),
+        unwrap(network),
         *(block for path, block in network.named_blocks() if path),
     ]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from deliralike import nest
 from deliralike.errors import DeliralikeError, DtypeError, ShapeError
-from deliralike.network.core import NetworkCore, innermost
+from deliralike.network.core import NetworkCore, unwrap
 from deliralike.nn import checks
 
 # methods that get a block's arguments
@@ -39,7 +39,7 @@ def explain(error: Exception) -> None:
         return
     path, block, frame = calls[-1]
     name = _Named(block, path)
-    note = f"{type(innermost(calls[0][1])).__name__} was called with {_described(calls[0][2])}"
+    note = f"{type(unwrap(calls[0][1])).__name__} was called with {_described(calls[0][2])}"
     try:
         for x in _arrays(frame)[:1]:
             _check(name, block, x)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deliralike.errors import BatchError
-from deliralike.network.core import innermost
+from deliralike.network.core import unwrap
 
 
 def positional_inputs(network: Any) -> tuple[int, float]:
@@ -15,7 +15,7 @@ def positional_inputs(network: Any) -> tuple[int, float]:
 
     Infinitely many where its class does not tell, as for ``forward(self, *inputs)``.
     """
-    network = innermost(network)
+    network = unwrap(network)
     try:
         signature = inspect.signature(getattr(network, "forward", network))
     except (TypeError, ValueError):

@@ -14,7 +14,7 @@ import numpy as np
 
 from deliralike.errors import CapabilityError, SettingError, StateError
 from deliralike.nest.arrays import Arrays
-from deliralike.network.calls import Around, called_through
+from deliralike.network.calls import Interceptor, intercept_calls
 from deliralike.network.core import NetworkCore
 from deliralike.optim.groups import Settings
 from deliralike.optim.loss import LossFunction
@@ -176,8 +176,8 @@ class Networks(Arrays, Generic[N]):
             f"backend {self.name!r} cannot change the type of a network: build it in {dtype}"
         )
 
-    def called_through(
-        self, network: N, around: Around
+    def intercept_calls(
+        self, network: N, interceptor: Interceptor
     ) -> AbstractContextManager[None]:
         """Return a context in which another function calls each block of a network.
 
@@ -186,22 +186,22 @@ class Networks(Arrays, Generic[N]):
         Within a loss function that `gradients` calls, follow the network that is its argument.
 
         Args:
-            around: Called with the block's dotted path, the block, the call that it makes, and the
-                call's arguments; what it returns takes the place of the block's output.
+            interceptor: Called with the block's dotted path, the block, the call that it makes, and
+                the call's arguments; what it returns takes the place of the block's output.
         """
         # Where a path has two blocks, the native network's own comes last.
         blocks = dict(network.named_blocks())
-        return called_through(blocks, around, self.calls_forward)
+        return intercept_calls(blocks, interceptor, self.calls_forward)
 
-    def here(self, around: Around) -> Around:
-        """Return a function for `called_through` that leaves calls alone which are traced apart.
+    def same_trace_only(self, interceptor: Interceptor) -> Interceptor:
+        """Return a function for `intercept_calls` that leaves calls alone which are traced apart.
 
         Arrays of a loop or of another program within the network have no values outside of it.
         """
-        return around
+        return interceptor
 
-    def native_functions_called_through(
-        self, network: N, around: Callable[..., Any]
+    def intercept_native_functions(
+        self, network: N, interceptor: Callable[..., Any]
     ) -> AbstractContextManager[None]:
         """Return a context in which another function calls each known native function.
 
@@ -213,11 +213,11 @@ class Networks(Arrays, Generic[N]):
         Args:
             network: Whose code calls them. Within a loss function that `gradients` calls, it is the
                 network that is its argument.
-            around: ``around(name, call, args, kwargs)`` gets the name of the function of `nn` that
-                equals the native one, a call of the native one that takes that function's arguments
-                and gives its result, in the layouts of `nn` (pictures with channels second), and
-                all arguments by position. A function that `nn` does not have comes by its own name,
-                with its arrays alone. What is returned takes the place of the result.
+            interceptor: ``interceptor(name, call, args, kwargs)`` gets the name of the function of
+                `nn` that equals the native one, a call of the native one that takes that function's
+                arguments and gives its result, in the layouts of `nn` (pictures with channels
+                second), and all arguments by position. A function that `nn` does not have comes by
+                its own name, with its arrays alone. What is returned takes the place of the result.
         """
         return nullcontext()
 

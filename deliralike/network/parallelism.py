@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Protocol
 
 from deliralike.errors import CapabilityError, SettingError
-from deliralike.network import overlooked
+from deliralike.network import unregistered_modules
 from deliralike.network.anomalies import Anomalies, anomalies_of
 from deliralike.optim.loss import Loss, LossFunction, count_samples, value_of
 from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
@@ -94,12 +94,6 @@ class Single:
         backward(value_of(result))
         return result
 
-    def gradients_wanted(
-        self, parameters: Mapping[str, Any]
-    ) -> AbstractContextManager[Any]:
-        """Return a block in which only the gradients of these parameters need to be right."""
-        return nullcontext()
-
     def find_anomalies(self, loss_function: LossFunction, *batch: Any) -> Anomalies:
         """Return the result of `detect_anomalous_params`, without restoring the state."""
         network = self.network
@@ -126,12 +120,17 @@ class Single:
             )
         return [], []
 
-    def update_context(self, optimizer: UpdateState) -> AbstractContextManager[None]:
+    def update_context(
+        self, optimizer: UpdateState, loss: Loss
+    ) -> AbstractContextManager[Loss]:
         """Return a block in which an optimizer makes an update of this network.
 
         It may also add a micro-batch to one.
+
+        Returns:
+            A context that yields the loss to compute for the given one.
         """
-        return nullcontext()
+        return nullcontext(loss)
 
     def no_sync(self) -> AbstractContextManager[Any]:
         """Return a block whose gradients are not yet all-reduced over processes.
@@ -196,13 +195,15 @@ class Single:
             if is_replicated(block):
                 yield path
 
-    def refuse_overlooked(self) -> None:
+    def refuse_unregistered(self) -> None:
         """Refuse a network that holds a layer or parameter which would not be trained.
 
         Raises:
             ConstructionError: Names the path, the layer, and what to do.
         """
-        overlooked.refuse_overlooked(self.network, dict(self.network.named_blocks()))
+        unregistered_modules.refuse_unregistered(
+            self.network, dict(self.network.named_blocks())
+        )
 
     def refuse_replicas(self, verb: str = "replicate") -> None:
         """Refuse a network whose replicas, or those of a block of it, would not be kept in step.

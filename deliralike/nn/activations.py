@@ -3,6 +3,7 @@
 import math
 
 from deliralike.errors import SettingError, ShapeError
+from deliralike.nn import checks
 from deliralike.nn.elementwise import Elementwise
 from deliralike.nn.primitives import Array, axis_of
 
@@ -29,13 +30,13 @@ class Activations(Elementwise):
 
     def prelu(self, x: Array, weight: Array) -> Array:
         """Leaky ReLU with a learned slope for all channels, or one for each (axis 1)."""
-        channels = x.shape[1] if len(x.shape) > 1 else 1
+        channels = x.shape[1] if x.ndim > 1 else 1
         if tuple(weight.shape) not in ((), (1,), (channels,)):
             raise ShapeError(
                 f"prelu: got a weight of shape {tuple(weight.shape)} for an input of shape "
                 f"{tuple(x.shape)}, wanted one slope, or one for each of {channels} channels"
             )
-        if len(x.shape) > 1 and tuple(weight.shape) == (channels,):
+        if x.ndim > 1 and tuple(weight.shape) == (channels,):
             weight = self._per_channel(weight, x)
         return self.where(x > 0, x, x * weight)
 
@@ -115,7 +116,7 @@ class Activations(Elementwise):
                 f"glu: axis {dim} of shape {tuple(x.shape)} has {size} elements, wanted an even "
                 "number"
             )
-        before = (slice(None),) * axis_of(dim, len(x.shape))
+        before = (slice(None),) * axis_of(dim, x.ndim)
         half = size // 2
         return x[(*before, slice(0, half))] * self.sigmoid(
             x[(*before, slice(half, size))]
@@ -131,12 +132,9 @@ class Activations(Elementwise):
 
     def gelu(self, x: Array, approximate: str = "none") -> Array:
         """``x * Phi(x)`` with the exact normal distribution, or its ``"tanh"`` approximation."""
+        checks.one_of(approximate, ("none", "tanh"), "gelu: approximate")
         if approximate == "none":
             return 0.5 * x * (1.0 + self.erf(x * math.sqrt(0.5)))
-        if approximate != "tanh":
-            raise SettingError(
-                f"gelu: approximate={approximate!r}; wanted 'none' or 'tanh'"
-            )
         inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)
         return 0.5 * x * (1.0 + self.tanh(inner))
 

@@ -96,7 +96,7 @@ class AdversarialLosses(Losses):
             raise ShapeError(
                 f"gradient_penalty: mix has shape {tuple(mix.shape)}, wanted ({real.shape[0]},)"
             )
-        axes = (1,) * (len(real.shape) - 1)
+        axes = (1,) * (real.ndim - 1)
         share = self.reshape(mix, (-1, *axes))
         between = share * real + (1.0 - share) * fake
         distance = self._root(self._squared_norms(critic, between)) - target

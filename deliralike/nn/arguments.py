@@ -233,6 +233,7 @@ _OF_OTHERS = frozenset(
         "checked",
         "concrete",
         "prepare_rng",
+        "draw",
         "keep_mask",
         "dropout_factors",
         "constant",

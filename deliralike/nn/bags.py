@@ -51,6 +51,7 @@ class Bags(Norms, Shaping):
             raise SettingError(
                 f"embedding_bag: per_sample_weights needs mode='sum', not {mode!r}"
             )
+        checks.one_of(mode, ("mean", "sum", "max"), "embedding_bag: mode")
         members = self._bag_members(index, offsets, include_last_offset)
         flat = self.reshape(index, (-1,))
         rows = self.embedding(flat, weight)
@@ -65,10 +66,6 @@ class Bags(Norms, Shaping):
         sums = self.matmul(counted, rows)
         if mode == "sum":
             return sums
-        if mode != "mean":
-            raise SettingError(
-                f"embedding_bag: mode={mode!r}; wanted 'mean', 'sum' or 'max'"
-            )
         counts = self.sum(counted, 1, keepdim=True)
         return sums / self.where(counts > 1, counts, 1.0)
 
@@ -77,7 +74,7 @@ class Bags(Norms, Shaping):
     ) -> Array:
         """Return which rows are in which bag: (bags, rows)."""
         if offsets is None:
-            if len(index.shape) != 2:
+            if index.ndim != 2:
                 raise ShapeError(
                     f"embedding_bag: index has shape {tuple(index.shape)}; without offsets, wanted "
                     "(bags, length)"
@@ -85,7 +82,7 @@ class Bags(Norms, Shaping):
             bags, length = index.shape
             same = np.eye(bags, dtype=bool).repeat(length, 1)
             return self.constant(same, like=index)
-        if len(index.shape) != 1 or len(offsets.shape) != 1:
+        if index.ndim != 1 or offsets.ndim != 1:
             raise ShapeError(
                 f"embedding_bag: index has shape {tuple(index.shape)} and offsets "
                 f"{tuple(offsets.shape)}; wanted (rows,) and (bags,)"

@@ -1,12 +1,20 @@
 """Checks of the inputs of layers and functions, and their error messages."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from deliralike.errors import DtypeError, IndexRangeError, SettingError, ShapeError
+from deliralike.errors import (
+    DtypeError,
+    IndexRangeError,
+    SettingError,
+    ShapeError,
+    whole_number,
+)
+from deliralike.nn.start import Shape
 from deliralike.terminal import warn
 
 
@@ -26,6 +34,24 @@ def where(layer: Any) -> str:
     return f"{name} at {path!r}"
 
 
+def shape_error(where: str, wanted: str, *arrays: Any) -> ShapeError:
+    """Return the error of a layer or function whose inputs have other shapes than wanted."""
+    shapes = " and ".join(str(tuple(x.shape)) for x in arrays)
+    got = "an input of shape" if len(arrays) == 1 else "inputs of shapes"
+    return ShapeError(f"{where}: got {got} {shapes}, wanted {wanted}")
+
+
+def one_of(value: Any, known: Sequence[Any], name: str) -> None:
+    """Check that a setting has one of the values that are known.
+
+    Args:
+        name: That of the function or layer and of the setting: ``"gelu: approximate"``.
+    """
+    if value not in known:
+        *others, last = map(repr, known)
+        raise SettingError(f"{name}={value!r}; wanted {', '.join(others)} or {last}")
+
+
 def channels(layer: Any, x: Any, wanted: int, n: int | None = None) -> None:
     """Check that an input ``(batch, channels, *size)`` has the wanted number of channels.
 
@@ -35,13 +61,12 @@ def channels(layer: Any, x: Any, wanted: int, n: int | None = None) -> None:
     shape = tuple(x.shape)
     has_right_axes = len(shape) >= 2 if n is None else len(shape) == n + 2
     if not has_right_axes or shape[1] != wanted:
-        raise ShapeError(
-            f"{where(layer)}: got an input of shape {shape}, wanted (batch, {wanted}, {_axes(n)})"
-            f"{_advice_on_channels(shape, wanted, n)}"
-        )
+        advice = _advice_on_channels(shape, wanted, n)
+        axes = f"(batch, {wanted}, {_axes(n)}){advice}"
+        raise shape_error(where(layer), axes, x)
 
 
-def _advice_on_channels(shape: tuple[int, ...], wanted: int, n: int | None) -> str:
+def _advice_on_channels(shape: Shape, wanted: int, n: int | None) -> str:
     """Return what to do about an input of pictures, where the shape shows what is wrong."""
     if len(shape) > 2 and shape[-1] == wanted != shape[1]:
         return ": its channels come last, np.moveaxis(images, -1, 1) puts them before the size"
@@ -90,11 +115,8 @@ def type_name(x: Any) -> str:
 
 def spatial_axes(layer: Any, x: Any, n: int) -> None:
     """Check that an input ``(batch, channels, *size)`` has `n` spatial axes."""
-    if len(x.shape) != n + 2:
-        raise ShapeError(
-            f"{where(layer)}: got an input of shape {tuple(x.shape)}, wanted (batch, channels, "
-            f"{_axes(n)})"
-        )
+    if x.ndim != n + 2:
+        raise shape_error(where(layer), f"(batch, channels, {_axes(n)})", x)
 
 
 def _axes(n: int | None) -> str:
@@ -102,7 +124,7 @@ def _axes(n: int | None) -> str:
     return names[n]
 
 
-def last_axes(layer: Any, x: Any, wanted: tuple[int, ...]) -> None:
+def last_axes(layer: Any, x: Any, wanted: Shape) -> None:
     """Check that the last axes of an input have the sizes `wanted`."""
     floating(layer, x)
     shape = tuple(x.shape)
@@ -114,12 +136,10 @@ def last_axes(layer: Any, x: Any, wanted: tuple[int, ...]) -> None:
             advice = ": x.reshape(len(x), -1) makes one row of each sample"
         elif len(shape) > 1 and len(wanted) == 1:
             advice = f": make the layer for {shape[-1]} instead of {axes}, or give inputs of {axes}"
-        raise ShapeError(
-            f"{where(layer)}: got an input of shape {shape}, wanted (..., {axes}){advice}"
-        )
+        raise shape_error(where(layer), f"(..., {axes}){advice}", x)
 
 
-def window_fits(layer: Any, x: Any, size: tuple[int, ...]) -> None:
+def window_fits(layer: Any, x: Any, size: Shape) -> None:
     """Check that a convolution's output is at least one element long along each axis."""
     if min(size) < 1:
         raise ShapeError(
@@ -144,13 +164,9 @@ def several_values(layer: Any, x: Any, count: int | None = None) -> None:
         )
 
 
-def positive(value: Any, name: str, what: str) -> Any:
+def positive(value: Any, name: str, what: str) -> int:
     """Return a whole number that is at least one, or raise an error."""
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-        raise SettingError(
-            f"{what}: {name} must be a whole number of at least 1, not {value!r}"
-        )
-    return int(value)
+    return whole_number(f"{what}: {name}", value, 1)
 
 
 def divides(value: int, divisor: int, name: str, by: str) -> None:

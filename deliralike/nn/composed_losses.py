@@ -116,8 +116,8 @@ class ComposedLosses(Losses):
 
         Its last axes are resized, as many as the prediction has spatial axes.
         """
-        axes = len(prediction.shape) - 2
-        has_axes = len(target.shape) >= axes + 1
+        axes = prediction.ndim - 2
+        has_axes = target.ndim >= axes + 1
         if not has_axes or target.shape[0] != prediction.shape[0]:
             raise ShapeError(
                 f"deep_supervision: a target of shape {tuple(target.shape)} does not fit a "
@@ -128,6 +128,6 @@ class ComposedLosses(Losses):
             want = prediction.shape[dim]
             if have != want:
                 index = geometry.nearest_index(have, want, None)
-                at = len(target.shape) + dim
+                at = target.ndim + dim
                 target = self.select(target, self.constant(index, like=target), at)
         return target

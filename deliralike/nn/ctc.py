@@ -47,7 +47,7 @@ class SequenceLosses(Losses):
             scalar, or ``(batch,)`` for ``"none"``; without a batch ``(time, classes)``,
             ``(labels,)`` and lengths without axes give a scalar.
         """
-        if len(log_probs.shape) == 2:
+        if log_probs.ndim == 2:
             x = self.expand_dims(log_probs, 1)
             steps = self._lengths(input_lengths, log_probs, 1)
             counts = self._lengths(target_lengths, log_probs, 1)
@@ -55,7 +55,7 @@ class SequenceLosses(Losses):
                 x, targets, steps, counts, blank, reduction, zero_infinity
             )
             return losses[0] if reduction == "none" else losses
-        if len(log_probs.shape) != 3:
+        if log_probs.ndim != 3:
             raise ShapeError(
                 f"ctc_loss: log_probs has shape {tuple(log_probs.shape)}; wanted (time, batch, "
                 "classes) or (time, classes)"
@@ -96,7 +96,7 @@ class SequenceLosses(Losses):
         """Return labels as rows (batch, most labels), 0 behind the end."""
         checks.whole_numbers(targets, "ctc_loss: targets")
         rows = targets
-        if len(targets.shape) == 1:
+        if targets.ndim == 1:
             known = self.concrete(counts)
             most = targets.shape[0] if known is None else int(known.max(initial=0))
             ends = self.cumsum(counts, 0)
@@ -128,7 +128,7 @@ class SequenceLosses(Losses):
         index = self.broadcast_to(self.expand_dims(states, 0), (time, batch, size))
         emitted = self.select_along(log_probs, index, 2)
         emitted = self.where(emitted > _NEVER, emitted, _NEVER)
-        before = self._shifted_states(states, 2, blank)
+        before = self._shifted(states, 1, 2, blank)
         may_skip = (states != blank) & (states != before)
         times = self.constant(np.arange(time)[:, None], like=steps)
         runs = self.cast(times < self.expand_dims(steps, 0), log_probs)
@@ -138,8 +138,8 @@ class SequenceLosses(Losses):
 
         def step(scores: Array, x: Array) -> tuple[Array, Array]:
             stay = self.where(scores > _NEVER, scores, _NEVER)
-            forward = self._shifted_states(stay, 1, _NEVER)
-            skip = self.where(may_skip, self._shifted_states(stay, 2, _NEVER), _NEVER)
+            forward = self._shifted(stay, 1, 1, _NEVER)
+            skip = self.where(may_skip, self._shifted(stay, 1, 2, _NEVER), _NEVER)
             ways = self.stack([stay, forward, skip], 0)
             moved = self.logsumexp(ways, 0) + x[:, :size]
             scores = self.where(x[:, size:] > 0.0, moved, scores)
@@ -157,8 +157,3 @@ class SequenceLosses(Losses):
         before = self.where(last > 0, last - 1, last * 0)
         label = self.where(last > 0, self.select_along(scores, before, 1), _NEVER)
         return self.logsumexp(self.concatenate([blank, label], 1), 1)
-
-    def _shifted_states(self, x: Array, places: int, value: float) -> Array:
-        """Return each state's predecessor so many places before it; a value where there is none."""
-        size = x.shape[1]
-        return self.pad_constant(x, ((0, 0), (places, 0)), value)[:, :size]

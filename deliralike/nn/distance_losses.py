@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from deliralike.errors import SettingError, ShapeError
+from deliralike.errors import SettingError
 from deliralike.nn import checks
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
@@ -101,7 +101,7 @@ class DistanceLosses(Losses):
             reduction: The reduction over all elements.
         """
         self._same_shape("gaussian_nll_loss", x, target)
-        if len(var.shape) == len(x.shape) - 1:
+        if var.ndim == x.ndim - 1:
             var = self.expand_dims(var, -1)
         var = self._raised(var, eps)
         difference = x - target
@@ -144,16 +144,13 @@ class DistanceLosses(Losses):
         """
         self._check_label_shape(x, target, "multi_margin_loss")
         self._check_weight(weight, x.shape[1], "multi_margin_loss")
-        if len(x.shape) > 2:
-            raise ShapeError(
-                f"multi_margin_loss: got shape {tuple(x.shape)}, wanted (batch, classes)"
-            )
+        if x.ndim > 2:
+            raise checks.shape_error("multi_margin_loss", "(batch, classes)", x)
+        checks.one_of(p, (1, 2), "multi_margin_loss: p")
         own = self.expand_dims(self._at_label(x, target), 1)
         terms = self.relu(margin - own + x)
         if p == 2:
             terms = terms * terms
-        elif p != 1:
-            raise SettingError(f"multi_margin_loss: p={p!r}; wanted 1 or 2")
         if weight is not None:
             terms = terms * self.expand_dims(self.select(weight, target, 0), 1)
         others = 1.0 - self.one_hot(target, x.shape[1], like=x)
@@ -174,7 +171,7 @@ class DistanceLosses(Losses):
         """
         self._same_shape("multilabel_margin_loss", x, target)
         checks.whole_numbers(target, "multilabel_margin_loss: target")
-        if len(x.shape) == 1:
+        if x.ndim == 1:
             losses = self.multilabel_margin_loss(x[None], target[None], reduction)
             return losses[0] if reduction == "none" else losses
         # 1 before the first -1, 0 from there

@@ -44,10 +44,7 @@ class Elementwise(Primitives):
         self, x: Array, other: Array | float, *, rounding_mode: str | None = None
     ) -> Array:
         """``x / other``, as it is, or rounded down (``"floor"``) or towards zero (``"trunc"``)."""
-        if rounding_mode not in (None, "floor", "trunc"):
-            raise SettingError(
-                f"div: rounding_mode={rounding_mode!r}; wanted None, 'floor' or 'trunc'"
-            )
+        checks.one_of(rounding_mode, (None, "floor", "trunc"), "div: rounding_mode")
         if is_floating(x):
             quotient = self._quotient(x, other)
             if rounding_mode is None:

@@ -12,13 +12,17 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
+from deliralike.nn.start import Shape
 
 Pads = tuple[tuple[int, int], ...]
+Sizes = int | Sequence[int]  # one number, or one for each axis
+_Sizes = Shape
+PoolSettings = tuple[
+    _Sizes, _Sizes, _Sizes, _Sizes
+]  # kernel, stride, padding, dilation
 
 
-def per_axis(
-    value: int | Sequence[int], n: int, name: str, least: int | None = None
-) -> tuple[int, ...]:
+def per_axis(value: Sizes, n: int, name: str, least: int | None = None) -> Shape:
     """Return one whole number for each of `n` axes; one in a list is for all, as in PyTorch.
 
     Numbers below `least` are refused.
@@ -27,10 +31,7 @@ def per_axis(
         >>> per_axis(3, 2, "kernel_size"), per_axis([3], 2, "kernel_size")
         ((3, 3), (3, 3))
     """
-    is_number = isinstance(value, (int, np.integer))
-    values: tuple[Any, ...] = (value,) if is_number else tuple(value)  # type: ignore[arg-type]
-    if len(values) == 1:
-        values *= n
+    values = _for_each(value, n)
     if len(values) != n:
         raise SettingError(
             f"{name}={value!r} has {len(values)} numbers; wanted one, or one for each of {n} axes"
@@ -41,26 +42,30 @@ def per_axis(
     return numbers
 
 
-def output_sizes(
-    value: int | Sequence[int | None] | None, sizes: tuple[int, ...]
-) -> tuple[int, ...]:
+def output_sizes(value: int | Sequence[int | None] | None, sizes: Shape) -> Shape:
     """Return the output's size along each axis; None stands for that of the input.
 
     Example:
         >>> output_sizes((None, 7), (5, 5))
         (5, 7)
     """
-    is_number = value is None or isinstance(value, (int, np.integer))
-    values: Any = (value,) if is_number else tuple(value)  # type: ignore[arg-type]
-    if len(values) == 1:
-        values *= len(sizes)
+    values = _for_each(value, len(sizes))
     if len(values) == len(sizes):
         pairs = zip(values, sizes, strict=True)
         values = tuple(old if new is None else new for new, old in pairs)
     return per_axis(values, len(sizes), "output_size", least=1)
 
 
-def steps(value: int | Sequence[int], n: int, name: str) -> tuple[int, ...]:
+def _for_each(value: Any, n: int) -> tuple[Any, ...]:
+    """Return the values of a setting; one for each of `n` axes where there is one for all."""
+    is_single = value is None or isinstance(value, (int, np.integer))
+    values = (value,) if is_single else tuple(value)
+    if len(values) == 1:
+        values *= n
+    return values
+
+
+def steps(value: Sizes, n: int, name: str) -> Shape:
     """Return one whole number of at least one for each of `n` axes."""
     return per_axis(value, n, name, least=1)
 
@@ -114,6 +119,18 @@ def conv_size(
     return (size + sum(pads) - reach) // stride + 1
 
 
+def conv_sizes(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    pads: Pads,
+    dilation: Sequence[int],
+) -> Shape:
+    """Return the length of each axis after a convolution."""
+    rows = zip(size, kernel, stride, pads, dilation, strict=True)
+    return tuple(conv_size(*row) for row in rows)
+
+
 def tap_slices(kernel: int, count: int, stride: int, dilation: int) -> list[slice]:
     """Return, for each element of a kernel along an axis, what lies below it in all windows.
 
@@ -159,15 +176,13 @@ def conv_transposed_sizes(
     padding: Sequence[int],
     dilation: Sequence[int],
     output_padding: Sequence[int],
-) -> tuple[int, ...]:
+) -> Shape:
     """Return the length of each axis after a transposed convolution."""
     least = map(conv_transposed_size, size, kernel, stride, padding, dilation)
     return tuple(map(operator.add, least, output_padding))
 
 
-def below_steps(
-    extra: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
-) -> tuple[int, ...]:
+def below_steps(extra: Shape, stride: Shape, dilation: Shape) -> Shape:
     """Return the padding of a transposed convolution's output, or raise an error.
 
     Padding by a whole step or more would hold nothing but zeros.
@@ -183,11 +198,11 @@ def below_steps(
 
 def pool_settings(
     n: int,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None,
-    padding: int | Sequence[int],
-    dilation: int | Sequence[int],
-) -> tuple[tuple[int, ...], ...]:
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    dilation: Sizes,
+) -> PoolSettings:
     """Return the kernel, stride, padding and dilation of a pooling, one number for each axis."""
     kernel = steps(kernel_size, n, "kernel_size")
     strides = kernel if stride is None else steps(stride, n, "stride")
@@ -244,11 +259,10 @@ def pool_pads(
 
 
 def pool_pads_per_axis(
-    size: Sequence[int], settings: tuple[tuple[int, ...], ...], ceil_mode: bool
+    size: Sequence[int], settings: PoolSettings, ceil_mode: bool
 ) -> Pads:
     """Apply `pool_pads` to each axis; the settings are those of `pool_settings`."""
-    kernel, stride, padding, dilation = settings
-    rows = zip(size, kernel, stride, padding, dilation, strict=True)
+    rows = zip(size, *settings, strict=True)
     return tuple(pool_pads(*row, ceil_mode) for row in rows)
 
 
@@ -316,10 +330,10 @@ def adaptive_taps(size: int, out: int) -> np.ndarray:
 
 
 def unpool_size(
-    size: tuple[int, ...],
-    settings: tuple[tuple[int, ...], ...],
+    size: Shape,
+    settings: PoolSettings,
     output_size: Sequence[int] | None,
-) -> tuple[int, ...]:
+) -> Shape:
     """Return the size in front of a pooling; that of `pool_settings`, or a larger one as given.
 
     Example:
@@ -477,7 +491,7 @@ def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
     return np.where(d <= 1.0, near, np.where(d < 2.0, far, 0.0))
 
 
-def pad_pairs(shape: tuple[int, ...], padding: Sequence[int | Sequence[int]]) -> Pads:
+def pad_pairs(shape: Shape, padding: Sequence[Sizes]) -> Pads:
     """Return the padding before and after every axis.
 
     It is given as pairs for the last axes, or as PyTorch's flat numbers from the last axis on.
@@ -539,3 +553,8 @@ PADDING_INDEX = {
     "replicate": replicate_index,
     "circular": circular_index,
 }
+RESIZING_INDEX = {
+    "nearest": nearest_index,
+    "nearest-exact": nearest_exact_index,
+}
+RESIZING_MATRIX = {"linear": linear_matrix, "cubic": cubic_matrix}

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from deliralike.network.base import Network
 from deliralike.nn.functional import Functions
+from deliralike.nn.geometry import Sizes
 from deliralike.nn.primitives import Array
 from deliralike.nn.windows import OutputSizes
-from deliralike.nn.windows import Sizes
 from typing import Any
 
 class Vocabulary(Functions, metaclass=ABCMeta):
@@ -575,6 +575,12 @@ class Vocabulary(Functions, metaclass=ABCMeta):
         def __init__(self, weight: Any=None, ignore_index: int=-100, reduction: str='mean') -> None: ...
         def __call__(self, *inputs: Array) -> Array: ...
 
+    class NormalNoise(Network):
+        """Numbers of mean 0 and variance 1, as ``torch.randn_like`` draws them, in both modes."""
+
+        def __init__(self) -> None: ...
+        def __call__(self, x: Array, shape: Sequence[int] | None=None) -> Any: ...
+
     class PReLU(Network):
         """Leaky ReLU with a learned slope."""
 
@@ -856,6 +862,12 @@ class Vocabulary(Functions, metaclass=ABCMeta):
 
         def __init__(self, kernel_size: Sizes, dilation: Sizes=1, padding: Sizes=0, stride: Sizes=1) -> None: ...
         def __call__(self, x: Array) -> Any: ...
+
+    class UniformNoise(Network):
+        """Numbers from 0 to 1, without 1, as ``torch.rand_like`` draws them, in both modes."""
+
+        def __init__(self) -> None: ...
+        def __call__(self, x: Array, shape: Sequence[int] | None=None) -> Any: ...
 
     class Upsample(Network):
         """Resize the axes after the second; see `deliralike.nn.windows.Windows.interpolate`."""

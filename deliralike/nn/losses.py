@@ -11,6 +11,7 @@ from deliralike.nn.checks import is_floating
 from deliralike.nn.means import mean_over
 from deliralike.nn.primitives import Array, other_name
 from deliralike.nn.selecting import Selecting
+from deliralike.nn.start import Shape
 
 
 class Losses(Selecting):
@@ -261,7 +262,7 @@ class Losses(Selecting):
         self.checked(target, checks.InRange(classes, "one_hot: target"))
         axis, kind = (-1, "int64") if like is None else (1, like)
         labels = self.expand_dims(target, axis)
-        shape = [1] * len(labels.shape)
+        shape = [1] * labels.ndim
         shape[axis] = classes
         numbers = np.arange(classes).reshape(shape)
         return self.cast(labels == self.constant(numbers, like=target), kind)
@@ -306,13 +307,10 @@ class Losses(Selecting):
                 raise ShapeError(
                     f"a weight of shape {tuple(weight.shape)} does not fit a loss of shape {shape}"
                 )
-        if reduction == "none":
-            return loss
+        checks.one_of(reduction, ("mean", "sum", "none"), "reduction")
         if reduction == "mean":
             return mean_over(lambda: math.prod(loss.shape), self.mean(loss))
-        if reduction == "sum":
-            return self.sum(loss)
-        raise SettingError(f"reduction={reduction!r}; wanted 'mean', 'sum' or 'none'")
+        return self.sum(loss) if reduction == "sum" else loss
 
     def _checked_labels(
         self,
@@ -358,7 +356,7 @@ class Losses(Selecting):
         target: Array,
         ignore_index: int,
         reduction: str,
-        name: str = "cross_entropy",
+        name: str,
     ) -> None:
         self._check_label_shape(logits, target, name)
         warns = reduction == "mean"
@@ -366,7 +364,7 @@ class Losses(Selecting):
         self.checked(target, check)
 
     def _check_axes(self, logits: Array, name: str) -> None:
-        if len(logits.shape) < 2:
+        if logits.ndim < 2:
             raise ShapeError(
                 f"{name}: logits have shape {tuple(logits.shape)}, wanted (batch, classes, ...)"
             )
@@ -399,9 +397,9 @@ class Losses(Selecting):
             )
 
 
-def _remedy(target: Array, logits: Array, wanted: tuple[int, ...]) -> str:
+def _remedy(target: Array, logits: Array, wanted: Shape) -> str:
     """Return what to do with labels of a usual other shape, or with probabilities."""
-    are_rows = is_floating(target) and len(target.shape) == len(logits.shape)
+    are_rows = is_floating(target) and target.ndim == logits.ndim
     if tuple(target.shape) == tuple(logits.shape):
         remedy = ": one-hot rows become class numbers by labels.argmax(1)"
         if are_rows:

@@ -7,6 +7,7 @@ import numpy as np
 
 from deliralike.nn import checks, geometry
 from deliralike.nn.elementwise import Elementwise
+from deliralike.nn.geometry import Sizes
 from deliralike.nn.primitives import Array
 
 
@@ -20,9 +21,9 @@ class Maxima(Elementwise):
         self,
         x: Array,
         indices: Array,
-        kernel_size: int | Sequence[int],
-        stride: int | Sequence[int] | None = None,
-        padding: int | Sequence[int] = 0,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
         output_size: Sequence[int] | None = None,
     ) -> Array:
         """Put maxima back to where they came from; zeros elsewhere.
@@ -37,7 +38,7 @@ class Maxima(Elementwise):
         Shapes:
             ``(batch, channels, *size)`` twice gives ``(batch, channels, *output_size)``.
         """
-        n = len(x.shape) - 2
+        n = x.ndim - 2
         settings = geometry.pool_settings(n, kernel_size, stride, padding, 1)
         size = geometry.unpool_size(tuple(x.shape[2:]), settings, output_size)
         checks.whole_numbers(indices, "max_unpool: indices")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from deliralike.nn import checks
 from deliralike.nn.primitives import Array
 from deliralike.nn.reductions import Reductions
+from deliralike.nn.start import Shape
 
 _EPSILON = {
     "float64": 2.0**-52,
@@ -239,7 +240,7 @@ class Norms(Reductions):
         joined has to be in their order first.
         """
         batch, channels, *size = x.shape
-        dims = tuple(range(2, len(x.shape)))
+        dims = tuple(range(2, x.ndim))
         of_channels = self.mean(x, dims) if dims else x
         grouped = self.reshape(of_channels, (batch, num_groups, channels // num_groups))
         of_groups = self.broadcast_to(
@@ -247,16 +248,16 @@ class Norms(Reductions):
         )
         return self.reshape(of_groups, (batch, channels, *(1 for _ in size)))
 
-    def _standardise(self, x: Array, dims: tuple[int, ...], eps: float) -> Array:
+    def _standardise(self, x: Array, dims: Shape, eps: float) -> Array:
         centred = x - self.mean(x, dims, keepdim=True)
         var = self.mean(centred * centred, dims, keepdim=True)
         return centred / self.sqrt(var + eps)
 
 
-def _last_axes(x: Array, shape: Sequence[int]) -> tuple[int, ...]:
+def _last_axes(x: Array, shape: Sequence[int]) -> Shape:
     """Return the last axes of an array, as many as a shape has."""
-    return tuple(range(len(x.shape) - len(shape), len(x.shape)))
+    return tuple(range(x.ndim - len(shape), x.ndim))
 
 
-def _all_but_channels(x: Array) -> tuple[int, ...]:
-    return (0, *range(2, len(x.shape)))
+def _all_but_channels(x: Array) -> Shape:
+    return (0, *range(2, x.ndim))

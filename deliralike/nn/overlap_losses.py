@@ -4,6 +4,7 @@ from deliralike.errors import ShapeError
 from deliralike.nn import checks
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
+from deliralike.nn.start import Shape
 
 
 class OverlapLosses(Losses):
@@ -36,9 +37,7 @@ class OverlapLosses(Losses):
         )
         overlap = self.sum(probabilities * target, dims)
         total = self.sum(probabilities, dims) + self.sum(target, dims)
-        return self._reduce(
-            1.0 - (2.0 * overlap + smooth) / (total + smooth), reduction
-        )
+        return self._reduce(_dice_loss(overlap, total, smooth), reduction)
 
     def dice_ce_loss(
         self,
@@ -102,9 +101,7 @@ class OverlapLosses(Losses):
         weight = self.where(present, weight, self.broadcast_to(largest, weight.shape))
         overlap = self.sum(weight * self.sum(probabilities * target, dims), 1)
         total = self.sum(weight * (self.sum(probabilities, dims) + volume), 1)
-        return self._reduce(
-            1.0 - (2.0 * overlap + smooth) / (total + smooth), reduction
-        )
+        return self._reduce(_dice_loss(overlap, total, smooth), reduction)
 
     def tversky_loss(
         self,
@@ -175,7 +172,7 @@ class OverlapLosses(Losses):
 
     def _regions(
         self, name: str, probabilities: Array, target: Array, include_background: bool
-    ) -> tuple[Array, Array, tuple[int, ...]]:
+    ) -> tuple[Array, Array, Shape]:
         """Both arrays, without channel 0 if it does not count, and the spatial axes."""
         per_place = probabilities.shape[0], *probabilities.shape[2:]
         if tuple(target.shape) == per_place and not checks.is_floating(target):
@@ -188,4 +185,9 @@ class OverlapLosses(Losses):
         if not include_background:
             probabilities = probabilities[:, 1:]
             target = target[:, 1:]
-        return probabilities, target, tuple(range(2, len(probabilities.shape)))
+        return probabilities, target, tuple(range(2, probabilities.ndim))
+
+
+def _dice_loss(overlap: Array, total: Array, smooth: float) -> Array:
+    """One minus the soft Dice coefficient of regions with an overlap and a total size."""
+    return 1.0 - (2.0 * overlap + smooth) / (total + smooth)

@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from deliralike import random
 from deliralike.errors import ShapeError
 from deliralike.nn.arguments import BARE_ERRORS, guarded, is_guarded
 from deliralike.nn.geometry import Pads
 from deliralike.nn.start import Distribution
 
 Array = Any
+Dims = int | Sequence[int] | None
 
 
 def other_name(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,7 +33,7 @@ def other_name(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def at(x: Array, dim: int, index: int | slice) -> Array:
     """Return the elements of an array at a place, or at several, of an axis."""
-    before = (slice(None),) * axis_of(dim, len(x.shape))
+    before = (slice(None),) * axis_of(dim, x.ndim)
     return x[(*before, index)]
 
 
@@ -138,7 +140,7 @@ class Primitives(ABC):
 
     def _per_channel(self, values: Array, x: Array) -> Array:
         """Shape one value for each channel so that the values broadcast over `x`."""
-        return self.reshape(values, (1, -1) + (1,) * (len(x.shape) - 2))
+        return self.reshape(values, (1, -1) + (1,) * (x.ndim - 2))
 
     # Element by element
 
@@ -204,15 +206,11 @@ class Primitives(ABC):
     # Reductions
 
     @abstractmethod
-    def sum(
-        self, x: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False
-    ) -> Array:
+    def sum(self, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
         """The sum over some axes, or over all."""
 
     @abstractmethod
-    def mean(
-        self, x: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False
-    ) -> Array:
+    def mean(self, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
         """The mean over some axes, or over all."""
 
     @abstractmethod
@@ -386,25 +384,39 @@ class Primitives(ABC):
     ) -> tuple[Any, Array]:
         """Run ``carry, y = step(carry, x)`` over the first axis of `xs`.
 
-        Returns the last carry and the stacked ys.
+        Returns the last carry and the stacked ys. Layers that draw random numbers draw the same in
+        each step.
         """
         outputs = []
+        step = random.drawing_the_same(step)
         for t in range(xs.shape[0]):
             carry, y = step(carry, xs[t])
             outputs.append(self.reshape(y, (1, *y.shape)))
         return carry, self.concatenate(outputs, dim=0)
 
     @abstractmethod
+    def draw(
+        self, layer: Any, shape: Sequence[int], like: Array, kind: str, p: float = 0.0
+    ) -> Array:
+        """Random numbers of a layer, in the type of `like` and on its device.
+
+        Portable (`deliralike.random.numbers` with the layer's path) inside ``random.portable``,
+        else native.
+
+        Args:
+            layer: Whose path and native generator count.
+            shape: That of the numbers, samples first.
+            like: An array whose type and device the numbers take.
+            kind: ``"keep"``, ones with probability ``1 - p`` and zeros; ``"normal"``, of mean 0 and
+                variance 1; ``"uniform"``, from 0 to 1.
+            p: The probability of zeros.
+        """
+
     def keep_mask(
         self, layer: Any, shape: Sequence[int], p: float, like: Array
     ) -> Array:
-        """Ones where an element survives dropout with probability `p`, zeros elsewhere.
-
-        The mask has the type of `like`.
-
-        Portable (`deliralike.random.keep_mask` with the layer's path) inside ``random.portable``,
-        else native.
-        """
+        """Ones where an element survives dropout with probability `p`, zeros elsewhere."""
+        return self.draw(layer, shape, like, "keep", p)
 
     def dropout_factors(
         self, layer: Any, shape: Sequence[int], like: Array

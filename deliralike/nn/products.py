@@ -5,18 +5,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deliralike.errors import ShapeError
+from deliralike.nn import checks
 from deliralike.nn.primitives import Array, axis_of, other_name
 from deliralike.nn.shaping import Shaping
 
 
 def _check_matrices(name: str, x: Array, y: Array, rank: int) -> None:
     """Check that two arrays are matrices, or batches of them of one size."""
-    if not len(x.shape) == len(y.shape) == rank or x.shape[:-2] != y.shape[:-2]:
-        raise ShapeError(
-            f"{name}: got shapes {tuple(x.shape)} and {tuple(y.shape)}, wanted two of {rank} axes"
-            f"{' and one batch size' if rank > 2 else ''}"
-        )
+    if not x.ndim == y.ndim == rank or x.shape[:-2] != y.shape[:-2]:
+        batch = " and one batch size" if rank > 2 else ""
+        raise checks.shape_error(name, f"two of {rank} axes{batch}", x, y)
 
 
 class Products(Shaping):
@@ -37,46 +35,32 @@ class Products(Shaping):
     @other_name
     def mv(self, x: Array, vec: Array) -> Array:
         """The product of a matrix and a vector."""
-        if len(x.shape) != 2 or len(vec.shape) != 1:
-            raise ShapeError(
-                f"mv: got shapes {tuple(x.shape)} and {tuple(vec.shape)}, wanted a matrix and a "
-                "vector"
-            )
+        if x.ndim != 2 or vec.ndim != 1:
+            raise checks.shape_error("mv", "a matrix and a vector", x, vec)
         return self.reshape(self.matmul(x, self.expand_dims(vec, 1)), (x.shape[0],))
 
     def dot(self, x: Array, tensor: Array) -> Array:
         """The sum of the products of two vectors' elements."""
-        if len(x.shape) != 1 or tuple(x.shape) != tuple(tensor.shape):
-            raise ShapeError(
-                f"dot: got shapes {tuple(x.shape)} and {tuple(tensor.shape)}, wanted two "
-                "vectors of one length"
-            )
+        if x.ndim != 1 or tuple(x.shape) != tuple(tensor.shape):
+            raise checks.shape_error("dot", "two vectors of one length", x, tensor)
         return self.sum(x * tensor)
 
     @other_name
     def inner(self, x: Array, other: Array) -> Array:
         """The sums of products over the last axes of two arrays."""
-        *first, length = x.shape
-        *second, other_length = other.shape
-        rows = self.reshape(x, (math.prod(first), length))
-        columns = self.transpose(
-            self.reshape(other, (math.prod(second), other_length)), 0, 1
-        )
-        return self.reshape(self.matmul(rows, columns), (*first, *second))
+        return self.tensordot(x, other, ([-1], [-1]))
 
     def outer(self, x: Array, vec2: Array) -> Array:
         """The products of all pairs of two vectors' elements."""
-        if len(x.shape) != 1 or len(vec2.shape) != 1:
-            raise ShapeError(
-                f"outer: got shapes {tuple(x.shape)} and {tuple(vec2.shape)}, wanted two vectors"
-            )
+        if x.ndim != 1 or vec2.ndim != 1:
+            raise checks.shape_error("outer", "two vectors", x, vec2)
         return self.expand_dims(x, 1) * self.expand_dims(vec2, 0)
 
     def kron(self, x: Array, other: Array) -> Array:
         """The Kronecker product of two arrays; the one with fewer axes gets more in front."""
-        rank = max(len(x.shape), len(other.shape))
-        sizes = (*[1] * (rank - len(x.shape)), *x.shape)
-        other_sizes = (*[1] * (rank - len(other.shape)), *other.shape)
+        rank = max(x.ndim, other.ndim)
+        sizes = (*[1] * (rank - x.ndim), *x.shape)
+        other_sizes = (*[1] * (rank - other.ndim), *other.shape)
         rows = [length for size in sizes for length in (size, 1)]
         columns = [length for size in other_sizes for length in (1, size)]
         product = self.reshape(x, rows) * self.reshape(other, columns)
@@ -95,12 +79,12 @@ class Products(Shaping):
         """
         if isinstance(dims, int):
             dims = (range(-dims, 0), range(dims))
-        over_a = [axis_of(dim, len(a.shape)) for dim in dims[0]]
-        over_b = [axis_of(dim, len(b.shape)) for dim in dims[1]]
+        over_a = [axis_of(dim, a.ndim) for dim in dims[0]]
+        over_b = [axis_of(dim, b.ndim) for dim in dims[1]]
         count = math.prod(a.shape[dim] for dim in over_a)
         left = self.movedim(a, over_a, range(-len(over_a), 0))
         right = self.movedim(b, over_b, range(len(over_b)))
-        kept = left.shape[: len(a.shape) - len(over_a)]
+        kept = left.shape[: a.ndim - len(over_a)]
         kept_of_b = right.shape[len(over_b) :]
         rows = self.reshape(left, (math.prod(kept), count))
         columns = self.reshape(right, (count, math.prod(kept_of_b)))
@@ -134,15 +118,11 @@ class Products(Shaping):
         """
         if dim is None:
             dim = next((axis for axis, size in enumerate(x.shape) if size == 3), -1)
-        if len(x.shape) != len(other.shape):
-            raise ShapeError(
-                f"cross: got shapes {tuple(x.shape)} and {tuple(other.shape)}, wanted as many axes"
-            )
+        if x.ndim != other.ndim:
+            raise checks.shape_error("cross", "as many axes", x, other)
         if x.shape[dim] != 3 or other.shape[dim] != 3:
-            raise ShapeError(
-                f"cross: got shapes {tuple(x.shape)} and {tuple(other.shape)}, wanted three "
-                f"elements along axis {dim} of both"
-            )
+            wanted = f"three elements along axis {dim} of both"
+            raise checks.shape_error("cross", wanted, x, other)
         forwards = self.roll(x, -1, dim) * self.roll(other, 1, dim)
         backwards = self.roll(x, 1, dim) * self.roll(other, -1, dim)
         return forwards - backwards

@@ -10,9 +10,8 @@ import numpy as np
 from deliralike.errors import SettingError
 from deliralike.nn.checks import is_floating
 from deliralike.nn.elementwise import Elementwise
-from deliralike.nn.primitives import Array, at, axis_of, other_name
-
-Dims = int | Sequence[int] | None
+from deliralike.nn.primitives import Array, Dims, at, axis_of, other_name
+from deliralike.nn.start import Shape
 
 _LOWEST = -1e30  # a logarithm of nothing that has a derivative
 
@@ -67,7 +66,7 @@ class Reductions(Elementwise):
         """The index of the first maximum along an axis, or of all elements in row-major order."""
         if dim is None:
             index = self.argmax_along(self.reshape(x, (-1,)), 0)
-            return self.reshape(index, [1] * len(x.shape)) if keepdim else index
+            return self.reshape(index, [1] * x.ndim) if keepdim else index
         index = self.argmax_along(x, dim)
         if keepdim:
             return self.reshape(index, _reduced(x.shape, dim, keepdim=True))
@@ -101,7 +100,7 @@ class Reductions(Elementwise):
         """The maximum over some axes, which stay with length one, and where the first one is."""
         is_first = x != x
         for dim in dims:
-            sizes = [1] * len(x.shape)
+            sizes = [1] * x.ndim
             sizes[dim] = x.shape[dim]
             places = self.constant(np.arange(x.shape[dim]).reshape(sizes), like=x)
             found = places == self.argmax(x, dim, keepdim=True)
@@ -334,19 +333,19 @@ class Reductions(Elementwise):
 
     def _shifted(self, x: Array, dim: int, shift: int, value: float) -> Array:
         """The elements moved towards the end of an axis, with a constant before them."""
-        pads = [(0, 0)] * len(x.shape)
+        pads = [(0, 0)] * x.ndim
         pads[dim] = (shift, -shift)
         return self.pad_constant(x, tuple(pads), value)
 
 
-def _axes(shape: Sequence[int], dim: Dims) -> tuple[int, ...]:
+def _axes(shape: Sequence[int], dim: Dims) -> Shape:
     """Return the axes without negative numbers; all for None or an empty sequence."""
     if isinstance(dim, int):
         return (axis_of(dim, len(shape)),)
     return tuple(axis_of(d, len(shape)) for d in dim or range(len(shape)))
 
 
-def _reduced(shape: Sequence[int], dim: Dims, keepdim: bool) -> tuple[int, ...]:
+def _reduced(shape: Sequence[int], dim: Dims, keepdim: bool) -> Shape:
     """Return the shape after a reduction."""
     dims = _axes(shape, dim)
     sizes = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError
+from deliralike.nn import checks
 from deliralike.nn.primitives import Array
 from deliralike.nn.selecting import Selecting
 
@@ -62,15 +62,9 @@ class Sampling(Selecting):
         Shapes:
             ``(batch, channels, *new_sizes)``
         """
-        if mode not in ("bilinear", "nearest"):
-            raise SettingError(
-                f"grid_sample: mode={mode!r}; wanted 'bilinear' or 'nearest'"
-            )
-        if padding_mode not in ("zeros", "border", "reflection"):
-            raise SettingError(
-                f"grid_sample: padding_mode={padding_mode!r}; wanted 'zeros', 'border' or "
-                "'reflection'"
-            )
+        checks.one_of(mode, ("bilinear", "nearest"), "grid_sample: mode")
+        paddings = ("zeros", "border", "reflection")
+        checks.one_of(padding_mode, paddings, "grid_sample: padding_mode")
         sizes = x.shape[2:]
         places = []
         for axis, length in enumerate(sizes):

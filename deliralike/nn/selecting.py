@@ -26,7 +26,7 @@ class Selecting(Reductions, Shaping):
     @other_name
     def index_select(self, x: Array, dim: int, index: Array) -> Array:
         """Take the elements at positions along an axis, as `take` does."""
-        if len(index.shape) > 1:
+        if index.ndim > 1:
             raise ShapeError(
                 f"index_select: index has shape {tuple(index.shape)}, wanted one axis: nn.take "
                 "takes more"
@@ -37,7 +37,7 @@ class Selecting(Reductions, Shaping):
         """`gather` with both shapes broadcast off the axis; without `dim` of all elements."""
         if dim is None:
             return self.take_along(self.ravel(x), self.ravel(indices), 0)
-        axis = axis_of(dim, len(x.shape))
+        axis = axis_of(dim, x.ndim)
         off = resized(x.shape, axis, 1), resized(indices.shape, axis, 1)
         shape = np.broadcast_shapes(*off)
         x = self.broadcast_to(x, resized(shape, axis, x.shape[axis]))
@@ -103,7 +103,7 @@ class Selecting(Reductions, Shaping):
         places = self.constant(np.arange(x.shape[dim]), like=index)
         is_equal = self.expand_dims(places, 1) == self.expand_dims(index, 0)
         is_named = self.any(is_equal, 1)
-        mask = self._along(is_named, dim, len(x.shape))
+        mask = self._along(is_named, dim, x.ndim)
         return self.where(mask, self._fitting("index_fill", value, x), x)
 
     # By order
@@ -194,7 +194,7 @@ class Selecting(Reductions, Shaping):
         if dim is None:
             flat = self.quantile(self.ravel(x), q, 0)
             if keepdim:
-                return self.reshape(flat, [1] * len(x.shape))
+                return self.reshape(flat, [1] * x.ndim)
             return flat
         if not 0 <= q <= 1:
             raise SettingError(f"quantile: q={q!r}; wanted a number from 0 to 1")
@@ -220,7 +220,7 @@ class Selecting(Reductions, Shaping):
             ``(n,)`` and any shape, or ``(..., n)`` and ``(..., m)``, give the shape of `x`.
         """
         sequence = sorted_sequence
-        if len(sequence.shape) > 1:
+        if sequence.ndim > 1:
             sequence = self.expand_dims(sequence, -2)
         values = self.expand_dims(x, -1)
         is_before = sequence <= values if right else sequence < values
@@ -234,17 +234,18 @@ class Selecting(Reductions, Shaping):
 
     def tril(self, x: Array, diagonal: int = 0) -> Array:
         """Zeros above a diagonal of the last two axes."""
-        kept = np.tri(x.shape[-2], x.shape[-1], diagonal, dtype=bool)
-        return self.where(
-            self.constant(kept, like=x), x, self.zeros(tuple(x.shape), like=x)
-        )
+        *_, rows, columns = x.shape
+        return self._at_places(x, np.tri(rows, columns, diagonal, dtype=bool))
 
     def triu(self, x: Array, diagonal: int = 0) -> Array:
         """Zeros below a diagonal of the last two axes."""
-        kept = ~np.tri(x.shape[-2], x.shape[-1], diagonal - 1, dtype=bool)
-        return self.where(
-            self.constant(kept, like=x), x, self.zeros(tuple(x.shape), like=x)
-        )
+        *_, rows, columns = x.shape
+        return self._at_places(x, ~np.tri(rows, columns, diagonal - 1, dtype=bool))
+
+    def _at_places(self, x: Array, places: np.ndarray) -> Array:
+        """The elements at places of the last axes, zeros elsewhere."""
+        zeros = self.zeros(tuple(x.shape), like=x)
+        return self.where(self.constant(places, like=x), x, zeros)
 
     def diagonal(
         self, x: Array, offset: int = 0, dim1: int = 0, dim2: int = 1
@@ -275,18 +276,16 @@ class Selecting(Reductions, Shaping):
 
     def diag(self, x: Array, diagonal: int = 0) -> Array:
         """The diagonal of a matrix, or the matrix with a diagonal."""
-        if len(x.shape) == 1:
+        if x.ndim == 1:
             return self.diag_embed(x, diagonal)
-        if len(x.shape) != 2:
-            raise ShapeError(
-                f"diag: got shape {tuple(x.shape)}, wanted one axis or two"
-            )
+        if x.ndim != 2:
+            raise checks.shape_error("diag", "one axis or two", x)
         return self.diagonal(x, diagonal)
 
     def trace(self, x: Array) -> Array:
         """The sum of a matrix's diagonal."""
-        if len(x.shape) != 2:
-            raise ShapeError(f"trace: got shape {tuple(x.shape)}, wanted a matrix")
+        if x.ndim != 2:
+            raise checks.shape_error("trace", "a matrix", x)
         return self.sum(self.diagonal(x))
 
     def _positions(
@@ -294,14 +293,11 @@ class Selecting(Reductions, Shaping):
     ) -> Array:
         """Return checked positions along an axis, the same at each place of a source's others."""
         self._check_positions(name, x, dim, index)
-        along = self._along(index, dim, len(x.shape))
+        along = self._along(index, dim, x.ndim)
         return self.broadcast_to(along, source.shape)
 
     def _check_positions(self, name: str, x: Array, dim: int, index: Array) -> None:
         what = f"{name}: index"
         checks.whole_numbers(index, what)
-        self.checked(index, checks.InRange(x.shape[dim], what))
-        if not -len(x.shape) <= dim < len(x.shape):
-            raise SettingError(
-                f"{name}: dim={dim} is no axis of shape {tuple(x.shape)}"
-            )
+        length = x.shape[axis_of(dim, x.ndim)]
+        self.checked(index, checks.InRange(length, what))

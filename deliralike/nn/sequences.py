@@ -41,7 +41,7 @@ class Sequences(Norms, Activations, Shaping):
         """
         if scale is None:
             scale = 1.0 / math.sqrt(query.shape[-1])
-        leading = range(len(key.shape) - 2)
+        leading = range(key.ndim - 2)
         transposed = self.permute(key, [*leading, -1, -2])
         scores = self.matmul(query * scale, transposed)
         attends = None

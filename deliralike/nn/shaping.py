@@ -10,6 +10,7 @@ import numpy as np
 from deliralike.errors import IndexRangeError, SettingError, ShapeError
 from deliralike.nn import checks, geometry
 from deliralike.nn.primitives import Array, Primitives, at, axis_of, other_name
+from deliralike.nn.start import Shape
 
 
 class Shaping(Primitives):
@@ -42,7 +43,7 @@ class Shaping(Primitives):
         """Drop an axis of length one, or all such axes."""
         if dim is None:
             return self.reshape(x, tuple(size for size in x.shape if size != 1))
-        length = x.shape[axis_of(dim, len(x.shape))]
+        length = x.shape[axis_of(dim, x.ndim)]
         if length != 1:
             raise ShapeError(
                 f"squeeze: axis {dim} of shape {tuple(x.shape)} has length {length}, wanted 1"
@@ -51,7 +52,7 @@ class Shaping(Primitives):
 
     def transpose(self, x: Array, dim0: int, dim1: int) -> Array:
         """Swap two axes."""
-        dims = list(range(len(x.shape)))
+        dims = list(range(x.ndim))
         dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
         return self.permute(x, dims)
 
@@ -82,7 +83,7 @@ class Shaping(Primitives):
         self, x: Array, source: int | Sequence[int], destination: int | Sequence[int]
     ) -> Array:
         """Move axes to other places; the others keep their order."""
-        rank = len(x.shape)
+        rank = x.ndim
         sources = [axis_of(d, rank) for d in _several(source)]
         targets = [axis_of(d, rank) for d in _several(destination)]
         order = [d for d in range(rank) if d not in sources]
@@ -98,9 +99,9 @@ class Shaping(Primitives):
     @other_name
     def t(self, x: Array) -> Array:
         """Swap the two axes of a matrix."""
-        if len(x.shape) > 2:
-            raise ShapeError(f"t: got shape {tuple(x.shape)}, wanted a matrix")
-        return self.transpose(x, 0, 1) if len(x.shape) == 2 else x
+        if x.ndim > 2:
+            raise checks.shape_error("t", "a matrix", x)
+        return self.transpose(x, 0, 1) if x.ndim == 2 else x
 
     @other_name
     def ravel(self, x: Array) -> Array:
@@ -111,7 +112,7 @@ class Shaping(Primitives):
     def unflatten(self, x: Array, dim: int, sizes: Sequence[int]) -> Array:
         """Spread an axis over several; one of the sizes may be -1."""
         sizes = list(sizes)
-        length = x.shape[axis_of(dim, len(x.shape))]
+        length = x.shape[axis_of(dim, x.ndim)]
         if -1 in sizes:
             known = -math.prod(sizes)
             sizes[sizes.index(-1)] = length // known
@@ -123,7 +124,7 @@ class Shaping(Primitives):
 
     def tile(self, x: Array, dims: Sequence[int]) -> Array:
         """Repeat the whole array along axes; new axes come first."""
-        new = len(dims) - len(x.shape)
+        new = len(dims) - x.ndim
         if new > 0:
             x = self.reshape(x, (*[1] * new, *x.shape))
         for dim, count in enumerate(dims, max(0, -new)):
@@ -159,8 +160,7 @@ class Shaping(Primitives):
         The order of the axes is that of the arrays (``"ij"``), or the first two are swapped
         (``"xy"``).
         """
-        if indexing not in ("ij", "xy"):
-            raise SettingError(f"meshgrid: indexing={indexing!r}; wanted 'ij' or 'xy'")
+        checks.one_of(indexing, ("ij", "xy"), "meshgrid: indexing")
         tensors = tuple(x if x.shape else self.reshape(x, (1,)) for x in tensors)
         shape = tuple(x.shape[0] for x in tensors)
         axes = len(shape)
@@ -174,7 +174,7 @@ class Shaping(Primitives):
 
     def flip(self, x: Array, dims: int | Sequence[int]) -> Array:
         """The elements along one or several axes in reverse order."""
-        axes = [axis_of(dim, len(x.shape)) for dim in _several(dims)]
+        axes = [axis_of(dim, x.ndim) for dim in _several(dims)]
         if len(set(axes)) < len(axes):
             raise SettingError(f"flip: dims={dims!r} has an axis twice")
         for axis in axes:
@@ -193,7 +193,7 @@ class Shaping(Primitives):
 
     def rot90(self, x: Array, k: int = 1, dims: Sequence[int] = (0, 1)) -> Array:
         """Turn the plane of two axes by `k` times 90 degrees, from the first towards the second."""
-        first, second = (axis_of(dim, len(x.shape)) for dim in dims)
+        first, second = (axis_of(dim, x.ndim) for dim in dims)
         if first == second:
             raise SettingError(f"rot90: dims={dims!r} has an axis twice")
         for _ in range(k % 4):
@@ -208,7 +208,7 @@ class Shaping(Primitives):
     @other_name
     def narrow(self, x: Array, dim: int, start: int, length: int) -> Array:
         """The elements from `start` to before ``start + length`` along an axis."""
-        size = x.shape[axis_of(dim, len(x.shape))]
+        size = x.shape[axis_of(dim, x.ndim)]
         first = start + size if start < 0 else start
         if first < 0 or length < 0 or first + length > size:
             raise IndexRangeError(
@@ -232,7 +232,7 @@ class Shaping(Primitives):
 
     def column_stack(self, arrays: Sequence[Array]) -> Array:
         """Join along the second axis; vectors are columns."""
-        columns = [self.reshape(x, (-1, 1)) if len(x.shape) < 2 else x for x in arrays]
+        columns = [self.reshape(x, (-1, 1)) if x.ndim < 2 else x for x in arrays]
         return self.concatenate(columns, 1)
 
     def dstack(self, arrays: Sequence[Array]) -> Array:
@@ -240,7 +240,7 @@ class Shaping(Primitives):
         deep = []
         for x in arrays:
             x = self._row(x)
-            if len(x.shape) == 2:
+            if x.ndim == 2:
                 x = self.expand_dims(x, 2)
             deep.append(x)
         return self.concatenate(deep, 2)
@@ -334,10 +334,7 @@ class Shaping(Primitives):
                 )
         if mode == "constant":
             return self.pad_constant(x, pads, 0.0 if value is None else value)
-        if mode not in geometry.PADDING_INDEX:
-            raise SettingError(
-                f"pad: mode={mode!r}; wanted 'constant', 'reflect', 'replicate' or 'circular'"
-            )
+        checks.one_of(mode, ("constant", *geometry.PADDING_INDEX), "pad: mode")
         index_of = geometry.PADDING_INDEX[mode]
         for dim, (before, after) in enumerate(pads):
             if before or after:
@@ -405,7 +402,7 @@ class Shaping(Primitives):
 
     def _row(self, x: Array) -> Array:
         """Give an array with one axis another one in front."""
-        if len(x.shape) > 1:
+        if x.ndim > 1:
             return x
         return self.reshape(x, (1, -1))
 
@@ -416,7 +413,7 @@ class Shaping(Primitives):
         return self.reshape(x, shape)
 
 
-def resized(shape: Sequence[int], dim: int, *sizes: int) -> tuple[int, ...]:
+def resized(shape: Sequence[int], dim: int, *sizes: int) -> Shape:
     """Return a shape with other sizes in the place of an axis."""
     axis = axis_of(dim, len(shape))
     return (*shape[:axis], *sizes, *shape[axis + 1 :])

@@ -14,13 +14,13 @@ import numpy as np
 
 from deliralike.errors import SettingError
 
+Shape = tuple[int, ...]
+
 
 class Distribution(Protocol):
     """Anything that can draw an array of a shape."""
 
-    def draw(
-        self, generator: np.random.Generator, shape: tuple[int, ...]
-    ) -> np.ndarray:
+    def draw(self, generator: np.random.Generator, shape: Shape) -> np.ndarray:
         """Draw an array in float64."""
         ...
 
@@ -31,9 +31,7 @@ class Constant:
 
     value: float
 
-    def draw(
-        self, generator: np.random.Generator, shape: tuple[int, ...]
-    ) -> np.ndarray:
+    def draw(self, generator: np.random.Generator, shape: Shape) -> np.ndarray:
         """Draw an array in float64."""
         return np.full(shape, self.value)
 
@@ -44,9 +42,7 @@ class Uniform:
 
     bound: float
 
-    def draw(
-        self, generator: np.random.Generator, shape: tuple[int, ...]
-    ) -> np.ndarray:
+    def draw(self, generator: np.random.Generator, shape: Shape) -> np.ndarray:
         """Draw an array in float64."""
         return generator.uniform(-self.bound, self.bound, shape)
 
@@ -62,9 +58,7 @@ class Normal:
     mean: float = 0.0
     zero_row: int | None = None
 
-    def draw(
-        self, generator: np.random.Generator, shape: tuple[int, ...]
-    ) -> np.ndarray:
+    def draw(self, generator: np.random.Generator, shape: Shape) -> np.ndarray:
         """Draw an array in float64."""
         values = self.mean + self.std * generator.standard_normal(shape)
         if self.zero_row is not None:
@@ -79,9 +73,7 @@ class TruncatedNormal:
     std: float = 0.02
     limit: float = 2.0
 
-    def draw(
-        self, generator: np.random.Generator, shape: tuple[int, ...]
-    ) -> np.ndarray:
+    def draw(self, generator: np.random.Generator, shape: Shape) -> np.ndarray:
         """Draw an array in float64."""
         values = generator.standard_normal(shape)
         outside = np.abs(values) > self.limit
@@ -103,9 +95,7 @@ class HeNormal:
     fan: str = "in"
     slope: float = 0.0
 
-    def draw(
-        self, generator: np.random.Generator, shape: tuple[int, ...]
-    ) -> np.ndarray:
+    def draw(self, generator: np.random.Generator, shape: Shape) -> np.ndarray:
         """Draw an array in float64."""
         variance = 2.0 / (1.0 + self.slope**2) / _fan(shape, self.fan)
         return math.sqrt(variance) * generator.standard_normal(shape)
@@ -120,9 +110,7 @@ class HeUniform:
 
     fan: str = "in"
 
-    def draw(
-        self, generator: np.random.Generator, shape: tuple[int, ...]
-    ) -> np.ndarray:
+    def draw(self, generator: np.random.Generator, shape: Shape) -> np.ndarray:
         """Draw an array in float64."""
         bound = math.sqrt(6.0 / _fan(shape, self.fan))
         return generator.uniform(-bound, bound, shape)
@@ -132,9 +120,7 @@ class HeUniform:
 class XavierUniform:
     """Uniform with variance 2/(fan in + fan out). Source: Glorot and Bengio 2010."""
 
-    def draw(
-        self, generator: np.random.Generator, shape: tuple[int, ...]
-    ) -> np.ndarray:
+    def draw(self, generator: np.random.Generator, shape: Shape) -> np.ndarray:
         """Draw an array in float64."""
         bound = math.sqrt(6.0 / (_fan(shape, "in") + _fan(shape, "out")))
         return generator.uniform(-bound, bound, shape)
@@ -144,9 +130,7 @@ class XavierUniform:
 class XavierNormal:
     """Normal with variance 2/(fan in + fan out). Source: Glorot and Bengio 2010."""
 
-    def draw(
-        self, generator: np.random.Generator, shape: tuple[int, ...]
-    ) -> np.ndarray:
+    def draw(self, generator: np.random.Generator, shape: Shape) -> np.ndarray:
         """Draw an array in float64."""
         std = math.sqrt(2.0 / (_fan(shape, "in") + _fan(shape, "out")))
         return std * generator.standard_normal(shape)
@@ -195,7 +179,7 @@ def key(seed: int, path: str) -> np.ndarray:
     return np.array([seed, int.from_bytes(digest, "little")], dtype=np.uint64)
 
 
-def _fan(shape: tuple[int, ...], which: str) -> int:
+def _fan(shape: Shape, which: str) -> int:
     if which not in ("in", "out"):
         raise SettingError(f"fan must be 'in' or 'out', not {which!r}")
     channels = shape[1] if which == "in" else shape[0]

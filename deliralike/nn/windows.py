@@ -8,23 +8,25 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
-from deliralike.nn import geometry
-from deliralike.nn.geometry import per_axis
+from deliralike.nn import checks, geometry
+from deliralike.nn.geometry import Sizes, per_axis
 from deliralike.nn.maxima import Maxima
 from deliralike.nn.primitives import Array
+from deliralike.nn.start import Shape
 
-Sizes = int | Sequence[int]
 OutputSizes = int | Sequence[int | None] | None  # None: as the input
 
 
-def _for_rank(name: str, n: int) -> Any:
-    """Make the method `name` for inputs with exactly `n` spatial axes."""
+def _by_rank(name: str) -> list[Any]:
+    """Make the method `name` for inputs with exactly one, two and three spatial axes."""
+    return [_of_rank(name, n) for n in (1, 2, 3)]
+
+
+def _of_rank(name: str, n: int) -> Any:
 
     def function(self: Any, x: Array, *args: Any, **kwargs: Any) -> Array:
-        if len(x.shape) != n + 2:
-            raise ShapeError(
-                f"{name}{n}d: got an input of shape {tuple(x.shape)}, wanted {n + 2} axes"
-            )
+        if x.ndim != n + 2:
+            raise checks.shape_error(f"{name}{n}d", f"{n + 2} axes", x)
         return getattr(self, name)(x, *args, **kwargs)
 
     axes = "axis" if n == 1 else "axes"
@@ -72,12 +74,13 @@ class Windows(Maxima):
             ``(batch, in, *size)`` with ``(out, in/groups, *kernel)`` gives
             ``(batch, out, *new_size)``.
         """
-        n = len(x.shape) - 2
+        n = x.ndim - 2
         stride = geometry.steps(stride, n, "stride")
         dilation = geometry.steps(dilation, n, "dilation")
         pads = geometry.conv_padding(padding, weight.shape[2:], stride, dilation)
-        rows = zip(x.shape[2:], weight.shape[2:], stride, pads, dilation, strict=True)
-        _check_output(x, [geometry.conv_size(*row) for row in rows])
+        kernel = weight.shape[2:]
+        sizes = geometry.conv_sizes(x.shape[2:], kernel, stride, pads, dilation)
+        _check_output(x, sizes)
         return self._convolve_with_bias(x, weight, bias, stride, pads, dilation, groups)
 
     def conv_transpose(
@@ -98,7 +101,7 @@ class Windows(Maxima):
             ``(batch, out, *new_size)``, where ``new`` is
             ``(size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1``.
         """
-        n = len(x.shape) - 2
+        n = x.ndim - 2
         stride = geometry.steps(stride, n, "stride")
         dilation = geometry.steps(dilation, n, "dilation")
         extra = per_axis(output_padding, n, "output_padding", least=0)
@@ -131,14 +134,14 @@ class Windows(Maxima):
         Shapes:
             ``(batch, channels, *size)`` gives ``(batch, channels, *new_size)``.
         """
-        n = len(x.shape) - 2
+        n = x.ndim - 2
         settings = geometry.pool_settings(n, kernel_size, stride, padding, dilation)
-        kernel, stride, padding, dilation = settings
+        kernel, stride, _, dilation = settings
         pads = geometry.pool_pads_per_axis(x.shape[2:], settings, ceil_mode)
         y = self.max_windows(x, kernel, stride, pads, dilation)
         if not return_indices:
             return y
-        rows = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+        rows = zip(x.shape[2:], *settings, strict=True)
         axes = [geometry.window_taps(*row, ceil_mode) for row in rows]
         return y, self._positions_of_maxima(x, axes)
 
@@ -185,7 +188,7 @@ class Windows(Maxima):
         """
         sizes = geometry.output_sizes(output_size, tuple(x.shape[2:]))
         if set(sizes) == {1}:
-            dims = tuple(range(2, len(x.shape)))
+            dims = tuple(range(2, x.ndim))
             return self.mean(x, dim=dims, keepdim=True)
         for dim, size in enumerate(sizes, start=2):
             x = self.resample(x, geometry.adaptive_matrix(x.shape[dim], size), dim)
@@ -229,7 +232,7 @@ class Windows(Maxima):
         It is the sum of ``x**p`` to the power ``1/p``, and 0 with derivative 0 where that sum is
         not positive; for ``p = 1`` it is the sum itself.
         """
-        n = len(x.shape) - 2
+        n = x.ndim - 2
         kernel = geometry.pool_settings(n, kernel_size, stride, 0, 1)[0]
         powers = x**norm_type
         means = self.avg_pool(
@@ -258,10 +261,8 @@ class Windows(Maxima):
             ``(batch, channels, height, width)`` gives
             ``(batch, channels * kernel height * kernel width, positions)``.
         """
-        if len(x.shape) != 4:
-            raise ShapeError(
-                f"unfold: got an input of shape {tuple(x.shape)}, wanted 4 axes"
-            )
+        if x.ndim != 4:
+            raise checks.shape_error("unfold", "4 axes", x)
         kernel = per_axis(kernel_size, 2, "kernel_size")
         weight = self._one_hot_kernels(x, kernel, x.shape[1])
         y = self.conv(x, weight, None, stride, padding, dilation, x.shape[1])
@@ -289,18 +290,15 @@ class Windows(Maxima):
         dilation = geometry.steps(dilation, 2, "dilation")
         padding = per_axis(padding, 2, "padding", least=0)
         pads = tuple((p, p) for p in padding)
-        counts = tuple(map(geometry.conv_size, size, kernel, stride, pads, dilation))
+        counts = geometry.conv_sizes(size, kernel, stride, pads, dilation)
         taps = math.prod(kernel)
         positions = math.prod(counts)
         channels, more = divmod(x.shape[1], taps)
         if more or x.shape[2] != positions:
-            raise ShapeError(
-                f"fold: got an input of shape {tuple(x.shape)}, wanted (batch, channels * {taps}, "
-                f"{positions})"
-            )
-        least = map(
-            geometry.conv_transposed_size, counts, kernel, stride, padding, dilation
-        )
+            wanted = f"(batch, channels * {taps}, {positions})"
+            raise checks.shape_error("fold", wanted, x)
+        settings = (kernel, stride, padding, dilation)
+        least = geometry.conv_transposed_sizes(counts, *settings, (0, 0))
         extra = tuple(want - have for want, have in zip(size, least, strict=True))
         columns = self.reshape(x, (*x.shape[:2], *counts))
         weight = self._one_hot_kernels(x, kernel, channels)
@@ -357,12 +355,8 @@ class Windows(Maxima):
                 )
                 x = self.resample(x, matrix, dim)
             elif old != new:
-                exact = kind == "nearest-exact"
-                index_of = (
-                    geometry.nearest_exact_index if exact else geometry.nearest_index
-                )
                 # a traced size is an array in TorchScript
-                index = index_of(int(old), new, scale)
+                index = geometry.RESIZING_INDEX[kind](int(old), new, scale)
                 x = self.select(x, self.constant(index, like=x), dim)
         return x
 
@@ -377,36 +371,24 @@ class Windows(Maxima):
         """`interpolate` by PyTorch's older name."""
         return self.interpolate(x, size, scale_factor, mode, align_corners)
 
-    conv1d = _for_rank("conv", 1)
-    conv2d = _for_rank("conv", 2)
-    conv3d = _for_rank("conv", 3)
-    conv_transpose1d = _for_rank("conv_transpose", 1)
-    conv_transpose2d = _for_rank("conv_transpose", 2)
-    conv_transpose3d = _for_rank("conv_transpose", 3)
-    max_pool1d = _for_rank("max_pool", 1)
-    max_pool2d = _for_rank("max_pool", 2)
-    max_pool3d = _for_rank("max_pool", 3)
-    avg_pool1d = _for_rank("avg_pool", 1)
-    avg_pool2d = _for_rank("avg_pool", 2)
-    avg_pool3d = _for_rank("avg_pool", 3)
-    max_unpool1d = _for_rank("max_unpool", 1)
-    max_unpool2d = _for_rank("max_unpool", 2)
-    max_unpool3d = _for_rank("max_unpool", 3)
-    lp_pool1d = _for_rank("lp_pool", 1)
-    lp_pool2d = _for_rank("lp_pool", 2)
-    lp_pool3d = _for_rank("lp_pool", 3)
-    adaptive_avg_pool1d = _for_rank("adaptive_avg_pool", 1)
-    adaptive_avg_pool2d = _for_rank("adaptive_avg_pool", 2)
-    adaptive_avg_pool3d = _for_rank("adaptive_avg_pool", 3)
-    adaptive_max_pool1d = _for_rank("adaptive_max_pool", 1)
-    adaptive_max_pool2d = _for_rank("adaptive_max_pool", 2)
-    adaptive_max_pool3d = _for_rank("adaptive_max_pool", 3)
+    conv1d, conv2d, conv3d = _by_rank("conv")
+    conv_transpose1d, conv_transpose2d, conv_transpose3d = _by_rank("conv_transpose")
+    max_pool1d, max_pool2d, max_pool3d = _by_rank("max_pool")
+    avg_pool1d, avg_pool2d, avg_pool3d = _by_rank("avg_pool")
+    max_unpool1d, max_unpool2d, max_unpool3d = _by_rank("max_unpool")
+    lp_pool1d, lp_pool2d, lp_pool3d = _by_rank("lp_pool")
+    adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = _by_rank(
+        "adaptive_avg_pool"
+    )
+    adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = _by_rank(
+        "adaptive_max_pool"
+    )
 
     def resample(self, x: Array, matrix: np.ndarray, dim: int) -> Array:
         """Apply an (out, in) matrix along one axis; the identity is skipped."""
         if np.array_equal(matrix, np.eye(len(matrix))):
             return x
-        last = len(x.shape) - 1
+        last = x.ndim - 1
         transposed = self.constant(np.ascontiguousarray(matrix.T), like=x)
         if dim == last:
             return self.matmul(x, transposed)
@@ -428,8 +410,8 @@ class Windows(Maxima):
 
     def _new_size(
         self, x: Array, size: Sizes | None, scale_factor: Any
-    ) -> tuple[tuple[int, ...], tuple]:
-        n = len(x.shape) - 2
+    ) -> tuple[Shape, tuple]:
+        n = x.ndim - 2
         if (size is None) == (scale_factor is None):
             raise SettingError("interpolate: give either size or scale_factor")
         if size is not None:
@@ -488,5 +470,4 @@ def _resizing_matrix(
         return geometry.antialiased_matrix(
             old, new, kind == "cubic", align_corners, scale
         )
-    matrix = geometry.cubic_matrix if kind == "cubic" else geometry.linear_matrix
-    return matrix(old, new, align_corners, scale)
+    return geometry.RESIZING_MATRIX[kind](old, new, align_corners, scale)

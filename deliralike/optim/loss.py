@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from deliralike import nest
+from deliralike import nest, random
 from deliralike.errors import (
     ArgumentError,
     BatchError,
@@ -136,10 +136,11 @@ class Loss:
         if self.is_scaled:
             scale, *rest = batch
             batch = tuple(rest)
-        if self.precision is None:
-            result = self.function(network, *batch)
-        else:
-            result = self._in_short_type(network, *batch)
+        with random.from_the_first_draw():
+            if self.precision is None:
+                result = self.function(network, *batch)
+            else:
+                result = self._in_short_type(network, *batch)
         if self.is_mean:
             mean, denominator, *_ = result
             result = with_value(result, mean * constant(network, denominator, mean))

@@ -50,6 +50,7 @@ class AbstractOptimizer(ABC):
 
     Attributes:
         network: The network whose trainable parameters it updates.
+        parallelism: How that network computes in parallel.
         groups: The neutral rules that the optimizer was made with, as they were then; None for an
             optimizer of the framework's own.
         pattern: The parameters that are updated are those whose neutral names match; all when None.
@@ -88,7 +89,8 @@ class AbstractOptimizer(ABC):
             UnknownName: No parameter matches the pattern.
             ConstructionError: The network was given a layer that would not be trained.
         """
-        network.parallelism.refuse_overlooked()
+        self.parallelism: Any = network.parallelism
+        self.parallelism.refuse_unregistered()
         self.network: Any = network
         self.pattern = pattern
         # No method: whoever keeps one keeps the optimizer, here in a circle with all its state.
@@ -97,9 +99,7 @@ class AbstractOptimizer(ABC):
         self.steps = 0
         self.pre_update_hooks: list[PreUpdateHook]
         self.post_update_hooks: list[PostUpdateHook]
-        self.pre_update_hooks, self.post_update_hooks = (
-            network.parallelism.update_hooks()
-        )
+        self.pre_update_hooks, self.post_update_hooks = self.parallelism.update_hooks()
         self.precision: str | None = None
         self.loss_scale: LossScale | None = None
         self.keep_gradients = False
@@ -162,23 +162,21 @@ class AbstractOptimizer(ABC):
                 ones in its type.
         """
         batch = self.prepared(batch)
-        parallelism = self.network.parallelism
-        loss = parallelism.adapt_loss(as_loss(loss_function))
-        if self.precision is not None:
-            loss = replace(loss, precision=self.precision)
-        is_part = (
-            self._accumulate > 1
-            or self._window.micro_batches
-            or self.loss_scale is not None
-        )
-        if is_part or loss.per_replica:
-            loss = loss.recorded()
-        if is_part:
-            loss = loss.with_denominator()
-        if self._compiler is not None:
-            loss = replace(loss, function=self._compiler(loss.function))
-        take = self._add_micro_batch if is_part else self.update_at_once
-        with parallelism.update_context(self):
+        with self.parallelism.update_context(self, as_loss(loss_function)) as loss:
+            if self.precision is not None:
+                loss = replace(loss, precision=self.precision)
+            is_part = (
+                self._accumulate > 1
+                or self._window.micro_batches
+                or self.loss_scale is not None
+            )
+            if is_part or loss.per_replica:
+                loss = loss.recorded()
+            if is_part:
+                loss = loss.with_denominator()
+            if self._compiler is not None:
+                loss = replace(loss, function=self._compiler(loss.function))
+            take = self._add_micro_batch if is_part else self.update_at_once
             try:
                 return take(loss, batch)
             except Exception as error:
@@ -289,18 +287,17 @@ class AbstractOptimizer(ABC):
         """
         if self._of_replicas is not None:
             return self._of_replicas
-        return self.network.parallelism.replica_gradients()
+        return self.parallelism.replica_gradients()
 
     def _add_micro_batch(self, loss: Loss, batch: tuple) -> Any:
-        parallelism = self.network.parallelism
         window = self._window
-        samples = parallelism.count_samples(batch)
+        samples = self.parallelism.count_samples(batch)
         scale = 1.0
         if self.loss_scale is not None:
             loss = loss.with_scale()
             scale = self.loss_scale.value
             batch = (scale, *batch)
-        with random.shifted(window.samples), parallelism.no_sync():
+        with random.shifted(window.samples), self.parallelism.no_sync():
             parts = self._add_to_window(loss, samples, scale, batch)
         if window.micro_batches >= self._accumulate:
             self.flush()
@@ -340,7 +337,7 @@ class AbstractOptimizer(ABC):
             batch: See `gradients`.
         """
         result, of_root = self.gradients(loss_function, *batch)
-        of_others = self.network.parallelism.replica_gradients()
+        of_others = self.parallelism.replica_gradients()
         add_to_sums(self.network.backend, sums, [of_root, *of_others])
         return result
 

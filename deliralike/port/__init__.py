@@ -7,7 +7,8 @@ The module is called: ``deliralike.port(MyNet, inputs, classes=4)``. Its files, 
 - `creation` creates the original anew, also one that existed; `observing` records what is called in
   it and, as `values`, of what kind values are; `resolving` follows the names of a source to what
   they mean; `original` answers what the networks and functions of the original are.
-- `program` knows which definitions the port needs, `remarks` what is to be known of their lines,
+- `program` knows which definitions the port needs, `late_sizes` the sizes that instances of a
+  class have found out in the run, `remarks` what is to be known of their lines,
   `output` their order and imports, `finishing` how they get at the functions of the backend.
 - `rewriting` is the walk through one definition. Its parts are one class after the other:
   `context`, `leaving_out`, `definitions`, `names`, `gradients`, `statements`, and calls. They ask

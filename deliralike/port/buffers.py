@@ -17,8 +17,10 @@ _BUFFER = m.SimpleStatementLine(
         )
     ]
 )
-_PLACE = OF_SELF | m.Subscript(OF_SELF)
-_WRITES = m.AssignTarget(m.Subscript(OF_SELF)) | m.AugAssign(_PLACE)
+_WRITTEN = m.SaveMatchedNode(OF_SELF, "written")
+_WRITES = m.AssignTarget(m.Subscript(_WRITTEN)) | m.AugAssign(
+    _WRITTEN | m.Subscript(_WRITTEN)
+)
 #: What a method that writes over an array of NumPy is as a statement.
 IN_PLACE = {
     "fill_": "{x}[...] = {a}",
@@ -49,30 +51,15 @@ def registered_last(function: cst.FunctionDef) -> cst.FunctionDef:
 
 def _written(line: cst.CSTNode) -> set[str]:
     """The attributes that a statement writes into."""
-    places: Any = [one.target for one in m.findall(line, _WRITES)]  # type: ignore[attr-defined]
-    names = set()
-    for place in places:
-        owner: Any = place.value if isinstance(place, cst.Subscript) else place
-        names.add(owner.attr.value)
-    return names
+    found: Any = m.extractall(line, _WRITES)
+    return {one["written"].attr.value for one in found}
 
 
 def _written_first(lines: list[Any], at: int, name: str) -> list[Any]:
     """The lines with an array, which is a buffer at their end."""
     array = code(lines[at].body[0].value.args[0].value)
     first = cst.parse_statement(f"{name} = {array}")
-    renaming = _Renaming(name)
-    after = [one.visit(renaming) for one in lines[at + 1 :]]
+    attribute = m.Attribute(m.Name("self"), m.Name(name))
+    after = [m.replace(one, attribute, cst.Name(name)) for one in lines[at + 1 :]]
     last = cst.parse_statement(f"self.{name} = {NN}.Buffer({name})")
     return [*lines[:at], first, *after, last]
-
-
-class _Renaming(cst.CSTTransformer):
-    """Puts a variable in the place of an attribute."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.place = m.Attribute(m.Name("self"), m.Name(name))
-
-    def leave_Attribute(self, original: cst.Attribute, updated: cst.Attribute) -> Any:
-        return updated.attr if m.matches(updated, self.place) else updated

@@ -9,7 +9,7 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.values import Value
+from deliralike.port.values import UNKNOWN, Value
 
 OF_SELF = m.Attribute(m.Name("self"))
 NO_COMMA = cst.MaybeSentinel.DEFAULT
@@ -46,19 +46,21 @@ class Call:
         returned: The networks that it returned, each with the number of axes of its inputs or 0.
         by_instance: Gives the source of a size that a network has found out when it ran.
         like: Gives the source of an array at hand, whose type and device others take.
+        layer: Gives the source of a layer of a class that draws, which `__init__` is to create.
     """
 
     name: str
     args: tuple[str, ...]
     kwargs: dict[str, str]
     x: str = ""
-    value: Value | None = None
-    values: Sequence[Value | None] = ()
-    result: Value | None = None
+    value: Value = UNKNOWN
+    values: Sequence[Value] = ()
+    result: Value = UNKNOWN
     missing: Collection[str] = ()
     returned: Sequence[tuple[Any, int]] = ()
     by_instance: Callable[[str, Sequence[tuple[Any, Any]]], str] = lambda *_: ""
     like: Callable[[], str] = str
+    layer: Callable[[str], str] = str
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -66,9 +68,9 @@ class Call:
         return (self.x, *self.args) if self.x else self.args
 
     @property
-    def first(self) -> Value | None:
+    def first(self) -> Value:
         """What is known of the first argument by position, but for what a method belongs to."""
-        return self.values[0] if self.args and self.values else None
+        return self.values[0] if self.args and self.values else UNKNOWN
 
     def called(self, name: str) -> Call:
         """The same call of another function."""
@@ -93,7 +95,7 @@ class Call:
             return False
         if text.startswith(("(", "[")) or text.endswith(".shape"):
             return True
-        return self.first is not None and self.first.kind in ("shape", "sequence")
+        return self.first.kind in ("shape", "sequence")
 
 
 #: What stands for a call: a function that gives its source, or a text for `written`.

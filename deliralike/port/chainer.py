@@ -29,6 +29,7 @@ from deliralike.port.calls import (
     written,
 )
 from deliralike.port.framework import Names
+from deliralike.port.values import UNKNOWN
 from deliralike.weights.chainer_names import LEAVES
 
 _MODULES = {
@@ -87,22 +88,6 @@ LAYER_SOURCES: dict[str, str] = {
 }
 DRAWING = {"dropout": "Dropout"}
 WITHOUT_EFFECT = ("report", "argument.check_unexpected_kwargs")
-IMPORTS = {
-    "math.": "import math",
-    "np": "import numpy as np",
-    "(ModuleList)": "from deliralike.nn.layers.containers import ModuleList",
-    "start.": "from deliralike import start",
-    "(Linear)": "from deliralike.nn.layers.linear import Linear",
-    "(Embedding)": "from deliralike.nn.layers.linear import Embedding",
-    **{
-        f"(BatchNorm{dims}d)": (
-            f"from deliralike.nn.layers.normalization import BatchNorm{dims}d"
-        )
-        for dims in (1, 2, 3)
-    },
-}
-
-
 NAMES = Names(_MODULES)
 
 
@@ -161,8 +146,12 @@ def _find_size(
         given[name] = call.by_instance(f"found_{name}" if is_argument else name, sizes)
 
 
-_SHARED = ("nobias", "initialW", "initial_bias")
-_STARTS = ("initial_gamma", "initial_beta")
+#: Arguments of links that give start values: a port has the original's weights.
+_STARTS = (
+    *("initialW", "initial_bias", "initial_gamma", "initial_beta"),
+    *("lateral_init", "upward_init", "bias_init", "forget_bias_init"),
+    *("init", "inner_init"),
+)
 
 
 def _bias(given: dict[str, str]) -> str | None:
@@ -170,10 +159,45 @@ def _bias(given: dict[str, str]) -> str | None:
     return {"False": None, "True": "False"}.get(nobias, f"not {nobias}")
 
 
-def _linear(call: Call) -> str:
-    given = _given(call, "in_size", "out_size", "nobias", *_SHARED[1:])
-    if "out_size" not in given:
+def _link(
+    layer: str,
+    sizes: str,
+    settings: str = "",
+    late: tuple[str, str, int] | None = None,
+    **constants: str,
+) -> Entry:
+    """A link in whose place a layer stands that takes the same arguments.
+
+    Args:
+        layer: What stands for the link.
+        sizes: The names of arguments by position.
+        settings: Those of arguments by name.
+        late: The size that the link may find out in the run, see `_find_size`.
+        constants: Settings of the layer that the link has where it is given none.
+    """
+
+    def written(call: Call) -> str:
+        names = (*sizes.split(), *settings.split())
+        given = constants | _given(call, *names, *_STARTS)
+        _shift_first_size(given)
+        if late is not None:
+            _find_size(call, given, *late)
+        args = [given.pop(name) for name in sizes.split()]
+        words = {name: one for name, one in given.items() if name not in _STARTS}
+        return f"{layer.replace('nn.', f'{NN}.')}({joined(args, words)})"
+
+    return written
+
+
+def _shift_first_size(given: dict[str, str]) -> None:
+    """``L.Linear(5)`` has outputs; it finds out how many inputs."""
+    if "in_size" in given and "out_size" not in given:
         given |= {"in_size": "None", "out_size": given["in_size"]}
+
+
+def _linear(call: Call) -> str:
+    given = _given(call, "in_size", "out_size", "nobias", *_STARTS)
+    _shift_first_size(given)
     _find_size(call, given, "in_size", "W", 1)
     sizes, bias = (given["in_size"], given["out_size"]), _bias(given)
     if any(axes > 2 for _, axes in call.returned):
@@ -214,9 +238,10 @@ def _convolution(layer: str, settings: str, axis: int = 1) -> Callable[[Call], s
 
 
 def _batch_norm(call: Call) -> str:
-    names = ("size", "decay", "eps", "dtype", "use_gamma", "use_beta", *_STARTS, "axis")
+    names = ["size", "decay", "eps", "dtype", "use_gamma", "use_beta"]
+    names += ["initial_gamma", "initial_beta", "axis"]
     given = _given(_with_options(call, decay="0.9", eps="2e-5"), *names)
-    scales = [given.get(f"use_{name}", "True") for name in ("gamma", "beta")]
+    scales = given.get("use_gamma", "True"), given.get("use_beta", "True")
     if given.get("axis", "None") != "None":
         raise NeedsHand(
             f"{call.name} with axis: nn.BatchNorm keeps axis 1, the channels"
@@ -227,20 +252,23 @@ def _batch_norm(call: Call) -> str:
         raise NeedsHand(
             f"{call.name}: nn.BatchNorm1d, 2d or 3d, by the axes of its input"
         )
-    dims = max(axes.pop() - 2, 1)
     settings = {"eps": given.get("eps", "2e-5")}
     if "decay" in given:
         settings["momentum"] = _of_new(given["decay"])
-    if scales == ["False", "False"]:
-        settings["affine"] = "False"
-    name = f"BatchNorm{dims}d"
-    if scales == ["True", "False"]:
-        settings["bias"] = "False"
-    if scales == ["False", "True"]:
+    name = f"BatchNorm{max(axes.pop() - 2, 1)}d"
+    if scales == ("False", "True"):
         return f"Shifting{name}({joined((given['size'],), settings)})"
-    if not {*scales} <= {"True", "False"}:
+    if scales not in _SCALES:
         raise NeedsHand(f"{call.name} with use_gamma={scales[0]}, use_beta={scales[1]}")
-    return call_of_nn(name, given["size"], **settings)
+    return call_of_nn(name, given["size"], **settings, **_SCALES[scales])
+
+
+#: Settings of `nn`'s layer, by whether there are gamma and beta.
+_SCALES = {
+    ("True", "True"): {},
+    ("True", "False"): {"bias": "False"},
+    ("False", "False"): {"affine": "False"},
+}
 
 
 def _with_options(call: Call, **defaults: str) -> Call:
@@ -272,59 +300,13 @@ def _embedding(call: Call) -> str:
     return call_of_nn("Embedding", *sizes)
 
 
-def _linear_maxout(call: Call) -> str:
-    sizes = ("in_size", "out_size", "pool_size")
-    given = _given(call, *sizes, "initialW", "initial_bias")
-    if given["in_size"] == "None":
-        raise NeedsHand(f"{call.name}: write the number of inputs")
-    bias = {"bias": "False"} if given.get("initial_bias") == "None" else {}
-    return f"LinearMaxout({joined([given[one] for one in sizes], bias)})"
-
-
-_STARTING = ("lateral_init", "upward_init", "bias_init", "forget_bias_init")
-
-
-def _recurrent(name: str, first: str) -> Entry:
-    """A link of one step, with the layer in it that knows the number of inputs."""
-
-    def written(call: Call) -> str:
-        given = _given(call, "in_size", "out_size", *_STARTING, "init", "inner_init")
-        if "out_size" not in given:
-            given |= {"in_size": "None", "out_size": given["in_size"]}
-        _find_size(call, given, "in_size", f"{first}.W", 1)
-        return f"{name}({given['in_size']}, {given['out_size']})"
-
-    return written
-
-
-def _sequences(name: str, directions: int) -> Entry:
-    """A link over a list of sequences."""
-
-    def written(call: Call) -> str:
-        names = ("n_layers", "in_size", "out_size", "dropout")
-        given = _given(call, *names, *_SHARED[1:])
-        settings = {"directions": "2"} if directions == 2 else {}
-        return f"{name}({joined([given[one] for one in names], settings)})"
-
-    return written
-
-
-def _depthwise(call: Call) -> str:
-    names = ("in_channels", "channel_multiplier", "ksize", "stride", "pad")
-    given = _given(call, *names, *_SHARED)
-    _find_size(call, given, "in_channels", "W", 1)
-    settings = {name: given[name] for name in names[3:] if name in given}
-    if bias := _bias(given):
-        settings["bias"] = bias
-    return (
-        f"DepthwiseConvolution2D({joined([given[one] for one in names[:3]], settings)})"
+def _maxout(call: Call) -> str:
+    if call.kwargs.get("initial_bias") == "None":
+        raise NeedsHand(f"{call.name} without a bias: nn.Linear and nn.amax")
+    entry = _link(
+        "LinearMaxout", "in_size out_size pool_size", late=("in_size", "linear.W", 1)
     )
-
-
-def _bilinear(call: Call) -> str:
-    names = ("left_size", "right_size", "out_size", "nobias")
-    given = _given(call, *names, *_SHARED[1:])
-    return f"BilinearForm({joined([given[one] for one in names if one in given], {})})"
+    return written(entry, call)
 
 
 def _prelu(call: Call) -> str:
@@ -347,18 +329,6 @@ def _convolution_nd(layer: str, settings: str, axis: int = 1) -> Entry:
         )
 
     return written
-
-
-def _layer_norm(call: Call) -> str:
-    given = _given(call, "size", "eps", *_STARTS)
-    _find_size(call, given, "size", "gamma")
-    return call_of_nn("LayerNorm", given["size"], eps=given.get("eps", "1e-6"))
-
-
-def _group_norm(call: Call) -> str:
-    given = _given(call, "groups", "size", "eps", *_STARTS)
-    _find_size(call, given, "size", "gamma")
-    return call_of_nn("GroupNorm", given["groups"], given["size"], eps=given.get("eps"))
 
 
 #: Functions as members of a sequence, and the layers that compute the same.
@@ -405,18 +375,31 @@ def parameter(call: Call, value: cst.BaseExpression) -> str:
 def _sizes(call: Call, text: str) -> str:
     """The source of several numbers, which may be given as one."""
     is_literal = text.startswith(("(", "[")) or text.endswith(".shape")
-    kinds = {one.kind for one in call.values if one is not None}
-    return text if is_literal or kinds & {"shape", "sequence"} else f"({text},)"
+    kinds = {one.kind for one in call.values}
+    if is_literal or kinds & {"shape", "sequence"}:
+        return text
+    return f"({text},)"
 
 
 def _started(call: Call, given: dict[str, str]) -> str:
     """A parameter with a shape, which may be a number, and an initializer."""
     shape = _sizes(call, given["shape"])
     initializer = given.get("initializer", "None")
-    kinds = {one.kind for one in call.values if one is not None}
+    kinds = {one.kind for one in call.values}
     if "function" not in kinds and initializer.isidentifier():
         return f"{NN}.Parameter({shape}, start.Constant({initializer}))"
     return f"{NN}.Parameter({shape}, {_start(initializer)})"
+
+
+_STARTING = {
+    "HeNormal": "start.HeNormal()",
+    "HeUniform": "start.HeUniform()",
+    "GlorotNormal": "start.XavierNormal()",
+    "GlorotUniform": "start.XavierUniform()",
+    "LeCunNormal": "start.HeNormal(slope=1.0)",
+    "Zero": "start.ZEROS",
+    "One": "start.ONES",
+}
 
 
 def _start(initializer: str) -> str:
@@ -425,21 +408,12 @@ def _start(initializer: str) -> str:
         return f"start.Constant({initializer})"
     name, _, rest = initializer.partition("(")
     name, scale = name.rpartition(".")[2], rest.removesuffix(")")
-    match name:
-        case "HeNormal" | "HeUniform" if not scale:
-            return f"start.{name}()"
-        case "GlorotNormal" | "GlorotUniform" if not scale:
-            return f"start.Xavier{name.removeprefix('Glorot')}()"
-        case "LeCunNormal" if not scale:
-            return "start.HeNormal(slope=1.0)"
-        case "Normal" | "Uniform":
-            return f"start.{name}({scale or '0.05'})"
-        case "Constant":
-            return f"start.Constant({scale})"
-        case "Zero":
-            return "start.ZEROS"
-        case "One":
-            return "start.ONES"
+    if name in _STARTING and not scale:
+        return _STARTING[name]
+    if name in ("Normal", "Uniform"):
+        return f"start.{name}({scale or '0.05'})"
+    if name == "Constant":
+        return f"start.Constant({scale})"
     raise NeedsHand(
         f"a parameter that starts as {initializer}: one of deliralike.start"
     )
@@ -448,10 +422,13 @@ def _start(initializer: str) -> str:
 #: What has no counterpart, by what to write.
 _UNLIKE = {
     "it draws random numbers: layers of nn that do are nn.Dropout and its kind": (
-        "StatefulZoneoutLSTM SimplifiedDropconnect NegativeSampling gaussian zoneout "
+        "StatefulZoneoutLSTM SimplifiedDropconnect NegativeSampling zoneout "
         "gumbel_softmax rrelu simplified_dropconnect negative_sampling"
     ),
-    "there is none in nn": "local_convolution_2d LocalConvolution2D",
+    "there is none in nn": (
+        "local_convolution_2d LocalConvolution2D StatefulPeepholeLSTM permutate "
+        "transpose_sequence batch_l2_norm_squared"
+    ),
     "port its predictor, and give the loss to the trainer": "Classifier",
 }
 
@@ -463,30 +440,40 @@ LINKS: dict[str, Entry] = {
     "DilatedConvolution2D": _convolution("Conv2d", f"dilate {_OF_CONVOLUTION}"),
     "BatchNormalization": _batch_norm,
     "EmbedID": _embedding,
-    "Maxout": _linear_maxout,
-    "LSTM": _recurrent("StatefulLSTM", "upward"),
-    "StatelessLSTM": _recurrent("StatelessLSTM", "upward"),
-    "StatefulPeepholeLSTM": _recurrent("StatefulPeepholeLSTM", "upward"),
-    "StatefulGRU": _recurrent("StatefulGRU", "W"),
-    "StatelessGRU": _recurrent("StatelessGRU", "W"),
-    "DepthwiseConvolution2D": _depthwise,
-    "Bilinear": _bilinear,
     "PReLU": _prelu,
-    "LayerNormalization": _layer_norm,
-    "GroupNormalization": _group_norm,
     "Sequential": _sequence,
     "ChainList": _list,
+    "Bilinear": _link("BilinearForm", "left_size right_size out_size", "nobias"),
+    "Maxout": _maxout,
+    "DepthwiseConvolution2D": _link(
+        "DepthwiseConvolution2D",
+        "in_channels channel_multiplier ksize",
+        "stride pad nobias",
+        late=("in_channels", "W", 1),
+    ),
+    "LayerNormalization": _link(
+        "nn.LayerNorm", "size", "eps", late=("size", "gamma", 0), eps="1e-6"
+    ),
+    "GroupNormalization": _link(
+        "nn.GroupNorm", "groups size", "eps", late=("size", "gamma", 0)
+    ),
 }
+_LATE_LSTM, _LATE_GRU = ("in_size", "upward.W", 1), ("in_size", "W.W", 1)
+for _name in ("StatelessGRU", "StatefulGRU"):
+    LINKS[_name] = _link(_name, "in_size out_size", late=_LATE_GRU)
+for _name, _layer in (("LSTM", "StatefulLSTM"), ("StatelessLSTM", "StatelessLSTM")):
+    LINKS[_name] = _link(_layer, "in_size out_size", late=_LATE_LSTM)
 for _n in (1, 2, 3):
     _transposed = f"ConvTranspose{_n}d"
     LINKS[f"Convolution{_n}D"] = _convolution(f"Conv{_n}d", _OF_CONVOLUTION)
     LINKS[f"Deconvolution{_n}D"] = _convolution(_transposed, _OF_DECONVOLUTION, axis=0)
 LINKS["ConvolutionND"] = _convolution_nd("Conv", _OF_CONVOLUTION)
 LINKS["DeconvolutionND"] = _convolution_nd("ConvTranspose", _OF_DECONVOLUTION, axis=0)
+_SEQUENCES = "n_layers in_size out_size dropout"
 for _kind in ("LSTM", "GRU", "RNNTanh", "RNNReLU"):
     _name = f"Sequences{_kind.removeprefix('RNN')}"
-    LINKS[f"NStep{_kind}"] = _sequences(_name, 1)
-    LINKS[f"NStepBi{_kind}"] = _sequences(_name, 2)
+    LINKS[f"NStep{_kind}"] = _link(_name, _SEQUENCES)
+    LINKS[f"NStepBi{_kind}"] = _link(_name, _SEQUENCES, directions="2")
 for _reason, _links in _UNLIKE.items():
     LINKS |= dict.fromkeys(_links.split(), refused(_reason))
 _OF_PYTHON = ("get_dtype", "get_array_types", "argument.parse_kwargs", "is_debug")
@@ -631,16 +618,13 @@ def _resized(call: Call) -> str:
 def _unpooled(call: Call) -> str:
     given = _given(call, "x", "ksize", "stride", "pad", "outsize", "cover_all")
     size = given["ksize"]
-    if (
-        given.get("stride", size) != size
-        or given.get("pad", "0") != "0"
-        or not size.isdigit()
-    ):
+    is_apart = given.get("stride", size) == size and given.get("pad", "0") == "0"
+    if not is_apart or not size.isdigit():
         raise NeedsHand(f"{call.name} of windows that overlap, or are padded: by hand")
     large = call_of_nn("interpolate", given["x"], scale_factor=size, mode='"nearest"')
     if given.get("outsize", "None") != "None":
-        height, width = (f"{given['outsize']}[{axis}]" for axis in (0, 1))
-        return f"{large}[:, :, :{height}, :{width}]"
+        size = given["outsize"]
+        return f"{large}[:, :, :{size}[0], :{size}[1]]"
     if given.get("cover_all", "True") == "False":
         return large
     return f"{large}[:, :, :{1 - int(size)}, :{1 - int(size)}]"
@@ -681,13 +665,16 @@ def _upsampled(call: Call) -> str:
 
 def _of_type(call: Call) -> str:
     """Floating numbers stay of the network's type; others become of it."""
-    x, given = call.given[0], call.result
-    value = call.value or call.first
-    if given is None or value is None or given.dtype == value.dtype:
+    x, before, after = call.given[0], call.value.dtype, call.result.dtype
+    if not call.x:
+        before = call.first.dtype
+    if not before or not after or before == after:
         return x
-    if not given.is_floating:
-        return call_of_nn("cast", x, f'"{given.dtype}"')
-    return x if value.is_floating else call_of_nn("cast", x, call.like())
+    if not call.result.is_floating:
+        return call_of_nn("cast", x, f'"{after}"')
+    if "float" in before:
+        return x
+    return call_of_nn("cast", x, call.like())
 
 
 def _interpolated(call: Call) -> str:
@@ -698,7 +685,9 @@ def _interpolated(call: Call) -> str:
 def _variable(call: Call) -> str:
     """``chainer.Variable(x)``: an array stays, one of NumPy's becomes one."""
     x = call.args[0]
-    return call_of_nn("constant", x, like=call.like()) if x.startswith("np.") else x
+    if x.startswith("np."):
+        return call_of_nn("constant", x, like=call.like())
+    return x
 
 
 def _written_here(name: str) -> Entry:
@@ -713,6 +702,16 @@ def _written_here(name: str) -> Entry:
 _WRITTEN_HERE = [name for name in LAYER_SOURCES if name.islower()]
 
 
+def _gaussian(call: Call) -> str:
+    """``F.gaussian(mean, ln_var)``: a sample of a normal distribution."""
+    given = call.bound("mean", "ln_var")
+    if given.keys() != {"mean", "ln_var"}:
+        raise NeedsHand("gaussian: of a mean and a logarithm of variances alone")
+    mean, noise = given["mean"], call.layer("NormalNoise")
+    deviation = call_of_nn("exp", f"({given['ln_var']}) * 0.5")
+    return f"({mean} + {noise}({mean}) * {deviation})"
+
+
 FUNCTIONS: dict[str, Entry] = {
     **LINKS,
     "get_dtype": "None",
@@ -720,6 +719,7 @@ FUNCTIONS: dict[str, Entry] = {
     "argument.parse_kwargs": _options,
     **{name: _written_here(name) for name in _WRITTEN_HERE},
     "squared_difference": _written_here("squared_error"),
+    "gaussian": _gaussian,
     "upsampling_2d": _upsampled,
     "linear_interpolate": _interpolated,
     "cast": _of_type,
@@ -831,7 +831,7 @@ def _registered(call: Call) -> str:
 
 
 def _children(call: Call) -> str:
-    if call.value is None or call.value.kind != "container":
+    if call.value.kind != "container":
         raise NeedsHand(
             "children of a chain: name them, or keep them in an nn.ModuleList"
         )
@@ -890,25 +890,24 @@ def by_numpy(call: Call, module: str) -> str | None:
     Raises:
         NeedsHand: It computes with arrays of the network, or draws numbers.
     """
-    if call.result is None:
+    if call.result == UNKNOWN:
         return None
     is_host = module in ("np", "numpy")
-    is_array = call.first is not None and call.first.kind in ("array", "arrays")
+    is_array = call.first.kind in ("array", "arrays")
     if is_array and not is_host and call.name in _OF_ARRAYS:
         return written(_OF_ARRAYS[call.name], call)
     if call.name in ("asarray", "array", "ascontiguousarray") and is_array:
         return call.args[0]
-    args = f"{call.name}({joined(call.args, call.kwargs)})"
-    if not call.result.is_floating:
-        return (
-            None if is_host else call_of_nn("constant", f"np.{args}", like=call.like())
-        )
-    if call.name in _MAKING:
+    is_floating = call.result.is_floating
+    if is_host and not is_floating:
+        return None
+    if is_floating and call.name in _MAKING:
         return written(_MAKING[call.name], call)
-    is_of_arrays = any(one is not None and one.is_floating for one in call.values)
-    if is_of_arrays or module.endswith("random"):
+    is_of_arrays = any(one.is_floating for one in call.values)
+    if is_floating and (is_of_arrays or module.endswith("random")):
         raise NeedsHand(
             f"{call.name} of NumPy: functions of nn compute with arrays, and layers such as "
             "nn.Dropout draw random numbers"
         )
-    return call_of_nn("constant", f"np.{args}", like=call.like())
+    constant = f"np.{call.name}({joined(call.args, call.kwargs)})"
+    return call_of_nn("constant", constant, like=call.like())

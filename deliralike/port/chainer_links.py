@@ -38,16 +38,20 @@ def tree_lstm(nn, *inputs):
     return c, nn.sigmoid(o) * nn.tanh(c)
 
 
+def aligned(nn, y, x, axis):
+    """The array with axes of one element, so that its first axis is that axis of another."""
+    behind = [1] * (len(x.shape) - axis - len(y.shape))
+    return nn.reshape(y, (*[1] * axis, *y.shape, *behind))
+
+
 def scale(nn, x, y, axis=1):
     """The product with an array whose first axis is that axis."""
-    behind = [1] * (len(x.shape) - axis - len(y.shape))
-    return x * nn.reshape(y, (*[1] * axis, *y.shape, *behind))
+    return x * aligned(nn, y, x, axis)
 
 
 def bias(nn, x, y, axis=1):
     """The sum with an array whose first axis is that axis."""
-    behind = [1] * (len(x.shape) - axis - len(y.shape))
-    return x + nn.reshape(y, (*[1] * axis, *y.shape, *behind))
+    return x + aligned(nn, y, x, axis)
 
 
 def swish(nn, x, beta):
@@ -95,11 +99,6 @@ def batch_matmul(nn, a, b, transa=False, transb=False):
     return nn.matmul(a, b)
 
 
-def batch_l2_norm_squared(nn, x):
-    """The sum of squares of each sample."""
-    return nn.sum(nn.square(nn.flatten(x, 1)), 1)
-
-
 def select_item(nn, x, t):
     """One element of each sample, by its number."""
     return nn.squeeze(nn.gather(x, 1, nn.unsqueeze(t, 1)), 1)
@@ -119,14 +118,6 @@ def rollaxis(nn, x, axis, start=0):
     return nn.movedim(x, axis, start - 1 if start > axis else start)
 
 
-def permutate(nn, x, indices, axis=0, inv=False):
-    """The array in another order along an axis."""
-    indices = np.asarray(indices)
-    if inv:
-        indices = np.argsort(indices)
-    return nn.index_select(x, axis, nn.constant(indices, like=x))
-
-
 def pad(nn, x, pad_width, mode, constant_values=0):
     """The array with more elements at the ends of all axes."""
     widths = np.broadcast_to(pad_width, (len(x.shape), 2)).tolist()
@@ -143,14 +134,6 @@ def pad_sequence(nn, xs, length=None, padding=0):
         widths = [(0, length - len(x)), *[(0, 0)] * (len(x.shape) - 1)]
         rows.append(nn.pad(x, widths, "constant", padding))
     return nn.stack(rows, 0)
-
-
-def transpose_sequence(nn, xs):
-    """For each step the elements of all sequences that are so long, the longest first."""
-    steps = []
-    for step in range(len(xs[0])):
-        steps.append(nn.stack([x[step] for x in xs if step < len(x)], 0))
-    return steps
 
 
 def depth2space(nn, X, r):
@@ -242,8 +225,8 @@ def bernoulli_nll(nn, x, y, reduce="sum"):
 # -------------------------------------------------------------------------------------------------
 
 
-class StatelessLSTM(Network):
-    """One step of an LSTM. Source: arXiv 1409.2329."""
+class LSTMWeights(Network):
+    """An LSTM. Source: arXiv 1409.2329."""
 
     def __init__(self, in_size, out_size):
         super().__init__()
@@ -252,7 +235,7 @@ class StatelessLSTM(Network):
         self.upward = nn.Linear(in_size, 4 * out_size)
         self.lateral = nn.Linear(out_size, 4 * out_size, bias=False)
 
-    def forward(self, c, h, x):
+    def step(self, c, h, x):
         nn = self.nn
         gates = self.upward(x)
         if h is not None:
@@ -262,15 +245,19 @@ class StatelessLSTM(Network):
         return lstm(nn, c, gates)
 
 
-class StatefulLSTM(Network):
+class StatelessLSTM(LSTMWeights):
+    """One step of an LSTM."""
+
+    def forward(self, c, h, x):
+        return self.step(c, h, x)
+
+
+class StatefulLSTM(LSTMWeights):
     """An LSTM that remembers its state; fewer samples than before leave the rest as it was."""
 
     def __init__(self, in_size, out_size):
-        super().__init__()
+        super().__init__(in_size, out_size)
         nn = self.nn
-        self.size = out_size
-        self.upward = nn.Linear(in_size, 4 * out_size)
-        self.lateral = nn.Linear(out_size, 4 * out_size, bias=False)
         self.last_c = nn.State((0, out_size), like=self.upward.weight)
         self.last_h = nn.State((0, out_size), like=self.upward.weight)
 
@@ -290,38 +277,13 @@ class StatefulLSTM(Network):
         self.set_state(none, none)
 
     def forward(self, x):
-        nn = self.nn
-        count, gates = x.shape[0], self.upward(x)
-        c, h = self.c, self.h
+        count, h = x.shape[0], self.h
         if h is None:
-            c = h = nn.zeros((count, self.size), like=gates)
-        c, y = lstm(nn, c, gates + self.lateral(h[:count]))
-        self.set_state(c, nn.cat([y, h[count:]], 0))
-        return y
-
-
-class StatefulPeepholeLSTM(StatefulLSTM):
-    """An LSTM whose gates see the cell. Source: Gers and Schmidhuber 2001."""
-
-    def __init__(self, in_size, out_size):
-        super().__init__(in_size, out_size)
-        nn = self.nn
-        self.peep_i = nn.Linear(out_size, out_size, bias=False)
-        self.peep_f = nn.Linear(out_size, out_size, bias=False)
-        self.peep_o = nn.Linear(out_size, out_size, bias=False)
-
-    def forward(self, x):
-        nn = self.nn
-        gates, c = self.upward(x), self.c
-        if c is None:
-            c = nn.zeros((x.shape[0], self.size), like=gates)
-        else:
-            gates = gates + self.lateral(self.h)
-        a, i, f, o = nn.unbind(nn.reshape(gates, (x.shape[0], -1, 4)), 2)
-        i, f = nn.sigmoid(i + self.peep_i(c)), nn.sigmoid(f + self.peep_f(c))
-        c = nn.tanh(a) * i + f * c
-        y = nn.sigmoid(o + self.peep_o(c)) * nn.tanh(c)
-        self.set_state(c, y)
+            c, y = self.step(self.c, None, x)
+            self.set_state(c, y)
+            return y
+        c, y = self.step(self.c, h[:count], x)
+        self.set_state(c, self.nn.cat([y, h[count:]], 0))
         return y
 
 
@@ -512,15 +474,18 @@ class SequencesReLU(SequencesGRU):
 class DepthwiseConvolution2D(Network):
     """A convolution of each channel by itself."""
 
-    def __init__(self, in_channels, multiplier, ksize, stride=1, pad=0, bias=True):
+    def __init__(
+        self, in_channels, channel_multiplier, ksize, stride=1, pad=0, nobias=False
+    ):
         super().__init__()
         height, width = (ksize, ksize) if isinstance(ksize, int) else ksize
-        shape = (multiplier, in_channels, height, width)
+        shape = (channel_multiplier, in_channels, height, width)
         first = start.Normal((in_channels * height * width) ** -0.5)
         self.W = self.nn.Parameter(shape, first)
         self.b = None
-        if bias:
-            self.b = self.nn.Parameter((multiplier * in_channels,), start.ZEROS)
+        if not nobias:
+            size = (channel_multiplier * in_channels,)
+            self.b = self.nn.Parameter(size, start.ZEROS)
         self.stride, self.pad = stride, pad
 
     def forward(self, x):
@@ -579,21 +544,17 @@ class IgnoringEmbedding(Embedding):
         self.ignored = ignored
 
     def forward(self, x):
-        nn = self.nn
-        is_word = x != self.ignored
-        embedded = super().forward(nn.where(is_word, x, 0))
-        return nn.where(nn.unsqueeze(is_word, -1), embedded, 0.0)
+        return embed_id(self.nn, x, self.weight, self.ignored)
 
 
 class LinearMaxout(Network):
     """The largest of several linear functions. Source: Goodfellow et al. 2013."""
 
-    def __init__(self, in_size, out_size, pool_size, bias=True):
+    def __init__(self, in_size, out_size, pool_size):
         super().__init__()
-        self.linear = self.nn.Linear(in_size, out_size * pool_size, bias=bias)
+        self.linear = self.nn.Linear(in_size, out_size * pool_size)
         self.pool_size = pool_size
 
     def forward(self, x):
         nn = self.nn
-        y = nn.reshape(self.linear(x), (x.shape[0], -1, self.pool_size))
-        return nn.amax(y, 2)
+        return maxout(nn, self.linear(nn.flatten(x, 1)), self.pool_size)

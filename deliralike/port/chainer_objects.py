@@ -50,7 +50,6 @@ class Chainer(Framework):
     renamed = {"__call__": "forward"}
     dropped = ("initialW", "initial_bias", "initial_gamma", "initial_beta", "dtype")
     layer_sources = chainer.LAYER_SOURCES
-    imports = chainer.IMPORTS
     drawing = chainer.DRAWING
     without_effect = chainer.WITHOUT_EFFECT
     stops_gradients = ("no_backprop_mode",)

@@ -45,7 +45,9 @@ class Choices:
         if callable(value) or self._is_of_table(node):
             return value
         is_flag = isinstance(value, (bool, NoneType)) and in_construction
-        return value if is_flag and self._calls_portable(node) else MISSING
+        if is_flag and self._calls_portable(node):
+            return value
+        return MISSING
 
     def _network_by_name(self, node: Any) -> Any:
         """The network that a package's function gave for a name, or `MISSING`.
@@ -56,8 +58,7 @@ class Choices:
             return MISSING
         function = self.source.meaning(node.func)
         first = self.observed.value("given", self.source.end(node.args[0].value))
-        is_name = first is not None and first.kind == "text"
-        if not is_name or not module_source(function.__module__).is_installed:
+        if first.kind != "text" or not module_source(function.__module__).is_installed:
             return MISSING
         returned = self.observed.objects["returned"][self.source.end(node)]
         classes = {type(network) for network in returned}
@@ -66,10 +67,10 @@ class Choices:
             if type(network) in classes:
                 found = self.original.arguments_of(network)
                 created.append(Created(type(network), *found))
-        if not created or not self._is_portable(created):
-            return MISSING
         is_one = all(one == created[0] for one in created)
-        return created[0] if is_one else MISSING
+        if created and is_one and self._is_portable(created[0]):
+            return created[0]
+        return MISSING
 
     def entries(self, node: cst.Subscript) -> dict[Any, Any] | None:
         """What a table gave in the run, by its keys, where it was several."""
@@ -78,7 +79,9 @@ class Choices:
         if not self.source.is_installed or len(chosen) < 2 or MISSING in values:
             return None
         is_known = self._is_of_table(node) or all(map(callable, values))
-        return chosen if is_known and self._is_portable(values) else None
+        if is_known and self._is_portable(values):
+            return chosen
+        return None
 
     def _is_of_table(self, node: Any) -> bool:
         """Whether an element of a global table is taken."""
@@ -110,13 +113,13 @@ class Choices:
     def written(self, value: Any) -> str:
         """The source of a value."""
         match value:
-            case partial():
+            case partial(func=function, args=args, keywords=kwargs):
                 self.program.lines.add("from functools import partial")
-                args = [self.written(one) for one in (value.func, *value.args)]
-                kwargs = {
-                    name: self.written(one) for name, one in value.keywords.items()
-                }
-                return f"partial({joined(args, kwargs)})"
+                return self._written_call("partial", (function, *args), kwargs)
+            case Created(cls, args, kwargs):
+                return self._written_call(self.written(cls), args, kwargs)
+            case Layer(cls, arguments):
+                return f"{self.written(cls)}({arguments})"
             case dict():
                 entries = []
                 for key, one in value.items():
@@ -126,14 +129,11 @@ class Choices:
                 return f"[{', '.join(map(self.written, value))}]"
             case tuple():
                 return tuple_of([*map(self.written, value)])
-            case Created(cls, args, kwargs):
-                words = {name: self.written(one) for name, one in kwargs.items()}
-                return (
-                    f"{self.written(cls)}({joined([*map(self.written, args)], words)})"
-                )
-            case Layer():
-                return f"{self.written(value.cls)}({value.arguments})"
         if isinstance(value, PLAIN):
             return repr(value)
         name = self.framework.name_of(value)
         return self.program.need(value) if name is None else f"{NN}.{name}"
+
+    def _written_call(self, name: str, args: Any, kwargs: dict[str, Any]) -> str:
+        words = {key: self.written(one) for key, one in kwargs.items()}
+        return f"{name}({joined([*map(self.written, args)], words)})"

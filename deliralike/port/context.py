@@ -61,12 +61,9 @@ class Context(cst.CSTTransformer):
         self.start_code = StartCode(self.original, source)
         self.mask_layers = MaskLayers(source.module)
         self.choices = Choices(program, source)
-        self.called: set[cst.CSTNode] = set()  # what is called, rather than handed on
         # Attributes that are members of a list, by number.
         self.listed: dict[str, int] = {}
         self.reported: set[str] = set()  # attributes that nothing reads
-        self.branches: set[cst.CSTNode] = set()  # blocks of `if`, `else` and `except`
-        self.statements: set[cst.CSTNode] = set()  # expressions that are statements
         self.set_names: set[str] = set()  # global names that functions set
         self.reasons: dict[cst.CSTNode, str] = {}  # of what is being left out
         # What is not looked into: tables that are written out, functions that layers stand for,
@@ -83,7 +80,7 @@ class Context(cst.CSTTransformer):
         """Whether the code runs only while a network is created."""
         return bool(self.functions) and self.functions[-1].in_construction
 
-    def value_of(self, what: str, node: cst.CSTNode) -> Value | None:
+    def value_of(self, what: str, node: cst.CSTNode) -> Value:
         """What is known of the value at a node, see `Observed`."""
         return self.observed.value(what, self.source.end(node))
 

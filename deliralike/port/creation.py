@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 from deliralike import backends
@@ -53,7 +54,7 @@ def find_arguments(network: Any, inputs: Any = ()) -> dict[str, Any]:
         except Exception:  # noqa: BLE001 - of the class, which takes no such arguments
             return float("inf")
 
-    with backends.of(network).undisturbed():
+    with backends.of(network).preserve_global_state():
         found, choices = _candidates(network, wanted)
         found |= {name: values[0] for name, values in choices.items()}
         off, before = distance(found), float("inf")
@@ -110,13 +111,10 @@ def _is_plain(value: Any) -> bool:
 
 def _distance(wanted: Shapes, found: Shapes) -> int:
     """How many sizes of weights differ."""
-    total = 0
-    for name in {*wanted, *found}:
-        one, other = wanted.get(name, ()), found.get(name, ())
-        if name not in wanted or name not in found or len(one) != len(other):
-            total += _OTHER_NAME
-        else:
-            total += sum(a != b for a, b in zip(one, other, strict=True))
+    total = _OTHER_NAME * len({*wanted} ^ {*found})
+    for name in {*wanted} & {*found}:
+        pairs = zip_longest(wanted[name], found[name])
+        total += sum(a != b for a, b in pairs)
     return total
 
 
@@ -135,12 +133,9 @@ def mapped(value: Any, framework: Framework, change: Callable[[Any], Any]) -> An
         return type(value)(map(inner, value))
     if isinstance(value, dict):
         return type(value)((name, inner(one)) for name, one in value.items())
-    is_portable = framework.ports(type(value).__module__)
-    return (
-        _configuration(value, inner)
-        if is_portable and hasattr(value, "__dict__")
-        else value
-    )
+    if framework.ports(type(value).__module__) and hasattr(value, "__dict__"):
+        return _configuration(value, inner)
+    return value
 
 
 def _configuration(value: Any, change: Callable[[Any], Any]) -> Any:

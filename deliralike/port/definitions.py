@@ -12,19 +12,16 @@ import libcst as cst
 from libcst import matchers as m
 
 from deliralike.port.buffers import registered_last
-from deliralike.port.calls import NN, code
+from deliralike.port.calls import NN, OF_SELF, code
 from deliralike.port.context import Function
-from deliralike.port.finishing import begun
+from deliralike.port.finishing import with_first_statement
 from deliralike.port.leaving_out import PASS, LeavingOut
 from deliralike.port.observing import CONSTRUCTION, FORWARD
 from deliralike.port.reported import reported
-from deliralike.port.start_code import StartCode
 
 #: ``self.cache[key] = value``
-_CACHED = m.Assign(
-    [m.AssignTarget(m.Subscript(m.Attribute(m.Name("self"))))], m.Call() | m.Subscript()
-)
-_MEMBER = m.Arg(m.Attribute(m.Name("self")))
+_CACHED = m.Assign([m.AssignTarget(m.Subscript(OF_SELF))], m.Call() | m.Subscript())
+_MEMBER = m.Arg(OF_SELF)
 _LISTS_ATTRIBUTES = m.Call(
     m.Attribute(m.Call(m.Name("super")), m.Name("__init__")),
     [_MEMBER, m.ZeroOrMore(_MEMBER)],
@@ -44,7 +41,7 @@ class DefinitionRewriter(LeavingOut):
         if len(self.path) > 1:
             return
         self.class_name = node.name.value
-        self.start_code = StartCode(self.original, self.source, self.cls)
+        self.start_code.cls = self.cls
         self.reported = reported(self.source, self.observed, self.class_name)
         self.listed = {}
         if self.framework.lists_members(self.cls):
@@ -69,9 +66,7 @@ class DefinitionRewriter(LeavingOut):
             brackets = {"lpar": cst.LeftParen(), "rpar": cst.RightParen()}
             updated = updated.with_changes(**brackets)
         statements = list(map(_as_property, updated.body.body)) or [PASS]
-        if not self.mask_layers.add_to(statements):
-            where = self.where(original)
-            self.program.needs_hand(where, "a layer for dropout, made in __init__")
+        self.mask_layers.add_to(statements)
         return updated.with_changes(body=updated.body.with_changes(body=statements))
 
     def _base(self, base: cst.Arg, new: cst.Arg) -> cst.BaseExpression | None:
@@ -141,16 +136,28 @@ class DefinitionRewriter(LeavingOut):
         self.path.append(node.name.value)
         path = ".".join(self.path)
         phases = self.observed.phases(path)
-        params: Any = m.findall(node.params, m.Param())
-        names = [one.name.value for one in params]
-        arrays = [name for name in names if self.observed.is_array(path, name)]
-        has_self = "self" in names
         if self.functions:
-            arrays += self.functions[-1].arrays
-            has_self = has_self or self.functions[-1].has_self
             phases = phases or {CONSTRUCTION if self.in_construction else FORWARD}
         in_construction = self.in_numpy or FORWARD not in phases
         caches = [] if in_construction else self._caches(node)
+        self._enter(path, node.params, in_construction, caches)
+
+    def _enter(
+        self,
+        path: str,
+        params: cst.Parameters,
+        in_construction: bool,
+        caches: list[str],
+    ) -> None:
+        """Begin a function."""
+        found: Any = m.findall(params, m.Param())
+        names = [one.name.value for one in found]
+        arrays = [name for name in names if self.observed.is_array(path, name)]
+        has_self = "self" in names
+        if self.functions:
+            has_self = has_self or self.functions[-1].has_self
+            if not self.in_construction:  # whose arrays are NumPy's
+                arrays += self.functions[-1].arrays
         function = Function(path, in_construction, arrays, caches, has_self)
         self.functions.append(function)
 
@@ -160,7 +167,7 @@ class DefinitionRewriter(LeavingOut):
         statements: Any = m.findall(node, _CACHED)
         for statement in statements:
             array = self.value_of("results", statement.value)
-            if array is None or not array.is_array:
+            if not array.is_array:
                 continue
             if self.observed.was("targets", self.source.begin(statement), "dict"):
                 self.program.specialise(self.where(statement), "an array that it kept")
@@ -174,9 +181,9 @@ class DefinitionRewriter(LeavingOut):
         self.path.pop()
         function = self.functions.pop()
         if not updated.body.body:
-            updated = begun(updated, "pass")
+            updated = with_first_statement(updated, "pass")
         for cache in function.caches:
-            updated = begun(updated, f"{cache} = {{}}")
+            updated = with_first_statement(updated, f"{cache} = {{}}")
         if path == f"{self.class_name}.__init__":
             updated = registered_last(updated)
             updated = self._with_sizes_as_arguments(updated)
@@ -190,10 +197,7 @@ class DefinitionRewriter(LeavingOut):
     def visit_Lambda(self, node: cst.Lambda) -> None:
         """It is called by `forward`, also one that is written where a network is created."""
         path = ".".join([*self.path, "<lambda>"])
-        names = [one.name.value for one in node.params.params]
-        arrays = [name for name in names if self.observed.is_array(path, name)]
-        has_self = bool(self.functions) and self.functions[-1].has_self
-        self.functions.append(Function("<lambda>", False, arrays, [], has_self))
+        self._enter(path, node.params, in_construction=False, caches=[])
 
     def leave_Lambda(self, original: cst.Lambda, updated: cst.Lambda) -> cst.Lambda:
         self.functions.pop()
@@ -201,7 +205,8 @@ class DefinitionRewriter(LeavingOut):
 
     def _with_sizes_as_arguments(self, init: cst.FunctionDef) -> cst.FunctionDef:
         """Add the arguments that tell instances of the class of their sizes."""
-        names = self.program.sizes[self.source.module.__name__, self.class_name]
+        module = self.source.module.__name__
+        names = self.program.sizes.arguments(module, self.class_name)
         added = [cst.Param(cst.Name(name)) for name in names]
         params = init.params
         params = params.with_changes(kwonly_params=[*params.kwonly_params, *added])

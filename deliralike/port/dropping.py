@@ -24,7 +24,7 @@ def dropping_layer(function: Callable[..., Any], framework: str) -> str | None:
     backend = backends.get(framework)
     ones = backend.array(np.ones(_SHAPE, np.float32))
     training = {"training": True} if "training" in names else {}
-    with backend.undisturbed():
+    with backend.preserve_global_state():
         try:
             outputs = np.asarray(backend.numpy(function(ones, _RATE, **training)))
         except Exception:  # noqa: BLE001 - it takes other arguments

@@ -12,6 +12,8 @@ from libcst import matchers as m
 from deliralike.port.calls import NN, code
 
 _START = m.FunctionDef(m.Name("__init__"))
+_WITHOUT_SELF = m.Decorator(m.Name("staticmethod") | m.Name("classmethod"))
+_STATIC = m.FunctionDef(decorators=[m.ZeroOrMore(), _WITHOUT_SELF, m.ZeroOrMore()])
 
 
 def names_used(node: cst.CSTNode) -> list[str]:
@@ -27,15 +29,8 @@ def names_used(node: cst.CSTNode) -> list[str]:
 
 def static_methods(node: cst.CSTNode) -> list[tuple[str, list[str]]]:
     """Methods without ``self``, with a point before their names, and the names in them."""
-    found: list[tuple[str, list[str]]] = []
-    if not isinstance(node, cst.ClassDef):
-        return found
-    for one in node.body.body:
-        if not isinstance(one, cst.FunctionDef):
-            continue
-        if _is(one, "staticmethod") or _is(one, "classmethod"):
-            found.append((f".{one.name.value}", names_used(one)))
-    return found
+    methods: Any = m.findall(node, _STATIC)
+    return [(f".{one.name.value}", names_used(one)) for one in methods]
 
 
 def finished(
@@ -51,13 +46,8 @@ def finished(
     if isinstance(node, (cst.ClassDef, cst.FunctionDef)) or not finisher.uses(node):
         return node.visit(finisher)
     assign = node.body[0]  # of a constant, which becomes a function
-    target = (
-        assign.target if isinstance(assign, cst.AnnAssign) else assign.targets[0].target
-    )
-    value = code(assign.value.visit(finisher))
-    function: Any = cst.parse_statement(
-        f"def {code(target)}(nn):\n    return {value}\n"
-    )
+    name, value = code(assign.targets[0].target), code(assign.value.visit(finisher))
+    function: Any = cst.parse_statement(f"def {name}(nn):\n    return {value}\n")
     return function.with_changes(leading_lines=node.leading_lines)
 
 
@@ -113,17 +103,19 @@ class _Finisher(cst.CSTTransformer):
         self, original: cst.FunctionDef, updated: cst.FunctionDef
     ) -> cst.FunctionDef:
         for name, word, chosen in self.defaults.pop():
-            updated = begun(updated, f"if {name} == {word}:\n    {name} = {chosen}\n")
+            updated = with_first_statement(
+                updated, f"if {name} == {word}:\n    {name} = {chosen}\n"
+            )
         if self.defaults:
             return updated
         before, self.nn = self.nn, "nn"
         if self.kind == "start of a plain class":
-            return begun(_taking_nn(updated, 1), "self.nn = nn")
+            return with_first_statement(_taking_nn(updated, 1), "self.nn = nn")
         if before == "self.nn" or not self.uses(original):
             return updated
         if self.kind == "method":
             first = [*updated.params.params, cst.Param(cst.Name("self"))][0]
-            return begun(updated, f"nn = {first.name.value}.nn")
+            return with_first_statement(updated, f"nn = {first.name.value}.nn")
         if self.kind == "class method":
             return _taking_nn(updated, 1)
         return _taking_nn(updated, 0)
@@ -165,18 +157,16 @@ class _Finisher(cst.CSTTransformer):
     ) -> cst.Attribute:
         return updated.with_changes(attr=original.attr)
 
-    def leave_Arg(self, original: cst.Arg, updated: cst.Arg) -> cst.Arg:
-        """A function that is handed on takes its ``nn`` with it."""
+    def leave_Arg(self, original: cst.Arg, updated: cst.Arg) -> Any:
         updated = updated.with_changes(keyword=original.keyword)
-        name = self._function(original.value)
-        if name is None:
-            return updated
-        handed_on = cst.parse_expression(f"({self._handed_on(name)})")
-        return updated.with_changes(value=handed_on)
+        return self._with_nn(original.value, updated)
 
-    def leave_Element(self, original: cst.Element, updated: cst.Element) -> cst.Element:
-        """A function in a list takes its ``nn`` with it, too."""
-        name = self._function(original.value)
+    def leave_Element(self, original: cst.Element, updated: cst.Element) -> Any:
+        return self._with_nn(original.value, updated)
+
+    def _with_nn(self, value: cst.BaseExpression, updated: Any) -> Any:
+        """A function that is handed on, or stands in a list, takes its ``nn`` with it."""
+        name = self._function(value)
         if name is None:
             return updated
         handed_on = cst.parse_expression(f"({self._handed_on(name)})")
@@ -203,7 +193,7 @@ def _is(function: cst.FunctionDef, decorator: str) -> bool:
     return any(code(one.decorator) == decorator for one in function.decorators)
 
 
-def begun(function: cst.FunctionDef, text: str) -> cst.FunctionDef:
+def with_first_statement(function: cst.FunctionDef, text: str) -> cst.FunctionDef:
     """A function that begins with one more statement, behind ``super().__init__()``."""
     body: Any = function.body
     if not isinstance(body, cst.IndentedBlock):  # a function of one line

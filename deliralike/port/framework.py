@@ -85,7 +85,6 @@ class Framework:
         renamed: Methods of networks that have another name here.
         dropped: Arguments that are left out.
         layer_sources: Layers that a port writes itself, by name.
-        imports: For what the text of an expression may hold, the import that it needs.
         drawing: Functions that draw masks, and the layers in their place.
         attending: Functions of attention that draw masks, and their arguments.
         without_effect: Functions that are called for their effect on the framework.
@@ -125,7 +124,6 @@ class Framework:
     renamed: Mapping[str, str] = {}
     dropped: Collection[str] = ()
     layer_sources: Mapping[str, str] = {}
-    imports: Mapping[str, str] = {}
     drawing: Mapping[str, str] = {}
     attending: Mapping[str, Sequence[str]] = {}
     without_effect: Collection[str] = ()

@@ -10,8 +10,15 @@ from libcst import matchers as m
 
 from deliralike.port.calls import code
 
-_SETS = m.Assign([m.AssignTarget(m.Attribute(attr=m.Name("requires_grad")))])
-_CALLS = m.Expr(m.Call(m.Attribute(attr=m.Name("requires_grad_"))))
+_OWNER = m.SaveMatchedNode(m.DoNotCare(), "owner")
+_FLAG = m.SaveMatchedNode(m.DoNotCare(), "flag")
+_SETS = m.Assign([m.AssignTarget(m.Attribute(_OWNER, m.Name("requires_grad")))], _FLAG)
+_CALLS = m.Expr(
+    m.Call(
+        m.Attribute(_OWNER, m.Name("requires_grad_")), [m.AtMostN(m.Arg(_FLAG), n=1)]
+    )
+)
+_SETTING = m.SimpleStatementLine([_SETS | _CALLS])
 _PARAMETERS = m.Call(m.Attribute(attr=m.Name("parameters")), [])
 _NAMED_PARAMETERS = m.Call(m.Attribute(attr=m.Name("named_parameters")), [])
 _PAIR = m.Tuple([m.AtLeastN(m.Element(m.Name()), n=2)])
@@ -38,17 +45,11 @@ def frozen(loop: cst.For, is_passed_by: Callable[[Any], bool]) -> str | None:
 
 def setting(line: Any) -> tuple[str, str] | None:
     """Whose ``requires_grad`` a statement sets, and to what; or None."""
-    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+    found: Any = m.extract(line, _SETTING)
+    if found is None:
         return None
-    statement: Any = line.body[0]
-    if m.matches(statement, _SETS):
-        target = statement.targets[0].target
-        return code(target.value), code(statement.value)
-    if m.matches(statement, _CALLS):
-        args = statement.value.args
-        flag = code(args[0].value) if args else "True"
-        return code(statement.value.func.value), flag
-    return None
+    flag = found.get("flag", cst.Name("True"))
+    return code(found["owner"]), code(flag)
 
 
 def trainable(owner: str, pattern: str, flag: str) -> str:

@@ -10,6 +10,7 @@ from libcst import matchers as m
 from deliralike.port.calls import NN, OF_SELF, arguments, code
 from deliralike.port.freezing import frozen, setting, trainable
 from deliralike.port.names import NameRewriter
+from deliralike.port.values import UNKNOWN
 
 _PRETRAINED = m.Call(m.Attribute(attr=m.Name("from_pretrained")))
 _KEPT = m.Assign([m.AssignTarget(OF_SELF)], _PRETRAINED)
@@ -59,8 +60,7 @@ class GradientRewriter(NameRewriter):
             return self._is_floating(node.expression)
         if isinstance(node, cst.Name):
             return node.value in self.functions[-1].arrays
-        value = self.value_of("results", node)
-        return value is not None and value.is_array and value.is_floating
+        return self.value_of("results", node).is_floating
 
     # Parameters that are not trained
     # ---------------------------------------------------------------------------------------------
@@ -85,12 +85,14 @@ class GradientRewriter(NameRewriter):
         statement: Any = original.body[0]
         if not isinstance(statement, cst.Assign):
             value = self.value_of("values", statement.value.func)
-            if value is None:
+            if value == UNKNOWN:
                 return None
             if not value.is_array:
                 return cst.parse_statement(trainable(owner, "*", flag))
         owner, _, name = owner.rpartition(".")
-        return cst.parse_statement(trainable(owner, name, flag)) if owner else None
+        if not owner:
+            return None
+        return cst.parse_statement(trainable(owner, name, flag))
 
     def _with_frozen_layer(
         self, original: Any, updated: cst.SimpleStatementLine

@@ -110,14 +110,6 @@ class LeavingOut(Context):
     # Branches and checks: of an installed package comes along what ran
     # ---------------------------------------------------------------------------------------------
 
-    def visit_If(self, node: cst.If) -> None:
-        self.branches.add(node.body)
-        if isinstance(node.orelse, cst.Else):
-            self.branches.add(node.orelse.body)
-
-    def visit_ExceptHandler(self, node: cst.ExceptHandler) -> None:
-        self.branches.add(node.body)
-
     def _is_passed_check(self, node: cst.If) -> bool:
         """Whether a statement complains, or is for another type of numbers, and did not run."""
         if node.orelse is not None:
@@ -135,12 +127,12 @@ class LeavingOut(Context):
         return all(m.matches(one, _COMPLAINS) for one in node.body.body)
 
     def visit_IndentedBlock(self, node: cst.IndentedBlock) -> bool:
-        return node not in self.branches or self._was_run(node)
+        return not self.source.is_branch(node) or self._was_run(node)
 
     def leave_IndentedBlock(
         self, original: cst.IndentedBlock, updated: cst.IndentedBlock
     ) -> cst.IndentedBlock:
-        if original not in self.branches or self._was_run(original):
+        if not self.source.is_branch(original) or self._was_run(original):
             return updated if updated.body else updated.with_changes(body=[PASS])
         self.program.leave_out(self.source, original, "a branch that was not taken")
         line = self.source.begin(original.body[0])[0]

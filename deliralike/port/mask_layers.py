@@ -1,4 +1,4 @@
-"""Layers in the place of functions that draw masks, such as ``F.dropout(x, p, self.training)``."""
+"""Layers in the place of functions that draw masks or noise: ``F.dropout(x, p, self.training)``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import libcst as cst
+from libcst import matchers as m
 
 from deliralike.port.calls import NN, NeedsHand
 
@@ -28,7 +29,7 @@ class MaskLayers:
 
     def __init__(self, module: ModuleType) -> None:
         self.module = module
-        self._names: dict[str, str] = {}  # by how they are created
+        self._created: dict[str, str] = {}  # how each is created, by name
 
     def call(self, function: str, layer: str, given: Mapping[str, str]) -> str:
         """The call of a layer in the place of a function.
@@ -67,19 +68,30 @@ class MaskLayers:
         p = form["rate"].strip() if form else ""
         if not p or not self._is_known_in_creation(p):
             raise NeedsHand(
-                f"dropout_p={rate}: a layer, self.attention_dropout = {NN}.Dropout(p) in __init__, "
+                f"dropout_p={rate}: a layer, self.attention_dropout = nn.Dropout(p) in __init__, "
                 "and dropout=self.attention_dropout here"
             )
         if p.endswith(".p"):  # of a layer that the class has already
             return p.removesuffix(".p")
         return f"self.{self._name('attention_dropout', f'{NN}.Dropout({p})')}"
 
+    def of_noise(self, layer: str) -> str:
+        """A layer that draws noise: one for each place in the source."""
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", layer).lower()
+        number = sum(one.startswith(name) for one in self._created) + 1
+        name = f"{name}{number if number > 1 else ''}"
+        self._created[name] = f"{NN}.{layer}()"
+        return f"self.{name}"
+
     def _name(self, name: str, created: str) -> str:
         """The attribute of a layer; a number tells it from others."""
-        if created not in self._names:
-            number = len(self._names) + 1
-            self._names[created] = f"{name}{number if number > 1 else ''}"
-        return self._names[created]
+        for known, text in self._created.items():
+            if text == created:
+                return known
+        number = len(self._created) + 1
+        name = f"{name}{number if number > 1 else ''}"
+        self._created[name] = created
+        return name
 
     def _is_known_in_creation(self, text: str) -> bool:
         """Whether an expression has no names but those of the module, and ``self``."""
@@ -87,17 +99,29 @@ class MaskLayers:
         names = {node.id for node in nodes if isinstance(node, ast.Name)}
         return names <= {"self", *vars(self.module)}
 
-    def add_to(self, statements: list[Any]) -> bool:
-        """Create the layers at the end of ``__init__``; False where a class has none."""
-        lines = []
-        for created, name in self._names.items():
+    def add_to(self, statements: list[Any]) -> None:
+        """Create the layers at the end of ``__init__``, which a class may have of its base."""
+        lines: list[Any] = []
+        for name, created in self._created.items():
             lines.append(cst.parse_statement(f"self.{name} = {created}"))
-        self._names = {}
+        self._created = {}
         if not lines:
-            return True
+            return
         for at, one in enumerate(statements):
             if isinstance(one, cst.FunctionDef) and one.name.value == "__init__":
                 body = one.body.with_changes(body=[*one.body.body, *lines])
                 statements[at] = one.with_changes(body=body)
-                return True
-        return False
+                return
+        added: Any = cst.parse_statement(_OF_ITS_BASE)
+        body = added.body.with_changes(body=[*added.body.body, *lines])
+        at = 1 if _is_docstring(statements[0]) else 0
+        statements.insert(at, added.with_changes(body=body))
+
+
+_OF_ITS_BASE = """def __init__(self, *args, **kwargs):
+    super().__init__(*args, **kwargs)
+"""
+
+
+def _is_docstring(statement: Any) -> bool:
+    return m.matches(statement, m.SimpleStatementLine([m.Expr(m.SimpleString())]))

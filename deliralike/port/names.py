@@ -92,7 +92,7 @@ class NameRewriter(DefinitionRewriter):
         """A function of the framework that is not called here, of one array."""
         name = self.name_of(node) or ""
         text = self.framework.values.get(name)
-        if text is None or node in self.called:
+        if text is None or self.source.is_called(node):
             return None
         if name in self.framework.drawing and not self.in_construction:
             given = {"input": "x", "p": "0.5", "training": "self.training"}
@@ -132,41 +132,29 @@ class NameRewriter(DefinitionRewriter):
             self.framework.ports(type(owner).__module__) and owner is not MISSING
         )
         is_plain = isinstance(value, (str, int, float)) and not isinstance(value, Enum)
-        return repr(value) if is_portable and is_plain else None
+        if not is_portable or not is_plain:
+            return None
+        return repr(value)
 
     def leave_Attribute(
         self, original: cst.Attribute, updated: cst.Attribute
     ) -> cst.BaseExpression:
         if self._is_called_like_functions(original):
             self.program.needs_hand(self.where(original), _CALLED_NN)
-        if m.matches(original, OF_SELF) and self.functions:
-            number = self.listed.get(original.attr.value)
-            if number is not None:
-                return self._listed(original.attr.value, number)
-        name = self._other_name(original)
-        if m.matches(original.value, m.Call(m.Name("super"))):
-            name = self.framework.renamed.get(original.attr.value)
-        if name is not None:
-            return updated.with_changes(attr=cst.Name(name))
-        last_names = ".".join(code(original).split(".")[-2:])
-        known = self.framework.known_attributes.get(last_names) or self._constant(
-            original
+        found = (
+            self._member_of_list(original)
+            or self._with_other_name(original, updated)
+            or self._known(original)
+            or self._handed_on(original)
+            or self._reference(self.source.meaning(original))
+            or self._of_network(original, updated)
         )
-        if known is not None:
-            return cst.parse_expression(known)
-        referred = self._handed_on(original)
-        referred = referred or self._reference(self.source.meaning(original))
-        referred = referred or self._of_network(original, updated)
-        if referred is not None:
-            return referred
+        if found is not None:
+            return found
         if self.in_construction:
             return self._start_of(original, updated)
-        if m.matches(original, OF_SELF):
-            if original.attr.value in self.functions[-1].caches:
-                return original.attr
-            if self.original.unsaved(self.cls, original.attr.value):
-                return self._unsaved(original, updated)
-        return self._attribute_of_value(original, updated)
+        kept = self._kept_array(original, updated)
+        return kept or self._attribute_of_array(original, updated)
 
     def _is_called_like_functions(self, node: cst.Attribute) -> bool:
         """Whether it is a layer ``self.nn``, where a network has its functions."""
@@ -174,10 +162,33 @@ class NameRewriter(DefinitionRewriter):
             return False
         return any(hasattr(block, "nn") for block in self.original.blocks_of(self.cls))
 
-    def _listed(self, name: str, number: int) -> cst.BaseExpression:
+    def _member_of_list(self, node: cst.Attribute) -> cst.BaseExpression | None:
         """A member of a list that was an attribute, too: it has one name in the port."""
-        is_in_init = self.functions[-1].path == f"{self.class_name}.__init__"
-        return cst.parse_expression(name if is_in_init else f"self[{number}]")
+        name = node.attr.value
+        is_member = m.matches(node, OF_SELF) and name in self.listed
+        if not is_member or not self.functions:
+            return None
+        if self.functions[-1].path == f"{self.class_name}.__init__":
+            return cst.Name(name)
+        return cst.parse_expression(f"self[{self.listed[name]}]")
+
+    def _with_other_name(
+        self, original: cst.Attribute, updated: cst.Attribute
+    ) -> cst.Attribute | None:
+        name = self._other_name(original)
+        if m.matches(original.value, m.Call(m.Name("super"))):
+            name = self.framework.renamed.get(original.attr.value)
+        if name is None:
+            return None
+        return updated.with_changes(attr=cst.Name(name))
+
+    def _known(self, node: cst.Attribute) -> cst.BaseExpression | None:
+        """What is the same for all networks, or that an installed package's object has."""
+        last_names = ".".join(code(node).split(".")[-2:])
+        known = self.framework.known_attributes.get(last_names) or self._constant(node)
+        if known is None:
+            return None
+        return cst.parse_expression(known)
 
     def _other_name(self, node: cst.Attribute) -> str | None:
         """The name of an attribute of ``self`` that cannot keep its own, or None.
@@ -198,29 +209,36 @@ class NameRewriter(DefinitionRewriter):
     ) -> cst.BaseExpression:
         """``self.weight.data`` while a network is created: a parameter's start as an array."""
         value = self.value_of("values", original)
-        if original.attr.value != "data" or value is None or not value.is_array:
+        if original.attr.value != "data" or not value.is_array:
             return updated
         if value.kind == "array":
             return updated.value
         return self.parsed(f"self.backend.numpy({code(updated.value)})")
 
-    def _attribute_of_value(
+    def _kept_array(
+        self, original: cst.Attribute, updated: cst.Attribute
+    ) -> cst.BaseExpression | None:
+        """An array in a cache, or in a buffer that is not saved."""
+        if not m.matches(original, OF_SELF):
+            return None
+        if original.attr.value in self.functions[-1].caches:
+            return original.attr
+        if self.original.unsaved(self.cls, original.attr.value):
+            return self._unsaved(original, updated)
+        return None
+
+    def _attribute_of_array(
         self, original: cst.Attribute, updated: cst.Attribute
     ) -> cst.BaseExpression:
-        """An attribute of an array or a network."""
-        name, value = original.attr.value, self.value_of("values", original)
-        if value is None:
+        entry = self.framework.attributes.get(original.attr.value)
+        if entry is None or not self.value_of("values", original).is_array:
             return updated
-        entry = self.framework.attributes.get(name)
-        if entry is None or not value.is_array:
-            return updated
-        call = Call(name, (), {}, code(updated.value))
+        call = Call(original.attr.value, (), {}, code(updated.value))
         return cst.parse_expression(written(entry, call))
 
     def _of_network(self, original: cst.Attribute, updated: cst.Attribute) -> Any:
         """An attribute of a network that has another name here; None for all others."""
-        name, value = original.attr.value, self.value_of("values", original)
-        kind = "" if value is None else value.kind
+        name, kind = original.attr.value, self.value_of("values", original).kind
         if kind in ("network", "layer") and name in self.framework.unlike_attributes:
             return self.parsed(self.framework.unlike_attributes[name])
         if kind == "layer" and name in self.framework.other_names:
@@ -267,15 +285,12 @@ class NameRewriter(DefinitionRewriter):
     # Choices
     # ---------------------------------------------------------------------------------------------
 
-    def visit_Expr(self, node: cst.Expr) -> None:
-        self.statements.add(node.value)
-
     def choice(self, node: cst.CSTNode) -> Any:
         """What a call or subscript gave in the run, if it is written out; or `MISSING`."""
         if not self.functions:
             return MISSING
         # A statement is there for its effect, and gives no setting.
-        gives_setting = self.in_construction and node not in self.statements
+        gives_setting = self.in_construction and not self.source.is_statement(node)
         return self.choices.given_by(node, in_construction=gives_setting)
 
     def chosen(self, value: Any, original: cst.CSTNode) -> cst.BaseExpression:
@@ -308,9 +323,8 @@ class NameRewriter(DefinitionRewriter):
 
     def _is_reversed(self, original: cst.Subscript, updated: cst.Subscript) -> bool:
         """Whether it is an array of the network, which has no steps backwards elsewhere."""
-        value = self.value_of("results", original)
         is_host = code(updated.value).startswith("np.")
-        return value is not None and value.is_array and not is_host
+        return self.value_of("results", original).is_array and not is_host
 
     def _owner_of_members(self, table: Any) -> str | None:
         """The network whose members a subscript gives by name, or None."""

@@ -80,9 +80,9 @@ class Observed:
         default_factory=lambda: _table(list)
     )
 
-    def value(self, what: str, place: Any) -> Value | None:
-        """What is known of the value at a place, or None."""
-        return common(self.facts[what].get(place))
+    def value(self, what: str, place: Any) -> Value:
+        """What is known of the value at a place."""
+        return common(self.facts[what].get(place, ()))
 
     def was(self, what: str, place: Any, kind: str) -> bool:
         """Whether the value at a place was of a kind at least once."""
@@ -106,8 +106,7 @@ class Observed:
 
     def is_array(self, path: str, name: str) -> bool:
         """Whether an argument of a function was always an array of floating numbers."""
-        value = self.value("arguments", (path, name))
-        return value is not None and value.is_array and value.is_floating
+        return self.value("arguments", (path, name)).is_floating
 
     def choice(self, place: Place) -> Any:
         """What a call or subscript gave each time, if it was one choice; or `MISSING`."""

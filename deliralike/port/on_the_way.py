@@ -10,7 +10,7 @@ from typing import Any
 from deliralike import backends
 from deliralike.conformance import Proof
 from deliralike.errors import ProofFailed, SettingError, UnboundNetwork
-from deliralike.port.porting import FRAMEWORKS, Port, port
+from deliralike.port.porting import Port, framework_of_class, port
 
 
 def framework_of(network: Any, arguments: Mapping[str, Any]) -> str | None:
@@ -25,10 +25,8 @@ def framework_of(network: Any, arguments: Mapping[str, Any]) -> str | None:
             UnboundNetwork,
         ):  # written once, or it takes what the backend gives
             return None
-    for framework in FRAMEWORKS:
-        if framework.is_network_class(network):
-            return framework.packages[0]
-    return None
+    framework = framework_of_class(network)
+    return None if framework is None else framework.packages[0]
 
 
 def port_of(

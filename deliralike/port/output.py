@@ -45,8 +45,11 @@ def _grouped(lines: Iterable[str]) -> list[str]:
     others: list[str] = []
     for begin, given in names.items():
         module = begin.split()[1].partition(".")[0]
-        group = python if module in sys.stdlib_module_names else others
-        group.append(begin + ", ".join(given))
+        line = begin + ", ".join(given)
+        if module in sys.stdlib_module_names:
+            python.append(line)
+        else:
+            others.append(line)
     if python and others:
         python.append("")
     return python + others
@@ -68,28 +71,28 @@ def undefined(text: str) -> list[str]:
     return sorted(found)
 
 
-def in_order(nodes: Mapping[str, cst.CSTNode]) -> list[str]:
+def in_order(sources: Mapping[str, str]) -> list[str]:
     """The names of definitions, each behind those that it needs when it is created."""
     ordered: dict[str, None] = {}
     waiting: set[str] = set()
 
     def put(name: str) -> None:
-        if name in waiting or name not in nodes:
+        if name in waiting or name not in sources:
             return
         waiting.add(name)
-        for needed in _needed_at_once(nodes[name]):
+        for needed in _needed_at_once(sources[name]):
             put(needed)
         ordered[name] = None
 
-    for name in nodes:
+    for name in sources:
         put(name)
     return list(ordered)
 
 
-def _needed_at_once(node: cst.CSTNode) -> Collection[str]:
+def _needed_at_once(source: str) -> Collection[str]:
     """The names that a definition needs when it is created, rather than when it is called."""
     names: dict[str, None] = {}
-    waiting: list[Any] = [ast.parse(code(node).strip())]
+    waiting: list[Any] = [ast.parse(source.strip())]
     for one in waiting:  # which grows
         if isinstance(one, ast.Name):
             names[one.id] = None

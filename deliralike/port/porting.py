@@ -198,8 +198,8 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
     Args:
         network: A class of ``torch.nn.Module`` or ``chainer.Chain``, a function that creates such
             a network, or a network, which gives its weights.
-        inputs: What the network is called with, arrays of NumPy or of PyTorch, samples first; a
-            dict where they are given by name.
+        inputs: What the network is called with, an array of NumPy or of PyTorch, samples first; a
+            tuple of several, a dict where they are given by name.
         args, kwargs: Arguments of the class or function. Those of a network that exists are found
             by its attributes and the shapes of its weights where none are given.
 
@@ -214,7 +214,10 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
         Traceback (most recent call last):
         deliralike.errors.SettingError: port: Linear is PyTorch's own: self.nn.Linear
     """
-    inputs = dict(inputs) if isinstance(inputs, Mapping) else tuple(inputs)
+    if isinstance(inputs, Mapping):
+        inputs = dict(inputs)
+    else:
+        inputs = (inputs,) if hasattr(inputs, "shape") else tuple(inputs)
     framework = _framework_of(network, args, kwargs)
     create = Creation(network, inputs, (args, kwargs), framework)
     observation = Observation(framework)
@@ -263,12 +266,20 @@ def _framework_of(
     if inspect.isfunction(network):
         network = network(*args, **kwargs)
     cls = network if inspect.isclass(network) else type(network)
+    framework = framework_of_class(cls)
+    if framework is None:
+        titles = " or ".join(each.title for each in FRAMEWORKS)
+        raise SettingError(f"port: {cls.__name__} is no network of {titles}")
+    _check(cls, framework)
+    return framework
+
+
+def framework_of_class(cls: Any) -> Framework | None:
+    """The framework whose class of networks it is, or None."""
     for framework in FRAMEWORKS:
         if framework.is_network_class(cls):
-            _check(cls, framework)
             return framework
-    titles = " or ".join(framework.title for framework in FRAMEWORKS)
-    raise SettingError(f"port: {cls.__name__} is no network of {titles}")
+    return None
 
 
 def _check(cls: type, framework: Framework) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -15,6 +14,7 @@ from deliralike.nn.layers import LAYERS
 from deliralike.port.calls import NN, code
 from deliralike.port.custom_gradients import name_of_function, plain_function
 from deliralike.port.finishing import finished, names_used, static_methods
+from deliralike.port.late_sizes import LateSizes
 from deliralike.port.observing import FORWARD
 from deliralike.port.original import Original
 from deliralike.port.output import in_order, text_of, undefined
@@ -22,6 +22,14 @@ from deliralike.port.remarks import Remarks
 from deliralike.port.resolving import Source, module_source
 from deliralike.port.rewriting import Rewriter
 
+#: For what the text of an expression may hold, the import that it needs.
+_IMPORTS = {
+    "einops.": "import einops",
+    "math.": "import math",
+    "np": "import numpy as np",
+    "start.": "from deliralike import start",
+}
+_BASE = re.compile(r"class \w+\((\w+)\)")
 # A module's name, that of a definition in it, and "np" for what runs on NumPy's arrays.
 Where = tuple[str, ...]
 
@@ -59,8 +67,7 @@ class Program(Remarks):
         self.definitions: dict[str, Definition] = {}  # by what they are called there
         self.lines = {"from deliralike import Network"}  # imports
         self.layer_sources: dict[str, str] = {}  # of layers that the port writes itself
-        # Arguments that tell instances of a class of their sizes: layers, each with its size.
-        self.sizes: dict[Where, dict[str, Any]] = defaultdict(dict)
+        self.sizes = LateSizes(self.framework)
 
     def where(self, definition: Any) -> str:
         """The file and line of a class or function."""
@@ -152,17 +159,6 @@ class Program(Remarks):
             node = node.with_changes(name=cst.Name(called))
         self.definitions[called] = Definition(source, statement, value, text, node)
 
-    def add_size(self, source: Source, class_name: str, what: str, values: Any) -> str:
-        """Give a class one more argument, and return its name."""
-        sizes = self.sizes[source.module.__name__, class_name]
-        name = what if what not in sizes else f"{what}{len(sizes) + 1}"
-        sizes[name] = values
-        return name
-
-    def sizes_of(self, cls: type) -> dict[str, Any]:
-        """The arguments that tell instances of a class of their sizes."""
-        return dict(self.sizes.get((cls.__module__, cls.__qualname__), {}))
-
     # Imports
     # ---------------------------------------------------------------------------------------------
 
@@ -177,9 +173,12 @@ class Program(Remarks):
 
     def add_names(self, text: str) -> None:
         """Import, and write, what a text names of the table's."""
-        for prefix, line in self.framework.imports.items():
+        for prefix, line in _IMPORTS.items():
             if prefix in text:
                 self.lines.add(line)
+        for base in _BASE.findall(text):
+            if base in LAYERS:
+                self.lines.add(f"from {LAYERS[base].__module__} import {base}")
         for name, source in self.framework.layer_sources.items():
             is_named = re.search(rf"(?<![.\w]){name}\(|class \w+\({name}\)", text)
             if is_named and name not in self.layer_sources:
@@ -207,12 +206,11 @@ class Program(Remarks):
             one = self.definitions[name]
             return last[one.source], one.source.begin(one.statement)[0]
 
-        ordered = sorted(self.definitions, key=place)
-        sources = {
-            name: cst.parse_module(one) for name, one in self.layer_sources.items()
-        }
-        parts = [self.layer_sources[name] for name in in_order(sources)]
-        for name in in_order({name: self.definitions[name].node for name in ordered}):
+        sources = {}
+        for name in sorted(self.definitions, key=place):
+            sources[name] = code(self.definitions[name].node)
+        parts = [self.layer_sources[name] for name in in_order(self.layer_sources)]
+        for name in in_order(sources):
             node = self.finished[name]
             comments = [line for line in node.leading_lines if line.comment is not None]
             parts.append(code(node.with_changes(leading_lines=comments)).strip("\n"))

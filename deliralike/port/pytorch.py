@@ -66,88 +66,59 @@ DROPPED = ("inplace", "out", *PLACEMENT)
 CLASSES = {"SyncBatchNorm": "BatchNorm2d", "timm.DropPath": "DropPath"}
 
 
-def _einops_layer(name: str, *given: str) -> str:
-    words, kept = ", ".join(given), ", ".join(f"self.{one}" for one in given)
-    return f'''class {name}(Network):
-    """``einops.{name.lower()}`` as a layer."""
+_REARRANGE = '''class Rearrange(Network):
+    """``einops.rearrange`` as a layer."""
 
-    def __init__(self, {words}, **sizes):
+    def __init__(self, pattern, **sizes):
         super().__init__()
-        {kept}, self.sizes = {words}, sizes
+        self.pattern, self.sizes = pattern, sizes
 
     def forward(self, x):
-        return einops.{name.lower()}(x, {kept}, **self.sizes)'''
+        return einops.rearrange(x, self.pattern, **self.sizes)'''
 
+_REDUCE = '''class Reduce(Network):
+    """``einops.reduce`` as a layer."""
 
-_NORMALISED = '''class WeightNorm{layer}(Network):
+    def __init__(self, pattern, reduction, **sizes):
+        super().__init__()
+        self.pattern, self.reduction, self.sizes = pattern, reduction, sizes
+
+    def forward(self, x):
+        return einops.reduce(x, self.pattern, self.reduction, **self.sizes)'''
+
+_NORMALISED = '''class WeightNorm{layer}({layer}):
     """A layer whose weight is a length times a direction. Source: arXiv 1602.07868."""
 
-    def __init__(self, inputs, outputs, {named}bias=True):
-        super().__init__()
-        nn = self.nn
-        {settings}
-        shape = {shape}
-        self.bias = nn.Parameter((outputs,), start.ZEROS) if bias else None
-        self.weight_g = nn.Parameter((shape[0], *[1] * {axes}), start.ONES)
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        nn, shape = self.nn, self.weight.shape
+        del self.weight
+        self.axes = tuple(range(1, len(shape)))
+        self.weight_g = nn.Parameter((shape[0], *[1] * len(self.axes)), start.ONES)
         self.weight_v = nn.Parameter(shape, start.HeUniform())
 
-    @property
-    def weight(self):
-        nn, v = self.nn, self.weight_v
-        length = nn.sqrt(nn.sum(v * v, {summed}, keepdim=True))
-        return v * (self.weight_g / length)
-
     def forward(self, x):
-        return self.nn.{function}(x, self.weight, self.bias{given})'''
+        nn, v = self.nn, self.weight_v
+        length = nn.sqrt(nn.sum(v * v, self.axes, keepdim=True))
+        weight = v * (self.weight_g / length)
+        return nn.{function}(x, weight, self.bias{settings})'''
 
-
-def _normalised_convolution(dims: int, transposed: bool) -> str:
-    """The source of a convolution with weight normalisation."""
-    names = ["stride", "padding", "dilation", "groups"]
-    defaults = dict(zip(names, ("1", "0", "1", "1"), strict=True))
-    shape = "(outputs, inputs // groups, *size)"
-    if transposed:
-        names = ["stride", "padding", "output_padding", "groups", "dilation"]
-        defaults["output_padding"] = "0"
-        shape = "(inputs, outputs // groups, *size)"
-    named = "".join(f"{name}={defaults[name]}, " for name in names)
-    size = f"kernel_size if isinstance(kernel_size, tuple) else (kernel_size,) * {dims}"
-    kept = "\n        ".join(f"self.{name} = {name}" for name in names)
-    words = "".join(f", {name}=self.{name}" for name in names)
-    return _NORMALISED.format(
-        layer=f"Conv{'Transpose' * transposed}{dims}d",
-        named=f"kernel_size, {named}",
-        settings=f"{kept}\n        size = {size}",
-        shape=shape,
-        axes=dims + 1,
-        summed=tuple(range(1, dims + 2)),
-        function=f"conv{'_transpose' * transposed}{dims}d",
-        given=words,
-    )
-
-
-_CONVOLUTIONS = [(dims, transposed) for dims in (1, 2) for transposed in (False, True)]
+_CONVOLVED = ", self.stride, self.padding, self.dilation, self.groups"
+_TRANSPOSED = (
+    ", self.stride, self.padding, self.output_padding, self.groups, self.dilation"
+)
 #: Layers that the port writes itself.
-LAYER_SOURCES = {
-    "WeightNormLinear": _NORMALISED.format(
-        layer="Linear",
-        named="",
-        settings="",
-        shape="(outputs, inputs)",
-        axes=1,
-        summed=1,
-        function="linear",
-        given="",
-    ).replace("        \n", ""),
-    **{
-        f"WeightNormConv{'Transpose' * transposed}{dims}d": _normalised_convolution(
-            dims, transposed
-        )
-        for dims, transposed in _CONVOLUTIONS
-    },
-    "Rearrange": _einops_layer("Rearrange", "pattern"),
-    "Reduce": _einops_layer("Reduce", "pattern", "reduction"),
-}
+LAYER_SOURCES = {"Rearrange": _REARRANGE, "Reduce": _REDUCE}
+for _layer, _function, _settings in (
+    ("Linear", "linear", ""),
+    ("Conv1d", "conv1d", _CONVOLVED),
+    ("Conv2d", "conv2d", _CONVOLVED),
+    ("ConvTranspose1d", "conv_transpose1d", _TRANSPOSED),
+    ("ConvTranspose2d", "conv_transpose2d", _TRANSPOSED),
+):
+    LAYER_SOURCES[f"WeightNorm{_layer}"] = _NORMALISED.format(
+        layer=_layer, function=_function, settings=_settings
+    )
 #: Functions that draw masks, and the layers that do.
 DRAWING = {
     "dropout": "Dropout",
@@ -163,8 +134,6 @@ ATTENDING = {
         *("is_causal", "scale", "enable_gqa"),
     ),
 }
-#: What stands for a device: arrays lie where the network's others do.
-DEVICES = ("device",)
 #: What is called for its effect on the framework alone.
 WITHOUT_EFFECT = (
     "torchvision._log_api_usage_once",
@@ -203,7 +172,7 @@ def _expand(call: Call) -> str:
     sizes = elements(call.many())
     if sizes is None:
         return call_of_nn("broadcast_to", call.x, call.many())
-    if call.value is None or any(size.startswith("*") for size in sizes):
+    if any(size.startswith("*") for size in sizes):
         raise NeedsHand("expand: write nn.broadcast_to(x, shape) with all sizes")
     added = len(sizes) - call.value.ndim
     for axis, size in enumerate(sizes):
@@ -214,7 +183,7 @@ def _expand(call: Call) -> str:
 
 def _converted(call: Call) -> str:
     """``.float()``, ``.to(...)``: networks compute in one type, so only that of masks changes."""
-    if call.value is not None and call.value.is_floating:
+    if call.value.is_floating:
         return call.x
     try:
         dtype = call.like()
@@ -229,7 +198,7 @@ def _to(call: Call) -> str:
         kind = _WHOLE.get(target.rpartition(".")[2])
         if kind is not None:
             return call_of_nn("cast", call.x, f'"{kind}"')
-    if call.value is None or "device" in " ".join(wanted):
+    if "device" in " ".join(wanted):
         return call.x
     return _converted(call)
 
@@ -257,9 +226,9 @@ def _created(call: Call) -> str:
     return _in_type_of(call.result, call_of_nn(name, shape, like=like))
 
 
-def _in_type_of(result: Value | None, made: str) -> str:
+def _in_type_of(result: Value, made: str) -> str:
     """A new array of numbers without a point, or of truth values, as it was in the run."""
-    if result is None or not result.dtype or result.is_floating:
+    if not result.dtype or result.is_floating:
         return made
     kind = "bool" if result.dtype == "bool" else "int64"
     return call_of_nn("cast", made, f'"{kind}"')
@@ -274,9 +243,8 @@ def _ranged(call: Call) -> str:
     names = ("start", "end", "step", "steps", "n", "m")
     given = {name: value for name, value in call.kwargs.items() if name in names}
     made = call_of_nn(call.name, *call.args, **given, like=like)
-    is_floating = call.result is not None and call.result.is_floating
     is_whole = call.name == "arange" and not any(map(_FRACTION.search, call.args))
-    if is_whole and is_floating:
+    if is_whole and call.result.is_floating:
         return call_of_nn("cast", made, like)
     return made
 
@@ -287,6 +255,46 @@ def _like_of(call: Call) -> str:
         if given.endswith(f".{name}"):
             return given.removesuffix(f".{name}")
     return call.like()
+
+
+def _noise(layer: str) -> Entry:
+    """``torch.randn(3, n, device=x.device)``, ``torch.randn_like(x)``."""
+
+    def written(call: Call) -> str:
+        if call.name.endswith("_like"):
+            return f"{call.layer(layer)}({call.given[0]})"
+        shape = call.kwargs.get("size") or call.many()
+        return f"{call.layer(layer)}({_like_of(call)}, {shape})"
+
+    return written
+
+
+def _normal(call: Call) -> str:
+    """``torch.normal(mean, std)`` of arrays, ``x.normal_(0, 0.1)``."""
+    if call.x:
+        given = {"mean": "0", "std": "1"} | replace(call, x="").bound("mean", "std")
+        like = call.x
+    else:
+        given = call.bound("mean", "std")
+        arrays = [one for one in call.values if one is not None and one.is_array]
+        if given.keys() != {"mean", "std"} or len(arrays) != 2:
+            raise NeedsHand("normal: self.noise = nn.NormalNoise() in __init__")
+        like = given["mean"]
+    mean, std = given["mean"], given["std"]
+    noise = f"{call.layer('NormalNoise')}({like})"
+    if std not in ("1", "1.0"):
+        noise = f"({std}) * {noise}"
+    return noise if mean in ("0", "0.0") else f"(({mean}) + {noise})"
+
+
+def _uniform(call: Call) -> str:
+    """``x.uniform_(-1, 1)``."""
+    given = replace(call, x="").bound("from", "to")
+    noise = f"{call.layer('UniformNoise')}({call.x})"
+    if not given:
+        return noise
+    low, high = given.get("from", "0"), given.get("to", "1")
+    return f"({low} + ({high} - ({low})) * {noise})"
 
 
 def _drop_path(call: Call, p: str, setting: str, usual: str) -> str:
@@ -301,10 +309,9 @@ def _drop_path(call: Call, p: str, setting: str, usual: str) -> str:
 
 def _split(call: Call) -> str:
     """``x.split(split_size=4, dim=1)``: functions and methods have two names for sizes."""
-    given = call.bound("tensor", "sizes", "dim")
-    for name in ("split_size", "split_size_or_sections"):
-        given = {"sizes" if key == name else key: one for key, one in given.items()}
-    return call_of_nn("split", given["tensor"], given["sizes"], dim=given.get("dim"))
+    given = call.bound("tensor", "split_size", "dim")
+    sizes = given.get("split_size") or given["split_size_or_sections"]
+    return call_of_nn("split", given["tensor"], sizes, dim=given.get("dim"))
 
 
 def _size(call: Call) -> str:
@@ -314,10 +321,10 @@ def _size(call: Call) -> str:
 
 def _accumulated(call: Call) -> str:
     """``mask.cumsum(1, dtype=torch.float32)``: truth values are counted as numbers."""
-    if call.value is None or call.value.dtype != "bool":
+    if call.value.dtype != "bool":
         return plain(call)
     dtype = '"int64"'
-    if call.result is not None and call.result.is_floating:
+    if call.result.is_floating:
         dtype = call.like()
     return plain(replace(call, x=call_of_nn("cast", call.x, dtype)))
 
@@ -337,10 +344,10 @@ def _variance(call: Call) -> str:
 
 def _einsum(call: Call) -> str:
     """``torch.einsum("ij,kj->ik", [x, y])``: the arrays may come in a list."""
-    arrays = elements(call.args[1]) if len(call.args) == 2 else None
-    return plain(
-        call if arrays is None else replace(call, args=(call.args[0], *arrays))
-    )
+    formula, *arrays = call.args
+    if len(arrays) == 1:
+        arrays = elements(arrays[0]) or arrays
+    return plain(replace(call, args=(formula, *arrays)))
 
 
 def _selected(call: Call) -> str:
@@ -370,7 +377,7 @@ def _subsequent_mask(call: Call) -> str:
 
 
 def _number(call: Call) -> str:
-    if call.first is not None and call.first.is_array:
+    if call.first.is_array:
         return call.args[0]
     return f"{NN}.constant({call.args[0]}, like={_like_of(call)})"
 
@@ -417,10 +424,11 @@ def _weight_norm(call: Call) -> str:
     given = call.bound("module", "name", "dim")
     found = _LAYER.match(given["module"])
     name = f"WeightNorm{found[1]}" if found else ""
-    if name not in LAYER_SOURCES or given.keys() != {"module"}:
+    pads_otherwise = "padding_mode" in given["module"]
+    if name not in LAYER_SOURCES or pads_otherwise or given.keys() != {"module"}:
         raise NeedsHand(
-            "weight_norm: of a linear layer or convolution that is created here, without other "
-            "arguments"
+            "weight_norm: of a linear layer or convolution that is created here, pads with zeros "
+            "and has no other arguments"
         )
     return f"{name}({given['module'][found.end() :]}"  # type: ignore[union-attr]
 
@@ -440,6 +448,7 @@ FUNCTIONS: dict[str, Entry] = {
     "zeros": _created,
     "ones": _created,
     "empty": _created,
+    "empty_like": "nn.zeros_like({a})",
     "full": _created,
     "arange": _ranged,
     "linspace": _ranged,
@@ -451,12 +460,12 @@ FUNCTIONS: dict[str, Entry] = {
     "utils.weight_norm": _weight_norm,
     "rnn.pack_padded_sequence": _PACKED,
     "rnn.pad_packed_sequence": _PACKED,
-    "rand": _RANDOM,
-    "randn": _RANDOM,
-    "rand_like": _RANDOM,
-    "randn_like": _RANDOM,
+    "rand": _noise("UniformNoise"),
+    "randn": _noise("NormalNoise"),
+    "rand_like": _noise("UniformNoise"),
+    "randn_like": _noise("NormalNoise"),
     "bernoulli": _RANDOM,
-    "normal": _RANDOM,
+    "normal": _normal,
     "cuda.is_available": "False",
     "Transformer.generate_square_subsequent_mask": _subsequent_mask,
     "finfo": "np.finfo(np.float32)",
@@ -501,7 +510,7 @@ METHODS: dict[str, Entry] = {
     "zero_": "nn.zeros_like({x})",
     "fill_": "nn.full_like({x}, {a})",
     "copy_": "{a}",
-    "is_floating_point": lambda call: str(call.value is None or call.value.is_floating),
+    "is_floating_point": lambda call: str(call.value.is_floating),
     "contiguous": "{x}",
     "cuda": "{x}",
     "cpu": "{x}",
@@ -517,6 +526,7 @@ METHODS: dict[str, Entry] = {
     "int": 'nn.cast({x}, "int64")',
     "bool": 'nn.cast({x}, "bool")',
     "new_zeros": _created,
+    "new_empty": _created,
     "new_ones": _created,
     "new_full": _created,
     "new": _created,
@@ -526,8 +536,8 @@ METHODS: dict[str, Entry] = {
     "nonzero": _BY_VALUES,
     "register_hook": refused("hooks of gradients are not ported"),
     "bernoulli_": _RANDOM,
-    "normal_": _RANDOM,
-    "uniform_": _RANDOM,
+    "normal_": _normal,
+    "uniform_": _uniform,
 }
 #: Attributes of attributes that are the same for all networks.
 KNOWN_ATTRIBUTES = {
@@ -549,9 +559,17 @@ ATTRIBUTES: dict[str, Entry] = {
 
 def in_axes(kwargs: dict[str, str]) -> dict[str, str]:
     """Arguments by NumPy's names."""
-    names = {"dim": "axis", "keepdim": "keepdims", "diagonal": "k"}
     kept = {key: value for key, value in kwargs.items() if key not in DROPPED}
-    return {names.get(key, key): value for key, value in kept.items()}
+    return {_OF_NUMPY.get(key, key): value for key, value in kept.items()}
+
+
+_OF_NUMPY = {
+    "dim": "axis",
+    "keepdim": "keepdims",
+    "diagonal": "k",
+    "end": "stop",
+    "steps": "num",
+}
 
 
 def _np(name: str) -> Callable[[Call], str]:
@@ -569,19 +587,18 @@ def _np_filled(call: Call) -> str:
         return f"np.full({given['size']}, {given['fill_value']}, {dtype})"
     args = tuple(arg for arg in call.args if not arg.startswith("**"))
     shape = call.kwargs.get("size") or replace(call, args=args).many()
-    given_type = () if dtype == "float" else (dtype,)
-    return f"np.{name}({joined((shape, *given_type), {})})"
+    parts = [shape]
+    if dtype != "float":
+        parts.append(dtype)
+    return f"np.{name}({joined(parts, {})})"
 
 
 def _np_like(call: Call) -> str:
     """``torch.ones_like(self.weight)``: what it is like may be the backend's, which has a shape."""
     given = call.bound("input", "fill_value")
-    name = call.name.removesuffix("_like").replace("empty", "zeros")
-    filled = [given["fill_value"]] if name == "full" else []
-    dtype = _np_dtype(call)
-    given_type = [] if dtype == "float" else [dtype]
-    shape = f"{given['input']}.shape"
-    return f"np.{name}({joined([shape, *filled, *given_type], {})})"
+    given["size"] = f"{given.pop('input')}.shape"
+    name = call.name.removesuffix("_like")
+    return _np_filled(replace(call, name=name, x="", args=(), kwargs=given))
 
 
 def _np_normalize(call: Call) -> str:
@@ -597,7 +614,7 @@ def _np_normalize(call: Call) -> str:
 
 def _np_dtype(call: Call) -> str:
     """The type of the array that the call gave in the run; floating numbers are those of NumPy."""
-    if call.result is None or call.result.is_floating:
+    if not call.result.dtype or call.result.is_floating:
         return "float"
     if call.result.dtype == "bool":
         return "bool"
@@ -605,18 +622,10 @@ def _np_dtype(call: Call) -> str:
 
 
 def _np_range(call: Call) -> str:
-    names = {"start": "start", "end": "stop", "step": "step"}
-    kwargs = {
-        names[name]: value for name, value in call.kwargs.items() if name in names
-    }
+    kwargs = in_axes(call.kwargs)
     if _np_dtype(call) == "float" and not any(map(_FRACTION.search, call.args)):
         kwargs["dtype"] = "float"
     return f"np.arange({joined(call.args, kwargs)})"
-
-
-def _np_linspace(call: Call) -> str:
-    given = call.bound("start", "end", "steps")
-    return f"np.linspace({given['start']}, {given['end']}, {given['steps']})"
 
 
 def _np_meshgrid(call: Call) -> str:
@@ -641,22 +650,16 @@ def _np_flat(call: Call) -> str:
     return f"{x}.reshape(*{x}.shape[:{start}], -1)"
 
 
-def _np_axis(name: str) -> Callable[[Call], str]:
-    def written(call: Call) -> str:
-        given = call.bound("input", "dim")
-        return f"np.{name}({given['input']}, {given.get('dim', '0')})"
-
-    return written
-
-
 def _np_array(call: Call) -> str:
-    dtype = [_np_dtype(call)] if "dtype" in call.kwargs else []
-    return f"np.asarray({joined([call.args[0], *dtype], {})})"
+    given = [call.args[0]]
+    if "dtype" in call.kwargs:
+        given.append(_np_dtype(call))
+    return f"np.asarray({joined(given, {})})"
 
 
 def _np_tensor(call: Call) -> str:
     """``torch.Tensor(3, 4)`` has that shape, ``torch.Tensor([3, 4])`` these values."""
-    is_sequence = call.first is not None and call.first.kind == "sequence"
+    is_sequence = call.first.kind == "sequence"
     if len(call.args) == 1 and (is_sequence or call.args[0].startswith("[")):
         return f"np.asarray({call.args[0]}, float)"
     return f"np.zeros({call.many()})"
@@ -674,12 +677,10 @@ NUMPY_FUNCTIONS: dict[str, Entry] = {
     "normalize": _np_normalize,
     "Transformer.generate_square_subsequent_mask": _subsequent,
     "arange": _np_range,
-    "linspace": _np_linspace,
     "meshgrid": _np_meshgrid,
-    "cat": _np_axis("concatenate"),
-    "concat": _np_axis("concatenate"),
-    "stack": _np_axis("stack"),
-    "unsqueeze": _np_axis("expand_dims"),
+    "cat": _np("concatenate"),
+    "concat": _np("concatenate"),
+    "unsqueeze": _np("expand_dims"),
     "flatten": _np_flat,
     "randn": "np.random.standard_normal({many})",
     "rand": "np.random.random({many})",
@@ -741,7 +742,7 @@ NUMPY_METHODS: dict[str, Entry] = {
     "transpose": "np.swapaxes({x}, {args})",
     "t": "{x}.T",
     "expand": lambda call: _expand(call).replace(NN, "np"),
-    "unsqueeze": _np_axis("expand_dims"),
+    "unsqueeze": _np("expand_dims"),
     "repeat": "np.tile({x}, {many})",
     "flatten": _np_flat,
     "float": "{x}.astype(float)",
@@ -790,7 +791,7 @@ def parameter(call: Call, value: cst.BaseExpression) -> str:
     text = code(value)
     if call.name == "Buffer":
         return _buffered(text, call.kwargs.get("persistent", "True"))
-    if call.result is not None and call.result.kind == "frozen":
+    if call.result.kind == "frozen":
         return _buffered(text)
     started = _drawn(value) or _scaled(value) or _filled(value)
     shape, begin = started or (f"np.shape({text})", f"np.asarray({text})")
@@ -809,13 +810,12 @@ def _drawn(value: Any) -> Started:
 
 def _scaled(value: Any) -> Started:
     """``0.02 * torch.randn(3)``, ``torch.randn(3) / 8``: a factor and an array that is drawn."""
-    if m.matches(value, m.BinaryOperation(operator=m.Divide())):
-        factors = [(value.left, f"1 / {code(in_brackets(value.right))}")]
-    elif m.matches(value, m.BinaryOperation(operator=m.Multiply())):
-        left, right = value.left, value.right
-        factors = [(left, code(right)), (right, code(left))]
-    else:
-        return None
+    factors = []
+    match value:
+        case cst.BinaryOperation(left=left, operator=cst.Divide(), right=right):
+            factors = [(left, f"1 / {code(in_brackets(right))}")]
+        case cst.BinaryOperation(left=left, operator=cst.Multiply(), right=right):
+            factors = [(left, code(right)), (right, code(left))]
     for array, factor in factors:
         match _drawn(array):
             case (shape, "start.ZEROS" as begin):
@@ -895,9 +895,3 @@ IN_BOTH = (
     *("torchvision.StochasticDepth", "timm.DropPath", "utils.weight_norm"),
     "cuda.is_available",
 )
-IMPORTS = {
-    "einops.": "import einops",
-    "np.": "import numpy as np",
-    "math.": "import math",
-    "start.": "from deliralike import start",
-}

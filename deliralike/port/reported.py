@@ -7,6 +7,7 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
+from deliralike.port.calls import OF_SELF
 from deliralike.port.observing import FORWARD, Observed
 from deliralike.port.resolving import Source
 
@@ -30,7 +31,8 @@ def reported(source: Source, observed: Observed, class_name: str) -> set[str]:
             written |= {one.attr.value for one in stored}
         if phases:
             read |= {one.attr.value for one in _of_self(method) if one not in stored}
-    return written - read - _read_of_others(source)
+    unread = written - read
+    return unread - _read_of_others(source) if unread else unread
 
 
 def _stored(function: cst.CSTNode) -> set[Any]:
@@ -39,7 +41,7 @@ def _stored(function: cst.CSTNode) -> set[Any]:
 
 
 def _of_self(node: cst.CSTNode) -> list[Any]:
-    return list(m.findall(node, m.Attribute(m.Name("self"))))
+    return list(m.findall(node, OF_SELF))
 
 
 def _read_of_others(source: Source) -> set[str]:
@@ -50,14 +52,13 @@ def _read_of_others(source: Source) -> set[str]:
 
 def without(target: Any, names: set[str]) -> Any:
     """What an assignment sets, without these attributes; None where nothing is left."""
-    if m.matches(target, m.Attribute(m.Name("self"))):
-        return None if target.attr.value in names else target
-    if not isinstance(target, (cst.Tuple, cst.List)):
+    is_name: Any = m.MatchIfTrue(names.__contains__)
+    place = m.Attribute(m.Name("self"), m.Name(is_name))
+    if m.matches(target, place):
+        return None
+    element = m.Element(place)
+    if not m.findall(target, element):
         return target
-    kept = [without(one.value, names) for one in target.elements]
-    if all(new is one.value for new, one in zip(kept, target.elements, strict=True)):
-        return target
-    elements = []
-    for new, one in zip(kept, target.elements, strict=True):
-        elements.append(one.with_changes(value=new or cst.Name("_")))
-    return target.with_changes(elements=elements)
+    return m.replace(
+        target, element, lambda one, _: one.with_changes(value=cst.Name("_"))
+    )

@@ -54,6 +54,7 @@ class Source:
         self.tree = self.wrapper.module
         self.scopes = self.wrapper.resolve(metadata.ScopeProvider)
         self.positions = self.wrapper.resolve(metadata.PositionProvider)
+        self.parents = self.wrapper.resolve(metadata.ParentNodeProvider)
         self.imports = _imports(module, self.text)
         # The statements that give the module's global names, the last one of each; of those within
         # `if` and `try` the one that ran, where a function tells.
@@ -129,6 +130,21 @@ class Source:
             return self.imports[name].value()
         return MISSING
 
+    def is_called(self, node: cst.CSTNode) -> bool:
+        """Whether a function is called, rather than handed on."""
+        return getattr(self.parents[node], "func", None) is node
+
+    def is_statement(self, node: cst.CSTNode) -> bool:
+        """Whether an expression is a statement."""
+        return isinstance(self.parents[node], cst.Expr)
+
+    def is_branch(self, block: cst.CSTNode) -> bool:
+        """Whether a block is that of `if`, of its `else`, or of `except`."""
+        parent = self.parents[block]
+        if isinstance(parent, cst.Else):
+            return isinstance(self.parents[parent], cst.If)
+        return isinstance(parent, (cst.If, cst.ExceptHandler))
+
     def begin(self, node: cst.CSTNode) -> tuple[int, int]:
         """Line and column at which a node begins."""
         position = self.positions[node].start
@@ -158,11 +174,12 @@ class Import:
     def line(self, local: str) -> str:
         """The statement that gives the name again."""
         if self.name is None:
-            plain = f"import {self.module}"
-            is_whole = local == self.module.partition(".")[0]
-            return plain if is_whole else f"{plain} as {local}"
-        given = self.name if self.name == local else f"{self.name} as {local}"
-        return f"from {self.module} import {given}"
+            line, name = f"import {self.module}", self.module.partition(".")[0]
+        else:
+            line, name = f"from {self.module} import {self.name}", self.name
+        if name == local:
+            return line
+        return f"{line} as {local}"
 
 
 def _imports(module: ModuleType, text: str) -> dict[str, Import]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import isclass
-from types import ModuleType
 from typing import Any
 
 import libcst as cst
@@ -32,7 +31,7 @@ from deliralike.port.dropping import arguments_of_drop
 from deliralike.port.observing import FORWARD
 from deliralike.port.resolving import MISSING
 from deliralike.port.statements import StatementRewriter
-from deliralike.port.values import Value
+from deliralike.port.values import UNKNOWN, Value
 
 _FIRST_PARAMETER = m.Call(
     m.Name("next"), [m.Arg(m.Call(m.Attribute(m.Name("self"), m.Name("parameters"))))]
@@ -47,7 +46,6 @@ class Rewriter(StatementRewriter):
     """Puts the names of `nn` in the place of a framework's; this part deals with calls."""
 
     def visit_Call(self, node: cst.Call) -> bool:
-        self.called.add(node.func)
         is_layer = self.original.layer_of(self.source.meaning(node.func)) is not None
         if is_layer or self._applies(node):
             self.passed_by.add(node.func)
@@ -98,17 +96,16 @@ class Rewriter(StatementRewriter):
         if layer is not None:
             given = arguments_of_drop(function, *arguments(updated.args))
             return self.parsed(self.mask_layers.call(function.__name__, layer, given))
-        if m.matches(func, m.Name("eval")) and len(updated.args) == 1:
-            return self._evaluated(updated)
+        if m.matches(func, m.Name("eval")):
+            raise NeedsHand("eval: write out what its text gives here")
         updated = self._with_sizes(original, updated)
         if not self.in_construction and self.original.makes_constants(function):
             return self._constant_of(original, updated)
         if m.matches(func, OF_SELF):
             self._refuse_method_of_both(original)
-        value = self.value_of("values", func)
-        if value is None or not isinstance(updated.func, cst.Attribute):
+        if not isinstance(updated.func, cst.Attribute):
             return updated
-        return self._member(original, updated, value)
+        return self._member(original, updated, self.value_of("values", func))
 
     # What is known of a call
     # ---------------------------------------------------------------------------------------------
@@ -135,9 +132,10 @@ class Rewriter(StatementRewriter):
             returned=[(one, axes.get(id(one), 0)) for one in returned],
             by_instance=self._by_instance,
             like=self.like,
+            layer=self._noise_layer,
         )
 
-    def _argument(self, arg: cst.Arg) -> Value | None:
+    def _argument(self, arg: cst.Arg) -> Value:
         """What an argument was in the run."""
         return self.value_of("given", arg.value)
 
@@ -145,8 +143,7 @@ class Rewriter(StatementRewriter):
         """Leave out ``**options`` of device and type, and these as they are handed on."""
         kept = []
         for old, new in zip(original.args, updated.args, strict=True):
-            value = self._argument(old)
-            is_placement = value is not None and value.kind == "placement"
+            is_placement = self._argument(old).kind == "placement"
             is_handed_on = _keyword(old) == code(old.value) in self.framework.dropped
             if not is_handed_on and not (old.star == "**" and is_placement):
                 kept.append(new)
@@ -205,16 +202,16 @@ class Rewriter(StatementRewriter):
         name = self.framework.classes.get(name, name)
         if not self.framework.has(name):
             raise NeedsHand(f"there is no {name} in nn")
-        args = []
+        args, keywords = [], self.framework.keywords
         for one in call.args:
-            if _keyword(one) in ("input", "tensors"):
+            keyword = _keyword(one)
+            if keyword in self.framework.dropped:
+                continue
+            if keyword in ("input", "tensors"):
                 one = cst.Arg(one.value, comma=one.comma)
-            if _keyword(one) in self.framework.keywords:
-                one = one.with_changes(
-                    keyword=cst.Name(self.framework.keywords[_keyword(one)])
-                )
-            if _keyword(one) not in self.framework.dropped:
-                args.append(one)
+            elif keyword in keywords:
+                one = one.with_changes(keyword=cst.Name(keywords[keyword]))
+            args.append(one)
         func = cst.parse_expression(f"{NN}.{name}")
         return _with_args(call, args).with_changes(func=func)
 
@@ -222,13 +219,21 @@ class Rewriter(StatementRewriter):
         self, call: Call, original: cst.Call, updated: cst.Call
     ) -> cst.BaseExpression:
         """A function that draws a mask, which an installed package may give a rate of zero."""
-        is_zero = any(one is not None and one.kind == "zero" for one in call.values)
+        is_zero = any(one.kind == "zero" for one in call.values)
         if self.source.is_installed and is_zero:
             why = f"{call.name}, which drops nothing here"
             self.program.specialise(self.where(original), why)
             return updated.args[0].value
         layer, given = self.framework.drawing[call.name], self.framework.masking(call)
         return self.parsed(self.mask_layers.call(call.name, layer, given))
+
+    def _noise_layer(self, layer: str) -> str:
+        if not self.functions or not self.functions[-1].has_self:
+            raise NeedsHand(
+                f"noise outside of a class: layers draw it, self.noise = nn.{layer}() in an "
+                "__init__; hand on what it gives"
+            )
+        return self.mask_layers.of_noise(layer)
 
     def _attending(self, call: Call) -> cst.BaseExpression:
         """Attention, whose dropout is a layer."""
@@ -239,17 +244,6 @@ class Rewriter(StatementRewriter):
             given["dropout"] = layer
         x = [given.pop(name) for name in ("query", "key", "value")]
         return self.parsed(call_of_nn(call.name, *x, **given))
-
-    def _evaluated(self, call: cst.Call) -> cst.BaseExpression:
-        """``eval("nn.ReLU()")``: a text may have the framework's modules in it."""
-        words = ["**globals()"]
-        for name, value in vars(self.source.module).items():
-            is_module = isinstance(value, ModuleType)
-            if is_module and self.framework.owns(value.__name__):
-                words.append(f'"{name}": {NN}')
-        if len(words) == 1:
-            return call
-        return self.parsed(f"eval({code(call.args[0].value)}, {{{', '.join(words)}}})")
 
     def _class_method(self, call: Call) -> cst.BaseExpression:
         if self.in_construction and call.name in self.framework.numpy_functions:
@@ -276,7 +270,7 @@ class Rewriter(StatementRewriter):
     def _constant_of(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         """An array of NumPy that a function gives, as one of the backend."""
         value = self.value_of("results", original)
-        if value is None:
+        if value == UNKNOWN:
             return updated
         text, like = code(updated), self.like()
         if value.is_array:
@@ -322,38 +316,34 @@ class Rewriter(StatementRewriter):
         func: Any = updated.func
         name, x = func.attr.value, code(func.value)
         call = self._call_of(name, original, updated, x=x, value=value)
-        is_statement = original in self.statements and self.in_construction
-        if value.kind == "array" and is_statement and name in IN_PLACE:
-            return updated
-        if value.kind == "array" and is_statement and name.endswith("_"):
-            raise NeedsHand(
-                f"{name} while the network is created: x[...] = ... of NumPy"
-            )
+        if value.is_array and self.in_construction:
+            return self._numpy_method(call, original, updated)
+        if value.is_array:
+            return self._method(call)
         if value.kind == "numpy" and not self.in_construction:
             module = code(original.func.value)  # type: ignore[attr-defined]
             text = self.framework.by_numpy(replace(call, x=""), module)
             return updated if text is None else self.parsed(text)
-        if value.is_array and self.in_construction:
-            return self._numpy_method(call, updated)
-        if value.is_array:
-            return self._method(call)
         if value.kind == "shape" and name == "numel":
             return self.parsed(f"math.prod({x})")
-        if value.kind == "container" and name == "add_module":
+        if value.kind in ("network", "layer", "container"):
+            return self._method_of_network(call, updated)
+        return updated
+
+    def _method_of_network(self, call: Call, updated: cst.Call) -> cst.BaseExpression:
+        if call.name == "add_module" and call.value.kind == "container":
             return updated
-        is_network = value.kind in ("network", "layer", "container")
-        if is_network and name == "parameters":
+        if call.name == "parameters":
             return self._parameters(updated)
-        if is_network and name in self.framework.setters:
-            return self.parsed(written(self.framework.setters[name], call))
+        if call.name in self.framework.setters:
+            return self.parsed(written(self.framework.setters[call.name], call))
         return updated
 
     def _refuse_method_of_both(self, call: cst.Call) -> None:
         """Refuse a method for arrays of NumPy, here, and of the backend, in forward."""
         func: Any = call.func
         phases = self.observed.phases(f"{self.class_name}.{func.attr.value}")
-        given = [self._argument(one) for one in call.args]
-        is_given_arrays = any(one is not None and one.kind == "array" for one in given)
+        is_given_arrays = any(self._argument(one).kind == "array" for one in call.args)
         if self.in_construction and FORWARD in phases and is_given_arrays:
             raise NeedsHand(
                 f"{func.attr.value} is called with arrays while the network is created, where they "
@@ -376,7 +366,18 @@ class Rewriter(StatementRewriter):
             return self.parsed(self.framework.plain(call.called(name)))
         raise NeedsHand(f"there is no {call.name} of arrays in nn")
 
-    def _numpy_method(self, call: Call, updated: cst.Call) -> cst.BaseExpression:
+    def _numpy_method(
+        self, call: Call, original: cst.Call, updated: cst.Call
+    ) -> cst.BaseExpression:
+        """A method of an array while a network is created."""
+        writes_over = call.name.endswith("_") and call.value.kind == "array"
+        if writes_over and self.source.is_statement(original):
+            is_plain = len(call.args) < 2 and not call.kwargs
+            if call.name in IN_PLACE and is_plain:  # see `leave_Expr`
+                return updated
+            raise NeedsHand(
+                f"{call.name} while the network is created: x[...] = ... of NumPy"
+            )
         entry = self.framework.numpy_methods.get(call.name)
         if entry is not None:
             return self.parsed(written(entry, call))
@@ -397,12 +398,7 @@ class Rewriter(StatementRewriter):
             return updated
         networks = self.observed.objects["returned"][self.source.end(original)]
         args = list(updated.args)
-        for name, sizes in self.program.sizes_of(cls).items():
-            found = []
-            for network in networks:
-                layers = {id(layer) for layer in self.framework.blocks(network)}
-                inside = {size for layer, size in sizes if id(layer) in layers}
-                found += [(network, size) for size in inside]
+        for name, found in self.program.sizes.given(cls, networks).items():
             value = cst.parse_expression(self._by_instance(name, found))
             args.append(cst.Arg(value, keyword=cst.Name(name), equal=EQUAL))
         return updated.with_changes(args=args)
@@ -420,7 +416,8 @@ class Rewriter(StatementRewriter):
         is_clear = len({id(layer) for layer, _ in values}) == len(values)
         is_in_init = self.functions[-1].path == f"{self.class_name}.__init__"
         if sizes and is_clear and is_in_init:
-            return self.program.add_size(self.source, self.class_name, what, values)
+            module = self.source.module.__name__
+            return self.program.sizes.add(module, self.class_name, what, values)
         found = ", ".join(sorted(map(str, sizes))) or "never"
         raise NeedsHand(f"{what} is found out when it runs ({found}): write it out")
 

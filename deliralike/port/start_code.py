@@ -10,6 +10,7 @@ from libcst import matchers as m
 
 from deliralike.port.calls import OF_SELF, code
 from deliralike.port.resolving import module_source
+from deliralike.port.values import UNKNOWN
 
 if TYPE_CHECKING:
     from deliralike.port.resolving import Source
@@ -106,8 +107,7 @@ class StartCode:
         """Whether what is written over may be a parameter, by ``.data`` or not."""
         found: Any = m.findall(place, _DATA)
         end = self.source.end(found[-1] if found else place)
-        value = self.observed.value("values", end)
-        return value is None or value.kind != "array"
+        return self.observed.value("values", end).kind != "array"
 
     def _is_initializer(self, value: cst.BaseExpression) -> bool:
         """Whether it is an initializer, which the port's layers do not take."""
@@ -151,12 +151,12 @@ class StartCode:
         if method == "requires_grad_":
             return False
         value = self.observed.value("values", self.source.end(func))
-        if value is not None and value.is_array:
+        if value.is_array:
             is_parameter = value.kind in ("parameter", "frozen")
             return method.endswith("_") and (is_parameter or _is_data(func.value))
         if method == "apply":
             return True
-        if value is None:
+        if value == UNKNOWN:
             is_weight = code(func.value).endswith((".data", ".weight", ".bias"))
             return method.endswith("_") and is_weight
         is_drawing = self.original.only_draws(getattr(self.cls, method, None))

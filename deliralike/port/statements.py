@@ -128,11 +128,11 @@ class StatementRewriter(GradientRewriter):
         func: Any = getattr(call, "func", None)
         if not isinstance(func, cst.Attribute) or func.attr.value not in IN_PLACE:
             return updated
-        value = self.value_of("values", func)
-        if value is None or value.kind != "array":
-            return updated
         written: Any = updated.value
-        args, _ = arguments(written.args)
+        args, kwargs = arguments(written.args)
+        is_array = self.value_of("values", func).kind == "array"
+        if not is_array or kwargs or len(args) > 1:
+            return updated
         text = IN_PLACE[func.attr.value].format(
             x=code(written.func.value), a=joined(args, {})
         )
@@ -143,14 +143,13 @@ class StatementRewriter(GradientRewriter):
         """Whether a method writes over the array that it belongs to."""
         if not isinstance(method, cst.Attribute) or self.in_construction:
             return False
-        value, name = self.value_of("values", method), method.attr.value
-        is_array = value is not None and value.is_array
+        is_array, name = self.value_of("values", method).is_array, method.attr.value
         return is_array and name.endswith("_") and name != "requires_grad_"
 
     def _is_array_written(self, statement: cst.CSTNode) -> bool:
         """Whether an assignment writes over an array."""
         value = self.observed.value("targets", self.source.begin(statement))
-        return value is not None and value.is_array and not self.in_construction
+        return value.is_array and not self.in_construction
 
     def leave_AugAssign(
         self, original: cst.AugAssign, updated: cst.AugAssign
@@ -213,25 +212,24 @@ class StatementRewriter(GradientRewriter):
         return not all(self._is_of_arrays(call.func) for call in calls)
 
     def _is_of_arrays(self, function: Any) -> bool:
-        owner = self.value_of("values", function)
-        is_method = owner is not None and owner.is_array
+        is_method = self.value_of("values", function).is_array
         return is_method or self.name_of(function) is not None
 
 
 def _with_members_set(line: cst.SimpleStatementLine, call: cst.Call) -> Any:
     """``super().__init__(fc=layer)`` is ``super().__init__()`` and ``self.fc = layer``."""
-    is_dict = len(call.args) == 1 and call.args[0].star == "**"
-    if not call.args or not (is_dict or all(one.keyword for one in call.args)):
+    if not all(one.keyword or one.star == "**" for one in call.args):
         return line
-    lines = [line.with_changes(body=[cst.Expr(call.with_changes(args=[]))])]
-    if is_dict:
-        given = code(call.args[0].value)
-        text = f"for name, link in {given}.items():\n    setattr(self, name, link)\n"
-        return cst.FlattenSentinel([*lines, cst.parse_statement(text)])
+    lines: list[Any] = [line.with_changes(body=[cst.Expr(call.with_changes(args=[]))])]
     for one in call.args:
-        member: Any = one.keyword
-        text = f"self.{member.value} = {code(one.value)}"
-        lines.append(cst.parse_statement(text))  # type: ignore[arg-type]
+        value = code(one.value)
+        if one.keyword:
+            text = f"self.{one.keyword.value} = {value}"
+        else:
+            text = (
+                f"for name, link in {value}.items():\n    setattr(self, name, link)\n"
+            )
+        lines.append(cst.parse_statement(text))
     return cst.FlattenSentinel(lines)
 
 

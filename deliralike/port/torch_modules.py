@@ -33,7 +33,6 @@ class PyTorch(Framework):
     bases = {"Module": "Network"}
     dropped = pytorch.DROPPED
     layer_sources = pytorch.LAYER_SOURCES
-    imports = pytorch.IMPORTS
     drawing = pytorch.DRAWING
     attending = pytorch.ATTENDING
     without_effect = pytorch.WITHOUT_EFFECT

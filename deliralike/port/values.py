@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 PLAIN = (bool, int, float, str, NoneType)
 
@@ -20,7 +20,7 @@ class Value:
             ``"layer"`` (one of the framework), ``"shape"``, ``"zero"``
             (a number), ``"none"``, ``"sequence"``, ``"dict"``, ``"numpy"`` (the
             module), ``"function"``, ``"text"``, ``"arrays"`` (a collection of
-            them), ``"placement"`` (a dict of device and type) or ``"other"``.
+            them), ``"placement"`` (a dict of device and type), ``"other"``, or ``"unknown"``.
         ndim: The number of axes of an array.
         dtype: The type of an array's numbers, by NumPy's name.
     """
@@ -38,6 +38,9 @@ class Value:
     def is_array(self) -> bool:
         """Whether it is an array of any kind."""
         return self.kind in ("array", "parameter", "frozen")
+
+
+UNKNOWN = Value("unknown")
 
 
 def collection(value: Any, describe: Callable[[Any], Value]) -> Value:
@@ -63,8 +66,7 @@ class Layer:
     arguments: str
 
 
-@dataclass(frozen=True)
-class Created:
+class Created(NamedTuple):
     """A network that a function has created: its class, and its arguments."""
 
     cls: type
@@ -76,8 +78,6 @@ def leaves(value: Any) -> Iterator[Any]:
     """The parts of collections and of functions with some of their arguments."""
     if isinstance(value, partial):
         value = [value.func, *value.args, value.keywords]
-    if isinstance(value, Created):
-        value = [value.cls, *value.args, *value.kwargs.values()]
     if isinstance(value, dict):
         value = [*value, *value.values()]
     if not isinstance(value, (list, tuple)):
@@ -87,10 +87,10 @@ def leaves(value: Any) -> Iterator[Any]:
         yield from leaves(part)
 
 
-def common(values: set[Value] | None) -> Value | None:
+def common(values: Collection[Value]) -> Value:
     """What is common to values; arrays of several types of floating numbers are floating."""
     if not values:
-        return None
+        return UNKNOWN
     if len(values) == 1:
         return next(iter(values))
     if not all(value.is_array for value in values):

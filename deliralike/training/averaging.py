@@ -12,6 +12,7 @@ from deliralike.errors import ArgumentError, SettingError, StateError, whole_num
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import Slot, each_once, plan_load
 from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.training.fields import State
 
 
 class WeightAverage:
@@ -148,7 +149,7 @@ class WeightAverage:
         with self.swap_in():
             return self.network.neutral_state()
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return the number of updates, and the average by neutral name, empty before it begins."""
         weights = self.neutral_state() if self._values else {}
         return {"updates": self.updates, "weights": weights}

@@ -29,8 +29,7 @@ from deliralike.training.array_file import Content
 from deliralike.training.json_nests import Flattener, unflatten
 from deliralike.training.lock import locked
 from deliralike.weights import flush
-
-AnyPath = str | os.PathLike[str]
+from deliralike.weights.inflate import AnyPath
 
 STATE = "state.json"
 LOCK = ".lock"

@@ -17,6 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
+from deliralike.training.history import shown_figures
+
 # Colours that people with colour-blindness tell apart (Okabe and Ito 2008).
 _COLOURS = ("#0072B2", "#E69F00", "#000000", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 _TINY = 1e-17  # drawn where two runs are equal to the last bit: below what float64 can resolve
@@ -41,7 +43,7 @@ def draw_curves(
     Args:
         runs: Histories by the name that the legend shows; the first is the reference.
         path: The ending chooses the format: ``.png``, ``.svg``, ``.pdf``.
-        metrics: The metrics to draw; all metrics when not given.
+        metrics: The metrics to draw; all when not given, but of those with many figures the mean.
         with_differences: Whether to draw the differences of several runs to the first, too.
 
     Returns:
@@ -96,15 +98,18 @@ class _Picture(Figure):
 
 
 def _draw_losses(axis: Any, runs: Runs) -> None:
-    """Draw the loss of each step."""
+    """Draw the loss of each step; of a single run with several losses each of them."""
     _set_title(axis, "training loss, every step")
-    for index, (name, history) in enumerate(runs.items()):
-        steps = [step.step for step in history.steps]
-        axis.plot(steps, history.losses, label=literal(name), **_style(index, runs))
-    if all(_is_positive(history) for history in runs.values()):
-        axis.set_yscale("log")
+    lines = []
+    for name, history in runs.items():
+        several = _losses(history) if len(runs) == 1 else {}
+        for label, losses in (several or {name: history.losses}).items():
+            lines.append((label, [step.step for step in history.steps], losses))
+    for index, (label, steps, losses) in enumerate(lines):
+        axis.plot(steps, losses, label=literal(label), **_style(index, runs))
+    _set_log_scale(axis, np.concatenate([losses for _, _, losses in lines]))
     if len(axis.lines) > 1:
-        axis.legend(frameon=False, fontsize=9)
+        _show_legend(axis)
 
 
 def _draw_metrics(axis: Any, runs: Runs, names: Sequence[str]) -> None:
@@ -124,7 +129,7 @@ def _draw_metrics(axis: Any, runs: Runs, names: Sequence[str]) -> None:
             if steps and len(low) == len(high):
                 axis.fill_between(steps, low, high, color=style["color"], alpha=0.18)
     if len(names) > 1:
-        axis.legend(frameon=False, fontsize=9)
+        _show_legend(axis)
 
 
 def _draw_rates(axis: Any, runs: Runs) -> None:
@@ -139,7 +144,7 @@ def _draw_rates(axis: Any, runs: Runs) -> None:
                 style = _style(index, runs)
             axis.plot(steps, values, label=literal(label), **style)
     if len(axis.lines) > 1:
-        axis.legend(frameon=False, fontsize=9)
+        _show_legend(axis)
 
 
 def _draw_differences(axis: Any, runs: Runs) -> None:
@@ -159,6 +164,10 @@ def _draw_differences(axis: Any, runs: Runs) -> None:
     epsilon = np.finfo(np.float64).eps
     axis.axhline(epsilon, color="0.45", linestyle=":", label="float64 epsilon")
     axis.set_yscale("log")
+    _show_legend(axis)
+
+
+def _show_legend(axis: Any) -> None:
     axis.legend(frameon=False, fontsize=9)
 
 
@@ -184,12 +193,35 @@ def _style(index: int, runs: Runs) -> dict[str, Any]:
     return {"color": _COLOURS[index % len(_COLOURS)], "linewidth": width}
 
 
+def _set_log_scale(axis: Any, values: np.ndarray) -> None:
+    """Make the scale logarithmic if all finite values are positive, with ticks such as 0.2."""
+    finite = values[np.isfinite(values)]
+    if len(finite) == 0 or finite.min() <= 0:
+        return
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter("{x:g}")
+    decades = np.log10(finite.max() / finite.min())
+    axis.yaxis.set_minor_formatter("{x:g}" if decades < 1 else _halves)
+
+
+def _halves(value: float, _: int) -> str:
+    """Return the label of a tick between decades: those of 2 and 5 have one."""
+    return f"{value:g}" if f"{value:e}"[0] in "25" else ""
+
+
 # Contents of histories ----------------------------------------------------------------------------
 
 
-def _is_positive(history: Any) -> bool:
-    finite = history.losses[np.isfinite(history.losses)]
-    return len(finite) > 0 and bool((finite > 0).all())
+def _losses(history: Any) -> dict[str, np.ndarray]:
+    """Return the losses of each step by name; none where there is one alone."""
+    names = dict.fromkeys(name for step in history.steps for name in step.losses)
+    if len(names) < 2:
+        return {}
+    losses = {}
+    for name in names:
+        values = [step.losses.get(name, np.nan) for step in history.steps]
+        losses[name] = np.array(values, np.float64)
+    return losses
 
 
 def _points(history: Any, metric: str) -> tuple[list[int], list[float]]:
@@ -207,15 +239,14 @@ def _metrics(runs: Runs) -> list[str]:
     """Return every metric of any run in order of appearance, without the ends of intervals."""
     names: dict[str, None] = {}
     for run in runs.values():
-        for epoch in run.epochs:
-            names.update(dict.fromkeys(epoch.held_out))
+        names.update(dict.fromkeys(run.metrics))
     ends = set()
     for name in names:
         low = f"{name}/low"
         high = f"{name}/high"
         if low in names and high in names:
             ends |= {low, high}
-    return [name for name in names if name not in ends]
+    return shown_figures(name for name in names if name not in ends)
 
 
 def _families(names: Sequence[str], alone: bool) -> list[list[str]]:

@@ -18,9 +18,9 @@ from deliralike.inference.predictor import outputs_of
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.batch_names import only_inputs
 from deliralike.network.closure import INPUT, LABEL
-from deliralike.network.enclosing import has_own
 from deliralike.network.inputs import grouped, inputs_of_unlabelled, positional_inputs
 from deliralike.network.steps import TOTAL, Losses, inputs_and_target
+from deliralike.network.wrapper import has_own
 from deliralike.parallel import ProcessGroup, SingleProcess
 from deliralike.training.metrics import (
     Accuracy,

@@ -8,6 +8,8 @@ from typing import Any
 
 from deliralike.errors import CheckpointError
 
+State = dict[str, Any]  # numbers, texts and arrays by name, as a checkpoint has them
+
 
 @dataclass(frozen=True)
 class Kind:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deliralike.tables import html_table, terminal_width, text_table, write_csv
+from deliralike.errors import listed
+from deliralike.tables import (
+    COLUMN_GAP,
+    html_table,
+    terminal_width,
+    text_table,
+    write_csv,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHOWN_EPOCHS = 10
+_MOST_FIGURES = 12  # of a metric that are shown
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,14 @@ class History:
         """The loss of every step, as an array."""
         return np.array([step.loss for step in self.steps], dtype=np.float64)
 
+    @property
+    def metrics(self) -> list[str]:
+        """The names of the metrics on held-out data, in order of appearance."""
+        names: dict[str, None] = {}
+        for epoch in self.epochs:
+            names.update(dict.fromkeys(epoch.held_out))
+        return list(names)
+
     def held_out(self, metric: str) -> np.ndarray:
         """Return one metric on held-out data, epoch by epoch."""
         results = [epoch.held_out for epoch in self.epochs]
@@ -126,8 +143,8 @@ class History:
 
         Steps have the columns ``step``, ``epoch``, ``loss``, ``lr``, ``samples``, ``seconds``,
         ``data_seconds``, and the other losses and rates by name. Epochs have ``epoch``, ``steps``,
-        ``loss`` (the mean over the epoch's steps), ``evaluation_seconds``, and the held-out figures
-        as ``held_out/NAME``.
+        ``loss`` (the mean over the epoch's steps), ``evaluation_seconds``, the held-out figures as
+        ``held_out/NAME``, and the means of the other losses.
         """
         write_csv(Path(folder, "steps.csv"), map(_step_record, self.steps))
         write_csv(Path(folder, "epochs.csv"), self._epoch_records())
@@ -149,12 +166,16 @@ class History:
         return curves.figure_of({"this run": self}, title, metrics)
 
     def __repr__(self) -> str:
-        """Return a line of totals and the latest epochs, in the width of the terminal."""
+        """Return a line of totals and the latest epochs: the figures that fit the terminal."""
         if not self.epochs:
             return self._title()
         columns, rows = self._table()
-        table = text_table(columns, rows, right=columns, width=terminal_width())
-        return f"{self._title()}\n{table}"
+        count = _columns_that_fit(columns, rows, terminal_width())
+        cut = [row[:count] for row in rows]
+        lines = [self._title(), text_table(columns[:count], cut, right=columns)]
+        if count < len(columns):
+            lines.append(f"and {listed(columns[count:], 3)}: write_csv(folder), plot()")
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         """Return the table, for a notebook."""
@@ -171,33 +192,72 @@ class History:
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         """Return the columns and the cells of the latest epochs."""
+        titles = {"epoch": "epoch", "steps": "steps", "loss": "training loss"}
+        figures = dict.fromkeys(name for each in self.epochs for name in each.held_out)
+        titles |= {f"held_out/{name}": name for name in shown_figures(figures)}
+        losses = self.steps[-1].losses if self.steps else {}
+        if len(losses) > 1:
+            others = [name for name in losses if name != "loss"]
+            titles |= {f"loss/{name}": f"training {name}" for name in others}
         records = self._epoch_records()[-_SHOWN_EPOCHS:]
-        names = dict.fromkeys(name for record in records for name in record)
-        columns = [name for name in names if name != "evaluation_seconds"]
         rows = []
         for record in records:
-            rows.append([_cell(record.get(name)) for name in columns])
-        titles = ["training loss" if name == "loss" else name for name in columns]
-        return [name.removeprefix("held_out/") for name in titles], rows
+            rows.append([_cell(record.get(name)) for name in titles])
+        return list(titles.values()), rows
 
     def _epoch_records(self) -> list[dict[str, Any]]:
         """Return the rows of ``epochs.csv``."""
-        losses: dict[int, list[float]] = {}
+        of_epochs: dict[int, dict[str, list[float]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
         for step in self.steps:
-            losses.setdefault(step.epoch, []).append(step.loss)
+            for name, value in _losses_of(step).items():
+                of_epochs[step.epoch][name].append(value)
         records = []
         for epoch in self.epochs:
-            of_steps = losses.get(epoch.epoch)
+            losses = of_epochs[epoch.epoch]
+            means = {name: float(np.mean(values)) for name, values in losses.items()}
             record: dict[str, Any] = {
                 "epoch": epoch.epoch,
                 "steps": epoch.steps,
-                "loss": float(np.mean(of_steps)) if of_steps else float("nan"),
+                "loss": means.pop("loss", float("nan")),
                 "evaluation_seconds": epoch.evaluation_seconds,
             }
             for name, value in epoch.held_out.items():
                 record[f"held_out/{name}"] = value
-            records.append(record)
+            records.append(record | means)
         return records
+
+
+def shown_figures(names: Iterable[str]) -> list[str]:
+    """Return the figures that lines, tables and curves show: of a metric with many its mean alone.
+
+    A confusion matrix has no mean. All figures are in the records.
+
+    Example:
+        >>> shown_figures(["loss", "dice/a", "dice/mean", *(f"iou/{n}" for n in range(40))])
+        ['loss', 'dice/a', 'dice/mean']
+    """
+    names = list(names)
+    counts = Counter(name.partition("/")[0] for name in names)
+    shown = []
+    for name in names:
+        metric = name.partition("/")[0]
+        if counts[metric] <= _MOST_FIGURES or name == f"{metric}/mean":
+            shown.append(name)
+    return shown
+
+
+def _columns_that_fit(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> int:
+    """Return how many columns, the first in any case, a table of that width has room for."""
+    used = 0
+    for count, cells in enumerate(zip(columns, *rows, strict=True)):
+        used += max(map(len, cells)) + len(COLUMN_GAP)
+        if count and used > width + len(COLUMN_GAP):
+            return count
+    return len(columns)
 
 
 def rates(step: Step) -> dict[str, float | None]:
@@ -218,8 +278,13 @@ def _step_record(step: Step) -> dict[str, Any]:
         "seconds": step.seconds,
         "data_seconds": step.data_seconds,
     }
+    return record | _losses_of(step)
+
+
+def _losses_of(step: Step) -> dict[str, float]:
+    """Return the loss of a step, and the others as ``loss/NAME``."""
     others = {name: value for name, value in step.losses.items() if name != "loss"}
-    return record | {f"loss/{name}": value for name, value in others.items()}
+    return {"loss": step.loss} | {f"loss/{name}": each for name, each in others.items()}
 
 
 def _cell(value: float | None) -> str:

@@ -22,7 +22,7 @@ from deliralike.errors import (
 )
 from deliralike.optim.rules import number
 from deliralike.training.by_name import make_by_name
-from deliralike.training.fields import COUNT, NUMBER, refuse_wrong_fields
+from deliralike.training.fields import COUNT, NUMBER, State, refuse_wrong_fields
 
 _OF_PLATEAU = {
     "scale": NUMBER,
@@ -50,7 +50,7 @@ class Schedule(ABC):
     def observe(self, value: float) -> None:
         """Record a new value of the metric, once for each measurement."""
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return the observations as numbers for a JSON file; empty for a function of the steps."""
         return {}
 
@@ -128,7 +128,25 @@ class StepDecay(Schedule):
 
 
 @dataclass(frozen=True)
-class Cosine(Schedule):
+class _ToFinal(Schedule):
+    """The base of schedules from 1 down to `final` in `steps` steps."""
+
+    steps: int
+    final: float = field(default=0.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        name = type(self).__name__
+        whole_number(f"{name}: steps", self.steps, 1)
+        number(self.final, f"{name}: final")
+
+    def part(self, steps: int) -> float:
+        """Return the part of the way that lies behind so many steps."""
+        return min(steps, self.steps) / self.steps
+
+
+@dataclass(frozen=True)
+class Cosine(_ToFinal):
     """Half a cosine from 1 down to `final` in `steps` steps, then `final`.
 
     Source: arXiv 1608.03983.
@@ -138,21 +156,13 @@ class Cosine(Schedule):
         [1.0, 0.868, 0.55, 0.232, 0.1, 0.1]
     """
 
-    steps: int
-    final: float = field(default=0.0, kw_only=True)
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        whole_number("Cosine: steps", self.steps, 1)
-        number(self.final, "Cosine: final")
-
     def factor(self, steps: int) -> float:
         """Return the cosine's value."""
-        return _eased(1.0, self.final, min(steps, self.steps) / self.steps)
+        return _eased(1.0, self.final, self.part(steps))
 
 
 @dataclass(frozen=True)
-class Linear(Schedule):
+class Linear(_ToFinal):
     """A straight line from 1 down to `final` in `steps` steps, then `final`.
 
     Example:
@@ -160,18 +170,9 @@ class Linear(Schedule):
         [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
     """
 
-    steps: int
-    final: float = field(default=0.0, kw_only=True)
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        whole_number("Linear: steps", self.steps, 1)
-        number(self.final, "Linear: final")
-
     def factor(self, steps: int) -> float:
         """Return the height of the line."""
-        part = min(steps, self.steps) / self.steps
-        return 1.0 + (self.final - 1.0) * part
+        return 1.0 + (self.final - 1.0) * self.part(steps)
 
 
 @dataclass(frozen=True)
@@ -263,7 +264,7 @@ class Warmup(Schedule):
         """Pass the value to the schedule that follows."""
         self.then.observe(value)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return the state of the schedule that follows."""
         return self.then.state()
 
@@ -352,7 +353,7 @@ class Plateau(Schedule):
             return sign * value < math.inf
         return sign * value < sign * best - self.threshold * abs(best)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return the factor, the best value, and the number of worse ones since."""
         return dict(self._observed)
 

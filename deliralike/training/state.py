@@ -26,6 +26,7 @@ from deliralike.training.fields import (
     TEXT,
     TEXTS,
     TEXTS_BY_NAME,
+    State,
     refuse_wrong_fields,
 )
 from deliralike.training.history import Epoch
@@ -37,8 +38,6 @@ from deliralike.training.identity.fingerprints import (
 )
 from deliralike.training.identity.values import parents
 from deliralike.training.run import Run, Trainer
-
-State = dict[str, Any]
 
 _OPTIMIZER = "optimizer."
 _PARTS = ("network", "unaveraged", "schedules", "average", "random", "callbacks", "run")

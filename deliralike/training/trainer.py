@@ -29,10 +29,10 @@ from deliralike.errors import (
 from deliralike.network import steps
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.closure import MAIN
-from deliralike.network.core import count_parameters, innermost
-from deliralike.network.enclosing import has_own
+from deliralike.network.core import count_parameters, unwrap
 from deliralike.network.freezing import trained
 from deliralike.network.inputs import grouped
+from deliralike.network.wrapper import has_own
 from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm, ClipValue
 from deliralike.optim.groups import Settings
@@ -197,7 +197,7 @@ class Trainer:
     def __repr__(self) -> str:
         """Return what is trained, and how, line by line."""
         network = self.network
-        kind = type(innermost(network)).__name__
+        kind = type(unwrap(network)).__name__
         where = f"{network.backend.name} ({network.device_name}, {network.dtype_name})"
         facts = {
             "network": f"{kind} on {where}, {count_parameters(network):,} parameters",
@@ -270,18 +270,17 @@ class Trainer:
         """
         first = self._next_epoch if resume is None else 0
         epochs = first + whole_number("epochs", epochs, 1)
-        train = backends.of(self.network).loader_of(train, self.seed, self.processes)
         loader = data.loader_of(
-            train, batch_size=batch_size, seed=self.seed, drop_last=drop_last
+            self._readable(train),
+            batch_size=batch_size,
+            seed=self.seed,
+            drop_last=drop_last,
         )
         loader.check_epochs(epochs - first)
         if isinstance(validation, Iterator):
             data.Batches(validation).check_epochs(epochs - first)
-        loader = (
-            loader.shared(self.processes.rank, self.processes.count)
-            if self.processes.count > 1
-            else loader
-        )
+        if self.processes.count > 1:
+            loader = loader.shared(self.processes.rank, self.processes.count)
         steps = self._steps_in(loader)
         done = max(o.steps for o in self.optimizers.values()) if resume is None else 0
         updates = None if steps is None else done + (epochs - first) * steps
@@ -401,13 +400,10 @@ class Trainer:
         intervals: bool | Mapping[str, Any] = False,
         between: Callable[[], None] | None = None,
     ) -> dict[str, float]:
-        samples = backends.of(self.network).loader_of(
-            samples, self.seed, self.processes
-        )
         with self._as_evaluated():
             return evaluation.evaluate(
                 self.network,
-                samples,
+                self._readable(samples),
                 metrics={} if self.metrics is None else self.metrics,
                 batch_size=batch_size,
                 intervals=intervals,
@@ -446,6 +442,11 @@ class Trainer:
                     self.network.backend.computing_in(self.precision)
                 )
             yield
+
+    def _readable(self, source: Any) -> Any:
+        """Return data as they are read here: those of a framework's own iterators as loaders."""
+        backend = backends.of(self.network)
+        return backend.loader_of(source, self.seed, self.processes)
 
     def _steps_in(self, loader: data.Loader) -> int | None:
         try:
@@ -521,9 +522,7 @@ class Trainer:
                 contexts.enter_context(warnings.catch_warnings(action="ignore"))
                 names = evaluation.evaluate_first_batch(
                     self.network,
-                    backends.of(self.network).loader_of(
-                        validation, self.seed, self.processes
-                    ),
+                    self._readable(validation),
                     self.metrics or {},
                     losses,
                     self.inferer,

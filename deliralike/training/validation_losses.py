@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.core import innermost
-from deliralike.network.enclosing import has_own
+from deliralike.network.core import unwrap
 from deliralike.network.steps import (
     TOTAL,
     Losses,
@@ -20,6 +19,7 @@ from deliralike.network.steps import (
     named_losses,
     step_loss,
 )
+from deliralike.network.wrapper import has_own
 from deliralike.nn.means import Denominators, denominators
 from deliralike.optim.loss import as_loss, count_samples, value_of
 
@@ -111,7 +111,7 @@ class ValidationLosses:
         except Exception as error:
             if has_own(network, "train_step"):
                 error.add_note(
-                    f"{type(innermost(network)).__name__} has a train_step of its own, and the "
+                    f"{type(unwrap(network)).__name__} has a train_step of its own, and the "
                     "default losses of validation call it as network(*inputs): write a val_step "
                     "that gives losses by name"
                 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from deliralike.weights.inflate import refuse_nul
-from deliralike.weights.mark import mark_archive
+from deliralike.weights.inflate import AnyPath, refuse_nul
+from deliralike.weights.mark import Notes, mark_archive
 from deliralike.weights.reading import Contents, contents
 from deliralike.weights.writing import replacing, storable, writer_of
 
@@ -32,7 +31,7 @@ class Renaming:
     state: dict[str, np.ndarray]
     layout: str = ""
     renamed: int = 0
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
     neutral: bool = True
 
 
@@ -61,7 +60,7 @@ class ConversionReport:
     kind: str = ""
     layout: str = ""
     renamed: int = 0
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
     largest_difference: float | None = None
 
     def __str__(self) -> str:
@@ -85,8 +84,8 @@ class ConversionReport:
 
 
 def convert(
-    source: str | os.PathLike[str],
-    target: str | os.PathLike[str],
+    source: AnyPath,
+    target: AnyPath,
     dry_run: bool = False,
     rename: Callable[[Contents], Renaming] | None = None,
 ) -> ConversionReport:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,11 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from deliralike.errors import StateError
-from deliralike.network.core import NetworkCore, innermost
+from deliralike.network.core import NetworkCore, unwrap
 from deliralike.network.state import LoadReport
 from deliralike.terminal import log
 from deliralike.weights import foreign_layouts
 from deliralike.weights.file_match import FileMatch
+from deliralike.weights.inflate import AnyPath
 from deliralike.weights.matching.match import propose_between
 from deliralike.weights.matching.naming import role
 from deliralike.weights.matching.numbering import by_number
@@ -73,7 +73,7 @@ class MatchReport(LoadReport):
 
 def match(
     network: AbstractNetwork,
-    weights: str | os.PathLike[str] | Contents | Mapping[str, np.ndarray],
+    weights: AnyPath | Contents | Mapping[str, np.ndarray],
     names: Mapping[str, str | None] | None = None,
 ) -> FileMatch:
     """Find which tensor of a file is which of a network; nothing is loaded.
@@ -103,7 +103,7 @@ def match(
         a mapping, matched to MLP on torch: 4 pairs (4 by shape)
     """
     reference = Side.of(network, with_values=False)
-    if isinstance(innermost(network), NetworkCore):
+    if isinstance(unwrap(network), NetworkCore):
         # however the backend keeps kernels, the network itself has the channels first
         reference = replace(reference, channels_last=False)
     file = _contents_of(weights)
@@ -121,7 +121,7 @@ def match(
 
 def load(
     network: AbstractNetwork,
-    path: str | os.PathLike[str],
+    path: AnyPath,
     strict: bool = True,
     names: Mapping[str, str | None] | None = None,
     guess: bool | Collection[str] = False,
@@ -211,7 +211,7 @@ def _turned_kernels(
 
 
 def _contents_of(
-    weights: str | os.PathLike[str] | Contents | Mapping[str, np.ndarray],
+    weights: AnyPath | Contents | Mapping[str, np.ndarray],
 ) -> Contents:
     """Return the contents of a file, whose name is their kind, or of a mapping."""
     if isinstance(weights, Contents):

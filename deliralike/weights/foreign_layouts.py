@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import StateError, UnknownName, suggestion
-from deliralike.network.core import NetworkCore, innermost
+from deliralike.network.core import NetworkCore, unwrap
 from deliralike.terminal import log
 from deliralike.weights.matching.kinds import bare
 from deliralike.weights.matching.layouts import flattenings
@@ -45,7 +45,7 @@ def doubts(network: Any, contents: Contents) -> dict[str, Doubt]:
     Nothing is open in a file of ours, in one with the channels first, and in the network of a
     framework's own, which means by a layout what its file does.
     """
-    is_native = not isinstance(innermost(network), NetworkCore)
+    is_native = not isinstance(unwrap(network), NetworkCore)
     if contents.exact or not contents.channels_last or is_native:
         return {}
     kinds = {path: bare(type(block).__name__) for path, block in network.named_blocks()}

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from deliralike.errors import WeightFileError
 
+AnyPath = str | os.PathLike[str]
+
 _ALWAYS_ALLOWED = 64 * 2**20  # bytes
 _MOST_EXPANSION = (
     100  # weights hardly compress, so their files never grow a hundredfold
@@ -64,7 +66,7 @@ def refuse_hostile_archive(path: Path, archive: zipfile.ZipFile) -> None:
             )
 
 
-def refuse_nul(path: str | os.PathLike[str]) -> Path:
+def refuse_nul(path: AnyPath) -> Path:
     """Return the path, or raise an error if it holds a NUL, which no file's name may have."""
     if "\0" in os.fspath(path):
         raise WeightFileError(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from deliralike.errors import StateError
 from deliralike.network.state import LoadReport
 from deliralike.weights import foreign, foreign_layouts
+from deliralike.weights.inflate import AnyPath
 from deliralike.weights.reading import contents, report, without_prefix
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def load(
     network: AbstractNetwork,
-    path: str | os.PathLike[str],
+    path: AnyPath,
     strict: bool = True,
     match: bool | Mapping[str, str | None] = False,
     guess: bool | Collection[str] = False,

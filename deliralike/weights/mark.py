@@ -15,6 +15,9 @@ import numpy as np
 
 from deliralike.errors import WeightFileError
 
+Arrays = dict[str, np.ndarray]  # by name
+Notes = tuple[str, ...]
+
 _MARK = (
     "deliralike weights 1"  # the number counts the ways in which a file may be marked
 )
@@ -22,7 +25,7 @@ _END_OF_ARCHIVE = b"PK\x05\x06"
 _LENGTH_OF_END = 22  # bytes
 
 
-class FileStates(dict[str, dict[str, np.ndarray]]):
+class FileStates(dict[str, Arrays]):
     """The states of a file by their place in it, and the origin of their names.
 
     Attributes:
@@ -32,7 +35,7 @@ class FileStates(dict[str, dict[str, np.ndarray]]):
 
     def __init__(
         self,
-        states: Mapping[str, dict[str, np.ndarray]],
+        states: Mapping[str, Arrays],
         exact: bool = False,
         notes: Iterable[str] = (),
     ) -> None:

@@ -15,13 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from deliralike.errors import BackendUnavailable, WeightFileError, WeightFileMissing
 from deliralike.terminal import log
 from deliralike.weights import frameworks, npz_files, safetensors_files
-from deliralike.weights.inflate import refuse_hostile_archive, refuse_nul
-from deliralike.weights.mark import FileStates, archive_is_marked
+from deliralike.weights.inflate import AnyPath, refuse_hostile_archive, refuse_nul
+from deliralike.weights.mark import Arrays, FileStates, Notes, archive_is_marked
 
 # What torch.nn.DataParallel and torch.compile put before every name.
 _WRAPPERS = ("module.", "_orig_mod.")
@@ -49,13 +47,13 @@ class Contents:
     """
 
     kind: str
-    states: Mapping[str, dict[str, np.ndarray]]
+    states: Mapping[str, Arrays]
     order: str = "all"
     channels_last: bool = False
     exact: bool = False
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
 
-    def first(self) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    def first(self) -> tuple[Arrays, Notes]:
         """Return the most likely state with the names of the file, and all notes."""
         first, *others = self.states
         if not others:
@@ -66,7 +64,7 @@ class Contents:
         )
         return self.states[first], (*self.notes, note)
 
-    def best(self) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    def best(self) -> tuple[Arrays, Notes]:
         """Return the most likely state, and all notes.
 
         In a file of another program the prefixes of PyTorch's wrappers are taken off.
@@ -80,7 +78,7 @@ class Contents:
         prefix = next(iter(state)).removesuffix(next(iter(bare)))
         return bare, (*notes, f"the prefix {prefix!r} was taken off all names")
 
-    def without_network(self) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    def without_network(self) -> tuple[Arrays, Notes]:
         """Return the most likely state and all notes, where there is no network to ask."""
         state, notes = self.best()
         axes = {array.ndim for array in state.values()}
@@ -89,7 +87,7 @@ class Contents:
         return state, notes
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+def read(path: AnyPath) -> Arrays:
     """Read the weights in a file by name, as arrays that the caller owns.
 
     No code from the file is run. A file of `write` gives exactly the weights that were written.
@@ -120,13 +118,13 @@ def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     return state
 
 
-def report(path: object, kind: str, notes: tuple[str, ...]) -> None:
+def report(path: object, kind: str, notes: Notes) -> None:
     """Log what was guessed of a file; nothing where there is nothing to say."""
     if notes:
         log(logging.WARNING, f"{path}, {kind}: {'; '.join(notes)}")
 
 
-def contents(path: str | os.PathLike[str]) -> Contents:
+def contents(path: AnyPath) -> Contents:
     """Return all states in a file, in the layouts of `read`; names keep their prefixes.
 
     Raises:
@@ -152,7 +150,7 @@ def contents(path: str | os.PathLike[str]) -> Contents:
     return _of_framework(path, name, files)
 
 
-def without_prefix(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def without_prefix(state: Arrays) -> Arrays:
     """Return the state without the prefixes that PyTorch's wrappers give to all names."""
     for prefix in _WRAPPERS:
         if state and all(name.startswith(prefix) for name in state):

@@ -64,8 +64,6 @@ def neutral(arrays: Mapping[Path, np.ndarray]) -> dict[str, np.ndarray]:
 
 def neutral_name(path: Path) -> str:
     """Return the path with dots, its last part with PyTorch's name."""
-    if len(path) > 1 and path[-1] in _WRAPPED:
-        path = path[:-1]
     if len(path) > 1 and path[0] in _COLLECTIONS:
         path = path[1:]
     *layer, leaf = path
@@ -174,7 +172,6 @@ def _merge_heads(arrays: dict[Path, np.ndarray], layer: Path) -> None:
 
 
 def _from_channels_last(path: Path, array: np.ndarray) -> np.ndarray:
-    names = [part for part in path if part not in _WRAPPED]
-    if names[-1:] != ["kernel"] or array.ndim < 2:
+    if path[-1:] != ("kernel",) or array.ndim < 2:
         return array
     return np.moveaxis(array, (-1, -2), (0, 1))

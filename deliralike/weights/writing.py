@@ -15,7 +15,7 @@ import numpy as np
 from deliralike.errors import StateError, WeightFileError
 from deliralike.network.state import host_array
 from deliralike.weights import frameworks, npz_files, safetensors_files
-from deliralike.weights.inflate import refuse_nul
+from deliralike.weights.inflate import AnyPath, refuse_nul
 from deliralike.weights.mark import mark_archive
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _WRITERS: dict[str, Callable[..., None]] = {
 
 
 def write(
-    path: str | os.PathLike[str],
+    path: AnyPath,
     weights: AbstractNetwork | State,
 ) -> None:
     """Write the weights of a network, or a neutral state, in the format of the suffix.

@@ -22,7 +22,7 @@ from deliralike.errors import (
     UnknownName,
     suggestion,
 )
-from deliralike.network.core import innermost
+from deliralike.network.core import unwrap
 from deliralike.weights import (
     Contents,
     ConversionReport,
@@ -281,7 +281,7 @@ def _difference(
 
 
 def _name(network: Any) -> str:
-    return type(innermost(network)).__name__
+    return type(unwrap(network)).__name__
 
 
 def _to_chainer(contents: Contents) -> Renaming:

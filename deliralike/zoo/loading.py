@@ -13,7 +13,7 @@ import numpy as np
 
 from deliralike import weights as weight_files
 from deliralike.errors import StateError, UnknownName, listed, suggestion
-from deliralike.network.core import innermost, unreplicated
+from deliralike.network.core import unreplicated, unwrap
 from deliralike.network.state import LoadReport, Slot, host_array
 from deliralike.terminal import log
 from deliralike.weights import foreign_layouts
@@ -178,7 +178,7 @@ def load(
     if not plan.arrays or (strict and not plan.fits):
         remedy = _REMEDY if plan.arrays else ""
         raise StateError(
-            f"the weights do not fit {type(innermost(network)).__name__}, which was left "
+            f"the weights do not fit {type(unwrap(network)).__name__}, which was left "
             f"unchanged: {source}, {plan.problem()}{remedy}"
         )
     arrays = foreign_layouts.settled(network, contents, plan.arrays, guess)

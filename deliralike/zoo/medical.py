@@ -9,7 +9,7 @@ import numpy as np
 from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
-from deliralike.nn.windows import Sizes
+from deliralike.nn.geometry import Sizes
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.setting_checks import one_of
 

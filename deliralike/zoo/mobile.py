@@ -6,8 +6,8 @@ from typing import Any
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
+from deliralike.nn.geometry import Sizes
 from deliralike.nn.layers.containers import Sequential
-from deliralike.nn.windows import Sizes
 from deliralike.zoo.blocks import by_dims
 
 

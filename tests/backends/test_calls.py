@@ -9,7 +9,7 @@ import pytest
 
 from deliralike.backends.jax import arrays as jax_arrays
 from deliralike.errors import DtypeError
-from deliralike.network.calls import functions_called_through
+from deliralike.network.calls import intercept_functions
 from tests.conformance import small
 from tests.conformance.small import (
     KINDS,
@@ -33,7 +33,7 @@ def called(network, around, x):
     with (
         network.backend.op_by_op(),
         network.backend.evaluating(),
-        network.backend.called_through(network, around),
+        network.backend.intercept_calls(network, around),
     ):
         return network.backend.to_numpy(
             network(*network.backend.prepare((x,), network))
@@ -143,7 +143,7 @@ def test_other_networks_of_the_same_class_are_not_followed(backend):
     with (
         backend.op_by_op(),
         backend.evaluating(),
-        backend.called_through(one, noting(calls)),
+        backend.intercept_calls(one, noting(calls)),
     ):
         x = backend.prepare((batch()[0],), other)
         np.testing.assert_allclose(
@@ -156,7 +156,7 @@ def test_other_networks_of_the_same_class_are_not_followed(backend):
 
 def test_two_functions_may_follow_at_once(backend):
     network, outer, inner = made(Plain, backend), [], []
-    with backend.called_through(network, noting(outer)):
+    with backend.intercept_calls(network, noting(outer)):
         called(network, noting(inner), batch()[0])
     assert (
         [path for path, _ in outer] == [path for path, _ in inner] == ["", "one", "two"]
@@ -204,7 +204,7 @@ def test_functions_are_followed_and_replaced(backend):
     with (
         backend.op_by_op(),
         backend.evaluating(),
-        functions_called_through(backend.nn, around),
+        intercept_functions(backend.nn, around),
     ):
         output = backend.numpy(network(*backend.prepare((x,), network)))
     assert ("tanh", True) in calls
@@ -228,11 +228,11 @@ def test_a_function_that_a_vocabulary_gains_later_is_followed(backend, monkeypat
     def twice(self, x):
         return 2 * x
 
-    with functions_called_through(nn, around):
+    with intercept_functions(nn, around):
         assert not hasattr(nn, "twice")
     monkeypatch.setattr(type(nn), "twice", twice, raising=False)
     monkeypatch.setattr(type(nn), "relu", twice)
-    with functions_called_through(nn, around):
+    with intercept_functions(nn, around):
         assert nn.twice(3) == nn.relu(3) == 6
     assert came == ["twice", "relu"]
     assert nn.twice(3) == 6
@@ -243,7 +243,7 @@ def test_functions_are_as_before_after_an_error(backend):
     before = dict(vars(backend.nn))
     with (
         pytest.raises(ZeroDivisionError),
-        functions_called_through(backend.nn, lambda *given: 1 / 0),
+        intercept_functions(backend.nn, lambda *given: 1 / 0),
     ):
         backend.nn.tanh(backend.array(np.zeros(3)))
     assert vars(backend.nn) == before
@@ -257,7 +257,7 @@ def test_other_threads_are_not_followed():
         calls.append(name)
         return call(*args, **kwargs)
 
-    with functions_called_through(nn, around):
+    with intercept_functions(nn, around):
         thread = threading.Thread(target=lambda: nn.tanh(x))
         thread.start()
         thread.join()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import deliralike
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.backends.chainer.kernels import depthwise, slices
 from deliralike.backends.chainer.kernels.convolution import Convolve
@@ -128,7 +129,7 @@ FUNCTIONS = {
             lambda x, name=name: squares([getattr(torch.nn.functional, name)(x * 4.0)]),
             [normal(0, 5, 7)],
         )
-        for name in ("silu", "gelu", "leaky_relu", "elu", "relu6", "hardswish")
+        for name in ("silu", "gelu", "relu", "leaky_relu", "elu", "relu6", "hardswish")
     },
     "hard sigmoid": (
         lambda nn, x: squares([nn.hardsigmoid(x * 4.0)], nn),
@@ -140,6 +141,35 @@ FUNCTIONS = {
 
 def test_functions_have_the_first_and_second_derivatives_of_pytorch():
     agree_twice("chainer", FUNCTIONS)
+
+
+KINKS = np.array([-np.inf, -1.0, -0.0, 0.0, 2.0, 6.0, 7.0, np.inf, np.nan])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["relu", "relu6"])
+def test_no_gradient_goes_back_where_relu_is_flat_be_it_nan(name, dtype):
+    """Every place under every gradient, in arrays that lie in memory in several orders."""
+    nn = deliralike.backends.get("chainer").nn
+    # at NaN PyTorch's relu6 gives one derivative in vectors of the processor, another beside them
+    places = KINKS if name == "relu" else KINKS[:-1]
+    values, upstream = np.meshgrid(places, [1.0, np.inf, -np.inf, np.nan])
+    for order in (
+        np.ascontiguousarray,
+        np.asfortranarray,
+        ORDERS["every second element"],
+    ):
+        x, gy = order(values.astype(dtype)), order(upstream.astype(dtype))
+        ours = chainer.Variable(x)
+        y = getattr(nn, name)(ours)
+        y.grad = gy
+        y.backward()
+        theirs = torch.tensor(values.astype(dtype), requires_grad=True)
+        wanted = getattr(torch.nn.functional, name)(theirs)
+        wanted.backward(torch.tensor(upstream.astype(dtype)))
+        assert y.dtype == ours.grad.dtype == dtype
+        np.testing.assert_array_equal(y.array, wanted.detach().numpy())
+        np.testing.assert_array_equal(ours.grad, theirs.grad.numpy())
 
 
 def settings_of_a_convolution(seed, axes, groups):

@@ -39,7 +39,7 @@ def test_attention_stays_in_double_precision_within_a_comparison(shared):
     query, key, value = _arrays(heads=4, shared=shared)
     allowed = np.arange(5) < np.array([5, 3])[:, None, None]
     causal = np.tril(np.ones((5, 5), bool)) & allowed
-    with backends.get("jax").undisturbed():
+    with backends.get("jax").preserve_global_state():
         mask = jax.numpy.asarray(np.broadcast_to(allowed, (2, 5, 5))[:, None])
         found = jax.nn.dot_product_attention(
             query, key, value, mask=mask, is_causal=True
@@ -54,7 +54,7 @@ def test_it_is_jax_s_own_afterwards_and_for_other_types():
     own = jax.nn.dot_product_attention
     query, key, value = (x.astype("float32") for x in _arrays())
     before = own(query, key, value)
-    with backends.get("jax").undisturbed():
+    with backends.get("jax").preserve_global_state():
         within = jax.nn.dot_product_attention(query, key, value)
         cut = jax.nn.dot_product_attention(*_arrays(), local_window_size=(1, 1))
     assert jax.nn.dot_product_attention is own

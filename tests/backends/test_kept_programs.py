@@ -5,10 +5,12 @@ import subprocess
 import sys
 import time
 
+import jax
 import numpy as np
 import pytest
 
 from deliralike import zoo
+from deliralike.backends import keep_programs_by_default
 from deliralike.backends.jax.compiled import compile_messages
 from deliralike.errors import CapabilityError
 from deliralike.optim.rules import rule
@@ -50,6 +52,47 @@ def test_a_second_process_compiles_nothing_anew(tmp_path):
     assert call() == (first, [misses, 0])
 
 
+FOLDERS = ("DELIRALIKE_PROGRAMS", "XDG_CACHE_HOME", "JAX_COMPILATION_CACHE_DIR")
+FOLDERS += ("TORCHINDUCTOR_CACHE_DIR", "CUPY_CACHE_DIR")
+
+
+def test_the_command_line_keeps_programs_in_the_users_cache(tmp_path):
+    environment = {"HOME": str(tmp_path)}
+    for name, value in os.environ.items():
+        if name not in (*FOLDERS, "HOME"):
+            environment[name] = value
+    command = [sys.executable, "-m", "deliralike", "train", "mlp", "--backend", "jax"]
+    subprocess.run(
+        [*command, "--epochs", "1", "--batch-size", "512"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+    )
+    assert list((tmp_path / ".cache" / "deliralike" / "jax").glob("jit_step_of_MLP-*"))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "/home/ann/.cache/deliralike"),
+        ({"XDG_CACHE_HOME": "/caches"}, "/caches/deliralike"),
+        ({"JAX_COMPILATION_CACHE_DIR": "/mine"}, None),
+        ({"DELIRALIKE_PROGRAMS": ""}, ""),
+        ({"DELIRALIKE_PROGRAMS": "/other"}, "/other"),
+        ({"XDG_CACHE_HOME": "relative"}, None),
+    ],
+)
+def test_the_environment_decides_where_programs_are_kept(given, expected, monkeypatch):
+    for name in FOLDERS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/ann")
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    keep_programs_by_default()
+    assert os.environ.get("DELIRALIKE_PROGRAMS") == expected
+
+
 def test_every_backend_keeps_its_programs_or_says_that_it_does_not(
     backend, tmp_path, monkeypatch
 ):
@@ -84,6 +127,16 @@ def test_a_long_compilation_is_announced_once(impatient, caplog):
     assert began == "compiling step_of_MLP for arrays of (7, 3); it is compiled once"
     assert ended.startswith("compiled step_of_MLP in ")
     assert 0.4 < float(ended.split()[-2]) < 60
+
+
+def test_a_long_compilation_says_where_its_program_lies(impatient, caplog, tmp_path):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    try:
+        with compile_messages.announced("step", []):
+            time.sleep(0.4)
+    finally:
+        jax.config.update("jax_compilation_cache_dir", None)
+    assert caplog.records[-1].getMessage().endswith(f" s, kept in {tmp_path}")
 
 
 def test_a_smaller_batch_is_announced_with_what_avoids_its_program(impatient, caplog):

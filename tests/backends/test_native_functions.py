@@ -56,7 +56,7 @@ def followed(backend, function, args, kwargs):
         calls.append((name, backend.to_numpy(args), backend.to_numpy(result)))
         return result
 
-    with backend.native_functions_called_through(Empty(), around):
+    with backend.intercept_native_functions(Empty(), around):
         result = function(*args, **kwargs)
     return calls, result
 
@@ -385,7 +385,7 @@ def names_in(network, x, calls):
         return call(*args, **kwargs)
 
     def loss(network, x):
-        with backend.native_functions_called_through(network, around):
+        with backend.intercept_native_functions(network, around):
             y = network(x)
         return backend.nn.sum(y * y)
 
@@ -475,7 +475,7 @@ def test_everything_is_as_before_after_an_error(net):
         raise ZeroDivisionError("planted")
 
     def loss(network, x):
-        with network.backend.native_functions_called_through(network, raising):
+        with network.backend.intercept_native_functions(network, raising):
             return network.backend.nn.sum(network(x))
 
     with pytest.raises(ZeroDivisionError, match="planted"):
@@ -502,7 +502,7 @@ def test_other_threads_are_not_followed(name):
         calls.append(name)
         return call(*args, **kwargs)
 
-    with backend.native_functions_called_through(Empty(), around):
+    with backend.intercept_native_functions(Empty(), around):
         thread = threading.Thread(target=lambda: spaces[name].relu(x))
         thread.start()
         thread.join()
@@ -532,7 +532,7 @@ def test_jax_programs_within_the_network_are_left_alone(how):
         return result
 
     def run(x):
-        with backends.get("jax").native_functions_called_through(Empty(), around):
+        with backends.get("jax").intercept_native_functions(Empty(), around):
             y = jax.nn.tanh(ways[how](jax.nn.relu, x))
         return jax.numpy.sum(y), [result for _, result in kept]
 
@@ -550,7 +550,7 @@ def test_vmap_of_torch_is_left_alone():
         return call(*args, **kwargs)
 
     x = torch.randn(3, 4)
-    with backends.get("torch").native_functions_called_through(Empty(), around):
+    with backends.get("torch").intercept_native_functions(Empty(), around):
         y = torch.func.vmap(torch.relu)(x)
         torch.relu(x)
     assert calls == ["relu"]
@@ -563,7 +563,7 @@ def test_what_is_written_in_place_is_seen_by_code_that_goes_on_with_it():
     def around(name, call, args, kwargs):
         return call(args[0] + 1.0, *args[1:]) * 10.0
 
-    with backends.get("torch").native_functions_called_through(Empty(), around):
+    with backends.get("torch").intercept_native_functions(Empty(), around):
         y = torch.nn.functional.relu(x, inplace=True)
     assert y is x
     assert x.tolist() == [0.0, 30.0]

@@ -214,13 +214,11 @@ class Kernel:
 KERNELS = {
     "abs_bwd": lambda x, gy: np.sign(x) * gy,
     "bn_fwd": lambda x, mean, scale, gamma, beta: gamma * (x - mean) * scale + beta,
-    "clip_bwd": lambda gy, inside: np.where(inside, gy, 0).astype(gy.dtype),
     "div_bwd": lambda x, y, gy: (gy / y, -gy / y * x / y),
     "div_from_const_bwd": lambda x, gy, value: -value * gy / (x * x),
     "elementwise_erf": scipy.special.erf,
     "elementwise_ndtr": scipy.special.ndtr,
     "pow_var_const_bwd": lambda x, gy, value: value * x ** (value - 1) * gy,
-    "relu_bwd": lambda y, gy: np.where(y > 0, gy, 0).astype(gy.dtype),
     "tanh_bwd": lambda y, gy: gy * (1 - y * y),
     "sigmoid_bwd": lambda y, gy: gy * y * (1 - y),
 }

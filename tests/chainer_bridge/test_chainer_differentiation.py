@@ -1,4 +1,4 @@
-"""Double backpropagation, distributions and sparse products."""
+"""Distributions and sparse products."""
 
 import chainer
 import chainer.functions as F
@@ -8,47 +8,6 @@ from chainer import distributions
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("error")
-
-TWICE = {
-    "deconvolution": (
-        lambda x, w: F.deconvolution_2d(x, w, stride=2),
-        lambda x, w: torch.nn.functional.conv_transpose2d(x, w, stride=2),
-        [(2, 3, 4, 3), (3, 2, 3, 3)],
-    ),
-    "resize_images": (
-        lambda x: F.resize_images(x, (9, 4)) ** 2,
-        lambda x: (
-            torch.nn.functional.interpolate(
-                x, (9, 4), mode="bilinear", align_corners=True
-            )
-            ** 2
-        ),
-        [(2, 3, 5, 7)],
-    ),
-    "getitem": (
-        lambda x: x[[0, 2, 0], 1] ** 3,
-        lambda x: x[[0, 2, 0], [1, 1, 1]] ** 3,
-        [(5, 3)],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", TWICE)
-def test_the_gradient_of_a_gradient_is_that_of_torch(name, rng):
-    function, oracle, shapes = TWICE[name]
-    arrays = [rng.normal(size=shape) for shape in shapes]
-    variables = [chainer.Variable(a) for a in arrays]
-    tensors = [torch.tensor(a, requires_grad=True) for a in arrays]
-    first = chainer.grad(
-        [F.sum(F.sin(function(*variables)))], variables, enable_double_backprop=True
-    )
-    sum(F.sum(g**2) for g in first).backward()
-    expected = torch.autograd.grad(
-        torch.sin(oracle(*tensors)).sum(), tensors, create_graph=True
-    )
-    sum((g**2).sum() for g in expected).backward()
-    for variable, tensor in zip(variables, tensors, strict=True):
-        np.testing.assert_allclose(variable.grad, tensor.grad, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4)], ids=str)

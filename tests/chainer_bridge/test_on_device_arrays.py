@@ -38,11 +38,6 @@ def cupy(monkeypatch):
         monkeypatch.setattr(cuda, name, value, raising=False)
     monkeypatch.setattr(cuda.GpuDevice, "xp", module)
     monkeypatch.setattr(cuda.GpuDevice, "supported_array_types", (module.ndarray,))
-    # which it makes when it is imported with CuPy
-    relu = arrays.F.activation.relu
-    monkeypatch.setattr(
-        relu, "_relu_grad2_kernel", cupy_stand_in.Kernel("", "", "", "relu_bwd"), False
-    )
     # The types of arrays, which Chainer keeps from its first use on.
     monkeypatch.setattr(arrays.chainer, "_array_types", None)
     arrays._device.cache_clear()
@@ -122,7 +117,7 @@ def test_networks_of_the_zoo_train_on_the_device_as_on_the_host(cupy, name):
             name, backend="chainer", device=device, dtype="float64", **NETWORKS[name][0]
         ).train()
         optimizer = CHAINER.optimizer(rule("sgd", lr=0.1, momentum=0.9), network)
-        with CHAINER.undisturbed():
+        with CHAINER.preserve_global_state():
             CHAINER.seed(1)
             for _ in range(2):
                 optimizer.update(loss, batch)
@@ -195,7 +190,7 @@ def test_random_layers_continue_on_the_device_from_a_stored_state(cupy):
         "transformer_classifier", backend="chainer", device=GPU, **TINY
     ).train()
     tokens = RNG.integers(0, 11, (2, 6))
-    with CHAINER.undisturbed():
+    with CHAINER.preserve_global_state():
         state = CHAINER.random_state(network)
         first = CHAINER.numpy(network(CHAINER.prepare(tokens, network)))
         CHAINER.load_random_state(network, state)

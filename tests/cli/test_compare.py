@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 
 import pytest
 from typer.testing import CliRunner
@@ -74,6 +75,24 @@ def test_a_right_network_is_proved_and_reported_in_every_form(tmp_path):
         .startswith("<!doctype html")
     )
     assert (tmp_path / "report.md").read_text(encoding="utf-8").startswith("#")
+
+
+def test_the_time_of_a_report_is_what_a_user_waited_for(tmp_path, monkeypatch):
+    build, compare, seconds = zoo.build, comparing.compare, []
+
+    def build_slowly(*arguments, **settings):
+        time.sleep(0.2)
+        return build(*arguments, **settings)
+
+    def compare_and_record(*arguments, **settings):
+        proof = compare(*arguments, **settings)
+        seconds.append(proof.seconds)
+        return proof
+
+    monkeypatch.setattr(zoo, "build", build_slowly)
+    monkeypatch.setattr(comparing, "compare", compare_and_record)
+    run(*MLP, *TWO, "--quick", "--report", tmp_path / "r.json")
+    assert load(tmp_path / "r.json")["seconds"] > seconds[0] + 0.4
 
 
 def test_trying_the_network_leaves_its_running_statistics(tmp_path):

@@ -33,7 +33,7 @@ def make(width=4):
 
 class Drawing(Net):
     def forward(self, x):
-        return super().forward(x + torch.randn_like(x))
+        return super().forward(x + torch.bernoulli(torch.sigmoid(x)))
 """
 TRAIN = ("train", "models.py:Net", "--data", "digits", "--epochs", 1, "--out", "run")
 
@@ -63,7 +63,7 @@ def test_the_lines_that_need_a_hand_are_said_before_a_folder_is_made(place):
     ended = run(
         *TRAIN[:1], "models.py:Drawing", *TRAIN[2:], "--backend", "chainer", code=2
     )
-    assert "models.py:22: randn_like: random numbers belong to layers" in ended.stderr
+    assert "models.py:22: bernoulli: random numbers belong to layers" in ended.stderr
     assert ended.stderr.count("models.py:22") == 1
     assert not (place / "run").exists()
 
@@ -90,6 +90,8 @@ def test_a_function_of_a_file_is_ported_where_it_is_trained(place):
     ).stdout
     assert "models.py:make: ported into run/network.py\n" in shown
     assert read_settings("run/settings.toml").network_settings["width"] == 3
+    run("train", "--resume", "run", "--epochs", 2)  # data change no default of the port
+    assert len(load_result("run").history.epochs) == 2
 
 
 def test_a_class_is_built_on_another_backend_with_its_own_start_values(place):

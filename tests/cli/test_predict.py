@@ -1,7 +1,9 @@
-"""``deliralike predict``: held-out data of every form and task, and new pictures, beside NumPy."""
+"""``deliralike predict``: held-out data and new inputs of every form and task, beside NumPy."""
 
 import csv
+import json
 
+import nibabel
 import numpy as np
 import pytest
 from PIL import Image
@@ -11,7 +13,7 @@ from deliralike import data
 from deliralike.errors import SettingError
 from deliralike.pictures import open_picture
 from deliralike.training import evaluate
-from deliralike.training.experiment import Experiment, load_result, predict_pictures
+from deliralike.training.experiment import Experiment, load_result, predict_files
 from tests.cli.test_commands import run
 
 MODELS = """
@@ -26,6 +28,24 @@ class Pixels(Network):
 
     def forward(self, x):
         return self.one(x)
+
+
+class Row(Network):
+    def __init__(self, in_features, num_classes):
+        super().__init__()
+        self.one = self.nn.Linear(in_features, num_classes)
+
+    def forward(self, x):
+        return self.one(self.nn.reshape(x, (x.shape[0], -1)))
+
+
+class Words(Network):
+    def __init__(self, num_classes, words=50):
+        super().__init__()
+        self.one = self.nn.Embedding(words, num_classes)
+
+    def forward(self, x):
+        return self.nn.mean(self.one(x), dim=1)
 
 
 class Mean(Network):
@@ -72,6 +92,185 @@ def place(tmp_path, monkeypatch):
     numbers = [f"{a:.3f},{b:.3f},{int(a > b)}" for a, b in draw.random((20, 2))]
     (tmp_path / "numbers.csv").write_text("\n".join(["a,b,label", *numbers]))
     return tmp_path
+
+
+def read_csv(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_volume(path, array, turn=1.0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    affine = np.array([[0, turn, 0, 4], [-1.5, 0, 0, 5], [0, 0, 2.0, 6], [0, 0, 0, 1]])
+    nibabel.save(nibabel.Nifti1Image(array, affine), path)
+
+
+@pytest.fixture
+def forms(place):
+    """Tables of measured targets, sequences, texts, and folders with masks, beside those of place.
+
+    Masks of pictures lie in a folder for each patient; volumes are in an orientation of their own.
+    """
+    draw = np.random.default_rng(1)
+    rows = [",".join(f"{value:.3f}" for value in row) for row in draw.random((20, 4))]
+    (place / "houses.csv").write_text("\n".join(["a,price,b,rent", *rows]))
+    np.savez("sequences.npz", x=draw.random((20, 2, 6)), y=np.arange(20) % 2)
+    np.savez("texts.npz", x=draw.integers(0, 50, (20, 7)), y=np.arange(20) % 2)
+    for number in range(6):
+        for folder in ("images", "masks"):
+            path = place / "cells" / folder / f"p{number // 2}" / f"{number % 2}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            size = (32, 32, 3)[: 3 if folder == "images" else 2]
+            high = 256 if folder == "images" else 2
+            pixels = draw.integers(0, high, size).astype(np.uint8)
+            Image.fromarray(pixels).save(path)
+    for number in range(4):
+        mask = np.kron(draw.integers(0, 2, (4, 3, 5)), np.ones((5, 5, 5), int))
+        volume = (mask + 0.2 * draw.random(mask.shape)).astype(np.float32)
+        write_volume(place / "scans" / "images" / f"{number}.nii.gz", volume)
+        write_volume(place / "scans" / "masks" / f"{number}.nii.gz", mask.astype("u1"))
+        for channel in (volume, 1 - draw.random(mask.shape).astype(np.float32)):
+            name = f"c{number}_000{int(channel is not volume)}.nii.gz"
+            write_volume(place / "raw" / "imagesTr" / name, channel)
+        write_volume(
+            place / "raw" / "labelsTr" / f"c{number}.nii.gz", mask.astype("u1")
+        )
+    labels = {"labels": {"background": 0, "liver": 1}}
+    (place / "raw" / "dataset.json").write_text(json.dumps(labels))
+    return place
+
+
+def softmax(scores):
+    powers = np.exp(scores - scores.max())
+    return powers / powers.sum()
+
+
+def linear(inputs, weights):
+    return inputs @ weights["one.weight"].T + weights["one.bias"]
+
+
+def check_classes(rows, scores, classes):
+    for row, one in zip(rows, scores, strict=True):
+        found = [float(row[f"probability {name}"]) for name in classes]
+        np.testing.assert_allclose(found, softmax(one), rtol=1e-4)
+        assert row["predicted"] == classes[np.argmax(one)]
+
+
+def check_numbers(out, weights):
+    rows = read_csv(out)
+    inputs = np.array([[float(row["a"]), float(row["b"])] for row in rows])
+    check_classes(rows, linear(inputs, weights), ("0", "1"))
+    assert [row["who"] for row in rows] == ["Ann", "Bob", "Cid"]
+
+
+def check_measured(out, weights):
+    rows = read_csv(out)
+    inputs = np.array([[float(row["a"]), float(row["b"])] for row in rows])
+    found = [[row["predicted price"], row["predicted rent"]] for row in rows]
+    wanted = linear(inputs, weights)
+    np.testing.assert_allclose(np.array(found, float), wanted, rtol=1e-4, atol=1e-6)
+
+
+def check_sequences(out, weights):
+    inputs = np.load("new_sequences.npz")["x"].reshape(3, -1)
+    check_classes(read_csv(out), linear(inputs, weights), ("0", "1"))
+
+
+def check_texts(out, weights):
+    words = np.load("new_texts.npz")["x"]
+    check_classes(read_csv(out), weights["one.weight"][words].mean(1), ("0", "1"))
+
+
+def check_listed_pictures(out, weights):
+    rows = read_csv(out)
+    assert [row["seen"] for row in rows] == ["1", "2", "3"]
+    scores = [scores_by_hand(row["path"], (8, 8), weights) for row in rows]
+    check_classes(rows, [one.mean((0, 1)) for one in scores], ("cat", "dog"))
+
+
+def check_patients(out, weights):
+    for patient in range(3):
+        file = f"cells/images/p{patient}/1.png"
+        wanted = scores_by_hand(file, (32, 32), weights).argmax(2)
+        found = np.asarray(open_picture(out / f"p{patient}" / "1-mask.png"))
+        np.testing.assert_array_equal(found, wanted)
+
+
+def check_volumes(out, weights, files=("scans/images/{}.nii.gz",), name="{}"):
+    for number in range(4):
+        images = [nibabel.load(file.format(number)) for file in files]
+        channels = [np.asarray(image.dataobj, np.float64) for image in images]
+        scaled = np.stack([(each - each.mean()) / each.std() for each in channels], -1)
+        weight = weights["one.weight"].reshape(2, -1)
+        margin = (scaled @ weight.T + weights["one.bias"]) @ [-1, 1]
+        found = nibabel.load(out / f"{name.format(number)}-mask.nii.gz")
+        np.testing.assert_allclose(found.affine, images[0].affine)
+        certain = np.abs(margin) > 1e-4
+        mask = np.asarray(found.dataobj)
+        np.testing.assert_array_equal(mask[certain], (margin > 0)[certain])
+        assert 0.05 < mask.mean() < 0.95
+        assert open_picture(out / f"{name.format(number)}-overlay.png").size == (15, 20)
+
+
+def check_channels(out, weights):
+    files = ("raw/imagesTr/c{}_0000.nii.gz", "raw/imagesTr/c{}_0001.nii.gz")
+    check_volumes(out, weights, files, "c{}")
+
+
+WINDOWS = "transforms=({'name': 'crop', 'size': (16, 8, 16)},)"
+
+
+@pytest.mark.parametrize(
+    ("train_on", "new", "check"),
+    [
+        (("Row", "numbers.csv"), "new.csv", check_numbers),
+        (("Row", "houses.csv", "--target", "price,rent"), "new.csv", check_measured),
+        (("Row", "sequences.npz"), "new_sequences.npz", check_sequences),
+        (("Words", "texts.npz"), "new_texts.npz", check_texts),
+        (
+            ("Mean", "photos/", "--set", "data.size=8"),
+            "new_pictures.csv",
+            check_listed_pictures,
+        ),
+        (("Pixels", "cells/"), "cells/images", check_patients),
+        (
+            ("Pixels", "scans/", "--set", "dims=3", "--set", WINDOWS),
+            "scans/images",
+            check_volumes,
+        ),
+        (("Pixels", "raw/", "--set", "dims=3"), "raw/imagesTr", check_channels),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_new_inputs_of_every_form_are_predicted_on_every_backend(
+    forms, train_on, new, check
+):
+    draw = np.random.default_rng(2)
+    (forms / "new.csv").write_text("who,b,a\nAnn,0.1,0.9\nBob,0.8,0.3\nCid,-1,4\n")
+    paths = [
+        f"photos/{name}.png,{number}" for name, number in (("dog/1", 1), ("cat/2", 2))
+    ]
+    (forms / "new_pictures.csv").write_text(
+        "\n".join(["path,seen", *paths, paths[0][:-1] + "3"])
+    )
+    np.savez("new_sequences.npz", x=draw.random((3, 2, 6)))
+    np.savez("new_texts.npz", x=draw.integers(0, 50, (3, 7)))
+    network, samples, *options = train_on
+    train(f"models.py:{network}", samples, *options)
+    run("predict", "run")
+    weights = {}
+    for name, each in load_file("run/weights.safetensors").items():
+        weights[name] = draw.normal(size=each.shape)
+    if "one.bias" in weights:
+        weights["one.bias"] = np.array([0.1, 0.0])
+    save_file(
+        {name: each.astype(np.float32) for name, each in weights.items()},
+        "run/weights.safetensors",
+    )
+    for backend in ("torch", "chainer", "jax"):
+        out = forms / backend
+        run("predict", "run", new, "--backend", backend, "--out", out)
+        check(out, weights)
 
 
 def train(network, samples, *options):
@@ -135,7 +334,7 @@ def test_new_pictures_are_scaled_classified_and_named(place, backend):
         "predict", "run", "photos/dog", "photos/cat/2.png", "--backend", backend
     ).stdout
     weights = load_file("run/weights.safetensors")
-    with (place / "run" / f"pictures-{backend}.csv").open(newline="") as file:
+    with (place / "run" / f"new-{backend}.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 6
     for row in rows:
@@ -202,4 +401,68 @@ def test_pictures_are_no_samples_of_a_run_on_volumes(place):
     with pytest.raises(
         SettingError, match=r"\(1, 4, 5, 6\), which a picture file cannot have"
     ):
-        next(predict_pictures("run", ["photos"]))
+        next(predict_files("run", ["photos"]))
+
+
+def test_volumes_in_another_spacing_come_back_to_the_voxels_of_their_files(forms):
+    train("models.py:Pixels", "scans/", "--set", "dims=3", "--set", "data.spacing=1.25")
+    weights = load_file("run/weights.safetensors")
+    weights["one.weight"][:] = np.array([-1, 1]).reshape(2, 1, 1, 1, 1)
+    weights["one.bias"][:] = 0
+    save_file(weights, "run/weights.safetensors")
+    run("predict", "run", "scans/images/2.nii.gz", "--out", "masks")
+    image = nibabel.load("scans/images/2.nii.gz")
+    mask = nibabel.load("masks/2-mask.nii.gz")
+    np.testing.assert_allclose(mask.affine, image.affine)
+    bright = np.asarray(image.dataobj) > 0.6  # all blocks of 5 x 5 x 5 voxels
+    agreement = np.mean(np.asarray(mask.dataobj) == bright)
+    assert agreement > 0.95
+
+
+def test_masks_may_lie_beside_their_pictures_and_are_no_new_ones(forms):
+    train("models.py:Pixels", "cells/")
+    for _ in range(2):
+        run("predict", "run", "cells/images", "--out", "cells/images")
+    assert len(read_csv("cells/images/shares.csv")) == 6
+    assert len(list((forms / "cells" / "images").rglob("*.png"))) == 18
+    named = run("predict", "run", "cells/images/p0/0-overlay.png", "--out", "again")
+    assert "0-overlay.png" in named.stdout
+
+
+def test_inputs_that_do_not_fit_say_what_was_wanted(forms):
+    train("models.py:Row", "numbers.csv")
+    lacking = run("predict", "run", "houses.csv", "photos", code=2).stderr
+    assert (
+        "'houses.csv' is predicted alone: give 'photos' to a call of its own" in lacking
+    )
+    (forms / "other.csv").write_text("a,c\n1,2\n")
+    lacking = run("predict", "run", "other.csv", code=2).stderr
+    assert "has the columns ['a', 'c']: wanted are" in lacking
+    assert "['a', 'b']" in lacking
+    (forms / "empty.csv").write_text("a,b\n")
+    assert "no row below" in run("predict", "run", "empty.csv", code=2).stderr
+    other = run("predict", "run", "sequences.npz", code=2).stderr
+    assert "holds samples of shape (2, 6)" in other
+    assert "there is no file" in run("predict", "run", "nothing.csv", code=2).stderr
+    flat = run("predict", "run", "--data", "photos/cat", code=2).stderr
+    assert "without --data: deliralike predict run photos/cat" in flat
+
+
+def test_volumes_with_other_channels_are_named(forms):
+    train("models.py:Pixels", "raw/", "--set", "dims=3")
+    shown = run("predict", "run", "raw/imagesTr/c0_0000.nii.gz", code=2).stderr
+    assert "c0_0000.nii.gz have 1 channels, and the samples of the run have 2" in shown
+
+
+def test_other_data_are_scaled_to_the_size_of_the_runs_samples(place):
+    train("models.py:Mean", "photos/", "--set", "data.size=8", "--lr", 0.5)
+    files = ["photos/dog/1.png", "photos/cat/2.png"]
+    rows = [f"{file},{file[7:10]},val" for file in files]
+    rows += [f"{file},{file[7:10]},train" for file in files]
+    (place / "others.csv").write_text("\n".join(["path,label,split", *rows]))
+    run("predict", "run", "--data", "others.csv", "--out", "found.csv")
+    weights = load_file("run/weights.safetensors")
+    scores = [scores_by_hand(file, (8, 8), weights).mean((0, 1)) for file in files]
+    rows = read_csv("found.csv")
+    assert [row["label"] for row in rows] == ["dog", "cat"]
+    check_classes(rows, scores, ("cat", "dog"))

@@ -111,6 +111,22 @@ def test_what_is_drawn_is_named_on_the_last_line(place, monkeypatch):
     assert shown.stdout.splitlines()[-1] == expected
 
 
+def test_a_confusion_matrix_is_a_table(place):
+    settings = ("--set", "metrics=('confusion', 'accuracy')", "--epochs", 2)
+    shown = run("train", "mlp", *settings, "--out", "run").stdout
+    scores, labels = predict_held_out(*load_run("run"))
+    matrix = sklearn.metrics.confusion_matrix(labels, scores.argmax(1))
+    for text in (shown, run("predict", "run").stdout):
+        lines = text.splitlines()
+        head = next(n for n, line in enumerate(lines) if "true \\ predicted" in line)
+        assert lines[head].split()[3:] == list("0123456789")
+        rows = [line.split() for line in lines[head + 2 : head + 12]]
+        assert [row[0] for row in rows] == list("0123456789")
+        np.testing.assert_array_equal(np.array([row[1:] for row in rows], int), matrix)
+        assert "confusion/" not in text
+    assert load_result("run").metrics["confusion/3/3"] == matrix[3, 3]
+
+
 def test_wrong_columns_of_targets_are_refused(place):
     failed = run("train", "mlp", "--data", "t.csv", "--target", "length,wait", code=2)
     assert "'t.csv' has no column 'wait', but ['a', 'length'" in failed.stderr

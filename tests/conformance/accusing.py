@@ -1,7 +1,7 @@
-"""Failing blocks: the reference is a layer of `nn`, the candidate a NumPy function with gradients
-by complex steps."""
+"""Failing blocks: the reference is a layer of `nn`, the candidate a function of PyTorch's."""
 
 import numpy as np
+import torch
 
 from deliralike import backends, nest, random
 from deliralike.conformance.explain import explain
@@ -9,35 +9,9 @@ from deliralike.conformance.findings import FailingBlock, Observed
 from deliralike.network import Network, build
 from tests.conformance.small import argument
 
-STEP = 1e-30  # f(x + i h) = f(x) + i h f'(x) without cancellation
-
 
 def numbers(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
-
-
-def floating(tree):
-    return {
-        p: v
-        for p, v in nest.leaves_with_paths(tree, "args")
-        if isinstance(v, np.ndarray) and v.dtype.kind == "f"
-    }
-
-
-def gradient(scalar, tree, name):
-    """The gradient of a function of a nest with respect to one of its arrays, by complex steps."""
-    leaves, structure = nest.flatten(tree)
-    position = [path for path, _ in nest.leaves_with_paths(tree, "args")].index(name)
-    found = np.zeros(leaves[position].shape)
-    for index in np.ndindex(found.shape):
-        moved = leaves[position].astype(complex)
-        moved[index] += 1j * STEP
-        found[index] = scalar(
-            nest.unflatten(
-                structure, [moved if i == position else v for i, v in enumerate(leaves)]
-            )
-        ).imag
-    return found / STEP
 
 
 class _Calling(Network):
@@ -113,46 +87,29 @@ def accused(
     state=None,
     kwargs=None,
     buffers=None,
-    differ=True,
     backend="torch",
 ):
-    """The block with a candidate ``candidate(weights, *args)`` in NumPy; `buffers` gives its own
-    after the call.
-
-    `differ` False leaves the reference's gradients (for those that are not differentiable).
-    """
+    """The block with a candidate ``candidate(weights, *args)`` in PyTorch; `buffers` gives its own
+    after the call."""
     before, cotangent, right = reference(
         kind, settings, state, args, training, kwargs, backend=backend
     )
-    y = candidate(before, *args)
+    weights = {name: _tensor(array) for name, array in before.items()}
+    inputs = nest.map(_tensor, tuple(args))
+    y = candidate(weights, *inputs)
     after = {**before, **(buffers(before, *args) if buffers else {})}
-    weights = {name: before[name] for name in right.parameters}
-    shapes = [np.shape(a) for a in nest.leaves(y) if a is not None]
-    same = shapes == [np.shape(a) for a in nest.leaves(right.outputs) if a is not None]
-    inputs, parameters = dict(right.inputs), dict(right.parameters)
-    if differ and same:
-        given = [c for c in nest.leaves(cotangent) if c is not None]
-
-        def scalar(tree):
-            outputs = [
-                leaf
-                for leaf in nest.leaves(candidate({**before, **tree[0]}, *tree[1]))
-                if leaf is not None
-            ]
-            return (
-                sum((leaf * c).sum() for leaf, c in zip(outputs, given, strict=True))
-                + 0j
-            )
-
-        tree = (weights, tuple(args))
-        parameters = {
-            name: gradient(scalar, tree, f"args[0]['{name}']") for name in weights
+    outputs = nest.map(lambda each: each.detach().numpy(), y)
+    input_slopes, weight_slopes = right.inputs, right.parameters
+    pairs = list(zip(nest.leaves(y), map(_tensor, nest.leaves(cotangent)), strict=True))
+    if all(each.shape == factor.shape for each, factor in pairs):
+        sum((each * factor).sum() for each, factor in pairs).backward()
+        weight_slopes = {name: _gradient(weights[name]) for name in right.parameters}
+        input_slopes = {
+            argument(path): _gradient(each)
+            for path, each in nest.leaves_with_paths(inputs, "args")
+            if isinstance(each, torch.Tensor) and each.is_floating_point()
         }
-        inputs = {
-            argument(path): gradient(scalar, tree, path.replace("args", "args[1]", 1))
-            for path in floating(tuple(args))
-        }
-    wrong = Observed(y, inputs, parameters, after)
+    wrong = Observed(outputs, input_slopes, weight_slopes, after)
     return FailingBlock(
         "block",
         kind,
@@ -165,6 +122,16 @@ def accused(
         right,
         wrong,
     )
+
+
+def _tensor(array):
+    if not isinstance(array, np.ndarray):
+        return array
+    return torch.tensor(array, requires_grad=array.dtype.kind == "f")
+
+
+def _gradient(tensor):
+    return np.zeros(tensor.shape) if tensor.grad is None else tensor.grad.numpy()
 
 
 def explained(*given, backend="torch", **how):

@@ -60,6 +60,18 @@ add(
     "functions/derivative of relu at 0",
 )
 add(
+    "relu as a product",
+    "relu",
+    lambda self, x: x * (x > 0),
+    "functions/relu under gradients of NaN",
+)
+add(
+    "relu6 as a product",
+    "relu6",
+    lambda self, x: x * (x > 0) * (x < 6) + 6.0 * (x >= 6),
+    "functions/relu6 under gradients of NaN",
+)
+add(
     "abs with derivative 1 at 0",
     "abs",
     lambda self, x: self.where(x >= 0, x, -x),
@@ -77,6 +89,7 @@ add(
     lambda self, x, dim, keepdim=False: anp.max(x, dim, keepdims=keepdim),
     "functions/gradient of equal maxima",
     "windows/gradient of equal maxima in a window",
+    "windows/maxima under gradients of NaN",
 )
 add(
     "the last of equal maxima",
@@ -285,9 +298,9 @@ add(
 # Chance
 add(
     "dropping with the probability of keeping",
-    "keep_mask",
-    lambda self, layer, shape, p, like: RIGHT["keep_mask"](
-        self, layer, shape, 1.0 - p, like
+    "draw",
+    lambda self, layer, shape, like, kind, p=0.0: RIGHT["draw"](
+        self, layer, shape, like, kind, 1.0 - p
     ),
     "chance/portable masks",
     "chance/native masks",
@@ -296,13 +309,33 @@ add(
 
 @broken("chance/portable masks of samples")
 def masks_by_the_place_in_the_share(patch):
-    def wrong(self, layer, shape, p, like):
-        stream = random.current()
-        return random.keep_mask(
-            stream.seed, layer.block_path, stream.step, 0, tuple(shape), p
-        ).astype(like.dtype)
+    def wrong(self, layer, shape, like, kind, p=0.0):
+        stream = random.current()._replace(first_sample=0)
+        path, number = layer.block_path, stream.next_draw(layer.block_path)
+        numbers = random.numbers(stream, path, tuple(shape), kind, p, number)
+        return numbers.astype(like.dtype)
 
-    patch.setattr(Functions, "keep_mask", wrong)
+    patch.setattr(Functions, "draw", wrong)
+
+
+add(
+    "uniform noise in the place of normal noise",
+    "draw",
+    lambda self, layer, shape, like, kind, p=0.0: RIGHT["draw"](
+        self, layer, shape, like, "uniform" if kind == "normal" else kind, p
+    ),
+    "chance/portable noise",
+    "chance/native noise",
+)
+
+
+@broken("chance/several draws")
+def one_mask_for_all_draws_of_a_layer(patch):
+    def wrong(self, layer, shape, like, kind, p=0.0):
+        stream, path = random.current(), layer.block_path
+        return random.numbers(stream, path, tuple(shape), kind, p, 0).astype(like.dtype)
+
+    patch.setattr(Functions, "draw", wrong)
 
 
 @broken("chance/seeds")
@@ -752,7 +785,7 @@ def positions_of_minima(patch):
 
 @broken("losses/labels out of range")
 def labels_that_are_not_checked(patch):
-    patch.setattr(Functions, "_check_labels", lambda self, *args: None)
+    patch.setattr(Functions, "checked", lambda self, *args: None)
 
 
 @broken("layers/running statistics")

@@ -18,6 +18,11 @@ from tests.conformance import ports
 CLASSES = 3
 
 
+def normal(*shape):
+    """Numbers in single precision, the same at each call."""
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
 def batch(samples=5, features=4, seed=3):
     """Vectors and their classes."""
     random = np.random.default_rng(seed)
@@ -148,34 +153,29 @@ class TorchNet(torch.nn.Module):
         return self.two(x + torch.tanh(self.one(x)))
 
 
-class ChainerNet(chainer.Chain):
+class ChainerLayers(chainer.Chain):
+    """The layers of `Plain`."""
+
+    def __init__(self):
+        super().__init__()
+        linear = chainer.links.Linear
+        with self.init_scope():
+            self.one, self.two = linear(4, 4), linear(4, CLASSES)
+
+    def plain(self, x):
+        return self.two(x + chainer.functions.tanh(self.one(x)))
+
+
+class ChainerNet(ChainerLayers):
     """`Plain`."""
 
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.one, self.two = (
-                chainer.links.Linear(4, 4),
-                chainer.links.Linear(4, CLASSES),
-            )
-
-    def forward(self, x):
-        return self.two(x + chainer.functions.tanh(self.one(x)))
+    forward = ChainerLayers.plain
 
 
-class ChainerCalled(chainer.Chain):
+class ChainerCalled(ChainerLayers):
     """`Plain` as it was written before Chainer 5: without a method ``forward``."""
 
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.one, self.two = (
-                chainer.links.Linear(4, 4),
-                chainer.links.Linear(4, CLASSES),
-            )
-
-    def __call__(self, x):
-        return self.two(x + chainer.functions.tanh(self.one(x)))
+    __call__ = ChainerLayers.plain
 
 
 class FlaxNet(nnx.Module):

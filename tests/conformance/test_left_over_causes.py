@@ -15,13 +15,10 @@ from deliralike.conformance import compare
 from deliralike.conformance.explain.execute_variant import Bench
 from deliralike.conformance.subject import Subject
 from deliralike.errors import SettingError
+from tests.conformance.small import normal
 
 QUICK = ("L0", "L1", "L3")
 L, CF = chainer.links, chainer.functions
-
-
-def normal(*shape):
-    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
 def labels(count, classes=4):

@@ -377,7 +377,7 @@ def times(factor):
         sizes.append((int(np.prod(shape)), rate))
         return np.full(shape, factor)
 
-    return backends.get("torch").dropping_by(factors), sizes
+    return backends.get("torch").override_dropout_masks(factors), sizes
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])

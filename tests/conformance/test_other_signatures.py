@@ -11,12 +11,9 @@ from torch import nn
 
 from deliralike.conformance import compare
 from deliralike.errors import UnknownName
+from tests.conformance.small import normal
 
 QUICK = ("L0", "L1", "L3")
-
-
-def normal(*shape):
-    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
 def labels(count, classes):

@@ -8,12 +8,9 @@ from torch.nn import functional as F
 
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare
+from tests.conformance.small import normal
 
 L, C = chainer.links, chainer.functions
-
-
-def normal(*shape):
-    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
 BATCH = (normal(5, 6), np.random.default_rng(1).integers(0, 4, 5))

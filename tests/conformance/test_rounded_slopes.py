@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deliralike import Network, backends, compare
-from deliralike.backends.torch.native_functions import called_through
+from deliralike.backends.torch.native_functions import intercept_calls
 from deliralike.conformance import distance_loss
 
 torch = pytest.importorskip("torch")
@@ -58,8 +58,8 @@ def test_the_slope_is_mended_once_where_calls_are_followed():
         return compute(*args, **kwargs)
 
     gate = torch.nn.Hardsigmoid()
-    with backend.undisturbed(), backend.undisturbed():
-        with called_through(around):
+    with backend.preserve_global_state(), backend.preserve_global_state():
+        with intercept_calls(around):
             (gradient,) = torch.autograd.grad(gate(x).sum(), x)
     assert np.abs(gradient.numpy() - 1.0 / 6.0).max() < 1e-16
 

@@ -154,7 +154,7 @@ def test_native_masks_of_dropout_are_drawn_once(name):
     backend, found = backends.get(name), []
     for change in (lambda network: network, checkpointed):
         network = made(backend, change)
-        with backend.undisturbed():
+        with backend.preserve_global_state():
             backend.seed(11)
             found.append(backend.gradients(loss, network, *BATCH).parameters)
     agree(found[1], found[0])

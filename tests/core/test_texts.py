@@ -140,6 +140,62 @@ def test_a_history_shows_its_curves_in_a_notebook_and_opens_no_window():
     assert (matplotlib.get_backend(), dict(matplotlib.rcParams)) == before
 
 
+def two_losses(count=4):
+    """Records of a network with two losses by name, as a GAN has, and of many metrics."""
+    steps = [
+        Step(n, n // 2, 2.5 - n / 8, 0.5, 3, {"critic": 2.0, "generator": 0.5 - n / 8})
+        for n in range(count)
+    ]
+    cells = {f"confusion/{n}/{m}": 1.0 for n in range(4) for m in range(4)}
+    ious = {f"iou/{n}": n / 100 for n in range(13)} | {"iou/mean": 0.06}
+    figures = {**cells, **ious, "accuracy": 0.5}
+    epochs = [Epoch(n, 2 * n + 2, figures) for n in range(count // 2)]
+    return History(steps, epochs)
+
+
+def test_each_loss_has_a_column_and_a_line_and_many_figures_have_none(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    _, head, first, _ = repr(two_losses()).splitlines()
+    names = ["epoch", "steps", "training loss", "iou/mean", "accuracy"]
+    names += ["training critic", "training generator"]
+    assert re.split(" {2,}", head) == names
+    # by hand: the means of 2.5 and 2.375, and of 0.5 and 0.375
+    assert first.split() == ["0", "2", "2.438", "0.06", "0.5", "2", "0.4375"]
+    monkeypatch.setenv("COLUMNS", "50")
+    _, head, *_, rest = repr(two_losses()).splitlines()
+    assert re.split(" {2,}", head) == names[:5]
+    assert rest.startswith("and training critic, training generator: write_csv")
+    axes = two_losses().plot().axes
+    assert [line.get_label() for line in axes[0].lines] == ["critic", "generator"]
+    assert axes[0].lines[1].get_ydata().tolist() == [0.5, 0.375, 0.25, 0.125]
+    assert [each.get_title(loc="left") for each in axes[1:]] == [
+        "validation: iou/mean, every epoch",
+        "validation: accuracy, every epoch",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        ([0.9, 0.5, 0.2], ["0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9"]),
+        (
+            [2.44, 2.36],
+            ["2.36", "2.37", "2.38", "2.39", "2.4", "2.41", "2.42", "2.43", "2.44"],
+        ),
+        ([12.0, 0.15], ["0.2", "0.5", "1", "2", "5", "10"]),
+    ],
+)
+def test_ticks_of_losses_are_plain_numbers(losses, expected):
+    steps = [Step(n, 0, loss, 0.5, 3) for n, loss in enumerate(losses)]
+    figure = History(steps, []).plot()
+    figure._repr_png_()  # draws the labels
+    axis = figure.axes[0].yaxis
+    ticks = axis.get_major_ticks() + axis.get_minor_ticks()
+    low, high = figure.axes[0].get_ylim()
+    texts = [tick.label1.get_text() for tick in ticks if low <= tick.get_loc() <= high]
+    assert sorted(filter(None, texts), key=float) == expected
+
+
 def test_an_optimizer_of_a_framework_prints_its_class():
     import torch
 

@@ -84,7 +84,7 @@ def not_parsed(command):
 
 
 def test_the_blocks_of_the_pages_say_what_language_they_are_in():
-    known = {"python", "text", "console", "bash", "toml", "ini"}
+    known = {"python", "text", "console", "bash", "toml", "ini", "yaml"}
     found = {
         (name_of(page), block.language) for page in PAGES for block in blocks(page)
     }

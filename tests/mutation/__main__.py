@@ -6,7 +6,6 @@ which mutants were killed.
 """
 
 import argparse
-import importlib
 import json
 import os
 import shutil
@@ -15,30 +14,14 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
-FOLDER = Path("build/mutation")
-#: What is imported once and kept for all mutants, with everything that it imports but the package
-#: and the tests. No module of the package that registers a type where it stays, as optree does.
-PRELOADED = (
-    "tests.conftest",
-    "torch.utils.data",
-    "jax.experimental.shard_map",
-    "flax.nnx",
-    "optax",
-    "deliralike.backends.chainer",
-    "hypothesis",
-    "hypothesis.extra.numpy",
-    "scipy.stats",
-    "sklearn.metrics",
-    "PIL.Image",
-    "typer.testing",
-)
-#: Imported libraries whose import a file of the package has a say in.
-SHAPED = {"deliralike/backends/chainer_bridge.py": ("chainer", "chainermn")}
-PART = ("file", "line", "column", "operator", "occurrence")
 KILLED, SURVIVED, UNREACHED = "killed", "survived", "reached by no test"
+COLUMNS = ("mutants", KILLED, SURVIVED, UNREACHED)
 
 
 def main() -> int:
@@ -46,73 +29,54 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.mutation", description=__doc__
     )
-    parser.add_argument(
-        "--root", type=Path, default=Path.cwd(), help="the folder of the project"
-    )
+    parser.add_argument("--root", type=Path, default=Path.cwd(), help="of the project")
     parser.add_argument("--package", default="deliralike")
-    parser.add_argument("--mutants", type=Path, default=FOLDER / "mutants.jsonl")
-    parser.add_argument("--records", type=Path, default=FOLDER / "records")
-    parser.add_argument("--results", type=Path, default=FOLDER / "results.jsonl")
+    parser.add_argument("--folder", type=Path, default=Path("build/mutation"))
     commands = parser.add_subparsers(dest="command", required=True)
     drawing = commands.add_parser("sample", help="draw mutants")
+    drawing.set_defaults(run=_sample)
     drawing.add_argument("--count", type=int, default=300)
     drawing.add_argument("--seed", type=int, default=0)
-    drawing.add_argument(
-        "--add", action="store_true", help="to those that were drawn before"
-    )
-    drawing.add_argument(
-        "--only", default="", help="in files whose path matches this expression"
-    )
-    reaching = commands.add_parser(
-        "reach", help="run the suite once, which tests reach which"
-    )
+    drawing.add_argument("--add", action="store_true", help="to those drawn before")
+    drawing.add_argument("--only", default="", help="files that match an expression")
+    reaching = commands.add_parser("reach", help="which tests reach which mutant")
+    reaching.set_defaults(run=_reach)
     reaching.add_argument("arguments", nargs="*", help="for pytest")
-    running = commands.add_parser(
-        "run", help="run the tests on each; goes on where it was stopped"
-    )
-    running.add_argument(
-        "--budget",
-        type=float,
-        default=90.0,
-        help="seconds of the processor for a mutant",
-    )
-    running.add_argument(
-        "--patience", type=float, default=30.0, help="seconds that any test may take"
-    )
+    running = commands.add_parser("run", help="the tests on each; goes on when stopped")
+    running.set_defaults(run=_run)
+    running.add_argument("--budget", type=float, default=90.0, help="seconds a mutant")
+    running.add_argument("--patience", type=float, default=30.0, help="seconds a test")
     running.add_argument("--workers", type=int, default=2)
-    running.add_argument("--preload", nargs="*", default=PRELOADED)
-    commands.add_parser("report", help="print the table")
+    commands.add_parser("report", help="print the table").set_defaults(run=_report)
     arguments = parser.parse_args()
-    commands = {"sample": _sample, "reach": _reach, "run": _run, "report": _report}
-    return commands[arguments.command](arguments)
-
-
-def _sample(arguments: argparse.Namespace) -> int:
-    from tests.mutation.sampling import sample
-
-    drawn = sample(
-        arguments.root,
-        arguments.package,
-        arguments.count,
-        arguments.seed,
-        arguments.only,
-    )
-    before = _read(arguments.mutants) if arguments.add else []
-    drawn = before + [mutant for mutant in drawn if mutant not in before]
-    arguments.mutants.parent.mkdir(parents=True, exist_ok=True)
-    arguments.mutants.write_text("".join(json.dumps(mutant) + "\n" for mutant in drawn))
-    print(f"{len(drawn)} mutants in {arguments.mutants}")
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    arguments.mutants = arguments.folder / "mutants.jsonl"
+    arguments.records = arguments.folder / "records"
+    arguments.results = arguments.folder / "results.jsonl"
+    arguments.run(arguments)
     return 0
 
 
-def _reach(arguments: argparse.Namespace) -> int:
-    from tests.mutation.forks import Copy
+def _sample(arguments: argparse.Namespace) -> None:
+    from tests.mutation.sampling import sample
+
+    root, package, seed = arguments.root, arguments.package, arguments.seed
+    drawn = _read(arguments.mutants) if arguments.add else []
+    for mutant in sample(root, package, arguments.count, seed, arguments.only):
+        if mutant not in drawn:
+            drawn.append(mutant)
+    arguments.mutants.write_text("".join(json.dumps(mutant) + "\n" for mutant in drawn))
+    print(f"{len(drawn)} mutants in {arguments.mutants}")
+
+
+def _reach(arguments: argparse.Namespace) -> None:
     from tests.mutation.reach import RECORDS, mark
+    from tests.mutation.runs import Copy
 
     shutil.rmtree(arguments.records, ignore_errors=True)
-    arguments.records.mkdir(parents=True)
+    arguments.records.mkdir()
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
-        copy = Copy(arguments.root, Path(folder) / "marked")
+        copy = Copy(arguments.root, Path(folder))
         mark(copy.folder, arguments.package, _read(arguments.mutants))
         environment = {**os.environ, "PYTHONPATH": str(copy.folder)}
         environment[RECORDS] = str(arguments.records.resolve())
@@ -120,189 +84,107 @@ def _reach(arguments: argparse.Namespace) -> int:
         subprocess.run(
             [*command, *arguments.arguments], cwd=copy.folder, env=environment
         )
-    return 0
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> None:
+    from tests.mutation.reach import Planner
+
     for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR"):
         os.environ[f"{name}_NUM_THREADS"] = "1"
     os.environ["MPLBACKEND"] = "Agg"
-    from tests.mutation import forks
-    from tests.mutation.reach import Planner
+    planner = Planner(arguments.records)
+    for row in _judged_mutants(planner, arguments):
+        with arguments.results.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        where = f"{row['file']}:{row['line']} {row['cost']} s: {row['result']}"
+        print(where, row.get("test", ""), flush=True)
 
-    for name in arguments.preload:
-        importlib.import_module(name)
+
+def _judged_mutants(
+    planner: Any, arguments: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """The mutants without a result yet, each with one, several judged at a time."""
+    from tests.mutation.runs import Copy
+
     mutants = _read(arguments.mutants)
-    with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
-        copies = [
-            forks.Copy(arguments.root, Path(folder) / str(number))
-            for number in range(arguments.workers)
-        ]
-        tests = forks.collected(copies[0])
-        planner = Planner(arguments.records, tests)
-        while todo := _todo(mutants, arguments.results):
-            for job in forks.finished(_jobs(todo, planner, arguments), copies):
-                _append(arguments.results, _result(job))
-                _say(job)
-            for job in forks.finished(_controls(planner, arguments), copies):
-                for test in job.tests:
-                    _append(
-                        arguments.results,
-                        {"control": test.name, "passes": test.name not in job.failed},
-                    )
-    return 0
+    done = [row["number"] for row in _read(arguments.results)]
+    todo = [number for number in range(len(mutants)) if number not in done]
+    copies: SimpleQueue[Copy] = SimpleQueue()
+
+    def judge(number: int) -> dict[str, Any]:
+        copy = copies.get()
+        try:
+            return _judge(number, mutants[number], planner, copy, arguments)
+        finally:
+            copies.put(copy)
+
+    with (
+        tempfile.TemporaryDirectory(prefix="mutation-") as folder,
+        ThreadPoolExecutor(arguments.workers) as pool,
+    ):
+        for worker in range(arguments.workers):
+            copies.put(Copy(arguments.root, Path(folder) / str(worker)))
+        yield from pool.map(judge, todo)
 
 
-def _jobs(
-    todo: list[dict[str, Any]], planner: Any, arguments: argparse.Namespace
-) -> Iterator[Any]:
-    """The mutants as jobs; those that no test reaches are written at once."""
-    from tests.mutation.forks import Job
+def _judge(
+    number: int,
+    mutant: dict[str, Any],
+    planner: Any,
+    copy: Any,
+    arguments: argparse.Namespace,
+) -> dict[str, Any]:
+    """A mutant with what became of it; tests that fail without it say nothing."""
     from tests.mutation.sampling import mutated
 
-    for row in _controlled(arguments.results):
-        if not row["passes"]:
-            planner.tests.discard(row["control"])
-    numbers = {
-        _key(mutant): number for number, mutant in enumerate(_read(arguments.mutants))
-    }
-    for mutant in todo:
-        tests, reached = planner.plan(numbers[_key(mutant)], mutant["file"])
-        tests = [test for test in tests if test.cost <= arguments.budget] or tests[:1]
-        if not tests:
-            _append(
-                arguments.results,
-                {
-                    **mutant,
-                    "result": UNREACHED,
-                    "reached": 0,
-                    "tests": 0,
-                    "ran": 0,
-                    "cost": 0,
-                },
-            )
-            continue
-        code = mutated(
-            (arguments.root / mutant["file"]).read_text(),
-            mutant["operator"],
-            mutant["occurrence"],
-        )
-        forget = (arguments.package, *SHAPED.get(mutant["file"], ()))
-        yield Job(
-            (mutant, reached),
-            tests,
-            arguments.budget,
-            arguments.patience,
-            change={mutant["file"]: code},
-            forget=forget,
-        )
-
-
-def _controls(planner: Any, arguments: argparse.Namespace) -> Iterator[Any]:
-    """The tests that killed, on the package as it is: those that fail there too say nothing."""
-    from tests.mutation.forks import Job
-
-    known = {row["control"] for row in _controlled(arguments.results)}
-    killers = dict.fromkeys(
-        row["test"] for row in _read(arguments.results) if row.get("test")
-    )
-    by_file: dict[str, list[Any]] = {}
-    for name in killers:
-        if name not in known:
-            by_file.setdefault(name.partition("::")[0], []).append(planner.test(name))
-    for tests in by_file.values():
-        yield Job(
-            None,
-            tests,
-            float("inf"),
-            arguments.patience,
-            stop=False,
-            forget=(arguments.package,),
-        )
-
-
-def _result(job: Any) -> dict[str, Any]:
-    mutant, reached = job.about
-    row = {**mutant, "result": SURVIVED, "reached": reached, "tests": len(job.tests)}
-    row |= {"ran": job.ran, "cost": round(job.cost, 1)}
-    for test, how in job.failed.items():
-        row |= {"result": KILLED, "test": test, "how": how}
-    return row
-
-
-def _todo(mutants: list[dict[str, Any]], results: Path) -> list[dict[str, Any]]:
-    done = {_key(row) for row in _results(results)}
-    return [mutant for mutant in mutants if _key(mutant) not in done]
-
-
-def _results(path: Path) -> list[dict[str, Any]]:
-    """The results that stand: not by a test that fails without a change, too."""
-    unusable = {row["control"] for row in _controlled(path) if not row["passes"]}
-    return [
-        row for row in _read(path) if "file" in row and row.get("test") not in unusable
-    ]
-
-
-def _controlled(path: Path) -> list[dict[str, Any]]:
-    return [row for row in _read(path) if "control" in row]
-
-
-def _key(row: dict[str, Any]) -> tuple:
-    return tuple(row[name] for name in PART)
+    file = mutant["file"]
+    code = (arguments.root / file).read_text()
+    changed = mutated(code, mutant["operator"], mutant["occurrence"])
+    seconds = 0.0
+    while True:
+        tests, reached = planner.plan(number, file)
+        costs = accumulate(test.cost for test in tests)
+        count = sum(cost <= arguments.budget for cost in costs) or 1
+        copy.change(file, changed)
+        found = copy.run(tests[:count], arguments.patience)
+        copy.restore(file)
+        seconds += found.seconds
+        killers = [test for test in tests if test.name == found.test]
+        if not killers or not copy.run(killers, arguments.patience).how:
+            break
+        planner.leave_out(found.test)
+    row = {**mutant, "number": number, "reached": reached, "tests": len(tests)}
+    row |= {"ran": found.ran, "cost": round(seconds, 1)}
+    if found.how:
+        return row | {"result": KILLED, "test": found.test, "how": found.how}
+    return row | {"result": SURVIVED if tests else UNREACHED}
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    return (
-        [json.loads(line) for line in path.read_text().splitlines()]
-        if path.exists()
-        else []
-    )
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def _append(path: Path, row: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        file.write(json.dumps(row) + "\n")
-
-
-def _say(job: Any) -> None:
-    mutant, what = (
-        job.about[0],
-        next(
-            iter(job.failed.items()), (SURVIVED, f"{job.ran} of {len(job.tests)} tests")
-        ),
-    )
-    print(
-        f"{mutant['file']}:{mutant['line']} {job.cost:.1f} s: {' '.join(what)}",
-        flush=True,
-    )
-
-
-def _report(arguments: argparse.Namespace) -> int:
-    rows = _results(arguments.results)
+def _report(arguments: argparse.Namespace) -> None:
+    rows = _read(arguments.results)
     counts: dict[str, Counter] = {}
     for row in rows:
         for name in (_folder(row["file"]), "**all**"):
             counts.setdefault(name, Counter()).update([row["result"], "mutants"])
-    print("| folder | mutants | killed | survived | unreached |")
-    print(f"| :-- |{' --: |' * 4}")
+    print(f"| folder | {' | '.join(COLUMNS)} |")
+    print(f"| :-- |{' --: |' * len(COLUMNS)}")
     for name, count in sorted(counts.items()):
-        numbers = (count["mutants"], count[KILLED], count[SURVIVED], count[UNREACHED])
-        print(f"| {name} | {' | '.join(map(str, numbers))} |")
-    unusable = [
-        row["control"] for row in _controlled(arguments.results) if not row["passes"]
-    ]
-    minutes = sum(row["cost"] for row in rows) / 60
-    print(f"\n{minutes:.1f} minutes of the processor; {len(unusable)} tests unusable")
-    for title, kept in (("Survived", SURVIVED), ("Reached by no test", UNREACHED)):
-        print(f"\n{title}:")
-        for row in sorted((row for row in rows if row["result"] == kept), key=_key):
-            ran = f"{row['ran']} of {row['tests']} tests run within the budget"
-            ran += f", {row['reached']} reach it"
-            print(
-                f"- {row['file']}:{row['line']} `{row['before']}` -> `{row['after']}`: {ran}"
-            )
-    return 0
+        print(f"| {name} | {' | '.join(str(count[column]) for column in COLUMNS)} |")
+    print(f"\n{sum(row['cost'] for row in rows) / 60:.1f} minutes")
+    for title in (SURVIVED, UNREACHED):
+        print(f"\n{title.capitalize()}:")
+        for row in rows:
+            if row["result"] == title:
+                place = f"{row['file']}:{row['line']}"
+                change = f"`{row['before']}` -> `{row['after']}`"
+                ran = f"{row['ran']} of {row['tests']} tests run, {row['reached']} reach it"
+                print(f"- {place} {change}: {ran}")
 
 
 def _folder(file: str) -> str:

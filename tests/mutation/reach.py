@@ -8,7 +8,7 @@ import ast
 import json
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from tests.mutation.places import marked_statements
 #: A place that so few tests reach may be reached once and what it made kept, so the other tests of
 #: these files are asked, too.
 FEW = 10
-UNKNOWN = 1.0  # seconds of a test that was never measured
 RECORDS = "MUTATION_REACH"  # names the folder in which the marked copy writes
 MARK = """
 import builtins, os
@@ -80,7 +79,7 @@ class Test:
     __test__ = False  # to pytest
 
     name: str
-    cost: float = UNKNOWN
+    cost: float
 
     @property
     def file(self) -> str:
@@ -92,15 +91,14 @@ class Planner:
 
     Args:
         records: The folder in which the marked copy wrote.
-        tests: The names of all tests.
     """
 
-    def __init__(self, records: Path, tests: Iterable[str]) -> None:
-        self.tests = set(tests)
+    def __init__(self, records: Path) -> None:
         self.costs: Counter[str] = Counter()
         for line in (records / "costs").read_text().splitlines():
             test, seconds = json.loads(line)
             self.costs[_without_group(test)] += seconds
+        self.tests = set(self.costs)
         self.of_file: dict[str, set[str]] = defaultdict(set)
         for test in self.tests:
             self.of_file[test.partition("::")[0]].add(test)
@@ -130,15 +128,15 @@ class Planner:
         ranked = sorted(
             {*found, *near}, key=lambda test: self._rank(test, test in near)
         )
-        return [self.test(name) for name in ranked], len(found)
+        return [Test(name, self.costs[name]) for name in ranked], len(found)
 
-    def test(self, name: str) -> Test:
-        """A test with what it costs."""
-        return Test(name, self.costs.get(name, UNKNOWN))
+    def leave_out(self, test: str) -> None:
+        """Plan without a test from now on."""
+        self.tests.discard(test)
 
     def _rank(self, test: str, near: bool) -> tuple[bool, float]:
         """First what is cheap and runs little else, since that is what watches this."""
-        return near, max(self.test(test).cost, 0.01) * max(self.breadth[test], 1)
+        return near, max(self.costs[test], 0.01) * max(self.breadth[test], 1)
 
     def _of_folder(self, file: str) -> dict[str, bool]:
         """The tests of the folder that is named like that of a file without functions."""

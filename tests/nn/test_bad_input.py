@@ -254,7 +254,7 @@ CALLS = {
     "split to none": (
         lambda nn, x, i: nn.chunk(x, 0),
         SettingError,
-        "chunk: chunks must be a whole number of at least 1, not 0",
+        "chunk: chunks=0 must be a whole number of at least 1",
     ),
     "dice": (lambda nn, x, i: nn.dice_loss(x, x[:1]), ShapeError, "dice_loss: shapes"),
     "one hot": (
@@ -290,7 +290,7 @@ CALLS = {
     "split size": (
         lambda nn, x, i: nn.split(x, 0, dim=1),
         SettingError,
-        "split: sizes must be a whole number of at least 1, not 0",
+        "split: sizes=0 must be a whole number of at least 1",
     ),
     "squeeze": (
         lambda nn, x, i: nn.squeeze(x, 1),
@@ -458,6 +458,7 @@ def test_the_written_once_vocabulary_is_not_a_backend_that_users_see():
 def test_vectors_of_two_lengths_have_no_product(backend, lengths):
     one, other = (backend.array(np.ones(length), "float64") for length in lengths)
     with pytest.raises(
-        ShapeError, match="dot: got shapes .* wanted two vectors of one length"
+        ShapeError,
+        match="dot: got inputs of shapes .* wanted two vectors of one length",
     ):
         backend.nn.dot(one, other)

@@ -34,6 +34,11 @@ PADDED = {  # kernel, stride, padding, dilation, ceil_mode
     ", dilated": (3, 2, 1, 2),
     ", ceil_mode": (3, 2, 1, 1, True),
 }
+ROWS = normal(8, 3, 4)
+ROWS[1] = -np.abs(ROWS[1])  # of which relu makes zeros, whose norm has no derivative
+SPIKES = np.array([np.nan, 1.0, np.inf, 1.0])  # of the gradients that come back
+STEPS = [normal(seed, *shape) for seed, shape in enumerate([(3, 2, 4), (2, 4), (4, 4)])]
+OFF = np.array([-90.0, 0.0, -90.0, 0.0])  # units that relu leaves at 0
 PROBABILITIES = np.array([0.0, 1.0, 0.3, 1.0, 0.0, 1e-14])
 WANTED = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 1.0])
 
@@ -49,6 +54,18 @@ def weights_without_nan(query, key):
     """The weights; 0 for what may attend to nothing, where PyTorch's softmax is NaN."""
     scores = query @ key.transpose(-1, -2) / 2.0
     return F.softmax(scores, -1) * torch.tensor(ALLOWED)
+
+
+def spiked(nn, y):
+    """An array of four columns, through which gradients come back NaN and infinite."""
+    return y * nn.constant(SPIKES, like=y)
+
+
+def recurrence(x, hidden, weight):
+    parameters = [weight, weight, torch.tensor(OFF), torch.zeros(4).double()]
+    states = hidden[None]
+    rnn = torch.rnn_relu(x, states, parameters, True, 1, 0.0, False, False, False)
+    return rnn[0] * torch.tensor(SPIKES)
 
 
 def focal(x):
@@ -110,6 +127,40 @@ CASES = {
         )
         for case, settings in PADDED.items()
     },
+    "maxima of windows under gradients of NaN": (
+        lambda nn, x: spiked(nn, nn.max_pool2d(x, (2, 1))),
+        lambda x: F.max_pool2d(x, (2, 1)) * torch.tensor(SPIKES),
+        [normal(5, 1, 1, 4, 4)],
+    ),
+    "relu over the norm of a row of zeros": (
+        lambda nn, x: nn.relu(x) / (nn.sqrt(nn.sum(nn.relu(x) ** 2.0, 1, True)) + 1e-9),
+        lambda x: F.relu(x) / (F.relu(x).pow(2).sum(1, True).sqrt() + 1e-9),
+        [ROWS],
+    ),
+    **{
+        f"{name} under gradients of NaN": (
+            lambda nn, x, name=name: spiked(nn, getattr(nn, name)(x)),
+            lambda x, name=name: getattr(F, name)(x) * torch.tensor(SPIKES),
+            [ROWS * 8.0],
+        )
+        for name in ("relu", "relu6", "leaky_relu", "elu", "hardtanh", "hardsigmoid")
+    },
+    "rnn with relu under gradients of NaN": (
+        lambda nn, x, hidden, weight: spiked(
+            nn,
+            nn.rnn(
+                x,
+                hidden,
+                weight,
+                weight,
+                nn.constant(OFF, like=x),
+                nn.zeros((4,), like=x),
+                nonlinearity="relu",
+            )[0],
+        ),
+        recurrence,
+        STEPS,
+    ),
     "circular padding that crops": (
         lambda nn, x: nn.pad(x, (-1, 2, 1, -2), "circular"),
         lambda x: F.pad(x, (-1, 2, 1, -2), "circular"),
@@ -144,9 +195,10 @@ def found(name):
         return total, outputs
 
     network = build(Network.on(backend), dtype="float64")
-    result = backend.gradients(
-        loss, network, {case: row[2] for case, row in CASES.items()}
-    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        result = backend.gradients(
+            loss, network, {case: row[2] for case, row in CASES.items()}
+        )
     return result.beside[0], result.inputs[0]
 
 

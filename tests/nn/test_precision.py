@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests.nn import vocabulary
-from tests.nn.agreement import COMPILED, NAMES, flat, get, hold, naming, normal, shelf
+from tests.nn.agreement import COMPILED, NAMES, flat, get, hold, naming, shelf
+from tests.nn.composed_calls import FUNCTIONS, SHAPE
 
 # The last row of each layer of the table, with the most settings; it has losses, too.
 ROWS = {row.name: row for row in vocabulary.LAYERS}
@@ -86,51 +87,6 @@ def test_float32_stays_float32_and_close_to_float64(name):
             np.testing.assert_allclose(low, high, rtol=1e-4, atol=1e-5, err_msg=layer)
 
 
-FUNCTIONS = {
-    "cross_entropy": lambda nn, x: nn.cross_entropy(
-        x, nn.constant(np.array([1, 0, 2]), like=x), label_smoothing=0.1
-    ),
-    "bce_with_logits": lambda nn, x: nn.bce_with_logits(x, nn.zeros(x.shape, like=x)),
-    "dice_loss": lambda nn, x: nn.dice_loss(
-        nn.softmax(x, 1),
-        nn.one_hot(nn.constant(np.array([1, 0, 2]), like=x), 4, like=x),
-    ),
-    "focal_loss": lambda nn, x: nn.focal_loss(
-        x, nn.constant(np.array([1, 0, 2]), like=x), 1.5
-    ),
-    "binary_focal_loss": lambda nn, x: nn.binary_focal_loss(
-        x, nn.zeros(x.shape, like=x), gamma=1.5
-    ),
-    "generalized_dice_loss": lambda nn, x: nn.generalized_dice_loss(
-        nn.softmax(x, 1), nn.softmax(-x, 1)
-    ),
-    "tversky_loss": lambda nn, x: nn.tversky_loss(
-        nn.softmax(x, 1), nn.softmax(-x, 1), gamma=0.75
-    ),
-    "kl_gaussian": lambda nn, x: nn.kl_gaussian(x, x),
-    "kl_divergence": lambda nn, x: nn.kl_divergence(
-        nn.log_softmax(x, 1), nn.softmax(-x, 1)
-    ),
-    "discriminator_loss": lambda nn, x: nn.discriminator_loss(x, -x, "hinge"),
-    "gradient_penalty": lambda nn, x: nn.gradient_penalty(
-        lambda at: nn.sum(at**2.0, 1), x, -x, nn.sigmoid(x[:, 0])
-    ),
-    "deep_supervision": lambda nn, x: nn.deep_supervision(
-        nn.mse_loss, [x[None], x[None][:, :, ::2]], x[None]
-    ),
-    "l1_loss": lambda nn, x: nn.l1_loss(x, x * 0.5),
-    "normalize": lambda nn, x: nn.normalize(x),
-    "var": lambda nn, x: nn.var(x, 1, correction=1),
-    "pad": lambda nn, x: nn.pad(x, [(1, 2)], value=0.1),
-    "clip": lambda nn, x: nn.clip(x, -0.5, 0.5),
-    "where": lambda nn, x: nn.where(x > 0, x, 0.1),
-    "mean": lambda nn, x: nn.mean(x),
-    "constant": lambda nn, x: x * nn.constant(np.array(0.1), like=x),
-    "attention": lambda nn, x: nn.attention(x[None], x[None], x[None]),
-    "nearest": lambda nn, x: nn.interpolate(x[None], scale_factor=1.7),
-}
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_functions_of_float32_stay_float32(name):
     types = {}
@@ -144,7 +100,8 @@ def test_functions_of_float32_stay_float32(name):
                 total = total + sum(network.nn.sum(y) for y in outputs)
         return total
 
-    found = get(name).gradients(loss, hold(name, dtype="float32"), normal(0, 3, 4))
+    x = np.random.default_rng(0).random(SHAPE)
+    found = get(name).gradients(loss, hold(name, dtype="float32"), x)
     assert {
         label: kinds for label, kinds in types.items() if kinds != {"float32"}
     } == {}

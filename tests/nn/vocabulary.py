@@ -367,7 +367,9 @@ _INTERNAL = {"assert_int_or_pair", "boolean_dispatch", "native_channel_shuffle"}
 
 ABSENT_TENSORS = {
     **dict.fromkeys(("masked_select", "nonzero", "unique", "bincount"), _VALUES),
-    **dict.fromkeys(("rand", "randn", "randint", "bernoulli", "normal", "multinomial"), _RANDOM),
+    **dict.fromkeys(("randint", "bernoulli", "multinomial"), _RANDOM),
+    **dict.fromkeys(("randn", "normal"), "`NormalNoise`, a layer, draws the same on every backend"),
+    "rand": "`UniformNoise`, a layer, draws the same on every backend",
     "tensor": "`nn.constant`",
     "empty": "`zeros`", "item": "`nn.concrete`, outside of compiled programs",
     "take": "ours has an axis, `take(x, index, dim)`; without one there is `take_along_dim`",

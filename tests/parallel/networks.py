@@ -105,6 +105,11 @@ def cross_entropy(network, x, labels):
     return network.nn.cross_entropy(network(x), labels)
 
 
+def mean_square(network, x):
+    y = network(x)
+    return network.nn.mean(y * y)
+
+
 def optimizer_of(network, name="sgd", **numbers):
     settings = {
         "sgd": {"lr": 0.1, "momentum": 0.9},

@@ -8,7 +8,14 @@ import pytest
 
 from deliralike import DataParallel, Network, in_replicas
 from tests.parallel import native_norms
-from tests.parallel.networks import built, devices, optimizer_of, replicated, same_named
+from tests.parallel.networks import (
+    built,
+    devices,
+    mean_square,
+    optimizer_of,
+    replicated,
+    same_named,
+)
 
 RNG = np.random.default_rng(2)
 
@@ -47,11 +54,6 @@ def run(network, *inputs):
 
 def statistics(x):
     return x.mean(0), x.var(0, ddof=1)
-
-
-def mean_square(network, x):
-    y = network(x)
-    return network.nn.mean(y * y)
 
 
 # Local policies

@@ -10,7 +10,7 @@ from flax import nnx
 from deliralike import backends
 from deliralike.backends import jax as names
 from deliralike.errors import CapabilityError, OptimizerError
-from tests.parallel.networks import Dense, built, same_named
+from tests.parallel.networks import Dense, built, mean_square, same_named
 
 JAX = backends.get("jax")
 TWO = ["cpu", "cpu:1"]
@@ -18,11 +18,6 @@ TWO = ["cpu", "cpu:1"]
 
 def rows(samples, width=3, seed=0):
     return np.random.default_rng(seed).normal(size=(samples, width))
-
-
-def mean_square(network, x):
-    y = network(x)
-    return network.nn.mean(y * y)
 
 
 def linear():

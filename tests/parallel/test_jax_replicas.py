@@ -21,6 +21,7 @@ from tests.parallel.networks import (
     batch_of,
     built,
     cross_entropy,
+    mean_square,
     optimizer_of,
     same_named,
 )
@@ -43,11 +44,6 @@ def float64():
 
 def rows(samples, width=3, seed=0):
     return np.random.default_rng(seed).normal(size=(samples, width))
-
-
-def mean_square(network, x):
-    y = network(x)
-    return network.nn.mean(y * y)
 
 
 def devices_of(network):

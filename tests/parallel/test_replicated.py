@@ -23,6 +23,7 @@ from tests.parallel.networks import (
     device_of,
     devices,
     images_of,
+    mean_square,
     optimizer_of,
     replicated,
     same_named,
@@ -195,11 +196,6 @@ class Faulty(Network):
         if self.where == "after" and is_faulty:
             raise Torn("fc", 3, 4)
         return self.fc(x)
-
-
-def mean_square(network, x):
-    y = network(x)
-    return network.nn.mean(y * y)
 
 
 def parameters(network):

@@ -116,9 +116,9 @@ def test_a_replica_is_left_after_an_error():
 
 def test_a_replica_continues_the_portable_stream_where_the_samples_before_it_end():
     with random.portable(seed=4, step=9, first_sample=100), entered(replica(2)):
-        assert random.current() == random.Stream(4, 9, 105)
+        assert random.current()[:3] == (4, 9, 105)
     with random.portable(seed=4, step=9, first_sample=100), entered(replica(0)):
-        assert random.current() == random.Stream(4, 9, 100)
+        assert random.current()[:3] == (4, 9, 100)
 
 
 def test_replicas_inside_of_a_replica_continue_its_own_part_of_the_stream():

@@ -23,19 +23,12 @@ from deliralike.parallel.replicas.run_in_threads import (
     run_in_threads,
     run_in_turn,
 )
+from tests.parallel.networks import Torn
 
 PLACES = ("replica 0 on a", "replica 1 on b", "replica 2 on c")
 run_in_threads_module = sys.modules["deliralike.parallel.replicas.run_in_threads"]
 VARIABLE = ContextVar("variable", default="unset")
 IN_TURN = lambda jobs, places, rendezvous: run_in_turn(jobs, places)  # noqa: E731
-
-
-class Torn(Exception):
-    """An exception that cannot be made again from its message."""
-
-    def __init__(self, layer, wanted, came):
-        super().__init__(f"{layer}: wanted {wanted}, came {came}")
-        self.layer, self.wanted, self.came = layer, wanted, came
 
 
 def tear():

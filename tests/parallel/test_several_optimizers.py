@@ -12,6 +12,7 @@ from tests.parallel.networks import (
     batch_of,
     built,
     cross_entropy,
+    mean_square,
     optimizer_of,
     replicated,
     same_named,
@@ -22,11 +23,6 @@ SYNC = {"buffers": "sync"}
 WAYS = pytest.mark.parametrize(
     "wrap", [lambda loss: loss, in_replicas], ids=["gathered", "in replicas"]
 )
-
-
-def mean_square(network, x):
-    y = network(x)
-    return network.nn.mean(y * y)
 
 
 def pair(backend, network, *args, count=3):

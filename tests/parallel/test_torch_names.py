@@ -108,36 +108,6 @@ def test_sparse_gradients_reach_the_module():
     )
 
 
-# Synchronised batch norm
-# -----------------------------------------------------------------------------
-
-SHAPES = {1: (7, 4, 5), 2: (7, 4, 3, 5), 3: (7, 4, 3, 1, 5)}
-
-
-@pytest.mark.parametrize("momentum", [0.1, None])
-@pytest.mark.parametrize("samples", [7, 3])
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_synchronised_batch_norm_is_that_of_the_whole_batch(momentum, samples, n):
-    layer = getattr(nn, f"BatchNorm{n}d")(4, momentum=momentum).double()
-    plain = getattr(nn, f"BatchNorm{n}d")(4, momentum=momentum).double()
-    for parameter in (*layer.parameters(), *plain.parameters()):
-        parameter.data.copy_(torch.linspace(0.5, 2.0, 4))
-    parallel = DataParallelTorchNetwork(layer, ["cpu"] * 3, buffers="sync")
-    for step in range(2):
-        x = torch.randn(samples, *SHAPES[n][1:], dtype=torch.float64) * 3 + step
-        inputs = [x.clone().requires_grad_(), x.clone().requires_grad_()]
-        outputs = [
-            net(given) for net, given in zip((parallel, plain), inputs, strict=True)
-        ]
-        torch.testing.assert_close(*outputs, rtol=1e-12, atol=1e-12)
-        for output in outputs:
-            (output**3).sum().backward()
-        torch.testing.assert_close(inputs[0].grad, inputs[1].grad, rtol=1e-9, atol=1e-9)
-    same(layer.state_dict(), plain.state_dict())
-    parallel.eval()
-    torch.testing.assert_close(parallel(x), plain.eval()(x), rtol=1e-12, atol=1e-12)
-
-
 # The optimizer
 # -----------------------------------------------------------------------------
 

@@ -399,6 +399,9 @@ class Functional(nn.Module):
 
 NORM_LAYERS = {
     "BatchNorm1d": lambda: nn.BatchNorm1d(4),
+    "BatchNorm3d": lambda: nn.Sequential(
+        nn.Unflatten(1, (2, 2, 1, 1)), nn.BatchNorm3d(2), nn.Flatten()
+    ),
     "a plain average": lambda: nn.BatchNorm1d(4, momentum=None),
     "without weights": lambda: nn.BatchNorm1d(4, affine=False),
     "without statistics": lambda: nn.BatchNorm1d(4, track_running_stats=False),

@@ -160,11 +160,15 @@ class ByHand(chainer.Chain):
         super().__init__()
         with self.init_scope():
             self.lstm = L.StatefulZoneoutLSTM(4, 3)
+            self.peep = L.StatefulPeepholeLSTM(3, 3)
+            self.most = L.Maxout(3, 3, 2, initial_bias=None)
             self.out = L.Linear(3, 2)
 
     def __call__(self, x):
         noise = self.xp.random.normal(size=x.shape).astype(x.dtype)
-        return F.rrelu(self.out(self.lstm(x + noise)))
+        h = self.peep(self.lstm(x + noise))
+        h = F.permutate(self.most(h), np.array([2, 0, 1]), axis=1)
+        return F.rrelu(self.out(h))
 
 
 class Normed(chainer.Chain):
@@ -314,18 +318,17 @@ class SequenceClassifier(chainer.Chain):
         super(SequenceClassifier, self).__init__(
             lstm=L.LSTM(n_in, n_units),
             gru=L.StatefulGRU(n_units, n_units),
-            peep=L.StatefulPeepholeLSTM(n_units, n_units),
             out=L.Linear(n_units, n_out),
         )
 
     def reset_state(self):
-        for link in (self.lstm, self.gru, self.peep):
+        for link in (self.lstm, self.gru):
             link.reset_state()
 
     def __call__(self, xs):
         self.reset_state()
         for t in range(xs.shape[1]):
-            h = self.peep(self.gru(self.lstm(xs[:, t])))
+            h = self.gru(self.lstm(xs[:, t]))
         return self.out(h)
 
 
@@ -1534,3 +1537,29 @@ class Clipped(chainer.Chain):
     def __call__(self, x):
         self.l.W.array[...] = np.clip(self.l.W.array, -0.01, 0.01)
         return self.l(x)
+
+
+class Variational(chainer.Chain):
+    """The autoencoder of Chainer's examples."""
+
+    def __init__(self, n_in, n_latent, n_h):
+        super().__init__()
+        with self.init_scope():
+            self.le1 = L.Linear(n_in, n_h)
+            self.le2_mu = L.Linear(n_h, n_latent)
+            self.le2_ln_var = L.Linear(n_h, n_latent)
+            self.ld1 = L.Linear(n_latent, n_h)
+            self.ld2 = L.Linear(n_h, n_in)
+
+    def encode(self, x):
+        h1 = F.tanh(self.le1(x))
+        return self.le2_mu(h1), self.le2_ln_var(h1)
+
+    def decode(self, z, sigmoid=True):
+        h1 = F.tanh(self.ld1(z))
+        h2 = self.ld2(h1)
+        return F.sigmoid(h2) if sigmoid else h2
+
+    def forward(self, x):
+        mu, ln_var = self.encode(x)
+        return self.decode(F.gaussian(mu, ln_var), sigmoid=False)

@@ -206,9 +206,10 @@ class NormalisedLater(nn.Module):
         super().__init__()
         self.fc = nn.Linear(3, 2)
         weight_norm(self.fc)
+        self.wave = weight_norm(nn.Conv1d(1, 1, 3, padding=1, padding_mode="reflect"))
 
     def forward(self, x):
-        return self.fc(x)
+        return self.wave(self.fc(x)[:, None])
 
 
 class Following(nn.Module):
@@ -256,7 +257,7 @@ class Causal(nn.Conv2d):
 class Masked(nn.Module):
     """Start values that are written over, and a plain module that holds others."""
 
-    def __init__(self, activation="nn.ELU()"):
+    def __init__(self):
         super().__init__()
         self.first = Causal(2, 3, 3, padding=1)
         self.scale = nn.Parameter(torch.randn(3, 1, 1).div_(4))
@@ -264,7 +265,7 @@ class Masked(nn.Module):
         self.parts.shift = nn.Conv2d(3, 2, 1)
         self.parts.register_buffer("noise", torch.randn(2, 1, 1))
         self.ones = np.array([0, 1, 0])
-        self.activation = eval(activation)
+        self.activation = nn.ELU()
 
     def forward(self, x):
         if x.dtype in (torch.float16, torch.bfloat16):
@@ -333,6 +334,8 @@ class Hooking(nn.Module):
         self.register_buffer("shift", self.doubled(torch.ones(3)))
         limits = torch.randn(3)
         limits.clamp_(0, 1)
+        limits.add_(1.0, alpha=2.0)
+        self.activation = eval("nn.ELU()")
 
     def keep(self, module, inputs, output):
         self.seen["layer"] = output
@@ -342,7 +345,7 @@ class Hooking(nn.Module):
         return x.view(-1, 3) * 2
 
     def forward(self, x):
-        return self.layer(self.doubled(x) + self.shift)
+        return self.activation(self.layer(self.doubled(x) + self.shift))
 
 
 class Coded(nn.Module):
@@ -421,3 +424,72 @@ class Filled(nn.Module):
 
     def forward(self, x):
         return self.fc(x * self.steps) + self.share
+
+
+class Encoder(nn.Module):
+    """The mean and the logarithm of the variance of a latent vector, and a sample of it."""
+
+    def __init__(self, features=12, latent=3):
+        super().__init__()
+        self.latent = latent
+        self.both = nn.Linear(features, 2 * latent)
+        self.decode = nn.Sequential(nn.Linear(latent, features), nn.Sigmoid())
+
+    def sampled(self, mean, logvar):
+        std = torch.exp(0.5 * logvar)
+        eps = torch.randn_like(std)
+        return mean + eps * std
+
+    def forward(self, x):
+        mean, logvar = self.both(x.view(-1, 12)).chunk(2, dim=1)
+        return self.decode(self.sampled(mean, logvar)), mean, logvar
+
+
+class OldEncoder(Encoder):
+    """Samples in training alone, as it was written before `torch.randn_like`."""
+
+    def sampled(self, mean, logvar):
+        if not self.training:
+            return mean
+        std = logvar.mul(0.5).exp_()
+        eps = std.data.new(std.size()).normal_()
+        return eps.mul(std).add_(mean)
+
+
+class DrawnEncoder(Encoder):
+    """Samples by the framework's own distribution."""
+
+    def sampled(self, mean, logvar):
+        return torch.normal(mean, (0.5 * logvar).exp())
+
+
+class Injected(nn.Module):
+    """Adds noise of one channel to every layer, as generators of faces do."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = (
+            nn.Conv2d(2, 3, 3, padding=1),
+            nn.Conv2d(3, 2, 3, stride=2),
+        )
+        self.strength = nn.Parameter(torch.full((1, 3, 1, 1), 0.3))
+
+    def forward(self, x, noise=None):
+        x = self.first(x)
+        if noise is None:
+            batch, _, height, width = x.shape
+            noise = x.new_empty(batch, 1, height, width).normal_()
+        x = self.last(x + self.strength * noise)
+        uniform = torch.rand(x.size(0), 1, *x.shape[2:], device=x.device, dtype=x.dtype)
+        return x + 0.1 * uniform + torch.empty_like(x).uniform_(-1, 2)
+
+
+def sampled_outside(mean, logvar):
+    return mean + torch.randn_like(mean) * torch.exp(logvar / 2)
+
+
+class OutsideEncoder(Encoder):
+    """Samples in a function of the module, which has no layers."""
+
+    def sampled(self, mean, logvar):
+        return sampled_outside(mean, logvar)

@@ -59,6 +59,11 @@ CASES = {
     "style": (chains.FastStyleNet, image(2, 3, 12, 12), {}),
     "wavenet": (chains.WaveNet, image(2, 8, 9, 1), {}),
     "segnet": (chains.SegNet, image(2, 3, 8, 12), {}),
+    "variational": (
+        chains.Variational,
+        image(3, 7),
+        {"n_in": 7, "n_latent": 2, "n_h": 5},
+    ),
     "pointnet": (chains.PointNet, image(3, 3, 7, 1), {}),
     "dueling": (chains.DuelingDQN, image(2, 4, 28, 28), {"n_actions": 3}),
     "actor with a state": (chains.A3CLSTM, image(2, 6), {"n_actions": 3}),
@@ -128,7 +133,8 @@ def test_what_needs_a_hand_is_named_by_its_line():
     found = port(chains.ByHand, image(2, 4))
     text = "\n".join(map(str, found.hands))
     source = Path(chains.__file__).read_text().splitlines()
-    for words in ("StatefulZoneoutLSTM", "F.rrelu", "self.xp.random"):
+    names = ("StatefulZoneoutLSTM", "StatefulPeepholeLSTM", "F.permutate", "F.rrelu")
+    for words in (*names, "L.Maxout(3, 3, 2", "self.xp.random"):
         number = next(at for at, line in enumerate(source, 1) if words in line)
         assert f"chains.py:{number}: " in text
 
@@ -142,7 +148,7 @@ def test_a_mistake_in_the_table_is_found():
 
 def test_a_state_is_compared_over_two_calls():
     found = ported("language model")
-    found.source = found.source.replace("gates + self.lateral(h[:count])", "gates")
+    found.source = found.source.replace("h[:count]", "0 * h[:count]")
     proof = found.prove("torch")
     assert proof.headline.startswith("DIVERGES"), proof.headline
 

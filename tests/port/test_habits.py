@@ -35,6 +35,10 @@ CASES = {
     "filled": (habits.Filled, numbers(3, 4)),
     "probing": (habits.Probing, numbers(5, 3)),
     "masked": (habits.Masked, numbers(2, 2, 7, 5)),
+    "encoder": (habits.Encoder, numbers(5, 12)),
+    "old encoder": (habits.OldEncoder, numbers(5, 12)),
+    "drawn encoder": (habits.DrawnEncoder, numbers(5, 12)),
+    "injected": (habits.Injected, numbers(2, 2, 7, 6)),
 }
 
 
@@ -105,9 +109,9 @@ def test_an_array_that_a_static_method_makes_needs_a_hand():
     assert "like=self" not in found.source
 
 
-def test_a_weight_norm_of_a_layer_that_exists_needs_a_hand():
-    found = port(habits.NormalisedLater, numbers(2, 3))
-    assert any("that is created here" in str(hand) for hand in found.hands)
+def test_a_weight_norm_of_what_is_no_plain_new_layer_needs_a_hand():
+    hands = port(habits.NormalisedLater, numbers(2, 3)).hands
+    assert ["that is created here" in str(hand) for hand in hands] == [True, True]
 
 
 def test_a_network_with_a_weight_norm_is_copied_after_it_has_run():
@@ -177,11 +181,13 @@ def test_words_that_are_not_trained_and_a_kept_output():
     assert not copy.deepcopy(network).kept["features"].requires_grad
 
 
-def test_hooks_and_methods_for_two_kinds_of_arrays_need_a_hand():
+def test_hooks_texts_and_methods_for_two_kinds_of_arrays_need_a_hand():
     hands = "\n".join(map(str, port(habits.Hooking, numbers(2, 3)).hands))
     assert "register_forward_hook: hooks are not ported" in hands
     assert "doubled is called with arrays while the network is created" in hands
     assert "clamp_ while the network is created" in hands
+    assert "add_ while the network is created" in hands
+    assert "eval: write out" in hands
 
 
 def test_a_method_that_moves_weights_while_the_network_computes_is_named():
@@ -192,3 +198,34 @@ def test_a_method_that_moves_weights_while_the_network_computes_is_named():
     )  # where, and where it is called
     assert "def move(self)" in found.source and "self.move()" in found.source
     assert 'self.teacher.set_trainable("*", False)' in found.source
+
+
+def test_noise_of_a_port_is_that_of_the_class_in_the_order_of_its_calls():
+    port_of = port(
+        habits.Injected(), numbers(2, 2, 7, 6)[0]
+    )  # one array, not a sequence
+    assert port_of.source.count("Noise()") == 3  # a layer for each place
+    network = port_of.network("torch", dtype="float32")
+    x = torch.from_numpy(numbers(2, 2, 7, 6)[0])
+    outputs = []
+    for each in (habits.Injected(), network):
+        torch.manual_seed(5)
+        if each is not network:
+            each.load_state_dict(network.state_dict())
+        outputs.append(each(x).detach().numpy())
+    np.testing.assert_allclose(*outputs, rtol=1e-5)
+
+
+def test_noise_outside_of_a_class_is_named():
+    (hand,) = port(habits.OutsideEncoder, numbers(5, 12)).hands
+    assert "self.noise = nn.NormalNoise() in an __init__" in str(hand)
+    file, line = str(hand).split(":")[:2]
+    assert "torch.randn_like" in Path(file).read_text().splitlines()[int(line) - 1]
+
+
+def test_noise_that_is_forgotten_is_found_by_the_proof():
+    found = ported("encoder")
+    assert "mean + eps * std" in found.source
+    found.source = found.source.replace("mean + eps * std", "mean + std")
+    proof = found.prove("torch")
+    assert proof.headline.startswith("DIVERGES"), proof.headline

@@ -1,6 +1,5 @@
 """A host of weight files on the loopback address, which can misbehave on request."""
 
-import gzip
 import hashlib
 import threading
 import time
@@ -128,26 +127,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content[: len(content) // 3])
         self.wfile.flush()
         time.sleep(0.6)
-
-    def trickle(self):
-        """Sends a byte now and then."""
-        content = self.host.files[self.path]
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        for byte in content:
-            self.wfile.write(bytes([byte]))
-            self.wfile.flush()
-            threading.Event().wait(0.02)
-
-    def packed(self):
-        """Sends ten million zeros in ten thousand bytes, as the file's own length."""
-        content = gzip.compress(bytes(10**7))
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        self.send_header("Content-Encoding", "gzip")
-        self.end_headers()
-        self.wfile.write(content)
 
     def redirect(self):
         self.refuse(302, Location=f"{self.host.url}/elsewhere{self.path}")

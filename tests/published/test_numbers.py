@@ -74,18 +74,20 @@ def compare(module, name, settings, side):
         wanted = module(x).numpy()
         found = network(x).numpy()
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9 * np.abs(wanted).max())
+    return network
 
 
 @pytest.mark.parametrize("theirs", cases())
-def test_timms_network_and_ours_give_the_same_numbers(theirs):
+def test_timms_network_and_ours_give_the_same_numbers_and_weights_go_back(theirs):
     name, settings, side = cases()[theirs]
     torch.manual_seed(0)
-    compare(
-        scrambled(tables._timm().create_model(theirs, num_classes=1000)),
-        name,
-        settings,
-        side,
-    )
+    module = scrambled(tables._timm().create_model(theirs, num_classes=1000))
+    network = compare(module, name, settings, side)
+    (layout,) = [keymap for keymap in network.keymaps if keymap.name == "timm"]
+    back, wanted = layout.to_theirs(network.neutral_state()), module.state_dict()
+    assert set(back) == set(wanted)
+    for key, value in wanted.items():
+        np.testing.assert_array_equal(back[key], value)
 
 
 def test_torchvisions_network_that_changes_its_input_and_ours_give_the_same_numbers():

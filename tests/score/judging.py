@@ -34,6 +34,7 @@ class Said:
         effect: Whether outputs in evaluation are said to change; None where nothing is said.
         seconds: How long it took.
         failed: The levels that failed.
+        notes: What the levels say beside, such as what could not be tried.
     """
 
     verdict: str
@@ -44,6 +45,7 @@ class Said:
     effect: bool | None = None
     seconds: float = 0.0
     failed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ def said(proof: Any) -> Said:
         known,
         _effect((*finding.remarks, finding.effect)),
         failed=tuple(level.name for level in proof.levels if level.status == FAILED),
+        notes=tuple(note for level in proof.levels for note in level.notes),
     )
 
 

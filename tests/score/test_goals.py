@@ -29,6 +29,8 @@ def test_mistakes_in_a_class_are_found_at_their_places():
     wrong = {"not detected", "wrong place", "FALSE EXACT", "raised"}
     assert len(judged) > 4
     assert not [
-        (one.task.name, *one.misses) for one in judged if wrong & set(one.misses)
+        (one.task.name, *one.misses, one.said)
+        for one in judged
+        if wrong & set(one.misses)
     ]
     assert all(one.judged.detected for one in judged)

@@ -1,65 +1,39 @@
 """Chainer's own loops."""
 
+from contextlib import contextmanager
+
 import numpy as np
 
 from deliralike import nest
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.conformance import LEVELS
-from tests.strangers.gauntlet import EPOCHS, halves
+from tests.strangers import hand
 
 
-class Hand:
-    levels = LEVELS
+class Hand(hand.Hand):
+    def optimizer(self, network):
+        return chainer.optimizers.MomentumSGD(0.1, 0.9).setup(network)
 
-    def __init__(self, case):
-        self.case = case
+    def loss(self, network, batch):
+        return self.case.loss(network, *batch).array
 
-    def trained(self, evaluates=False):
-        """A network trained by hand, with validation after each epoch or not."""
-        one = Hand(self.case)
-        one.network, one.losses = self.case.make(), []
-        optimizer = chainer.optimizers.MomentumSGD(0.1, 0.9).setup(one.network)
-        for _ in range(EPOCHS):
-            one.losses += one._epoch(one.network, optimizer)
-            if evaluates:
-                one.evaluated(one.network)
-        return one
+    def step(self, network, batch, optimizer):
+        loss = self.case.loss(network, *batch)
+        network.cleargrads()
+        loss.backward()
+        optimizer.update()
+        return float(loss.array)
 
-    def _epoch(self, network, optimizer):
-        losses = []
-        for batch in halves(self.case.batch):
-            loss = self.case.loss(network, *batch)
-            network.cleargrads()
-            loss.backward()
-            optimizer.update()
-            losses.append(float(loss.array))
-        return losses
-
-    def go_on(self, network):
-        return self._epoch(
-            network, chainer.optimizers.MomentumSGD(0.1, 0.9).setup(network)
-        )
-
-    def outputs(self, network):
-        """The predictions of each batch in evaluation mode."""
+    @contextmanager
+    def evaluating(self, network):
         with chainer.using_config("train", False), chainer.no_backprop_mode():
-            found = [
-                self.case.call(network, batch[0]) for batch in halves(self.case.batch)
-            ]
+            yield
+
+    def predicted(self, network, x):
+        found = self.case.call(network, x)
         return nest.map(lambda leaf: np.asarray(getattr(leaf, "array", leaf)), found)
 
-    def evaluated(self, network):
-        with chainer.using_config("train", False), chainer.no_backprop_mode():
-            losses = [
-                self.case.loss(network, *batch) for batch in halves(self.case.batch)
-            ]
-        return sum(float(loss.array) for loss in losses) / 2
-
-    def other_with_its_weights(self):
-        other = self.case.make()
-        self.outputs(other)
+    def copy_weights(self, other):
         other.copyparams(self.network)
-        return other
 
     def attributes(self, network):
         """What the links hold: names and types of attributes, and the parameters that train."""

@@ -1,78 +1,58 @@
 """flax's own loops."""
 
+from contextlib import contextmanager
+
 import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
 
 from deliralike import nest
-from tests.strangers.gauntlet import EPOCHS, halves
+from tests.strangers import hand
 
 
 def arrays(batch):
     return nest.map(jnp.asarray, batch)
 
 
-class Hand:
+class Hand(hand.Hand):
     levels = ("L0", "L1")  # programs are compiled for each level
 
     def __init__(self, case):
-        self.case = case
+        super().__init__(case)
         self._trained = {}
 
     def trained(self, evaluates=False):
-        """A network trained by hand, with validation after each epoch or not."""
+        """The same, trained once."""
         if evaluates not in self._trained:
-            self._trained[evaluates] = self._train(evaluates)
+            self._trained[evaluates] = super().trained(evaluates)
         known, one = self._trained[evaluates], Hand(self.case)
         one.network, one.losses = nnx.clone(known.network), known.losses
         return one
 
-    def _train(self, evaluates):
-        one = Hand(self.case)
-        one.network, one.losses = self.case.make(), []
-        optimizer = nnx.Optimizer(
-            one.network, optax.sgd(0.1, momentum=0.9), wrt=nnx.Param
-        )
-        for _ in range(EPOCHS):
-            one.losses += one._epoch(one.network, optimizer)
-            if evaluates:
-                one.evaluated(one.network)
-        return one
+    def optimizer(self, network):
+        return nnx.Optimizer(network, optax.sgd(0.1, momentum=0.9), wrt=nnx.Param)
 
-    def _epoch(self, network, optimizer):
-        losses = []
-        for batch in halves(self.case.batch):
-            network.train()
-            loss, gradients = nnx.value_and_grad(self.case.loss)(
-                network, *arrays(batch)
-            )
-            optimizer.update(network, gradients)
-            losses.append(float(loss))
-        return losses
+    def loss(self, network, batch):
+        return self.case.loss(network, *arrays(batch))
 
-    def go_on(self, network):
-        optimizer = nnx.Optimizer(network, optax.sgd(0.1, momentum=0.9), wrt=nnx.Param)
-        return self._epoch(network, optimizer)
+    def step(self, network, batch, optimizer):
+        network.train()
+        slope = nnx.value_and_grad(self.case.loss)
+        loss, gradients = slope(network, *arrays(batch))
+        optimizer.update(network, gradients)
+        return float(loss)
 
-    def outputs(self, network):
-        """The predictions of each batch in evaluation mode."""
+    @contextmanager
+    def evaluating(self, network):
         network.eval()
-        inputs = [arrays(batch)[0] for batch in halves(self.case.batch)]
-        return [nest.map(np.asarray, self.case.call(network, x)) for x in inputs]
+        yield
 
-    def evaluated(self, network):
-        network.eval()
-        losses = [
-            float(self.case.loss(network, *arrays(b))) for b in halves(self.case.batch)
-        ]
-        return sum(losses) / 2
+    def predicted(self, network, x):
+        return nest.map(np.asarray, self.case.call(network, arrays(x)))
 
-    def other_with_its_weights(self):
-        other = self.case.make()
-        self.outputs(other)
+    def copy_weights(self, other):
         nnx.update(other, nnx.state(self.network))
-        return other
 
     def attributes(self, network):
         """What the modules hold: names and types, and the plain settings."""

@@ -1,74 +1,47 @@
 """PyTorch's own loops."""
 
+from contextlib import contextmanager
+
 import torch
 
 from deliralike import nest
-from deliralike.conformance import LEVELS
-from tests.strangers.gauntlet import EPOCHS, halves
+from tests.strangers import hand
 
 
 def tensors(batch):
     return nest.map(torch.from_numpy, batch)
 
 
-class Hand:
-    levels = LEVELS
+class Hand(hand.Hand):
+    def optimizer(self, network):
+        """A list for one: lazy layers have parameters after the first call."""
+        network.zero_grad()
+        return []
 
-    def __init__(self, case):
-        self.case = case
+    def loss(self, network, batch):
+        return self.case.loss(network, *tensors(batch))
 
-    def trained(self, evaluates=False):
-        """A network trained by hand, with validation after each epoch or not."""
-        self.network, self.losses = self.case.make(), []
-        optimizer = None
-        for _ in range(EPOCHS):
-            for batch in halves(self.case.batch):
-                self.losses.append(self._step(self.network, batch, optimizer))
-                optimizer = self.optimizer
-            if evaluates:
-                self.evaluated(self.network)
-        one = Hand(self.case)
-        one.network, one.losses = self.network, self.losses
-        return one
-
-    def _step(self, network, batch, optimizer):
+    def step(self, network, batch, optimizers):
         network.train()
-        loss = self.case.loss(network, *tensors(batch))
-        if optimizer is None:  # lazy layers have parameters now
-            optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
-        self.optimizer = optimizer
-        optimizer.zero_grad()
+        loss = self.loss(network, batch)
+        if not optimizers:
+            optimizers.append(torch.optim.SGD(network.parameters(), 0.1, momentum=0.9))
+        optimizers[0].zero_grad()
         loss.backward()
-        optimizer.step()
+        optimizers[0].step()
         return loss.item()
 
-    def go_on(self, network):
-        network.zero_grad()
-        return [self._step(network, batch, None) for batch in halves(self.case.batch)]
-
-    def outputs(self, network):
-        """The predictions of each batch in evaluation mode."""
-        network.eval()
-        inputs = [tensors(batch)[0] for batch in halves(self.case.batch)]
-        with torch.no_grad():
-            return [
-                nest.map(torch.Tensor.numpy, self.case.call(network, x)) for x in inputs
-            ]
-
-    def evaluated(self, network):
+    @contextmanager
+    def evaluating(self, network):
         network.eval()
         with torch.no_grad():
-            losses = [
-                self.case.loss(network, *tensors(b)).item()
-                for b in halves(self.case.batch)
-            ]
-        return sum(losses) / 2
+            yield
 
-    def other_with_its_weights(self):
-        other = self.case.make()
-        self.outputs(other)
+    def predicted(self, network, x):
+        return nest.map(torch.Tensor.numpy, self.case.call(network, tensors(x)))
+
+    def copy_weights(self, other):
         other.load_state_dict(self.network.state_dict())
-        return other
 
     def attributes(self, network):
         """What the modules hold besides tensors: names, types, and modes."""

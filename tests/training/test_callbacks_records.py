@@ -170,9 +170,12 @@ def test_tables_read_back_equal_and_later_columns_are_empty_before(tmp_path):
     ]
     assert list(epochs)[4:] == [
         "held_out/accuracy",
+        "loss/kl",
         "held_out/dice/mean",
         "held_out/iou",
     ]
+    # by hand: 0.1 i for i = 0 and 1, 2 and 3, 4 and 5
+    np.testing.assert_allclose(numbers(epochs["loss/kl"]), [0.05, 0.25, 0.45])
     assert epochs["held_out/dice/mean"] == ["", "0.3", ""]
     assert epochs["held_out/iou"] == ["", "", "0.7"]
 

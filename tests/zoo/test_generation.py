@@ -202,7 +202,7 @@ REFUSED = [
     ({}, [[[1]]], ShapeError, r"tokens\[0\]: got shape \(1, 1\)"),
     ({}, [0.5, 1.0], SettingError, "wanted whole numbers"),
     ({}, [[1, 11]], IndexRangeError, r"tokens\[0\]: 11 is out of range"),
-    ({"max_new_tokens": 0}, [1], SettingError, "max_new_tokens must be"),
+    ({"max_new_tokens": 0}, [1], SettingError, "max_new_tokens=0 must be"),
     (
         {"max_new_tokens": 29},
         [1, 2],
@@ -216,7 +216,7 @@ REFUSED = [
         SettingError,
         "with temperature=0 nothing is: give temperature=1.0",
     ),
-    ({"temperature": 1.0, "top_k": 0}, [1], SettingError, "top_k must be"),
+    ({"temperature": 1.0, "top_k": 0}, [1], SettingError, "top_k=0 must be"),
     (
         {"temperature": 1.0, "top_p": 0.0},
         [1],

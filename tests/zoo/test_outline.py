@@ -5,7 +5,17 @@ import pytest
 
 from deliralike import Network, backends, zoo
 from deliralike.backends.outline import BACKEND, ShapeArray
-from deliralike.errors import ArgumentError, CapabilityError, SettingError, ShapeError
+from deliralike.errors import (
+    ArgumentError,
+    CapabilityError,
+    DeliralikeError,
+    SettingError,
+    ShapeError,
+)
+from tests.nn.agreement import flat
+from tests.nn.composed_calls import FUNCTIONS, SHAPE
+from tests.nn.drawn_calls import SEED, TABLE, draw_calls
+from tests.nn.drawn_runs import by_torch, filled, is_declared, leaves, reference
 
 # label: (architecture, one sample's shape, settings)
 SMALL = {
@@ -117,85 +127,42 @@ def test_no_outline_has_values():
         zoo.find("mlp").on(BACKEND)().neutral_state()
 
 
-X, Y = (2, 3, 5, 7), (2, 3, 7, 4)
-FUNCTIONS = {
-    "arithmetic": lambda nn, x, y: (x + 1.0) * -x / (2.0 - x) ** 2.0,
-    "comparison": lambda nn, x, y: nn.where(x > 0.5, x, 0.0),
-    "broadcast": lambda nn, x, y: x + nn.mean(x, (2, 3), keepdim=True),
-    "slices": lambda nn, x, y: x[:, 1, ::2, None, -3:],
-    "sum": lambda nn, x, y: nn.sum(x, (1, -1)),
-    "sum of all": lambda nn, x, y: nn.sum(x),
-    "variance": lambda nn, x, y: nn.var(x, 1, keepdim=True),
-    "maximum": lambda nn, x, y: nn.max(x, -1).values,
-    "argmax": lambda nn, x, y: nn.argmax(x, 2),
-    "softmax": lambda nn, x, y: nn.softmax(x, 1),
-    "gelu": lambda nn, x, y: nn.gelu(x),
-    "flatten": lambda nn, x, y: nn.flatten(x, 1, 2),
-    "reshape": lambda nn, x, y: nn.reshape(x, (3, -1, 7)),
-    "permute": lambda nn, x, y: nn.permute(x, (0, 2, 3, 1)),
-    "expand": lambda nn, x, y: nn.broadcast_to(nn.expand_dims(x, 0), (4, *X)),
-    "concatenate": lambda nn, x, y: nn.concatenate([x, x, x], dim=-2),
-    "stack": lambda nn, x, y: nn.stack([x, x], dim=1),
-    "split": lambda nn, x, y: tuple(nn.split(x, [1, 2, 4], dim=-1)),
-    "chunk": lambda nn, x, y: tuple(nn.chunk(x, 2, dim=3)),
-    "roll": lambda nn, x, y: nn.roll(x, (1, -2), (2, 3)),
-    "flip": lambda nn, x, y: nn.flip(x, 3),
-    "pad": lambda nn, x, y: nn.pad(x, [(1, 2), (0, -3)]),
-    "reflect": lambda nn, x, y: nn.pad(x, [(1, 2), (3, 0)], mode="reflect"),
-    "matmul": lambda nn, x, y: nn.matmul(x, y),
-    "einsum": lambda nn, x, y: nn.einsum("bchw,bcwk->bkc", x, y),
-    "attention": lambda nn, x, y: nn.attention(x, x, x)[1],
-    "conv": lambda nn, x, y: nn.conv(
-        x, nn.broadcast_to(x[0, 0, :3, :3], (6, 1, 3, 3)), None, 2, 1, 1, groups=3
-    ),
-    "conv transpose": lambda nn, x, y: nn.conv_transpose(
-        x, nn.broadcast_to(x[0, 0, :3, :2], (3, 4, 3, 2)), None, 3, 1, 2
-    ),
-    "max pool": lambda nn, x, y: nn.max_pool(x, 3, 2, 1, ceil_mode=True),
-    "avg pool": lambda nn, x, y: nn.avg_pool(x, 2, 2, ceil_mode=True),
-    "adaptive": lambda nn, x, y: nn.adaptive_avg_pool(x, (3, 2)),
-    "adaptive max": lambda nn, x, y: nn.adaptive_max_pool(x, 2),
-    "nearest": lambda nn, x, y: nn.interpolate(x, scale_factor=1.5),
-    "linear": lambda nn, x, y: nn.interpolate(x, size=(4, 9), mode="linear"),
-    "group norm": lambda nn, x, y: nn.group_norm(x, 3),
-    "layer norm": lambda nn, x, y: nn.layer_norm(x, (5, 7)),
-    "embedding": lambda nn, x, y: nn.embedding(nn.argmax(x, 1), y[0, 0]),
-    "loss": lambda nn, x, y: nn.cross_entropy(x, nn.argmax(x, 1), label_smoothing=0.1),
-    "dice": lambda nn, x, y: nn.dice_loss(x, x, reduction="none"),
-    "generalised dice": lambda nn, x, y: nn.generalized_dice_loss(
-        x, x, reduction="none"
-    ),
-    "focal": lambda nn, x, y: nn.focal_loss(x, nn.argmax(x, 1), reduction="none"),
-    "Tversky": lambda nn, x, y: nn.tversky_loss(x, x, gamma=0.75, reduction="none"),
-    "divergence": lambda nn, x, y: nn.kl_divergence(
-        nn.log_softmax(x, 1), nn.softmax(x, 1), reduction="none"
-    ),
-    "penalty": lambda nn, x, y: nn.gradient_penalty(
-        lambda at: at**2.0, x, x, x[:, 0, 0, 0]
-    ),
-    "supervision": lambda nn, x, y: nn.deep_supervision(
-        nn.mse_loss, [x, x[:, :, ::2, ::2]], x
-    ),
-}
+X, Y = SHAPE, (2, 3, 7, 4)
 
 
-def test_every_function_gives_the_shape_and_type_that_pytorch_gives(subtests):
-    torch_nn, generator = backends.get("torch").nn, np.random.default_rng(0)
-    arrays = [
-        backends.get("torch").array(generator.random(shape, np.float32))
-        for shape in (X, Y)
-    ]
-    for name, function in FUNCTIONS.items():
-        with subtests.test(name):
-            expected = function(torch_nn, *arrays)
-            came = function(BACKEND.nn, ShapeArray(X), ShapeArray(Y))
-            for ours, theirs in (
-                zip(came, expected, strict=True)
-                if isinstance(expected, tuple)
-                else [(came, expected)]
-            ):
-                assert ours.shape == tuple(theirs.shape)
-                assert ours.dtype == str(theirs.dtype).removeprefix("torch.")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_gives_the_shape_and_type_that_it_gives_on_pytorch(name):
+    torch = backends.get("torch")
+    x = torch.array(np.random.default_rng(0).random(X, np.float32))
+    expected = FUNCTIONS[name](torch.nn, x)
+    found = FUNCTIONS[name](BACKEND.nn, ShapeArray(X))
+    assert found.shape == tuple(expected.shape)
+    assert found.dtype == str(expected.dtype).removeprefix("torch.")
+
+
+#: Products of vectors, implicit outputs, and a number of classes that values decide.
+REFUSED = ("matmul", "linear", "einsum", "one_hot")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", TABLE)
+def test_drawn_calls_give_the_shapes_and_types_that_pytorch_gives(name):
+    for args, kwargs in draw_calls(name, 5, SEED):
+        if name == "sum" and args[0].dtype == bool:
+            continue  # whole numbers elsewhere
+        wanted = by_torch(reference(name), args, kwargs)
+        arrays = [ShapeArray(x.shape, str(x.dtype)) for x in leaves((args, kwargs))]
+        outlined_args, outlined_kwargs = filled((args, kwargs), iter(arrays))
+        try:
+            found = getattr(BACKEND.nn, name)(*outlined_args, **outlined_kwargs)
+        except DeliralikeError as error:
+            is_known = name in REFUSED or is_declared(args, kwargs, error)
+            assert wanted.error or is_known, error
+            continue
+        if wanted.error is None:
+            assert [(each.shape, each.dtype) for each in flat(found)] == [
+                (each.shape, str(each.dtype)) for each in wanted.outputs
+            ]
 
 
 LAYERS = {

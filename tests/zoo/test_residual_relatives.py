@@ -7,39 +7,9 @@ import torch
 
 from deliralike import zoo
 
-# name, settings: patterns of weights and the deviation at which they start
+# name, settings: patterns of weights and the deviation at which they start; of the others the
+# start values are those of their references (test_references.py)
 STARTS = {
-    "resnetv2_50x1_bit": (
-        {"layers": (1, 1), "widths": (256, 512)},
-        {
-            "stem.conv.weight": (2 / (64 * 49)) ** 0.5,
-            "stages.1.blocks.0.downsample.conv.weight": (2 / 512) ** 0.5,
-            "stages.1.blocks.0.conv2.weight": (2 / (128 * 9)) ** 0.5,
-            "head.fc.weight": 0.01,
-            "head.fc.bias": 0.0,
-        },
-    ),
-    "resnetv2_18d": (
-        {"layers": (1, 1), "widths": (64, 128)},
-        {"stem.conv3.weight": (2 / (64 * 9)) ** 0.5, "head.fc.weight": 0.01},
-    ),
-    "r2plus1d_18": (
-        {"layers": (1, 1, 1, 1)},
-        {
-            "stem.3.weight": (2 / (64 * 3)) ** 0.5,
-            "layer1.0.conv1.0.0.weight": (2 / (144 * 9)) ** 0.5,
-            "layer2.0.downsample.0.weight": (2 / 128) ** 0.5,
-            "fc.weight": 0.01,
-            "fc.bias": 0.0,
-        },
-    ),
-    "mc3_18": (
-        {"layers": (1, 1, 1, 1)},
-        {
-            "layer1.0.conv1.0.weight": (2 / (64 * 27)) ** 0.5,
-            "layer2.0.conv2.0.weight": (2 / (128 * 9)) ** 0.5,
-        },
-    ),
     "tcn": (
         {},
         {"tcn.network.0.downsample.weight": 0.01, "tcn.network.1.conv1.weight_g": 0.0},

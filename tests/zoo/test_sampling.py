@@ -154,7 +154,7 @@ def test_pictures_are_the_same_on_every_backend_and_in_batches_of_any_size(
 REFUSED = [
     (
         lambda: NoiseSchedule(0),
-        "num_train_timesteps must be a whole number of at least 1",
+        "num_train_timesteps=0 must be a whole number of at least 1",
     ),
     (
         lambda: NoiseSchedule(beta_schedule="line"),

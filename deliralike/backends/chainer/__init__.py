@@ -55,7 +55,7 @@ from deliralike.optim.loss import LossResult
 from deliralike.optim.optimizer import no_optimizer, refuse_other_parameters
 from deliralike.optim.rules import Rule
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
-from deliralike.parallel.replicas.network import ReplicaSettings
+from deliralike.random import from_the_first_draw
 
 __all__ = [
     "BACKEND",
@@ -96,11 +96,7 @@ class ChainerBackend(Backend):
 
     precision = staticmethod(arrays.precision)
 
-    def array(
-        self, value: Any, dtype: str | None = None, device: str | None = None
-    ) -> Any:
-        return arrays.array(value, dtype, device)
-
+    array = staticmethod(arrays.array)
     numpy = staticmethod(arrays.numpy)
 
     def detached(self, value: Any) -> Any:
@@ -129,7 +125,7 @@ class ChainerBackend(Backend):
     ) -> Gradients:
         inputs = nest.map(_with_gradient, self.prepare(inputs, network))
         network.cleargrads()
-        with network.parallelism.local_gradients():
+        with network.parallelism.local_gradients(), from_the_first_draw():
             result = loss_function(network, *inputs)
         parts = LossResult.of(result)
         loss, extras = parts.value, parts.extras or ()
@@ -148,12 +144,12 @@ class ChainerBackend(Backend):
         value = float(arrays.numpy(loss))
         return Gradients(value, of_parameters, of_inputs, self.to_numpy(extras))
 
-    def native_functions_called_through(
-        self, network: Any, around: Callable[..., Any]
+    def intercept_native_functions(
+        self, network: Any, interceptor: Callable[..., Any]
     ) -> AbstractContextManager[None]:
         if is_layer_of("chainer", network):
             return nullcontext()
-        return native_functions.called_through(blocks_of(network), around)
+        return native_functions.intercept_calls(blocks_of(network), interceptor)
 
     in_float64 = staticmethod(native_functions.in_float64)
 
@@ -181,11 +177,7 @@ class ChainerBackend(Backend):
             total *= factor
         return list(totals)
 
-    def replicate(
-        self, network: Any, settings: ReplicaSettings
-    ) -> DataParallelChainerNetwork:
-        return DataParallelChainerNetwork.of(network, settings)
-
+    replicate = staticmethod(DataParallelChainerNetwork.of)
     loader_of = staticmethod(iterators.loader_of)
 
     def join(self, timeout: float, rank_info: RankInfo | None = None) -> ProcessGroup:
@@ -242,7 +234,7 @@ class ChainerBackend(Backend):
         os.environ["CUPY_CACHE_DIR"] = str(folder)
 
     @contextmanager
-    def undisturbed(self) -> Iterator[None]:
+    def preserve_global_state(self) -> Iterator[None]:
         # settings of this thread, which hide those of the process
         own = unstable.config_of_thread()
         before, state = dict(own), np.random.get_state(legacy=False)
@@ -254,7 +246,7 @@ class ChainerBackend(Backend):
             own.update(before)
             np.random.set_state(state)
 
-    dropping_by = staticmethod(dropout.dropping_by)
+    override_dropout_masks = staticmethod(dropout.override_dropout_masks)
 
     def seed(self, seed: int) -> None:
         np.random.seed(seed % 2**32)

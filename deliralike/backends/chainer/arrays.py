@@ -35,7 +35,7 @@ __all__ = [
     "concatenate",
     "cuda",
     "devices",
-    "dtype",
+    "find_dtype",
     "is_array",
     "moved",
     "numpy",
@@ -62,7 +62,7 @@ HOST = "@numpy"
 dtype_name = cache(str)  # NumPy takes 3 µs for the name of a type
 
 
-def dtype(name: str) -> np.dtype:
+def find_dtype(name: str) -> np.dtype:
     """Return the NumPy type of a name."""
     if name not in DTYPES:
         raise DtypeError(
@@ -94,18 +94,18 @@ def is_array(value: Any) -> bool:
     return cuda.available and isinstance(value, cuda.ndarray)
 
 
-def array(value: Any, name: str | None = None, device: str | None = None) -> Any:
+def array(value: Any, dtype: str | None = None, device: str | None = None) -> Any:
     """Return a new array that owns its storage.
 
     Args:
-        name: The type; that of the value when None.
+        dtype: The type; that of the value when None.
         device: The device; where the value is, or the host, when None.
     """
     if is_array(value) or isinstance(value, np.generic):
         value = raw(value)
     else:
         value = np.asarray(value)
-    wanted = value.dtype if name is None else dtype(name)
+    wanted = value.dtype if dtype is None else find_dtype(dtype)
     value = value.astype(wanted, copy=True, order="C")
     is_there = device is None or (device == HOST and isinstance(value, np.ndarray))
     return value if is_there else chainer.get_device(device).send(value)

@@ -12,15 +12,16 @@ from deliralike.backends.chainer import arrays, unstable
 from deliralike.backends.chainer.arrays import F, chainer
 from deliralike.backends.replaced_functions import replaced_by_name
 
-_Factors = Callable[[tuple[int, ...], float], np.ndarray]
+_Factors = Callable[..., np.ndarray]
 
 
 @contextmanager
-def dropping_by(factors: _Factors) -> Iterator[None]:
+def override_dropout_masks(factors: _Factors) -> Iterator[None]:
     """Let Chainer's own functions of dropout multiply by given factors; see `Backend`."""
     steps = unstable.recurrent_dropout()
     replacements = {
         (F, "dropout"): _dropout(F.dropout, factors),
+        (F, "gaussian"): _gaussian(F.gaussian, factors),
         steps: _recurrent_dropout(getattr(*steps), factors),
     }
     with replaced_by_name(replacements):
@@ -35,6 +36,17 @@ def _dropout(original: Callable[..., Any], factors: _Factors) -> Callable[..., A
         return x * xp.asarray(factors(tuple(x.shape), ratio), dtype=x.dtype)
 
     return dropout
+
+
+def _gaussian(original: Callable[..., Any], factors: _Factors) -> Callable[..., Any]:
+    def gaussian(mean: Any, ln_var: Any, *, eps: Any = None, **keywords: Any) -> Any:
+        if eps is None:
+            xp = arrays.array_module(arrays.raw(mean))
+            given = factors(tuple(mean.shape), None, "normal")
+            eps = xp.asarray(given, dtype=mean.dtype)
+        return original(mean, ln_var, eps=eps, **keywords)
+
+    return gaussian
 
 
 def _recurrent_dropout(

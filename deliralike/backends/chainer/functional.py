@@ -76,7 +76,7 @@ class ChainerFunctions(Functions):
         return array_module(like).zeros(tuple(shape), like.dtype)
 
     def cast(self, x, dtype):
-        dtype = arrays.dtype(dtype) if isinstance(dtype, str) else dtype.dtype
+        dtype = arrays.find_dtype(dtype) if isinstance(dtype, str) else dtype.dtype
         if x.dtype.kind == dtype.kind == "f":
             return F.cast(_not_scalar(x), dtype)
         values = array_module(x).asarray(raw(x).astype(dtype))
@@ -122,12 +122,12 @@ class ChainerFunctions(Functions):
     def relu(self, x, inplace=False):
         if x.dtype.kind != "f":
             return array_module(x).maximum(raw(x), 0)
-        return F.relu(x)
+        return nodes.ReLU().apply((x,))[0]
 
     def relu6(self, x, inplace=False):
         if x.dtype.kind != "f":
             return super().relu6(x)
-        return F.clipped_relu(x, 6.0)
+        return nodes.ReLU(cap=6.0).apply((x,))[0]
 
     def abs(self, x):
         if x.dtype.kind != "f":
@@ -394,25 +394,28 @@ class ChainerFunctions(Functions):
 
     def scan(self, step, carry, xs):
         outputs = []
+        step = random.drawing_the_same(step)
         for x in F.separate(xs, 0):
             carry, y = step(carry, x)
             outputs.append(y)
         return carry, F.stack(outputs, 0)
 
-    def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: Any) -> Any:
+    def draw(
+        self, layer: Any, shape: Sequence[int], like: Any, kind: str, p: float = 0.0
+    ) -> Any:
         stream = random.current()
         xp = array_module(like)
-        if stream is None:
-            return chainer.as_variable((rng.uniform(shape, xp) >= p).astype(like.dtype))
-        mask = random.keep_mask(
-            stream.seed,
-            layer.block_path,
-            int(stream.step),
-            int(stream.first_sample),
-            tuple(shape),
-            p,
-        )
-        return chainer.as_variable(xp.asarray(mask).astype(like.dtype))
+        if stream is not None:
+            path = layer.block_path
+            draw = stream.next_draw(path, "chainer")
+            numbers = random.numbers(stream, path, tuple(shape), kind, p, draw)
+            numbers = xp.asarray(numbers)
+        elif kind == "normal":
+            numbers = rng.normal(shape, xp)
+        else:
+            numbers = rng.uniform(shape, xp)
+            numbers = numbers >= p if kind == "keep" else numbers
+        return chainer.as_variable(numbers.astype(like.dtype))
 
 
 class Redraw(chainer.Initializer):

@@ -13,11 +13,13 @@ from deliralike.backends import replaced_functions
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.native_calls import (
-    Around,
     Follower,
-    Given,
+    Interceptor,
+    NativeArray,
     Neutral,
     Row,
+    Rows,
+    Table,
     along_one_axis,
     call_of,
     product_of,
@@ -26,16 +28,16 @@ from deliralike.backends.native_calls import (
 
 
 @contextmanager
-def called_through(blocks: Iterable[Any], around: Around) -> Iterator[None]:
-    """Let `around` make this thread's calls of Chainer's functions, in a ``with`` block.
+def intercept_calls(blocks: Iterable[Any], interceptor: Interceptor) -> Iterator[None]:
+    """Let `interceptor` make this thread's calls of Chainer's functions, in a ``with`` block.
 
     Args:
         blocks: Those of the network: functions may be their attributes.
-        around: As in `Backend.native_functions_called_through`.
+        interceptor: As in `Backend.intercept_native_functions`.
     """
-    follower = Follower(around, arrays.is_array)
+    follower = Follower(interceptor, arrays.is_array)
     spaces = (chainer.functions, Variable)
-    with replaced_functions.called_through(follower, _known(), blocks, spaces):
+    with replaced_functions.intercept_calls(follower, _replacements(), blocks, spaces):
         yield
 
 
@@ -62,8 +64,8 @@ def in_float64() -> Iterator[None]:
 
 
 @cache
-def _known() -> dict[int, tuple[Any, Callable[..., Any]]]:
-    table: dict[Any, tuple[str, Row | None]] = {}
+def _replacements() -> replaced_functions.Replacements:
+    table: Table = {}
     for name, row in _ROWS.items():
         function = getattr(chainer.functions, name, None)
         if function is not None:
@@ -76,18 +78,18 @@ def _known() -> dict[int, tuple[Any, Callable[..., Any]]]:
 # -----------------------------------------------------------------------------
 
 
-def _clipped_relu(x: Given, z: float = 20.0) -> Neutral:
+def _clipped_relu(x: NativeArray, z: float = 20.0) -> Neutral:
     return call_of("relu6", x=x) if z == 6.0 else call_of("clamp", x=x, min=0.0, max=z)
 
 
-def _einsum(equation: str, *operands: Given) -> Neutral | None:
+def _einsum(equation: str, *operands: NativeArray) -> Neutral | None:
     if not isinstance(equation, str):
         return None
     return product_of(equation, operands, chainer.functions.transpose)
 
 
 def _max_pool(
-    x: Given,
+    x: NativeArray,
     ksize: Any,
     stride: Any = None,
     pad: Any = 0,
@@ -101,7 +103,7 @@ def _max_pool(
     return call_of("max_pool", x=x, **settings, ceil_mode=bool(rounds_up))
 
 
-def _leaves_over(x: Given, ksize: Any, stride: Any, pad: Any) -> bool | None:
+def _leaves_over(x: NativeArray, ksize: Any, stride: Any, pad: Any) -> bool | None:
     """Return whether windows do not fit; None where one more would begin within the padding."""
     rank = x.ndim - 2
     windows = (
@@ -122,14 +124,14 @@ def _each(value: Any, rank: int) -> tuple[int, ...]:
 
 
 def _avg_pool(
-    x: Given, ksize: Any, stride: Any = None, pad: Any = 0, pad_value: Any = 0
+    x: NativeArray, ksize: Any, stride: Any = None, pad: Any = 0, pad_value: Any = 0
 ) -> Neutral | None:
     settings = {"kernel_size": ksize, "stride": stride, "padding": pad}
     return call_of("avg_pool", x=x, **settings, count_include_pad=pad_value is not None)
 
 
 def _layer_norm(
-    x: Given, gamma: Given, beta: Given, eps: float = 1e-5
+    x: NativeArray, gamma: NativeArray, beta: NativeArray, eps: float = 1e-5
 ) -> Neutral | None:
     shape = x.shape[1:]
     if len(shape) != 1:
@@ -140,7 +142,11 @@ def _layer_norm(
 
 
 def _resize(
-    x: Given, output_shape: Any, *, mode: str = "bilinear", align_corners: bool = True
+    x: NativeArray,
+    output_shape: Any,
+    *,
+    mode: str = "bilinear",
+    align_corners: bool = True,
 ) -> Neutral | None:
     if mode != "bilinear":
         return None
@@ -151,8 +157,8 @@ def _resize(
 
 
 def _cross_entropy(
-    x: Given,
-    t: Given,
+    x: NativeArray,
+    t: NativeArray,
     normalize: bool = True,
     cache_score: bool = True,
     class_weight: Any = None,
@@ -174,13 +180,13 @@ def _cross_entropy(
     )
 
 
-def _permute(x: Given, axes: Any = None) -> Neutral:
+def _permute(x: NativeArray, axes: Any = None) -> Neutral:
     dims = tuple(reversed(range(x.ndim))) if axes is None else tuple(axes)
     return call_of("permute", x=x, dims=dims)
 
 
 def _pad(
-    x: Given, pad_width: Any, mode: str, constant_values: float = 0.0
+    x: NativeArray, pad_width: Any, mode: str, constant_values: float = 0.0
 ) -> Neutral | None:
     if mode != "constant" or isinstance(pad_width, int):
         return None
@@ -188,7 +194,7 @@ def _pad(
     return call_of("pad", x=x, pad=pairs, value=constant_values)
 
 
-def _elements(*names: str) -> dict[str, Row | None]:
+def _elements(*names: str) -> Rows:
     return {name: renamed(name, "x") for name in names}
 
 
@@ -209,7 +215,7 @@ def _convolution(rank: int | None) -> Row:
     )
 
 
-def _product(when: Callable[[Given, Given], bool]) -> Row:
+def _product(when: Callable[[NativeArray, NativeArray], bool]) -> Row:
     return renamed(
         "matmul",
         "a=x b=y transa transb",
@@ -231,7 +237,7 @@ _CONV_TRANSPOSE = renamed(
     "x W=weight b=bias stride pad=padding outsize dilate=dilation groups",
     {"outsize": None},
 )
-_ROWS: dict[str, Row | None] = {
+_ROWS: Rows = {
     **_elements(
         "relu", "relu6", "sigmoid", "tanh", "exp", "log", "sqrt", "sin", "cos", "erf"
     ),

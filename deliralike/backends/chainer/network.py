@@ -16,11 +16,11 @@ from deliralike.network.arguments import recorded_arguments
 from deliralike.network.base import AbstractNetwork, NetworkType, StateDictNames
 from deliralike.network.construction import current_construction
 from deliralike.network.core import widest
-from deliralike.network.enclosing import NativeWrapper
-from deliralike.network.overlooked import refuse_without_init
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
 from deliralike.network.tree import block_tree
+from deliralike.network.unregistered_modules import refuse_without_init
+from deliralike.network.wrapper import NativeWrapper
 
 L = chainer.links
 

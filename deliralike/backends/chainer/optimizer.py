@@ -16,7 +16,7 @@ from deliralike.backends.chainer.owned_parameters import OwnedParameters
 from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUpdateRule
 from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.core import innermost
+from deliralike.network.core import unwrap
 from deliralike.network.state import first_names
 from deliralike.optim.loss import as_loss, no_array, no_scalar, value_of, with_value
 from deliralike.optim.optimizer import AbstractOptimizer
@@ -109,7 +109,7 @@ class ChainerOptimizer(AbstractOptimizer):
         With replicas the gradients are computed first, as they are added to the root's afterwards.
         """
         self._owned.refresh()
-        if self.network.parallelism.is_replicated or self._owned.replicated:
+        if self.parallelism.is_replicated or self._owned.replicated:
             return super().add_gradients(sums, loss_function, *batch)
         if not sums:
             sums.append({})
@@ -163,8 +163,7 @@ class ChainerOptimizer(AbstractOptimizer):
             if gradients.get(name) is None and parameter.update_rule is not None:
                 unused_rules.append(parameter.update_rule)
         # The gradients include those of replicas: no native hook must add them again.
-        parallelism: Any = self.network.parallelism
-        parallelism.clear_replica_gradients()
+        self.parallelism.clear_replica_gradients()
         if unused_rules:
             with _disabled(unused_rules):  # Chainer's own rules would update by zeros
                 self.native.update()
@@ -252,7 +251,7 @@ def _attach(parameter: chainer.Parameter, rule: chainer.UpdateRule | None) -> No
 
 def _tell_of_ties(network: AbstractNetwork) -> None:
     """Warn where Chainer by itself would update a parameter more than once in each step."""
-    link = innermost(network)
+    link = unwrap(network)
     if isinstance(link, AbstractNetwork):
         return
     known = [id(parameter) for parameter in link.params()]

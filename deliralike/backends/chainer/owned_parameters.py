@@ -10,7 +10,7 @@ from deliralike.backends.chainer.replicas.network import (
     DataParallelChainerNetwork,
     replicated_networks,
 )
-from deliralike.network.core import innermost, unreplicated
+from deliralike.network.core import unreplicated, unwrap
 from deliralike.optim import owned_parameters
 
 
@@ -37,7 +37,7 @@ class OwnedParameters(owned_parameters.OwnedParameters):
         # the attributes of links that hold them, and the names in these
         self._attributes: list[dict[str, Any]] = []
         self._names: list[str] = []
-        for link in (*root.links(), *innermost(root).links()):
+        for link in (*root.links(), *unwrap(root).links()):
             self._registered += (link._params, getattr(link, "_children", ()))
             names = _names(link)
             self._attributes += [vars(link)] * len(names)

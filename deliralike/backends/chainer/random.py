@@ -50,11 +50,17 @@ class Draws:
 
     def uniform(self, shape: Sequence[int], xp: Any) -> Any:
         """Return random numbers between 0 and 1."""
+        generator = self._started(xp)
+        return generator.random(tuple(shape)) if xp is np else generator.rand(*shape)
+
+    def normal(self, shape: Sequence[int], xp: Any) -> Any:
+        """Return random numbers of mean 0 and variance 1."""
+        return self._started(xp).standard_normal(tuple(shape))
+
+    def _started(self, xp: Any) -> Any:
         if self._generator is None:
             self._generator = _generator(self.key, xp)
-        if xp is np:
-            return self._generator.random(tuple(shape))
-        return self._generator.rand(*shape)
+        return self._generator
 
 
 def _generator(key: tuple[int, int], xp: Any) -> Any:
@@ -97,6 +103,14 @@ def uniform(shape: Sequence[int], xp: Any) -> Any:
     """
     draws = _current.get()
     return xp.random.rand(*shape) if draws is None else draws.uniform(shape, xp)
+
+
+def normal(shape: Sequence[int], xp: Any) -> Any:
+    """Return random numbers of mean 0 and variance 1, from where `uniform` draws."""
+    draws = _current.get()
+    if draws is None:
+        return xp.random.standard_normal(tuple(shape))
+    return draws.normal(shape, xp)
 
 
 def state(device: str) -> dict[str, Any]:

@@ -55,7 +55,9 @@ class _Recomputed(chainer.FunctionNode):
             count,
             parameters,
         )
-        self.stream, self.train = random.current(), chainer.config.train
+        stream = random.current()
+        self.stream = None if stream is None else stream.kept()
+        self.train = chainer.config.train
         self.context = copy_context()  # of mixed precision
 
     def forward(self, inputs: Any) -> Any:
@@ -90,7 +92,7 @@ class _Recomputed(chainer.FunctionNode):
         if self.draws is not None:
             context.run(native_random.follow, self.draws.copy())
         with self._again():
-            made = nest.leaves(context.run(self.run, inputs))
+            made = nest.leaves(context.run(self._drawing_again, inputs))
         outputs = [leaf for leaf in made if isinstance(leaf, Variable)]
         wanted = [*inputs, *self.parameters]
         pairs = [
@@ -102,6 +104,10 @@ class _Recomputed(chainer.FunctionNode):
             [output for output, _ in pairs], wanted, [gradient for _, gradient in pairs]
         )
         return tuple(found[index] for index in indexes)
+
+    def _drawing_again(self, inputs: Sequence[Any]) -> Any:
+        with random.following(self.stream):
+            return self.run(inputs)
 
     @contextmanager
     def _again(self) -> Iterator[None]:
@@ -118,7 +124,7 @@ class _Recomputed(chainer.FunctionNode):
             native_random.load_state(self.device, self.random_state)
         train = chainer.using_config("train", self.train)
         try:
-            with random.following(self.stream), train, chainer.force_backprop_mode():
+            with train, chainer.force_backprop_mode():
                 yield
         finally:
             if self.random_state is not None:

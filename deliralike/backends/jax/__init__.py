@@ -87,11 +87,7 @@ class JaxBackend(Backend):
     devices = staticmethod(arrays.devices)
     precision = staticmethod(arrays.precision)
 
-    def array(
-        self, value: Any, dtype: str | None = None, device: str | None = None
-    ) -> jax.Array:
-        return arrays.array(value, dtype, device)
-
+    array = staticmethod(arrays.array)
     numpy = staticmethod(arrays.numpy)
     numbers = staticmethod(arrays.numbers)
 
@@ -153,14 +149,14 @@ class JaxBackend(Backend):
             return self.program(function, network.local_network)
         return network_program(function, network)
 
-    here = staticmethod(native_functions.here)
+    same_trace_only = staticmethod(native_functions.same_trace_only)
 
-    def native_functions_called_through(
-        self, network: Any, around: Callable[..., Any]
+    def intercept_native_functions(
+        self, network: Any, interceptor: Callable[..., Any]
     ) -> AbstractContextManager[None]:
         if is_layer_of("flax", network):
             return nullcontext()
-        return native_functions.called_through(blocks_of(network), around)
+        return native_functions.intercept_calls(blocks_of(network), interceptor)
 
     def set_dtype(self, network: AbstractNetwork, dtype: str) -> None:
         before = np.dtype(network.dtype_name)
@@ -177,8 +173,12 @@ class JaxBackend(Backend):
     op_by_op = staticmethod(arrays.op_by_op)
 
     @contextmanager
-    def undisturbed(self) -> Iterator[None]:
-        with arrays.undisturbed(), random.undisturbed(), double_precision.kept():
+    def preserve_global_state(self) -> Iterator[None]:
+        with (
+            arrays.preserve_global_state(),
+            random.preserve_global_state(),
+            double_precision.preserve(),
+        ):
             yield
 
     def calls_forward(self, block: Any) -> bool:
@@ -269,7 +269,7 @@ class JaxBackend(Backend):
     def all_finite(self, values: Sequence[jax.Array]) -> bool:
         return bool(mixed_precision.all_finite(list(values)))
 
-    dropping_by = staticmethod(dropout.dropping_by)
+    override_dropout_masks = staticmethod(dropout.override_dropout_masks)
     seed = staticmethod(random.seed)
     random_state = staticmethod(random.state)
     load_random_state = staticmethod(random.load_state)

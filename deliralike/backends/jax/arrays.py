@@ -51,7 +51,7 @@ def enable_float64() -> None:
         jax.config.update("jax_enable_x64", True)
 
 
-def dtype(name: str) -> Any:
+def find_dtype(name: str) -> Any:
     """The type of a name; ``"int64"`` is int32 while 64-bit types are off."""
     if name not in DTYPES:
         raise DtypeError(
@@ -65,21 +65,21 @@ def dtype(name: str) -> Any:
     return jax.dtypes.canonicalize_dtype(jnp.dtype(name))
 
 
-def array(value: Any, name: str | None = None, device: Any = None) -> jax.Array:
+def array(value: Any, dtype: str | None = None, device: Any = None) -> jax.Array:
     """An array that owns its storage."""
-    if name == "float64":
+    if dtype == "float64":
         enable_float64()
     if isinstance(value, jax.Array):
-        if name is not None:
-            value = value.astype(dtype(name))
+        if dtype is not None:
+            value = value.astype(find_dtype(dtype))
         if device is None or name_of_device(value) == device:
             return value
         return jax.device_put(value, find_device(device))
     value = np.asarray(value)
-    if name in (None, "int64", "uint64"):
+    if dtype in (None, "int64", "uint64"):
         value = narrow(value)
-    if name is not None:
-        value = value.astype(dtype(name), copy=False)
+    if dtype is not None:
+        value = value.astype(find_dtype(dtype), copy=False)
     return put(value, device)
 
 
@@ -164,8 +164,8 @@ def copied(value: jax.Array, name: str | None = None) -> jax.Array:
     """
     is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
     if is_key or is_traced(value) or value.weak_type or not value.is_fully_addressable:
-        return deepcopy(value) if name is None else value.astype(dtype(name))
-    host = np.array(value, value.dtype if name is None else dtype(name))
+        return deepcopy(value) if name is None else value.astype(find_dtype(name))
+    host = np.array(value, value.dtype if name is None else find_dtype(name))
     return _put_at(host, value.sharding) if value.committed else jax.device_put(host)
 
 
@@ -251,13 +251,13 @@ def whole(value: jax.Array) -> jax.Array:
     if value.is_fully_replicated:
         return value.addressable_shards[0].data
     everywhere = NamedSharding(value.sharding.mesh, PartitionSpec())
-    gathered = jax.jit(_same, out_shardings=everywhere)(value)
+    gathered = jax.jit(_identity, out_shardings=everywhere)(value)
     return jax.block_until_ready(gathered).addressable_data(
         0
     )  # see ProcessMesh.compile
 
 
-def _same(value: jax.Array) -> jax.Array:
+def _identity(value: jax.Array) -> jax.Array:
     return value
 
 
@@ -457,16 +457,19 @@ def _on_device(leaf: Any) -> Any:
 
 
 def draw_on_host(
-    draw: Callable[..., np.ndarray], shape: tuple[int, ...], *numbers: Any
+    draw: Callable[..., np.ndarray],
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    *numbers: Any,
 ) -> jax.Array:
-    """Return booleans that the host draws from numbers while a program runs.
+    """Return an array that the host draws from numbers while a program runs.
 
     Where there are several processes, each draws them.
     """
 
     def call_host(*numbers: Any) -> jax.Array:
-        mask = jax.ShapeDtypeStruct(shape, jnp.bool_)
-        return jax.pure_callback(draw, mask, *numbers, vmap_method="sequential")
+        result = jax.ShapeDtypeStruct(shape, dtype)
+        return jax.pure_callback(draw, result, *numbers, vmap_method="sequential")
 
     mesh, everywhere = _drawing.get(), PartitionSpec()
     if mesh is None:
@@ -509,7 +512,7 @@ def compiling_quickly() -> Iterator[None]:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def preserve_global_state() -> Iterator[None]:
     """Return a context with 64-bit types; afterwards they are on or off as they were before."""
     before = jax.config.jax_enable_x64
     try:

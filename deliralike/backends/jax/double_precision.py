@@ -24,7 +24,7 @@ _MASKED = -0.7 * float(
 
 
 @contextmanager
-def kept() -> Iterator[None]:
+def preserve() -> Iterator[None]:
     """Keep double precision in those functions, in a ``with`` block."""
     known = {id(SINGLE): (SINGLE, attention)}
     with replaced_functions.replaced(known, (), [jax.nn]):

@@ -13,19 +13,20 @@ from flax import nnx
 
 from deliralike.backends.replaced_functions import replaced_by_name
 
-_Factors = Callable[[tuple[int, ...], float], np.ndarray]
+_Factors = Callable[..., np.ndarray]
 
 
 @contextmanager
-def dropping_by(factors: _Factors) -> Iterator[None]:
+def override_dropout_masks(factors: _Factors) -> Iterator[None]:
     """Let flax's own dropout multiply by given factors; see `Backend`.
 
     Masks that are drawn by `jax.random.bernoulli`, as those of weights of attention, keep what
-    these factors keep.
+    these factors keep; `jax.random.normal` gives the noise of the factors.
     """
     replacements = {
         (nnx.Dropout, "__call__"): _dropout(nnx.Dropout.__call__, factors),
         (jax.random, "bernoulli"): _bernoulli(jax.random.bernoulli, factors),
+        (jax.random, "normal"): _normal(factors),
     }
     with replaced_by_name(replacements):
         yield
@@ -51,3 +52,10 @@ def _bernoulli(original: Callable[..., Any], factors: _Factors) -> Callable[...,
         return jnp.asarray(factors(tuple(shape), round(1.0 - p, 12)) > 0)
 
     return bernoulli
+
+
+def _normal(factors: _Factors) -> Callable[..., Any]:
+    def normal(key: Any, shape: Any = (), dtype: Any = float, **keywords: Any) -> Any:
+        return jnp.asarray(factors(tuple(shape), None, "normal"), dtype)
+
+    return normal

@@ -132,7 +132,7 @@ class JaxFunctions(Functions):
         return jnp.zeros(tuple(shape), like.dtype)
 
     def cast(self, x, dtype):
-        native = arrays.dtype(dtype) if isinstance(dtype, str) else dtype.dtype
+        native = arrays.find_dtype(dtype) if isinstance(dtype, str) else dtype.dtype
         return jnp.asarray(value_of(x)).astype(native)
 
     def stop_gradient(self, x):
@@ -341,25 +341,33 @@ class JaxFunctions(Functions):
     def scan(self, step, carry, xs):
         carry = jax.tree.map(value_of, carry, is_leaf=_is_variable)
         with arrays.scan_context():
-            return lax.scan(step, carry, value_of(xs))
+            return lax.scan(random.drawing_the_same(step), carry, value_of(xs))
 
     def prepare_rng(self, layer: Any) -> None:
         layer.chance = RngStream()
 
-    def keep_mask(
-        self, layer: Any, shape: Sequence[int], p: float, like: jax.Array
+    def draw(
+        self,
+        layer: Any,
+        shape: Sequence[int],
+        like: jax.Array,
+        kind: str,
+        p: float = 0.0,
     ) -> jax.Array:
         stream = random.current()
         if stream is not None:
-            return _portable_mask(stream, layer.block_path, tuple(shape), p).astype(
-                like.dtype
-            )
+            path = layer.block_path
+            return _portable(stream, path, tuple(shape), like.dtype, kind, p)
         if not hasattr(layer, "chance"):
             raise ConstructionError(
-                f"{type(layer).__name__} draws masks: call self.nn.prepare_rng(self) in its "
-                "__init__"
+                f"{type(layer).__name__} draws random numbers: call self.nn.prepare_rng(self) in "
+                "its __init__"
             )
         key = jax.random.fold_in(layer.chance(), _number(layer.block_path))
+        if kind == "normal":
+            return jax.random.normal(key, tuple(shape), like.dtype)
+        if kind == "uniform":
+            return jax.random.uniform(key, tuple(shape), like.dtype)
         bits = jax.random.bits(key, tuple(shape), "uint16").astype(jnp.uint32)
         return (bits >= np.uint32(random.drop_threshold(p))).astype(like.dtype)
 
@@ -418,28 +426,44 @@ def _maxima_along(
     return largest
 
 
-def _portable_mask(
-    stream: random.Stream, path: str, shape: tuple[int, ...], p: float
+def _portable(
+    stream: random.Stream,
+    path: str,
+    shape: tuple[int, ...],
+    dtype: Any,
+    kind: str,
+    p: float,
 ) -> jax.Array:
-    """Return the mask of `deliralike.random`.
+    """Return the numbers of `deliralike.random`.
 
-    It is drawn while the program runs where step or sample are traced values.
+    They are drawn while the program runs where step or sample are traced values.
     """
-    draw = _mask_drawer(stream.seed, path, shape, p)
+    wide = jnp.promote_types(dtype, jnp.float32)  # callbacks know no bfloat16
+    drawn = np.dtype(bool if kind == "keep" else wide)
+    number = stream.next_draw(path, "jax")
+    draw = _drawer(stream.seed, path, number, shape, drawn, kind, p)
     numbers = (stream.step, stream.first_sample)
     if any(map(arrays.is_traced, numbers)):
-        return arrays.draw_on_host(draw, shape, *numbers)
-    return jnp.asarray(draw(*numbers))
+        return arrays.draw_on_host(draw, shape, drawn, *numbers).astype(dtype)
+    return jnp.asarray(draw(*numbers)).astype(dtype)
 
 
 @lru_cache
-def _mask_drawer(
-    seed: int, path: str, shape: tuple[int, ...], p: float
+def _drawer(
+    seed: int,
+    path: str,
+    number: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    kind: str,
+    p: float,
 ) -> Callable[[Any, Any], np.ndarray]:
-    """Return the function that draws a mask: the same one each time, so its program is found."""
+    """Return the function that draws: the same one each time, so its program is found."""
 
     def draw(step: Any, first_sample: Any) -> np.ndarray:
-        return random.keep_mask(seed, path, int(step), int(first_sample), shape, p)
+        stream = random.Stream(seed, step, first_sample)
+        numbers = random.numbers(stream, path, shape, kind, p, number)
+        return numbers.astype(dtype)
 
     return draw
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from flax.nnx.tracers import current_jax_trace
 
-from deliralike.network.core import innermost
+from deliralike.network.core import unwrap
 from deliralike.terminal import warn
 
 _OUTSIDE = current_jax_trace()  # of every transformation
@@ -23,7 +23,7 @@ def watched(block: Any, forward: Callable[..., Any], *args: Any, **kwargs: Any) 
     """Call a block's forward pass, and warn if it draws on the host while it is traced."""
     if current_jax_trace() == _OUTSIDE:
         return forward(*args, **kwargs)
-    native = innermost(block)
+    native = unwrap(block)
     shared, own = _global_states(), _own_states(native)
     outputs = forward(*args, **kwargs)
     after = _global_states()

@@ -42,10 +42,12 @@ def all_finite(values: Sequence[jax.Array]) -> jax.Array:
     return jnp.all(jnp.array(are_finite))
 
 
-@jax.jit
-def weighted(values: list[jax.Array], weight: float) -> list[jax.Array]:
-    """Arrays times a weight."""
+def _weighted(values: list[jax.Array], weight: float) -> list[jax.Array]:
     return [value * weight for value in values]
+
+
+weighted = jax.jit(_weighted)
+scaled = jax.jit(_weighted, donate_argnums=0)  # in the storage of the arrays
 
 
 @jax.jit
@@ -60,12 +62,6 @@ def added(
 ) -> list[jax.Array]:
     """Totals plus arrays times a weight, in the storage of the totals."""
     return [total + value * weight for total, value in zip(totals, values, strict=True)]
-
-
-@partial(jax.jit, donate_argnums=0)
-def scaled(totals: list[jax.Array], factor: float) -> list[jax.Array]:
-    """Totals times a factor, in their storage."""
-    return [total * factor for total in totals]
 
 
 @jax.jit

@@ -19,12 +19,14 @@ from deliralike.backends import replaced_functions
 from deliralike.backends.jax import double_precision
 from deliralike.backends.jax.functional import value_of
 from deliralike.backends.native_calls import (
-    Around,
     ChannelsLast,
     Follower,
-    Given,
+    Interceptor,
+    NativeArray,
     Neutral,
     Row,
+    Rows,
+    Table,
     along_one_axis,
     call_of,
     padding_of,
@@ -36,29 +38,31 @@ from deliralike.backends.native_calls import (
 
 
 @contextmanager
-def called_through(blocks: Iterable[Any], around: Around) -> Iterator[None]:
-    """Let `around` make this thread's calls of functions of JAX, in a ``with`` block.
+def intercept_calls(blocks: Iterable[Any], interceptor: Interceptor) -> Iterator[None]:
+    """Let `interceptor` make this thread's calls of functions of JAX, in a ``with`` block.
 
     Calls within a function that JAX traces apart (`vmap`, `scan`, `jit`) are left alone.
 
     Args:
         blocks: Those of the network: functions may be their attributes.
-        around: As in `Backend.native_functions_called_through`.
+        interceptor: As in `Backend.intercept_native_functions`.
     """
     outside = current_jax_trace()
-    follower = Follower(around, _is_array, lambda: current_jax_trace() == outside)
-    with replaced_functions.called_through(follower, _known(), blocks, _spaces()):
+    follower = Follower(interceptor, _is_array, lambda: current_jax_trace() == outside)
+    with replaced_functions.intercept_calls(
+        follower, _replacements(), blocks, _spaces()
+    ):
         yield
 
 
-def here(around: Callable[..., Any]) -> Callable[..., Any]:
-    """Let `around` make calls of blocks, but none within what JAX traces apart from here."""
+def same_trace_only(interceptor: Callable[..., Any]) -> Callable[..., Any]:
+    """Let `interceptor` make calls of blocks, but none within what JAX traces apart from here."""
     outside = current_jax_trace()
 
     def untraced(path: str, block: Any, call: Any, args: Any, kwargs: Any) -> Any:
         if current_jax_trace() != outside:
             return call(*args, **kwargs)
-        return around(path, block, call, args, kwargs)
+        return interceptor(path, block, call, args, kwargs)
 
     return untraced
 
@@ -98,13 +102,13 @@ def _array_classes() -> list[type]:
     return [jax.core.Tracer, type(array)]
 
 
-def _known() -> dict[int, tuple[Any, Callable[..., Any]]]:
+def _replacements() -> replaced_functions.Replacements:
     return _followers(bool(_optax()))
 
 
 @cache
-def _followers(has_optax: bool) -> dict[int, tuple[Any, Callable[..., Any]]]:
-    table: dict[Any, tuple[str, Row | None]] = {}
+def _followers(has_optax: bool) -> replaced_functions.Replacements:
+    table: Table = {}
     for cls in _array_classes():
         for name, row in _METHODS.items():
             method = vars(cls).get(name)
@@ -139,7 +143,7 @@ def _heads_first(x: Any) -> Any:
     return jnp.swapaxes(value_of(x), -3, -2)
 
 
-def _in_order(x: Given, axes: Sequence[int]) -> Given:
+def _in_order(x: NativeArray, axes: Sequence[int]) -> NativeArray:
     inverse = _inverse(axes)
     return x.converted(lambda y: _permute(y, axes), lambda y: _permute(y, inverse))
 
@@ -152,12 +156,16 @@ def _inverse(axes: Sequence[int]) -> tuple[int, ...]:
 # -----------------------------------------------------------------------------
 
 
-def _gelu(x: Given, approximate: bool = True) -> Neutral:
+def _gelu(x: NativeArray, approximate: bool = True) -> Neutral:
     return call_of("gelu", x=x, approximate="tanh" if approximate else "none")
 
 
 def _clip(
-    arr: Given, min: Any = None, max: Any = None, a_min: Any = None, a_max: Any = None
+    arr: NativeArray,
+    min: Any = None,
+    max: Any = None,
+    a_min: Any = None,
+    a_max: Any = None,
 ) -> Neutral | None:
     low = a_min if min is None else min
     high = a_max if max is None else max
@@ -167,7 +175,7 @@ def _clip(
 
 
 def _var(
-    a: Given,
+    a: NativeArray,
     axis: Any = None,
     dtype: Any = None,
     out: Any = None,
@@ -182,7 +190,7 @@ def _var(
 
 
 def _einsum(
-    subscripts: str, *operands: Given, optimize: Any = None, precision: Any = None
+    subscripts: str, *operands: NativeArray, optimize: Any = None, precision: Any = None
 ) -> Neutral | None:
     return (
         product_of(subscripts, operands, _permute)
@@ -192,11 +200,11 @@ def _einsum(
 
 
 def _attention(
-    query: Given,
-    key: Given,
-    value: Given,
-    bias: Given | None = None,
-    mask: Given | None = None,
+    query: NativeArray,
+    key: NativeArray,
+    value: NativeArray,
+    bias: NativeArray | None = None,
+    mask: NativeArray | None = None,
     broadcast_dropout: bool = True,
     dropout_rng: Any = None,
     dropout_rate: float = 0.0,
@@ -236,8 +244,8 @@ def _forbidding(allowed: Any, like: Any) -> Any:
 
 
 def _convolution(
-    lhs: Given,
-    rhs: Given,
+    lhs: NativeArray,
+    rhs: NativeArray,
     window_strides: Sequence[int],
     padding: Any,
     lhs_dilation: Any = None,
@@ -270,7 +278,7 @@ def _convolution(
 
 def _pool(
     name: str,
-    inputs: Given,
+    inputs: NativeArray,
     window_shape: Sequence[int],
     strides: Any = None,
     padding: Any = "VALID",
@@ -285,11 +293,15 @@ def _pool(
         return None
     own = {"count_include_pad": count_include_pad} if name == "avg_pool" else {}
     settings = {"kernel_size": window, "stride": steps, "padding": pads, **own}
-    return _PICTURES.result(call_of(name, x=_PICTURES.given(inputs), **settings))
+    return _PICTURES.result(call_of(name, x=_PICTURES.argument(inputs), **settings))
 
 
 def _resize(
-    image: Given, shape: Any, method: str, antialias: bool = True, precision: Any = None
+    image: NativeArray,
+    shape: Any,
+    method: str,
+    antialias: bool = True,
+    precision: Any = None,
 ) -> Neutral | None:
     old, new = image.shape, tuple(shape)
     if old[0] != new[0] or old[-1] != new[-1] or len(old) < 3:
@@ -300,7 +312,9 @@ def _resize(
     mode = _METHODS_OF_RESIZING[method]
     if mode == "nearest" and any(scale != int(scale) for scale in scales):
         return None
-    found = call_of("interpolate", x=_PICTURES.given(image), size=new[1:-1], mode=mode)
+    found = call_of(
+        "interpolate", x=_PICTURES.argument(image), size=new[1:-1], mode=mode
+    )
     return _PICTURES.result(found)
 
 
@@ -308,34 +322,37 @@ _METHODS_OF_RESIZING = {"nearest": "nearest", "linear": "linear", "bilinear": "l
 
 
 def _cross_entropy(
-    logits: Given, labels: Given, axis: Any = -1, where: Any = None
+    logits: NativeArray, labels: NativeArray, axis: Any = -1, where: Any = None
 ) -> Neutral | None:
     if where is not None or axis not in (-1, logits.ndim - 1) or logits.ndim < 2:
         return None
     return call_of(
-        "cross_entropy", logits=_PICTURES.given(logits), target=labels, reduction="none"
+        "cross_entropy",
+        logits=_PICTURES.argument(logits),
+        target=labels,
+        reduction="none",
     )
 
 
 def _reshape(
-    a: Given, *shape: Any, order: str = "C", copy: Any = None
+    a: NativeArray, *shape: Any, order: str = "C", copy: Any = None
 ) -> Neutral | None:
     if order != "C":
         return None
     return call_of("reshape", x=a, shape=unpacked(shape))
 
 
-def _transposed(a: Given, *axes: Any) -> Neutral:
+def _transposed(a: NativeArray, *axes: Any) -> Neutral:
     if axes in ((), (None,)):
         axes = tuple(reversed(range(a.ndim)))
     return call_of("permute", x=a, dims=unpacked(axes))
 
 
-def _named_axes(a: Given, axes: Any = None) -> Neutral:
+def _named_axes(a: NativeArray, axes: Any = None) -> Neutral:
     return _transposed(a, axes)
 
 
-def _broadcast_to(array: Given, shape: Any) -> Neutral:
+def _broadcast_to(array: NativeArray, shape: Any) -> Neutral:
     return call_of("broadcast_to", x=array, shape=tuple(shape))
 
 
@@ -343,7 +360,10 @@ _PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}
 
 
 def _pad(
-    array: Given, pad_width: Any, mode: str = "constant", constant_values: float = 0.0
+    array: NativeArray,
+    pad_width: Any,
+    mode: str = "constant",
+    constant_values: float = 0.0,
 ) -> Neutral | None:
     if isinstance(pad_width, int) or mode not in _PAD_MODES:
         return None
@@ -355,7 +375,7 @@ def _pad(
     )
 
 
-def _elements(*names: str) -> dict[str, Row | None]:
+def _elements(*names: str) -> Rows:
     return {name: renamed(name, "x") for name in names}
 
 
@@ -372,7 +392,7 @@ def _rolls(shift: Any, axis: Any, **others: Any) -> bool:
 
 
 def _takes_places(indices: Any, axis: Any = None, **others: Any) -> bool:
-    return isinstance(indices, Given) and isinstance(axis, int)
+    return isinstance(indices, NativeArray) and isinstance(axis, int)
 
 
 _MATMUL = renamed(
@@ -388,11 +408,11 @@ _SQUEEZE = renamed("squeeze", "a=x axis=dim", when=along_one_axis)
 _SWAPAXES = renamed("transpose", "a=x axis1=dim0 axis2=dim1")
 _TAKE = renamed("take", "a=x indices=index axis=dim out= mode=", when=_takes_places)
 _ERF = renamed("erf", "x")
-_SOFTMAXES: dict[str, Row | None] = {
+_SOFTMAXES: Rows = {
     "softmax": _along("softmax"),
     "log_softmax": _along("log_softmax"),
 }
-_ACTIVATIONS: dict[str, Row | None] = {
+_ACTIVATIONS: Rows = {
     **_elements("relu", "relu6", "silu", "sigmoid", "tanh", "softplus"),
     **_SOFTMAXES,
     "swish": renamed("silu", "x"),
@@ -408,14 +428,14 @@ _ACTIVATIONS: dict[str, Row | None] = {
     ),
     **dict.fromkeys(("soft_sign", "squareplus", "standardize")),
 }
-_REDUCTIONS: dict[str, Row | None] = {
+_REDUCTIONS: Rows = {
     "sum": _reduction("sum"),
     "mean": _reduction("mean"),
     "max": _MAX,
     "var": _var,
     **dict.fromkeys(("cumprod", "cumsum", "min", "prod", "std")),
 }
-_NUMPY: dict[str, Row | None] = {
+_NUMPY: Rows = {
     **_elements("exp", "log", "sqrt", "sin", "cos", "tanh", "abs"),
     **_REDUCTIONS,
     "absolute": renamed("abs", "x"),
@@ -446,7 +466,7 @@ _NUMPY: dict[str, Row | None] = {
     ),
     **dict.fromkeys(("tensordot", "tril", "triu", "vdot")),
 }
-_ROWS: tuple[tuple[Any, dict[str, Row | None]], ...] = (
+_ROWS: tuple[tuple[Any, Rows], ...] = (
     (jnp, _NUMPY),
     (jnp.linalg, {"norm": None}),
     (lax, {"erf": _ERF, "stop_gradient": renamed("stop_gradient", "x")}),
@@ -477,7 +497,7 @@ _ROWS: tuple[tuple[Any, dict[str, Row | None]], ...] = (
     ),
     (flax.linen, {"dot_product_attention": _attention}),
 )
-_METHODS: dict[str, Row | None] = {
+_METHODS: Rows = {
     **_REDUCTIONS,
     "clip": _clip,
     "flatten": _RAVEL,
@@ -489,7 +509,7 @@ _METHODS: dict[str, Row | None] = {
     "transpose": _transposed,
     "__matmul__": _MATMUL,
 }
-_OPTAX: dict[str, Row | None] = {
+_OPTAX: Rows = {
     "softmax_cross_entropy_with_integer_labels": _cross_entropy,
     "sigmoid_binary_cross_entropy": renamed(
         "bce_with_logits",

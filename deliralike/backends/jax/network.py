@@ -27,10 +27,10 @@ from deliralike.network.base import (
     refuse_plain_container,
 )
 from deliralike.network.core import widest
-from deliralike.network.enclosing import NativeWrapper
-from deliralike.network.overlooked import refuse_without_init
 from deliralike.network.state import Slot
 from deliralike.network.tree import block_tree
+from deliralike.network.unregistered_modules import refuse_without_init
+from deliralike.network.wrapper import NativeWrapper
 
 _NOT_SAVED = (nnx.RngState, nnx.Intermediate)
 _FROZEN = "frozen"

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from deliralike import nest
 from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.compiled.compile_messages import name_program
@@ -31,7 +30,6 @@ from deliralike.backends.jax.compiled.program import (
     unpack,
 )
 from deliralike.backends.jax.update_rules import NeutralRule, UpdateRule
-from deliralike.errors import DtypeError
 from deliralike.nest import host_arrays
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.optimizer import AbstractOptimizer
@@ -76,14 +74,7 @@ class JaxOptimizer(AbstractOptimizer):
                 return arrays.array(value, None, network.device_name)
             return host_arrays.refuse_foreign(value, network.backend.is_array)
 
-        try:
-            if {*map(type, batch)} == {np.ndarray}:  # without a look at the structure
-                return tuple([prepare(array) for array in batch])
-            return nest.map(prepare, batch)
-        except DtypeError as error:
-            raise host_arrays.explained(
-                error, batch, network.backend.is_array
-            ) from None
+        return host_arrays.converted(batch, prepare, network.backend.is_array)
 
     def update_at_once(self, loss_function, batch):
         """One step as one program; two of them when the gradients are to be kept."""

@@ -67,7 +67,7 @@ def _key(number: int) -> jax.Array:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def preserve_global_state() -> Iterator[None]:
     """Start streams afterwards as if none had been started within."""
     global _seed, _started
     before = _seed, _started

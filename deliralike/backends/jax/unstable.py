@@ -27,6 +27,7 @@ __all__ = [
     "check_can_update",
     "coordinator",
     "dce_jaxpr",
+    "drop_lowered_traces",
     "jaxpr_as_fun",
     "mlir",
     "older_emitters",
@@ -65,6 +66,21 @@ def as_usual() -> dict[str, Any]:
         "xla_backend_optimization_level": 3,
         "xla_llvm_disable_expensive_passes": False,
     }
+
+
+def drop_lowered_traces() -> None:
+    """Empty the cache of JAX in which a trace, once it is lowered, holds itself.
+
+    JAX 0.12 keeps 2,048 of them, so that each call of `backend.gradients` would take memory.
+    Where the cache is gone, or has another name, nothing happens.
+    """
+    if jax.__version_info__ < (0, 11):
+        return
+    from jax._src.interpreters import pxla  # noqa: PLC0415 - of these versions alone
+
+    cache = getattr(pxla, "_dce_jaxpr", None)
+    if cache is not None:
+        cache.cache_clear()
 
 
 def coordinator() -> Any:

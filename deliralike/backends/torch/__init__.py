@@ -52,7 +52,7 @@ from deliralike.optim.optimizer import no_closure, no_optimizer, refuse_other_pa
 from deliralike.optim.rules import Rule
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.callbacks import CallbackContext
-from deliralike.parallel.replicas.network import ReplicaSettings
+from deliralike.random import from_the_first_draw
 
 __all__ = [
     "BACKEND",
@@ -109,11 +109,7 @@ class TorchBackend(Backend):
 
     precision = staticmethod(arrays.precision)
 
-    def array(
-        self, value: Any, dtype: str | None = None, device: str | None = None
-    ) -> torch.Tensor:
-        return arrays.tensor(value, dtype, device)
-
+    array = staticmethod(arrays.tensor)
     numpy = staticmethod(arrays.numpy)
     numbers = staticmethod(arrays.numbers)
 
@@ -166,7 +162,7 @@ class TorchBackend(Backend):
                 "with optimizer.keep_gradients = True"
             )
         inputs = nest.map(_graph_leaf, self.prepare(inputs, network))
-        with network.parallelism.local_gradients():
+        with network.parallelism.local_gradients(), from_the_first_draw():
             result = loss_function(network, *inputs)
         parts = LossResult.of(result)
         loss, extras = parts.value, parts.extras or ()
@@ -194,15 +190,15 @@ class TorchBackend(Backend):
             float(loss.detach()), by_parameter, by_input, self.to_numpy(extras)
         )
 
-    def native_functions_called_through(
-        self, network: Any, around: Callable[..., Any]
+    def intercept_native_functions(
+        self, network: Any, interceptor: Callable[..., Any]
     ) -> AbstractContextManager[None]:
         if is_layer_of("torch", network):
             return nullcontext()
-        return native_functions.called_through(around)
+        return native_functions.intercept_calls(interceptor)
 
     def set_dtype(self, network: torch.nn.Module, dtype: str) -> None:
-        real = arrays.dtype(dtype)
+        real = arrays.find_dtype(dtype)
         dtypes = {True: real.to_complex(), False: real}
 
         def converted(tensor: torch.Tensor) -> torch.Tensor:
@@ -286,10 +282,7 @@ class TorchBackend(Backend):
                 total = self.add(total, gradient, device)
         return total
 
-    def replicate(
-        self, network: AbstractNetwork, settings: ReplicaSettings
-    ) -> DataParallelTorchNetwork:
-        return DataParallelTorchNetwork.of(network, settings)
+    replicate = staticmethod(DataParallelTorchNetwork.of)
 
     def is_connected(self) -> bool:
         return torch.distributed.is_available() and torch.distributed.is_initialized()
@@ -353,7 +346,7 @@ class TorchBackend(Backend):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
 
     @contextmanager
-    def undisturbed(self) -> Iterator[None]:
+    def preserve_global_state(self) -> Iterator[None]:
         state, dtype = random.state(), torch.get_default_dtype()
         try:
             with torch.enable_grad(), native_functions.as_exact_as_their_type():
@@ -363,7 +356,7 @@ class TorchBackend(Backend):
             random.load_state(state)
 
     in_float64 = staticmethod(native_functions.in_float64)
-    dropping_by = staticmethod(dropout.dropping_by)
+    override_dropout_masks = staticmethod(dropout.override_dropout_masks)
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)

@@ -30,7 +30,7 @@ DTYPES: Mapping[str, torch.dtype] = {
 }
 
 
-def dtype(name: str) -> torch.dtype:
+def find_dtype(name: str) -> torch.dtype:
     """Return PyTorch's type of a name.
 
     Raises:
@@ -63,7 +63,7 @@ def refuse_host_array(value: Any, where: str) -> None:
         )
 
 
-def tensor(value: Any, name: str | None = None, device: Any = None) -> torch.Tensor:
+def tensor(value: Any, dtype: str | None = None, device: Any = None) -> torch.Tensor:
     """Return a tensor of a value, in a type and on a device; it never aliases a NumPy array.
 
     A copy to a GPU goes on beside what the GPU computes, and nobody waits for it on the host.
@@ -71,7 +71,7 @@ def tensor(value: Any, name: str | None = None, device: Any = None) -> torch.Ten
     if not isinstance(value, torch.Tensor):
         value = torch.from_numpy(np.array(value, order="C"))
     home = value.device if device is None else _device(device)
-    wanted = value.dtype if name is None else dtype(name)
+    wanted = value.dtype if dtype is None else find_dtype(dtype)
     if value.device == home and value.dtype == wanted:
         return value
     if home.type == "cuda" and value.is_cpu and not value.requires_grad:

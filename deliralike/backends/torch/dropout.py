@@ -12,11 +12,11 @@ import torch
 from deliralike.backends.replaced_functions import replaced_by_name
 from deliralike.backends.torch import unstable
 
-_Factors = Callable[[tuple[int, ...], float | None], np.ndarray]
+_Factors = Callable[..., np.ndarray]
 
 
 @contextmanager
-def dropping_by(factors: _Factors) -> Iterator[None]:
+def override_dropout_masks(factors: _Factors) -> Iterator[None]:
     """Let PyTorch's own functions of dropout multiply by given factors; see `Backend`.
 
     Masks that a network draws by `torch.Tensor.bernoulli_` or `torch.rand`, as stochastic depth is
@@ -33,6 +33,12 @@ def _replacements(dropping: _Dropping) -> dict[tuple[Any, str], Any]:
     replacements: dict[tuple[Any, str], Any] = {
         (torch.Tensor, "bernoulli_"): dropping.bernoulli_(torch.Tensor.bernoulli_),
         (torch, "rand"): dropping.rand(torch.rand),
+        (torch, "rand_like"): dropping.rand(torch.rand_like),
+        (torch, "randn"): dropping.noise(torch.randn),
+        (torch, "randn_like"): dropping.noise(torch.randn_like),
+        (torch, "normal"): dropping.normal,
+        (torch.Tensor, "normal_"): dropping.normal_(),
+        (torch.Tensor, "uniform_"): dropping.uniform_(),
         (functional, "alpha_dropout"): dropping.alpha_dropout(by_channel=False),
         (functional, "feature_alpha_dropout"): dropping.alpha_dropout(by_channel=True),
     }
@@ -63,7 +69,7 @@ class _Dropping:
     def __init__(self, factors: _Factors) -> None:
         self.factors = factors
 
-    def given(
+    def mask(
         self, shape: Sequence[int], rate: float | None, like: torch.Tensor
     ) -> torch.Tensor:
         return torch.as_tensor(
@@ -73,7 +79,7 @@ class _Dropping:
     def one_factor(
         self, shape: Sequence[int], rate: float, like: torch.Tensor
     ) -> torch.Tensor:
-        return self.given(shape, rate, like).reshape(-1)[0]
+        return self.mask(shape, rate, like).reshape(-1)[0]
 
     def dropout(self, by_channel: bool) -> Callable[..., torch.Tensor]:
         def dropout(
@@ -84,7 +90,7 @@ class _Dropping:
         ) -> torch.Tensor:
             if not training or p == 0.0:
                 return input
-            factor = self.given(_mask_shape(input, by_channel), p, input)
+            factor = self.mask(_mask_shape(input, by_channel), p, input)
             return input.mul_(factor) if inplace else input * factor
 
         return dropout
@@ -100,7 +106,7 @@ class _Dropping:
                 return input
             if p == 1.0:
                 return input * 0.0
-            kept = self.given(_mask_shape(input, by_channel), p, input) * (1.0 - p)
+            kept = self.mask(_mask_shape(input, by_channel), p, input) * (1.0 - p)
             scale = ((1.0 - p) * (1.0 + p * _SELU_LOW**2)) ** -0.5
             dropped = input * kept + _SELU_LOW * (1.0 - kept)
             return dropped * scale - scale * _SELU_LOW * p
@@ -151,16 +157,55 @@ class _Dropping:
         ) -> torch.Tensor:
             if isinstance(p, torch.Tensor) or keywords:
                 return original(mask, p, **keywords)
-            return mask.copy_(self.given(mask.shape, round(1.0 - p, 12), mask) > 0)
+            return mask.copy_(self.mask(mask.shape, round(1.0 - p, 12), mask) > 0)
 
         return bernoulli_
 
     def rand(self, original: Callable[..., Any]) -> Callable[..., torch.Tensor]:
         def rand(*size: Any, **keywords: Any) -> torch.Tensor:
             numbers = original(*size, **keywords)
-            return numbers.copy_(self.given(numbers.shape, None, numbers))
+            return numbers.copy_(self.mask(numbers.shape, None, numbers))
 
         return rand
+
+    def noise(self, original: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+        def noise(*args: Any, **keywords: Any) -> torch.Tensor:
+            numbers = original(*args, **keywords)
+            return self.fill(numbers)
+
+        return noise
+
+    def fill(self, numbers: torch.Tensor, kind: str = "normal") -> torch.Tensor:
+        given = self.factors(tuple(numbers.shape), None, kind)
+        with torch.no_grad():
+            return numbers.copy_(torch.as_tensor(given))
+
+    def normal(
+        self, mean: Any, std: Any = 1.0, size: Any = None, **_: Any
+    ) -> torch.Tensor:
+        like = next((one for one in (mean, std) if isinstance(one, torch.Tensor)), None)
+        if like is not None:
+            size = torch.broadcast_shapes(
+                *(torch.as_tensor(n).shape for n in (mean, std))
+            )
+        numbers = torch.empty(size) if like is None else like.new_empty(size)
+        return mean + std * self.fill(numbers)
+
+    def normal_(self) -> Callable[..., torch.Tensor]:
+        def normal_(
+            numbers: torch.Tensor, mean: float = 0.0, std: float = 1.0, **_: Any
+        ) -> torch.Tensor:
+            return self.fill(numbers).mul_(std).add_(mean)
+
+        return normal_
+
+    def uniform_(self) -> Callable[..., torch.Tensor]:
+        def uniform_(
+            numbers: torch.Tensor, low: float = 0.0, high: float = 1.0, **_: Any
+        ) -> torch.Tensor:
+            return self.fill(numbers, "uniform").mul_(high - low).add_(low)
+
+        return uniform_
 
 
 _SELU_LOW = -1.7580993408473766  # what SELU goes to on the left

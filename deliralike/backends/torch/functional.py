@@ -14,9 +14,9 @@ from deliralike.backends.torch import arrays, unstable
 from deliralike.backends.torch.random import (
     draws_by_key,
     draws_portably,
-    keyed_bernoulli,
-    native_mask,
-    portable_mask,
+    keyed_numbers,
+    native_numbers,
+    portable_numbers,
 )
 from deliralike.network.construction import require_construction
 from deliralike.nn import checks, geometry
@@ -60,7 +60,7 @@ class TorchFunctions(Functions):
     def Parameter(self, shape, start):
         construction = require_construction("a parameter")
         options = {
-            "dtype": arrays.dtype(construction.dtype),
+            "dtype": arrays.find_dtype(construction.dtype),
             "device": construction.device,
         }
         if isinstance(start, np.ndarray):
@@ -102,7 +102,7 @@ class TorchFunctions(Functions):
         return torch.zeros(tuple(shape), dtype=like.dtype, device=like.device)
 
     def cast(self, x, dtype):
-        return x.to(arrays.dtype(dtype) if isinstance(dtype, str) else dtype.dtype)
+        return x.to(arrays.find_dtype(dtype) if isinstance(dtype, str) else dtype.dtype)
 
     def stop_gradient(self, x):
         return x.detach()
@@ -504,14 +504,19 @@ class TorchFunctions(Functions):
     def prepare_rng(self, layer: Any) -> None:
         layer.draws_masks = True
 
-    def keep_mask(
-        self, layer: Any, shape: Sequence[int], p: float, like: torch.Tensor
+    def draw(
+        self,
+        layer: Any,
+        shape: Sequence[int],
+        like: torch.Tensor,
+        kind: str,
+        p: float = 0.0,
     ) -> torch.Tensor:
         if draws_portably():
-            return portable_mask(layer.block_path, shape, p, like)
+            return portable_numbers(layer.block_path, shape, like, kind, p)
         if draws_by_key():
-            return keyed_bernoulli(like.new_full(tuple(shape), 1.0 - p))
-        return native_mask(shape, p, like)
+            return keyed_numbers(shape, like, kind, p)
+        return native_numbers(shape, like, kind, p)
 
 
 def unambiguous(x: torch.Tensor) -> torch.Tensor:

@@ -27,7 +27,10 @@ def _options() -> dict[str, Any]:
     assert (
         construction is not None
     )  # layers are made inside of a network's construction
-    return {"dtype": arrays.dtype(construction.dtype), "device": construction.device}
+    return {
+        "dtype": arrays.find_dtype(construction.dtype),
+        "device": construction.device,
+    }
 
 
 def _accept(*args: Any, **kwargs: Any) -> None:

@@ -25,7 +25,9 @@ def computing_in(precision: str) -> Iterator[None]:
     kinds = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
     with ExitStack() as contexts:
         for kind in kinds:
-            contexts.enter_context(torch.autocast(kind, dtype=arrays.dtype(precision)))
+            contexts.enter_context(
+                torch.autocast(kind, dtype=arrays.find_dtype(precision))
+            )
         yield
 
 
@@ -48,7 +50,7 @@ def _current() -> str | None:
 
 def _cast(value: Any, dtype: str) -> Any:
     if isinstance(value, torch.Tensor) and value.dtype in _HALF_TYPES:
-        return value.to(arrays.dtype(dtype))
+        return value.to(arrays.find_dtype(dtype))
     return value
 
 

@@ -12,11 +12,13 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from deliralike.backends.native_calls import (
-    Around,
     Follower,
-    Given,
+    Interceptor,
+    NativeArray,
     Neutral,
     Row,
+    Rows,
+    Table,
     call_of,
     product_of,
     renamed,
@@ -27,9 +29,9 @@ from deliralike.backends.torch import unstable
 
 
 @contextmanager
-def called_through(around: Around) -> Iterator[None]:
-    """Let `around` make this thread's calls of PyTorch's functions, in a ``with`` block."""
-    with _Following(Follower(around, _is_array, _is_open)):
+def intercept_calls(interceptor: Interceptor) -> Iterator[None]:
+    """Let `interceptor` make this thread's calls of PyTorch's functions, in a ``with`` block."""
+    with _Following(Follower(interceptor, _is_array, _is_open)):
         yield
 
 
@@ -149,14 +151,14 @@ def _is_open() -> bool:
 # -----------------------------------------------------------------------------
 
 
-def _clamp(input: Given, min: Any = None, max: Any = None) -> Neutral | None:
+def _clamp(input: NativeArray, min: Any = None, max: Any = None) -> Neutral | None:
     if not isinstance(min, int | float) or not isinstance(max, int | float):
         return None
     return call_of("clamp", x=input, min=min, max=max)
 
 
-def _max(input: Given, dim: int, keepdim: bool = False) -> Neutral | None:
-    if isinstance(dim, Given):
+def _max(input: NativeArray, dim: int, keepdim: bool = False) -> Neutral | None:
+    if isinstance(dim, NativeArray):
         return None  # the larger of two arrays
     neutral = call_of("max_along", x=input, dim=dim, keepdim=keepdim)
     return neutral.with_results(
@@ -164,7 +166,7 @@ def _max(input: Given, dim: int, keepdim: bool = False) -> Neutral | None:
     )
 
 
-def _amax(input: Given, dim: Any, keepdim: bool = False) -> Neutral | None:
+def _amax(input: NativeArray, dim: Any, keepdim: bool = False) -> Neutral | None:
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
     return (
         call_of("max_along", x=input, dim=dims[0], keepdim=keepdim)
@@ -174,7 +176,7 @@ def _amax(input: Given, dim: Any, keepdim: bool = False) -> Neutral | None:
 
 
 def _var(
-    input: Given,
+    input: NativeArray,
     dim: Any = None,
     unbiased: bool = True,
     keepdim: bool = False,
@@ -204,7 +206,7 @@ _MODES = {
 
 
 def _interpolate(
-    input: Given,
+    input: NativeArray,
     size: Any = None,
     scale_factor: Any = None,
     mode: str = "nearest",
@@ -222,17 +224,17 @@ def _interpolate(
 
 
 def _pad(
-    input: Given, pad: Any, mode: str = "constant", value: float | None = None
+    input: NativeArray, pad: Any, mode: str = "constant", value: float | None = None
 ) -> Neutral:
     pairs = [(pad[at], pad[at + 1]) for at in range(0, len(pad), 2)]
     return call_of("pad", x=input, pad=pairs[::-1], mode=mode, value=value or 0.0)
 
 
 def _attention(
-    query: Given,
-    key: Given,
-    value: Given,
-    attn_mask: Given | None = None,
+    query: NativeArray,
+    key: NativeArray,
+    value: NativeArray,
+    attn_mask: NativeArray | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
@@ -258,7 +260,7 @@ def _attention(
     return found.with_results(lambda y: (y, None), lambda pair, y: pair[0])
 
 
-def _causal(query: Given, key: Given) -> torch.Tensor:
+def _causal(query: NativeArray, key: NativeArray) -> torch.Tensor:
     sizes = (query.shape[-2], key.shape[-2])
     allowed = torch.ones(sizes, dtype=torch.bool, device=query.array.device).tril()
     return _forbidding(allowed, query.array)
@@ -270,19 +272,19 @@ def _forbidding(allowed: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return zeros.masked_fill(~allowed, -torch.inf)
 
 
-def _reshape(input: Given, *shape: Any) -> Neutral | None:
+def _reshape(input: NativeArray, *shape: Any) -> Neutral | None:
     return call_of("reshape", x=input, shape=unpacked(shape))
 
 
-def _permute(input: Given, *dims: Any) -> Neutral:
+def _permute(input: NativeArray, *dims: Any) -> Neutral:
     return call_of("permute", x=input, dims=unpacked(dims))
 
 
-def _squeeze(input: Given, dim: int) -> Neutral | None:
+def _squeeze(input: NativeArray, dim: int) -> Neutral | None:
     return call_of("squeeze", x=input, dim=dim) if input.shape[dim] == 1 else None
 
 
-def _flip(input: Given, *dims: Any) -> Neutral | None:
+def _flip(input: NativeArray, *dims: Any) -> Neutral | None:
     axes = unpacked(dims)
     return call_of("flip", x=input, dims=axes[0]) if len(axes) == 1 else None
 
@@ -302,13 +304,13 @@ def _convolution(name: str, arguments: str) -> Row:
     )
 
 
-def _is_batch(input: Given, weight: Given, **others: Any) -> bool:
+def _is_batch(input: NativeArray, weight: NativeArray, **others: Any) -> bool:
     return input.ndim == weight.ndim
 
 
-def _pool(name: str, arguments: str, only: dict[str, Any]) -> dict[str, Row | None]:
+def _pool(name: str, arguments: str, only: dict[str, Any]) -> Rows:
     """Return the rows of a pooling function for each number of axes."""
-    found: dict[str, Row | None] = {}
+    found: Rows = {}
     for rank in (1, 2, 3):
         when = partial(_has_axes, rank + 2)
         found[f"{name}{rank}d"] = renamed(
@@ -317,16 +319,18 @@ def _pool(name: str, arguments: str, only: dict[str, Any]) -> dict[str, Row | No
     return found
 
 
-def _has_axes(count: int, input: Given, output_size: Any = (), **others: Any) -> bool:
+def _has_axes(
+    count: int, input: NativeArray, output_size: Any = (), **others: Any
+) -> bool:
     is_open = isinstance(output_size, list | tuple) and None in output_size
     return input.ndim == count and not is_open
 
 
-def _elements(*names: str) -> dict[str, Row | None]:
+def _elements(*names: str) -> Rows:
     return {name: renamed(name, "input=x inplace=") for name in names}
 
 
-def _along(*names: str) -> dict[str, Row | None]:
+def _along(*names: str) -> Rows:
     return {name: renamed(name, "input=x dim _stacklevel= dtype=") for name in names}
 
 
@@ -335,15 +339,15 @@ def _distance(name: str) -> Row:
     return renamed(name, arguments, _NOT_DEPRECATED | {"weight": None}, _are_alike)
 
 
-def _are_alike(input: Given, target: Given, **others: Any) -> bool:
+def _are_alike(input: NativeArray, target: NativeArray, **others: Any) -> bool:
     return input.shape == target.shape
 
 
-def _are_matrices(input: Given, other: Given) -> bool:
+def _are_matrices(input: NativeArray, other: NativeArray) -> bool:
     return min(input.ndim, other.ndim) > 1
 
 
-def _are_labels(input: Given, target: Given, **others: Any) -> bool:
+def _are_labels(input: NativeArray, target: NativeArray, **others: Any) -> bool:
     return target.is_whole and input.ndim > 1
 
 
@@ -354,7 +358,7 @@ _CONV_TRANSPOSE = _convolution(
     "conv_transpose", "stride padding output_padding groups dilation"
 )
 _TRANSPOSE = renamed("transpose", "input=x dim0 dim1")
-_F: dict[str, Row | None] = {
+_F: Rows = {
     **_elements("relu", "relu6", "silu", "hardsigmoid", "hardswish", "sigmoid", "tanh"),
     **_along("softmax", "log_softmax"),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _CONV),
@@ -418,7 +422,7 @@ _F: dict[str, Row | None] = {
 }
 
 # Functions of `torch`, and methods of tensors where there is one.
-_TORCH: dict[str, Row | None] = {
+_TORCH: Rows = {
     **_elements(
         "exp", "log", "sqrt", "sin", "cos", "tanh", "erf", "abs", "sigmoid", "relu"
     ),
@@ -458,9 +462,7 @@ _TORCH: dict[str, Row | None] = {
     "index_select": renamed("take", "input=x dim index"),
     "detach": renamed("stop_gradient", "input=x"),
 }
-_METHODS: dict[str, Row | None] = {
-    "where": renamed("where", "input=x condition other=y")
-}
+_METHODS: Rows = {"where": renamed("where", "input=x condition other=y")}
 
 # Functions without a partner in `nn`, which are followed by their own names.
 _OTHERS = frozenset(
@@ -492,9 +494,9 @@ _OTHERS = frozenset(
 
 
 @cache
-def _table() -> dict[Any, tuple[str, Row | None]]:
+def _table() -> Table:
     """Return what each native function is, by the function."""
-    found: dict[Any, tuple[str, Row | None]] = {}
+    found: Table = {}
     for name in F.__all__ if hasattr(F, "__all__") else dir(F):
         function = getattr(F, name)
         if _is_followed(name, function):
@@ -510,9 +512,7 @@ def _table() -> dict[Any, tuple[str, Row | None]]:
     return found
 
 
-def _enter(
-    found: dict[Any, tuple[str, Row | None]], name: str, row: Row | None
-) -> None:
+def _enter(found: Table, name: str, row: Row | None) -> None:
     for space, prefix in ((torch.Tensor, "torch.Tensor"), (torch, "torch")):
         function = getattr(space, name, None)
         if function is not None:

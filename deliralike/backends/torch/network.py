@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,10 @@ from deliralike.backends.torch.extra_state import extra_slots
 from deliralike.backends.torch.holder import TorchHolder
 from deliralike.errors import StateError
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.enclosing import EnclosingNetwork, NativeWrapper
-from deliralike.network.overlooked import refuse_in, refuse_without_init
 from deliralike.network.parallelism import Single, is_replicated
 from deliralike.network.state import Slot
+from deliralike.network.unregistered_modules import refuse_in, refuse_without_init
+from deliralike.network.wrapper import NativeWrapper, WrapperNetwork
 
 
 class TorchSlot(Slot):
@@ -92,9 +92,6 @@ class TorchSingle(Single):
     ) -> list[dict[str, torch.Tensor]]:
         """Return the copies of parameters that keep gradients, for each further replica: none."""
         return []
-
-    def clear_replica_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Drop the gradients of the parameters' copies in further replicas: there are none."""
 
     def forget_gradients(self) -> None:
         """Drop the gradients by ``zero_grad``."""
@@ -217,7 +214,7 @@ def module_slots(module: torch.nn.Module) -> dict[str, Slot]:
         if path and holders.get(parent) != name:
             prefix += f"{name}."
         prefixes[path] = prefix
-        if isinstance(part, EnclosingNetwork | TorchHolder):
+        if isinstance(part, WrapperNetwork | TorchHolder):
             holders[path] = part.enclosed
         for key, tensor in (*part._parameters.items(), *part._buffers.items()):
             if tensor is not None and key not in unstable.unsaved_buffers(part):

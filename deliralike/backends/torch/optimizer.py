@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class TorchOptimizer(AbstractOptimizer):
         if any(map(unstable.has_accumulation_hooks, parameters.values())):
             return super().add_gradients(sums, loss_function, *batch)
         gradient_sums = GradientSums(
-            network.backend, sums, parameters, network.parallelism
+            network.backend, sums, parameters, self.parallelism
         )
 
         def backward(loss: torch.Tensor) -> None:
@@ -101,13 +102,13 @@ class TorchOptimizer(AbstractOptimizer):
         """Return the result of a loss function; previous gradients are dropped first."""
         self._owned.refresh()
         parameters = self._owned.parameters
-        parallelism: Any = self.network.parallelism
         for parameter in parameters.values():
             # frozen ones too: PyTorch would update them with a gradient that is left over
             parameter.grad = None
-        if parallelism.is_replicated:
-            parallelism.clear_replica_gradients(parameters.values())
-        with parallelism.gradients_wanted(parameters):
+        context: AbstractContextManager[None] = nullcontext()
+        if self.parallelism.is_replicated:
+            context = self.parallelism.gradients_wanted(parameters)
+        with context:
             return as_loss(loss_function).forward_backward(
                 self.network, backward, *batch
             )

@@ -1,6 +1,6 @@
-"""Masks of random layers: portable ones, and native ones with the generators they are drawn from.
+"""Random layers' masks and noise: portable, and native with the generators they are drawn from.
 
-Inside replicas native masks are reproducible, and different in each replica and each call.
+Inside replicas native ones are reproducible, and different in each replica and each call.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,45 +32,60 @@ def draws_masks(module: torch.nn.Module) -> bool:
 def draws_portably() -> bool:
     """Return whether masks come from the portable stream.
 
-    A program of ``torch.compile`` cannot see which stream is this thread's: `portable_mask` looks
-    when it runs.
+    A program of ``torch.compile`` cannot see which stream is this thread's: `portable_numbers`
+    looks when it runs.
     """
     if torch.compiler.is_compiling():
         return random.is_open()
     return random.current() is not None
 
 
-def portable_mask(
-    path: str, shape: Sequence[int], p: float, like: torch.Tensor
+def portable_numbers(
+    path: str, shape: Sequence[int], like: torch.Tensor, kind: str, p: float
 ) -> torch.Tensor:
-    """Return the portable mask of the layer at a path; it is drawn on the host.
+    """Return the portable numbers of the layer at a path; they are drawn on the host.
 
     Args:
-        like: A tensor of the mask's type, on its device.
+        like: A tensor of the type of the numbers, on their device.
+        kind: See `deliralike.random.numbers`.
     """
     draw = _portable_in_program if torch.compiler.is_compiling() else _portable
-    return draw(like.detach(), shape, p, path)
+    return draw(like.detach(), shape, kind, p, path)
 
 
-def native_mask(shape: Sequence[int], p: float, like: torch.Tensor) -> torch.Tensor:
-    """Return a mask of PyTorch's generator, which on a CPU is the one that its dropout draws."""
+def native_numbers(
+    shape: Sequence[int], like: torch.Tensor, kind: str, p: float
+) -> torch.Tensor:
+    """Return numbers of PyTorch's generator: on a CPU those that its own dropout and noise draw."""
     draw = _native_in_program if torch.compiler.is_compiling() else _native
-    return draw(like.detach(), shape, p)
+    return draw(like.detach(), shape, kind, p)
 
 
 def _portable(
-    like: torch.Tensor, shape: Sequence[int], p: float, path: str
+    like: torch.Tensor, shape: Sequence[int], kind: str, p: float, path: str
 ) -> torch.Tensor:
     stream = random.current()
     if stream is None:  # another thread's is open, and the program cannot know whose
-        return _native(like, shape, p)
-    step, first_sample = int(stream.step), int(stream.first_sample)
-    mask = random.keep_mask(stream.seed, path, step, first_sample, tuple(shape), p)
-    return torch.from_numpy(mask).to(like.device, like.dtype)
+        return _native(like, shape, kind, p)
+    draw = stream.next_draw(path, "torch")
+    numbers = random.numbers(stream, path, tuple(shape), kind, p, draw)
+    return torch.from_numpy(numbers).to(like.device, like.dtype)
 
 
-def _native(like: torch.Tensor, shape: Sequence[int], p: float) -> torch.Tensor:
-    return _empty(like, shape).bernoulli_(1.0 - p)
+def _native(
+    like: torch.Tensor, shape: Sequence[int], kind: str, p: float
+) -> torch.Tensor:
+    return _filled(_empty(like, shape), kind, p)
+
+
+def _filled(
+    empty: torch.Tensor, kind: str, p: float, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    if kind == "keep":
+        return empty.bernoulli_(1.0 - p, generator=generator)
+    if kind == "normal":
+        return empty.normal_(generator=generator)
+    return empty.uniform_(generator=generator)
 
 
 def _empty(like: torch.Tensor, shape: Sequence[int], *_: Any) -> torch.Tensor:
@@ -92,20 +107,25 @@ def _operator(name: str, draw: Callable[..., torch.Tensor], *tags: torch.Tag) ->
     return operator
 
 
-_native_in_program = _operator("native_mask", _native)
-_portable_in_program = _operator("portable_mask", _portable, torch.Tag.cudagraph_unsafe)
+_native_in_program = _operator("native_numbers", _native)
+_portable_in_program = _operator(
+    "portable_numbers", _portable, torch.Tag.cudagraph_unsafe
+)
 
 
 def draws_by_key() -> bool:
-    """Return whether masks must come from a replica's own generator."""
+    """Return whether numbers must come from a replica's own generator."""
     replica = current_replica()
     return replica is not None and replica.seed != 0
 
 
 @torch.compiler.disable
-def keyed_bernoulli(probability: torch.Tensor) -> torch.Tensor:
-    """Draw ones with these probabilities from the generator of the running replica."""
-    return torch.bernoulli(probability, generator=_generator(probability.device))
+def keyed_numbers(
+    shape: Sequence[int], like: torch.Tensor, kind: str, p: float
+) -> torch.Tensor:
+    """Return numbers of the generator of the running replica."""
+    empty = like.new_empty(tuple(shape))
+    return _filled(empty, kind, p, _generator(like.device))
 
 
 def _generator(device: torch.device) -> torch.Generator:

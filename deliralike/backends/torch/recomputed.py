@@ -28,6 +28,7 @@ def recomputed(
         return call(block, *args, **kwargs)
     refuse_shared_draws(block)
     stream, draws = random.current(), drawing_again()
+    stream = None if stream is None else stream.kept()
 
     def contexts() -> tuple[Any, Any]:
         return nullcontext(), _again(block, stream, draws)

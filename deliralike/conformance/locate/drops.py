@@ -68,20 +68,39 @@ def _said(running: Running) -> Iterator[tuple[str, str]]:
     times = f"called {_times(counts[1])} instead of {_times(counts[0])}"
     for mine, its in masks.differences():
         if mine is None and its is not None:
-            yield _path(running, its), f"dropout p={_rate(its)} instead of 0, {times}"
+            yield _path(running, its), f"{_added(its)}, {times}"
         elif mine is not None and its is None:
-            yield mine.path, f"dropout p=0 instead of {_rate(mine)}, {times}"
+            yield mine.path, f"{_missing(mine)}, {times}"
         elif mine is not None and its is not None:
             yield mine.path, _of_pair(mine, its)
 
 
+def _added(its: Drop) -> str:
+    if its.kind == "keep":
+        return f"dropout p={_rate(its)} instead of 0"
+    return f"{its.kind} noise of shape {its.shape} instead of none"
+
+
+def _missing(mine: Drop) -> str:
+    if mine.kind == "keep":
+        return f"dropout p=0 instead of {_rate(mine)}"
+    return f"no {mine.kind} noise instead of that of shape {mine.shape}"
+
+
 def _of_pair(mine: Drop, its: Drop) -> str:
-    if mine.rate == its.rate:
+    kinds = {mine.kind, its.kind}
+    if kinds == {"keep"} and mine.rate == its.rate:
         return f"dropout with masks of shape {its.shape} instead of {mine.shape}"
+    if kinds != {"keep"}:
+        return f"{_noun(its)} of shape {its.shape} instead of {_noun(mine)} of {mine.shape}"
     words = f"dropout p={_rate(its)} instead of {_rate(mine)}"
     if math.isclose((mine.rate or 0.0) + (its.rate or 0.0), 1.0):
         words += ", the fraction that is kept in the place of that which is dropped"
     return words
+
+
+def _noun(drop: Drop) -> str:
+    return "a mask" if drop.kind == "keep" else f"{drop.kind} noise"
 
 
 def _rate(drop: Drop) -> str:

@@ -37,7 +37,7 @@ from deliralike.conformance.places import (
 )
 from deliralike.errors import listed
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.core import innermost
+from deliralike.network.core import unwrap
 
 _AS_INFINITE = 1e9  # scores of this size mask
 
@@ -54,7 +54,7 @@ def between(
 
 def kind_of(network: AbstractNetwork) -> str:
     """The class of a unit."""
-    return type(innermost(network)).__name__
+    return type(unwrap(network)).__name__
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from types import FrameType
 from deliralike.conformance.findings import RAISES, Finding
 from deliralike.conformance.observe import recording
 from deliralike.conformance.observe.units import Unit
-from deliralike.network.core import innermost
+from deliralike.network.core import unwrap
 
 _MOST = 400  # letters of an error's text
 
@@ -82,7 +82,7 @@ def in_words(error: BaseException) -> str:
 
 def _line_of(frames: list[tuple[FrameType, int]], unit: Unit) -> str:
     """The innermost line of the network's own code, or of any that is no package's."""
-    native = innermost(unit.network)
+    native = unwrap(unit.network)
     package = type(native).__module__.partition(".")[0]
     for frame, number in reversed(frames):
         file = Path(frame.f_code.co_filename).absolute()

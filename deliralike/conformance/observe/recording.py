@@ -151,7 +151,9 @@ def watch(unit: Unit, elements: int | None = None) -> Recording:
             )
             return output
 
-        with network.backend.called_through(network, network.backend.here(around)):
+        with network.backend.intercept_calls(
+            network, network.backend.same_trace_only(around)
+        ):
             loss = unit.output(network, inputs)
         return loss, copied(network, loss), calls
 

@@ -18,8 +18,8 @@ from deliralike.conformance.observe.arrays import Setting, bare
 from deliralike.conformance.observe.units import Unit
 from deliralike.conformance.places import Tap
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.calls import functions_called_through
-from deliralike.network.core import innermost
+from deliralike.network.calls import intercept_functions
+from deliralike.network.core import unwrap
 
 
 def forwards(unit: Unit, tap: Route) -> Any:
@@ -112,12 +112,12 @@ def routed(unit: Unit, network: AbstractNetwork, tap: Route) -> Iterator[None]:
     routing, backend = _Routing(unit, network, tap), network.backend
     with ExitStack() as stack:
         stack.enter_context(
-            backend.called_through(network, backend.here(routing.block))
+            backend.intercept_calls(network, backend.same_trace_only(routing.block))
         )
-        stack.enter_context(functions_called_through(backend.nn, routing.function))
-        if unit.functions and not isinstance(innermost(network), AbstractNetwork):
+        stack.enter_context(intercept_functions(backend.nn, routing.function))
+        if unit.functions and not isinstance(unwrap(network), AbstractNetwork):
             stack.enter_context(
-                backend.native_functions_called_through(network, routing.native)
+                backend.intercept_native_functions(network, routing.native)
             )
         yield
 

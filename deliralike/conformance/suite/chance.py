@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from deliralike import random
 from deliralike.backends.base import Backend
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import agree, made, output, true, values
-from deliralike.conformance.suite.nets import Dropped
+from deliralike.conformance.suite.nets import Dropped, Noisy
 
 _X = values(4, 3, 2, 5)
 # The shapes of the input and of the mask: some layers drop whole channels, or all of a sample.
@@ -61,6 +63,72 @@ def native_masks(backend: Backend) -> None:
     share = kept.mean()
     true(f"about 0.7 of 4000 elements are kept, not {share}", abs(share - 0.7) < 0.036)
     true("two calls draw two masks", not np.array_equal(first, second))
+
+
+@check("chance", "L1")
+def several_draws(backend: Backend) -> None:
+    """A layer that is called twice in a loss draws twice; the loss anew draws the same.
+
+    So do its steps within `scan`, each time.
+    """
+
+    def loss(net: Any, at: Any) -> Any:
+        rows = [net(at), net(at)]
+        _, scanned = net.nn.scan(lambda carry, row: (carry, net(row)), at[0], at)
+        return net.nn.sum(net.nn.stack([*rows, scanned]) * 2.0)
+
+    network = made(backend, Dropped)
+    shape = (4, 3, 2)
+    masks = [
+        random.keep_mask(5, "drop", 1, 0, sizes, 0.3, draw).astype("float64")
+        for draw, sizes in enumerate((shape, shape, shape[1:]))
+    ]
+    wanted = (masks[0] + masks[1] + masks[2]) / 0.35
+    for attempt in ("first", "second"):
+        with random.portable(seed=5, step=1):
+            found = backend.gradients(loss, network, values(*shape))
+            again = backend.gradients(loss, network, values(*shape))
+        for gradients in (found, again):
+            agree(f"gradient, {attempt} block", gradients.inputs[0], wanted)
+
+
+@check("chance", "L1")
+def portable_noise(backend: Backend) -> None:
+    """Noise within `random.portable` is that of `deliralike.random.noise`, in both modes.
+
+    No gradient goes through it.
+    """
+    for layer, kind in (("NormalNoise", "normal"), ("UniformNoise", "uniform")):
+        for training in (True, False):
+            network = made(backend, Noisy, layer).train(training)
+            with random.portable(seed=5, step=7, first_sample=3):
+                found = output(backend, network, _X)
+                slopes = backend.gradients(
+                    lambda net, at: net.nn.sum(net(at)), network, _X
+                )
+            wanted = random.noise(5, "noise", 7, 3, _X.shape, kind)
+            agree(f"an array times {layer}", found, _X * wanted)
+            agree(f"gradient of an array times {layer}", slopes.inputs[0], wanted)
+
+
+@check("chance", "L1")
+def native_noise(backend: Backend) -> None:
+    """Noise outside of `random.portable` has its mean and variance, and never repeats."""
+    ones = np.ones((40, 100))
+    for layer, mean, variance in (
+        ("NormalNoise", 0.0, 1.0),
+        ("UniformNoise", 0.5, 1.0 / 12.0),
+    ):
+        network = made(backend, Noisy, layer)
+        first, second = output(backend, network, ones), output(backend, network, ones)
+        # five standard errors of 4000 numbers
+        off = abs(first.mean() - mean) / np.sqrt(variance / 4000)
+        true(f"the mean of {layer} is {mean}, not {first.mean():.3g}", off < 5.0)
+        ratio = first.var() / variance
+        true(
+            f"the variance of {layer} is {ratio:.3g} of what it is", 0.85 < ratio < 1.15
+        )
+        true(f"two calls of {layer} differ", not np.array_equal(first, second))
 
 
 @check("chance", "L1")

@@ -72,10 +72,26 @@ def _repeated(nn: Any, x: Any) -> Any:
     return nn.select(x, index, 0) + 10.0 * nn.select_along(x, index, 0)
 
 
+def _times(nn: Any, x: Any, factors: Any) -> Any:
+    return x * nn.constant(factors, like=x)
+
+
 slopes(
     "functions",
     ("derivative of relu at 0", "relu", [-1.0, 0.0, 1.0], [0.0, 0.0, 1.0]),
     ("derivative of relu6 at 0 and 6", "relu6", [0.0, 3.0, 6.0], [0.0, 1.0, 0.0]),
+    (
+        "relu under gradients of NaN",
+        lambda nn, x: _times(nn, nn.relu(x), [np.nan, np.nan, 2.0]),
+        [-1.0, 0.0, 1.0],
+        [0.0, 0.0, 2.0],
+    ),
+    (
+        "relu6 under gradients of NaN",
+        lambda nn, x: _times(nn, nn.relu6(x), [np.nan, 2.0, np.nan]),
+        [-1.0, 3.0, 7.0],
+        [0.0, 2.0, 0.0],
+    ),
     ("derivative of abs at 0", "abs", [-1.0, 0.0, 1.0], [-1.0, 0.0, 1.0]),
     ("derivative of sigmoid at 0", "sigmoid", [0.0], [0.25]),
     ("derivative of sigmoid far out", "sigmoid", [-800.0, 800.0], [0.0, 0.0]),

@@ -315,7 +315,7 @@ def tied_parameters(backend: Backend) -> None:
 
 @check("networks", "L0")
 def calls_of_blocks_are_followed(backend: Backend) -> None:
-    """`called_through` shows each block's call and can replace its output, in gradients as well."""
+    """`intercept_calls` shows each block's call and can replace its output, in gradients as well."""
     network, seen = made(backend, Dense), []
     wanted = dense(_X, *network.neutral_state().values())
 
@@ -324,10 +324,10 @@ def calls_of_blocks_are_followed(backend: Backend) -> None:
         return call(*args, **kwargs) * (2.0 if path == "second" else 1.0)
 
     def loss(net: Any, at: Any) -> Any:
-        with backend.called_through(net, around):
+        with backend.intercept_calls(net, around):
             return _total(net, at)
 
-    with backend.called_through(network, around):
+    with backend.intercept_calls(network, around):
         agree(
             "outputs with a block's doubled", output(backend, network, _X), 2.0 * wanted
         )

@@ -146,4 +146,13 @@ slopes(
         [1.0, 5.0, 5.0, 5.0, 2.0, 5.0],
         [0.0, 1.0, 0.0, 0.0, 0.0, 0.0],
     ),
+    (
+        "maxima under gradients of NaN",
+        lambda nn, x: (
+            nn.max_windows(nn.reshape(x, (1, 1, 1, 4)), (1, 2), (1, 2), _NONE, _ONE)
+            * nn.constant([float("nan"), 2.0], like=x)
+        ),
+        [1.0, 5.0, 3.0, 2.0],
+        [0.0, float("nan"), 2.0, 0.0],
+    ),
 )

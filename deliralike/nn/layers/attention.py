@@ -202,7 +202,7 @@ class MultiheadAttention(Network):
         if attn_mask is not None:
             shapes = (queries, keys), (batch * heads, queries, keys)
             term = self._scores_term("attn_mask", attn_mask, q, shapes)
-            leading = (1, 1) if len(term.shape) == 2 else (batch, heads)
+            leading = (1, 1) if term.ndim == 2 else (batch, heads)
             bias = nn.reshape(term, (*leading, queries, keys))
         if key_padding_mask is not None:
             term = self._scores_term(

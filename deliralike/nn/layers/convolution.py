@@ -1,13 +1,14 @@
 """Convolution and transposed convolution layers in 1 to 3 dimensions."""
 
 import math
+import operator
 from typing import Any
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
-from deliralike.nn.start import fan_in_uniform
-from deliralike.nn.windows import Sizes
+from deliralike.nn.geometry import Sizes
+from deliralike.nn.start import Shape, fan_in_uniform
 
 
 class _Windows(Network):
@@ -15,14 +16,14 @@ class _Windows(Network):
     in_channels: int
     out_channels: int
     groups: int
-    kernel_size: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
+    kernel_size: Shape
+    stride: Shape
+    dilation: Shape
     padding: Any
     padding_mode: str
-    output_padding: tuple[int, ...]
+    output_padding: Shape
 
-    def _take(self, settings: dict, weight_shape: tuple[int, ...], bias: bool) -> None:
+    def _take(self, settings: dict, weight_shape: Shape, bias: bool) -> None:
         for name, value in settings.items():
             setattr(self, name, value)
         start = fan_in_uniform(math.prod(weight_shape[1:]))
@@ -111,11 +112,8 @@ class _Conv(_Windows):
         bias: bool = True,
         padding_mode: str = "zeros",
     ) -> dict:
-        if padding_mode not in ("zeros", *geometry.PADDING_INDEX):
-            raise SettingError(
-                f"{cls.__name__}: padding_mode={padding_mode!r}; wanted 'zeros', 'reflect', "
-                "'replicate' or 'circular'"
-            )
+        modes = ("zeros", *geometry.PADDING_INDEX)
+        checks.one_of(padding_mode, modes, f"{cls.__name__}: padding_mode")
         settings = cls._settings(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups
         )
@@ -128,10 +126,8 @@ class _Conv(_Windows):
         pads = geometry.conv_padding(
             self.padding, self.kernel_size, self.stride, self.dilation
         )
-        rows = zip(
-            x.shape[2:], self.kernel_size, self.stride, pads, self.dilation, strict=True
-        )
-        checks.window_fits(self, x, tuple(geometry.conv_size(*row) for row in rows))
+        settings = (self.kernel_size, self.stride, pads, self.dilation)
+        checks.window_fits(self, x, geometry.conv_sizes(x.shape[2:], *settings))
 
     def forward(self, x):
         self.check_input(x)
@@ -226,36 +222,28 @@ class _ConvTranspose(_Windows):
             self.dilation,
         )
 
-    def extra_for(self, x, output_size: Sizes | None) -> tuple[int, ...]:
+    def extra_for(self, x, output_size: Sizes | None) -> Shape:
         """The padding of the output that gives it a size.
 
         It is the layer's own when no size is asked for.
         """
-        rows = zip(
-            x.shape[2:],
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.dilation,
-            strict=True,
-        )
-        least = tuple(geometry.conv_transposed_size(*row) for row in rows)
+        settings = (self.kernel_size, self.stride, self.padding, self.dilation)
+        sizes = geometry.conv_transposed_sizes
         if output_size is None:
-            sizes = [a + b for a, b in zip(least, self.output_padding, strict=True)]
-            checks.window_fits(self, x, tuple(sizes))
-            return tuple(self.output_padding)
+            extra = tuple(self.output_padding)
+            checks.window_fits(self, x, sizes(x.shape[2:], *settings, extra))
+            return extra
         wanted = geometry.per_axis(output_size, self.n, "output_size")
-        steps = [max(pair) for pair in zip(self.stride, self.dilation, strict=True)]
-        most = tuple(size + step - 1 for size, step in zip(least, steps, strict=True))
-        extra = []
+        least = sizes(x.shape[2:], *settings, (0,) * self.n)
+        most_extra = [step - 1 for step in map(max, self.stride, self.dilation)]
+        most = sizes(x.shape[2:], *settings, most_extra)
         for low, size, high in zip(least, wanted, most, strict=True):
             if not low <= size <= high:
                 raise ShapeError(
                     f"{checks.where(self)}: output_size={wanted} cannot be reached; wanted {least} "
                     f"to {most}"
                 )
-            extra.append(size - low)
-        return tuple(extra)
+        return tuple(map(operator.sub, wanted, least))
 
 
 class Conv1d(_Conv):

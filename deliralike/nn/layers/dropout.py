@@ -8,6 +8,7 @@ from typing import Any
 
 from deliralike.network.base import Network
 from deliralike.nn import checks
+from deliralike.nn.start import Shape
 from deliralike.random import drop_threshold
 
 
@@ -33,7 +34,7 @@ class _Dropout(Network):
     def check_input(self, x) -> None:
         pass
 
-    def mask_shape(self, x) -> tuple[int, ...]:
+    def mask_shape(self, x) -> Shape:
         return tuple(x.shape)
 
     def forward(self, x, p: float | None = None):
@@ -74,21 +75,23 @@ class AlphaDropout(_Dropout):
         return (x * mask + low * (1.0 - mask)) * factor - factor * low * rate
 
 
+def _channels(_layer: Any, x: Any) -> Shape:
+    """The shape of a mask of whole channels."""
+    return (x.shape[0], x.shape[1], *(1,) * (x.ndim - 2))
+
+
 class FeatureAlphaDropout(AlphaDropout):
     """`AlphaDropout` of whole channels, axis 1."""
 
-    def mask_shape(self, x) -> tuple[int, ...]:
-        return (x.shape[0], x.shape[1], *(1,) * (len(x.shape) - 2))
+    mask_shape = _channels
 
 
 class _ChannelDropout(_Dropout):
     n: int
+    mask_shape = _channels
 
     def check_input(self, x) -> None:
         checks.spatial_axes(self, x, self.n)
-
-    def mask_shape(self, x) -> tuple[int, ...]:
-        return (x.shape[0], x.shape[1], *(1,) * (len(x.shape) - 2))
 
 
 class Dropout1d(_ChannelDropout):
@@ -115,5 +118,5 @@ class DropPath(_Dropout):
     Source: Huang et al. 2016, arXiv 1603.09382.
     """
 
-    def mask_shape(self, x) -> tuple[int, ...]:
-        return (x.shape[0], *(1,) * (len(x.shape) - 1))
+    def mask_shape(self, x) -> Shape:
+        return (x.shape[0], *(1,) * (x.ndim - 1))

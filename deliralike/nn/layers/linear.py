@@ -37,7 +37,16 @@ class Linear(Network):
         return self.nn.linear(x, self.weight, self.bias)
 
 
-class Embedding(Network):
+class _Table(Network):
+    def _add_table(self, rows: int, width: int, padding_idx: int | None) -> None:
+        self.num_embeddings = rows
+        self.embedding_dim = width
+        self.padding_idx = None if padding_idx is None else padding_idx % rows
+        start = Normal(zero_row=self.padding_idx)
+        self.weight = self.nn.Parameter((rows, width), start)
+
+
+class Embedding(_Table):
     """Rows of a table, looked up by whole numbers.
 
     The row `padding_idx` starts at zero and gets no gradient. The settings after it must be at
@@ -63,11 +72,7 @@ class Embedding(Network):
         super().__init__()
         settings = (max_norm, norm_type, scale_grad_by_freq, sparse)
         self.check_settings(num_embeddings, embedding_dim, padding_idx, *settings)
-        self.num_embeddings = num_embeddings
-        self.embedding_dim = embedding_dim
-        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        start = Normal(zero_row=self.padding_idx)
-        self.weight = self.nn.Parameter((num_embeddings, embedding_dim), start)
+        self._add_table(num_embeddings, embedding_dim, padding_idx)
 
     @classmethod
     def check_settings(
@@ -107,7 +112,7 @@ class Embedding(Network):
         )
 
 
-class EmbeddingBag(Network):
+class EmbeddingBag(_Table):
     """Sums, means or maxima of a table's rows over bags; see `embedding_bag`.
 
     The row `padding_idx` starts at zero and does not count. `max_norm`, `norm_type`,
@@ -133,13 +138,9 @@ class EmbeddingBag(Network):
         super().__init__()
         settings = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
         Embedding.check_settings(num_embeddings, embedding_dim, *settings)
-        self.num_embeddings = num_embeddings
-        self.embedding_dim = embedding_dim
         self.mode = mode
         self.include_last_offset = include_last_offset
-        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        start = Normal(zero_row=self.padding_idx)
-        self.weight = self.nn.Parameter((num_embeddings, embedding_dim), start)
+        self._add_table(num_embeddings, embedding_dim, padding_idx)
 
     def forward(self, index, offsets=None, per_sample_weights=None):
         return self.nn.embedding_bag(

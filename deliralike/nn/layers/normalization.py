@@ -9,11 +9,17 @@ import numpy as np
 
 from deliralike.network.base import Network
 from deliralike.nn import checks
-from deliralike.nn.start import ONES, ZEROS
+from deliralike.nn.start import ONES, ZEROS, Shape
 from deliralike.parallel.replicas.context import current as current_replica
 
 
-class _RunningNorm(Network):
+class _Norm(Network):
+    def _add_parameters(self, shape: Shape, has_scale: bool, has_shift: bool) -> None:
+        self.weight = self.nn.Parameter(shape, ONES) if has_scale else None
+        self.bias = self.nn.Parameter(shape, ZEROS) if has_shift else None
+
+
+class _RunningNorm(_Norm):
     """Scale and shift for each channel, and running statistics with the unbiased variance."""
 
     n: int | None = None
@@ -34,10 +40,7 @@ class _RunningNorm(Network):
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        self.weight = self.nn.Parameter((num_features,), ONES) if affine else None
-        self.bias = (
-            self.nn.Parameter((num_features,), ZEROS) if affine and bias else None
-        )
+        self._add_parameters((num_features,), affine, affine and bias)
         if track_running_stats:
             self.running_mean = self.nn.Buffer(np.zeros(num_features))
             self.running_var = self.nn.Buffer(np.ones(num_features))
@@ -50,6 +53,11 @@ class _RunningNorm(Network):
     def _share(self, mean):
         """The weight of a batch's own statistics among the running ones."""
         raise NotImplementedError
+
+    def _by_running_statistics(self, x):
+        return self.nn.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, self.eps
+        )
 
     def _update(self, mean, var, count: int) -> None:
         """Move the running statistics towards a batch's mean and biased variance.
@@ -74,9 +82,7 @@ class _BatchNorm(_RunningNorm):
     def forward(self, x):
         checks.channels(self, x, self.num_features, self._rank(x))
         if self.track_running_stats and not self.training:
-            return self.nn.batch_norm(
-                x, self.running_mean, self.running_var, self.weight, self.bias, self.eps
-            )
+            return self._by_running_statistics(x)
         count = math.prod(x.shape) // x.shape[1]
         here = self.replica()
         if here is None:
@@ -117,7 +123,7 @@ class BatchNorm1d(_BatchNorm):
     """
 
     def _rank(self, x) -> int | None:
-        return None if len(x.shape) == 2 else 1
+        return None if x.ndim == 2 else 1
 
 
 class BatchNorm2d(_BatchNorm):
@@ -152,13 +158,11 @@ class _InstanceNorm(_RunningNorm):
         nn = self.nn
         checks.channels(self, x, self.num_features, self.n)
         if self.track_running_stats and not self.training:
-            return nn.batch_norm(
-                x, self.running_mean, self.running_var, self.weight, self.bias, self.eps
-            )
+            return self._by_running_statistics(x)
         count = math.prod(x.shape[2:])
         checks.several_values(self, x[:1])
         if self.track_running_stats:
-            dims = tuple(range(2, len(x.shape)))
+            dims = tuple(range(2, x.ndim))
             mean = nn.mean(nn.mean(x, dims), 0)
             var = nn.mean(nn.var(x, dims, correction=0), 0)
             self._update(mean, var, count)
@@ -186,7 +190,7 @@ class InstanceNorm3d(_InstanceNorm):
     n = 3
 
 
-class GroupNorm(Network):
+class GroupNorm(_Norm):
     """Normalisation of groups of channels of each sample ``(batch, num_channels, ...)``.
 
     Source: arXiv 1803.08494.
@@ -206,10 +210,7 @@ class GroupNorm(Network):
         self.num_channels = num_channels
         self.eps = eps
         self.affine = affine
-        self.weight = self.nn.Parameter((num_channels,), ONES) if affine else None
-        self.bias = (
-            self.nn.Parameter((num_channels,), ZEROS) if affine and bias else None
-        )
+        self._add_parameters((num_channels,), affine, affine and bias)
 
     @classmethod
     def check_settings(
@@ -226,7 +227,7 @@ class GroupNorm(Network):
         return self.nn.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
 
-class LayerNorm(Network):
+class LayerNorm(_Norm):
     """Normalisation over the last axes ``(..., *normalized_shape)``. Source: arXiv 1607.06450."""
 
     def __init__(
@@ -237,17 +238,11 @@ class LayerNorm(Network):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        shape = (
-            (normalized_shape,)
-            if isinstance(normalized_shape, int)
-            else tuple(normalized_shape)
-        )
-        self.normalized_shape = shape
+        self.normalized_shape = _sizes(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        self.weight = self.nn.Parameter(shape, ONES) if elementwise_affine else None
-        self.bias = (
-            self.nn.Parameter(shape, ZEROS) if elementwise_affine and bias else None
+        self._add_parameters(
+            self.normalized_shape, elementwise_affine, elementwise_affine and bias
         )
 
     def forward(self, x):
@@ -270,15 +265,12 @@ class RMSNorm(Network):
         elementwise_affine: bool = True,
     ) -> None:
         super().__init__()
-        shape = (
-            (normalized_shape,)
-            if isinstance(normalized_shape, int)
-            else tuple(normalized_shape)
-        )
-        self.normalized_shape = shape
+        self.normalized_shape = _sizes(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        self.weight = self.nn.Parameter(shape, ONES) if elementwise_affine else None
+        self.weight = None
+        if elementwise_affine:
+            self.weight = self.nn.Parameter(self.normalized_shape, ONES)
 
     def forward(self, x):
         checks.last_axes(self, x, self.normalized_shape)
@@ -299,3 +291,9 @@ class LocalResponseNorm(Network):
 
     def forward(self, x):
         return self.nn.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
+
+
+def _sizes(normalized_shape: int | Sequence[int]) -> Shape:
+    if isinstance(normalized_shape, int):
+        return (normalized_shape,)
+    return tuple(normalized_shape)

@@ -1,11 +1,11 @@
 """Padding layers in 1 to 3 dimensions."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from deliralike.network.base import Network
 from deliralike.nn import checks
-from deliralike.nn.windows import Sizes
+from deliralike.nn.geometry import Sizes
+from deliralike.nn.start import Shape
 
 
 class _Pad(Network):
@@ -33,7 +33,7 @@ class _ConstantPad(_Pad):
         return self.nn.pad(x, self.padding, "constant", self.value)
 
 
-def _flat(padding: int | Sequence[int], n: int) -> tuple[int, ...]:
+def _flat(padding: Sizes, n: int) -> Shape:
     """Return the numbers before and after each axis, from the last one on."""
     if isinstance(padding, int):
         return (padding,) * (2 * n)

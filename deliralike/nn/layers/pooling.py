@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
-from deliralike.nn.windows import OutputSizes, Sizes
+from deliralike.nn.geometry import Sizes
+from deliralike.nn.windows import OutputSizes
 
 
 class _Pool(Network):
@@ -40,14 +41,13 @@ class _WindowPool(_Pool):
     def forward(self, x):
         kernel, _, _, dilation = self.settings
         reach = max(kernel) * max(dilation)
-        if len(x.shape) != self.n + 2 or min(x.shape[2:]) < reach:
+        if x.ndim != self.n + 2 or min(x.shape[2:]) < reach:
             self._check_input(x)
         return self.pool(x)
 
     def _check_input(self, x):
         checks.spatial_axes(self, x, self.n)
-        kernel, stride, padding, dilation = self.settings
-        rows = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+        rows = zip(x.shape[2:], *self.settings, strict=True)
         size = tuple(geometry.pool_size(*row, self.ceil_mode) for row in rows)
         checks.window_fits(self, x, size)
 

@@ -8,7 +8,9 @@ from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.layers.dropout import Dropout
-from deliralike.nn.start import fan_in_uniform
+from deliralike.nn.start import Shape, fan_in_uniform
+
+_NONLINEARITIES = ("tanh", "relu")
 
 
 class _Recurrent(Network):
@@ -72,7 +74,7 @@ class _Recurrent(Network):
         return self.proj_size or self.hidden_size
 
     @property
-    def state_sizes(self) -> tuple[int, ...]:
+    def state_sizes(self) -> Shape:
         """The width of each state."""
         return (self.output_size, self.hidden_size)[: self.states]
 
@@ -159,12 +161,10 @@ class _Recurrent(Network):
 
     def _arrange(self, x, states: tuple) -> tuple[Any, tuple]:
         checks.last_axes(self, x, (self.input_size,))
-        if len(x.shape) != 3:
+        if x.ndim != 3:
             axes = "(batch, time" if self.batch_first else "(time, batch"
-            raise ShapeError(
-                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted three axes: "
-                f"{axes}, {self.input_size})"
-            )
+            wanted = f"three axes: {axes}, {self.input_size})"
+            raise checks.shape_error(checks.where(self), wanted, x)
         if self.batch_first:
             x = self.nn.permute(x, (1, 0, 2))
         leading = (self.num_layers * len(self.suffixes), x.shape[1])
@@ -240,7 +240,8 @@ class RNN(_OneState):
     ) -> None:
         settings = (num_layers, bias, batch_first, dropout, bidirectional)
         super().__init__(input_size, hidden_size, *settings)
-        self.nonlinearity = _nonlinearity("RNN", nonlinearity)
+        checks.one_of(nonlinearity, _NONLINEARITIES, "RNN: nonlinearity")
+        self.nonlinearity = nonlinearity
 
     @property
     def layer(self):
@@ -304,7 +305,8 @@ class RNNCell(_Cell):
         nonlinearity: str = "tanh",
     ) -> None:
         super().__init__(input_size, hidden_size, bias)
-        self.nonlinearity = _nonlinearity("RNNCell", nonlinearity)
+        checks.one_of(nonlinearity, _NONLINEARITIES, "RNNCell: nonlinearity")
+        self.nonlinearity = nonlinearity
 
     def forward(self, x, hx=None):
         return self._step(partial(self.nn.rnn, nonlinearity=self.nonlinearity), x, hx)[
@@ -331,7 +333,7 @@ class GRUCell(_Cell):
         return self._step(self.nn.gru, x, hx)[0]
 
 
-def _state(layer: Any, state: Any, shape: tuple[int, ...], x: Any) -> Any:
+def _state(layer: Any, state: Any, shape: Shape, x: Any) -> Any:
     """Return a state, which is checked; zeros where none is given."""
     if state is None:
         return layer.nn.zeros(shape, like=x)
@@ -340,9 +342,3 @@ def _state(layer: Any, state: Any, shape: tuple[int, ...], x: Any) -> Any:
             f"{checks.where(layer)}: got a state of shape {tuple(state.shape)}, wanted {shape}"
         )
     return state
-
-
-def _nonlinearity(name: str, value: str) -> str:
-    if value not in ("tanh", "relu"):
-        raise SettingError(f"{name}: nonlinearity={value!r}; wanted 'tanh' or 'relu'")
-    return value

@@ -50,6 +50,12 @@ class _TransformerLayer(Network):
         for number in parts:
             setattr(self, f"dropout{number}", nn.Dropout(dropout))
 
+    def _with_residual(self, x, part, norm):
+        """Tokens and what a part makes of them, with a norm before the part or behind the sum."""
+        if self.norm_first:
+            return x + part(norm(x))
+        return norm(x + part(x))
+
     def _feed_forward(self, x):
         hidden = self.dropout(self._activated(self.linear1(x)))
         return self.linear2(hidden)
@@ -91,11 +97,8 @@ class TransformerEncoderLayer(_TransformerLayer):
         def feed(x):
             return self.dropout2(self._feed_forward(x))
 
-        if self.norm_first:
-            src = src + attend(self.norm1(src))
-            return src + feed(self.norm2(src))
-        src = self.norm1(src + attend(src))
-        return self.norm2(src + feed(src))
+        src = self._with_residual(src, attend, self.norm1)
+        return self._with_residual(src, feed, self.norm2)
 
 
 class TransformerDecoderLayer(_TransformerLayer):
@@ -135,13 +138,9 @@ class TransformerDecoderLayer(_TransformerLayer):
         def feed(x):
             return self.dropout3(self._feed_forward(x))
 
-        if self.norm_first:
-            tgt = tgt + attend(self.norm1(tgt))
-            tgt = tgt + remember(self.norm2(tgt))
-            return tgt + feed(self.norm3(tgt))
-        tgt = self.norm1(tgt + attend(tgt))
-        tgt = self.norm2(tgt + remember(tgt))
-        return self.norm3(tgt + feed(tgt))
+        tgt = self._with_residual(tgt, attend, self.norm1)
+        tgt = self._with_residual(tgt, remember, self.norm2)
+        return self._with_residual(tgt, feed, self.norm3)
 
 
 class _Stack(Network):

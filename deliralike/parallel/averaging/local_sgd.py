@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError, whole_number
-from deliralike.network.enclosing import EnclosingNetwork
 from deliralike.network.state import each_once
+from deliralike.network.wrapper import WrapperNetwork
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
 
@@ -190,7 +190,7 @@ class Averaging:
         for size in self.weights:
             self.weights[size] += weight
 
-    def average(self, network: EnclosingNetwork, size: int) -> None:
+    def average(self, network: WrapperNetwork, size: int) -> None:
         """Average parameters and buffers over groups of this size."""
         names, slots = zip(*each_once(network.neutral_slots()).items(), strict=True)
         arrays = [slot.read() for slot in slots]
@@ -208,7 +208,7 @@ class Averaging:
 class AverageParameters:
     """Post-update hook: averages parameters when an average is due."""
 
-    def __init__(self, network: EnclosingNetwork) -> None:
+    def __init__(self, network: WrapperNetwork) -> None:
         """Take the network whose parameters are averaged."""
         self.network = network
 

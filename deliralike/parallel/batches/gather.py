@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -154,13 +154,14 @@ class _Joiner:
             return word
         if word == "split" and type(first) in (list, tuple):
             return "samples"
-        if not self.is_array(first):
+        is_native = self.is_native(first)
+        if not (is_native or _is_host(first)):
             self._check_others(column)
             return "others"
-        self._check_arrays(column)
+        self._check_arrays(column, self.is_native if is_native else _is_host)
         if not first.shape:
             return "scalars"
-        return "native" if self.is_native(first) else "host"
+        return "native" if is_native else "host"
 
     def join_all(
         self, ways: Sequence[str], columns: Sequence[Sequence[Any]]
@@ -192,9 +193,10 @@ class _Joiner:
             return self.backend.split(first, (1,), 0, [self.device])[0]
         return first
 
-    def _check_arrays(self, column: Sequence[Any]) -> None:
-        is_same_kind = self.is_native if self.is_native(column[0]) else _is_host
-        for index, leaf in enumerate(column):
+    def _check_arrays(
+        self, column: Sequence[Any], is_same_kind: Callable[[Any], bool]
+    ) -> None:
+        for index, leaf in enumerate(column[1:], start=1):
             if not is_same_kind(leaf):
                 raise _kind_error(column, index)
         _refuse_shapes([tuple(leaf.shape) for leaf in column], self.dim)
@@ -268,6 +270,8 @@ def _refuse_shapes(shapes: Sequence[tuple[int, ...]], dim: int) -> None:
     """
     first = shapes[0]
     for index, shape in enumerate(shapes):
+        if shape == first:
+            continue
         if len(shape) != len(first) or _without(shape, dim) != _without(first, dim):
             raise _Refused(
                 ShapeError,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from deliralike.network.enclosing import EnclosingNetwork
 from deliralike.network.state import Slot
+from deliralike.network.wrapper import WrapperNetwork
 from deliralike.optim.loss import LossResult
 from deliralike.parallel.batches.scatter import Shares
 
@@ -26,7 +26,7 @@ class LossExchange:
     """
 
     def __init__(
-        self, network: EnclosingNetwork, shares: Shares, is_carried: bool = False
+        self, network: WrapperNetwork, shares: Shares, is_carried: bool = False
     ) -> None:
         """Prepare the exchange of one loss of a network over the shares of one batch."""
         self.is_carried = is_carried

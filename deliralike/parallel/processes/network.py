@@ -164,23 +164,27 @@ class ReplicasOverProcesses(Replicas):
             )
         self.state.averaging = Averaging(plan, self.processes)
 
-    def update_context(self, optimizer: UpdateState) -> AbstractContextManager[None]:
+    @contextmanager
+    def update_context(self, optimizer: UpdateState, loss: Loss) -> Iterator[Loss]:
         """Return a block in which the processes of `batch_group` make an update.
 
         Raises:
             CapabilityError: Parameters are averaged and the loss is scaled, so that each process
                 might leave out other updates.
         """
+        loss = self.adapt_loss(loss)
         averaging = self.state.averaging
         if averaging is None:
-            return super().update_context(optimizer)
+            yield loss
+            return
         if optimizer.loss_scale is not None:
             raise CapabilityError(
                 "processes that average their parameters make the same number of updates, and with "
                 "float16 each might leave another one out: compute in bfloat16"
             )
         averaging.updates = optimizer.steps
-        return random.shifted(averaging.first_sample)
+        with random.shifted(averaging.first_sample):
+            yield loss
 
     def synchronize(self) -> None:
         """Average the parameters of all processes if they differ; every process makes the call."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
@@ -28,6 +28,8 @@ class Replica:
         seed: The key, together with `index`, of the draws of native random layers.
         position: The number of the replica among those of this process; `index` where there is one
             process only.
+        stream: The portable random stream at the replica's samples, as it was when the run began;
+            None where there is none.
     """
 
     index: int
@@ -38,11 +40,16 @@ class Replica:
     synchronised: bool = False
     seed: int = 0
     position: Any = None
+    stream: random.Stream | None = field(init=False)
 
     def __post_init__(self) -> None:
-        """Take `index` as the default of `position`."""
+        """Take `index` as the default of `position`; each replica counts its own draws."""
         if self.position is None:
             object.__setattr__(self, "position", self.index)
+        stream = random.current()
+        if stream is not None:
+            stream = stream.later(self.first_sample).kept()
+        object.__setattr__(self, "stream", stream)
 
     @property
     def count(self) -> int:
@@ -87,7 +94,7 @@ def entered(replica: Replica) -> Iterator[Replica]:
     with _entered_lock:
         _entered += 1
     try:
-        with random.shifted(replica.first_sample):
+        with random.at(replica.stream):
             yield replica
     finally:
         with _entered_lock:

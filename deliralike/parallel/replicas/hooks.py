@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.network.wrapper import WrapperNetwork
 from deliralike.optim.optimizer import AbstractOptimizer
 
 
@@ -14,7 +14,7 @@ class AccumulateGradients:
     A parameter that took no part in any replica keeps None and is left alone by the update.
     """
 
-    def __init__(self, network: EnclosingNetwork) -> None:
+    def __init__(self, network: WrapperNetwork) -> None:
         """Take the network whose gradients are accumulated."""
         self.network = network
 
@@ -35,7 +35,7 @@ class CopyParameters:
 
     runs_last = True
 
-    def __init__(self, network: EnclosingNetwork) -> None:
+    def __init__(self, network: WrapperNetwork) -> None:
         """Take the network whose parameters are copied."""
         self.network = network
 

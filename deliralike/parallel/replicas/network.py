@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from deliralike import random
 from deliralike.errors import (
     DeviceError,
     ReplicaError,
@@ -21,9 +22,9 @@ from deliralike.errors import (
     refuse_unknown_settings,
     suggestion,
 )
-from deliralike.network.enclosing import EnclosingNetwork, StepSelf
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
+from deliralike.network.wrapper import StepSelf, WrapperNetwork
 from deliralike.optim.loss import (
     Loss,
     LossResult,
@@ -399,9 +400,13 @@ class Replicas(Single):
             )
         if self.settings.parallel and self.has_threads and len(jobs) > 1:
             with self.limit_threads(len(jobs)):
-                return run_in_threads(jobs, contexts, rendezvous)
-        with self.limit_threads(1):
-            return run_in_turn(jobs, contexts)
+                results = run_in_threads(jobs, contexts, rendezvous)
+        else:
+            with self.limit_threads(1):
+                results = run_in_turn(jobs, contexts)
+        for first in contexts[:1]:  # a process may have no share
+            random.count_draws(first.stream)
+        return results
 
     def run_replica(
         self, context: Replica, thread_context: Callable, function: Callable, share: Any
@@ -540,7 +545,7 @@ class Replicas(Single):
         self.synchronize_buffers(())
 
 
-class ReplicatedNetwork(EnclosingNetwork):
+class ReplicatedNetwork(WrapperNetwork):
     """A network that runs as several replicas, each on its device and on its share of a batch.
 
     It is an abstract network itself: its state, parameters and blocks are the root's, under the

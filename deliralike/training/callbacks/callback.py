@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from deliralike.training.fields import State
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 
@@ -43,7 +44,7 @@ class Callback:
     def on_end(self, run: Run) -> None:
         """Called after the last step, or when an error or Ctrl-C ends the run early."""
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return the state for a checkpoint: numbers, texts and arrays in dicts and lists."""
         return {}
 

@@ -12,16 +12,17 @@ from typing import Any
 
 from deliralike.errors import CheckpointError, whole_number
 from deliralike.training import checkpoint
+from deliralike.training.array_file import write_bytes
 from deliralike.training.callbacks.monitor import Monitor
 from deliralike.training.callbacks.writer import Writer
-from deliralike.training.fields import NUMBER, TEXT, refuse_wrong_fields
+from deliralike.training.fields import NUMBER, TEXT, State, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 from deliralike.training.state import gather
+from deliralike.weights.inflate import AnyPath
 
 INDEX = "checkpoints.json"
 _NAME = re.compile(r"\.?(step-[0-9]+)(?:\.new|\.old|\.gone|\.lock)?")
-AnyPath = str | os.PathLike[str]
 
 
 class Checkpoint(Writer):
@@ -141,7 +142,7 @@ class Checkpoint(Writer):
             if is_due and not (run.in_step or run.in_on_epoch or is_written):
                 self._write(run)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return the best value so far, and the name of its checkpoint."""
         return {"best": self.best, "name": self._best_name}
 
@@ -164,7 +165,7 @@ class Checkpoint(Writer):
         return True
 
     def _write(self, run: Run) -> None:
-        state: dict[str, Any] = {}
+        state: State = {}
         if run.is_main or run.network.parallelism.state_is_collective:
             state = gather(run)
         if run.is_main:
@@ -261,10 +262,8 @@ def _index(folder: Path) -> dict[str, Any]:
 def _write_index(folder: Path, index: Mapping[str, Any]) -> None:
     new = folder / f".{INDEX}.new"
     try:
-        with new.open("w") as file:
-            file.write(json.dumps(index, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        new.unlink(missing_ok=True)
+        write_bytes(new, [json.dumps(index, indent=1).encode() + b"\n"])
         new.replace(folder / INDEX)
     except OSError as error:
         raise CheckpointError(

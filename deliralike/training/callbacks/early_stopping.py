@@ -10,7 +10,7 @@ import numpy as np
 from deliralike.errors import whole_number
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.monitor import Monitor
-from deliralike.training.fields import COUNT, NEST, NUMBER, refuse_wrong_fields
+from deliralike.training.fields import COUNT, NEST, NUMBER, State, refuse_wrong_fields
 from deliralike.training.history import Epoch
 from deliralike.training.run import Run
 
@@ -107,9 +107,9 @@ class EarlyStopping(Callback):
             if run.trainer.average is not None:
                 run.trainer.average.reset()
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return the best value and epoch, the number of epochs since, and the best weights."""
-        state: dict[str, Any] = {
+        state: State = {
             "best": self.best,
             "best_epoch": self.best_epoch,
             "waited": self.waited,

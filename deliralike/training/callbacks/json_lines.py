@@ -13,7 +13,7 @@ from typing import Any
 from deliralike.errors import StateError, naming
 from deliralike.training.callbacks.later import Later
 from deliralike.training.callbacks.writer import Writer
-from deliralike.training.fields import COUNT, refuse_wrong_fields
+from deliralike.training.fields import COUNT, State, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 
@@ -69,7 +69,7 @@ class JsonLines(Writer):
         """Write the last steps."""
         self._steps.flush()
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return the size of the file, with all steps so far."""
         self._steps.flush()
         return {"bytes": self._size}

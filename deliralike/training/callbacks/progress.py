@@ -22,7 +22,7 @@ from rich.text import Text
 
 from deliralike import terminal
 from deliralike.training.callbacks.writer import Writer
-from deliralike.training.history import Epoch, Step
+from deliralike.training.history import Epoch, Step, shown_figures
 from deliralike.training.run import Run
 
 METRICS_SHOWN = 2
@@ -32,7 +32,7 @@ SECONDS = 0.1  # between two losses that are shown
 class ProgressBar(Writer):
     """Show a bar on the terminal while the run goes on; elsewhere a line for each epoch.
 
-    Such a line has the mean loss of the epoch's steps, their rate, and all metrics. A run over a
+    Such a line has the mean loss of the epoch's steps, their rate, and the metrics. A run over a
     stream does not know its length: its bar shows the rate without the time left.
 
     Args:
@@ -177,7 +177,8 @@ def _training(run: Run, epoch: Epoch) -> list[str]:
 
 def _validation(epoch: Epoch) -> list[str]:
     """Return the metrics of an epoch, the first with the word before it."""
-    texts = [f"{name} {value:.4g}" for name, value in epoch.held_out.items()]
+    shown = shown_figures(epoch.held_out)
+    texts = [f"{name} {epoch.held_out[name]:.4g}" for name in shown]
     return [f"validation {texts[0]}", *texts[1:]] if texts else []
 
 

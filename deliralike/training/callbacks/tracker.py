@@ -9,7 +9,7 @@ from typing import Any
 from deliralike.network.steps import TOTAL
 from deliralike.training.callbacks.later import Later
 from deliralike.training.callbacks.writer import Writer
-from deliralike.training.fields import TEXT, refuse_wrong_fields
+from deliralike.training.fields import TEXT, State, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step, rates
 from deliralike.training.run import Run
 
@@ -63,7 +63,7 @@ class TrackedRun(Tracker):
         """Begin another run."""
         self.id = None
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return the id of the run, to go on with it."""
         return {"id": self.id or ""}
 

@@ -21,10 +21,8 @@ from deliralike.training.experiment.folder import (
     refuse_existing,
 )
 from deliralike.training.experiment.folds import FoldsResult, Interval
-from deliralike.training.experiment.predictions import (
-    predict_held_out,
-    predict_pictures,
-)
+from deliralike.training.experiment.new_samples import new_samples, predict_files
+from deliralike.training.experiment.predictions import predict_held_out
 from deliralike.training.experiment.run import RunResult, load_result
 from deliralike.training.experiment.settings import Settings, documentation
 
@@ -47,9 +45,10 @@ __all__ = [
     "load_result",
     "load_run",
     "new_folder",
+    "new_samples",
     "next_folder",
+    "predict_files",
     "predict_held_out",
-    "predict_pictures",
     "read_history",
     "read_settings",
     "read_status",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
@@ -15,6 +15,7 @@ import numpy as np
 from deliralike import backends, data, own_code, weights, zoo
 from deliralike.data import user_data
 from deliralike.data.array_guessing import renumbered
+from deliralike.data.folders import picture_form
 from deliralike.errors import (
     ArgumentError,
     DataUnavailable,
@@ -23,9 +24,9 @@ from deliralike.errors import (
     matching,
 )
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.enclosing import has_own
 from deliralike.network.recomputed import checkpoint_blocks
 from deliralike.network.steps import TOTAL
+from deliralike.network.wrapper import has_own
 from deliralike.training.callbacks import Callback
 from deliralike.training.evaluation import predict
 from deliralike.training.experiment.checks import located
@@ -69,6 +70,11 @@ def name_of_given_data(dataset: data.Dataset) -> str:
     return f"{_GIVEN}{dataset.name}"
 
 
+def is_given(settings: Settings) -> bool:
+    """Return whether the data of a run were given, and no name loads them."""
+    return settings.data.startswith(_GIVEN)
+
+
 def load_data(settings: Settings) -> data.Dataset:
     """Return the dataset that settings name; for a fold, the fold's samples.
 
@@ -77,7 +83,7 @@ def load_data(settings: Settings) -> data.Dataset:
         UnknownName, ArgumentError: There is no such dataset, or no such option of it.
         DataUnavailable: A package is missing.
     """
-    if settings.data.startswith(_GIVEN):
+    if is_given(settings):
         raise DataUnavailable(
             "data: the run was made on data of its own, called "
             f"{settings.data.removeprefix(_GIVEN)!r}, which are not kept: give them again "
@@ -349,7 +355,7 @@ def load_run(
     elif dataset is None or dataset == settings.data:
         samples = load_data(settings)
     else:
-        options = _options_of_other(settings, dataset, classes)
+        options = _options_of_other(settings, dataset, start)
         settings = settings.with_(
             data=dataset, data_settings=options, fold=None, folds=None
         )
@@ -367,18 +373,21 @@ def load_run(
 
 
 def _options_of_other(
-    settings: Settings, name: str, classes: Sequence[str]
+    settings: Settings, name: str, start: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the options with which other data of a run are loaded.
 
     Those of the run hold for data of the same kind; tables and archives are told the classes, as
-    they may not have all of them.
+    they may not have all of them. Pictures get the size of the run's samples, in grey or colours.
     """
     options: dict[str, Any] = {}
     if user_data.kind(name) == user_data.kind(settings.data):
         options |= settings.data_settings
     if user_data.kind(name) in (".csv", ".npz"):
-        options["classes"] = list(classes)
+        options["classes"] = list(start["classes"])
+    form = picture_form(start["sample_shape"])
+    if form is not None and user_data.kind(name) in (".csv", "folder"):
+        options["size"], options["mode"] = form
     return options
 
 

@@ -24,6 +24,7 @@ from deliralike.errors import (
 
 _MOST = 2**63 - 1
 Check = Callable[[str, Any], Any]
+Table = dict[str, Any]
 NAME = "name"
 
 
@@ -136,14 +137,14 @@ def optional(check: Check) -> Check:
     return check_unless_none
 
 
-def table(key: str, value: Any) -> dict[str, Any]:
+def table(key: str, value: Any) -> Table:
     """Check that a value is a table of values by name."""
     if not isinstance(value, Mapping):
         raise _wrong(key, value, "a table, {key = value}")
     return plain(key, value)
 
 
-def tables(key: str, value: Any) -> dict[str, Any]:
+def tables(key: str, value: Any) -> Table:
     """Check that a value is a table of tables."""
     checked = {}
     for name, each in table(key, value).items():
@@ -156,7 +157,7 @@ def texts(key: str, value: Any) -> tuple[str, ...]:
     return _each(text, key, _listed(key, value))
 
 
-def named(key: str, value: Any) -> tuple[dict[str, Any], ...]:
+def named(key: str, value: Any) -> tuple[Table, ...]:
     """Check that a value is a list of names, each alone or in a table with its numbers.
 
     An example is ``["loss", {name = "top-k", k = 3}]``.
@@ -183,7 +184,7 @@ def arguments_of(make: Callable[..., Any], *unwanted: str) -> Check:
             if parameter.default is parameter.empty:
                 required.append(name)
 
-    def check(key: str, value: Any) -> dict[str, Any]:
+    def check(key: str, value: Any) -> Table:
         settings = table(key, value)
         refuse_unknown_settings(key, settings, allowed)
         for name in required:
@@ -194,7 +195,7 @@ def arguments_of(make: Callable[..., Any], *unwanted: str) -> Check:
     return check
 
 
-def _entry(key: str, value: Any) -> dict[str, Any]:
+def _entry(key: str, value: Any) -> Table:
     entry = {NAME: value} if isinstance(value, str) else table(key, value)
     if NAME not in entry:
         raise SettingError(

@@ -105,7 +105,7 @@ def read_runs(parent: str | Path, metric: str | None = None) -> list[Row]:
     rows = [read_run(folder, metric) for folder in folders]
     known: set[str] = set()
     for row in rows:
-        known.update(_recorded(row.history))
+        known.update(row.history.metrics)
     if metric is not None and known and not any(row.metric for row in rows):
         raise UnknownName(
             f"no run has a metric {metric!r}. {suggestion(metric, known)}"
@@ -136,7 +136,7 @@ def read_run(folder: Path, metric: str | None = None) -> Row:
 
 def _metric(history: History, wanted: str | None) -> str:
     """Return the name of the metric in the records; of one with several figures, their mean."""
-    recorded = _recorded(history)
+    recorded = history.metrics
     if wanted is None:
         for name in recorded:
             if "/" not in name or name.endswith("/mean"):
@@ -146,14 +146,6 @@ def _metric(history: History, wanted: str | None) -> str:
         if name in recorded:
             return name
     return ""
-
-
-def _recorded(history: History) -> list[str]:
-    """Return the names of the recorded metrics in order of appearance."""
-    names: dict[str, None] = {}
-    for epoch in history.epochs:
-        names.update(dict.fromkeys(epoch.held_out))
-    return list(names)
 
 
 def _folders_of_runs(parent: Path) -> list[Path]:

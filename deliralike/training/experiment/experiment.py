@@ -10,6 +10,7 @@ from typing import Any
 from deliralike import backends, data
 from deliralike.errors import SettingError
 from deliralike.network import steps
+from deliralike.network.base import AbstractNetwork
 from deliralike.parallel import ProcessGroup, SingleProcess
 from deliralike.parallel.processes.topology import place_on_node
 from deliralike.training.callbacks import Callback
@@ -126,19 +127,60 @@ class Experiment:
             CheckpointError: The checkpoint is one of another run. The folder does not change.
             KeyboardInterrupt: Ctrl-C; the folder can be resumed.
         """
+        plan = self.plan(folder, resume=resume, accept=accept)
+        if isinstance(plan, RunResult):
+            return plan
+        return plan.train(callbacks)
+
+    def plan(
+        self,
+        folder: str | PathLike[str] | None = None,
+        *,
+        resume: bool = False,
+        accept: Sequence[str] = (),
+    ) -> RunPlan | RunResult:
+        """Return a run that is ready to train in its folder; if it has finished, its result.
+
+        Arguments and errors are those of `run`. The folder is made last, after all errors.
+        """
         settings, dataset = self.complete()
-        exists_here = resume and folder is not None and Path(folder).exists()
-        if not self.processes.broadcast_object(
+        place = Path(folder or "")
+        exists_here = resume and folder is not None and place.exists()
+        goes_on = self.processes.broadcast_object(
             "whether the folder is there", exists_here
-        ):
-            prepared = self.prepare(settings, dataset, accept)
-            return prepared.train(self.new_folder(folder, settings), callbacks)
-        existing = Path(folder or "")
-        result = finished_result(existing, settings, accept)
-        if result is not None:
-            return result
-        prepared = self.prepare(settings, dataset, accept)
-        return prepared.train(existing, callbacks, resume=True)
+        )
+        if goes_on:
+            result = finished_result(place, settings, accept)
+            if result is not None:
+                return result
+        return self.plan_with(settings, dataset, folder, goes_on=goes_on, accept=accept)
+
+    def plan_with(
+        self,
+        settings: Settings,
+        dataset: data.Dataset,
+        folder: str | PathLike[str] | None,
+        *,
+        goes_on: bool,
+        accept: Sequence[str] = (),
+    ) -> RunPlan:
+        """Return a run of complete settings in a folder, which is there if the run goes on."""
+        network = self._network(settings, dataset)
+        callbacks = tuple(self.callbacks())
+        place = Path(folder or "")
+        if not goes_on:
+            place = self.new_folder(folder, settings)
+        return RunPlan(
+            place,
+            goes_on,
+            settings,
+            dataset,
+            network,
+            self.losses,
+            callbacks,
+            self.processes,
+            tuple(accept),
+        )
 
     def new_folder(
         self, folder: str | PathLike[str] | None, settings: Settings
@@ -195,26 +237,14 @@ class Experiment:
             refuse_too_few_outputs(settings, dataset)
         return settings, dataset
 
-    def prepare(
-        self, settings: Settings, dataset: data.Dataset, accept: Sequence[str] = ()
-    ) -> RunPlan:
-        """Build the network of complete settings, so that errors come before a folder is made."""
+    def _network(self, settings: Settings, dataset: data.Dataset) -> AbstractNetwork:
+        """Build the network of complete settings on the devices of this process."""
         if settings.rng == "native":
             # Before layers make streams of their own.
             backends.get(settings.backend).seed(settings.seed)
         here = settings.with_(devices=device_here(settings.devices, self.processes))
-        network = backends.DistributedDataParallel(
+        return backends.DistributedDataParallel(
             build_network(here, dataset), self.processes, buffers=here.buffers
-        )
-        callbacks = tuple(self.callbacks())
-        return RunPlan(
-            settings,
-            dataset,
-            network,
-            self.losses,
-            callbacks,
-            self.processes,
-            tuple(accept),
         )
 
 

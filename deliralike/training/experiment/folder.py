@@ -30,6 +30,8 @@ CHECKPOINTS = "checkpoints"
 WEIGHTS = "weights.safetensors"
 SUMMARY = "summary.json"
 
+_OF_START = {"settings", "classes", "columns", "sample_shape", "samples", "task"}
+
 RUNNING = "running"
 FINISHED = "finished"
 INTERRUPTED = "interrupted"
@@ -323,10 +325,7 @@ def read_last_start(folder: Path) -> dict[str, Any]:
     """
     starts = read_json(folder / CODE)
     last = starts[-1] if isinstance(starts, list) and starts else None
-    if (
-        not isinstance(last, dict)
-        or not {"settings", "classes", "samples"} <= last.keys()
-    ):
+    if not isinstance(last, dict) or not last.keys() >= _OF_START:
         raise SettingError(f"{str(folder / CODE)!r} does not hold the starts of a run")
     return last
 

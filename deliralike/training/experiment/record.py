@@ -47,7 +47,7 @@ def code_version(folder: str | Path = ".") -> dict[str, Any]:
 def origin(network: str, dataset: data.Dataset) -> dict[str, Any]:
     """Return what tells a run's network and samples from others of the same name.
 
-    And what a new sample must be: its shape, the classes, the task.
+    And what a new sample must be: its shape, its columns in a table, the classes, the task.
 
     ``"network_file"`` and its digest are those of code of one's own; None for the zoo's.
 
@@ -69,6 +69,7 @@ def origin(network: str, dataset: data.Dataset) -> dict[str, Any]:
         "samples": digest_of(dataset),
         "classes": list(dataset.classes),
         "sample_shape": list(dataset.sample_shape),
+        "columns": list(dataset.columns),
         "task": dataset.task,
     }
 

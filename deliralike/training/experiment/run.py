@@ -133,12 +133,15 @@ class _Beginning(Callback):
 
 @dataclass
 class RunPlan:
-    """A run that is ready to train: its complete settings, its data and its network.
+    """A run that is ready to train: its folder, its complete settings, its data and its network.
 
     Attributes:
+        resume: Whether the run goes on from its latest checkpoint.
         accept: The settings that may differ where the run is resumed.
     """
 
+    folder: Path
+    resume: bool
     settings: Settings
     dataset: data.Dataset
     network: AbstractNetwork
@@ -147,18 +150,17 @@ class RunPlan:
     processes: ProcessGroup = field(default_factory=SingleProcess)
     accept: tuple[str, ...] = ()
 
-    def train(
-        self, folder: Path, callbacks: Iterable[Callback] = (), *, resume: bool = False
-    ) -> RunResult:
-        """Train in an existing folder, from its latest checkpoint if the run is resumed.
+    def train(self, callbacks: Iterable[Callback] = ()) -> RunResult:
+        """Train in the folder.
 
         Raises:
             SettingError: Another process trains in the folder.
         """
+        folder = self.folder
         with self.processes.report_errors(lambda: f"the run in {str(folder)!r}"):
             try:
-                with self._recorded(folder, resume) as record:
-                    self._fit(folder, callbacks, resume, record)
+                with self._recorded() as record:
+                    self._fit(callbacks, record)
             except Interrupted as error:
                 error.advice = (
                     f"to go on: run({str(folder)!r}, resume=True), or on the command line "
@@ -170,36 +172,30 @@ class RunPlan:
         return load_result(folder, self.network)
 
     @contextmanager
-    def _recorded(
-        self, folder: Path, resume: bool
-    ) -> Iterator[run_folder.Record | None]:
+    def _recorded(self) -> Iterator[run_folder.Record | None]:
         """Hold the folder and record how the run ends, in the process that writes the files."""
         if not self.processes.is_root:
             yield None
             return
         with (
-            run_folder.lock_folder(folder),
-            run_folder.track_status(folder, at_once=not resume) as record,
-            self._drawn(folder, record),
+            run_folder.lock_folder(self.folder),
+            run_folder.track_status(self.folder, at_once=not self.resume) as record,
+            self._drawn(record),
         ):
             yield record
 
     def _fit(
-        self,
-        folder: Path,
-        callbacks: Iterable[Callback],
-        resume: bool,
-        record: run_folder.Record | None,
+        self, callbacks: Iterable[Callback], record: run_folder.Record | None
     ) -> None:
         """Train; the process that has a record writes the weights."""
         latest = None
         first: list[Callback] = []
         if record is not None:
-            if resume:
-                latest = Checkpoints.latest(folder / run_folder.CHECKPOINTS)
-            first.append(_Beginning(partial(self._begin, folder, record)))
+            if self.resume:
+                latest = Checkpoints.latest(self.folder / run_folder.CHECKPOINTS)
+            first.append(_Beginning(partial(self._begin, record)))
         checkpoint = self.processes.broadcast_object(_BEGINNING, latest)
-        watching = [*first, *_callbacks_of(self.settings, folder), *self.callbacks]
+        watching = [*first, *_callbacks_of(self.settings, self.folder), *self.callbacks]
         losses = self.losses
         if losses is None:
             losses = usual_losses(self.network, self.settings, self.dataset.task)
@@ -219,13 +215,13 @@ class RunPlan:
             record.metrics = metrics
             record.reason = history.stopped
             with trainer.average.swap_in() if trainer.average else nullcontext():
-                weights.write(folder / run_folder.WEIGHTS, self.network)
+                weights.write(self.folder / run_folder.WEIGHTS, self.network)
 
-    def _begin(self, folder: Path, record: run_folder.Record) -> None:
+    def _begin(self, record: run_folder.Record) -> None:
         """Write the start of the run into the folder, now that the checkpoint has been accepted."""
         if not record.has_begun:
             record.begin()
-        record_start(folder, self.settings, self.dataset, self.network)
+        record_start(self.folder, self.settings, self.dataset, self.network)
 
     def _accepted(self) -> list[str]:
         """Return the fingerprints of the accepted settings."""
@@ -235,21 +231,20 @@ class RunPlan:
         return sorted(names)
 
     @contextmanager
-    def _drawn(self, folder: Path, record: run_folder.Record) -> Iterator[None]:
+    def _drawn(self, record: run_folder.Record) -> Iterator[None]:
         """Draw the curves of the whole run and write its tables at the end, also an early one."""
         settings = self.settings
         title = f"{settings.network} on {self.dataset.name}, {settings.dtype}, seed {settings.seed}"
         try:
             yield
         finally:
-            history = run_folder.read_history(folder) if record.has_begun else History()
+            history = History()
+            if record.has_begun:
+                history = run_folder.read_history(self.folder)
             if history.steps:
-                history.write_csv(folder)
-                draw_curves(
-                    {self.network.backend.version(): history},
-                    folder / run_folder.CURVES,
-                    title,
-                )
+                history.write_csv(self.folder)
+                curves = {self.network.backend.version(): history}
+                draw_curves(curves, self.folder / run_folder.CURVES, title)
 
     def _final_metrics(
         self, trainer: Trainer, history: History, held_out: data.Loader

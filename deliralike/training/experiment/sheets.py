@@ -195,11 +195,34 @@ def _slices(each: _Judged) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return a sample's picture and masks; of a volume the slice with most of a true class."""
     if each.label.ndim == 2:
         return each.picture, each.label, each.predicted
-    place = int((each.label > 0).sum(axis=(0, 1)).argmax())
-    picture, label, predicted = (
-        array[..., place] for array in (each.picture, each.label, each.predicted)
+    place = _fullest(each.label)
+    return (
+        _upright(each.picture[..., place]),
+        _upright(each.label[..., place]),
+        _upright(each.predicted[..., place]),
     )
-    return picture.swapaxes(1, 2)[:, ::-1], label.T[::-1], predicted.T[::-1]
+
+
+def slice_overlay(picture: np.ndarray, mask: np.ndarray) -> Any:
+    """Return a slice of a volume in RAS, the one with the largest mask, with the mask over it.
+
+    Shapes:
+        Picture ``(channels, *size)``, mask ``(*size)``; a picture of Pillow.
+    """
+    place = _fullest(mask)
+    return _covered(
+        _pillow_picture(_upright(picture[..., place])), _upright(mask[..., place])
+    )
+
+
+def _fullest(mask: np.ndarray) -> int:
+    """Return the slice with most of all classes but 0."""
+    return int((mask > 0).sum(axis=(0, 1)).argmax())
+
+
+def _upright(array: np.ndarray) -> np.ndarray:
+    """Return a slice of RAS as it is drawn: the front is up."""
+    return array.swapaxes(-2, -1)[..., ::-1, :]
 
 
 def _drawable(picture: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from deliralike.data import Loader
 from deliralike.errors import ArgumentError, CheckpointError, SettingError, suggestion
 from deliralike.network.arguments import recorded_arguments
 from deliralike.network.base import AbstractNetwork, Block
-from deliralike.network.core import innermost
+from deliralike.network.core import unwrap
 from deliralike.optim.clipping import ClipNorm, ClipValue
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.training.identity import code_digest
@@ -203,7 +203,7 @@ def _single(values: list[float]) -> Any:
 def _of_network(network: AbstractNetwork) -> Iterator[tuple[str, str]]:
     """Yield the class and the arguments of each block; of a framework's blocks their numbers."""
     blocks = dict(network.named_blocks())
-    blocks[""] = innermost(blocks[""])
+    blocks[""] = unwrap(blocks[""])
     for path, block in blocks.items():
         where = f"network.{path}".rstrip(".")
         written = getattr(type(block), "written_once", None)

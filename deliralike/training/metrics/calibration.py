@@ -9,7 +9,12 @@ import numpy as np
 
 from deliralike.errors import SettingError
 from deliralike.training.metrics.cross_entropy import log_softmax
-from deliralike.training.metrics.scores import Labelled, LabelMetric, ratio
+from deliralike.training.metrics.scores import (
+    Labelled,
+    LabelMetric,
+    counted_by_row,
+    ratio,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +62,9 @@ class CalibrationError(LabelMetric):
         is_right = batch.predicted() == batch.labels
         gaps = np.where(batch.counted, is_right - confidence, 0.0)
         inner_edges = np.linspace(0, 1, self.bins + 1)[1:-1]
-        first_bins = np.arange(len(gaps))[:, np.newaxis] * self.bins  # of each sample
-        bins = first_bins + np.searchsorted(inner_edges, confidence)
-        sums = np.bincount(bins.ravel(), gaps.ravel(), len(gaps) * self.bins)
+        bins = np.searchsorted(inner_edges, confidence)
         return {
-            "gaps": sums.reshape(-1, self.bins),
+            "gaps": counted_by_row(bins, self.bins, gaps),
             "counted": batch.counted.sum(axis=1),
         }
 

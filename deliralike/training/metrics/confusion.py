@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.training.metrics.scores import ClassMetric
+from deliralike.training.metrics.scores import ClassMetric, counted_by_row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,8 @@ class ConfusionMatrix(ClassMetric):
         cells = batch.labels * batch.classes + batch.predicted()
         adds = batch.counted.astype(np.float64)
         if cells.shape[1] != 1:
-            cells, adds = _summed(cells, adds, batch.classes**2)
+            adds = counted_by_row(cells, batch.classes**2, adds)
+            cells = np.broadcast_to(np.arange(batch.classes**2), adds.shape)
         adds[batch.nan] = np.nan
         return {
             "cells": cells,
@@ -76,14 +77,3 @@ class ConfusionMatrix(ClassMetric):
             return matrix
         with np.errstate(invalid="ignore"):  # a class without labels
             return matrix / matrix.sum(axis=1, keepdims=True)
-
-
-def _summed(
-    cells: np.ndarray, adds: np.ndarray, count: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return all cells of the matrix for each sample, and the sums of what is added to each."""
-    sums = []
-    for row, weights in zip(cells, adds, strict=True):
-        sums.append(np.bincount(row, weights, count))
-    stacked = np.stack(sums)
-    return np.broadcast_to(np.arange(count), stacked.shape), stacked

@@ -11,6 +11,7 @@ from deliralike import data, nest
 from deliralike.errors import BatchError
 from deliralike.training.metrics import bootstrap
 from deliralike.training.metrics.metric import (
+    Figures,
     Metric,
     MetricFunction,
     as_metric,
@@ -69,7 +70,7 @@ class Evidence:
         self._batches = [concatenate(self._batches, pads=self.metric.pads)]
         return self._batches[0]
 
-    def value(self) -> float | dict[str, float]:
+    def value(self) -> Figures:
         """Return the figure over all samples, or several figures by name.
 
         Raises:
@@ -182,7 +183,7 @@ def _is_rows(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray) and leaf.ndim > 0
 
 
-def _figures(value: float | dict[str, float]) -> np.ndarray:
+def _figures(value: Figures) -> np.ndarray:
     if isinstance(value, Mapping):
         return np.array(list(value.values()), np.float64)
     return np.array([value], np.float64)

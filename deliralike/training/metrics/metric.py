@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from deliralike.errors import SettingError
 
 MetricFunction = Callable[[Any, Any], float]
+Figures = float | dict[str, float]  # one, or several by name
 
 
 class Metric(ABC):
@@ -41,10 +42,10 @@ class Metric(ABC):
         """Return the evidence of a batch: a nest of arrays with one row for each sample."""
 
     @abstractmethod
-    def compute(self, evidence: Any) -> float | dict[str, float]:
+    def compute(self, evidence: Any) -> Figures:
         """Return the figure, or several by name, from the rows of all samples."""
 
-    def __call__(self, outputs: Any, targets: Any) -> float | dict[str, float]:
+    def __call__(self, outputs: Any, targets: Any) -> Figures:
         """Return the figure for these samples alone."""
         return self.compute(self.evidence(outputs, targets))
 
@@ -69,7 +70,7 @@ class FromFunction(Metric):
         """Return the outputs and the targets unchanged."""
         return outputs, targets
 
-    def compute(self, evidence: Any) -> float | dict[str, float]:
+    def compute(self, evidence: Any) -> Figures:
         """Return the function's result for all samples.
 
         Raises:
@@ -78,7 +79,7 @@ class FromFunction(Metric):
         return figures_of(self.name, self.function(*evidence))
 
 
-def figures_of(name: str, result: Any) -> float | dict[str, float]:
+def figures_of(name: str, result: Any) -> Figures:
     """Return what a metric computed as a number, or several by name.
 
     Raises:

@@ -11,6 +11,7 @@ import numpy as np
 
 from deliralike.data.packages import needed
 from deliralike.errors import BatchError, SettingError, suggestion
+from deliralike.training.metrics.metric import Figures
 from deliralike.training.metrics.scores import ClassMetric, array_of, ratio
 
 AVERAGES = ("macro", "weighted")
@@ -47,7 +48,7 @@ class Ranking(ClassMetric):
             return self._of_several(outputs, targets)
         return self._of_one(outputs, targets)
 
-    def compute(self, evidence: Any) -> float | dict[str, float]:
+    def compute(self, evidence: Any) -> Figures:
         """Return the mean over the questions, or with `by_class` each figure and ``"mean"``."""
         all_scores = evidence["scores"]
         all_counted = np.broadcast_to(evidence["counted"], all_scores.shape)

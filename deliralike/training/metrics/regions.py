@@ -10,7 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deliralike.errors import SettingError, suggestion
-from deliralike.training.metrics.scores import ClassMetric, Labelled
+from deliralike.training.metrics.scores import (
+    ClassMetric,
+    Labelled,
+    counted_by_row,
+)
 
 OVER = ("samples", "voxels")
 MEAN_OF = ("classes", "samples")
@@ -161,10 +165,8 @@ def _count(batch: Labelled, values: np.ndarray) -> np.ndarray:
 
     Samples with a NaN have NaN.
     """
-    columns = batch.classes + 1  # the last one takes the places that do not count
-    first_columns = np.arange(len(values))[:, np.newaxis] * columns  # of each sample
-    places = first_columns + np.where(batch.counted, values, batch.classes)
-    flat = np.bincount(places.ravel(), minlength=len(values) * columns)
-    counts = flat.reshape(-1, columns)[:, :-1].astype(np.float64)
+    # One class more takes the places that do not count.
+    numbers = np.where(batch.counted, values, batch.classes)
+    counts = counted_by_row(numbers, batch.classes + 1)[:, :-1].astype(np.float64)
     counts[batch.nan] = np.nan
     return counts

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import BatchError
-from deliralike.training.metrics.metric import Metric
+from deliralike.training.metrics.metric import Figures, Metric
 from deliralike.training.metrics.scores import array_of, ratio
 
 
@@ -36,7 +36,7 @@ class Errors(Metric):
             for number, name in enumerate(self.columns)
         }
 
-    def compute(self, evidence: Any) -> float | dict[str, float]:
+    def compute(self, evidence: Any) -> Figures:
         """Return the figure of all samples; by column, where there are any."""
         if not self.columns:
             return self._compute(evidence)

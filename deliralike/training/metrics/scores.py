@@ -161,6 +161,24 @@ def class_names(classes: Sequence[str] | None, count: int, metric: str) -> list[
     return names
 
 
+def counted_by_row(
+    numbers: np.ndarray, size: int, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Return how often each number below `size` occurs in each row, or the sum of its weights.
+
+    Shapes:
+        ``(rows, places)``, twice, give ``(rows, size)``.
+
+    Example:
+        >>> counted_by_row(np.array([[0, 2, 2], [1, 1, 1]]), 3).tolist()
+        [[1, 0, 2], [0, 3, 0]]
+    """
+    first_places = np.arange(len(numbers))[:, np.newaxis] * size
+    flat_weights = None if weights is None else weights.ravel()
+    places = (first_places + numbers).ravel()
+    return np.bincount(places, flat_weights, len(numbers) * size).reshape(-1, size)
+
+
 def ratio(part: float, whole: float) -> float:
     """Return ``part / whole``; NaN where there is nothing to divide by."""
     if not whole:

@@ -27,6 +27,7 @@ from deliralike.weights.matching.parts import Shape, Unit, assembled, shown
 from deliralike.weights.matching.searching import Partners, search
 
 Corrections = Mapping[str, Partners | None]
+Names = tuple[str, ...]
 _SHOWN = 3  # tensors without a counterpart in a sentence; the table has all
 
 
@@ -46,12 +47,12 @@ class Match:
     """
 
     names: tuple[Pair, ...]
-    missing: Mapping[str, tuple[str, ...]]
-    unexpected: Mapping[str, tuple[str, ...]]
+    missing: Mapping[str, Names]
+    unexpected: Mapping[str, Names]
     blocks: Mapping[str, str]
     reference: Side = field(repr=False)
     candidate: Side = field(repr=False)
-    left_out: tuple[str, ...] = ()
+    left_out: Names = ()
 
     @property
     def ambiguous(self) -> tuple[Pair, ...]:
@@ -72,7 +73,7 @@ class Match:
         """Whether every tensor of both has its place."""
         return not (self.missing or self.unexpected)
 
-    def candidate_names(self, name: str) -> tuple[str, ...]:
+    def candidate_names(self, name: str) -> Names:
         """Return the candidate's tensors that hold a tensor of the reference, or parts of it."""
         found: dict[str, None] = {}
         for pair in self.names:
@@ -140,7 +141,7 @@ class Match:
                 lacking.add(name)
         return frozenset(lacking)
 
-    def parameters_left_over(self) -> tuple[str, ...]:
+    def parameters_left_over(self) -> Names:
         """The parameters, not the buffers, that have no counterpart."""
         left_over = []
         for side, names in (
@@ -303,9 +304,7 @@ def _not_covered(side: Side, found: set[Unit]) -> list[str]:
     return [name for name in shapes if covered[name] < max(1, math.prod(shapes[name]))]
 
 
-def _nearest(
-    name: str, side: Side, other: Side, free: Sequence[str]
-) -> tuple[str, ...]:
+def _nearest(name: str, side: Side, other: Side, free: Sequence[str]) -> Names:
     """Return up to three similar tensors of the other side.
 
     Those of the same shape that are free come first, then those that are free with as many axes,

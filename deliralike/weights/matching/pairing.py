@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.core import innermost
+from deliralike.network.core import unwrap
 from deliralike.network.state import first_names
 from deliralike.weights.matching.layouts import Transform
 from deliralike.weights.matching.parts import Shape, Unit, above
@@ -72,7 +72,7 @@ class Side:
                 tensors[name] = Tensor(slot.shape, slot.is_parameter, tie, value)
         channels_last = any(_keeps_channels_last(slot) for slot in slots.values())
         kinds = {path: type(block).__name__ for path, block in network.named_blocks()}
-        kinds[""] = type(innermost(network)).__name__
+        kinds[""] = type(unwrap(network)).__name__
         tensors = _in_order(tensors, called)
         name = f"{kinds['']} on {network.backend.name}"
         return cls(name, tensors, kinds, channels_last)

@@ -12,8 +12,8 @@ from typing import Any
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
+from deliralike.nn.geometry import Sizes
 from deliralike.nn.start import Normal
-from deliralike.nn.windows import Sizes
 from deliralike.zoo.blocks import classifier, images, in_turn, large_enough
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register

@@ -8,7 +8,7 @@ from typing import Any
 
 from deliralike.network.base import Network
 from deliralike.nn import checks
-from deliralike.nn.windows import Sizes
+from deliralike.nn.geometry import Sizes
 from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.model import Model

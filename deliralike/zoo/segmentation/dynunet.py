@@ -13,8 +13,8 @@ import numpy as np
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
+from deliralike.nn.geometry import Sizes
 from deliralike.nn.start import ZEROS, HeNormal
-from deliralike.nn.windows import Sizes
 from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.model import Model

@@ -13,8 +13,8 @@ import numpy as np
 
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
+from deliralike.nn.geometry import Sizes
 from deliralike.nn.start import Normal
-from deliralike.nn.windows import Sizes
 from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.layouts import channels_first, channels_last

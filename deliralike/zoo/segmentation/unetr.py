@@ -12,8 +12,8 @@ import numpy as np
 from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
+from deliralike.nn.geometry import Sizes
 from deliralike.nn.start import ZEROS, Normal
-from deliralike.nn.windows import Sizes
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.layouts import (
     as_grid,

@@ -7,7 +7,7 @@ framework to wrap.
 
 from importlib.metadata import version
 
-from deliralike import nest
+from deliralike import nest, random
 from deliralike.backends.base import Backend, Gradients
 from deliralike.errors import CapabilityError
 from deliralike.optim.groups import Groups
@@ -69,7 +69,7 @@ class StrangerBackend(Backend):
             batch = nest.map(
                 lambda x, place: x if place is None else rest[place], inputs, floating
             )
-            with holding(slots.values(), boxes):
+            with holding(slots.values(), boxes), random.from_the_first_draw():
                 return loss_function(network, *batch)
 
         result, found = differentiated(

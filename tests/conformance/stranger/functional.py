@@ -278,16 +278,15 @@ class StrangerFunctions(Functions):
 
         return grad(value)(x)
 
-    def keep_mask(self, layer, shape, p, like):
-        stream = random.current()
-        if stream is None:
-            return (_chance["generator"].random(tuple(shape)) >= p).astype(like.dtype)
-        mask = random.keep_mask(
-            stream.seed,
-            layer.block_path,
-            stream.step,
-            stream.first_sample,
-            tuple(shape),
-            p,
-        )
-        return mask.astype(like.dtype)
+    def draw(self, layer, shape, like, kind, p=0.0):
+        stream, generator = random.current(), _chance["generator"]
+        if stream is not None:
+            path = layer.block_path
+            draw = stream.next_draw(path)
+            numbers = random.numbers(stream, path, tuple(shape), kind, p, draw)
+        elif kind == "normal":
+            numbers = generator.standard_normal(tuple(shape))
+        else:
+            numbers = generator.random(tuple(shape))
+            numbers = numbers >= p if kind == "keep" else numbers
+        return numbers.astype(like.dtype)

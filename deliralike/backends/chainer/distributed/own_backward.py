@@ -9,11 +9,11 @@ from deliralike import nest
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.errors import CapabilityError
-from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.network.wrapper import WrapperNetwork
 
 
 def mean_gradients(
-    network: EnclosingNetwork,
+    network: WrapperNetwork,
     call: Callable[[Any], Any],
     arguments: Any,
     weight: Callable[[], float],
@@ -65,7 +65,7 @@ class _MeanGradients(chainer.FunctionNode):
 
     def __init__(
         self,
-        network: EnclosingNetwork,
+        network: WrapperNetwork,
         outputs: Sequence[Any],
         inputs: list[Any],
         weight: Callable[[], float],

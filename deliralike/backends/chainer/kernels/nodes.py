@@ -43,6 +43,47 @@ class Softplus(chainer.FunctionNode):
         return (gradients[0] * Sigmoid().apply((x,))[0],)
 
 
+class ReLU(chainer.FunctionNode):
+    """``max(x, 0)``, and at most a cap if there is one.
+
+    Outside of these bounds the derivative is 0, whatever gradient comes back: Chainer's own, a
+    product, makes NaN of NaN and infinity.
+    """
+
+    def __init__(self, cap: float | None = None) -> None:
+        super().__init__()
+        self.cap = cap
+
+    def forward(self, inputs):
+        self.retain_outputs((0,))
+        xp = array_module(inputs[0])
+        y = xp.maximum(inputs[0], 0)
+        if self.cap is not None:
+            y = xp.minimum(y, self.cap)
+        return (xp.asarray(y),)
+
+    def backward(self, indexes, gradients):
+        y = self.get_retained_outputs()[0].array
+        inside = y != 0
+        if self.cap is not None:
+            inside &= y != self.cap
+
+        def inner(x: Any, _: Any = None) -> Any:
+            return keep_where(x, inside)
+
+        return LinearMap(inner, inner).apply(gradients)
+
+
+def keep_where(x: Any, mask: Any) -> Any:
+    """Return `x` where a mask is true and 0 elsewhere, where it may be NaN or infinite, too.
+
+    The numbers are multiplied as integers of the same bits: NumPy's `where` takes ten times as long
+    as a product.
+    """
+    bits = x.view(f"i{x.dtype.itemsize}")
+    return array_module(x).asarray(bits * mask).view(x.dtype)
+
+
 class LinearMap(chainer.FunctionNode):
     """A linear function of an array, whose derivative is its transpose.
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from deliralike.backends.chainer.arrays import array_module
 from deliralike.backends.chainer.kernels.fused import Fused, logistic, saturating
 
@@ -171,12 +173,16 @@ class RNN(Fused):
         gy, g_hidden = gradients
         g_hidden = xp.zeros_like(self.hidden[0]) if g_hidden is None else g_hidden
         y = self.hidden[1:]
-        slopes = 1 - y * y if self.nonlinearity == "tanh" else (y > 0).astype(y.dtype)
-        rows = xp.empty_like(slopes)
+        if self.nonlinearity == "tanh":
+            slopes, bits = 1 - y * y, y.dtype
+        else:  # see `keep_where`
+            slopes, bits = y != 0, np.dtype(f"i{y.dtype.itemsize}")
+        rows = xp.empty_like(y)
+        products = rows.view(bits)
         for t in reversed(range(len(x))):
             if gy is not None:
                 g_hidden = g_hidden + gy[t]
-            xp.multiply(slopes[t], g_hidden, out=rows[t])
+            xp.multiply(g_hidden.view(bits), slopes[t], out=products[t])
             g_hidden = rows[t] @ weight_hh
         gx, g_ih, g_bias = _of_input(rows, x, weight_ih)
         return (

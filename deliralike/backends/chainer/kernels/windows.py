@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.backends.chainer.arrays import array_module, chainer
-from deliralike.backends.chainer.kernels.nodes import LinearMap
+from deliralike.backends.chainer.kernels.nodes import LinearMap, keep_where
 from deliralike.nn.geometry import conv_size, first_inside, tap_slices
 
 
@@ -104,13 +104,13 @@ class MaxWindows(chainer.FunctionNode):
         def function(x: Any) -> Any:
             y = array_module(x).zeros_like(argmax, dtype=x.dtype)
             for number, window in enumerate(windows.slices()):
-                y += x[window] * (argmax == number)
+                y += keep_where(x[window], argmax == number)
             return y
 
         def transpose(gy: Any, shape: tuple[int, ...]) -> Any:
             gx = zeros_like(gy, shape)
             for number, window in enumerate(windows.slices()):
-                gx[window] += gy * (argmax == number)
+                gx[window] += keep_where(gy, argmax == number)
             return gx
 
         return LinearMap(function, transpose)

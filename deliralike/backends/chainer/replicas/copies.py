@@ -236,14 +236,10 @@ def copy_parameter(source: chainer.Parameter, target: chainer.Parameter) -> None
     """Copy the values of one parameter into the storage of another."""
     if source.array is None:
         return
-    if target.array is None:
-        initializer = target.initializer
-        target.initializer = _CopyOf(source.array)
-        target.initialize(source.shape)
-        target.initializer = initializer
-    elif target.shape == source.shape and target.dtype == source.dtype:
+    is_initialized = target.array is not None
+    if is_initialized and target.shape == source.shape and target.dtype == source.dtype:
         chainer.backend.copyto(target.array, source.array)
-    else:  # an array of another kind has taken the place of the source's
+    else:  # an array of another kind has taken the place of the source's, or of none
         target.cleargrad()
         target.array = target.device.send(source.array.copy())
 
@@ -261,17 +257,6 @@ def _differs(parameter: chainer.Parameter, other: chainer.Parameter) -> bool:
         return False
     both_nan = (values != values) & (other_values != other_values)
     return bool((unequal & ~both_nan).any())
-
-
-class _CopyOf(chainer.Initializer):
-    """Fills an array with the values of another one."""
-
-    def __init__(self, value: Any) -> None:
-        super().__init__(value.dtype)
-        self.value = value
-
-    def __call__(self, array: Any) -> None:
-        chainer.backend.copyto(array, self.value)
 
 
 class _SharedStart(chainer.Initializer):

@@ -266,9 +266,7 @@ class DataParallelChainerNetwork(
         self._replicate()
 
     @classmethod
-    def of(
-        cls, network: AbstractChainerNetwork, settings: ReplicaSettings
-    ) -> DataParallelChainerNetwork:
+    def of(cls, network: Any, settings: ReplicaSettings) -> DataParallelChainerNetwork:
         """Replicate a network with given settings."""
         keywords = dict(vars(settings))
         return cls(network, batch_dim=keywords.pop("dim"), **keywords)

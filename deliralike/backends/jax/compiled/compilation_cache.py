@@ -18,7 +18,11 @@ from typing import Any
 import jax
 from flax.nnx.tracers import current_jax_trace
 
-from deliralike.backends.jax.unstable import ClosedJaxpr, Jaxpr
+from deliralike.backends.jax.unstable import (
+    ClosedJaxpr,
+    Jaxpr,
+    drop_lowered_traces,
+)
 
 _KEPT = 64
 _programs: OrderedDict[Any, Any] = OrderedDict()
@@ -59,6 +63,7 @@ def compile_once(function: Callable[..., Any], **options: Any) -> Callable[..., 
 def _compiled(traced: Any, leaves: Sequence[Any], options: str) -> Any:
     """Return the compiled program of a trace, from an earlier one where that is the same."""
     lowered = traced.lower()
+    drop_lowered_traces()
     text = lowered.as_text()
     callbacks = [*_callbacks(traced.jaxpr.jaxpr)]
     if not _is_all_in_text(traced, text, callbacks):

@@ -13,6 +13,7 @@ from threading import Timer
 from time import perf_counter
 from typing import Any
 
+import jax
 import numpy as np
 
 from deliralike.errors import listed
@@ -46,7 +47,10 @@ def announced(name: str, batch: Sequence[Any], largest: int = 0) -> Iterator[Non
     finally:
         timer.cancel()
         if messages:
-            _LOGGER.warning("compiled %s in %.1f s", name, perf_counter() - start)
+            folder = jax.config.jax_compilation_cache_dir
+            place = f", kept in {folder}" if folder else ""
+            seconds = perf_counter() - start
+            _LOGGER.warning("compiled %s in %.1f s%s", name, seconds, place)
 
 
 def _message(name: str, batch: Sequence[Any], largest: int) -> str:

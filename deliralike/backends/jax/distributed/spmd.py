@@ -261,7 +261,7 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
         begin = sum(sizes[:rank])
         end, total = begin + sizes[rank], sum(sizes)
 
-        def own(value: Any) -> Any:
+        def share(value: Any) -> Any:
             if (
                 not isinstance(value, jax.Array)
                 or not value.ndim
@@ -270,7 +270,7 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
                 return value
             return jax.lax.slice_in_dim(value, begin, end, axis=dim)
 
-        return nest.map(own, outputs)
+        return nest.map(share, outputs)
 
 
 def _sample_count(leaves: Sequence[Any], dims: Sequence[int | None]) -> int:

@@ -20,8 +20,7 @@ class DataParallelJaxOptimizer(JaxOptimizer):
     Forward and backward of each replica are programs on its device, and the update is another.
 
     Between them the pre-update hooks run on concrete arrays: the first adds the replicas' gradients
-    up, your own see the sum. On a plain network it is a `JaxOptimizer`, whose whole step is one
-    program.
+    up, your own see the sum.
     """
 
     @classmethod
@@ -31,10 +30,11 @@ class DataParallelJaxOptimizer(JaxOptimizer):
         network: AbstractNetwork,
         *args: Any,
         **kwargs: Any,
-    ) -> DataParallelJaxOptimizer:
+    ) -> JaxOptimizer:
         """Make an optimizer from one of optax's functions and its arguments.
 
-        The optimizer holds the state that optax hands around.
+        The optimizer holds the state that optax hands around. Over a plain network it is a
+        `JaxOptimizer`, whose whole step is one program.
 
         Raises:
             OptimizerError: It is no function of optax's kind.
@@ -55,24 +55,19 @@ class DataParallelJaxOptimizer(JaxOptimizer):
                 "from_optimizer_class wants a function such as optax.adam, not "
                 f"{optimizer_class!r}: one that gives a gradient transformation"
             )
-        return cls(network, NativeRule(transformation))
+        kind = cls if isinstance(network, DataParallelJaxNetwork) else JaxOptimizer
+        return kind(network, NativeRule(transformation))
 
     def prepared(self, batch):
-        """Prepare a batch; over a replicated network its arrays go to the devices."""
-        if isinstance(self.network, DataParallelJaxNetwork):
-            return AbstractOptimizer.prepared(self, batch)
-        return super().prepared(batch)
+        """Prepare a batch, whose arrays go to the devices."""
+        return AbstractOptimizer.prepared(self, batch)
 
     def update_at_once(self, loss_function, batch):
         """Make one step: gradients, pre-update hooks, update, post-update hooks."""
-        if isinstance(self.network, DataParallelJaxNetwork):
-            return AbstractOptimizer.update_at_once(self, loss_function, batch)
-        return super().update_at_once(loss_function, batch)
+        return AbstractOptimizer.update_at_once(self, loss_function, batch)
 
     def gradients(self, loss_function, *batch):
         """Return the root's gradients; those of the other replicas stay there."""
-        if not isinstance(self.network, DataParallelJaxNetwork):
-            return super().gradients(loss_function, *batch)
         result, _, (root_gradients, *others), _ = programs.run_gradients(
             self.network, self._programs, loss_function, batch, of_inputs=False
         )

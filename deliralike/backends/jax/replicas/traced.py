@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 from flax import nnx
 
+from deliralike import random
 from deliralike.backends.jax.compiled.program import (
     ModuleVariables,
     Named,
@@ -75,7 +76,10 @@ class TracedReplicas:
         jobs = []
         for context, share in zip(contexts, shares.nests, strict=True):
             jobs.append(partial(self._run_replica, function, context, share))
-        return run_in_turn(jobs, contexts)
+        results = run_in_turn(jobs, contexts)
+        for first in contexts[:1]:  # a process may have no share
+            random.count_draws(first.stream)
+        return results
 
     def changed_others(self) -> list[list[Any]]:
         """Return each replica's buffers and random states; None where nothing has changed."""

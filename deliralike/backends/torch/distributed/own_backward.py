@@ -8,7 +8,7 @@ import torch
 
 from deliralike import nest
 from deliralike.backends.torch import arrays, unstable
-from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.network.wrapper import WrapperNetwork
 
 
 class OwnCall:
@@ -24,7 +24,7 @@ class OwnCall:
         syncs: Whether a backward pass takes means over processes; not in a `no_sync` block.
     """
 
-    def __init__(self, network: EnclosingNetwork) -> None:
+    def __init__(self, network: WrapperNetwork) -> None:
         """Begin a call of the network."""
         self.network = network
         self.syncs = network._process_state.syncs
@@ -64,7 +64,7 @@ class OwnBackward:
         task: Autograd's number of the pass.
     """
 
-    def __init__(self, network: EnclosingNetwork, task: int) -> None:
+    def __init__(self, network: WrapperNetwork, task: int) -> None:
         """Record the present gradients, at the beginning of the pass."""
         self.network = network
         self.task = task
@@ -97,7 +97,7 @@ class OwnBackward:
         parallelism.end_own_backward(self)
 
 
-def put_gradients(network: EnclosingNetwork, gradients: dict[str, Any]) -> None:
+def put_gradients(network: WrapperNetwork, gradients: dict[str, Any]) -> None:
     """Give parameters these gradients, in their own types."""
     parameters = network.own_parameters()
     for name, gradient in gradients.items():

@@ -75,18 +75,23 @@ class TorchProcessGroup(ProcessGroup):
 
     def all_reduce_flat(self, flat: np.ndarray) -> np.ndarray:
         """By an all-reduce in the array's own type."""
-        total = torch.from_numpy(np.array(flat))
-        self.run(lambda: dist.all_reduce(total, group=self.group))
-        return total.numpy()
+        return self.begin_all_reduce_flat(np.array(flat))()
 
     def begin_all_reduce_flat(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
         """By an all-reduce that gloo's threads go on with."""
         total = torch.from_numpy(flat)
-        work = self.run(lambda: dist.all_reduce(total, group=self.group, async_op=True))
+        return self._begin(self._all_reduce(total), total.numpy)
 
-        def finish() -> np.ndarray:
+    def _all_reduce(self, total: torch.Tensor) -> Callable[[], Any]:
+        return lambda: dist.all_reduce(total, group=self.group, async_op=True)
+
+    def _begin(self, send: Callable[[], Any], read: Callable[[], T]) -> Callable[[], T]:
+        """Begin to send, and return a function that waits and then reads the result."""
+        work = self.run(send)
+
+        def finish() -> T:
             self.run(work.wait)
-            return total.numpy()
+            return read()
 
         return finish
 
@@ -103,13 +108,7 @@ class TorchProcessGroup(ProcessGroup):
     def begin_all_reduce_bfloat16(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
         """By an all-reduce of bfloat16."""
         total = torch.from_numpy(flat).bfloat16()
-        work = self.run(lambda: dist.all_reduce(total, group=self.group, async_op=True))
-
-        def finish() -> np.ndarray:
-            self.run(work.wait)
-            return total.float().numpy()
-
-        return finish
+        return self._begin(self._all_reduce(total), lambda: total.float().numpy())
 
     def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
         """By ``new_group``, once for each group."""
@@ -186,15 +185,11 @@ class TorchProcessGroup(ProcessGroup):
         messages = [
             torch.empty(len(array), dtype=torch.uint8) for _ in range(self.count)
         ]
-        work = self.run(
-            lambda: dist.all_gather(messages, own, group=self.group, async_op=True)
-        )
 
-        def finish() -> list[np.ndarray]:
-            self.run(work.wait)
-            return [message.numpy() for message in messages]
+        def send() -> Any:
+            return dist.all_gather(messages, own, group=self.group, async_op=True)
 
-        return finish
+        return self._begin(send, lambda: [message.numpy() for message in messages])
 
     def run(self, call: Callable[[], T]) -> T:
         """Make a call of torch.distributed; its error names the failed process and the cause."""

@@ -128,7 +128,11 @@ class TorchReplicas(Replicas, TorchSingle):
     def gradients_wanted(
         self, parameters: Mapping[str, Any]
     ) -> AbstractContextManager[None]:
-        """Leave gradients in the replicas: hooks of the optimizer bring them together."""
+        """Leave gradients in the replicas: hooks of the optimizer bring them together.
+
+        Previous ones are dropped there.
+        """
+        self.clear_replica_gradients(parameters.values())
         return _updating(self.network)
 
     def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
@@ -351,12 +355,12 @@ class DataParallelTorchNetwork(
 
     @classmethod
     def of(
-        cls, root: AbstractNetwork, settings: ReplicaSettings
+        cls, network: AbstractNetwork, settings: ReplicaSettings
     ) -> DataParallelTorchNetwork:
         """Replicate a network by these settings."""
-        network = cls.__new__(cls)
-        network._start(root, settings)
-        return network
+        replicated = cls.__new__(cls)
+        replicated._start(network, settings)
+        return replicated
 
     def _start(self, root: AbstractNetwork, settings: ReplicaSettings) -> None:
         root.parallelism.refuse_replicas()

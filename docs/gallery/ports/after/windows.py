@@ -40,7 +40,7 @@ class WindowAttention(Network):
         places = np.stack(
             [
                 part.ravel()
-                for part in np.stack(np.meshgrid(*[axis, axis], indexing="ij"), 0)
+                for part in np.stack(np.meshgrid(*[axis, axis], indexing="ij"))
             ]
         )
         apart = (places[:, :, None] - places[:, None, :]).transpose(1, 2, 0)

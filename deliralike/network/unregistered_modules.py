@@ -20,7 +20,7 @@ _DEPTH = 6  # of containers and objects within one another
 _OWN_PACKAGE = __name__.partition(".")[0]
 
 
-def refuse_overlooked(network: Any, blocks: Mapping[str, Any]) -> None:
+def refuse_unregistered(network: Any, blocks: Mapping[str, Any]) -> None:
     """Refuse a finished network that holds a layer or parameter that would not be trained.
 
     Layers of another framework are refused anywhere, those of the network's own framework in a
@@ -84,7 +84,7 @@ def refuse_plain_container(owner: Any, name: str, value: Any) -> None:
 
 
 def refuse_in(network: Any, blocks: Mapping[str, Any], path: str, value: Any) -> None:
-    """Refuse layers and parameters in one attribute; see `refuse_overlooked`.
+    """Refuse layers and parameters in one attribute; see `refuse_unregistered`.
 
     Raises:
         ConstructionError: Names the path, the layer, and what to do.

@@ -8,11 +8,11 @@ from typing import Any
 
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.copying import CopiedWithFunctions
-from deliralike.network.core import innermost
+from deliralike.network.core import unwrap
 
 
 class InnerMethod:
-    """InnerMethod is a descriptor of a method that an enclosing network takes from the inner one.
+    """InnerMethod is a descriptor of a method that a wrapper takes from the inner one.
 
     On the class itself it is the method of every network.
     """
@@ -24,16 +24,16 @@ class InnerMethod:
     def __get__(self, network: Any, owner: type) -> Callable[..., Any]:
         """Return the method of a network or of its class."""
         if network is None:
-            return getattr(super(EnclosingNetwork, owner), self.name)
+            return getattr(super(WrapperNetwork, owner), self.name)
         return network._inner_method(self.name)  # noqa: SLF001  # of this module
 
 
-class EnclosingNetwork(AbstractNetwork):
-    """An enclosing network wraps another network.
+class WrapperNetwork(AbstractNetwork):
+    """A wrapper holds another network.
 
     Its steps, `closure` and `prepare_batch` are those that the inner network was written with.
 
-    A public attribute that only the inner network has is an attribute of the enclosing network too:
+    A public attribute that only the inner network has is an attribute of the wrapper too:
     a loss that reads ``network.critic`` works with the network as it was written, with the wrapped
     one and in each replica.
 
@@ -64,7 +64,7 @@ class EnclosingNetwork(AbstractNetwork):
         return self._step("test_step", batch, *losses, **options)
 
     def _step(self, name: str, batch: Any, *arguments: Any, **options: Any) -> Any:
-        if has_own(self, name) and not isinstance(innermost(self), AbstractNetwork):
+        if not isinstance(unwrap(self), AbstractNetwork) and has_own(self, name):
             batch = self.backend.prepare(batch, self)
         return self._inner_method(name)(batch, *arguments, **options)
 
@@ -76,12 +76,12 @@ class EnclosingNetwork(AbstractNetwork):
         if not has_own(self, name):
             base = self.backend.network_base
             return inspect.getattr_static(base, name).__get__(self, base)
-        owner = type(innermost(self))
+        owner = type(unwrap(self))
         return inspect.getattr_static(owner, name).__get__(self._self_in_steps(), owner)
 
     def _self_in_steps(self) -> Any:
         """Return what a step that the inner network was written with has as ``self``."""
-        return innermost(self)
+        return unwrap(self)
 
     def __getattr__(self, name: str) -> Any:
         """Return a public attribute of the inner network.
@@ -101,11 +101,11 @@ class EnclosingNetwork(AbstractNetwork):
 
 def has_own(network: Any, name: str) -> bool:
     """Return whether a network's class has its own version of a method of every network."""
-    own = inspect.getattr_static(type(innermost(network)), name, None)
+    own = inspect.getattr_static(type(unwrap(network)), name, None)
     return own is not None and own is not inspect.getattr_static(AbstractNetwork, name)
 
 
-class NativeWrapper(CopiedWithFunctions, EnclosingNetwork):
+class NativeWrapper(CopiedWithFunctions, WrapperNetwork):
     """A network that wraps one written for a framework alone."""
 
     enclosed = "native"
@@ -119,14 +119,14 @@ class StepSelf:
     the network as it was written, whose methods get this object, too.
     """
 
-    def __init__(self, network: EnclosingNetwork) -> None:
+    def __init__(self, network: WrapperNetwork) -> None:
         """Stand for a replicated network."""
         object.__setattr__(self, "_network", network)
 
     @property  # type: ignore[misc]  # it is read, and never set
     def __class__(self) -> Any:
         """The class of the network as it was written: ``super()`` in a step reads it."""
-        return type(innermost(self._network))
+        return type(unwrap(self._network))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs of the replicas, gathered."""
@@ -135,7 +135,7 @@ class StepSelf:
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the replicated network or of the one inside; see the class."""
         network = self._network
-        inner = innermost(self._network)
+        inner = unwrap(self._network)
         if hasattr(network.backend.network_base, name) or not hasattr(inner, name):
             return getattr(network, name)
         own = inspect.getattr_static(type(inner), name, None)
@@ -145,4 +145,4 @@ class StepSelf:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute of the network as it was written."""
-        setattr(innermost(self._network), name, value)
+        setattr(unwrap(self._network), name, value)

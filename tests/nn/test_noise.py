@@ -1,0 +1,156 @@
+"""Noise layers: numbers by place in the batch, on every backend, and a network that needs them."""
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike import Network, backends, build, checkpoint_blocks, data, random, rules
+from deliralike.training import Trainer
+from tests.conftest import BACKENDS
+from tests.nn.agreement import NAMES, get, hold, normal
+
+KINDS = {"NormalNoise": "normal", "UniformNoise": "uniform"}
+
+
+def drawn(name, network, x, *shape):
+    backend = get(name)
+    (array,) = backend.prepare((x,), network)
+    return backend.numpy(network.layer(array, *shape))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_portable_noise_follows_the_sample_and_not_the_share(name):
+    x = normal(0, 7, 3, 2)
+    for layer, kind in KINDS.items():
+        network = hold(name, layer)
+        wanted = [
+            random.noise(3, "layer", 2, place, (1, 3, 2), kind)[0] for place in range(7)
+        ]
+        with random.portable(seed=3, step=2):
+            np.testing.assert_array_equal(drawn(name, network, x), np.stack(wanted))
+            row = drawn(name, network, x, (7, 1))
+        np.testing.assert_array_equal(
+            row[2], random.noise(3, "layer", 2, 2, (1, 1), kind, 1)[0]
+        )
+        with random.portable(seed=3, step=2, first_sample=4):
+            share = drawn(name, network.eval(), x[4:])
+        np.testing.assert_array_equal(share, np.stack(wanted[4:]))
+
+
+def test_portable_noise_has_the_moments_of_its_distribution():
+    values = random.noise(0, "a", 0, 0, (200, 501), "normal").ravel()
+    moments = [np.mean(values**power) for power in (1, 2, 3, 4)]
+    np.testing.assert_allclose(moments, [0, 1, 0, 3], atol=0.06)
+    values = random.noise(0, "a", 0, 0, (200, 501), "uniform").ravel()
+    found, _ = np.histogram(values, bins=10, range=(0, 1))
+    np.testing.assert_allclose(found / values.size, 0.1, atol=0.004)
+    assert found.sum() == values.size
+
+
+def test_noise_is_that_of_pytorch_outside_of_the_portable_stream():
+    x = torch.zeros(5, 3, dtype=torch.float64)
+    for layer, function in (
+        ("NormalNoise", torch.randn_like),
+        ("UniformNoise", torch.rand_like),
+    ):
+        torch.manual_seed(4)
+        found = hold("torch", layer).layer(x)
+        torch.manual_seed(4)
+        assert torch.equal(found, function(x))
+
+
+class Autoencoder(Network):
+    """Encodes to means and deviations, and decodes a sample."""
+
+    def __init__(self):
+        super().__init__()
+        nn = self.nn
+        self.encode, self.decode = nn.Linear(6, 4), nn.Linear(2, 6)
+        self.noise = nn.NormalNoise()
+
+    def forward(self, x):
+        mean, log_std = self.nn.chunk(self.encode(x), 2, dim=1)
+        latent = mean + self.noise(mean) * self.nn.exp(log_std)
+        return self.decode(latent)
+
+
+def reconstruction(network, x, target):
+    return network.nn.mse_loss(network(x), target)
+
+
+def after_training(name, **settings):
+    network = build(Autoencoder.on(name), dtype="float64", seed=0)
+    return trained(network, **settings)
+
+
+def trained(network, batch_size=6, loss=reconstruction, **settings):
+    rule = rules.rule("adam", lr=0.05)
+    trainer = Trainer(network, rule, loss, seed=2, **settings)
+    samples = data.Samples(normal(0, 23, 6), normal(1, 23, 6))
+    trainer.fit(samples, batch_size=batch_size, epochs=2)
+    return trainer.network.neutral_state()
+
+
+def same_parameters(found, wanted):
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_variational_autoencoder_trains_alike_on_each_backend_and_replicated(name):
+    wanted = after_training("torch")
+    same_parameters(after_training(name), wanted)
+    devices = [backends.get(name).devices()[0]] * 2
+    same_parameters(after_training(name, devices=devices), wanted)
+
+
+class Siamese(Network):
+    """One layer of dropout in several places, and a block that is called twice."""
+
+    def __init__(self):
+        super().__init__()
+        nn = self.nn
+        self.drop, self.first, self.last = (
+            nn.Dropout(0.4),
+            nn.Linear(6, 5),
+            nn.Linear(5, 6),
+        )
+        self.block = nn.Sequential(nn.Linear(5, 5), nn.Dropout(0.3), nn.Tanh())
+
+    def forward(self, x):
+        x = self.drop(self.first(self.drop(x)))
+        return self.last(self.block(self.block(x)))
+
+
+def twice(network, x, target):
+    """As in SimCSE: two views of each sample, which differ by their masks."""
+    nn = network.nn
+    one, other = network(x), network(x)
+    return nn.mse_loss(one, target) - 0.1 * nn.mse_loss(one, other)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_layers_that_draw_several_times_train_alike_everywhere(name):
+    def run(change=lambda network: None, on=name, **settings):
+        network = build(Siamese.on(on), dtype="float64", seed=0)
+        change(network)
+        return trained(network, loss=twice, **settings)
+
+    wanted = run(on="torch")
+    same_parameters(run(), wanted)
+    same_parameters(run(devices=[backends.get(name).devices()[0]] * 2), wanted)
+    same_parameters(run(batch_size=3, accumulate=2), wanted)
+    same_parameters(run(lambda network: checkpoint_blocks(network, "block")), wanted)
+
+
+def test_networks_of_several_frameworks_draw_the_same_in_one_block():
+    x, outputs = np.ones((3, 6)), []
+    with random.portable(seed=1):
+        for name in BACKENDS:
+            network = hold(name, "Dropout", {"p": 0.5})
+            outputs.append([drawn(name, network, x) for _ in range(2)])
+    for first, second in outputs:
+        np.testing.assert_array_equal(first, outputs[0][0])
+        np.testing.assert_array_equal(second, outputs[0][1])
+    assert (outputs[0][0] != outputs[0][1]).any()
