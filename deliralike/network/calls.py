@@ -119,12 +119,12 @@ def intercept_functions(functions: Any, interceptor: Interceptor) -> Iterator[No
 
 
 def _names_of_functions(vocabulary: type) -> tuple[str, ...]:
-    """Return the names of what computes something in a vocabulary, whose classes may grow."""
-    return _names_in(vocabulary, tuple(len(vars(kind)) for kind in vocabulary.mro()))
+    """Return the names of what computes something in a vocabulary, whose classes may change."""
+    return _names_in(vocabulary, frozenset().union(*map(vars, vocabulary.mro())))
 
 
 @lru_cache
-def _names_in(vocabulary: type, _sizes: tuple[int, ...]) -> tuple[str, ...]:
+def _names_in(vocabulary: type, _names: frozenset[str]) -> tuple[str, ...]:
     names = []
     for name in dir(vocabulary):
         value = getattr(vocabulary, name)

@@ -239,6 +239,18 @@ def test_a_function_that_a_vocabulary_gains_later_is_followed(backend, monkeypat
     assert came == ["twice", "relu"]
 
 
+def test_a_function_that_a_vocabulary_had_before_is_forgotten(backend, monkeypatch):
+    """Another one has come, so the classes have as many names as they had then."""
+    functions, calls = backend.nn, []
+    names = ["first", "came_and_went", "came_later"]  # asking makes classes grow once
+    for name in names:
+        with monkeypatch.context() as patch:
+            patch.setattr(type(functions), name, lambda self, x: x, raising=False)
+            with intercept_functions(functions, noting(calls)):
+                getattr(functions, name)(np.ones(2))
+    assert [call[0] for call in calls] == names
+
+
 def test_functions_are_as_before_after_an_error(backend):
     before = dict(vars(backend.nn))
     with (
