@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deliralike.errors import SettingError
-from deliralike.nn import start
+from deliralike.nn import checks, start
 
 
 class Stream(NamedTuple):
@@ -74,6 +74,12 @@ def is_open() -> bool:
     return _open > 0
 
 
+def position() -> Stream | None:
+    """Return the position in force as it is now, whatever is drawn later; None without a stream."""
+    stream = current()
+    return None if stream is None else stream.kept()
+
+
 def portable(
     seed: int = 0, step: Any = 0, first_sample: Any = 0
 ) -> AbstractContextManager[Stream]:
@@ -126,10 +132,9 @@ def drawing_the_same(function: Callable[..., Any]) -> Callable[..., Any]:
 
     A body of a loop is traced once, or more often, and the framework repeats what it does.
     """
-    stream = current()
-    if stream is None:
+    start = position()
+    if start is None:
         return function
-    start = stream.kept()
 
     def call(*args: Any, **kwargs: Any) -> Any:
         with following(start):
@@ -230,15 +235,19 @@ def noise(
 
     Shapes:
         ``(samples, ...)``; each sample's row depends on seed, path, step, draw and its own index
-        alone.
+        alone. ``()`` is one sample.
+
+    Raises:
+        SettingError: There is no noise of this kind.
     """
-    values = np.empty(shape)
-    for index in range(shape[0]):
+    checks.one_of(kind, ("normal", "uniform"), "noise: kind")
+    values = np.empty(shape or (1,))
+    for index in range(len(values)):
         words = _generator(seed, path, step, first_sample + index, draw)
         generator = np.random.Generator(words)
         sample = generator.standard_normal if kind == "normal" else generator.random
         values[index] = sample(shape[1:])
-    return values
+    return values.reshape(shape)
 
 
 def numbers(

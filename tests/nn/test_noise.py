@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from deliralike import Network, backends, build, checkpoint_blocks, data, random, rules
+from deliralike.errors import SettingError
 from deliralike.training import Trainer
 from tests.conftest import BACKENDS
 from tests.nn.agreement import NAMES, get, hold, normal
@@ -32,6 +33,11 @@ def test_portable_noise_follows_the_sample_and_not_the_share(name):
         np.testing.assert_array_equal(
             row[2], random.noise(3, "layer", 2, 2, (1, 1), kind, 1)[0]
         )
+        with random.portable(seed=3, step=2):
+            alone = drawn(name, network, x, ())
+        np.testing.assert_array_equal(
+            alone, random.noise(3, "layer", 2, 0, (1,), kind)[0]
+        )
         with random.portable(seed=3, step=2, first_sample=4):
             share = drawn(name, network.eval(), x[4:])
         np.testing.assert_array_equal(share, np.stack(wanted[4:]))
@@ -45,6 +51,13 @@ def test_portable_noise_has_the_moments_of_its_distribution():
     found, _ = np.histogram(values, bins=10, range=(0, 1))
     np.testing.assert_allclose(found / values.size, 0.1, atol=0.004)
     assert found.sum() == values.size
+
+
+def test_noise_of_an_unknown_kind_is_refused():
+    with pytest.raises(
+        SettingError, match="kind='gauss'; wanted 'normal' or 'uniform'"
+    ):
+        random.noise(0, "a", 0, 0, (2,), "gauss")
 
 
 def test_noise_is_that_of_pytorch_outside_of_the_portable_stream():

@@ -55,9 +55,7 @@ class _Recomputed(chainer.FunctionNode):
             count,
             parameters,
         )
-        stream = random.current()
-        self.stream = None if stream is None else stream.kept()
-        self.train = chainer.config.train
+        self.stream, self.train = random.position(), chainer.config.train
         self.context = copy_context()  # of mixed precision
 
     def forward(self, inputs: Any) -> Any:

@@ -27,8 +27,7 @@ def recomputed(
     if not (block.training and torch.is_grad_enabled()):
         return call(block, *args, **kwargs)
     refuse_shared_draws(block)
-    stream, draws = random.current(), drawing_again()
-    stream = None if stream is None else stream.kept()
+    stream, draws = random.position(), drawing_again()
 
     def contexts() -> tuple[Any, Any]:
         return nullcontext(), _again(block, stream, draws)

@@ -46,9 +46,9 @@ class Replica:
         """Take `index` as the default of `position`; each replica counts its own draws."""
         if self.position is None:
             object.__setattr__(self, "position", self.index)
-        stream = random.current()
+        stream = random.position()
         if stream is not None:
-            stream = stream.later(self.first_sample).kept()
+            stream = stream.later(self.first_sample)
         object.__setattr__(self, "stream", stream)
 
     @property
