@@ -160,11 +160,8 @@ def split(
     value: torch.Tensor, sizes: Sequence[int], dim: int, devices: Sequence[Any]
 ) -> Sequence[torch.Tensor]:
     """Split a tensor into views, one on each device; each may be changed in place."""
-    # Not torch.split: its views are several outputs of one function, which autograd does not let
-    # anyone change in place.
-    cuts, stays = _plan(sizes, devices, value.device)
-    pieces = _pieces(value, cuts, dim) if cuts else (value,)
-    if stays:
+    pieces = _pieces(value, sizes, dim)
+    if _all_at_home(devices[: len(sizes)], value.device):
         return pieces
     return [
         to_device(piece, device) for piece, device in zip(pieces, devices, strict=False)
@@ -172,15 +169,19 @@ def split(
 
 
 def _pieces(
-    value: torch.Tensor, cuts: Sequence[int], dim: int
+    value: torch.Tensor, sizes: Sequence[int], dim: int
 ) -> Sequence[torch.Tensor]:
-    """Return views between cuts, each with a version of its own.
+    """Return views of some sizes, each with a version of its own.
 
     What one replica changes in place is then no change of what another one keeps for backward. A
     tensor in a graph has one version with its views.
     """
-    pieces = value.tensor_split(cuts, dim)
-    return pieces if value.requires_grad else [piece.data for piece in pieces]
+    if len(sizes) == 1:
+        return [value]
+    if not value.requires_grad:
+        return value.unsafe_split_with_sizes(sizes, dim)
+    # Views that are several outputs of one function may not be changed in place.
+    return value.tensor_split(tuple(accumulate(sizes[:-1])), dim)
 
 
 def concatenate(
@@ -238,12 +239,8 @@ _DEVICE = attrgetter("device")
 
 
 @lru_cache
-def _plan(
-    sizes: tuple[int, ...], devices: tuple[Any, ...], home: torch.device
-) -> tuple[tuple[int, ...], bool]:
-    """Return the indices to cut at, and whether all pieces stay on the tensor's device."""
-    stays = all(_device(device) == home for device in devices[: len(sizes)])
-    return tuple(accumulate(sizes[:-1])), stays
+def _all_at_home(devices: tuple[Any, ...], home: torch.device) -> bool:
+    return all(_device(device) == home for device in devices)
 
 
 def devices() -> list[str]:

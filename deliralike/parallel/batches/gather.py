@@ -14,7 +14,7 @@ from deliralike import nest
 from deliralike.errors import SettingError, ShapeError, StructureError, suggestion
 from deliralike.nest.arrays import Arrays
 from deliralike.parallel.batches.partition import sample_weights, whole
-from deliralike.parallel.batches.spec import mark_leaves, unmarked
+from deliralike.parallel.batches.spec import mark_leaves, native_arrays, unmarked
 
 SCALARS = ("stack", "mean", "sum")
 OTHERS = ("equal", "list")
@@ -72,6 +72,7 @@ def gather(
         others=others,
         weights=_weights(scalars, sizes, len(outputs)),
         backend=backend,
+        is_native=native_arrays(backend),
     )
     if spec is not None:
         outputs = [
@@ -123,6 +124,7 @@ class _Joiner:
 
     Attributes:
         weights: The factors by which each replica's scalar is multiplied.
+        is_native: Whether a value is an array of the backend.
     """
 
     dim: int
@@ -131,10 +133,7 @@ class _Joiner:
     others: str
     weights: Sequence[float]
     backend: Any  # of `Arrays`, or None
-
-    def is_native(self, value: Any) -> bool:
-        """Return whether a value is an array of the backend."""
-        return self.backend is not None and self.backend.is_array(value)
+    is_native: Callable[[Any], bool]
 
     def is_array(self, value: Any) -> bool:
         """Return whether a value is an array of the backend or of NumPy, or a scalar of NumPy's."""
@@ -196,10 +195,18 @@ class _Joiner:
     def _check_arrays(
         self, column: Sequence[Any], is_same_kind: Callable[[Any], bool]
     ) -> None:
-        for index, leaf in enumerate(column[1:], start=1):
+        shape = column[0].shape
+        for index, leaf in enumerate(column):
             if not is_same_kind(leaf):
                 raise _kind_error(column, index)
-        _refuse_shapes([tuple(leaf.shape) for leaf in column], self.dim)
+            if leaf.shape != shape:
+                _refuse_other_shape(tuple(shape), tuple(leaf.shape), index, self.dim)
+        if shape and not -len(shape) <= self.dim < len(shape):
+            raise _Refused(
+                ShapeError,
+                f"has shape {tuple(shape)} on replica 0, so there is no dim {self.dim} to join "
+                f"it along: reduce it in the network, or gather along another dim.",
+            )
 
     def _join_scalars(self, column: Sequence[Any]) -> Any:
         if self.is_native(column[0]):
@@ -262,27 +269,19 @@ def _same(first: Any, second: Any) -> bool:
         return False
 
 
-def _refuse_shapes(shapes: Sequence[tuple[int, ...]], dim: int) -> None:
-    """Check that shapes have an axis along which they can be joined, unless they have none.
+def _refuse_other_shape(
+    first: tuple[int, ...], shape: tuple[int, ...], index: int, dim: int
+) -> None:
+    """Check that two shapes differ along one axis only.
 
     Raises:
-        _Refused: They differ along another axis, or have fewer axes.
+        _Refused: They differ along another axis, or one has fewer axes.
     """
-    first = shapes[0]
-    for index, shape in enumerate(shapes):
-        if shape == first:
-            continue
-        if len(shape) != len(first) or _without(shape, dim) != _without(first, dim):
-            raise _Refused(
-                ShapeError,
-                f"has shape {first} on replica 0 and {shape} on replica {index}: they may "
-                f"differ along dim {dim} only.",
-            )
-    if first and not -len(first) <= dim < len(first):
+    if len(shape) != len(first) or _without(shape, dim) != _without(first, dim):
         raise _Refused(
             ShapeError,
-            f"has shape {first} on replica 0, so there is no dim {dim} to join "
-            f"it along: reduce it in the network, or gather along another dim.",
+            f"has shape {first} on replica 0 and {shape} on replica {index}: they may "
+            f"differ along dim {dim} only.",
         )
 
 

@@ -14,7 +14,13 @@ from deliralike import nest
 from deliralike.errors import BatchError, SettingError
 from deliralike.nest.arrays import Arrays
 from deliralike.parallel.batches.partition import partition, whole
-from deliralike.parallel.batches.spec import ARGUMENTS, mark_leaves, readable, unmarked
+from deliralike.parallel.batches.spec import (
+    ARGUMENTS,
+    mark_leaves,
+    native_arrays,
+    readable,
+    unmarked,
+)
 
 __all__ = ["ARGUMENTS", "Shares", "scatter", "split_batch"]
 
@@ -95,7 +101,7 @@ def split_batch(
     splitter = _Splitter(_some(devices), whole("scatter: dim", dim), backend)
     words, leaves, structure = splitter.flatten(batch, spec, root)
     counts = _counts(splitter, words, leaves, structure, root)
-    samples = max((count for count in counts if count is not None), default=0)
+    samples = max(_distinct(counts), default=0)
     sizes = partition(samples, len(devices))
     if not leaves:
         return Shares([structure.unflatten(())], sizes)
@@ -131,14 +137,11 @@ class _Splitter:
         self.devices = tuple(devices)
         self.dim = dim
         self.backend = backend
-
-    def is_native(self, leaf: Any) -> bool:
-        """Return whether a leaf is an array of the backend."""
-        return self.backend is not None and self.backend.is_array(leaf)
+        self.is_native = native_arrays(backend)
 
     def is_array(self, leaf: Any) -> bool:
         """Return whether a leaf is an array of the backend or of NumPy."""
-        return isinstance(leaf, np.ndarray) or self.is_native(leaf)
+        return self.is_native(leaf) or isinstance(leaf, np.ndarray)
 
     def flatten(self, batch: Any, spec: Any, root: str) -> tuple[list, list, Any]:
         """Return the word of the spec for each leaf, the leaves, and their structure."""
@@ -161,7 +164,7 @@ class _Splitter:
         if word == "split" and type(leaf) in (list, tuple):
             return len(leaf)
         if self.is_array(leaf) and leaf.shape:
-            return self._size(tuple(leaf.shape))
+            return self._size(leaf.shape)
         if hasattr(leaf, "__dlpack__") and not self._is_known(leaf):
             owners = "NumPy's"
             if self.backend is not None:
@@ -183,7 +186,7 @@ class _Splitter:
     def _size(self, shape: tuple[int, ...]) -> int:
         if not -len(shape) <= self.dim < len(shape):
             raise _Refused(
-                f"has shape {shape}, so there is no dim {self.dim} to "
+                f"has shape {tuple(shape)}, so there is no dim {self.dim} to "
                 "split it along: give another dim, or say 'copy' or 'keep' of it in the spec"
             )
         return shape[self.dim]
@@ -256,28 +259,36 @@ def _counts(
     Raises:
         BatchError: A leaf cannot be split, or two differ; the message names the paths.
     """
-    counts: list[int | None] = []
-    first = None
+    counts = []
     for index, (word, leaf) in enumerate(zip(words, leaves, strict=True)):
         try:
-            count = splitter.count(word, leaf)
+            counts.append(splitter.count(word, leaf))
         except _Refused as refused:
             path = nest.path_of(structure, index, root)
             raise BatchError(readable(f"{path} {refused}", root)) from None
-        counts.append(count)
-        if first is None and count is not None:
-            first = index
-    for index, count in enumerate(counts):
-        if first is not None and count not in (None, counts[first]):
-            raise BatchError(
-                readable(
-                    f"the arrays of a batch must agree on their size along dim {splitter.dim}: "
-                    f"{nest.path_of(structure, first, root)} has {counts[first]}, "
-                    f"{nest.path_of(structure, index, root)} has {count}.",
-                    root,
-                )
-            )
+    if len(_distinct(counts)) > 1:
+        message = _disagreement(counts, splitter.dim, structure, root)
+        raise BatchError(readable(message, root))
     return counts
+
+
+def _distinct(counts: Sequence[int | None]) -> set[Any]:
+    return {*counts} - {None}
+
+
+def _disagreement(
+    counts: Sequence[int | None], dim: int, structure: Any, root: str
+) -> str:
+    """Return a message with the paths of the first two leaves that differ in size."""
+    sizes: dict[int, str] = {}
+    for index, count in enumerate(counts):
+        if count is not None and count not in sizes:
+            sizes[count] = nest.path_of(structure, index, root)
+    (size, path), (other_size, other_path), *_ = sizes.items()
+    return (
+        f"the arrays of a batch must agree on their size along dim {dim}: "
+        f"{path} has {size}, {other_path} has {other_size}."
+    )
 
 
 def _some(devices: Sequence[Any]) -> Sequence[Any]:

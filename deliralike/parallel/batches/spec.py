@@ -54,6 +54,11 @@ def mark_leaves(
     return nest.graft(spec, value, partial(_mark_subtree, is_array))
 
 
+def native_arrays(backend: Any) -> Callable[[Any], bool]:
+    """Return the test for arrays of a backend; nothing is one where there is no backend."""
+    return _never if backend is None else backend.is_array
+
+
 def unmarked(leaves: list[Any]) -> tuple[list[str | None], list[Any]]:
     """Return the word for each leaf and the leaves, of a nest that may have been marked."""
     if not leaves or type(leaves[0]) is not Part:
@@ -88,3 +93,7 @@ def _mark_subtree(
         return not any(is_array(leaf) for leaf in nest.leaves(value))
 
     return nest.map(mark, subtree, is_leaf=is_samples)
+
+
+def _never(_: Any) -> bool:
+    return False
