@@ -82,11 +82,13 @@ def _form(shape: tuple[int, ...], weight: tuple[int, ...], settings: Geometry) -
         is_depthwise = settings.groups == shape[1]
         return _depthwise if is_depthwise and few_taps else _part_by_part
     if set(settings.lhs_dilation) == {1}:
+        if math.prod(kernel) == 1:
+            return _by_product
         if not _is_above(shape[0] * math.prod(counts), _MOST_WINDOWS * weight[0]):
             return _by_product
         if few_taps and not all(map(_is_above, counts, (k - 1 for k in kernel))):
             return _by_product
-    return _in_planes if len(kernel) == 3 and math.prod(kernel) > 1 else _by_xla
+    return _in_planes if len(kernel) == 3 else _by_xla
 
 
 def _is_above(size: Any, limit: int) -> bool:
