@@ -25,6 +25,7 @@ NAMES = (
     "state",
     "nests",
     "replicas",
+    "jax_replicas",
     "processes",
     "heat_peer",
     "scaling",
