@@ -431,11 +431,9 @@ class AbstractOutlineNetwork(AbstractNetwork):
             return output
         box.output = block.output
         index = frozenset([len(trace.flow) - 1])
-
-        def from_box(leaf: Any) -> Any:
-            return leaf.with_sources(index) if isinstance(leaf, ShapeArray) else leaf
-
-        return nest.map(from_box, output)
+        return nest.map_where(
+            _is_shape_array, lambda array: array.with_sources(index), output
+        )
 
     def _box(self, trace: Trace, block: Block, arguments: Any) -> Flow | None:
         """Append a box to the flow and return it, or return None when this call has no box.
@@ -578,3 +576,7 @@ def _resized(x: ShapeArray, dim: int, length: int) -> ShapeArray:
 
 BACKEND = OutlineBackend()
 BACKEND.bind(OutlineFunctions(), AbstractOutlineNetwork)
+
+
+def _is_shape_array(leaf: Any) -> bool:
+    return isinstance(leaf, ShapeArray)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,9 +103,7 @@ def check_operation(
 
 def _on_host(backend: Any, call: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     """What a backend gives for host arrays, as host arrays."""
-    given = nest.map(
-        lambda leaf: native(backend, leaf) if is_array(leaf) else leaf, arguments
-    )
+    given = nest.map_where(is_array, partial(native, backend), arguments)
     with backend.evaluating():
         return backend.to_numpy(call(backend, *given))
 

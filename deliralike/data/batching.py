@@ -1,6 +1,7 @@
 """Batches in a seeded order, which is the same on every backend, machine and version of NumPy."""
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -93,7 +94,7 @@ def size(arrays: Any) -> int:
 
 def take(arrays: Nest, indices: np.ndarray | slice) -> Nest:
     """Return the samples of a nest of arrays in these places; other leaves as they are."""
-    return nest.map(lambda leaf: leaf[indices] if _is_array(leaf) else leaf, arrays)
+    return nest.map_where(_is_array, itemgetter(indices), arrays)
 
 
 def _is_foreign(leaf: Any) -> bool:

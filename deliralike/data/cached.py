@@ -36,16 +36,20 @@ class Cached:
 
     def __getitem__(self, index: int) -> Any:
         if index not in self._samples:
-            self._samples[index] = nest.map(_read_only, self.dataset[index])
+            self._samples[index] = nest.map_where(
+                _is_array, _read_only, self.dataset[index]
+            )
         return self._samples[index]
 
     def __reduce__(self) -> Any:
         return type(self), (self.dataset,)
 
 
-def _read_only(leaf: Any) -> Any:
-    if not isinstance(leaf, np.ndarray):
-        return leaf
-    view = leaf.view()
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, np.ndarray)
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    view = array.view()
     view.flags.writeable = False
     return view

@@ -8,6 +8,7 @@ from deliralike.nest.tree import (
     leaves,
     leaves_with_paths,
     map,
+    map_where,
     path_of,
     unflatten,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "leaves",
     "leaves_with_paths",
     "map",
+    "map_where",
     "path_of",
     "unflatten",
 ]

@@ -110,11 +110,7 @@ class Arrays(ABC):
 
     def to_numpy(self, outputs: Any) -> Any:
         """Return a nest with every native array as a NumPy array."""
-
-        def convert(leaf: Any) -> Any:
-            return self.numpy(leaf) if self.is_array(leaf) else leaf
-
-        return nest.map(convert, outputs)
+        return nest.map_where(self.is_array, self.numpy, outputs)
 
     def prepare(self, batch: Any, network: HasDevice) -> Any:
         """Prepare a batch for a network: move its arrays to the network's device.

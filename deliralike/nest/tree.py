@@ -77,6 +77,22 @@ def map(
     return structure.unflatten(results)
 
 
+def map_where(
+    condition: Callable[[Any], bool], function: Callable[[Any], Any], nest: Any
+) -> Any:
+    """Apply `function` to the leaves that meet a condition; the others stay as they are.
+
+    Example:
+        >>> map_where(lambda x: x > 1, lambda x: -x, {"a": 1, "b": (2, 3)})
+        {'a': 1, 'b': (-2, -3)}
+    """
+    leaves, structure = flatten(nest)
+    results = []
+    for leaf in leaves:
+        results.append(function(leaf) if condition(leaf) else leaf)
+    return structure.unflatten(results)
+
+
 def leaves(nest: Any) -> list[Any]:
     """Return the leaves in order.
 

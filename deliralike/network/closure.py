@@ -104,11 +104,7 @@ def closure(
         name: float(backend.numpy(value))
         for name, value in {TOTAL: total, **each}.items()
     }
-
-    def without_graph(leaf: Any) -> Any:
-        return model.nn.stop_gradient(leaf) if backend.is_array(leaf) else leaf
-
-    return values, nest.map(without_graph, predictions)
+    return values, nest.map_where(backend.is_array, model.nn.stop_gradient, predictions)
 
 
 def prepare_batch(

@@ -68,14 +68,9 @@ class LossCompiler:
             return self._program(function, network, *batch)
         torch.compiler.cudagraph_mark_step_begin()
         result = self._program(function, network, *batch)
-        return nest.map(
-            _copied, result
-        )  # the next step writes over what a CUDA graph returns
+        # the next step writes over what a CUDA graph returns
+        return nest.map_where(torch.is_tensor, torch.clone, result)
 
 
 def _compute(function: Callable[..., Any], network: Any, *batch: Any) -> Any:
     return function(network, *batch)
-
-
-def _copied(leaf: Any) -> Any:
-    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf

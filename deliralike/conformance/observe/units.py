@@ -50,9 +50,7 @@ class Unit:
     def output(self, network: AbstractNetwork, inputs: Given) -> Any:
         """Call a network, which may be a copy that a compiler traces, with native arguments."""
         is_array = network.backend.is_array
-        own = nest.map(
-            lambda leaf: instead(leaf, leaf) if is_array(leaf) else leaf, inputs
-        )
+        own = nest.map_where(is_array, lambda array: instead(array, array), inputs)
         args, kwargs = tied(own, self.same)
         return self.call(network, *args, **kwargs)
 

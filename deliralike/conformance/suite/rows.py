@@ -132,9 +132,7 @@ class Row:
     def _with(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """The arguments with others in the places of their arrays."""
         rest = iter(inputs)
-        return nest.map(
-            lambda leaf: next(rest) if is_array(leaf) else leaf, self.arguments
-        )
+        return nest.map_where(is_array, lambda _: next(rest), self.arguments)
 
     @cached_property
     def inputs(self) -> list[np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -170,13 +171,7 @@ def _filled_up(rows: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 def _take(rows: Any, numbers: np.ndarray) -> Any:
     """Return the rows of these numbers in each leaf."""
-
-    def selected(leaf: Any) -> Any:
-        if _is_rows(leaf):
-            return leaf[numbers]
-        return leaf
-
-    return nest.map(selected, rows)
+    return nest.map_where(_is_rows, itemgetter(numbers), rows)
 
 
 def _is_rows(leaf: Any) -> bool:

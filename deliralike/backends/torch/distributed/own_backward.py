@@ -33,12 +33,10 @@ class OwnCall:
 
     def watch_arguments(self, arguments: Any) -> Any:
         """Return the arguments as views whose gradients are divided by the weight."""
-        return nest.map(self._watch_argument, arguments)
+        return nest.map_where(_takes_gradient, self._watch_argument, arguments)
 
-    def _watch_argument(self, leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or not leaf.requires_grad:
-            return leaf
-        view = leaf.view_as(leaf)
+    def _watch_argument(self, tensor: torch.Tensor) -> torch.Tensor:
+        view = tensor.view_as(tensor)
         view.register_hook(lambda gradient: gradient / self.weight)
         return view
 
@@ -103,6 +101,10 @@ def put_gradients(network: WrapperNetwork, gradients: dict[str, Any]) -> None:
     for name, gradient in gradients.items():
         parameter = parameters[name]
         parameter.grad = None if gradient is None else arrays.like(gradient, parameter)
+
+
+def _takes_gradient(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.requires_grad
 
 
 def _version(gradient: torch.Tensor | None) -> tuple[int, int]:
