@@ -269,8 +269,10 @@ class Ladder:
                 findings = tuple(
                     replace(one, explanation=None) for one in level.findings
                 )
-                said = why if name == "L1" else "Not decided: see the note of level L1."
-                notes = (said, *level.notes)
+                note = "Not decided: see the note of level L1."
+                if name == "L1":
+                    note = why
+                notes = (note, *level.notes)
                 undecided = replace(
                     level, status=NOT_REACHED, findings=findings, notes=notes
                 )
@@ -346,10 +348,13 @@ class Ladder:
         found = semantics.level(modes)
         notes = self._of_dropout()
         failed = found.status == FAILED
-        why = (
-            self.running.why_undecided() if failed else self.running.why_nothing_shown()
+        reason = (
+            self.running.why_undecided if failed else self.running.why_nothing_shown
         )
-        apart = why_apart(*self._sides) if failed is not bool(why) else ""
+        why = reason()
+        apart = ""
+        if failed is not bool(why):
+            apart = why_apart(*self._sides)
         if not apart and why and self.running.only_training_is_random():
             del modes["train"]
             found, notes, why = semantics.level(modes), (*notes, why), ""

@@ -286,8 +286,8 @@ def named_losses(network: NetworkCore, result: Any) -> dict[str, Any]:
     losses = {TOTAL: value_of(result)}
     if not isinstance(result, tuple):
         return losses
-    mappings = [extra for extra in result[1:] if isinstance(extra, Mapping)]
-    for name, value in mappings[0].items() if mappings else ():
+    mappings = (extra for extra in result[1:] if isinstance(extra, Mapping))
+    for name, value in next(mappings, {}).items():
         if name == TOTAL:
             continue
         if network.backend.is_array(value):

@@ -79,7 +79,7 @@ class ValidationLosses:
         of several losses is that of their means.
         """
         means = {}
-        for name in self._batches[0] if self._batches else ():
+        for name in next(iter(self._batches), {}):
             columns = zip(*[batch[name] for batch in self._batches], strict=True)
             means[name] = mean_by_weights(*columns)
         names = self._loss.names if isinstance(self._loss, StepLoss) else ()

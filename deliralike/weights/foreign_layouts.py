@@ -101,7 +101,8 @@ def settled(
     if guess is False:
         refuse(opened, contents.kind)
     usual = dict(state)
-    for name in opened if isinstance(guess, bool) else guess:
+    names = opened if isinstance(guess, bool) else guess
+    for name in names:
         if name not in opened:
             raise UnknownName(f"guess={name!r} is not open. {suggestion(name, opened)}")
         usual[name] = as_usual(name, opened[name], state[name], contents.kind)

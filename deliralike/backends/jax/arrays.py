@@ -165,8 +165,11 @@ def copied(value: jax.Array, name: str | None = None) -> jax.Array:
     is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
     if is_key or is_traced(value) or value.weak_type or not value.is_fully_addressable:
         return deepcopy(value) if name is None else value.astype(find_dtype(name))
-    host = np.array(value, value.dtype if name is None else find_dtype(name))
-    return _put_at(host, value.sharding) if value.committed else jax.device_put(host)
+    dtype = value.dtype if name is None else find_dtype(name)
+    host = np.array(value, dtype)
+    if value.committed:
+        return _put_at(host, value.sharding)
+    return jax.device_put(host)
 
 
 def zeros(shape: tuple[int, ...], like: jax.Array) -> jax.Array:
@@ -214,10 +217,13 @@ def numbers(values: Sequence[Any]) -> list[float]:
         for each in values:
             if isinstance(each, jax.Array) and each.is_fully_addressable:
                 each.copy_to_host_async()
-    return [
-        float(whole(each)) if isinstance(each, jax.Array) else float(each)
-        for each in values
-    ]
+    return list(map(_number, values))
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, jax.Array):
+        value = whole(value)
+    return float(value)
 
 
 def host_values(value: Any) -> np.ndarray | None:

@@ -29,17 +29,21 @@ def _attend(rule: Arguments, nn: Any, *given: Any, **named: Any) -> tuple[Any, A
     """The function of `nn` by the rules that are given."""
     *parts, bias, mask = (*given, None, None)[:5]
     q, k, v = parts
-    scale, axis = rule.get("scale"), rule.get("axis", -1)
-    scores = nn.matmul(q, nn.transpose(k, -1, -2))
-    scores = scores * (q.shape[-1] ** -0.5 if scale is None else scale)
+    scale = rule.get("scale")
+    if scale is None:
+        scale = q.shape[-1] ** -0.5
+    scores = nn.matmul(q, nn.transpose(k, -1, -2)) * scale
     if "causal" in rule:
         allowed = np.tri(q.shape[-2], k.shape[-2], dtype=bool)
         causal = nn.constant(np.where(allowed, 0.0, -np.inf), like=q)
         bias = causal if bias is None else bias + causal
     if bias is not None:
         scores = scores + bias
-    weights = scores if rule.get("weigh") == "none" else nn.softmax(scores, axis)
-    return nn.matmul(weights if mask is None else weights * mask, v), weights
+    weights = scores
+    if rule.get("weigh") != "none":
+        weights = nn.softmax(scores, rule.get("axis", -1))
+    masked = weights if mask is None else weights * mask
+    return nn.matmul(masked, v), weights
 
 
 def _function(nn: Any, given: Arguments) -> Any:

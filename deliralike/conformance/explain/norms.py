@@ -77,12 +77,17 @@ def _normalised(nn: Any, x: Any, mean: Any, var: Any, given: Arguments) -> Any:
 
 def _affine(nn: Any, y: Any, given: Arguments) -> Any:
     """Scaled and shifted by what is learned, which is of shape ``(width,)`` or ``learned``."""
-    shape, weight, bias = given.get("learned"), given.get("weight"), given.get("bias")
+    shape = given.get("learned")
+    weight, bias = given.get("weight"), given.get("bias")
     if weight is not None:
-        y = y * (weight if shape is None else nn.reshape(weight, shape))
+        y = y * _in_shape(nn, weight, shape)
     if bias is not None:
-        y = y + (bias if shape is None else nn.reshape(bias, shape))
+        y = y + _in_shape(nn, bias, shape)
     return y
+
+
+def _in_shape(nn: Any, x: Any, shape: Any) -> Any:
+    return x if shape is None else nn.reshape(x, shape)
 
 
 def _own(nn: Any, given: Arguments) -> Any:

@@ -113,7 +113,8 @@ class _Both:
         has_ranks = not self.equal_ranks or _ranks(wanted) == _ranks(came)
         if not self.one_layout:
             came = align(wanted, came).back(came, wanted)
-        far, limit = largest_difference(wanted, came) if has_ranks else np.inf, LIMIT
+        far = largest_difference(wanted, came) if has_ranks else np.inf
+        limit = LIMIT
         if LIMIT < far <= SLIGHT:
             limit = max(LIMIT, allowed(self._rounding(batch, wanted)))
         if far <= limit:
@@ -161,7 +162,8 @@ def _given(subject: Subject, batch: Batch) -> list[Shape]:
     )
     found = []
     for leaf in filter(is_array, nest.leaves(backend.to_numpy(call))):
-        if leaf.ndim >= (_TOKENS if leaf.dtype.kind in "iu" else _PICTURE):
+        axes = _TOKENS if leaf.dtype.kind in "iu" else _PICTURE
+        if leaf.ndim >= axes:
             found.append(leaf.shape)
     return found
 
@@ -174,11 +176,10 @@ def _one(batch: Batch) -> Batch:
     """The first sample alone."""
     samples = count_samples(batch)
 
-    def first(leaf: Any) -> Any:
-        is_of_samples = is_array(leaf) and leaf.ndim and len(leaf) == samples
-        return leaf[:1] if is_of_samples else leaf
+    def is_of_samples(leaf: Any) -> bool:
+        return is_array(leaf) and leaf.ndim > 0 and len(leaf) == samples
 
-    return nest.map(first, batch)
+    return nest.map_where(is_of_samples, lambda array: array[:1], batch)
 
 
 def _resized(batch: Batch, sizes: Mapping[int, int]) -> Batch:

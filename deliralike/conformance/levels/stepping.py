@@ -355,11 +355,11 @@ class _Run:
             self._step(step)
 
     def _step(self, step: int) -> None:
-        parameters, gradients = (
-            self.forced.parameters(step),
-            self.forced.gradients(step),
-        )
-        base = (self.start[0] or 0.1) * (1.0 if step < self.forced.middle else DROP)
+        parameters = self.forced.parameters(step)
+        gradients = self.forced.gradients(step)
+        base = self.start[0] or 0.1
+        if step >= self.forced.middle:
+            base *= DROP
         rate = None if self.free else base
         self.rates.append(_or_one(self.reference.lr) if rate is None else rate)
         self.reference.step(parameters, gradients, rate)

@@ -199,10 +199,8 @@ class _Sides:
 
         Two biases of the reference that are one in the candidate are compared by their sum.
         """
-        wanted, summed = (
-            self.comparable(),
-            () if self.match is None else self.match.summed,
-        )
+        wanted = self.comparable()
+        summed = () if self.match is None else self.match.summed
         found = {}
         for name in self.both:
             ours, theirs = wanted[name], self.theirs[name]
@@ -231,12 +229,11 @@ def _through(match: Match, own: Mapping[str, Weight]) -> dict[str, Weight]:
     found = {}
     for name, value in match.to_reference(_values(own)).items():
         parts = [own[each] for each in match.candidate_names(name)]
-        found[name] = replace(
-            parts[0],
-            value=value,
-            tie=back.get(parts[0].tie, name) if name in alone else name,
-            trainable=all(part.trainable for part in parts),
-        )
+        tie = name
+        if name in alone:
+            tie = back.get(parts[0].tie, name)
+        trainable = all(part.trainable for part in parts)
+        found[name] = replace(parts[0], value=value, tie=tie, trainable=trainable)
     return found
 
 
@@ -396,7 +393,8 @@ def _notes_of_match(match: Match) -> Iterator[str]:
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+    text = ", ".join(names[:3])
+    return f"{text} …" if len(names) > 3 else text
 
 
 def _finding(name: str, what: str, remark: str = "") -> Finding:

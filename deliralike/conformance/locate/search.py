@@ -164,7 +164,9 @@ def _judge(units: Units, suspect: Suspect) -> Iterator[Place]:
     call, mine = suspect.tap.mine, units.mine
     if call.path is None:
         function = suspect.name.function
-        where = joined(units.path, call.caller) if call.caller else units.path
+        where = units.path
+        if call.caller:
+            where = joined(units.path, call.caller)
         one = suspect.block(mine, where, (function, {}))
         yield Place(where, function, suspect.what, suspect.difference, (one,))
         return

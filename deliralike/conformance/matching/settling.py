@@ -125,8 +125,10 @@ class _Settling:
         if chosen is None:
             self.tries = MOST_TRIES
             return False
+        if len(chosen) < 2:
+            return False
         before, start = self.best, self.match
-        for changes in itertools.product(*chosen) if len(chosen) > 1 else ():
+        for changes in itertools.product(*chosen):
             self.change(_joined(changes), start)
             if self.best != before or self.agrees:
                 return True

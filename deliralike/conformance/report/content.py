@@ -71,10 +71,11 @@ def headline(proof: ProofData) -> str:
         return _line(f"DIVERGES at {_accusation(proof)}")
     if not proof.proved:
         return f"NOT PROVED: {proof.reference} and {proof.candidate}. {_missing(proof)} {_ladder(proof)}".rstrip()
-    same = "agree as far as they were compared" if proof.not_asked else _same(proof)
-    left_out = (
-        f" Not asked for: {', '.join(proof.not_asked)}." if proof.not_asked else ""
-    )
+    same = _same(proof)
+    left_out = ""
+    if proof.not_asked:
+        same = "agree as far as they were compared"
+        left_out = f" Not asked for: {', '.join(proof.not_asked)}."
     return (
         f"{proof.word.upper()}: {proof.reference} and {proof.candidate} {same}: outputs, loss, "
         f"gradients and running statistics agree to {_agreement(proof)} in float64 "
@@ -244,8 +245,10 @@ def _limit(proof: ProofData) -> str:
     """What was allowed, and where that is more, why."""
     level = proof.level(SEMANTICS)
     worst = 0.0 if level is None else level.worst or 0.0
-    magnified = "; errors in the last bit of the reference's parameters do as much"
-    return f"limit {LIMIT:g}{magnified if worst > LIMIT else ''}"
+    limit = f"limit {LIMIT:g}"
+    if worst > LIMIT:
+        limit += "; errors in the last bit of the reference's parameters do as much"
+    return limit
 
 
 def _agreement(proof: ProofData) -> str:

@@ -148,9 +148,10 @@ def _layers(proof: ProofData, level: Level) -> str:
 
 
 def _bar(worst: float) -> _Cell:
-    share = 1.0 if worst >= 1.0 else 0.0
-    if 0.0 < worst < 1.0:
-        share = max(0.0, 1.0 + math.log10(worst) / _DECADES)
+    share = 0.0
+    if worst > 0.0:
+        decades = math.log10(min(worst, 1.0))
+        share = max(0.0, 1.0 + decades / _DECADES)
     kind = "failed" if worst > LIMIT else "passed"
     return _Cell(
         f'<td class="bar"><span class="{kind}" style="width: {8 * share:.2f}rem"></span></td>'

@@ -268,10 +268,11 @@ class VisionTransformer(Model):
         tokens = (image_size // patch_size) ** 2 + self.prefixes
         block = (num_heads, hidden_dim, mlp_dim, dropout, attention_dropout, eps)
         self.encoder = Encoder(tokens, num_layers, hidden_dim, dropout, eps, *block)
-        heads = {}
-        for name in ("head", "head_dist") if distilled else ("head",):
-            heads[name] = classifier(nn, hidden_dim, num_classes, "VisionTransformer")
-        self.heads = nn.ModuleDict(heads)
+        self.heads = nn.ModuleDict()
+        for path in self.head_paths:
+            name = path.removeprefix("heads.")
+            head = classifier(nn, hidden_dim, num_classes, "VisionTransformer")
+            self.heads[name] = head
 
     @property
     def keymaps(self):  # type: ignore[override]
