@@ -14,10 +14,12 @@ import pytest
 
 from deliralike.backends.processes import join as joining
 from deliralike.backends.processes import launch as launching
+from deliralike.backends.processes import torchrun
 from deliralike.backends.processes.join import join
 from deliralike.backends.processes.launch import launched
 from deliralike.cli import launch
 from deliralike.errors import ProcessError, SettingError
+from deliralike.parallel.processes.group import RankInfo
 from deliralike.training.experiment.folder import read_status
 from tests.cli.test_commands import run
 
@@ -90,37 +92,75 @@ def test_two_nodes_train_as_one_process_and_the_first_writes_and_shows(alone, tm
     }
 
 
-def said_under_slurm(job, *arguments):
-    """What two processes print, as srun starts them: they know their number, the first one's host,
-    and the job."""
-    of_step = {
-        "SLURM_STEP_NUM_TASKS": "2",
-        "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1",
-        "SLURM_JOB_ID": str(job),
-    }
-    command = [sys.executable, *arguments]
-    tasks = [
-        subprocess.Popen(
-            command,
-            env=os.environ | of_step | {"SLURM_PROCID": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    said = [task.communicate(timeout=WAIT)[0] for task in tasks]
-    assert [task.returncode for task in tasks] == [0, 0]
-    return said
+# What srun of Slurm 22.05 sets in the second task of a step on two nodes, which was started on
+# another machine (192.0.2.1, where nobody answers). Only the names of the nodes are others.
+OF_STEP = {
+    "SLURM_JOB_ID": "1078",
+    "SLURM_JOB_NODELIST": "localhost,n[1-2]",
+    "SLURM_LAUNCH_NODE_IPADDR": "192.0.2.1",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "1",
+    "SLURM_NODELIST": "localhost,n[1-2]",
+    "SLURM_NTASKS": "2",
+    "SLURM_PROCID": "1",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NODELIST": "localhost,n1",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+    "SLURM_TASKS_PER_NODE": "1(x3)",
+}
+GATHER = """
+import os
+from deliralike.backends.processes.join import join
+processes = join(timeout=60)
+own = os.environ["SLURM_STEP_ID"], processes.rank
+print(processes.all_gather_object("here", own))
+processes.close()
+"""
 
 
-def test_under_slurm_the_tasks_of_a_step_are_together():
-    program = (
-        "from deliralike.backends.processes.join import join\n"
-        "processes = join()\n"
-        "print(processes.all_gather_object('here', processes.rank))\n"
-        "processes.close()"
+def task_of_slurm(rank, step, **changes):
+    place = {"SLURM_PROCID": str(rank), "SLURM_NODEID": str(rank)}
+    return subprocess.Popen(
+        [sys.executable, "-c", GATHER],
+        env=os.environ | OF_STEP | place | {"SLURM_STEP_ID": str(step)} | changes,
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    assert said_under_slurm(1078, "-c", program) == ["[0, 1]\n"] * 2
+
+
+def test_under_slurm_tasks_meet_those_of_their_step_on_its_first_node():
+    """Two steps of a job at once, neither of which was started where its first task is."""
+    steps = [[task_of_slurm(rank, step) for rank in range(2)] for step in range(2)]
+    for step, tasks in enumerate(steps):
+        printed = [task.communicate(timeout=WAIT)[0] for task in tasks]
+        assert printed == [f"[('{step}', 0), ('{step}', 1)]\n"] * 2
+
+
+def test_under_slurm_the_address_may_be_given(monkeypatch):
+    monkeypatch.setattr(
+        torchrun.os, "environ", OF_STEP | {"SLURM_STEP_NODELIST": "gpu[07-9]"}
+    )
+    assert torchrun._rank_in_slurm() == RankInfo(1, 2, "gpu07:29578")
+    torchrun.os.environ |= {"MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "4000"}
+    assert torchrun._rank_in_slurm() == RankInfo(1, 2, "10.0.0.7:4000")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("n[1-2]", "n1"),
+        ("n2", "n2"),
+        ("n[07-12,20],gpu3", "n07"),
+        ("gpu3,n[1-2]", "gpu3"),
+        ("r[1-2]n[03-04]", "r1n03"),
+        ("a-b[9,11-13]", "a-b9"),
+    ],
+)
+def test_the_first_host_is_what_scontrol_show_hostnames_says_first(nodes, first):
+    """Its answers, of Slurm 22.05."""
+    assert torchrun._first_host(nodes) == first
 
 
 @pytest.mark.parametrize(
@@ -278,7 +318,10 @@ def test_without_its_package_an_engine_gives_way_to_mpi(monkeypatch):
 
 
 def test_threads_are_shared_out_unless_they_are_set(monkeypatch):
-    monkeypatch.setattr(launching.os, "cpu_count", lambda: 9)
+    """Nine cores that this process may use, whatever the machine has."""
+    monkeypatch.setattr(
+        launching.os, "sched_getaffinity", lambda pid: range(9), raising=False
+    )
     assert launched("torch", 2, ["m"], environment={})[1]["OMP_NUM_THREADS"] == "4"
     assert (
         launched("torch", 2, ["m"], environment={"OMP_NUM_THREADS": "3"})[1][

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 
 from deliralike.backends import get
@@ -16,10 +17,12 @@ _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _SLURM = (
     "SLURM_PROCID",
     "SLURM_STEP_NUM_TASKS",
-    "SLURM_LAUNCH_NODE_IPADDR",
+    "SLURM_STEP_NODELIST",
     "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
 )
-_PORTS = range(29_500, 30_500)  # each Slurm job takes one of them
+_PORTS = range(29_500, 30_500)  # each Slurm job takes one of them,
+_PORTS_APART = 97  # and each further step of the job another one
 
 
 class TorchDistributed(Engine):
@@ -73,9 +76,22 @@ def _has_all(names: tuple[str, ...]) -> bool:
 
 
 def _rank_in_slurm() -> RankInfo:
-    rank, count, host, job = _SLURM
-    port = _PORTS[number(job) % len(_PORTS)]
-    return RankInfo(number(rank), number(count), f"{os.environ[host]}:{port}")
+    """Return the rank of this task, and the address of the first one, on the step's first node.
+
+    SLURM_LAUNCH_NODE_IPADDR is that of the node where srun was called, which may have no task.
+    """
+    rank, count, nodes, job, step = _SLURM
+    host = os.environ.get("MASTER_ADDR") or _first_host(os.environ[nodes])
+    port = _PORTS[(number(job) + _PORTS_APART * number(step)) % len(_PORTS)]
+    if "MASTER_PORT" in os.environ:
+        port = number("MASTER_PORT")
+    return RankInfo(number(rank), number(count), f"{host}:{port}")
+
+
+def _first_host(nodes: str) -> str:
+    """Return the first host of one of Slurm's lists, such as ``n[07-12,20],gpu3``."""
+    firsts = re.sub(r"\[(\d+)[^]]*\]", r"\1", nodes)
+    return firsts.partition(",")[0]
 
 
 ENGINE = TorchDistributed()
