@@ -12,9 +12,9 @@ import time
 
 import pytest
 
+from deliralike.backends.processes import jax_runtime, torchrun
 from deliralike.backends.processes import join as joining
 from deliralike.backends.processes import launch as launching
-from deliralike.backends.processes import torchrun
 from deliralike.backends.processes.join import join
 from deliralike.backends.processes.launch import launched
 from deliralike.cli import launch
@@ -111,31 +111,47 @@ OF_STEP = {
     "SLURM_TASKS_PER_NODE": "1(x3)",
 }
 GATHER = """
-import os
 from deliralike.backends.processes.join import join
 processes = join(timeout=60)
-own = os.environ["SLURM_STEP_ID"], processes.rank
-print(processes.all_gather_object("here", own))
+print(processes.all_gather_object("here", processes.rank))
 processes.close()
 """
 
 
-def task_of_slurm(rank, step, **changes):
-    place = {"SLURM_PROCID": str(rank), "SLURM_NODEID": str(rank)}
-    return subprocess.Popen(
-        [sys.executable, "-c", GATHER],
-        env=os.environ | OF_STEP | place | {"SLURM_STEP_ID": str(step)} | changes,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def test_under_slurm_the_tasks_of_a_step_meet_on_its_first_node():
+    """Whichever node the step was started from."""
+    tasks = [
+        subprocess.Popen(
+            [sys.executable, "-c", GATHER],
+            env=os.environ | OF_STEP | {"SLURM_PROCID": rank, "SLURM_NODEID": rank},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    printed = [task.communicate(timeout=WAIT)[0] for task in tasks]
+    assert printed == ["[0, 1]\n"] * 2
 
 
-def test_under_slurm_tasks_meet_those_of_their_step_on_its_first_node():
-    """Two steps of a job at once, neither of which was started where its first task is."""
-    steps = [[task_of_slurm(rank, step) for rank in range(2)] for step in range(2)]
-    for step, tasks in enumerate(steps):
-        printed = [task.communicate(timeout=WAIT)[0] for task in tasks]
-        assert printed == [f"[('{step}', 0), ('{step}', 1)]\n"] * 2
+def test_under_slurm_steps_that_run_at_once_meet_at_different_ports(monkeypatch):
+    """JAX would choose one port for all steps of a job."""
+    ports = {"torch": [], "jax": []}
+
+    class Backend:
+        @staticmethod
+        def join(timeout, rank_info=None):
+            assert rank_info is None
+            ports["jax"].append(int(os.environ["JAX_COORDINATOR_PORT"]))
+
+    monkeypatch.setattr(jax_runtime, "get", lambda name: Backend)
+    for step in range(50):
+        with monkeypatch.context() as of_step:
+            of_step.setattr(os, "environ", OF_STEP | {"SLURM_STEP_ID": str(step)})
+            ports["torch"].append(int(torchrun._rank_in_slurm().address[-5:]))
+            jax_runtime.ENGINE.join(timeout=1)
+    assert ports["torch"] == ports["jax"]
+    assert len(set(ports["jax"])) == 50
+    assert all(29_500 <= port < 30_500 for port in ports["jax"])
 
 
 def test_under_slurm_the_address_may_be_given(monkeypatch):

@@ -9,7 +9,11 @@ import sys
 
 from deliralike.backends import get
 from deliralike.backends.processes.engine import Engine, Launch
-from deliralike.backends.processes.environment import in_slurm_step, number
+from deliralike.backends.processes.environment import (
+    in_slurm_step,
+    number,
+    port_of_slurm_step,
+)
 from deliralike.errors import ProcessError
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 
@@ -18,11 +22,7 @@ _SLURM = (
     "SLURM_PROCID",
     "SLURM_STEP_NUM_TASKS",
     "SLURM_STEP_NODELIST",
-    "SLURM_JOB_ID",
-    "SLURM_STEP_ID",
 )
-_PORTS = range(29_500, 30_500)  # each Slurm job takes one of them,
-_PORTS_APART = 97  # and each further step of the job another one
 
 
 class TorchDistributed(Engine):
@@ -80,12 +80,9 @@ def _rank_in_slurm() -> RankInfo:
 
     SLURM_LAUNCH_NODE_IPADDR is that of the node where srun was called, which may have no task.
     """
-    rank, count, nodes, job, step = _SLURM
+    rank, count, nodes = _SLURM
     host = os.environ.get("MASTER_ADDR") or _first_host(os.environ[nodes])
-    port = _PORTS[(number(job) + _PORTS_APART * number(step)) % len(_PORTS)]
-    if "MASTER_PORT" in os.environ:
-        port = number("MASTER_PORT")
-    return RankInfo(number(rank), number(count), f"{host}:{port}")
+    return RankInfo(number(rank), number(count), f"{host}:{port_of_slurm_step()}")
 
 
 def _first_host(nodes: str) -> str:
