@@ -347,6 +347,16 @@ def test_threads_are_shared_out_unless_they_are_set(monkeypatch):
     )
 
 
+@pytest.mark.parametrize(("is_terminal", "kind"), [(True, "xterm"), (False, "dumb")])
+def test_the_terminal_that_mpiexec_makes_for_processes_is_no_terminal_in_a_log(
+    is_terminal, kind, monkeypatch
+):
+    """Else the log of a job is a bar that is drawn a thousand times, without a line an epoch."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    environment = launched("mpi", 2, ["m"], environment={"TERM": "xterm"})[1]
+    assert environment["TERM"] == kind
+
+
 def test_several_machines_meet_at_an_address():
     command = launched("torch", 4, ["m"], nodes=2, node=1, address="first:29400")[0]
     assert (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -84,6 +85,8 @@ def launched(
     variables = chosen.environment() | {"OMP_NUM_THREADS": str(threads)}
     variables.update(os.environ if environment is None else environment)
     variables[ENGINE] = engine
+    if not sys.stdout.isatty():
+        variables["TERM"] = "dumb"  # as mpiexec gives its processes a terminal
     return chosen.command(
         Launch(processes, module, nodes, node, address, restarts)
     ), variables
