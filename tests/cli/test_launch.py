@@ -92,8 +92,9 @@ def test_two_nodes_train_as_one_process_and_the_first_writes_and_shows(alone, tm
     }
 
 
-# What srun of Slurm 22.05 sets in the second task of a step on two nodes, which was started on
-# another machine (192.0.2.1, where nobody answers). Only the names of the nodes are others.
+# Variables that srun of Slurm 22.05 set in the second task of a step on two nodes, recorded from a
+# job, with other nodes: the step has two of three, and was started on a machine that has no task
+# (192.0.2.1, where nobody answers).
 OF_STEP = {
     "SLURM_JOB_ID": "1078",
     "SLURM_JOB_NODELIST": "localhost,n[1-2]",
