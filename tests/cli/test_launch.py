@@ -12,12 +12,14 @@ import time
 
 import pytest
 
+from deliralike.backends.processes import jax_runtime, torchrun
 from deliralike.backends.processes import join as joining
 from deliralike.backends.processes import launch as launching
 from deliralike.backends.processes.join import join
 from deliralike.backends.processes.launch import launched
 from deliralike.cli import launch
 from deliralike.errors import ProcessError, SettingError
+from deliralike.parallel.processes.group import RankInfo
 from deliralike.training.experiment.folder import read_status
 from tests.cli.test_commands import run
 
@@ -90,37 +92,92 @@ def test_two_nodes_train_as_one_process_and_the_first_writes_and_shows(alone, tm
     }
 
 
-def said_under_slurm(job, *arguments):
-    """What two processes print, as srun starts them: they know their number, the first one's host,
-    and the job."""
-    of_step = {
-        "SLURM_STEP_NUM_TASKS": "2",
-        "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1",
-        "SLURM_JOB_ID": str(job),
-    }
-    command = [sys.executable, *arguments]
+# Variables that srun of Slurm 22.05 set in the second task of a step on two nodes, recorded from a
+# job, with other nodes: the step has two of three, and was started on a machine that has no task
+# (192.0.2.1, where nobody answers).
+OF_STEP = {
+    "SLURM_JOB_ID": "1078",
+    "SLURM_JOB_NODELIST": "localhost,n[1-2]",
+    "SLURM_LAUNCH_NODE_IPADDR": "192.0.2.1",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "1",
+    "SLURM_NODELIST": "localhost,n[1-2]",
+    "SLURM_NTASKS": "2",
+    "SLURM_PROCID": "1",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NODELIST": "localhost,n1",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+    "SLURM_TASKS_PER_NODE": "1(x3)",
+}
+GATHER = """
+from deliralike.backends.processes.join import join
+processes = join(timeout=60)
+print(processes.all_gather_object("here", processes.rank))
+processes.close()
+"""
+
+
+def test_under_slurm_the_tasks_of_a_step_meet_on_its_first_node():
+    """Whichever node the step was started from."""
     tasks = [
         subprocess.Popen(
-            command,
-            env=os.environ | of_step | {"SLURM_PROCID": str(rank)},
+            [sys.executable, "-c", GATHER],
+            env=os.environ | OF_STEP | {"SLURM_PROCID": rank, "SLURM_NODEID": rank},
             stdout=subprocess.PIPE,
             text=True,
         )
-        for rank in range(2)
+        for rank in "01"
     ]
-    said = [task.communicate(timeout=WAIT)[0] for task in tasks]
-    assert [task.returncode for task in tasks] == [0, 0]
-    return said
+    printed = [task.communicate(timeout=WAIT)[0] for task in tasks]
+    assert printed == ["[0, 1]\n"] * 2
 
 
-def test_under_slurm_the_tasks_of_a_step_are_together():
-    program = (
-        "from deliralike.backends.processes.join import join\n"
-        "processes = join()\n"
-        "print(processes.all_gather_object('here', processes.rank))\n"
-        "processes.close()"
+def test_under_slurm_steps_that_run_at_once_meet_at_different_ports(monkeypatch):
+    """JAX would choose one port for all steps of a job."""
+    ports = {"torch": [], "jax": []}
+
+    class Backend:
+        @staticmethod
+        def join(timeout, rank_info=None):
+            assert rank_info is None
+            ports["jax"].append(int(os.environ["JAX_COORDINATOR_PORT"]))
+
+    monkeypatch.setattr(jax_runtime, "get", lambda name: Backend)
+    for step in range(50):
+        with monkeypatch.context() as of_step:
+            of_step.setattr(os, "environ", OF_STEP | {"SLURM_STEP_ID": str(step)})
+            ports["torch"].append(int(torchrun._rank_in_slurm().address[-5:]))
+            jax_runtime.ENGINE.join(timeout=1)
+    assert ports["torch"] == ports["jax"]
+    assert len(set(ports["jax"])) == 50
+    assert all(29_500 <= port < 30_500 for port in ports["jax"])
+
+
+def test_under_slurm_the_address_may_be_given(monkeypatch):
+    monkeypatch.setattr(
+        torchrun.os, "environ", OF_STEP | {"SLURM_STEP_NODELIST": "gpu[07-9]"}
     )
-    assert said_under_slurm(1078, "-c", program) == ["[0, 1]\n"] * 2
+    assert torchrun._rank_in_slurm() == RankInfo(1, 2, "gpu07:29578")
+    torchrun.os.environ |= {"MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "4000"}
+    assert torchrun._rank_in_slurm() == RankInfo(1, 2, "10.0.0.7:4000")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("n[1-2]", "n1"),
+        ("n2", "n2"),
+        ("n[07-12,20],gpu3", "n07"),
+        ("gpu3,n[1-2]", "gpu3"),
+        ("r[1-2]n[03-04]", "r1n03"),
+        ("a-b[9,11-13]", "a-b9"),
+    ],
+)
+def test_the_first_host_is_what_scontrol_show_hostnames_says_first(nodes, first):
+    """Its answers, of Slurm 22.05."""
+    assert torchrun._first_host(nodes) == first
 
 
 @pytest.mark.parametrize(
@@ -278,7 +335,10 @@ def test_without_its_package_an_engine_gives_way_to_mpi(monkeypatch):
 
 
 def test_threads_are_shared_out_unless_they_are_set(monkeypatch):
-    monkeypatch.setattr(launching.os, "cpu_count", lambda: 9)
+    """Nine cores that this process may use, whatever the machine has."""
+    monkeypatch.setattr(
+        launching.os, "sched_getaffinity", lambda pid: range(9), raising=False
+    )
     assert launched("torch", 2, ["m"], environment={})[1]["OMP_NUM_THREADS"] == "4"
     assert (
         launched("torch", 2, ["m"], environment={"OMP_NUM_THREADS": "3"})[1][
@@ -286,6 +346,16 @@ def test_threads_are_shared_out_unless_they_are_set(monkeypatch):
         ]
         == "3"
     )
+
+
+@pytest.mark.parametrize(("is_terminal", "kind"), [(True, "xterm"), (False, "dumb")])
+def test_the_terminal_that_mpiexec_makes_for_processes_is_no_terminal_in_a_log(
+    is_terminal, kind, monkeypatch
+):
+    """Else the log of a job is a bar that is drawn a thousand times, without a line an epoch."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    environment = launched("mpi", 2, ["m"], environment={"TERM": "xterm"})[1]
+    assert environment["TERM"] == kind
 
 
 def test_several_machines_meet_at_an_address():

@@ -77,6 +77,7 @@ def test_what_is_printed_in_colour_gives_no_orders_to_the_terminal(kind):
 
 def test_the_name_of_a_metric_gives_no_orders_to_the_terminal(monkeypatch):
     stream = io.StringIO()
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stdout", stream)
     with bars(terminal.console(file=stream, force_terminal=True)) as shown:
         shown.add_task(

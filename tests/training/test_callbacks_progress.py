@@ -3,6 +3,7 @@ notebook."""
 
 import io
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ def screen(width=140):
         force_terminal=True,
         color_system=None,
         legacy_windows=False,
+        _environ={"TERM": "xterm"},
     )
 
 
@@ -126,10 +128,15 @@ def test_long_names_of_metrics_do_not_break_the_line(width):
     assert " loss 0." in lines[-1]
 
 
-@pytest.mark.parametrize("asked", ["", "1"])
-def test_each_epoch_is_a_line_where_there_is_no_terminal(capsys, monkeypatch, asked):
+@pytest.mark.parametrize(("asked", "is_dumb"), [("", False), ("1", False), ("", True)])
+def test_each_epoch_is_a_line_where_there_is_no_terminal_or_one_that_is_dumb(
+    capsys, monkeypatch, asked, is_dumb
+):
     """As in a job's log, where a service may ask for colours: no bar, and no line that wraps."""
     monkeypatch.setenv("FORCE_COLOR", asked)
+    if is_dumb:
+        monkeypatch.setenv("TERM", "dumb")
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "40")
     metrics = {
         LONG: scripted(0.25, 0.5),

@@ -23,6 +23,11 @@ MAX_RESTARTS = "DELIRALIKE_MAX_RESTARTS"
 TIMEOUT = 300.0  # seconds
 THIS_MACHINE = "127.0.0.1"
 _TASKS = "SLURM_STEP_NUM_TASKS"
+_JOB = "SLURM_JOB_ID"
+_STEP = "SLURM_STEP_ID"
+_PORT = "MASTER_PORT"
+_PORTS = range(29_500, 30_500)  # each job of Slurm takes one of them,
+_PORTS_APART = 97  # and each further step of the job another one
 _RESTARTS = (
     ("TORCHELASTIC_RESTART_COUNT", RESTART),
     ("TORCHELASTIC_MAX_RESTARTS", MAX_RESTARTS),
@@ -93,6 +98,16 @@ def in_slurm_step() -> bool:
     The script of a batch job is in no step, however many tasks the job may start.
     """
     return number(_TASKS) > 1
+
+
+def port_of_slurm_step() -> int:
+    """Return the port at which the tasks of this step of Slurm meet.
+
+    Several steps of a job may run at once on the same nodes. MASTER_PORT comes first.
+    """
+    if _PORT in os.environ:
+        return number(_PORT)
+    return _PORTS[(number(_JOB) + _PORTS_APART * number(_STEP)) % len(_PORTS)]
 
 
 def free_port() -> int:

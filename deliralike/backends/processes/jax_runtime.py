@@ -10,7 +10,14 @@ from typing import ClassVar
 
 from deliralike.backends import get
 from deliralike.backends.processes.engine import Engine, Launch
-from deliralike.backends.processes.environment import ADDRESS, COUNT, RANK, number
+from deliralike.backends.processes.environment import (
+    ADDRESS,
+    COUNT,
+    RANK,
+    in_slurm_step,
+    number,
+    port_of_slurm_step,
+)
 from deliralike.backends.processes.mpiexec import rank_by_mpi
 from deliralike.errors import ProcessError
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
@@ -35,7 +42,12 @@ class JaxRuntime(Engine):
         return [*command, *launch.module]
 
     def join(self, timeout: float) -> ProcessGroup:
-        """See `Engine.join`; JAX finds the tasks of Slurm without help."""
+        """See `Engine.join`; JAX finds the tasks of Slurm without help.
+
+        The port that it would choose is the same for all steps of a job.
+        """
+        if in_slurm_step():
+            os.environ.setdefault("JAX_COORDINATOR_PORT", str(port_of_slurm_step()))
         return get("jax").join(timeout, _rank_by_spawn() or rank_by_mpi(timeout))
 
 

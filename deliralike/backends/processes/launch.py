@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -80,13 +81,22 @@ def launched(
             f"{nodes} nodes: say where the first one is, address='host:port'"
         )
     # more threads than cores slow each other down
-    threads = max(1, (os.cpu_count() or 1) // processes)
+    threads = max(1, _usable_cores() // processes)
     variables = chosen.environment() | {"OMP_NUM_THREADS": str(threads)}
     variables.update(os.environ if environment is None else environment)
     variables[ENGINE] = engine
+    if not sys.stdout.isatty():
+        variables["TERM"] = "dumb"  # as mpiexec gives its processes a terminal
     return chosen.command(
         Launch(processes, module, nodes, node, address, restarts)
     ), variables
+
+
+def _usable_cores() -> int:
+    """Return the number of cores that this process may use: a job has a part of its node's."""
+    if hasattr(os, "sched_getaffinity"):  # on Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def watched(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 
 from deliralike.backends import get
 from deliralike.backends.processes.engine import Engine, Launch
-from deliralike.backends.processes.environment import in_slurm_step, number
+from deliralike.backends.processes.environment import (
+    in_slurm_step,
+    number,
+    port_of_slurm_step,
+)
 from deliralike.errors import ProcessError
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 
@@ -16,10 +21,8 @@ _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _SLURM = (
     "SLURM_PROCID",
     "SLURM_STEP_NUM_TASKS",
-    "SLURM_LAUNCH_NODE_IPADDR",
-    "SLURM_JOB_ID",
+    "SLURM_STEP_NODELIST",
 )
-_PORTS = range(29_500, 30_500)  # each Slurm job takes one of them
 
 
 class TorchDistributed(Engine):
@@ -73,9 +76,19 @@ def _has_all(names: tuple[str, ...]) -> bool:
 
 
 def _rank_in_slurm() -> RankInfo:
-    rank, count, host, job = _SLURM
-    port = _PORTS[number(job) % len(_PORTS)]
-    return RankInfo(number(rank), number(count), f"{os.environ[host]}:{port}")
+    """Return the rank of this task, and the address of the first one, on the step's first node.
+
+    SLURM_LAUNCH_NODE_IPADDR is that of the node where srun was called, which may have no task.
+    """
+    rank, count, nodes = _SLURM
+    host = os.environ.get("MASTER_ADDR") or _first_host(os.environ[nodes])
+    return RankInfo(number(rank), number(count), f"{host}:{port_of_slurm_step()}")
+
+
+def _first_host(nodes: str) -> str:
+    """Return the first host of one of Slurm's lists, such as ``n[07-12,20],gpu3``."""
+    firsts = re.sub(r"\[(\d+)[^]]*\]", r"\1", nodes)
+    return firsts.partition(",")[0]
 
 
 ENGINE = TorchDistributed()

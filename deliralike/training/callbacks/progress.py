@@ -157,9 +157,8 @@ def bars(console: Console | None = None) -> Progress:
             table_column=Column(no_wrap=True, ratio=3),
         ),
     ]
-    return Progress(
-        *columns, console=console, disable=not console.is_terminal, expand=True
-    )
+    is_plain = not console.is_terminal or console.is_dumb_terminal
+    return Progress(*columns, console=console, disable=is_plain, expand=True)
 
 
 def _training(run: Run, epoch: Epoch) -> list[str]:
