@@ -709,7 +709,7 @@ def blocks_in_reverse_order(patch):
     patch.setattr(Base, "named_blocks", lambda self: reversed(list(right(self))))
 
 
-@broken("networks/abstract and native")
+@broken("networks/abstract and native", "networks/layers that would be overlooked")
 def nothing_that_is_native(patch):
     patch.setattr(type(BACKEND), "is_native", lambda self, value: False)
 

@@ -138,6 +138,15 @@ class Contained(Network):
         return self.heads["a"](self.body(x))
 
 
+class Overlooked(Network):
+    """A layer that no framework would find; `hide` puts it away."""
+
+    def __init__(self, hide):
+        super().__init__()
+        self.known = self.nn.Linear(3, 2)
+        self.hidden = hide([self.nn.Linear(3, 2)])
+
+
 class Tied(Network):
     """An embedding whose table is the weight of the last layer, too."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 from copy import deepcopy
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from deliralike.conformance.suite.comparing import (
     made,
     native,
     output,
+    refused,
     true,
     values,
 )
@@ -31,6 +33,7 @@ from deliralike.conformance.suite.nets import (
     Contained,
     Dense,
     Moving,
+    Overlooked,
     Remembering,
     Setting,
     Small,
@@ -38,6 +41,7 @@ from deliralike.conformance.suite.nets import (
     Tied,
     dense,
 )
+from deliralike.errors import ConstructionError
 from deliralike.nn.start import Normal, Uniform, draw
 
 _IMAGES, _X = values(3, 2, 5, 4), values(4, 3)
@@ -288,6 +292,18 @@ def containers(backend: Backend) -> None:
     first, bias, second, _, head = weights.values()
     wanted = np.tanh(_X @ first.T + bias) @ second.T @ head.T
     agree("outputs", output(backend, network, _X), wanted)
+
+
+@check("networks", "L0")
+def layers_that_would_be_overlooked(backend: Backend) -> None:
+    """A layer in a plain container or object is refused: other frameworks would not train it."""
+    for hide in (list, lambda layers: {"all": layers}, _object_with):
+        with refused("a layer in a plain place", ConstructionError):
+            made(backend, Overlooked, hide)
+
+
+def _object_with(layers: list[Any]) -> SimpleNamespace:
+    return SimpleNamespace(layer=layers[0])
 
 
 @check("networks", "L0")
