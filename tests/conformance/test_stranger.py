@@ -5,6 +5,7 @@ import ast
 import functools
 import re
 import tokenize
+from dataclasses import replace
 from pathlib import Path
 
 import autograd.numpy as anp
@@ -17,6 +18,7 @@ from deliralike.conformance import suite
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
 from deliralike.nn.primitives import Primitives
+from deliralike.training.experiment import Experiment, Settings
 from tests.conformance import stranger
 from tests.conformance.broken import BROKEN, SLIGHTLY, plant_slightly
 from tests.conformance.stranger import BACKEND
@@ -110,6 +112,22 @@ def test_it_passes_what_it_declares_and_every_primitive_is_called(
     assert len(shown) == 4 and set(shown) <= set(
         str(report).splitlines()
     )  # the guide shows a part of it
+
+
+def test_an_experiment_runs_on_it_as_on_pytorch(registered, tmp_path):
+    settings = Settings(
+        network="mlp",
+        network_settings={"hidden": [7]},
+        batch_size=300,
+        epochs=2,
+        dtype="float64",
+    )
+    wanted, found = (
+        Experiment(replace(settings, backend=name)).run(tmp_path / name)
+        for name in ("torch", "stranger")
+    )
+    np.testing.assert_allclose(found.history.losses, wanted.history.losses, rtol=1e-10)
+    assert found.metrics == pytest.approx(wanted.metrics)
 
 
 def test_it_is_as_short_as_the_guide_says():
