@@ -94,7 +94,7 @@ MLX := .venv-mlx
 example-mlx: PAIR := --backends torch,mlx --batch 4
 example-mlx: $(STAMP)
 	@$(call make_venv,$(MLX))
-	@$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+	@$(PY) -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' > \
 		$$($(MLX)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth
 	@{ $(MLX)/bin/python $(PIP) "mlx[cpu]" && $(MLX)/bin/python $(PIP) --no-deps -e examples/mlx; } > $(MLX)/pip.log 2>&1 \
 		|| { $(call tell,example-mlx,$(MLX)); exit 1; }
