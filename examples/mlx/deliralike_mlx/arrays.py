@@ -86,6 +86,9 @@ class MLXArrays(Arrays):
     def copied(self, array: mx.array) -> mx.array:
         return mx.array(array)
 
+    def clipped(self, value: mx.array, bound: float) -> mx.array:
+        return mx.clip(value, -bound, bound)
+
     def split(
         self, array: mx.array, sizes: Sequence[int], dim: int, devices: Sequence[Any]
     ) -> list[mx.array]:
