@@ -84,7 +84,7 @@ class MLXBackend(MLXArrays, Backend):
     def wrap_optimizer(self, native: Any, network: Any) -> Any:
         raise CapabilityError(
             "backend 'mlx' wraps no optimizers of MLX's own: take one of the neutral rules, "
-            "deliralike.optimizer(network, 'adam', lr=...)"
+            "network.backend.optimizer(deliralike.rules.rule('adam', lr=0.001), network)"
         )
 
 

@@ -93,7 +93,8 @@ class MLXOptimizer(AbstractOptimizer):
         values = {name: slot.native for name, slot in slots.items()}
         result, found = differentiate(loss_of, values)
         present = {name: each for name, each in found.items() if each is not None}
-        mx.eval(present)
+        buffers = [slot.native for slot in self.network.neutral_slots().values()]
+        mx.eval(present, buffers)  # else the graphs of all steps are kept
         gradients = {
             name: slots[name].to_neutral(each) for name, each in present.items()
         }
