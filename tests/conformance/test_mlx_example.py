@@ -78,16 +78,18 @@ def test_outputs_of_networks_of_the_zoo_are_pytorchs(backend, name, settings, sh
 
 
 @pytest.mark.parametrize("kind", [Contained, Moving, Small, Tied])
-def test_names_and_start_values_are_pytorchs(backend, kind):
-    wanted = kind.on("torch", seed=3, dtype="float64")().neutral_state()
-    network = kind.on(backend, seed=3, dtype="float64")()
-    found = network.neutral_state()
-    assert list(found) == list(wanted)
-    for name, value in wanted.items():
-        np.testing.assert_array_equal(found[name], value)
-    for name, slot in network.neutral_slots().items():
-        slot.write(found[name] + 1)
-    assert list(network.neutral_state()) == list(wanted)
+def test_names_kinds_and_start_values_are_pytorchs(backend, kind):
+    wanted, found = (
+        kind.on(each, seed=3, dtype="float64")() for each in ("torch", backend)
+    )
+    state = found.neutral_state()
+    assert list(state) == list(wanted.neutral_state())
+    for name, value in wanted.neutral_state().items():
+        np.testing.assert_array_equal(state[name], value)
+    slots = found.neutral_slots()
+    for name, slot in wanted.neutral_slots().items():
+        assert slots[name].is_parameter == slot.is_parameter
+        assert slots[name].trainable == slot.trainable
 
 
 def test_it_imports_only_what_the_guide_names():
