@@ -88,8 +88,28 @@ add(
     "max_along",
     lambda self, x, dim, keepdim=False: anp.max(x, dim, keepdims=keepdim),
     "functions/gradient of equal maxima",
+)
+add(
+    "maxima of windows that share the gradient",
+    "max_windows",
+    lambda self, x, kernel, stride, pads, dilation: anp.max(
+        anp.stack(self._taps(x, kernel, stride, dilation)), 0
+    ),
     "windows/gradient of equal maxima in a window",
     "windows/maxima under gradients of NaN",
+)
+
+
+def windows_with_padding(self, x, kernel, stride, pads, dilation):
+    padded = self.pad_constant(x, ((0, 0), (0, 0), *pads), -np.inf)
+    return self.max_along(anp.stack(self._taps(padded, kernel, stride, dilation)), 0)
+
+
+add(
+    "padding that takes gradients",
+    "max_windows",
+    windows_with_padding,
+    "windows/maxima of minus infinity beside padding",
 )
 add(
     "the last of equal maxima",
@@ -701,6 +721,11 @@ def gradients_of_constants_that_are_not_zero(patch):
         "gradient",
         lambda self, function, x: RIGHT["gradient"](self, function, x) + 1e-3,
     )
+
+
+@broken("networks/containers that change")
+def blocks_that_stay(patch):
+    patch.setattr(Base, "__delattr__", lambda self, name: None, raising=False)
 
 
 @broken("networks/blocks and their paths")

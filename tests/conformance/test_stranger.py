@@ -139,7 +139,7 @@ def test_it_is_as_short_as_the_guide_says():
                 for token in tokenize.tokenize(lines.readline)
             )
     limit = int(re.search(r"fewer than (\d+) logical lines", GUIDE).group(1))
-    assert limit <= 400 and 300 < counted < limit
+    assert limit <= 410 and 300 < counted < limit
 
 
 def test_it_uses_nothing_that_the_guide_does_not_name():

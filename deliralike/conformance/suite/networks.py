@@ -295,6 +295,19 @@ def containers(backend: Backend) -> None:
 
 
 @check("networks", "L0")
+def containers_that_change(backend: Backend) -> None:
+    """Blocks are removed and added; names by position are those of the places then."""
+    network = made(backend, Contained)
+    removed = network.body.pop(0)
+    del network.heads["b"]
+    names = ["body.1.0.weight", "heads.a.weight"]
+    equal("names without two blocks", list(network.neutral_slots()), names)
+    network.body.insert(2, removed)
+    names[1:1] = ["body.2.weight", "body.2.bias"]
+    equal("names with a block put back", list(network.neutral_slots()), names)
+
+
+@check("networks", "L0")
 def layers_that_would_be_overlooked(backend: Backend) -> None:
     """A layer in a plain container or object is refused: other frameworks would not train it."""
     for hide in (list, lambda layers: {"all": layers}, _object_with):

@@ -305,8 +305,17 @@ class MLXFunctions(Functions):
         return self.convolve(x, turned, ones, tuple(pads), dilation, groups)
 
     def max_windows(self, x, kernel, stride, pads, dilation):
-        x = self.pad_constant(x, ((0, 0), (0, 0), *pads), -math.inf)
-        return self.max_along(_windows(x, kernel, stride, dilation), 2)
+        pads = ((0, 0), (0, 0), *pads)
+        padded = self.pad_constant(x, pads, -math.inf)
+        inside = self.pad_constant(mx.ones_like(x), pads)
+        windows = _windows(padded, kernel, stride, dilation)
+        values = mx.stop_gradient(windows)
+        is_largest = values == self.max_along(values, 2, keepdim=True)
+        is_largest = is_largest | (values != values)
+        # Padding takes no gradient, where all are minus infinity.
+        is_candidate = is_largest & (_windows(inside, kernel, stride, dilation) > 0)
+        first = mx.expand_dims(mx.argmax(is_candidate, axis=2), 2)
+        return mx.squeeze(mx.take_along_axis(windows, first, axis=2), 2)
 
     def sum_windows(self, x, kernel, stride, pads):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads))

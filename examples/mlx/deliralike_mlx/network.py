@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from inspect import getattr_static
 from typing import Any
 
 import mlx.core as mx
@@ -29,6 +30,12 @@ _KERNELS = {
     nn.ConvTranspose2d: (1, 2, 3, 0),
     nn.ConvTranspose3d: (1, 2, 3, 4, 0),
 }
+# What only modules of MLX have; a block or an array may have such a name.
+_METHODS = frozenset(
+    name
+    for name in {*dir(nn.Module)} - {*dir(AbstractNetwork), "training"}
+    if not name.startswith("_")
+)
 _NATIVE_BUFFERS = {nn.BatchNorm: ("running_mean", "running_var")}
 
 
@@ -175,6 +182,19 @@ def substituted(
             slots[name].put(original)
 
 
+class _Method:
+    """A method of MLX's modules or of dicts, unless a network has a block of that name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.method = getattr_static(nn.Module, name)
+
+    def __get__(self, network: Any, owner: type) -> Any:
+        if network is not None and dict.__contains__(network, self.name):
+            return dict.__getitem__(network, self.name)
+        return self.method.__get__(network, owner)
+
+
 class AbstractMLXNetwork(AbstractNetwork, StateDictNames, nn.Module):
     """The native base of networks written once.
 
@@ -183,6 +203,7 @@ class AbstractMLXNetwork(AbstractNetwork, StateDictNames, nn.Module):
     """
 
     block_path = ""
+    _may_be_hidden = _METHODS
 
     def __init__(self, **init_kwargs: Any) -> None:
         object.__setattr__(self, "_buffer_names", set())
@@ -242,6 +263,10 @@ class AbstractMLXNetwork(AbstractNetwork, StateDictNames, nn.Module):
                 value = value.array
             object.__setattr__(self, name, value)
 
+    def __delattr__(self, name: str) -> None:
+        if dict.pop(self, name, None) is None:
+            object.__delattr__(self, name)
+
     def _register(self, name: str, value: Any) -> None:
         refuse_without_init(self, name, "_no_grad")
         vars(self).pop(name, None)
@@ -285,6 +310,10 @@ class AbstractMLXNetwork(AbstractNetwork, StateDictNames, nn.Module):
             if is_floating(slot.native):
                 return name_of(slot.native.dtype)
         return self.dtype_built
+
+
+for _name in _METHODS:
+    setattr(AbstractMLXNetwork, _name, _Method(_name))
 
 
 class MLXWrapper(NativeWrapper, AbstractMLXNetwork):

@@ -85,7 +85,7 @@ class StrangerBackend(Backend):
         by_name = {
             name: by_native[id(slot.native)]
             for name, slot in network.neutral_slots().items()
-            if slot.trainable
+            if id(slot.native) in by_native
         }
         return Gradients(
             float(value),
