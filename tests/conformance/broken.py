@@ -723,6 +723,20 @@ def gradients_of_constants_that_are_not_zero(patch):
     )
 
 
+@broken("networks/parameters are not assigned to")
+def parameters_that_take_any_array(patch):
+    right = Base.__setattr__
+
+    def wrong(self, name, value):
+        held = vars(self).get(name)
+        if isinstance(held, stranger.network.Variable) and held.is_parameter:
+            held.write(value)
+        else:
+            right(self, name, value)
+
+    patch.setattr(Base, "__setattr__", wrong)
+
+
 @broken("networks/containers that change")
 def blocks_that_stay(patch):
     patch.setattr(Base, "__delattr__", lambda self, name: None, raising=False)

@@ -175,6 +175,19 @@ class Shared(Network):
         return self.drop(self.norm(self.first(x)))
 
 
+class Drifting(Network):
+    """A forward pass that would change a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = self.nn.Parameter((3,), Uniform(0.5))
+
+    def forward(self, x):
+        """Assign to the parameter."""
+        self.scale = self.scale * 2.0
+        return x * self.scale
+
+
 class Moving(Shared):
     """Statistics that a layer moves, and some that the network moves itself and computes with."""
 

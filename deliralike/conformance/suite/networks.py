@@ -32,6 +32,7 @@ from deliralike.conformance.suite.nets import (
     SMALL_BUFFERS,
     Contained,
     Dense,
+    Drifting,
     Moving,
     Overlooked,
     Remembering,
@@ -185,6 +186,16 @@ def buffers_follow_assignments(backend: Backend) -> None:
         network.neutral_state()["calls"],
         np.array(2),
     )
+
+
+@check("networks", "L0")
+def parameters_are_not_assigned_to(backend: Backend) -> None:
+    """An array that a forward pass assigns to a parameter is refused; the parameter stays."""
+    network = made(backend, Drifting)
+    before = network.neutral_state()
+    with refused("an array assigned to a parameter", TypeError):
+        output(backend, network, _X)
+    agree_all("after an assignment", network.neutral_state(), before)
 
 
 @check("networks", "L1")

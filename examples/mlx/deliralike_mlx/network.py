@@ -275,8 +275,12 @@ class AbstractMLXNetwork(AbstractNetwork, StateDictNames, nn.Module):
     def _set_array(self, name: str, array: mx.array) -> None:
         is_built = current_construction() is None
         present = dict.get(self, name)
-        if present is not None and (is_built or name in self._buffer_names):
+        if name in self._buffer_names and present is not None:
             present[...] = mx.stop_gradient(array).astype(present.dtype)
+        elif is_built and present is not None:
+            raise TypeError(
+                f"{name!r} is a parameter: a forward pass cannot assign to it"
+            )
         elif is_built:
             object.__setattr__(self, name, array)
         else:
