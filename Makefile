@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help demo quick test test-minimum test-newest test-mpi mutation lint types table docs package bench bench-gpu environment lock clean
+.PHONY: help demo quick test test-minimum test-newest test-mpi example-mlx mutation lint types table docs package bench bench-gpu environment lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -25,6 +25,7 @@ help:
 	@echo "make test    all tests, before a commit (PYTEST='-k nest' passes arguments on)"
 	@echo "make test-minimum  the folders of make quick with the oldest versions that requirements/ admits"
 	@echo "make test-newest  the conformance suite with the newest releases (PYTHON=python3.13 chooses the Python)"
+	@echo "make example-mlx  the backend of examples/mlx on MLX itself: its suite, proofs against PyTorch, a run on the digits"
 	@echo "make mutation  how many changes of the package the tests see"
 	@echo "make test-mpi  the tests of processes over MPI alone"
 	@echo "make lint    style, floors of imports, types"
@@ -86,6 +87,24 @@ test-newest:
 # The tests of processes over MPI alone; `make test` runs them too.
 test-mpi: $(STAMP)
 	@$(ONE_THREAD) $(PY) -m pytest -n $(WORKERS) tests/processes tests/cli/test_launch.py -k mpi $(PYTEST)
+
+# The example of a backend in a package of its own, on MLX itself, in an environment on top of .venv (network needed).
+# `make test` tests it on NumPy.
+MLX := .venv-mlx
+example-mlx: PAIR := --backends torch,mlx --batch 4
+example-mlx: $(STAMP)
+	@$(call make_venv,$(MLX))
+	@$(PY) -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' > \
+		$$($(MLX)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth
+	@{ $(MLX)/bin/python $(PIP) "mlx[cpu]" && $(MLX)/bin/python $(PIP) --no-deps -e examples/mlx; } > $(MLX)/pip.log 2>&1 \
+		|| { $(call tell,example-mlx,$(MLX)); exit 1; }
+	@$(ONE_THREAD) $(MLX)/bin/python -m pytest -q -o addopts= --pyargs deliralike.conformance --backend mlx
+	@for network in lenet "resnet18 --input 3x64x64" "unet --input 1x32x32" "examples/mlx/own_network.py:Pictures --input 3x9x9" \
+		"gpt2 --set n_layer=2 --set n_embd=64 --set n_head=4 --set vocab_size=300 --set n_positions=64" \
+		"deit_tiny_patch16_224 --set image_size=32 --set num_layers=3 --input 3x32x32"; do \
+		$(ONE_THREAD) $(MLX)/bin/python -m deliralike compare $$network $(PAIR) | tail -n 1; \
+	done
+	@$(ONE_THREAD) $(MLX)/bin/python examples/mlx/digits.py
 
 # Which changes of the package the tests see: hours. What was done is kept in build/mutation, and gone on from there.
 mutation: MADE := build/mutation
@@ -173,7 +192,7 @@ lock:
 	@echo "lock: $$(grep -c == $(LOCK)) packages in $(LOCK); run 'make test' and 'make lint' before you commit it"
 
 clean:
-	rm -rf $(VENV) .venv-lock .venv-empty .venv-minimum .venv-newest build dist docs/_build docs/_generated *.egg-info
+	rm -rf $(VENV) .venv-lock .venv-empty .venv-minimum .venv-newest $(MLX) build dist docs/_build docs/_generated *.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -228,6 +228,10 @@ class Arrays(ABC):
         pairs = zip(averages, values, strict=True)
         return [average + (value - average) * weight for average, value in pairs]
 
+    def clipped(self, value: Any, bound: float) -> Any:
+        """Return a gradient with each element brought into ``[-bound, bound]``."""
+        return value.clip(-bound, bound)
+
     def all_finite(self, values: Sequence[Any]) -> bool:
         """Return whether no array holds a NaN or an infinity."""
         return all(np.isfinite(self.numpy(value)).all() for value in values)

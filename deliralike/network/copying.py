@@ -26,7 +26,7 @@ class CopiedWithFunctions:
         if of_framework is not None:
             twin = of_framework(memo)
         else:
-            twin = memo[id(self)] = object.__new__(type(self))
+            twin = memo[id(self)] = type(self).__new__(type(self))
             vars(twin).update(deepcopy(vars(self), memo))
         copied = [id(block) for block in parts(self) if id(block) in memo]
         twins = {block: memo[block] for block in copied}

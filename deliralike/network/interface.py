@@ -31,8 +31,8 @@ class Gradients:
 
     Attributes:
         loss: The value of the function.
-        parameters: One array for each trainable parameter; None where the loss does not depend on
-            it.
+        parameters: One array for each trainable parameter, under each of its names where it is
+            tied; None where the loss does not depend on it.
         inputs: The gradient with respect to each input: a nest like it, None at leaves that are not
             floating arrays.
         beside: The results of the function after the loss, where it returned a tuple; arrays as

@@ -90,7 +90,7 @@ def refuse_in(network: Any, blocks: Mapping[str, Any], path: str, value: Any) ->
         ConstructionError: Names the path, the layer, and what to do.
     """
     is_private = path.rpartition(".")[2].startswith("_")
-    for place, leaf in _leaves(path, value, set()):
+    for place, leaf in _leaves(path, value, set(), network.backend):
         owner = _backend_of(leaf, network.backend)
         if owner is None:
             continue
@@ -137,16 +137,21 @@ def _instead(backend: Any, leaf: Any) -> str:
 
 
 def _leaves(
-    path: str, value: Any, visited: set[int], depth: int = 0
+    path: str, value: Any, visited: set[int], backend: Any, depth: int = 0
 ) -> Iterator[tuple[str, Any]]:
-    """Yield what plain containers and objects hold, with the path of each."""
-    parts = _parts(value) if depth < _DEPTH else None
+    """Yield what plain containers and objects hold, with the path of each.
+
+    A layer is a leaf, even if it is a dict, as in some frameworks.
+    """
+    is_leaf = depth == _DEPTH or backend.is_native(value)
+    parts = None if is_leaf else _parts(value)
     if parts is None:
         yield path, value
     elif id(value) not in visited:
         visited.add(id(value))
         for step, part in parts:
-            yield from _leaves(f"{path}{step}", part, visited, depth + 1)
+            place = f"{path}{step}"
+            yield from _leaves(place, part, visited, backend, depth + 1)
 
 
 def _parts(value: Any) -> list[tuple[str, Any]] | None:
@@ -177,12 +182,12 @@ def _backend_of(value: Any, own: Any) -> Any:
 
     `own` is tried before any other; None stands for anything else.
     """
+    if _belongs_to(own, value):
+        return own
     kind: Any = type(value)
     name = _framework_of(kind)
     if name is None:
         return None
-    if _belongs_to(own, value):
-        return own
     try:
         backend = importlib.import_module("deliralike.backends").get(name)
     except BackendUnavailable:  # the framework is installed, but cannot be used

@@ -119,6 +119,7 @@ class ClipValue:
         Raises:
             DtypeError: A gradient is complex: its elements have no order.
         """
+        backend = optimizer.network.backend
         clipped = {}
         for name, gradient in gradients.items():
             if gradient is not None:
@@ -127,7 +128,7 @@ class ClipValue:
                         f"ClipValue bounds real numbers, and the gradient of {name!r} is of type "
                         f"{gradient.dtype}: use ClipNorm"
                     )
-                gradient = gradient.clip(-self.max_value, self.max_value)
+                gradient = backend.clipped(gradient, self.max_value)
             clipped[name] = gradient
         return clipped
 

@@ -1,11 +1,11 @@
 """The neutral update rules: the arithmetic of one optimizer step on one parameter.
 
 A rule is a frozen value with its numbers. Its state for a parameter is a dict of arrays (its
-slots). Its arithmetic uses operators, ``** 0.5``, the methods ``sum``, ``mean`` and ``clip``, and
-the functions ``sign``, ``maximum``, ``where`` and ``finfo`` of the framework's module, so it runs
-on NumPy, CuPy, JAX and PyTorch arrays; on PyTorch the native optimizers are used where their
-formulas are the same. Numbers that depend on the step count are computed on the host in double
-precision and come in as `scalars`, so a new learning rate needs no new compilation and bias
+slots). Its arithmetic uses operators, ``** 0.5``, the methods ``sum`` and ``mean``, and the
+functions ``sign``, ``maximum``, ``clip``, ``where`` and ``finfo`` of the framework's module, so it
+runs on NumPy, CuPy, JAX, PyTorch and MLX arrays; on PyTorch the native optimizers are used where
+their formulas are the same. Numbers that depend on the step count are computed on the host in
+double precision and come in as `scalars`, so a new learning rate needs no new compilation and bias
 corrections are exact.
 """
 
@@ -445,14 +445,14 @@ class Adafactor(Rule):
         eps1, eps2 = self.eps
         if eps1 is None:
             eps1 = float(xp.finfo(p.dtype).eps)
-        mean, new = self._mean_of_squares(g * g, state, scalars["weight"], eps1)
-        u = g / mean.clip(eps1 * eps1, None) ** 0.5
-        u = u / (_rms(u) / self.d).clip(1.0, None)
-        size = _rms(p).clip(eps2, None) * scalars["relative"]
+        mean, new = self._mean_of_squares(g * g, state, scalars["weight"], eps1, xp)
+        u = g / xp.clip(mean, eps1 * eps1, None) ** 0.5
+        u = u / xp.clip(_rms(u) / self.d, 1.0, None)
+        size = xp.clip(_rms(p), eps2, None) * scalars["relative"]
         return self._shrunk(p, scalars) - size * u, new
 
     def _mean_of_squares(
-        self, squares: Array, state: State, weight: Any, eps1: float
+        self, squares: Array, state: State, weight: Any, eps1: float, xp: Any
     ) -> tuple[Array, State]:
         """Return the mean of squares for each element, and the state that it comes from."""
         if squares.ndim < 2:
@@ -462,7 +462,7 @@ class Adafactor(Rule):
         column = state["col_var"]
         row = row + weight * (squares.mean(axis=-1, keepdims=True) - row)
         column = column + weight * (squares.mean(axis=-2, keepdims=True) - column)
-        mean = row * column / row.mean(axis=-2, keepdims=True).clip(eps1, None)
+        mean = row * column / xp.clip(row.mean(axis=-2, keepdims=True), eps1, None)
         return mean, {"row_var": row, "col_var": column}
 
 
@@ -545,7 +545,7 @@ class Muon(Rule):
         if self.nesterov:
             direction = _mean(self.momentum, buffer, g)
         rate = scalars["lr"] * self._rate_factor(p.shape)
-        p = self._shrunk(p, scalars) - rate * self._orthogonalized(direction)
+        p = self._shrunk(p, scalars) - rate * self._orthogonalized(direction, xp)
         return p, {"momentum_buffer": buffer}
 
     @property
@@ -565,13 +565,13 @@ class Muon(Rule):
             return 0.2 * max(rows, columns) ** 0.5
         return max(1.0, rows / max(columns, 1)) ** 0.5
 
-    def _orthogonalized(self, x: Array) -> Array:
+    def _orthogonalized(self, x: Array, xp: Any) -> Array:
         """Return the matrix with its singular values brought near 1."""
         a, b, c = self.ns_coefficients
         is_tall = x.shape[0] > x.shape[1]
         if is_tall:
             x = x.T
-        x = x / ((x * x).sum() ** 0.5).clip(self.eps, None)
+        x = x / xp.clip((x * x).sum() ** 0.5, self.eps, None)
         for _ in range(self.ns_steps):
             gram = x @ x.T
             x = a * x + (b * gram + c * (gram @ gram)) @ x
@@ -681,7 +681,7 @@ class Rprop(Rule):
         size = xp.where(
             turned > 0, larger * size, xp.where(turned < 0, smaller * size, size)
         )
-        size = size.clip(*self.step_sizes)
+        size = xp.clip(size, *self.step_sizes)
         g = xp.where(turned < 0, 0.0, g)
         return p - size * _sign(g, xp), {"prev": g, "step_size": size}
 

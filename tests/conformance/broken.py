@@ -88,8 +88,28 @@ add(
     "max_along",
     lambda self, x, dim, keepdim=False: anp.max(x, dim, keepdims=keepdim),
     "functions/gradient of equal maxima",
+)
+add(
+    "maxima of windows that share the gradient",
+    "max_windows",
+    lambda self, x, kernel, stride, pads, dilation: anp.max(
+        anp.stack(self._taps(x, kernel, stride, dilation)), 0
+    ),
     "windows/gradient of equal maxima in a window",
     "windows/maxima under gradients of NaN",
+)
+
+
+def windows_with_padding(self, x, kernel, stride, pads, dilation):
+    padded = self.pad_constant(x, ((0, 0), (0, 0), *pads), -np.inf)
+    return self.max_along(anp.stack(self._taps(padded, kernel, stride, dilation)), 0)
+
+
+add(
+    "padding that takes gradients",
+    "max_windows",
+    windows_with_padding,
+    "windows/maxima of minus infinity beside padding",
 )
 add(
     "the last of equal maxima",
@@ -703,13 +723,32 @@ def gradients_of_constants_that_are_not_zero(patch):
     )
 
 
+@broken("networks/parameters are not assigned to")
+def parameters_that_take_any_array(patch):
+    right = Base.__setattr__
+
+    def wrong(self, name, value):
+        held = vars(self).get(name)
+        if isinstance(held, stranger.network.Variable) and held.is_parameter:
+            held.write(value)
+        else:
+            right(self, name, value)
+
+    patch.setattr(Base, "__setattr__", wrong)
+
+
+@broken("networks/containers that change")
+def blocks_that_stay(patch):
+    patch.setattr(Base, "__delattr__", lambda self, name: None, raising=False)
+
+
 @broken("networks/blocks and their paths")
 def blocks_in_reverse_order(patch):
     right = Base.named_blocks
     patch.setattr(Base, "named_blocks", lambda self: reversed(list(right(self))))
 
 
-@broken("networks/abstract and native")
+@broken("networks/abstract and native", "networks/layers that would be overlooked")
 def nothing_that_is_native(patch):
     patch.setattr(type(BACKEND), "is_native", lambda self, value: False)
 

@@ -7,6 +7,7 @@ import warnings
 from contextlib import contextmanager
 from functools import cache, partial
 from itertools import product
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -388,6 +389,63 @@ PLAIN = {
     "adamw": ("AdamW", {"weight_decay": 0.1, "eps": 1e-3}),
     "adamax": ("Adamax", {"eps": 1e-3}),
 }
+
+
+class Plain:
+    """An array that has nothing but what the rules' module says that they need."""
+
+    def __init__(self, value):
+        self.value = np.asarray(value)
+
+    shape = property(lambda self: self.value.shape)
+    ndim = property(lambda self: self.value.ndim)
+    dtype = property(lambda self: self.value.dtype)
+    T = property(lambda self: Plain(self.value.T))
+
+    def sum(self, **options):
+        return Plain(self.value.sum(**options))
+
+    def mean(self, **options):
+        return Plain(self.value.mean(**options))
+
+
+def bare(value):
+    return value.value if isinstance(value, Plain) else value
+
+
+def on_plain(function):
+    return lambda *values: Plain(function(*map(bare, values)))
+
+
+for operation in (
+    "add radd sub rsub mul rmul truediv rtruediv pow matmul neg abs lt gt le ge eq and"
+).split():
+    name = f"__{operation}__"
+    setattr(Plain, name, on_plain(getattr(np.ndarray, name)))
+FUNCTIONS = SimpleNamespace(
+    finfo=np.finfo,
+    **{
+        name: on_plain(getattr(np, name))
+        for name in ("sign", "maximum", "clip", "where")
+    },
+)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_needs_no_more_of_arrays_than_its_module_says(name):
+    made_rule = rule(name, lr=0.1, weight_decay=0.01)
+    generator = np.random.default_rng(0)
+    p, g = generator.normal(size=(2, 3, 4))
+    state = {slot: np.zeros(s) for slot, s in made_rule.state_shapes((3, 4)).items()}
+    plain_state = {slot: Plain(value) for slot, value in state.items()}
+    scalars = made_rule.scalars(1)
+    wanted, wanted_state = made_rule.update(p, g, state, scalars, np)
+    found, found_state = made_rule.update(
+        Plain(p), Plain(g), plain_state, scalars, FUNCTIONS
+    )
+    np.testing.assert_array_equal(found.value, wanted)
+    for slot, value in wanted_state.items():
+        np.testing.assert_array_equal(found_state[slot].value, value)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])

@@ -153,6 +153,11 @@ def sums_of_gradients(backend: Backend) -> None:
             0.9 * _X + 0.1 * _Y,
         ),
         ("copied(x)", lambda x, y: backend.copied(x), _X),
+        (
+            "clipped(x, 0.5)",
+            lambda x, y: backend.clipped(x, 0.5),
+            np.clip(_X, -0.5, 0.5),
+        ),
     ):
         agree(what, output(backend, call, _X, _Y), wanted)
     array, bad = native(backend, _X), native(backend, np.array([1.0, np.inf]))

@@ -138,6 +138,15 @@ class Contained(Network):
         return self.heads["a"](self.body(x))
 
 
+class Overlooked(Network):
+    """A layer that no framework would find; `hide` puts it away."""
+
+    def __init__(self, hide):
+        super().__init__()
+        self.known = self.nn.Linear(3, 2)
+        self.hidden = hide([self.nn.Linear(3, 2)])
+
+
 class Tied(Network):
     """An embedding whose table is the weight of the last layer, too."""
 
@@ -164,6 +173,19 @@ class Shared(Network):
     def forward(self, x):
         """Compute the outputs."""
         return self.drop(self.norm(self.first(x)))
+
+
+class Drifting(Network):
+    """A forward pass that would change a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = self.nn.Parameter((3,), Uniform(0.5))
+
+    def forward(self, x):
+        """Assign to the parameter."""
+        self.scale = self.scale * 2.0
+        return x * self.scale
 
 
 class Moving(Shared):

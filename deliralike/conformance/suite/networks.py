@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 from copy import deepcopy
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from deliralike.conformance.suite.comparing import (
     made,
     native,
     output,
+    refused,
     true,
     values,
 )
@@ -30,7 +32,9 @@ from deliralike.conformance.suite.nets import (
     SMALL_BUFFERS,
     Contained,
     Dense,
+    Drifting,
     Moving,
+    Overlooked,
     Remembering,
     Setting,
     Small,
@@ -38,6 +42,7 @@ from deliralike.conformance.suite.nets import (
     Tied,
     dense,
 )
+from deliralike.errors import ConstructionError
 from deliralike.nn.start import Normal, Uniform, draw
 
 _IMAGES, _X = values(3, 2, 5, 4), values(4, 3)
@@ -183,6 +188,16 @@ def buffers_follow_assignments(backend: Backend) -> None:
     )
 
 
+@check("networks", "L0")
+def parameters_are_not_assigned_to(backend: Backend) -> None:
+    """An array that a forward pass assigns to a parameter is refused; the parameter stays."""
+    network = made(backend, Drifting)
+    before = network.neutral_state()
+    with refused("an array assigned to a parameter", TypeError):
+        output(backend, network, _X)
+    agree_all("after an assignment", network.neutral_state(), before)
+
+
 @check("networks", "L1")
 def buffers_keep_no_graph(backend: Backend) -> None:
     """What a forward pass assigns to a buffer is a value alone.
@@ -291,6 +306,31 @@ def containers(backend: Backend) -> None:
 
 
 @check("networks", "L0")
+def containers_that_change(backend: Backend) -> None:
+    """Blocks are removed and added; names by position are those of the places then."""
+    network = made(backend, Contained)
+    removed = network.body.pop(0)
+    del network.heads["b"]
+    names = ["body.1.0.weight", "heads.a.weight"]
+    equal("names without two blocks", list(network.neutral_slots()), names)
+    network.body.insert(2, removed)
+    names[1:1] = ["body.2.weight", "body.2.bias"]
+    equal("names with a block put back", list(network.neutral_slots()), names)
+
+
+@check("networks", "L0")
+def layers_that_would_be_overlooked(backend: Backend) -> None:
+    """A layer in a plain container or object is refused: other frameworks would not train it."""
+    for hide in (list, lambda layers: {"all": layers}, _object_with):
+        with refused("a layer in a plain place", ConstructionError):
+            made(backend, Overlooked, hide)
+
+
+def _object_with(layers: list[Any]) -> SimpleNamespace:
+    return SimpleNamespace(layer=layers[0])
+
+
+@check("networks", "L0")
 def tied_parameters(backend: Backend) -> None:
     """A parameter under two names is in the state twice, counts once, and sums both gradients."""
     network, table, index = made(backend, Tied), values(4, 3), np.array([0, 2, 2])
@@ -310,7 +350,9 @@ def tied_parameters(backend: Backend) -> None:
     found = backend.gradients(_total, network, index).parameters
     counts = np.array([[1.0], [0.0], [2.0], [0.0]])
     wanted = table[index].sum(0) + counts * table.sum(0)
-    agree("gradient of table.weight", found["table.weight"], wanted)
+    equal("names of gradients", list(found), list(slots))
+    for name in slots:
+        agree(f"gradient of {name}", found[name], wanted)
 
 
 @check("networks", "L0")

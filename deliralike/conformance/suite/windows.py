@@ -147,6 +147,14 @@ slopes(
         [0.0, 1.0, 0.0, 0.0, 0.0, 0.0],
     ),
     (
+        "maxima of minus infinity beside padding",
+        lambda nn, x: nn.max_pool2d(
+            nn.reshape(x, (1, 1, 1, 2)), (1, 2), (1, 2), (0, 1)
+        ),
+        [float("-inf"), float("-inf")],
+        [1.0, 1.0],
+    ),
+    (
         "maxima under gradients of NaN",
         lambda nn, x: (
             nn.max_windows(nn.reshape(x, (1, 1, 1, 4)), (1, 2), (1, 2), _NONE, _ONE)

@@ -117,7 +117,12 @@ class Sequential(_Numbered):
     """
 
     def __init__(self, *blocks: Any) -> None:
-        named = len(blocks) == 1 and isinstance(blocks[0], Mapping)
+        # In some frameworks a layer is a mapping itself, of its parameters.
+        named = (
+            len(blocks) == 1
+            and isinstance(blocks[0], Mapping)
+            and not self.backend.is_native(blocks[0])
+        )
         super().__init__(() if named else blocks)
         if named:
             for name, block in blocks[0].items():

@@ -249,7 +249,8 @@ def untried_network(
         **called_with,
         **settings.network_settings,
     )
-    checkpoint_blocks(network, *settings.checkpoint_blocks)
+    if settings.checkpoint_blocks:  # few backends of other packages can
+        checkpoint_blocks(network, *settings.checkpoint_blocks)
     if len(settings.devices) > 1:
         return backends.DataParallel(
             network, settings.devices, buffers=settings.buffers

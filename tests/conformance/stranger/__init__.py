@@ -79,9 +79,17 @@ class StrangerBackend(Backend):
             lambda place: None if place is None else found[len(slots) + place], floating
         )
         value, *beside = result if isinstance(result, tuple) else (result,)
+        by_native = {
+            id(slot.native): gradient for slot, gradient in zip(slots.values(), found)
+        }
+        by_name = {
+            name: by_native[id(slot.native)]
+            for name, slot in network.neutral_slots().items()
+            if id(slot.native) in by_native
+        }
         return Gradients(
             float(value),
-            dict(zip(slots, found)),
+            by_name,
             by_input,
             self.to_numpy(tuple(beside)),
         )

@@ -243,10 +243,15 @@ class StrangerFunctions(Functions):
         ]
 
     def max_windows(self, x, kernel, stride, pads, dilation):
-        padded = self.pad_constant(x, ((0, 0), (0, 0), *pads), -np.inf)
-        return self.max_along(
-            anp.stack(self._taps(padded, kernel, stride, dilation)), 0
-        )
+        pads = ((0, 0), (0, 0), *pads)
+        padded = self.pad_constant(x, pads, -np.inf)
+        taps = anp.stack(self._taps(padded, kernel, stride, dilation))
+        ones = self.pad_constant(np.ones(x.shape), pads)
+        inside = np.stack(self._taps(ones, kernel, stride, dilation)) > 0
+        values = getval(taps)
+        largest = (values == values.max(0)) | np.isnan(values)
+        first = np.argmax(largest & inside, 0)  # padding takes no gradient
+        return self.select_along(taps, first[None], 0)[0]
 
     def sum_windows(self, x, kernel, stride, pads):
         padded = self.pad_constant(x, ((0, 0), (0, 0), *pads))

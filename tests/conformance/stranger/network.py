@@ -66,6 +66,8 @@ class AbstractStrangerNetwork(AbstractNetwork):
             and not isinstance(value, Variable)
             and value is not None
         ):
+            if held.is_parameter:
+                raise TypeError(f"{name!r} is a parameter, which keeps its value")
             held.write(value)  # without its graph
         else:
             super().__setattr__(name, value)
