@@ -62,11 +62,11 @@ def _loaded(name: str, known: Mapping[str, "Entry"]) -> Sequence[str]:
     try:
         backend = backends.get(name)
         precision = [f"{key}: {value}" for key, value in backend.precision().items()]
-        devices = "\n".join(backend.devices())
-        return name, backend.version(), devices, "\n".join(precision), "ready"
+        devices = ", ".join(backend.devices())
+        return name, backend.version(), devices, ", ".join(precision), "ready"
     except Exception as error:  # noqa: BLE001
         return name, "-", "-", "-", f"broken: {error}"
 
 
 def _how_to_install(entry: "Entry") -> str:
-    return f"not installed: {', '.join(entry.missing)}\n{entry.install}"
+    return f"not installed: {', '.join(entry.missing)}; {entry.install}"

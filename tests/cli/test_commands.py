@@ -206,6 +206,7 @@ def test_a_broken_backend_shows_its_error_and_hides_no_other(monkeypatch):
         backends._OWN, "broken", backends.Entry("json:no_such_attribute")
     )
     printed = run("backends", "all").stdout
+    assert r"\n" not in printed
     assert "broken" in printed
     assert "no_such_attribute" in " ".join(printed.split())
     assert printed.count("ready") == 3
