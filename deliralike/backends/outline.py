@@ -574,9 +574,9 @@ def _resized(x: ShapeArray, dim: int, length: int) -> ShapeArray:
     return ShapeArray(shape, x.dtype)
 
 
-BACKEND = OutlineBackend()
-BACKEND.bind(OutlineFunctions(), AbstractOutlineNetwork)
-
-
 def _is_shape_array(leaf: Any) -> bool:
     return isinstance(leaf, ShapeArray)
+
+
+BACKEND = OutlineBackend()
+BACKEND.bind(OutlineFunctions(), AbstractOutlineNetwork)
