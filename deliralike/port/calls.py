@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,19 +73,52 @@ class Call:
         """What is known of the first argument by position, but for what a method belongs to."""
         return self.values[0] if self.args and self.values else UNKNOWN
 
+    @property
+    def numpy_type(self) -> str:
+        """The type of the array that it returned; floating numbers are those of NumPy."""
+        dtype = self.result.dtype
+        if not dtype or self.result.is_floating:
+            return "float"
+        return "bool" if dtype == "bool" else f"np.{dtype}"
+
     def called(self, name: str) -> Call:
         """The same call of another function."""
         return replace(self, name=name)
 
-    def bound(self, *names: str) -> dict[str, str]:
-        """The arguments by these names; what a method belongs to has the first one."""
+    def as_function(self) -> Call:
+        """The call of a function that is first given what the method belongs to."""
+        values = (self.value, *self.values)
+        return replace(self, x="", args=self.given, values=values)
+
+    def bound(self, signature: str) -> dict[str, str]:
+        """The arguments by the names of a signature: ``"x axis=1 keepdims"``.
+
+        What a method belongs to has the first name. Of those that are not given there are the ones
+        with a default.
+        """
         if any(arg.startswith("*") for arg in self.args):
             raise NeedsHand(f"{self.name}(*...): write its arguments out")
-        return dict(zip(names, self.given, strict=False)) | self.kwargs
+        parameters = [one.partition("=") for one in signature.split()]
+        defaults = {name: value for name, equal, value in parameters if equal}
+        names = [name for name, _, _ in parameters]
+        return defaults | dict(zip(names, self.given, strict=False)) | self.kwargs
+
+    def only(self, signature: str) -> dict[str, str]:
+        """The same.
+
+        Raises:
+            NeedsHand: There is another argument.
+        """
+        given = self.bound(signature)
+        unknown = given.keys() - {one.partition("=")[0] for one in signature.split()}
+        if unknown and "..." not in signature:
+            raise NeedsHand(f"{self.name} with {', '.join(sorted(unknown))}")
+        return given
 
     def many(self) -> str:
         """A sequence of whole numbers that is given as one argument or as several, as source."""
-        args = self.args or tuple(self.kwargs.values())[:1]
+        args = [arg for arg in self.args if not arg.startswith("**")]
+        args = args or [*self.kwargs.values()][:1]
         if len(args) == 1 and self._is_sequence(args[0]):
             return args[0]
         return tuple_of(args)
@@ -102,20 +136,41 @@ class Call:
 Entry = Callable[[Call], str] | str
 
 
+_OPTIONAL = re.compile(r"\{(\w+)\?(\w*)\}")
+
+
 def written(entry: Entry, call: Call) -> str:
     """The source that an entry of a table gives for a call.
 
     A text names what a method belongs to ``{x}``, the first arguments ``{a}`` and ``{b}``, all of
-    them ``{args}``, and a sequence of numbers ``{many}``.
+    them ``{args}``, a sequence of numbers ``{many}``, an array at hand ``{like}``, and NumPy's type
+    of the result ``{type}``, or ``{whole_type}`` where it is not floating.
+
+    A signature in front of it, ``"x axis=1 -> nn.softmax({x}, {axis})"``, names all arguments that
+    there may be, unless ``...`` stands behind them. ``{axis?dim}`` is ``, dim=1``, and nothing
+    where there is no such argument.
     """
     if callable(entry):
         return entry(call)
+    signature, arrow, text = entry.rpartition(" -> ")
     given = (*call.args, *call.kwargs.values())
     first, second, *_ = (*given, "", "")
-    text = entry.replace("nn.", f"{NN}.")
-    return text.format(
-        x=call.x, a=first, b=second, args=joined(given, {}), many=call.many()
-    )
+    fields = {"x": call.x, "a": first, "b": second, "args": joined(given, {})}
+    fields["many"] = call.many()
+    fields["type"] = call.numpy_type
+    if call.numpy_type != "float":
+        fields["whole_type"] = call.numpy_type
+    if "{like}" in text:
+        fields["like"] = call.like()
+    if arrow:
+        fields |= call.only(signature)
+
+    def optional(found: re.Match[str]) -> str:
+        name, other_name = found.groups()
+        return f", {other_name or name}={{{name}}}" if name in fields else ""
+
+    text = _OPTIONAL.sub(optional, text.replace("nn.", f"{NN}."))
+    return text.format(**fields)
 
 
 def tuple_of(parts: Sequence[str]) -> str:

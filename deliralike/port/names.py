@@ -91,14 +91,21 @@ class NameRewriter(DefinitionRewriter):
     def _handed_on(self, node: Any) -> cst.BaseExpression | None:
         """A function of the framework that is not called here, of one array."""
         name = self.name_of(node) or ""
-        text = self.framework.values.get(name)
-        if text is None or self.source.is_called(node):
+        if name not in self.framework.values or self.source.is_called(node):
             return None
-        if name in self.framework.drawing and not self.in_construction:
-            given = {"input": "x", "p": "0.5", "training": "self.training"}
-            text = self.mask_layers.call(name, self.framework.drawing[name], given)
-            text = text.removesuffix("(x)")
-        return cst.parse_expression(text.replace("nn.", f"{NN}."))
+        if name not in self.framework.drawing:
+            return self.parsed(self.of_one_array(name, {}))
+        layer = self.framework.drawing[name]
+        if self.in_construction:
+            return self.parsed(f"{NN}.{layer}(0.5)")
+        given = {"input": "x", "p": "0.5", "training": "self.training"}
+        text = self.mask_layers.call(name, layer, given)
+        return self.parsed(text.removesuffix("(x)"))
+
+    def of_one_array(self, name: str, settings: dict[str, str]) -> str:
+        """The source of a function of an array alone."""
+        call = Call(name, ("x",), settings)
+        return f"(lambda x: {written(self.framework.functions[name], call)})"
 
     def _framework(self, name: str) -> cst.BaseExpression | None:
         is_source = name in self.framework.layer_sources

@@ -192,10 +192,7 @@ class Rewriter(StatementRewriter):
         kwargs = arguments(updated.args)[1]
         if name not in self.framework.settable or len(updated.args) != len(kwargs) + 1:
             return updated
-        call = Call(name, ("x",), kwargs)
-        return self.parsed(
-            f"(lambda x: {written(self.framework.functions[name], call)})"
-        )
+        return self.parsed(self.of_one_array(name, kwargs))
 
     def _renamed(self, name: str, call: cst.Call) -> cst.Call:
         """The same call of what `nn` has; arrays are given by position."""
@@ -237,9 +234,8 @@ class Rewriter(StatementRewriter):
 
     def _attending(self, call: Call) -> cst.BaseExpression:
         """Attention, whose dropout is a layer."""
-        given = call.bound(*self.framework.attending[call.name])
-        rate = given.pop("dropout_p", "0.0")
-        layer = self.mask_layers.of_attention(rate)
+        given = call.bound(self.framework.attending[call.name])
+        layer = self.mask_layers.of_attention(given.pop("dropout_p"))
         if layer is not None:
             given["dropout"] = layer
         x = [given.pop(name) for name in ("query", "key", "value")]
@@ -359,8 +355,11 @@ class Rewriter(StatementRewriter):
         )
 
     def _method(self, call: Call) -> cst.BaseExpression:
-        if call.name in self.framework.methods:
-            return self.parsed(written(self.framework.methods[call.name], call))
+        methods, functions = self.framework.methods, self.framework.functions
+        if call.name in methods:
+            return self.parsed(written(methods[call.name], call))
+        if call.name in functions:
+            return self.parsed(written(functions[call.name], call.as_function()))
         name = call.name.removesuffix("_")
         if self.framework.has(name):
             return self.parsed(self.framework.plain(call.called(name)))
