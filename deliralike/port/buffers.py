@@ -8,15 +8,9 @@ import libcst as cst
 from libcst import matchers as m
 
 from deliralike.port.calls import NN, OF_SELF, code
+from deliralike.port.patterns import pattern
 
-_BUFFER = m.SimpleStatementLine(
-    [
-        m.Assign(
-            [m.AssignTarget(OF_SELF)],
-            m.Call(m.Attribute(m.Name(NN), m.Name("Buffer")), [m.Arg()]),
-        )
-    ]
-)
+_BUFFER = m.SimpleStatementLine([pattern(f"self.NAME = {NN}.Buffer(ARRAY)")])
 _WRITTEN = m.SaveMatchedNode(OF_SELF, "written")
 _WRITES = m.AssignTarget(m.Subscript(_WRITTEN)) | m.AugAssign(
     _WRITTEN | m.Subscript(_WRITTEN)

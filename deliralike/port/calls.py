@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -164,6 +164,11 @@ def written(entry: Entry, call: Call) -> str:
         fields["like"] = call.like()
     if arrow:
         fields |= call.only(signature)
+    return filled(text, fields)
+
+
+def filled(text: str, fields: Mapping[str, str]) -> str:
+    """The text of an entry with the sources of arguments, see `written`."""
 
     def optional(found: re.Match[str]) -> str:
         name, other_name = found.groups()

@@ -23,6 +23,7 @@ from deliralike.port.calls import (
     NeedsHand,
     call_of_nn,
     elements,
+    filled,
     joined,
     refused,
     tuple_of,
@@ -111,82 +112,76 @@ _STARTS = (
 )
 
 
-def _bias(nobias: str) -> str | None:
-    return {"False": None, "True": "False"}.get(nobias, f"not {nobias}")
-
-
 def _link(
-    layer: str,
-    sizes: str,
-    settings: str = "",
-    late: tuple[str, str, int] | None = None,
-) -> Entry:
-    """A link in whose place a layer stands that takes the same arguments.
+    entry: str, late: tuple[str, str, int] | None = None
+) -> Callable[[Call], str]:
+    """A link in whose place a layer stands.
 
     Args:
-        layer: What stands for the link.
-        sizes: The names of arguments by position.
-        settings: Those of arguments by name, with the defaults that are written out.
+        entry: See `written`. Its ``{bias?}`` is what ``nobias`` says.
         late: The size that the link may find out in the run, see `_find_size`.
     """
+    signature, _, text = entry.partition(" -> ")
 
     def written(call: Call) -> str:
-        given = call.only(f"{sizes} {settings} {_STARTS}")
-        _shift_first_size(given)
+        given = call.only(f"{signature} {_STARTS}")
+        _shift_sizes(given)
         if late is not None:
             _find_size(call, given, *late)
-        args = [given.pop(name) for name in sizes.split()]
-        starts = _STARTS.split()
-        words = {name: one for name, one in given.items() if name not in starts}
-        return f"{layer.replace('nn.', f'{NN}.')}({joined(args, words)})"
+        nobias = given.get("nobias", "False")
+        if nobias != "False":
+            given["bias"] = "False" if nobias == "True" else f"not {nobias}"
+        return filled(text, given)
 
     return written
 
 
-def _shift_first_size(given: dict[str, str]) -> None:
+def _shift_sizes(given: dict[str, str]) -> None:
     """``L.Linear(5)`` has outputs; it finds out how many inputs."""
-    if "in_size" in given and "out_size" not in given:
-        given |= {"in_size": "None", "out_size": given["in_size"]}
+    for sizes in (("in_size", "out_size"), ("in_channels", "out_channels", "ksize")):
+        if sizes[0] in given and given.get(sizes[-1], "None") == "None":
+            values = ["None", *(given[name] for name in sizes[:-1])]
+            given |= dict(zip(sizes, values, strict=True))
+
+
+_LINEAR = _link(
+    "in_size out_size nobias -> nn.Linear({in_size}, {out_size}{bias?})",
+    late=("in_size", "W", 1),
+)
 
 
 def _linear(call: Call) -> str:
-    given = call.only(f"in_size out_size nobias=False {_STARTS}")
-    _shift_first_size(given)
-    _find_size(call, given, "in_size", "W", 1)
-    sizes, bias = (given["in_size"], given["out_size"]), _bias(given["nobias"])
+    layer = _LINEAR(call)
     if any(axes > 2 for _, axes in call.returned):
-        return f"FlatLinear({joined(sizes, {'bias': bias} if bias else {})})"
-    return call_of_nn("Linear", *sizes, bias=bias)
+        return layer.replace(f"{NN}.Linear", "FlatLinear")
+    return layer
 
 
-_CONVOLUTION = "in_channels out_channels ksize=None"
-
-
-def _convolution(layer: str, settings: str, axis: int = 1) -> Callable[[Call], str]:
+def _convolution(
+    layer: str, settings: str = "", axis: int = 1
+) -> Callable[[Call], str]:
     """A link of convolution, with the axis of its weight that belongs to the inputs."""
+    signature = (
+        "in_channels out_channels ksize=None stride pad "
+        f"{settings} initialW initial_bias dilate groups"
+    )
+    entry = _link(
+        f"{signature} -> nn.{layer}({{in_channels}}, {{out_channels}}, {{ksize}}{{stride?}}"
+        "{pad?padding}{dilate?dilation}{groups?}{bias?})",
+        late=("in_channels", "W", axis),
+    )
 
     def written(call: Call) -> str:
-        given = call.only(f"{_CONVOLUTION} stride pad {settings}")
-        if given["ksize"] == "None":  # the first one may be left out
-            given["ksize"] = given["out_channels"]
-            given |= {"in_channels": "None", "out_channels": given["in_channels"]}
+        given = call.only(signature)
         if given.get("outsize", "None") != "None":
             raise NeedsHand(
                 f"{call.name} with outsize: give output_padding to nn.{layer}"
             )
-        is_missing = given["in_channels"] in (*call.missing, "None")
+        is_missing = "None" in (given["ksize"], given["in_channels"])
+        is_missing |= given["in_channels"] in call.missing
         if given.get("groups", "1") != "1" and is_missing:
             raise NeedsHand(f"{call.name} in groups: write the number of channels")
-        _find_size(call, given, "in_channels", "W", axis)
-        return call_of_nn(
-            layer,
-            *(given["in_channels"], given["out_channels"], given["ksize"]),
-            stride=given.get("stride"),
-            padding=given.get("pad"),
-            dilation=given.get("dilate"),
-            groups=given.get("groups"),
-            bias=_bias(given["nobias"]),
-        )
+        return entry(call)
 
     return written
 
@@ -254,13 +249,16 @@ def _embedding(call: Call) -> str:
     return call_of_nn("Embedding", *sizes)
 
 
+_MAXOUT = _link(
+    "in_size out_size pool_size -> LinearMaxout({in_size}, {out_size}, {pool_size})",
+    late=("in_size", "linear.W", 1),
+)
+
+
 def _maxout(call: Call) -> str:
     if call.kwargs.get("initial_bias") == "None":
         raise NeedsHand(f"{call.name} without a bias: nn.Linear and nn.amax")
-    entry = _link(
-        "LinearMaxout", "in_size out_size pool_size", late=("in_size", "linear.W", 1)
-    )
-    return written(entry, call)
+    return _MAXOUT(call)
 
 
 def _prelu(call: Call) -> str:
@@ -270,7 +268,7 @@ def _prelu(call: Call) -> str:
     return call_of_nn("PReLU", *count)
 
 
-def _convolution_nd(layer: str, settings: str, axis: int = 1) -> Entry:
+def _convolution_nd(layer: str, settings: str = "nobias", axis: int = 1) -> Entry:
     """A convolution whose number of axes is given."""
 
     def written(call: Call) -> str:
@@ -386,47 +384,56 @@ _UNLIKE = {
 }
 
 
-_OF_CONVOLUTION = "nobias=False initialW initial_bias dilate groups"
-_OF_DECONVOLUTION = "nobias=False outsize initialW initial_bias dilate groups"
 LINKS: dict[str, Entry] = {
     "Linear": _linear,
-    "DilatedConvolution2D": _convolution("Conv2d", f"dilate {_OF_CONVOLUTION}"),
+    "DilatedConvolution2D": _convolution("Conv2d", "dilate nobias"),
     "BatchNormalization": _batch_norm,
     "EmbedID": _embedding,
     "PReLU": _prelu,
     "Sequential": _sequence,
     "ChainList": _list,
-    "Bilinear": _link("BilinearForm", "left_size right_size out_size", "nobias"),
+    "Bilinear": _link(
+        "left_size right_size out_size nobias -> "
+        "BilinearForm({left_size}, {right_size}, {out_size}{nobias?})"
+    ),
     "Maxout": _maxout,
     "DepthwiseConvolution2D": _link(
-        "DepthwiseConvolution2D",
-        "in_channels channel_multiplier ksize",
-        "stride pad nobias",
+        "in_channels channel_multiplier ksize stride pad nobias -> DepthwiseConvolution2D("
+        "{in_channels}, {channel_multiplier}, {ksize}{stride?}{pad?}{nobias?})",
         late=("in_channels", "W", 1),
     ),
     "LayerNormalization": _link(
-        "nn.LayerNorm", "size", "eps=1e-6", late=("size", "gamma", 0)
+        "size=None eps=1e-6 -> nn.LayerNorm({size}{eps?})", late=("size", "gamma", 0)
     ),
     "GroupNormalization": _link(
-        "nn.GroupNorm", "groups size", "eps", late=("size", "gamma", 0)
+        "groups size=None eps -> nn.GroupNorm({groups}, {size}{eps?})",
+        late=("size", "gamma", 0),
     ),
 }
-_LATE_LSTM, _LATE_GRU = ("in_size", "upward.W", 1), ("in_size", "W.W", 1)
-for _name in ("StatelessGRU", "StatefulGRU"):
-    LINKS[_name] = _link(_name, "in_size out_size", late=_LATE_GRU)
-for _name, _layer in (("LSTM", "StatefulLSTM"), ("StatelessLSTM", "StatelessLSTM")):
-    LINKS[_name] = _link(_layer, "in_size out_size", late=_LATE_LSTM)
+for _name, _layer, _weight in (
+    ("StatelessGRU", "StatelessGRU", "W.W"),
+    ("StatefulGRU", "StatefulGRU", "W.W"),
+    ("LSTM", "StatefulLSTM", "upward.W"),
+    ("StatelessLSTM", "StatelessLSTM", "upward.W"),
+):
+    LINKS[_name] = _link(
+        f"in_size out_size -> {_layer}({{in_size}}, {{out_size}})",
+        late=("in_size", _weight, 1),
+    )
 for _n in (1, 2, 3):
     _transposed = f"ConvTranspose{_n}d"
-    LINKS[f"Convolution{_n}D"] = _convolution(f"Conv{_n}d", _OF_CONVOLUTION)
-    LINKS[f"Deconvolution{_n}D"] = _convolution(_transposed, _OF_DECONVOLUTION, axis=0)
-LINKS["ConvolutionND"] = _convolution_nd("Conv", _OF_CONVOLUTION)
-LINKS["DeconvolutionND"] = _convolution_nd("ConvTranspose", _OF_DECONVOLUTION, axis=0)
-_SIZES_OF_SEQUENCES = "n_layers in_size out_size dropout"
+    LINKS[f"Convolution{_n}D"] = _convolution(f"Conv{_n}d", "nobias")
+    LINKS[f"Deconvolution{_n}D"] = _convolution(_transposed, "nobias outsize", axis=0)
+LINKS["ConvolutionND"] = _convolution_nd("Conv")
+LINKS["DeconvolutionND"] = _convolution_nd("ConvTranspose", "nobias outsize", axis=0)
+_SIZES = "n_layers in_size out_size dropout"
 for _kind in ("LSTM", "GRU", "RNNTanh", "RNNReLU"):
-    _name = f"Sequences{_kind.removeprefix('RNN')}"
-    LINKS[f"NStep{_kind}"] = _link(_name, _SIZES_OF_SEQUENCES)
-    LINKS[f"NStepBi{_kind}"] = _link(_name, _SIZES_OF_SEQUENCES, "directions=2")
+    _layer = f"Sequences{_kind.removeprefix('RNN')}"
+    _given = (
+        f"{_SIZES} -> {_layer}({{n_layers}}, {{in_size}}, {{out_size}}, {{dropout}}"
+    )
+    LINKS[f"NStep{_kind}"] = _link(f"{_given})")
+    LINKS[f"NStepBi{_kind}"] = _link(f"{_given}, directions=2)")
 for _reason, _links in _UNLIKE.items():
     LINKS |= dict.fromkeys(_links.split(), refused(_reason))
 _OF_PYTHON = ("get_dtype", "get_array_types", "argument.parse_kwargs", "is_debug")

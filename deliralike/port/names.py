@@ -22,8 +22,11 @@ from deliralike.port.calls import (
     written,
 )
 from deliralike.port.definitions import DefinitionRewriter
+from deliralike.port.patterns import pattern
 from deliralike.port.resolving import MISSING
 
+_FUNCTIONS = pattern("self.nn")
+_SUPER = pattern("super(...)")
 _CALLED_NN = (
     "nn: a network has its functions by this name, so a layer needs another one, by which the "
     "weights of the original are loaded, too"
@@ -165,7 +168,7 @@ class NameRewriter(DefinitionRewriter):
 
     def _is_called_like_functions(self, node: cst.Attribute) -> bool:
         """Whether it is a layer ``self.nn``, where a network has its functions."""
-        if not m.matches(node, m.Attribute(m.Name("self"), m.Name("nn"))):
+        if not m.matches(node, _FUNCTIONS):
             return False
         return any(hasattr(block, "nn") for block in self.original.blocks_of(self.cls))
 
@@ -183,7 +186,7 @@ class NameRewriter(DefinitionRewriter):
         self, original: cst.Attribute, updated: cst.Attribute
     ) -> cst.Attribute | None:
         name = self._other_name(original)
-        if m.matches(original.value, m.Call(m.Name("super"))):
+        if m.matches(original.value, _SUPER):
             name = self.framework.renamed.get(original.attr.value)
         if name is None:
             return None

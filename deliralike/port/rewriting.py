@@ -29,17 +29,17 @@ from deliralike.port.calls import (
 from deliralike.port.definitions import EQUAL
 from deliralike.port.dropping import arguments_of_drop
 from deliralike.port.observing import FORWARD
+from deliralike.port.patterns import pattern
 from deliralike.port.resolving import MISSING
 from deliralike.port.statements import StatementRewriter
 from deliralike.port.values import UNKNOWN, Value
 
-_FIRST_PARAMETER = m.Call(
-    m.Name("next"), [m.Arg(m.Call(m.Attribute(m.Name("self"), m.Name("parameters"))))]
-)
+_FIRST_PARAMETER = pattern("next(self.parameters(...))")
 _ASKS_FOR_ATTRIBUTE = m.Call(
     m.Name("hasattr"), [m.Arg(m.Name() | m.Attribute()), m.Arg(m.SimpleString())]
 )
-_ASKS_FOR_KIND = m.Call(m.Name("isinstance"), [m.Arg(), m.Arg()])
+_APPLY = pattern("FUNCTION.apply")
+_ASKS_FOR_KIND = pattern("isinstance(VALUE, KINDS)")
 
 
 class Rewriter(StatementRewriter):
@@ -250,7 +250,7 @@ class Rewriter(StatementRewriter):
 
     def _applies(self, call: cst.Call) -> bool:
         """Whether it is ``Function.apply(x)`` of a function with a gradient of its own."""
-        if not m.matches(call.func, m.Attribute(attr=m.Name("apply"))):
+        if not m.matches(call.func, _APPLY):
             return False
         cls = self.source.meaning(call.func.value)  # type: ignore[attr-defined]
         return self.framework.has_custom_gradient(cls)

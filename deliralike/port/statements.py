@@ -19,16 +19,16 @@ from deliralike.port.calls import (
     joined,
 )
 from deliralike.port.gradients import GradientRewriter
+from deliralike.port.patterns import pattern
 from deliralike.port.reported import without
 
-_CALL_OF_SUPER = m.Expr(
-    m.Call(m.Attribute(m.Call(m.Name("super")), m.Name("__init__")))
-)
+_CALL_OF_SUPER = m.Expr(pattern("super(...).__init__(...)"))
 _IDENTIFIER = m.SimpleString(m.MatchRegex(r"[\"'][^\W\d]\w*[\"']"))
 _SETS_BY_NAME = m.Expr(
     m.Call(m.Name("setattr"), [m.Arg(), m.Arg(_IDENTIFIER), m.Arg()])
 )
-_COPIES = m.Call(m.Attribute(attr=m.Name("copy_")))
+_DATA = pattern("ARRAY.data")
+_COPIES = pattern("ARRAY.copy_(...)")
 
 
 class StatementRewriter(GradientRewriter):
@@ -113,7 +113,7 @@ class StatementRewriter(GradientRewriter):
             return _assigned(target.args[0].value, target)
         if m.matches(owner, _COPIES) and self._writes_over(owner.func):
             place = owner.func.value
-            is_data = m.matches(place, m.Attribute(attr=m.Name("data")))
+            is_data = m.matches(place, _DATA)
             return _assigned(place.value if is_data else place, target)
         while isinstance(owner, cst.Call):  # of one behind the other, the first one's
             if not self._writes_over(owner.func):
