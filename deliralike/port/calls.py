@@ -13,7 +13,13 @@ from libcst import matchers as m
 from deliralike.port.values import UNKNOWN, Value
 
 OF_SELF = m.Attribute(m.Name("self"))
+START = m.FunctionDef(m.Name("__init__"))
 NO_COMMA = cst.MaybeSentinel.DEFAULT
+#: Arguments that have two names, as NumPy's have.
+KEYWORDS = {"axis": "dim", "keepdims": "keepdim"}
+PLACEMENT = ("device", "dtype", "requires_grad", "pin_memory", "layout")
+#: Arguments that say where memory lies, or whether it is written over.
+DROPPED = ("inplace", "out", *PLACEMENT)
 #: Stands for the functions of the backend until it is known how a function gets at them.
 NN = "__nn__"
 
@@ -80,10 +86,6 @@ class Call:
         if not dtype or self.result.is_floating:
             return "float"
         return "bool" if dtype == "bool" else f"np.{dtype}"
-
-    def called(self, name: str) -> Call:
-        """The same call of another function."""
-        return replace(self, name=name)
 
     def as_function(self) -> Call:
         """The call of a function that is first given what the method belongs to."""
@@ -155,7 +157,7 @@ def written(entry: Entry, call: Call) -> str:
     signature, arrow, text = entry.rpartition(" -> ")
     given = (*call.args, *call.kwargs.values())
     first, second, *_ = (*given, "", "")
-    fields = {"x": call.x, "a": first, "b": second, "args": joined(given, {})}
+    fields = {"x": call.x, "a": first, "b": second, "args": joined(given)}
     fields["many"] = call.many()
     fields["type"] = call.numpy_type
     if call.numpy_type != "float":
@@ -175,7 +177,10 @@ def filled(text: str, fields: Mapping[str, str]) -> str:
         return f", {other_name or name}={{{name}}}" if name in fields else ""
 
     text = _OPTIONAL.sub(optional, text.replace("nn.", f"{NN}."))
-    return text.format(**fields)
+    try:
+        return text.format(**fields)
+    except KeyError as name:
+        raise NeedsHand(f"a call without {name}: give it") from None
 
 
 def tuple_of(parts: Sequence[str]) -> str:
@@ -203,6 +208,12 @@ def refused(reason: str) -> Entry:
 def code(node: cst.CSTNode) -> str:
     """The source of a node."""
     return cst.Module([]).code_for_node(node)
+
+
+def with_statements(definition: Any, statements: Sequence[Any]) -> Any:
+    """A class or function with other statements."""
+    body = definition.body.with_changes(body=statements)
+    return definition.with_changes(body=body)
 
 
 #: What needs no brackets.
@@ -240,6 +251,17 @@ def call_of_nn(name: str, *args: str, **kwargs: str | None) -> str:
     return f"{NN}.{name}({joined(args, given)})"
 
 
-def joined(args: Sequence[str], kwargs: dict[str, str]) -> str:
+def plain(call: Call) -> str:
+    """The call of the function of `nn` that has this name, whose first argument is the array."""
+    kwargs = {}
+    for name, value in call.kwargs.items():
+        if name not in DROPPED:
+            kwargs[KEYWORDS.get(name, name)] = value
+    first = [kwargs.pop("input")] if "input" in kwargs else []
+    return call_of_nn(call.name, *first, *call.given, **kwargs)
+
+
+def joined(args: Sequence[str], kwargs: Mapping[str, str] | None = None) -> str:
     """The source between the brackets of a call."""
-    return ", ".join([*args, *(f"{name}={value}" for name, value in kwargs.items())])
+    words = [f"{name}={value}" for name, value in (kwargs or {}).items()]
+    return ", ".join([*args, *words])

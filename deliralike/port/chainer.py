@@ -25,6 +25,7 @@ from deliralike.port.calls import (
     elements,
     filled,
     joined,
+    plain,
     refused,
     tuple_of,
     written,
@@ -297,7 +298,7 @@ def _sequence(call: Call) -> str:
 
 
 def _list(call: Call) -> str:
-    return call_of_nn("ModuleList", f"[{joined(call.args, {})}]")
+    return call_of_nn("ModuleList", f"[{joined(call.args)}]")
 
 
 def _member(arg: str) -> str:
@@ -585,19 +586,6 @@ def _tiled(call: Call) -> str:
     return call_of_nn("tile", given["x"], _sizes(call, given["reps"]))
 
 
-def _upsampled(call: Call) -> str:
-    given = call.only("x indexes ksize stride pad outsize=None cover_all")
-    if given["outsize"] == "None":
-        raise NeedsHand(f"{call.name}: give it outsize, that of what was pooled")
-    return call_of_nn(
-        "max_unpool2d",
-        *(given["x"], given["indexes"], given["ksize"]),
-        stride=given.get("stride"),
-        padding=given.get("pad"),
-        output_size=given["outsize"],
-    )
-
-
 def _of_type(call: Call) -> str:
     """Floating numbers stay of the network's type; others become of it."""
     x, before, after = call.given[0], call.value.dtype, call.result.dtype
@@ -642,16 +630,11 @@ def _gaussian(call: Call) -> str:
     return f"({mean} + {noise}({mean}) * {deviation})"
 
 
-def plain(call: Call) -> str:
-    """The function of this name, whose first argument is the array."""
-    return call_of_nn(call.name, *call.given, **call.kwargs)
-
-
 def _link_added(call: Call) -> str:
     """``chain.add_link(name, link)``, ``chain_list.add_link(link)``."""
     if len(call.args) == 1:
         return f"{call.x}.append({call.args[0]})"
-    return f"setattr({call.x}, {joined(call.args, {})})"
+    return f"setattr({call.x}, {joined(call.args)})"
 
 
 def _param_added(call: Call) -> str:
@@ -676,7 +659,6 @@ class ChainerCalls(Framework):
 
     layer_sources = LAYER_SOURCES
     link_bases = LINK_BASES
-    plain = staticmethod(plain)
     parameter = staticmethod(parameter)
     names = Names(_MODULES)
     drawing = {"dropout": "Dropout"}
@@ -690,7 +672,8 @@ class ChainerCalls(Framework):
         **{name: _written_here(name) for name in _WRITTEN_HERE},
         "squared_difference": _written_here("squared_error"),
         "gaussian": _gaussian,
-        "upsampling_2d": _upsampled,
+        "upsampling_2d": "x indexes ksize stride pad outsize cover_all -> nn.max_unpool2d("
+        "{x}, {indexes}, {ksize}{stride?}{pad?padding}, output_size={outsize})",
         "linear_interpolate": "p x y -> nn.lerp({y}, {x}, {p})",
         "cast": _of_type,
         "copy": "{a}",

@@ -225,8 +225,8 @@ def bernoulli_nll(nn, x, y, reduce="sum"):
 # -------------------------------------------------------------------------------------------------
 
 
-class LSTMWeights(Network):
-    """An LSTM. Source: arXiv 1409.2329."""
+class StatelessLSTM(Network):
+    """One step of an LSTM. Source: arXiv 1409.2329."""
 
     def __init__(self, in_size, out_size):
         super().__init__()
@@ -235,7 +235,7 @@ class LSTMWeights(Network):
         self.upward = nn.Linear(in_size, 4 * out_size)
         self.lateral = nn.Linear(out_size, 4 * out_size, bias=False)
 
-    def step(self, c, h, x):
+    def forward(self, c, h, x):
         nn = self.nn
         gates = self.upward(x)
         if h is not None:
@@ -245,14 +245,7 @@ class LSTMWeights(Network):
         return lstm(nn, c, gates)
 
 
-class StatelessLSTM(LSTMWeights):
-    """One step of an LSTM."""
-
-    def forward(self, c, h, x):
-        return self.step(c, h, x)
-
-
-class StatefulLSTM(LSTMWeights):
+class StatefulLSTM(StatelessLSTM):
     """An LSTM that remembers its state; fewer samples than before leave the rest as it was."""
 
     def __init__(self, in_size, out_size):
@@ -279,16 +272,16 @@ class StatefulLSTM(LSTMWeights):
     def forward(self, x):
         count, h = x.shape[0], self.h
         if h is None:
-            c, y = self.step(self.c, None, x)
+            c, y = super().forward(self.c, None, x)
             self.set_state(c, y)
             return y
-        c, y = self.step(self.c, h[:count], x)
+        c, y = super().forward(self.c, h[:count], x)
         self.set_state(c, self.nn.cat([y, h[count:]], 0))
         return y
 
 
-class GRUWeights(Network):
-    """A GRU with the reset applied before the product. Source: arXiv 1406.1078."""
+class StatelessGRU(Network):
+    """One step of a GRU, its reset before the product. Source: arXiv 1406.1078."""
 
     def __init__(self, in_size, out_size):
         super().__init__()
@@ -297,7 +290,7 @@ class GRUWeights(Network):
         self.W_z, self.U_z = nn.Linear(in_size, out_size), nn.Linear(out_size, out_size)
         self.W, self.U = nn.Linear(in_size, out_size), nn.Linear(out_size, out_size)
 
-    def step(self, h, x):
+    def forward(self, h, x):
         nn = self.nn
         r = nn.sigmoid(self.W_r(x) + self.U_r(h))
         z = nn.sigmoid(self.W_z(x) + self.U_z(h))
@@ -305,14 +298,7 @@ class GRUWeights(Network):
         return z * new + (1 - z) * h
 
 
-class StatelessGRU(GRUWeights):
-    """One step of a GRU."""
-
-    def forward(self, h, x):
-        return self.step(h, x)
-
-
-class StatefulGRU(GRUWeights):
+class StatefulGRU(StatelessGRU):
     """A GRU that remembers its state."""
 
     def __init__(self, in_size, out_size):
@@ -335,7 +321,7 @@ class StatefulGRU(GRUWeights):
         if self.h is None:  # the hidden state's biases are not used then
             y = nn.sigmoid(self.W_z(x)) * nn.tanh(self.W(x))
         else:
-            y = self.step(self.h, x)
+            y = super().forward(self.h, x)
         self.set_state(y)
         return y
 

@@ -12,7 +12,7 @@ import libcst as cst
 from libcst import matchers as m
 
 from deliralike.port.buffers import registered_last
-from deliralike.port.calls import NN, OF_SELF, code
+from deliralike.port.calls import NN, OF_SELF, code, with_statements
 from deliralike.port.context import Function
 from deliralike.port.finishing import with_first_statement
 from deliralike.port.leaving_out import PASS, LeavingOut
@@ -67,7 +67,7 @@ class DefinitionRewriter(LeavingOut):
             updated = updated.with_changes(**brackets)
         statements = list(map(_as_property, updated.body.body)) or [PASS]
         self.mask_layers.add_to(statements)
-        return updated.with_changes(body=updated.body.with_changes(body=statements))
+        return with_statements(updated, statements)
 
     def _base(self, base: cst.Arg, new: cst.Arg) -> cst.BaseExpression | None:
         meaning = self.source.meaning(base.value)

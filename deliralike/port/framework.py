@@ -236,10 +236,6 @@ class Framework:
     # Calls
     # ---------------------------------------------------------------------------------------------
 
-    def plain(self, call: Call) -> str:
-        """The source of a call of the function of `nn` that has this name."""
-        raise NotImplementedError
-
     def masking(self, call: Call) -> dict[str, str]:
         """The source of ``input``, ``p`` and ``training`` in a call of one of `drawing`."""
         raise NotImplementedError

@@ -15,6 +15,8 @@ import numpy as np
 from libcst import matchers as m
 
 from deliralike.port.calls import (
+    DROPPED,
+    KEYWORDS,
     NN,
     Call,
     Entry,
@@ -23,8 +25,10 @@ from deliralike.port.calls import (
     call_of_nn,
     code,
     elements,
+    filled,
     in_brackets,
     joined,
+    plain,
     refused,
     tuple_of,
     written,
@@ -57,13 +61,6 @@ _MODULES = {
     "timm.layers": "timm.",
     "einops.layers.torch": "",
 }
-#: Arguments that have two names, as NumPy's have.
-KEYWORDS = {"axis": "dim", "keepdims": "keepdim"}
-PLACEMENT = ("device", "dtype", "requires_grad", "pin_memory", "layout")
-#: Arguments that say where memory lies, or whether it is written over.
-DROPPED = ("inplace", "out", *PLACEMENT)
-
-
 _REARRANGE = '''class Rearrange(Network):
     """``einops.rearrange`` as a layer."""
 
@@ -121,16 +118,6 @@ for _layer, _function, _settings in (
 
 # Functions and methods on arrays, in forward
 # -------------------------------------------------------------------------------------------------
-
-
-def plain(call: Call) -> str:
-    """The function of this name, whose first argument is the array."""
-    kwargs = {}
-    for name, value in call.kwargs.items():
-        if name not in DROPPED:
-            kwargs[KEYWORDS.get(name, name)] = value
-    first = [kwargs.pop("input")] if "input" in kwargs else []
-    return call_of_nn(call.name, *first, *call.given, **kwargs)
 
 
 def _expand(call: Call) -> str:
@@ -241,7 +228,7 @@ def _normal(call: Call) -> str:
         like = call.x
     else:
         given = call.bound("mean std")
-        arrays = [one for one in call.values if one is not None and one.is_array]
+        arrays = [one for one in call.values if one.is_array]
         if given.keys() != {"mean", "std"} or len(arrays) != 2:
             raise NeedsHand("normal: self.noise = nn.NormalNoise() in __init__")
         like = given["mean"]
@@ -262,14 +249,18 @@ def _uniform(call: Call) -> str:
     return f"({low} + ({high} - ({low})) * {noise})"
 
 
-def _drop_path(call: Call, p: str, setting: str, usual: str) -> str:
+def _drop_path(p: str, setting: str, usual: str) -> Entry:
     """A layer that drops the branches of samples, where its other setting is the usual one."""
-    given = call.bound(f"{p}=0.0 {setting}={usual}")
-    if given[setting].replace("'", '"') != usual:
-        raise NeedsHand(
-            f"{call.name} with {setting}={given[setting]}: nn.DropPath has {usual}"
-        )
-    return call_of_nn("DropPath", given[p])
+
+    def written(call: Call) -> str:
+        given = call.bound(f"{p}=0.0 {setting}={usual}")
+        if given[setting].replace("'", '"') != usual:
+            raise NeedsHand(
+                f"{call.name} with {setting}={given[setting]}: nn.DropPath has {usual}"
+            )
+        return call_of_nn("DropPath", given[p])
+
+    return written
 
 
 def _size(call: Call) -> str:
@@ -289,15 +280,12 @@ def _accumulated(call: Call) -> str:
 
 def _variance(call: Call) -> str:
     """``x.var(1, False, True)``, ``torch.var(x, dim=1, unbiased=False)``."""
-    args, kwargs = list(call.given), dict(call.kwargs)
-    if args[2:] and args[2] in ("True", "False"):
-        kwargs |= dict(zip(("unbiased", "keepdim"), args[2:], strict=False))
-        del args[2:]
-    unbiased = kwargs.pop("unbiased", None)
+    given = call.bound("input dim unbiased keepdim")
+    unbiased = given.pop("unbiased", None)
     if unbiased is not None:
         known = {"True": "1", "False": "0"}
-        kwargs["correction"] = known.get(unbiased, f"int({unbiased})")
-    return plain(Call(call.name, tuple(args), kwargs))
+        given["correction"] = known.get(unbiased, f"int({unbiased})")
+    return plain(Call(call.name, (), given))
 
 
 def _einsum(call: Call) -> str:
@@ -320,7 +308,7 @@ def _selected(call: Call) -> str:
 
 
 def _checkpoint(call: Call) -> str:
-    return f"{call.args[0]}({joined(call.args[1:], {})})"
+    return f"{call.args[0]}({joined(call.args[1:])})"
 
 
 #: The mask of a transformer: scores of later places are -inf.
@@ -406,15 +394,17 @@ def _np(name: str) -> Callable[[Call], str]:
     return written
 
 
-def _np_normalize(call: Call) -> str:
-    given = call.bound("input p=2 dim=1 eps")
-    x, dim = given["input"], given["dim"]
-    if given["p"] not in ("2", "2.0"):
-        raise NeedsHand("normalize while the network is created: compute it with NumPy")
-    if not x.replace(".", "").replace("_", "").isalnum():  # to be computed once
-        once = f"x / np.linalg.norm(x, axis={dim}, keepdims=True)"
-        return f"(lambda x: {once})({x})"
-    return f"{x} / np.linalg.norm({x}, axis={dim}, keepdims=True)"
+#: An array whose axes from the first or second on become one.
+_NP_FLAT = {
+    "0": "{input}.reshape(-1)",
+    "1": "np.stack([part.ravel() for part in {input}])",
+}
+
+
+def _np_flat(call: Call) -> str:
+    given = call.only("input start_dim=0")
+    of_later_axes = "(lambda x: x.reshape(*x.shape[:{start_dim}], -1))({input})"
+    return filled(_NP_FLAT.get(given["start_dim"], of_later_axes), given)
 
 
 def _np_range(call: Call) -> str:
@@ -432,25 +422,11 @@ def _np_meshgrid(call: Call) -> str:
     return f"np.meshgrid({joined(args, {'indexing': indexing})})"
 
 
-def _np_flat(call: Call) -> str:
-    given = call.bound("input start_dim=0 end_dim=-1")
-    x, start = given["input"], given["start_dim"]
-    if given["end_dim"] != "-1":
-        raise NeedsHand(
-            "flatten that leaves the last axes while the network is created: reshape"
-        )
-    if start == "0":
-        return f"{x}.reshape(-1)"
-    if start == "1" and not x.isidentifier():  # which is to be computed once
-        return f"np.stack([part.ravel() for part in {x}])"
-    return f"{x}.reshape(*{x}.shape[:{start}], -1)"
-
-
 def _np_array(call: Call) -> str:
     given = [call.args[0]]
     if "dtype" in call.kwargs:
         given.append(call.numpy_type)
-    return f"np.asarray({joined(given, {})})"
+    return f"np.asarray({joined(given)})"
 
 
 def _np_tensor(call: Call) -> str:
@@ -641,13 +617,9 @@ class PyTorchCalls(Framework):
         "modules._single": f"{_REPEATED}1)",
         "modules._pair": f"{_REPEATED}2)",
         "modules._triple": f"{_REPEATED}3)",
-        "linalg.norm": lambda call: plain(call.called("norm")),
-        "timm.DropPath": lambda call: _drop_path(
-            call, "drop_prob", "scale_by_keep", "True"
-        ),
-        "torchvision.StochasticDepth": lambda call: _drop_path(
-            call, "p", "mode", '"row"'
-        ),
+        "linalg.norm": lambda call: plain(replace(call, name="norm")),
+        "timm.DropPath": _drop_path("drop_prob", "scale_by_keep", "True"),
+        "torchvision.StochasticDepth": _drop_path("p", "mode", '"row"'),
     }
     names = Names(_MODULES, {*functions, *without_effect})
     methods = {
@@ -722,7 +694,8 @@ class PyTorchCalls(Framework):
         "ones_like": "np.ones({a}.shape{whole_type?dtype})",
         "empty_like": "np.zeros({a}.shape{whole_type?dtype})",
         "full_like": "input fill_value ... -> np.full({input}.shape, {fill_value}, {type})",
-        "normalize": _np_normalize,
+        "normalize": "input p=2 dim=1 eps -> "
+        "(lambda x: x / np.linalg.norm(x, {p}, {dim}, keepdims=True))({input})",
         "Transformer.generate_square_subsequent_mask": _SUBSEQUENT,
         "arange": _np_range,
         "meshgrid": _np_meshgrid,
@@ -799,7 +772,6 @@ class PyTorchCalls(Framework):
         *("torchvision.StochasticDepth", "timm.DropPath", "utils.weight_norm"),
         "cuda.is_available",
     )
-    plain = staticmethod(plain)
     in_axes = staticmethod(in_axes)
     parameter = staticmethod(parameter)
 

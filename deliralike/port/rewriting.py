@@ -23,6 +23,7 @@ from deliralike.port.calls import (
     call_of_nn,
     code,
     joined,
+    plain,
     tuple_of,
     written,
 )
@@ -362,7 +363,7 @@ class Rewriter(StatementRewriter):
             return self.parsed(written(functions[call.name], call.as_function()))
         name = call.name.removesuffix("_")
         if self.framework.has(name):
-            return self.parsed(self.framework.plain(call.called(name)))
+            return self.parsed(plain(replace(call, name=name)))
         raise NeedsHand(f"there is no {call.name} of arrays in nn")
 
     def _numpy_method(

@@ -134,7 +134,7 @@ class StatementRewriter(GradientRewriter):
         if not is_array or kwargs or len(args) > 1:
             return updated
         text = IN_PLACE[func.attr.value].format(
-            x=code(written.func.value), a=joined(args, {})
+            x=code(written.func.value), a=joined(args)
         )
         line: Any = cst.parse_statement(text)
         return line.body[0]
@@ -237,7 +237,7 @@ def _with_members_listed(line: cst.SimpleStatementLine, call: cst.Call) -> Any:
     """``super().__init__(a, b)`` of a list is ``super().__init__([a, b])``."""
     if not call.args:
         return line
-    members = f"[{joined(arguments(call.args)[0], {})}]"
+    members = f"[{joined(arguments(call.args)[0])}]"
     listed = call.with_changes(args=[cst.Arg(cst.parse_expression(members))])
     return line.with_changes(body=[cst.Expr(listed)])
 
@@ -261,7 +261,7 @@ def _as_index(element: cst.SubscriptElement) -> str:
     if one.step is not None:
         parts.append(one.step)
     none = cst.Name("None")
-    return f"slice({joined([code(part or none) for part in parts], {})})"
+    return f"slice({joined([code(part or none) for part in parts])})"
 
 
 _PRODUCT = m.BinaryOperation(

@@ -6,8 +6,8 @@ import sys
 from itertools import chain
 from typing import Any
 
-from deliralike.port.calls import Call
-from deliralike.port.pytorch import PLACEMENT, PyTorchCalls
+from deliralike.port.calls import PLACEMENT, Call
+from deliralike.port.pytorch import PyTorchCalls
 from deliralike.port.values import Layer, Value, collection
 
 _GRADIENT_MODES = ("no_grad", "inference_mode", "enable_grad")

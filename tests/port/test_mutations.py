@@ -12,7 +12,7 @@ from deliralike import port
 torch = pytest.importorskip("torch")
 pytest.importorskip("libcst")
 
-from deliralike.port import pytorch  # noqa: E402
+from deliralike.port import pytorch, rewriting  # noqa: E402
 from deliralike.port.calls import NN, written  # noqa: E402
 from deliralike.port.torch_modules import PyTorch  # noqa: E402
 from tests.port import small  # noqa: E402
@@ -76,7 +76,10 @@ def put(patch, number, entry, write):
         patch.setitem(TABLES[number], entry, write)
         return
     patch.setattr(pytorch, entry, write)
-    patch.setattr(PyTorch, entry, staticmethod(write))
+    if entry == "plain":
+        patch.setattr(rewriting, entry, write)
+    else:
+        patch.setattr(PyTorch, entry, staticmethod(write))
 
 
 def watched(name, monkeypatch):
