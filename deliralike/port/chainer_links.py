@@ -225,8 +225,8 @@ def bernoulli_nll(nn, x, y, reduce="sum"):
 # -------------------------------------------------------------------------------------------------
 
 
-class StatelessLSTM(Network):
-    """One step of an LSTM. Source: arXiv 1409.2329."""
+class LSTMWeights(Network):
+    """An LSTM. Source: arXiv 1409.2329."""
 
     def __init__(self, in_size, out_size):
         super().__init__()
@@ -235,7 +235,7 @@ class StatelessLSTM(Network):
         self.upward = nn.Linear(in_size, 4 * out_size)
         self.lateral = nn.Linear(out_size, 4 * out_size, bias=False)
 
-    def forward(self, c, h, x):
+    def step(self, c, h, x):
         nn = self.nn
         gates = self.upward(x)
         if h is not None:
@@ -245,7 +245,14 @@ class StatelessLSTM(Network):
         return lstm(nn, c, gates)
 
 
-class StatefulLSTM(StatelessLSTM):
+class StatelessLSTM(LSTMWeights):
+    """One step of an LSTM."""
+
+    def forward(self, c, h, x):
+        return self.step(c, h, x)
+
+
+class StatefulLSTM(LSTMWeights):
     """An LSTM that remembers its state; fewer samples than before leave the rest as it was."""
 
     def __init__(self, in_size, out_size):
@@ -272,16 +279,16 @@ class StatefulLSTM(StatelessLSTM):
     def forward(self, x):
         count, h = x.shape[0], self.h
         if h is None:
-            c, y = super().forward(self.c, None, x)
+            c, y = self.step(self.c, None, x)
             self.set_state(c, y)
             return y
-        c, y = super().forward(self.c, h[:count], x)
+        c, y = self.step(self.c, h[:count], x)
         self.set_state(c, self.nn.cat([y, h[count:]], 0))
         return y
 
 
-class StatelessGRU(Network):
-    """One step of a GRU, its reset before the product. Source: arXiv 1406.1078."""
+class GRUWeights(Network):
+    """A GRU with the reset applied before the product. Source: arXiv 1406.1078."""
 
     def __init__(self, in_size, out_size):
         super().__init__()
@@ -290,7 +297,7 @@ class StatelessGRU(Network):
         self.W_z, self.U_z = nn.Linear(in_size, out_size), nn.Linear(out_size, out_size)
         self.W, self.U = nn.Linear(in_size, out_size), nn.Linear(out_size, out_size)
 
-    def forward(self, h, x):
+    def step(self, h, x):
         nn = self.nn
         r = nn.sigmoid(self.W_r(x) + self.U_r(h))
         z = nn.sigmoid(self.W_z(x) + self.U_z(h))
@@ -298,7 +305,14 @@ class StatelessGRU(Network):
         return z * new + (1 - z) * h
 
 
-class StatefulGRU(StatelessGRU):
+class StatelessGRU(GRUWeights):
+    """One step of a GRU."""
+
+    def forward(self, h, x):
+        return self.step(h, x)
+
+
+class StatefulGRU(GRUWeights):
     """A GRU that remembers its state."""
 
     def __init__(self, in_size, out_size):
@@ -321,7 +335,7 @@ class StatefulGRU(StatelessGRU):
         if self.h is None:  # the hidden state's biases are not used then
             y = nn.sigmoid(self.W_z(x)) * nn.tanh(self.W(x))
         else:
-            y = super().forward(self.h, x)
+            y = self.step(self.h, x)
         self.set_state(y)
         return y
 

@@ -12,11 +12,18 @@ import gc
 import inspect
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FrameType,
+    FunctionType,
+)
 from typing import Any
 
 from deliralike.port.framework import Framework
@@ -193,20 +200,17 @@ class Observation:
     @contextmanager
     def values(self) -> Iterator[None]:
         """Let the functions that were called tell their values in a block."""
-        recording = defaultdict(list)
+        recording: dict[tuple[str, str, int], CodeType] = {}
         for file in self.files:
-            for code in _codes(_recording(file)):
-                recording[_key(code)].append(code)
+            recording |= {_key(code): code for code in _codes(_recording(file))}
         changed = []
-        for function in gc.get_referrers(*self._codes):
-            if isinstance(function, FunctionType):
+        for function in _functions(self.files):
+            if function.__code__ in self._codes:
                 changed.append((function, function.__code__))
         setattr(builtins, _RECORD, self._record)
         try:
             for function, code in changed:
-                codes = recording[_key(code)]
-                if len(codes) == 1:  # of two lambdas in a line it is not known which
-                    function.__code__ = codes[0]
+                function.__code__ = recording.get(_key(code), code)
             with self.framework.noting_axes(self.axes):
                 yield
         finally:
@@ -240,6 +244,36 @@ class Observation:
         if _is_choice(value):
             choice = _copied(value)
         observed.objects["chosen"][key].append(choice)
+
+
+#: What may hold a function.
+_HOLDERS = (property, staticmethod, classmethod, partial, cached_property, CellType)
+
+
+def _functions(files: Collection[str]) -> list[FunctionType]:
+    """The functions and methods of modules with these files, also those within decorators."""
+
+    def is_portable(module: Any) -> bool:
+        return getattr(module, "__file__", None) in files
+
+    waiting: list[Any] = []
+    for module in filter(is_portable, list(sys.modules.values())):
+        waiting += vars(module).values()
+    found: list[FunctionType] = []
+    known: set[int] = set()
+    while waiting:
+        value = waiting.pop()
+        if id(value) in known:
+            continue
+        known.add(id(value))
+        if isinstance(value, FunctionType):
+            found.append(value)
+            waiting += value.__closure__ or ()
+        elif isinstance(value, type) and is_portable(sys.modules.get(value.__module__)):
+            waiting += vars(value).values()
+        elif isinstance(value, _HOLDERS):
+            waiting += gc.get_referents(value)
+    return found
 
 
 def _key(code: CodeType) -> tuple[str, str, int]:
