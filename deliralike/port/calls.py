@@ -145,8 +145,9 @@ def written(entry: Entry, call: Call) -> str:
     """The source that an entry of a table gives for a call.
 
     A text names what a method belongs to ``{x}``, the first arguments ``{a}`` and ``{b}``, all of
-    them ``{args}``, a sequence of numbers ``{many}``, an array at hand ``{like}``, and NumPy's type
-    of the result ``{type}``, or ``{whole_type}`` where it is not floating.
+    them ``{args}``, a sequence of numbers ``{many}``, an array at hand ``{like}``, a layer of
+    normal noise ``{noise}``, and NumPy's type of the result ``{type}``, or ``{whole_type}`` where
+    it is not floating.
 
     A signature in front of it, ``"x axis=1 -> nn.softmax({x}, {axis})"``, names all arguments that
     there may be, unless ``...`` stands behind them. ``{axis?dim}`` is ``, dim=1``, and nothing
@@ -164,6 +165,8 @@ def written(entry: Entry, call: Call) -> str:
         fields["whole_type"] = call.numpy_type
     if "{like}" in text:
         fields["like"] = call.like()
+    if "{noise}" in text:
+        fields["noise"] = call.layer("NormalNoise")
     if arrow:
         fields |= call.only(signature)
     return filled(text, fields)

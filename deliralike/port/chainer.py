@@ -620,16 +620,6 @@ def _written_here(name: str) -> Entry:
 _WRITTEN_HERE = [name for name in LAYER_SOURCES if name.islower()]
 
 
-def _gaussian(call: Call) -> str:
-    """``F.gaussian(mean, ln_var)``: a sample of a normal distribution."""
-    given = call.bound("mean ln_var")
-    if given.keys() != {"mean", "ln_var"}:
-        raise NeedsHand("gaussian: of a mean and a logarithm of variances alone")
-    mean, noise = given["mean"], call.layer("NormalNoise")
-    deviation = call_of_nn("exp", f"({given['ln_var']}) * 0.5")
-    return f"({mean} + {noise}({mean}) * {deviation})"
-
-
 def _link_added(call: Call) -> str:
     """``chain.add_link(name, link)``, ``chain_list.add_link(link)``."""
     if len(call.args) == 1:
@@ -671,7 +661,7 @@ class ChainerCalls(Framework):
         "argument.parse_kwargs": _options,
         **{name: _written_here(name) for name in _WRITTEN_HERE},
         "squared_difference": _written_here("squared_error"),
-        "gaussian": _gaussian,
+        "gaussian": "mean ln_var -> ({mean} + {noise}({mean}) * nn.exp(({ln_var}) * 0.5))",
         "upsampling_2d": "x indexes ksize stride pad outsize cover_all -> nn.max_unpool2d("
         "{x}, {indexes}, {ksize}{stride?}{pad?padding}, output_size={outsize})",
         "linear_interpolate": "p x y -> nn.lerp({y}, {x}, {p})",

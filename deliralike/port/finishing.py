@@ -181,9 +181,6 @@ class _Finisher(cst.CSTTransformer):
         if not is_static and self._function(func) is None:
             return updated
         nn = cst.Arg(cst.parse_expression(self.nn))
-        if updated.args:
-            comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-            nn = nn.with_changes(comma=comma)
         return updated.with_changes(args=[nn, *updated.args])
 
 

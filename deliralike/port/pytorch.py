@@ -186,19 +186,13 @@ def _in_type_of(result: Value, made: str) -> str:
     return call_of_nn("cast", made, f'"{kind}"')
 
 
-#: A number with a point.
-_FRACTION = re.compile(r"\d\.|\.\d")
-
-
 def _ranged(call: Call) -> str:
     like = _like_of(call)
     names = ("start", "end", "step", "steps", "n", "m")
     given = {name: value for name, value in call.kwargs.items() if name in names}
     made = call_of_nn(call.name, *call.args, **given, like=like)
-    is_whole = call.name == "arange" and not any(map(_FRACTION.search, call.args))
-    if is_whole and call.result.is_floating:
-        return call_of_nn("cast", made, like)
-    return made
+    is_counted = call.name == "arange" and call.result.is_floating
+    return call_of_nn("cast", made, like) if is_counted else made
 
 
 def _like_of(call: Call) -> str:
@@ -294,17 +288,6 @@ def _einsum(call: Call) -> str:
     if len(arrays) == 1:
         arrays = elements(arrays[0]) or arrays
     return plain(replace(call, args=(formula, *arrays)))
-
-
-def _selected(call: Call) -> str:
-    """``x.select(1, i)`` is ``x[:, i]``."""
-    given = call.bound("input dim index")
-    x, dim, index = given["input"], given["dim"], given["index"]
-    if dim.isdigit():
-        return f"{x}[{':, ' * int(dim)}{index}]"
-    if dim == "-1":
-        return f"{x}[..., {index}]"
-    raise NeedsHand("select: write x[:, i]")
 
 
 def _checkpoint(call: Call) -> str:
@@ -409,7 +392,7 @@ def _np_flat(call: Call) -> str:
 
 def _np_range(call: Call) -> str:
     kwargs = in_axes(call.kwargs)
-    if call.numpy_type == "float" and not any(map(_FRACTION.search, call.args)):
+    if call.numpy_type == "float":
         kwargs["dtype"] = "float"
     return f"np.arange({joined(call.args, kwargs)})"
 
@@ -582,7 +565,7 @@ class PyTorchCalls(Framework):
         "var": _variance,
         "std": _variance,
         "einsum": _einsum,
-        "select": _selected,
+        "select": "input dim index -> nn.movedim({input}, {dim}, 0)[{index}]",
         "zeros": _created,
         "ones": _created,
         "empty": _created,

@@ -28,6 +28,7 @@ _SETS_BY_NAME = m.Expr(
     m.Call(m.Name("setattr"), [m.Arg(), m.Arg(_IDENTIFIER), m.Arg()])
 )
 _DATA = pattern("ARRAY.data")
+_ONE_ELEMENT = pattern("ARRAY[INDEX]")
 _COPIES = pattern("ARRAY.copy_(...)")
 
 
@@ -110,18 +111,18 @@ class StatementRewriter(GradientRewriter):
             return self._in_place(owner, updated)
         name = self.name_of(getattr(owner, "func", None)) or ""
         if name.endswith("_") and "." not in name and owner.args:  # F.relu_(x)
-            return _assigned(target.args[0].value, target)
+            return self._assigned(target.args[0].value, target)
         if m.matches(owner, _COPIES) and self._writes_over(owner.func):
             place = owner.func.value
             is_data = m.matches(place, _DATA)
-            return _assigned(place.value if is_data else place, target)
+            return self._assigned(place.value if is_data else place, target)
         while isinstance(owner, cst.Call):  # of one behind the other, the first one's
             if not self._writes_over(owner.func):
                 return updated
             owner, target = owner.func.value, target.args[0].value  # type: ignore[attr-defined]
         if target is updated.value:
             return updated
-        return _assigned(target, updated.value)
+        return self._assigned(target, updated.value)
 
     def _in_place(self, call: Any, updated: cst.Expr) -> Any:
         """``mask.fill_(1)`` of an array that NumPy makes is ``mask[...] = 1``."""
@@ -162,7 +163,7 @@ class StatementRewriter(GradientRewriter):
         right = updated.value
         if not _is_product_in_sum(right, operator):
             right = in_brackets(right)
-        return _assigned(
+        return self._assigned(
             updated.target, cst.BinaryOperation(updated.target, operator, right)
         )
 
@@ -178,7 +179,7 @@ class StatementRewriter(GradientRewriter):
         value = self._without_gradient(original.value, updated.value)
         updated = updated.with_changes(value=value)
         if self._is_array_written(original):
-            return _assigned(target, updated.value)
+            return self._assigned(target, updated.value)
         if self._is_forward_of_network() and len(updated.targets) == 1:
             kept = without(target, self.reported)
             if kept is not target:
@@ -188,6 +189,17 @@ class StatementRewriter(GradientRewriter):
             text = f'self.add_module("{target.attr.value}", {code(updated.value)})'
             return cst.Expr(cst.parse_expression(text))
         return updated
+
+    def _assigned(self, target: Any, value: cst.BaseExpression) -> cst.Assign:
+        """``x = y``; ``x = nn.set_at(x, i, y)`` for ``x[i] = y``."""
+        if isinstance(target, cst.Subscript):
+            index = code(target).removeprefix(code(target.value))
+            position = f"np.s_{index}"
+            if m.matches(target, _ONE_ELEMENT):
+                position = index[1:-1]
+            text = f"{NN}.set_at({code(target.value)}, {position}, {code(value)})"
+            target, value = target.value, self.parsed(text)
+        return cst.Assign([cst.AssignTarget(target)], value)
 
     # Attributes that nothing reads
     # ---------------------------------------------------------------------------------------------
@@ -222,13 +234,9 @@ def _with_members_set(line: cst.SimpleStatementLine, call: cst.Call) -> Any:
         return line
     lines: list[Any] = [line.with_changes(body=[cst.Expr(call.with_changes(args=[]))])]
     for one in call.args:
-        value = code(one.value)
+        text = f"for name, link in {code(one.value)}.items():\n    setattr(self, name, link)\n"
         if one.keyword:
-            text = f"self.{one.keyword.value} = {value}"
-        else:
-            text = (
-                f"for name, link in {value}.items():\n    setattr(self, name, link)\n"
-            )
+            text = f"self.{one.keyword.value} = {code(one.value)}"
         lines.append(cst.parse_statement(text))
     return cst.FlattenSentinel(lines)
 
@@ -240,28 +248,6 @@ def _with_members_listed(line: cst.SimpleStatementLine, call: cst.Call) -> Any:
     members = f"[{joined(arguments(call.args)[0])}]"
     listed = call.with_changes(args=[cst.Arg(cst.parse_expression(members))])
     return line.with_changes(body=[cst.Expr(listed)])
-
-
-def _assigned(target: Any, value: cst.BaseExpression) -> cst.Assign:
-    """``x = y``; ``x = nn.set_at(x, i, y)`` for ``x[i] = y``."""
-    if isinstance(target, cst.Subscript):
-        index = [_as_index(one) for one in target.slice]
-        position = index[0] if len(index) == 1 else f"({', '.join(index)})"
-        text = f"{NN}.set_at({code(target.value)}, {position}, {code(value)})"
-        target, value = target.value, cst.parse_expression(text)
-    return cst.Assign([cst.AssignTarget(target)], value)
-
-
-def _as_index(element: cst.SubscriptElement) -> str:
-    """The source of an index, ``slice(1, 2)`` for ``1:2``."""
-    one: Any = element.slice
-    if isinstance(one, cst.Index):
-        return code(one.value)
-    parts = [one.lower, one.upper]
-    if one.step is not None:
-        parts.append(one.step)
-    none = cst.Name("None")
-    return f"slice({joined([code(part or none) for part in parts])})"
 
 
 _PRODUCT = m.BinaryOperation(
