@@ -121,23 +121,30 @@ class Call:
         """A sequence of whole numbers that is given as one argument or as several, as source."""
         args = [arg for arg in self.args if not arg.startswith("**")]
         args = args or [*self.kwargs.values()][:1]
-        if len(args) == 1 and self._is_sequence(args[0]):
-            return args[0]
-        return tuple_of(args)
+        return self.as_sequence(args[0]) if len(args) == 1 else tuple_of(args)
 
-    def _is_sequence(self, text: str) -> bool:
-        """Whether the first argument is a shape or another sequence."""
-        if text.startswith("*"):
-            return False
-        if text.startswith(("(", "[")) or text.endswith(".shape"):
-            return True
-        return self.first.kind in ("shape", "sequence")
+    def as_sequence(self, text: str) -> str:
+        """An argument that is a shape or another sequence, or the tuple of one that is a number."""
+        kinds = {one.kind for one in self.values}
+        is_literal = text.startswith(("(", "[")) or text.endswith(".shape")
+        if is_literal or (kinds & {"shape", "sequence"} and not text.startswith("*")):
+            return text
+        return tuple_of([text])
+
+    def array_at_hand(self) -> str:
+        """The source of the array whose device or type is asked for, or of another one."""
+        for name in ("device", "dtype"):
+            given = self.kwargs.get(name, "")
+            if given.endswith(f".{name}"):
+                return given.removesuffix(f".{name}")
+        return self.like()
 
 
 #: What stands for a call: a function that gives its source, or a text for `written`.
 Entry = Callable[[Call], str] | str
 
 
+_NOISE = {"normal": "NormalNoise", "uniform": "UniformNoise"}
 _OPTIONAL = re.compile(r"\{(\w+)\?(\w*)\}")
 
 
@@ -145,9 +152,9 @@ def written(entry: Entry, call: Call) -> str:
     """The source that an entry of a table gives for a call.
 
     A text names what a method belongs to ``{x}``, the first arguments ``{a}`` and ``{b}``, all of
-    them ``{args}``, a sequence of numbers ``{many}``, an array at hand ``{like}``, a layer of
-    normal noise ``{noise}``, and NumPy's type of the result ``{type}``, or ``{whole_type}`` where
-    it is not floating.
+    them ``{args}``, a sequence of numbers ``{many}``, an array at hand ``{like}``, a layer of noise
+    ``{normal}`` or ``{uniform}``, and NumPy's type of the result ``{type}``, or ``{whole_type}``
+    where it is not floating.
 
     A signature in front of it, ``"x axis=1 -> nn.softmax({x}, {axis})"``, names all arguments that
     there may be, unless ``...`` stands behind them. ``{axis?dim}`` is ``, dim=1``, and nothing
@@ -164,9 +171,10 @@ def written(entry: Entry, call: Call) -> str:
     if call.numpy_type != "float":
         fields["whole_type"] = call.numpy_type
     if "{like}" in text:
-        fields["like"] = call.like()
-    if "{noise}" in text:
-        fields["noise"] = call.layer("NormalNoise")
+        fields["like"] = call.array_at_hand()
+    for name, layer in _NOISE.items():
+        if f"{{{name}}}" in text:
+            fields[name] = call.layer(layer)
     if arrow:
         fields |= call.only(signature)
     return filled(text, fields)

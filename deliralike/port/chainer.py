@@ -187,12 +187,26 @@ def _convolution(
     return written
 
 
+#: Layers of batch normalisation, by whether there are gamma and beta.
+_NORMS = {
+    ("True", "True"): "nn.BatchNorm{dims}d({size}, eps={eps}{momentum?})",
+    ("True", "False"): "nn.BatchNorm{dims}d({size}, eps={eps}{momentum?}, bias=False)",
+    ("False", "True"): "ShiftingBatchNorm{dims}d({size}, eps={eps}{momentum?})",
+    (
+        "False",
+        "False",
+    ): "nn.BatchNorm{dims}d({size}, eps={eps}{momentum?}, affine=False)",
+}
+
+
 def _batch_norm(call: Call) -> str:
     given = _with_options(call, decay="0.9", eps="2e-5").only(
         "size decay eps=2e-5 dtype use_gamma=True use_beta=True "
         "initial_gamma initial_beta axis=None"
     )
     scales = given["use_gamma"], given["use_beta"]
+    if scales not in _NORMS:
+        raise NeedsHand(f"{call.name} with use_gamma={scales[0]}, use_beta={scales[1]}")
     if given["axis"] != "None":
         raise NeedsHand(
             f"{call.name} with axis: nn.BatchNorm keeps axis 1, the channels"
@@ -203,23 +217,10 @@ def _batch_norm(call: Call) -> str:
         raise NeedsHand(
             f"{call.name}: nn.BatchNorm1d, 2d or 3d, by the axes of its input"
         )
-    settings = {"eps": given["eps"]}
+    given["dims"] = str(max(axes.pop() - 2, 1))
     if "decay" in given:
-        settings["momentum"] = _of_new(given["decay"])
-    name = f"BatchNorm{max(axes.pop() - 2, 1)}d"
-    if scales == ("False", "True"):
-        return f"Shifting{name}({joined((given['size'],), settings)})"
-    if scales not in _SCALES:
-        raise NeedsHand(f"{call.name} with use_gamma={scales[0]}, use_beta={scales[1]}")
-    return call_of_nn(name, given["size"], **settings, **_SCALES[scales])
-
-
-#: Settings of `nn`'s layer, by whether there are gamma and beta.
-_SCALES = {
-    ("True", "True"): {},
-    ("True", "False"): {"bias": "False"},
-    ("False", "False"): {"affine": "False"},
-}
+        given["momentum"] = _of_new(given["decay"])
+    return filled(_NORMS[scales], given)
 
 
 def _with_options(call: Call, **defaults: str) -> Call:
@@ -244,10 +245,10 @@ def _of_new(decay: str) -> str:
 
 def _embedding(call: Call) -> str:
     given = call.only("in_size out_size initialW ignore_label=None")
-    sizes, ignored = (given["in_size"], given["out_size"]), given["ignore_label"]
-    if ignored != "None":
-        return f"IgnoringEmbedding({joined(sizes, {'ignored': ignored})})"
-    return call_of_nn("Embedding", *sizes)
+    text = "nn.Embedding({in_size}, {out_size})"
+    if given["ignore_label"] != "None":
+        text = "IgnoringEmbedding({in_size}, {out_size}, ignored={ignore_label})"
+    return filled(text, given)
 
 
 _MAXOUT = _link(
@@ -324,18 +325,9 @@ def parameter(call: Call, value: cst.BaseExpression) -> str:
     return _started(call, given)
 
 
-def _sizes(call: Call, text: str) -> str:
-    """The source of several numbers, which may be given as one."""
-    is_literal = text.startswith(("(", "[")) or text.endswith(".shape")
-    kinds = {one.kind for one in call.values}
-    if is_literal or kinds & {"shape", "sequence"}:
-        return text
-    return f"({text},)"
-
-
 def _started(call: Call, given: dict[str, str]) -> str:
     """A parameter with a shape, which may be a number, and an initializer."""
-    shape = _sizes(call, given["shape"])
+    shape = call.as_sequence(given["shape"])
     initializer = given["initializer"]
     kinds = {one.kind for one in call.values}
     if "function" not in kinds and initializer.isidentifier():
@@ -510,13 +502,13 @@ for _axes, _new in (("1d", "1d"), ("2d", "2d"), ("3d", "3d"), ("nd", "")):
 
 def _by_arguments(line: str) -> tuple[str, Entry]:
     """An entry for a line of `_ARGUMENTS`."""
-    own, name, first, *others = line.split()
+    chainer_name, name, first, *others = line.split()
     signature, text = first, f"{{{first}}}"
     for one in others:
         argument, _, new = one.partition(":")
         signature += f" {argument}"
         text += f"{{{argument.partition('=')[0]}?{new}}}"
-    return own, f"{signature} -> nn.{name}({text})"
+    return chainer_name, f"{signature} -> nn.{name}({text})"
 
 
 _LINES = [line for line in _ARGUMENTS.splitlines() if line.strip()]
@@ -542,10 +534,10 @@ def _product(call: Call) -> str:
 
 def _resized(call: Call) -> str:
     given = call.only("x output_shape mode='bilinear' align_corners=True")
-    size, mode = given["output_shape"], given["mode"].replace("'", '"')
-    corners = given["align_corners"] if mode == '"bilinear"' else None
-    return call_of_nn(
-        "interpolate", given["x"], size=size, mode=mode, align_corners=corners
+    if given["mode"][1:-1] != "bilinear":
+        del given["align_corners"]
+    return filled(
+        "nn.interpolate({x}, size={output_shape}, mode={mode}{align_corners?})", given
     )
 
 
@@ -572,18 +564,16 @@ def _options(call: Call) -> str:
 
 def _cross_entropy(call: Call) -> str:
     given = call.only("x t ignore_label=-1 reduce='mean'")
-    reduction = '"none"' if given["reduce"][1:-1] == "no" else None
-    return call_of_nn(
-        "cross_entropy",
-        *(given["x"], given["t"]),
-        ignore_index=given["ignore_label"],
-        reduction=reduction,
+    if given["reduce"][1:-1] == "no":
+        given["reduction"] = '"none"'
+    return filled(
+        "nn.cross_entropy({x}, {t}, ignore_index={ignore_label}{reduction?})", given
     )
 
 
 def _tiled(call: Call) -> str:
     given = call.only("x reps")
-    return call_of_nn("tile", given["x"], _sizes(call, given["reps"]))
+    return call_of_nn("tile", given["x"], call.as_sequence(given["reps"]))
 
 
 def _of_type(call: Call) -> str:
@@ -661,7 +651,7 @@ class ChainerCalls(Framework):
         "argument.parse_kwargs": _options,
         **{name: _written_here(name) for name in _WRITTEN_HERE},
         "squared_difference": _written_here("squared_error"),
-        "gaussian": "mean ln_var -> ({mean} + {noise}({mean}) * nn.exp(({ln_var}) * 0.5))",
+        "gaussian": "mean ln_var -> ({mean} + {normal}({mean}) * nn.exp(({ln_var}) * 0.5))",
         "upsampling_2d": "x indexes ksize stride pad outsize cover_all -> nn.max_unpool2d("
         "{x}, {indexes}, {ksize}{stride?}{pad?padding}, output_size={outsize})",
         "linear_interpolate": "p x y -> nn.lerp({y}, {x}, {p})",
@@ -737,7 +727,7 @@ class ChainerCalls(Framework):
     }
     in_both = (*LINKS, *_OF_PYTHON, *_MODULE_OF_ARRAYS)
     #: NumPy's functions that make floating arrays.
-    _making = {
+    _makers = {
         "zeros": "nn.zeros({a}, like={like})",
         "ones": "nn.ones({a}, like={like})",
         "full": "nn.full({a}, {b}, like={like})",
@@ -804,8 +794,8 @@ class ChainerCalls(Framework):
         is_floating = call.result.is_floating
         if is_host and not is_floating:
             return None
-        if is_floating and call.name in self._making:
-            return written(self._making[call.name], call)
+        if is_floating and call.name in self._makers:
+            return written(self._makers[call.name], call)
         is_of_arrays = any(one.is_floating for one in call.values)
         if is_floating and (is_of_arrays or module.endswith("random")):
             raise NeedsHand(

@@ -349,9 +349,7 @@ class NameRewriter(DefinitionRewriter):
         return None
 
 
-_BACKWARDS = m.SubscriptElement(
-    m.Slice(None, None, m.UnaryOperation(m.Minus(), m.Integer("1")))
-)
+(_BACKWARDS,) = pattern("ARRAY[::-1]").slice
 _NO_AXIS = m.SubscriptElement(m.Index(m.Name("None") | m.Ellipsis()))
 
 

@@ -34,7 +34,7 @@ from deliralike.port.calls import (
     written,
 )
 from deliralike.port.framework import Framework, Names
-from deliralike.port.values import Value
+from deliralike.port.patterns import pattern
 
 # Modules whose members have names, and the prefix of these.
 _MODULES = {
@@ -165,54 +165,25 @@ _WHOLE = {
 }
 
 
-def _created(call: Call) -> str:
-    """``torch.zeros(3, n, device=x.device)``, ``x.new_zeros(3, n)``."""
-    name = call.name.removeprefix("new_").replace("empty", "zeros")
-    name = name.replace("new", "zeros")
-    like = call.x or _like_of(call)
-    if name == "full":
-        given = replace(call, x="").bound("size fill_value")
-        made = call_of_nn(name, given["size"], given["fill_value"], like=like)
-        return _in_type_of(call.result, made)
-    shape = call.kwargs.get("size") or call.many()
-    return _in_type_of(call.result, call_of_nn(name, shape, like=like))
+def _created(text: str) -> Entry:
+    """A new array, of whole numbers or truth values where it was one in the run."""
 
+    def in_type_of_run(call: Call) -> str:
+        array, dtype = written(text, call), call.result.dtype
+        if not dtype or call.result.is_floating:
+            return array
+        return call_of_nn("cast", array, '"bool"' if dtype == "bool" else '"int64"')
 
-def _in_type_of(result: Value, made: str) -> str:
-    """A new array of numbers without a point, or of truth values, as it was in the run."""
-    if not result.dtype or result.is_floating:
-        return made
-    kind = "bool" if result.dtype == "bool" else "int64"
-    return call_of_nn("cast", made, f'"{kind}"')
+    return in_type_of_run
 
 
 def _ranged(call: Call) -> str:
-    like = _like_of(call)
+    like = call.array_at_hand()
     names = ("start", "end", "step", "steps", "n", "m")
     given = {name: value for name, value in call.kwargs.items() if name in names}
-    made = call_of_nn(call.name, *call.args, **given, like=like)
+    array = call_of_nn(call.name, *call.args, **given, like=like)
     is_counted = call.name == "arange" and call.result.is_floating
-    return call_of_nn("cast", made, like) if is_counted else made
-
-
-def _like_of(call: Call) -> str:
-    for name in ("device", "dtype"):
-        given = call.kwargs.get(name, "")
-        if given.endswith(f".{name}"):
-            return given.removesuffix(f".{name}")
-    return call.like()
-
-
-def _noise(layer: str) -> Entry:
-    """``torch.randn(3, n, device=x.device)``, ``torch.randn_like(x)``."""
-
-    def written(call: Call) -> str:
-        if call.name.endswith("_like"):
-            return f"{call.layer(layer)}({call.given[0]})"
-        shape = call.kwargs.get("size") or call.many()
-        return f"{call.layer(layer)}({_like_of(call)}, {shape})"
-
-    return written
+    return call_of_nn("cast", array, like) if is_counted else array
 
 
 def _normal(call: Call) -> str:
@@ -302,7 +273,7 @@ _SUBSEQUENT_MASK = f"nn.constant({_SUBSEQUENT}, like={{like}})"
 def _number(call: Call) -> str:
     if call.first.is_array:
         return call.args[0]
-    return f"{NN}.constant({call.args[0]}, like={_like_of(call)})"
+    return f"{NN}.constant({call.args[0]}, like={call.array_at_hand()})"
 
 
 _REPEATED = "({a} if isinstance({a}, (tuple, list)) else ({a},) * "
@@ -313,8 +284,7 @@ def _batch_norm(call: Call) -> str:
     of_base = ("running_mean", "running_var", "weight", "bias")
     given = call.bound(f"input {' '.join(of_base)} training momentum eps")
     if given.get("running_mean", "None") == "None" and given.get("training") == "True":
-        words = {name: given.get(name) for name in ("weight", "bias", "eps")}
-        return call_of_nn("batch_norm_train", given["input"], **words) + "[0]"
+        return filled("nn.batch_norm_train({input}{weight?}{bias?}{eps?})[0]", given)
     if all(f"self.{name}" in given.get(name, "") for name in of_base):
         return f"super().forward({given['input']})"
     raise NeedsHand(
@@ -351,7 +321,7 @@ _PACKED = refused(
 )
 
 
-# Arrays that are made in construction, by NumPy
+# Arrays that are created while a network is, by NumPy
 # -------------------------------------------------------------------------------------------------
 
 
@@ -423,17 +393,26 @@ def _np_tensor(call: Call) -> str:
 # Parameters and buffers
 # -------------------------------------------------------------------------------------------------
 
-_DRAWN = {
-    "np.zeros": "start.ZEROS",
-    "np.ones": "start.ONES",
-    "np.random.standard_normal": "start.Normal()",
+#: Arrays that NumPy makes, and the start values of their kind.
+_STARTS = {
+    "np.zeros(SHAPE)": "start.ZEROS",
+    "np.ones(SHAPE)": "start.ONES",
+    "np.full(SHAPE, VALUE, TYPE)": "start.Constant({VALUE})",
+    "np.random.standard_normal(SHAPE)": "start.Normal()",
+    "FACTOR * np.zeros(SHAPE)": "start.ZEROS",
+    "FACTOR * np.ones(SHAPE)": "start.Constant({FACTOR})",
+    "FACTOR * np.random.standard_normal(SHAPE)": "start.Normal({FACTOR})",
+    "np.ones(SHAPE) * FACTOR": "start.Constant({FACTOR})",
+    "np.random.standard_normal(SHAPE) * FACTOR": "start.Normal({FACTOR})",
+    "np.random.standard_normal(SHAPE) / DIVISOR": "start.Normal(1 / {DIVISOR})",
 }
+_FORMS = [(pattern(text), begin) for text, begin in _STARTS.items()]
 _FILLED = {
     "normal_": "mean std=1.0 ... -> start.Normal(std={std}{mean?})",
     "zero_": "start.ZEROS",
     "fill_": "start.Constant({a})",
 }
-_CALL = m.Call(m.Attribute())
+_METHOD_OF_CALL = m.Call(m.Attribute(m.Call()))
 Started = tuple[str, str] | None  # the sources of a shape and of a start value
 
 
@@ -448,43 +427,26 @@ def parameter(call: Call, value: cst.BaseExpression) -> str:
         return _buffered(text, call.kwargs.get("persistent", "True"))
     if call.result.kind == "frozen":
         return _buffered(text)
-    started = _drawn(value) or _scaled(value) or _filled(value)
+    started = _drawn(value) or _filled(value)
     shape, begin = started or (f"np.shape({text})", f"np.asarray({text})")
     return f"{NN}.Parameter({shape}, {begin})"
 
 
 def _drawn(value: Any) -> Started:
-    """``torch.zeros(3)``, ``torch.randn(3)``, ``torch.full((3,), 0.5)``."""
-    if not m.matches(value, _CALL):
-        return None
-    name, (args, _) = code(value.func), arguments(value.args)
-    if name == "np.full":
-        return args[0], f"start.Constant({args[1]})"
-    return (args[0], _DRAWN[name]) if name in _DRAWN else None
-
-
-def _scaled(value: Any) -> Started:
-    """``0.02 * torch.randn(3)``, ``torch.randn(3) / 8``: a factor and an array that is drawn."""
-    factors = []
-    match value:
-        case cst.BinaryOperation(left=left, operator=cst.Divide(), right=right):
-            factors = [(left, f"1 / {code(in_brackets(right))}")]
-        case cst.BinaryOperation(left=left, operator=cst.Multiply(), right=right):
-            factors = [(left, code(right)), (right, code(left))]
-    for array, factor in factors:
-        match _drawn(array):
-            case (shape, "start.ZEROS" as begin):
-                return shape, begin
-            case (shape, "start.ONES"):
-                return shape, f"start.Constant({factor})"
-            case (shape, "start.Normal()"):
-                return shape, f"start.Normal({factor})"
+    """``torch.zeros(3)``, ``0.02 * torch.randn(3)``, ``torch.full((3,), 0.5)``."""
+    for form, begin in _FORMS:
+        found: Any = m.extract(value, form)
+        if found is not None:
+            parts = {name: code(part) for name, part in found.items()}
+            if "DIVISOR" in found:
+                parts["DIVISOR"] = code(in_brackets(found["DIVISOR"]))
+            return parts["SHAPE"], begin.format(**parts)
     return None
 
 
 def _filled(value: Any) -> Started:
     """``torch.empty(3).normal_(std=0.02)``."""
-    if not m.matches(value, m.Call(m.Attribute(_CALL))):
+    if not m.matches(value, _METHOD_OF_CALL):
         return None
     drawn = _drawn(value.func.value)
     if drawn is None:
@@ -511,8 +473,8 @@ def _buffered(value: str, persistent: str = "True") -> str:
 
 def _buffer(call: Call) -> str:
     given = call.bound("self name tensor persistent=True")
-    made = _buffered(given["tensor"], given["persistent"])
-    return f"setattr({call.x}, {given['name']}, {made})"
+    array = _buffered(given["tensor"], given["persistent"])
+    return f"setattr({call.x}, {given['name']}, {array})"
 
 
 _HOOK = refused("hooks are not ported: compute in forward what the hook takes or gives")
@@ -566,11 +528,13 @@ class PyTorchCalls(Framework):
         "std": _variance,
         "einsum": _einsum,
         "select": "input dim index -> nn.movedim({input}, {dim}, 0)[{index}]",
-        "zeros": _created,
-        "ones": _created,
-        "empty": _created,
+        "zeros": _created("nn.zeros({many}, like={like})"),
+        "ones": _created("nn.ones({many}, like={like})"),
+        "empty": _created("nn.zeros({many}, like={like})"),
         "empty_like": "nn.zeros_like({a})",
-        "full": _created,
+        "full": _created(
+            "size fill_value ... -> nn.full({size}, {fill_value}, like={like})"
+        ),
         "arange": _ranged,
         "linspace": _ranged,
         "eye": _ranged,
@@ -582,10 +546,10 @@ class PyTorchCalls(Framework):
         "utils.weight_norm": _weight_norm,
         "rnn.pack_padded_sequence": _PACKED,
         "rnn.pad_packed_sequence": _PACKED,
-        "rand": _noise("UniformNoise"),
-        "randn": _noise("NormalNoise"),
-        "rand_like": _noise("UniformNoise"),
-        "randn_like": _noise("NormalNoise"),
+        "rand": "{uniform}({like}, {many})",
+        "randn": "{normal}({like}, {many})",
+        "rand_like": "{uniform}({a})",
+        "randn_like": "{normal}({a})",
         "bernoulli": _RANDOM,
         "normal": _normal,
         "cuda.is_available": "False",
@@ -641,11 +605,13 @@ class PyTorchCalls(Framework):
         "long": 'nn.cast({x}, "int64")',
         "int": 'nn.cast({x}, "int64")',
         "bool": 'nn.cast({x}, "bool")',
-        "new_zeros": _created,
-        "new_empty": _created,
-        "new_ones": _created,
-        "new_full": _created,
-        "new": _created,
+        "new_zeros": _created("nn.zeros({many}, like={x})"),
+        "new_empty": _created("nn.zeros({many}, like={x})"),
+        "new_ones": _created("nn.ones({many}, like={x})"),
+        "new_full": _created(
+            "self size fill_value ... -> nn.full({size}, {fill_value}, like={x})"
+        ),
+        "new": _created("nn.zeros({many}, like={x})"),
         "new_tensor": "nn.constant({a}, like={x})",
         "item": _BY_VALUES,
         "tolist": _BY_VALUES,

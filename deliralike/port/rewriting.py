@@ -36,9 +36,7 @@ from deliralike.port.statements import StatementRewriter
 from deliralike.port.values import UNKNOWN, Value
 
 _FIRST_PARAMETER = pattern("next(self.parameters(...))")
-_ASKS_FOR_ATTRIBUTE = m.Call(
-    m.Name("hasattr"), [m.Arg(m.Name() | m.Attribute()), m.Arg(m.SimpleString())]
-)
+_ASKS_FOR_ATTRIBUTE = pattern("hasattr(OWNER, NAME)")
 _APPLY = pattern("FUNCTION.apply")
 _ASKS_FOR_KIND = pattern("isinstance(VALUE, KINDS)")
 
@@ -298,10 +296,11 @@ class Rewriter(StatementRewriter):
     ) -> cst.BaseExpression:
         """``hasattr(torch, "name")``: what the framework has is known."""
         module: Any = self.source.meaning(original.args[0].value)
-        if not self.framework.owns(getattr(module, "__name__", "")):
+        name = original.args[1].value
+        is_framework = self.framework.owns(getattr(module, "__name__", ""))
+        if not is_framework or not isinstance(name, cst.SimpleString):
             return updated
-        name = code(original.args[1].value)[1:-1]
-        return cst.Name(str(hasattr(module, name)))
+        return cst.Name(str(hasattr(module, code(name)[1:-1])))
 
     # Methods
     # ---------------------------------------------------------------------------------------------
@@ -416,8 +415,7 @@ class Rewriter(StatementRewriter):
         is_clear = len({id(layer) for layer, _ in values}) == len(values)
         is_in_init = self.functions[-1].path == f"{self.class_name}.__init__"
         if sizes and is_clear and is_in_init:
-            module = self.source.module.__name__
-            return self.program.sizes.add(module, self.class_name, what, values)
+            return self.program.sizes.add(self.cls, what, values)
         found = ", ".join(sorted(map(str, sizes))) or "never"
         raise NeedsHand(f"{what} is found out when it runs ({found}): write it out")
 

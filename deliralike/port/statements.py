@@ -23,10 +23,7 @@ from deliralike.port.patterns import pattern
 from deliralike.port.reported import without
 
 _CALL_OF_SUPER = m.Expr(pattern("super(...).__init__(...)"))
-_IDENTIFIER = m.SimpleString(m.MatchRegex(r"[\"'][^\W\d]\w*[\"']"))
-_SETS_BY_NAME = m.Expr(
-    m.Call(m.Name("setattr"), [m.Arg(), m.Arg(_IDENTIFIER), m.Arg()])
-)
+_SETS_BY_NAME = m.Expr(pattern("setattr(OWNER, NAME, VALUE)"))
 _DATA = pattern("ARRAY.data")
 _ONE_ELEMENT = pattern("ARRAY[INDEX]")
 _COPIES = pattern("ARRAY.copy_(...)")
@@ -54,8 +51,9 @@ class StatementRewriter(GradientRewriter):
                 return _with_members_set(updated, statement.value)
         if m.matches(statement, _SETS_BY_NAME):
             owner, name, value = (code(one.value) for one in statement.value.args)
-            assigned = cst.parse_statement(f"{owner}.{name[1:-1]} = {value}")
-            return updated.with_changes(body=assigned.body)
+            if name[1:-1].isidentifier() and name[0] in "\"'":
+                assigned = cst.parse_statement(f"{owner}.{name[1:-1]} = {value}")
+                return updated.with_changes(body=assigned.body)
         return self._with_frozen_layer(original, updated)
 
     def _link_below(self) -> str | None:
