@@ -16,8 +16,7 @@ _SETTING = m.SimpleStatementLine(
     [pattern("OWNER.requires_grad = FLAG") | m.Expr(_CALLS)]
 )
 _ZIP = pattern("zip(...)")
-_PARAMETERS = pattern("OWNER.parameters()")
-_NAMED_PARAMETERS = pattern("OWNER.named_parameters()")
+_PARAMETERS = pattern("OWNER.parameters()") | pattern("OWNER.named_parameters()")
 _PAIR = m.Tuple([m.AtLeastN(m.Element(m.Name()), n=2)])
 
 
@@ -61,7 +60,4 @@ def _pairs(target: Any, values: Any) -> list[tuple[Any, Any]]:
     names = [one.value for one in target.elements]
     if m.matches(values, _ZIP):
         return list(zip(names, [one.value for one in values.args], strict=False))
-    if m.matches(values, _NAMED_PARAMETERS):
-        func = values.func.with_changes(attr=cst.Name("parameters"))
-        return [(names[1], values.with_changes(func=func))]
-    return []
+    return [(names[1], values)]

@@ -94,19 +94,17 @@ class Program(Remarks):
             reason = f"{name} is not defined by a statement of the module"
             self.needs_hand(source.file, reason)
             return called
+        value = vars(source.module).get(name)
         constant = source.computed(name)
         if constant is not None:
             node: Any = cst.parse_statement(f"{called} = {constant}")
         else:
-            value = vars(source.module).get(name)
-            in_numpy = self.original.makes_constants(value)
-            node = self._rewritten(source, name, in_numpy=in_numpy)
+            rewriter = Rewriter(
+                self, source, in_numpy=self.original.makes_constants(value)
+            )
+            node = source.statements[name].visit(rewriter)
         self._put(called, source, name, node)
         return called
-
-    def _rewritten(self, source: Source, name: str, *, in_numpy: bool) -> Any:
-        rewriter = Rewriter(self, source, in_numpy=in_numpy)
-        return source.statements[name].visit(rewriter)
 
     def need_in_numpy(self, function: Any) -> str:
         """Port a function as it is called while a network is created, on NumPy's arrays.
@@ -122,27 +120,29 @@ class Program(Remarks):
         phases = self.original.observation.files[source.file].phases(name)
         if FORWARD not in phases or called not in self.definitions:
             return called
-        other = self.names[where] = self._free(f"{name}_np")
-        node = self._rewritten(source, name, in_numpy=True)
+        self.names[where] = self._free(f"{name}_np")
+        rewriter = Rewriter(self, source, in_numpy=True)
+        node: Any = source.statements[name].visit(rewriter)
         if code(node) == self.definitions[called].text:
             self.names[where] = called
         else:
-            self._put(other, source, name, node)
+            self._put(self.names[where], source, name, node)
         return self.names[where]
 
     def need_computed(self, cls: type) -> str:
         """Port what a function with a gradient of its own computes, and return its name."""
         module, name = cls.__module__, cls.__qualname__
         where = (module, name, "forward")
-        if where not in self.names:
-            self.names[where] = self._free(name_of_function(name))
-            source = module_source(module)
-            _, forward = source.definition(f"{name}.forward")
-            rewriter = Rewriter(self, source)
-            rewriter.path, rewriter.class_name = [name], name
-            node: Any = forward.visit(rewriter)  # type: ignore[union-attr]
-            self._put(self.names[where], source, name, plain_function(node))
-        return self.names[where]
+        if where in self.names:
+            return self.names[where]
+        called = self.names[where] = self._free(name_of_function(name))
+        source = module_source(module)
+        _, forward = source.definition(f"{name}.forward")
+        rewriter = Rewriter(self, source)
+        rewriter.path, rewriter.class_name = [name], name
+        node: Any = forward.visit(rewriter)  # type: ignore[union-attr]
+        self._put(called, source, name, plain_function(node))
+        return called
 
     def _free(self, name: str) -> str:
         """A name that no definition has yet."""

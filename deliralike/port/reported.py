@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from typing import Any
 
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import code
+from deliralike.port.calls import OF_SELF
 from deliralike.port.observing import FORWARD, Observed
 from deliralike.port.resolving import Source
 
@@ -18,35 +17,31 @@ def reported(source: Source, observed: Observed, class_name: str) -> set[str]:
 
     A compiled program forgets them.
     """
-    definition = source.statements.get(class_name)
+    definition: Any = source.statements.get(class_name)
     if not isinstance(definition, cst.ClassDef):
         return set()
     written: set[str] = set()
     read: set[str] = set()
-    (tree,) = ast.parse(code(definition).strip()).body
-    for method in ast.iter_child_nodes(tree):
-        if not isinstance(method, ast.FunctionDef):
+    for method in definition.body.body:
+        if not isinstance(method, cst.FunctionDef):
             continue
-        phases = observed.phases(f"{class_name}.{method.name}")
+        phases = observed.phases(f"{class_name}.{method.name.value}")
+        stored = _stored(method)
         if FORWARD in phases:
-            written |= _of_self(method, ast.Store)
+            written |= {one.attr.value for one in stored}
         if phases:
-            read |= _of_self(method, ast.Load)
+            read |= {one.attr.value for one in _of_self(method) if one not in stored}
     unread = written - read
     return unread - _read_of_others(source) if unread else unread
 
 
-def _of_self(method: ast.AST, context: type) -> set[str]:
-    """The attributes of ``self`` that a method reads, as ``self.n += 1`` does, or sets."""
-    found = set()
-    for node in ast.walk(method):
-        if isinstance(node, ast.AugAssign):
-            node.target.ctx = ast.Load()
-        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, context):
-            continue
-        if ast.unparse(node.value) == "self":
-            found.add(node.attr)
-    return found
+def _stored(function: cst.CSTNode) -> set[Any]:
+    targets = m.findall(function, m.AssignTarget())
+    return {one for target in targets for one in _of_self(target)}
+
+
+def _of_self(node: cst.CSTNode) -> list[Any]:
+    return list(m.findall(node, OF_SELF))
 
 
 def _read_of_others(source: Source) -> set[str]:
