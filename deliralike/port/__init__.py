@@ -17,6 +17,7 @@ The module is called: ``deliralike.port(MyNet, inputs, classes=4)``. Its files, 
   `dropping` (layers in the place of functions that draw).
 - `framework` declares what is asked of a source framework. `torch_modules` and `chainer_objects`
   answer, with the tables of calls in `pytorch` and `chainer`, whose entries take a `calls.Call`.
+  `patterns` gives matchers for pieces of source.
   `chainer_links` has Chainer's links and functions that `nn` lacks; a port takes their source.
 """
 

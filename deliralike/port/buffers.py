@@ -7,16 +7,10 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import NN, OF_SELF, code
+from deliralike.port.calls import NN, OF_SELF, code, with_statements
+from deliralike.port.patterns import pattern
 
-_BUFFER = m.SimpleStatementLine(
-    [
-        m.Assign(
-            [m.AssignTarget(OF_SELF)],
-            m.Call(m.Attribute(m.Name(NN), m.Name("Buffer")), [m.Arg()]),
-        )
-    ]
-)
+_BUFFER = m.SimpleStatementLine([pattern(f"self.NAME = {NN}.Buffer(ARRAY)")])
 _WRITTEN = m.SaveMatchedNode(OF_SELF, "written")
 _WRITES = m.AssignTarget(m.Subscript(_WRITTEN)) | m.AugAssign(
     _WRITTEN | m.Subscript(_WRITTEN)
@@ -39,14 +33,14 @@ def registered_last(function: cst.FunctionDef) -> cst.FunctionDef:
     ``self.mask = nn.Buffer(x)`` and ``self.mask[0] = 1`` are ``mask = x``, ``mask[0] = 1`` and
     ``self.mask = nn.Buffer(mask)``.
     """
-    body: Any = function.body
-    lines = list(body.body)
-    for at, line in enumerate(body.body):
+    before: Any = function.body.body
+    lines = list(before)
+    for at, line in enumerate(before):
         if m.matches(line, _BUFFER):
             name = line.body[0].targets[0].target.attr.value
             if any(name in _written(one) for one in lines[at + 1 :]):
                 lines = _written_first(lines, at, name)
-    return function.with_changes(body=body.with_changes(body=lines))
+    return with_statements(function, lines)
 
 
 def _written(line: cst.CSTNode) -> set[str]:

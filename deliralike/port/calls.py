@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +13,13 @@ from libcst import matchers as m
 from deliralike.port.values import UNKNOWN, Value
 
 OF_SELF = m.Attribute(m.Name("self"))
+START = m.FunctionDef(m.Name("__init__"))
 NO_COMMA = cst.MaybeSentinel.DEFAULT
+#: Arguments that have two names, as NumPy's have.
+KEYWORDS = {"axis": "dim", "keepdims": "keepdim"}
+PLACEMENT = ("device", "dtype", "requires_grad", "pin_memory", "layout")
+#: Arguments that say where memory lies, or whether it is written over.
+DROPPED = ("inplace", "out", *PLACEMENT)
 #: Stands for the functions of the backend until it is known how a function gets at them.
 NN = "__nn__"
 
@@ -72,50 +79,119 @@ class Call:
         """What is known of the first argument by position, but for what a method belongs to."""
         return self.values[0] if self.args and self.values else UNKNOWN
 
-    def called(self, name: str) -> Call:
-        """The same call of another function."""
-        return replace(self, name=name)
+    @property
+    def numpy_type(self) -> str:
+        """The type of the array that it returned; floating numbers are those of NumPy."""
+        dtype = self.result.dtype
+        if not dtype or self.result.is_floating:
+            return "float"
+        return "bool" if dtype == "bool" else f"np.{dtype}"
 
-    def bound(self, *names: str) -> dict[str, str]:
-        """The arguments by these names; what a method belongs to has the first one."""
+    def as_function(self) -> Call:
+        """The call of a function that is first given what the method belongs to."""
+        values = (self.value, *self.values)
+        return replace(self, x="", args=self.given, values=values)
+
+    def bound(self, signature: str) -> dict[str, str]:
+        """The arguments by the names of a signature: ``"x axis=1 keepdims"``.
+
+        What a method belongs to has the first name. Of those that are not given there are the ones
+        with a default.
+        """
         if any(arg.startswith("*") for arg in self.args):
             raise NeedsHand(f"{self.name}(*...): write its arguments out")
-        return dict(zip(names, self.given, strict=False)) | self.kwargs
+        parameters = [one.partition("=") for one in signature.split()]
+        defaults = {name: value for name, equal, value in parameters if equal}
+        names = [name for name, _, _ in parameters]
+        return defaults | dict(zip(names, self.given, strict=False)) | self.kwargs
+
+    def only(self, signature: str) -> dict[str, str]:
+        """The same.
+
+        Raises:
+            NeedsHand: There is another argument.
+        """
+        given = self.bound(signature)
+        unknown = given.keys() - {one.partition("=")[0] for one in signature.split()}
+        if unknown and "..." not in signature:
+            raise NeedsHand(f"{self.name} with {', '.join(sorted(unknown))}")
+        return given
 
     def many(self) -> str:
         """A sequence of whole numbers that is given as one argument or as several, as source."""
-        args = self.args or tuple(self.kwargs.values())[:1]
-        if len(args) == 1 and self._is_sequence(args[0]):
-            return args[0]
-        return tuple_of(args)
+        args = [arg for arg in self.args if not arg.startswith("**")]
+        args = args or [*self.kwargs.values()][:1]
+        return self.as_sequence(args[0]) if len(args) == 1 else tuple_of(args)
 
-    def _is_sequence(self, text: str) -> bool:
-        """Whether the first argument is a shape or another sequence."""
-        if text.startswith("*"):
-            return False
-        if text.startswith(("(", "[")) or text.endswith(".shape"):
-            return True
-        return self.first.kind in ("shape", "sequence")
+    def as_sequence(self, text: str) -> str:
+        """An argument that is a shape or another sequence, or the tuple of one that is a number."""
+        kinds = {one.kind for one in self.values}
+        is_literal = text.startswith(("(", "[")) or text.endswith(".shape")
+        if is_literal or (kinds & {"shape", "sequence"} and not text.startswith("*")):
+            return text
+        return tuple_of([text])
+
+    def array_at_hand(self) -> str:
+        """The source of the array whose device or type is asked for, or of another one."""
+        for name in ("device", "dtype"):
+            given = self.kwargs.get(name, "")
+            if given.endswith(f".{name}"):
+                return given.removesuffix(f".{name}")
+        return self.like()
 
 
 #: What stands for a call: a function that gives its source, or a text for `written`.
 Entry = Callable[[Call], str] | str
 
 
+_NOISE = {"normal": "NormalNoise", "uniform": "UniformNoise"}
+_OPTIONAL = re.compile(r"\{(\w+)\?(\w*)\}")
+
+
 def written(entry: Entry, call: Call) -> str:
     """The source that an entry of a table gives for a call.
 
     A text names what a method belongs to ``{x}``, the first arguments ``{a}`` and ``{b}``, all of
-    them ``{args}``, and a sequence of numbers ``{many}``.
+    them ``{args}``, a sequence of numbers ``{many}``, an array at hand ``{like}``, a layer of noise
+    ``{normal}`` or ``{uniform}``, and NumPy's type of the result ``{type}``, or ``{whole_type}``
+    where it is not floating.
+
+    A signature in front of it, ``"x axis=1 -> nn.softmax({x}, {axis})"``, names all arguments that
+    there may be, unless ``...`` stands behind them. ``{axis?dim}`` is ``, dim=1``, and nothing
+    where there is no such argument.
     """
     if callable(entry):
         return entry(call)
+    signature, arrow, text = entry.rpartition(" -> ")
     given = (*call.args, *call.kwargs.values())
     first, second, *_ = (*given, "", "")
-    text = entry.replace("nn.", f"{NN}.")
-    return text.format(
-        x=call.x, a=first, b=second, args=joined(given, {}), many=call.many()
-    )
+    fields = {"x": call.x, "a": first, "b": second, "args": joined(given)}
+    fields["many"] = call.many()
+    fields["type"] = call.numpy_type
+    if call.numpy_type != "float":
+        fields["whole_type"] = call.numpy_type
+    if "{like}" in text:
+        fields["like"] = call.array_at_hand()
+    for name, layer in _NOISE.items():
+        if f"{{{name}}}" in text:
+            fields[name] = call.layer(layer)
+    if arrow:
+        fields |= call.only(signature)
+    return filled(text, fields)
+
+
+def filled(text: str, fields: Mapping[str, str]) -> str:
+    """The text of an entry with the sources of arguments, see `written`."""
+
+    def optional(found: re.Match[str]) -> str:
+        name, other_name = found.groups()
+        return f", {other_name or name}={{{name}}}" if name in fields else ""
+
+    text = _OPTIONAL.sub(optional, text.replace("nn.", f"{NN}."))
+    try:
+        return text.format(**fields)
+    except KeyError as name:
+        raise NeedsHand(f"a call without {name}: give it") from None
 
 
 def tuple_of(parts: Sequence[str]) -> str:
@@ -143,6 +219,12 @@ def refused(reason: str) -> Entry:
 def code(node: cst.CSTNode) -> str:
     """The source of a node."""
     return cst.Module([]).code_for_node(node)
+
+
+def with_statements(definition: Any, statements: Sequence[Any]) -> Any:
+    """A class or function with other statements."""
+    body = definition.body.with_changes(body=statements)
+    return definition.with_changes(body=body)
 
 
 #: What needs no brackets.
@@ -180,6 +262,17 @@ def call_of_nn(name: str, *args: str, **kwargs: str | None) -> str:
     return f"{NN}.{name}({joined(args, given)})"
 
 
-def joined(args: Sequence[str], kwargs: dict[str, str]) -> str:
+def plain(call: Call) -> str:
+    """The call of the function of `nn` that has this name, whose first argument is the array."""
+    kwargs = {}
+    for name, value in call.kwargs.items():
+        if name not in DROPPED:
+            kwargs[KEYWORDS.get(name, name)] = value
+    first = [kwargs.pop("input")] if "input" in kwargs else []
+    return call_of_nn(call.name, *first, *call.given, **kwargs)
+
+
+def joined(args: Sequence[str], kwargs: Mapping[str, str] | None = None) -> str:
     """The source between the brackets of a call."""
-    return ", ".join([*args, *(f"{name}={value}" for name, value in kwargs.items())])
+    words = [f"{name}={value}" for name, value in (kwargs or {}).items()]
+    return ", ".join([*args, *words])

@@ -23,12 +23,14 @@ from deliralike.port.calls import (
     NeedsHand,
     call_of_nn,
     elements,
+    filled,
     joined,
+    plain,
     refused,
     tuple_of,
     written,
 )
-from deliralike.port.framework import Names
+from deliralike.port.framework import Framework, Names
 from deliralike.port.values import UNKNOWN
 from deliralike.weights.chainer_names import LEAVES
 
@@ -86,163 +88,126 @@ LAYER_SOURCES: dict[str, str] = {
     **{f"ShiftingBatchNorm{dims}d": _shift_alone(dims) for dims in (1, 2, 3)},
     **_sources_of_links(),
 }
-DRAWING = {"dropout": "Dropout"}
-WITHOUT_EFFECT = ("report", "argument.check_unexpected_kwargs")
-NAMES = Names(_MODULES)
-
-
-def arguments_of_base(call: Call) -> str:
-    """What ``super().__init__`` of a class that is a link is given."""
-    text = written(LINKS[call.name], call)
-    return text[text.index("(") + 1 : -1]
-
-
-def masking(call: Call) -> dict[str, str]:
-    """The arguments of a function that draws a mask."""
-    given = _given(call, "x", "ratio")
-    return {
-        "input": given["x"],
-        "p": given.get("ratio", "0.5"),
-        "training": "self.training",
-    }
-
-
-def in_numpy(call: Call) -> str:
-    """A function while a network is created: an initializer, that of a parameter.
-
-    Raises:
-        NeedsHand: It is another one: a chain computes with NumPy itself there.
-    """
-    if call.name.startswith("init."):
-        return f"{call.name.removeprefix('init.')}({joined(call.args, call.kwargs)})"
-    raise NeedsHand(f"{call.name} while the network is created: compute it with NumPy")
 
 
 # Links
 # -------------------------------------------------------------------------------------------------
 
 
-def _given(call: Call, *names: str) -> dict[str, str]:
-    """The arguments by name.
-
-    Raises:
-        NeedsHand: There is another one.
-    """
-    given = call.bound(*names)
-    if unknown := given.keys() - {*names}:
-        raise NeedsHand(f"{call.name} with {', '.join(sorted(unknown))}")
-    return given
-
-
 def _find_size(
     call: Call, given: dict[str, str], name: str, attribute: str, axis: int = 0
 ) -> None:
     """Put a size that the links of a call have found out in the run where none was given."""
-    is_argument = given.get(name, "None") in call.missing
-    if is_argument or given.get(name, "None") == "None":
-        links = [link for link, _ in call.returned]
+    size = given.get(name, "None")
+    is_argument = size in call.missing
+    if is_argument or size == "None":
         shape = attrgetter(f"{attribute}.shape")
-        sizes = [(link, shape(link)[axis]) for link in links]
+        sizes = [(link, shape(link)[axis]) for link, _ in call.returned]
         given[name] = call.by_instance(f"found_{name}" if is_argument else name, sizes)
 
 
 #: Arguments of links that give start values: a port has the original's weights.
 _STARTS = (
-    *("initialW", "initial_bias", "initial_gamma", "initial_beta"),
-    *("lateral_init", "upward_init", "bias_init", "forget_bias_init"),
-    *("init", "inner_init"),
+    "initialW initial_bias initial_gamma initial_beta lateral_init upward_init bias_init "
+    "forget_bias_init init inner_init"
 )
 
 
-def _bias(given: dict[str, str]) -> str | None:
-    nobias = given.get("nobias", "False")
-    return {"False": None, "True": "False"}.get(nobias, f"not {nobias}")
-
-
 def _link(
-    layer: str,
-    sizes: str,
-    settings: str = "",
-    late: tuple[str, str, int] | None = None,
-    **constants: str,
-) -> Entry:
-    """A link in whose place a layer stands that takes the same arguments.
+    entry: str, late: tuple[str, str, int] | None = None
+) -> Callable[[Call], str]:
+    """A link in whose place a layer stands.
 
     Args:
-        layer: What stands for the link.
-        sizes: The names of arguments by position.
-        settings: Those of arguments by name.
+        entry: See `written`. Its ``{bias?}`` is what ``nobias`` says.
         late: The size that the link may find out in the run, see `_find_size`.
-        constants: Settings of the layer that the link has where it is given none.
     """
+    signature, _, text = entry.partition(" -> ")
 
     def written(call: Call) -> str:
-        names = (*sizes.split(), *settings.split())
-        given = constants | _given(call, *names, *_STARTS)
-        _shift_first_size(given)
+        given = call.only(f"{signature} {_STARTS}")
+        _shift_sizes(given)
         if late is not None:
             _find_size(call, given, *late)
-        args = [given.pop(name) for name in sizes.split()]
-        words = {name: one for name, one in given.items() if name not in _STARTS}
-        return f"{layer.replace('nn.', f'{NN}.')}({joined(args, words)})"
+        nobias = given.get("nobias", "False")
+        if nobias != "False":
+            given["bias"] = "False" if nobias == "True" else f"not {nobias}"
+        return filled(text, given)
 
     return written
 
 
-def _shift_first_size(given: dict[str, str]) -> None:
+def _shift_sizes(given: dict[str, str]) -> None:
     """``L.Linear(5)`` has outputs; it finds out how many inputs."""
-    if "in_size" in given and "out_size" not in given:
-        given |= {"in_size": "None", "out_size": given["in_size"]}
+    for sizes in (("in_size", "out_size"), ("in_channels", "out_channels", "ksize")):
+        if sizes[0] in given and given.get(sizes[-1], "None") == "None":
+            values = ["None", *(given[name] for name in sizes[:-1])]
+            given |= dict(zip(sizes, values, strict=True))
+
+
+_LINEAR = _link(
+    "in_size out_size nobias -> nn.Linear({in_size}, {out_size}{bias?})",
+    late=("in_size", "W", 1),
+)
 
 
 def _linear(call: Call) -> str:
-    given = _given(call, "in_size", "out_size", "nobias", *_STARTS)
-    _shift_first_size(given)
-    _find_size(call, given, "in_size", "W", 1)
-    sizes, bias = (given["in_size"], given["out_size"]), _bias(given)
+    layer = _LINEAR(call)
     if any(axes > 2 for _, axes in call.returned):
-        return f"FlatLinear({joined(sizes, {'bias': bias} if bias else {})})"
-    return call_of_nn("Linear", *sizes, bias=bias)
+        return layer.replace(f"{NN}.Linear", "FlatLinear")
+    return layer
 
 
-_CONVOLUTION = ("in_channels", "out_channels", "ksize")
-
-
-def _convolution(layer: str, settings: str, axis: int = 1) -> Callable[[Call], str]:
+def _convolution(
+    layer: str, settings: str = "", axis: int = 1
+) -> Callable[[Call], str]:
     """A link of convolution, with the axis of its weight that belongs to the inputs."""
+    signature = (
+        "in_channels out_channels ksize=None stride pad "
+        f"{settings} initialW initial_bias dilate groups"
+    )
+    entry = _link(
+        f"{signature} -> nn.{layer}({{in_channels}}, {{out_channels}}, {{ksize}}{{stride?}}"
+        "{pad?padding}{dilate?dilation}{groups?}{bias?})",
+        late=("in_channels", "W", axis),
+    )
 
     def written(call: Call) -> str:
-        given = _given(call, *_CONVOLUTION, "stride", "pad", *settings.split())
-        if given.get("ksize", "None") == "None":  # the first one may be left out
-            sizes = ("None", given["in_channels"], given["out_channels"])
-            given |= dict(zip(_CONVOLUTION, sizes, strict=True))
+        given = call.only(signature)
         if given.get("outsize", "None") != "None":
             raise NeedsHand(
                 f"{call.name} with outsize: give output_padding to nn.{layer}"
             )
-        is_missing = given["in_channels"] in (*call.missing, "None")
+        is_missing = "None" in (given["ksize"], given["in_channels"])
+        is_missing |= given["in_channels"] in call.missing
         if given.get("groups", "1") != "1" and is_missing:
             raise NeedsHand(f"{call.name} in groups: write the number of channels")
-        _find_size(call, given, "in_channels", "W", axis)
-        return call_of_nn(
-            layer,
-            *(given[name] for name in _CONVOLUTION),
-            stride=given.get("stride"),
-            padding=given.get("pad"),
-            dilation=given.get("dilate"),
-            groups=given.get("groups"),
-            bias=_bias(given),
-        )
+        return entry(call)
 
     return written
 
 
+#: Layers of batch normalisation, by whether there are gamma and beta.
+_NORMS = {
+    ("True", "True"): "nn.BatchNorm{dims}d({size}, eps={eps}{momentum?})",
+    ("True", "False"): "nn.BatchNorm{dims}d({size}, eps={eps}{momentum?}, bias=False)",
+    ("False", "True"): "ShiftingBatchNorm{dims}d({size}, eps={eps}{momentum?})",
+    (
+        "False",
+        "False",
+    ): "nn.BatchNorm{dims}d({size}, eps={eps}{momentum?}, affine=False)",
+}
+
+
 def _batch_norm(call: Call) -> str:
-    names = ["size", "decay", "eps", "dtype", "use_gamma", "use_beta"]
-    names += ["initial_gamma", "initial_beta", "axis"]
-    given = _given(_with_options(call, decay="0.9", eps="2e-5"), *names)
-    scales = given.get("use_gamma", "True"), given.get("use_beta", "True")
-    if given.get("axis", "None") != "None":
+    given = _with_options(call, decay="0.9", eps="2e-5").only(
+        "size decay eps=2e-5 dtype use_gamma=True use_beta=True "
+        "initial_gamma initial_beta axis=None"
+    )
+    scales = given["use_gamma"], given["use_beta"]
+    if scales not in _NORMS:
+        raise NeedsHand(f"{call.name} with use_gamma={scales[0]}, use_beta={scales[1]}")
+    if given["axis"] != "None":
         raise NeedsHand(
             f"{call.name} with axis: nn.BatchNorm keeps axis 1, the channels"
         )
@@ -252,23 +217,10 @@ def _batch_norm(call: Call) -> str:
         raise NeedsHand(
             f"{call.name}: nn.BatchNorm1d, 2d or 3d, by the axes of its input"
         )
-    settings = {"eps": given.get("eps", "2e-5")}
+    given["dims"] = str(max(axes.pop() - 2, 1))
     if "decay" in given:
-        settings["momentum"] = _of_new(given["decay"])
-    name = f"BatchNorm{max(axes.pop() - 2, 1)}d"
-    if scales == ("False", "True"):
-        return f"Shifting{name}({joined((given['size'],), settings)})"
-    if scales not in _SCALES:
-        raise NeedsHand(f"{call.name} with use_gamma={scales[0]}, use_beta={scales[1]}")
-    return call_of_nn(name, given["size"], **settings, **_SCALES[scales])
-
-
-#: Settings of `nn`'s layer, by whether there are gamma and beta.
-_SCALES = {
-    ("True", "True"): {},
-    ("True", "False"): {"bias": "False"},
-    ("False", "False"): {"affine": "False"},
-}
+        given["momentum"] = _of_new(given["decay"])
+    return filled(_NORMS[scales], given)
 
 
 def _with_options(call: Call, **defaults: str) -> Call:
@@ -292,32 +244,33 @@ def _of_new(decay: str) -> str:
 
 
 def _embedding(call: Call) -> str:
-    given = _given(call, "in_size", "out_size", "initialW", "ignore_label")
-    sizes = given["in_size"], given["out_size"]
-    ignored = given.get("ignore_label", "None")
-    if ignored != "None":
-        return f"IgnoringEmbedding({joined(sizes, {'ignored': ignored})})"
-    return call_of_nn("Embedding", *sizes)
+    given = call.only("in_size out_size initialW ignore_label=None")
+    text = "nn.Embedding({in_size}, {out_size})"
+    if given["ignore_label"] != "None":
+        text = "IgnoringEmbedding({in_size}, {out_size}, ignored={ignore_label})"
+    return filled(text, given)
+
+
+_MAXOUT = _link(
+    "in_size out_size pool_size -> LinearMaxout({in_size}, {out_size}, {pool_size})",
+    late=("in_size", "linear.W", 1),
+)
 
 
 def _maxout(call: Call) -> str:
     if call.kwargs.get("initial_bias") == "None":
         raise NeedsHand(f"{call.name} without a bias: nn.Linear and nn.amax")
-    entry = _link(
-        "LinearMaxout", "in_size out_size pool_size", late=("in_size", "linear.W", 1)
-    )
-    return written(entry, call)
+    return _MAXOUT(call)
 
 
 def _prelu(call: Call) -> str:
-    given = _given(call, "shape", "init")
-    count = elements(given.get("shape", "()"))
+    count = elements(call.only("shape=() init")["shape"])
     if count is None or len(count) > 1:
         raise NeedsHand(f"{call.name} with a slope for more than each channel")
     return call_of_nn("PReLU", *count)
 
 
-def _convolution_nd(layer: str, settings: str, axis: int = 1) -> Entry:
+def _convolution_nd(layer: str, settings: str = "nobias", axis: int = 1) -> Entry:
     """A convolution whose number of axes is given."""
 
     def written(call: Call) -> str:
@@ -346,7 +299,7 @@ def _sequence(call: Call) -> str:
 
 
 def _list(call: Call) -> str:
-    return call_of_nn("ModuleList", f"[{joined(call.args, {})}]")
+    return call_of_nn("ModuleList", f"[{joined(call.args)}]")
 
 
 def _member(arg: str) -> str:
@@ -365,26 +318,17 @@ def _member(arg: str) -> str:
 def parameter(call: Call, value: cst.BaseExpression) -> str:
     """``chainer.Parameter(initializer, shape)``."""
     del value  # which the call has, too
-    given = _given(call, "initializer", "shape")
+    given = call.only("initializer=None shape")
     if "shape" not in given:
         values = given["initializer"]
         return f"{NN}.Parameter(np.shape({values}), np.asarray({values}))"
     return _started(call, given)
 
 
-def _sizes(call: Call, text: str) -> str:
-    """The source of several numbers, which may be given as one."""
-    is_literal = text.startswith(("(", "[")) or text.endswith(".shape")
-    kinds = {one.kind for one in call.values}
-    if is_literal or kinds & {"shape", "sequence"}:
-        return text
-    return f"({text},)"
-
-
 def _started(call: Call, given: dict[str, str]) -> str:
     """A parameter with a shape, which may be a number, and an initializer."""
-    shape = _sizes(call, given["shape"])
-    initializer = given.get("initializer", "None")
+    shape = call.as_sequence(given["shape"])
+    initializer = given["initializer"]
     kinds = {one.kind for one in call.values}
     if "function" not in kinds and initializer.isidentifier():
         return f"{NN}.Parameter({shape}, start.Constant({initializer}))"
@@ -433,59 +377,67 @@ _UNLIKE = {
 }
 
 
-_OF_CONVOLUTION = "nobias initialW initial_bias dilate groups"
-_OF_DECONVOLUTION = f"nobias outsize {_OF_CONVOLUTION}"
 LINKS: dict[str, Entry] = {
     "Linear": _linear,
-    "DilatedConvolution2D": _convolution("Conv2d", f"dilate {_OF_CONVOLUTION}"),
+    "DilatedConvolution2D": _convolution("Conv2d", "dilate nobias"),
     "BatchNormalization": _batch_norm,
     "EmbedID": _embedding,
     "PReLU": _prelu,
     "Sequential": _sequence,
     "ChainList": _list,
-    "Bilinear": _link("BilinearForm", "left_size right_size out_size", "nobias"),
+    "Bilinear": _link(
+        "left_size right_size out_size nobias -> "
+        "BilinearForm({left_size}, {right_size}, {out_size}{nobias?})"
+    ),
     "Maxout": _maxout,
     "DepthwiseConvolution2D": _link(
-        "DepthwiseConvolution2D",
-        "in_channels channel_multiplier ksize",
-        "stride pad nobias",
+        "in_channels channel_multiplier ksize stride pad nobias -> DepthwiseConvolution2D("
+        "{in_channels}, {channel_multiplier}, {ksize}{stride?}{pad?}{nobias?})",
         late=("in_channels", "W", 1),
     ),
     "LayerNormalization": _link(
-        "nn.LayerNorm", "size", "eps", late=("size", "gamma", 0), eps="1e-6"
+        "size=None eps=1e-6 -> nn.LayerNorm({size}{eps?})", late=("size", "gamma", 0)
     ),
     "GroupNormalization": _link(
-        "nn.GroupNorm", "groups size", "eps", late=("size", "gamma", 0)
+        "groups size=None eps -> nn.GroupNorm({groups}, {size}{eps?})",
+        late=("size", "gamma", 0),
     ),
 }
-_LATE_LSTM, _LATE_GRU = ("in_size", "upward.W", 1), ("in_size", "W.W", 1)
-for _name in ("StatelessGRU", "StatefulGRU"):
-    LINKS[_name] = _link(_name, "in_size out_size", late=_LATE_GRU)
-for _name, _layer in (("LSTM", "StatefulLSTM"), ("StatelessLSTM", "StatelessLSTM")):
-    LINKS[_name] = _link(_layer, "in_size out_size", late=_LATE_LSTM)
+for _name, _layer, _weight in (
+    ("StatelessGRU", "StatelessGRU", "W.W"),
+    ("StatefulGRU", "StatefulGRU", "W.W"),
+    ("LSTM", "StatefulLSTM", "upward.W"),
+    ("StatelessLSTM", "StatelessLSTM", "upward.W"),
+):
+    LINKS[_name] = _link(
+        f"in_size out_size -> {_layer}({{in_size}}, {{out_size}})",
+        late=("in_size", _weight, 1),
+    )
 for _n in (1, 2, 3):
     _transposed = f"ConvTranspose{_n}d"
-    LINKS[f"Convolution{_n}D"] = _convolution(f"Conv{_n}d", _OF_CONVOLUTION)
-    LINKS[f"Deconvolution{_n}D"] = _convolution(_transposed, _OF_DECONVOLUTION, axis=0)
-LINKS["ConvolutionND"] = _convolution_nd("Conv", _OF_CONVOLUTION)
-LINKS["DeconvolutionND"] = _convolution_nd("ConvTranspose", _OF_DECONVOLUTION, axis=0)
-_SEQUENCES = "n_layers in_size out_size dropout"
+    LINKS[f"Convolution{_n}D"] = _convolution(f"Conv{_n}d", "nobias")
+    LINKS[f"Deconvolution{_n}D"] = _convolution(_transposed, "nobias outsize", axis=0)
+LINKS["ConvolutionND"] = _convolution_nd("Conv")
+LINKS["DeconvolutionND"] = _convolution_nd("ConvTranspose", "nobias outsize", axis=0)
+_SIZES = "n_layers in_size out_size dropout"
 for _kind in ("LSTM", "GRU", "RNNTanh", "RNNReLU"):
-    _name = f"Sequences{_kind.removeprefix('RNN')}"
-    LINKS[f"NStep{_kind}"] = _link(_name, _SEQUENCES)
-    LINKS[f"NStepBi{_kind}"] = _link(_name, _SEQUENCES, directions="2")
+    _layer = f"Sequences{_kind.removeprefix('RNN')}"
+    _given = (
+        f"{_SIZES} -> {_layer}({{n_layers}}, {{in_size}}, {{out_size}}, {{dropout}}"
+    )
+    LINKS[f"NStep{_kind}"] = _link(f"{_given})")
+    LINKS[f"NStepBi{_kind}"] = _link(f"{_given}, directions=2)")
 for _reason, _links in _UNLIKE.items():
     LINKS |= dict.fromkeys(_links.split(), refused(_reason))
 _OF_PYTHON = ("get_dtype", "get_array_types", "argument.parse_kwargs", "is_debug")
 _MODULE_OF_ARRAYS = ("cuda.get_array_module", "backend.get_array_module")
-IN_BOTH = (*LINKS, *_OF_PYTHON, *_MODULE_OF_ARRAYS)
 
 
 # Functions
 # -------------------------------------------------------------------------------------------------
 
 #: The functions that `nn` has by the same name with the same arguments.
-SAME = (
+_SAME = (
     "relu sigmoid tanh selu relu6 exp expm1 log log1p log2 log10 sqrt rsqrt square sin cos tan "
     "sinh cosh floor ceil sign maximum minimum erf erfc where broadcast_to"
 )
@@ -548,28 +500,19 @@ for _axes, _new in (("1d", "1d"), ("2d", "2d"), ("3d", "3d"), ("nd", "")):
     deconvolution_{_axes} conv_transpose{_new} x {_PRODUCTS}"""
 
 
-def _lines() -> list[str]:
-    return [line for line in _ARGUMENTS.splitlines() if line.strip()]
-
-
-_ARGUMENT = re.compile(r"(\w+)(?:=([\w.-]+))?(?::(\w+))?")
-
-
 def _by_arguments(line: str) -> tuple[str, Entry]:
     """An entry for a line of `_ARGUMENTS`."""
-    own, name, first, *others = line.split()
-    arguments = [_ARGUMENT.findall(one)[0] for one in others]
+    chainer_name, name, first, *others = line.split()
+    signature, text = first, f"{{{first}}}"
+    for one in others:
+        argument, _, new = one.partition(":")
+        signature += f" {argument}"
+        text += f"{{{argument.partition('=')[0]}?{new}}}"
+    return chainer_name, f"{signature} -> nn.{name}({text})"
 
-    names = [first, *(one for one, _, _ in arguments)]
 
-    def written(call: Call) -> str:
-        given = _given(call, *names)
-        kwargs = {}
-        for one, default, new in arguments:
-            kwargs[new or one] = given.get(one, default) or None
-        return call_of_nn(name, given[first], **kwargs)
-
-    return own, written
+_LINES = [line for line in _ARGUMENTS.splitlines() if line.strip()]
+_BY_ARGUMENTS = dict(map(_by_arguments, _LINES))
 
 
 def _permuted(call: Call) -> str:
@@ -582,50 +525,33 @@ def _permuted(call: Call) -> str:
 
 
 def _product(call: Call) -> str:
-    given = _given(call, "a", "b", "transa", "transb")
+    given = call.only("a b transa=False transb=False")
     for name in ("a", "b"):
-        if given.get(f"trans{name}") == "True":
+        if given[f"trans{name}"] == "True":
             given[name] = call_of_nn("swapaxes", given[name], "-2", "-1")
     return call_of_nn("matmul", given["a"], given["b"])
 
 
-def _response_norm(call: Call) -> str:
-    """Chainer multiplies alpha with the sum, PyTorch with the mean."""
-    given = _given(call, "x", "n", "k", "alpha", "beta")
-    count = given.get("n", "5")
-    alpha = f"{given.get('alpha', '1e-4')} * {count}"
-    k, beta = given.get("k", "2"), given.get("beta", "0.75")
-    return call_of_nn(
-        "local_response_norm", given["x"], count, alpha=alpha, beta=beta, k=k
-    )
-
-
 def _resized(call: Call) -> str:
-    given = _given(call, "x", "output_shape", "mode", "align_corners")
-    mode = given.get("mode", '"bilinear"').strip("'\"")
-    corners = None
-    if mode == "bilinear":
-        corners = given.get("align_corners", "True")
-    return call_of_nn(
-        "interpolate",
-        given["x"],
-        size=given["output_shape"],
-        mode=f'"{mode}"',
-        align_corners=corners,
+    given = call.only("x output_shape mode='bilinear' align_corners=True")
+    if given["mode"][1:-1] != "bilinear":
+        del given["align_corners"]
+    return filled(
+        "nn.interpolate({x}, size={output_shape}, mode={mode}{align_corners?})", given
     )
 
 
 def _unpooled(call: Call) -> str:
-    given = _given(call, "x", "ksize", "stride", "pad", "outsize", "cover_all")
+    given = call.only("x ksize stride pad=0 outsize=None cover_all=True")
     size = given["ksize"]
-    is_apart = given.get("stride", size) == size and given.get("pad", "0") == "0"
+    is_apart = given.get("stride", size) == size and given["pad"] == "0"
     if not is_apart or not size.isdigit():
         raise NeedsHand(f"{call.name} of windows that overlap, or are padded: by hand")
     large = call_of_nn("interpolate", given["x"], scale_factor=size, mode='"nearest"')
-    if given.get("outsize", "None") != "None":
+    if given["outsize"] != "None":
         size = given["outsize"]
         return f"{large}[:, :, :{size}[0], :{size}[1]]"
-    if given.get("cover_all", "True") == "False":
+    if given["cover_all"] == "False":
         return large
     return f"{large}[:, :, :{1 - int(size)}, :{1 - int(size)}]"
 
@@ -637,30 +563,17 @@ def _options(call: Call) -> str:
 
 
 def _cross_entropy(call: Call) -> str:
-    given = _given(call, "x", "t", "ignore_label", "reduce")
-    settings = {"ignore_index": given.get("ignore_label", "-1")}
-    if given.get("reduce", "'mean'")[1:-1] == "no":
-        settings["reduction"] = '"none"'
-    return call_of_nn("cross_entropy", given["x"], given["t"], **settings)
+    given = call.only("x t ignore_label=-1 reduce='mean'")
+    if given["reduce"][1:-1] == "no":
+        given["reduction"] = '"none"'
+    return filled(
+        "nn.cross_entropy({x}, {t}, ignore_index={ignore_label}{reduction?})", given
+    )
 
 
 def _tiled(call: Call) -> str:
-    given = _given(call, "x", "reps")
-    return call_of_nn("tile", given["x"], _sizes(call, given["reps"]))
-
-
-def _upsampled(call: Call) -> str:
-    names = ("x", "indexes", "ksize", "stride", "pad", "outsize", "cover_all")
-    given = _given(call, *names)
-    if given.get("outsize", "None") == "None":
-        raise NeedsHand(f"{call.name}: give it outsize, that of what was pooled")
-    return call_of_nn(
-        "max_unpool2d",
-        *(given[name] for name in names[:3]),
-        stride=given.get("stride"),
-        padding=given.get("pad"),
-        output_size=given["outsize"],
-    )
+    given = call.only("x reps")
+    return call_of_nn("tile", given["x"], call.as_sequence(given["reps"]))
 
 
 def _of_type(call: Call) -> str:
@@ -675,11 +588,6 @@ def _of_type(call: Call) -> str:
     if "float" in before:
         return x
     return call_of_nn("cast", x, call.like())
-
-
-def _interpolated(call: Call) -> str:
-    given = _given(call, "p", "x", "y")
-    return call_of_nn("lerp", given["y"], given["x"], given["p"])
 
 
 def _variable(call: Call) -> str:
@@ -702,132 +610,16 @@ def _written_here(name: str) -> Entry:
 _WRITTEN_HERE = [name for name in LAYER_SOURCES if name.islower()]
 
 
-def _gaussian(call: Call) -> str:
-    """``F.gaussian(mean, ln_var)``: a sample of a normal distribution."""
-    given = call.bound("mean", "ln_var")
-    if given.keys() != {"mean", "ln_var"}:
-        raise NeedsHand("gaussian: of a mean and a logarithm of variances alone")
-    mean, noise = given["mean"], call.layer("NormalNoise")
-    deviation = call_of_nn("exp", f"({given['ln_var']}) * 0.5")
-    return f"({mean} + {noise}({mean}) * {deviation})"
-
-
-FUNCTIONS: dict[str, Entry] = {
-    **LINKS,
-    "get_dtype": "None",
-    "get_array_types": "()",
-    "argument.parse_kwargs": _options,
-    **{name: _written_here(name) for name in _WRITTEN_HERE},
-    "squared_difference": _written_here("squared_error"),
-    "gaussian": _gaussian,
-    "upsampling_2d": _upsampled,
-    "linear_interpolate": _interpolated,
-    "cast": _of_type,
-    "copy": "{a}",
-    "get_item": "{a}[{b}]",
-    "broadcast": "nn.broadcast_tensors({args})",
-    "einsum": "nn.einsum({args})",
-    "mean_absolute_error": "nn.l1_loss({args})",
-    "Variable": _variable,
-    "as_variable": _variable,
-    "cuda.to_cpu": "{a}",
-    "cuda.to_gpu": "{a}",
-    **dict.fromkeys(_MODULE_OF_ARRAYS, "np"),
-    "is_debug": "False",
-    **dict(map(_by_arguments, _lines())),
-    "identity": "{a}",
-    "hard_sigmoid": "nn.clip(0.2 * {a} + 0.5, 0.0, 1.0)",
-    "clipped_relu": lambda call: call_of_nn(
-        "clip", call.args[0], "0.0", (*call.args, "20.0")[1]
-    ),
-    "swapaxes": "nn.swapaxes({args})",
-    "tile": _tiled,
-    "softmax_cross_entropy": _cross_entropy,
-    "flip": "nn.flip({args})",
-    "reshape": "nn.reshape({args})",
-    "flatten": "nn.reshape({a}, (-1,))",
-    "transpose": _permuted,
-    "matmul": _product,
-    "local_response_normalization": _response_norm,
-    "resize_images": _resized,
-    "unpooling_2d": _unpooled,
-    "mean_squared_error": "nn.mse_loss({args})",
-}
-
-
-#: Functions of which ``partial`` makes one of an array alone.
-SETTABLE = tuple(name for name, _ in map(_by_arguments, _lines()))
-
-
-def plain(call: Call) -> str:
-    """The function of this name, whose first argument is the array."""
-    return call_of_nn(call.name, *call.given, **call.kwargs)
-
-
-METHODS: dict[str, Entry] = {
-    "reshape": "nn.reshape({x}, {many})",
-    "transpose": _permuted,
-    "astype": _of_type,
-    "flatten": "nn.reshape({x}, (-1,))",
-    "sum": FUNCTIONS["sum"],
-    "mean": FUNCTIONS["mean"],
-    "max": FUNCTIONS["max"],
-    "min": FUNCTIONS["min"],
-    "argmax": FUNCTIONS["argmax"],
-}
-#: Attributes of attributes that are the same for all networks.
-KNOWN_ATTRIBUTES = dict.fromkeys(
-    ("config.train", "global_config.train"), "self.training"
-)
-#: Attributes of networks that others do not have, and what stands for them.
-UNLIKE_ATTRIBUTES = {"xp": "np"}
-#: The weights and settings of links that have PyTorch's names here.
-OTHER_NAMES = {
-    **LEAVES,
-    "ksize": "kernel_size",
-    "pad": "padding",
-    "dilate": "dilation",
-}
-#: Functions that are written otherwise where they are handed on.
-VALUES = {
-    "leaky_relu": "(lambda x: nn.leaky_relu(x, 0.2))",
-    "softmax": "(lambda x: nn.softmax(x, dim=1))",
-    "log_softmax": "(lambda x: nn.log_softmax(x, dim=1))",
-    "hard_sigmoid": "(lambda x: nn.clip(0.2 * x + 0.5, 0.0, 1.0))",
-    "elu": "nn.elu",
-    "softplus": "nn.softplus",
-    "identity": "(lambda x: x)",
-    "dropout": "nn.Dropout(0.5)",
-}
-ATTRIBUTES: dict[str, Entry] = {
-    "array": "{x}",
-    "data": "{x}",
-    "size": "math.prod({x}.shape)",
-    "T": "nn.t({x})",
-}
-
-
 def _link_added(call: Call) -> str:
     """``chain.add_link(name, link)``, ``chain_list.add_link(link)``."""
     if len(call.args) == 1:
         return f"{call.x}.append({call.args[0]})"
-    return f"setattr({call.x}, {joined(call.args, {})})"
+    return f"setattr({call.x}, {joined(call.args)})"
 
 
 def _param_added(call: Call) -> str:
-    given = _given(call, "self", "name", "shape", "dtype", "initializer")
+    given = call.only("self name shape dtype initializer=None")
     return f"setattr({call.x}, {given['name']}, {_started(call, given)})"
-
-
-def _persistent(call: Call) -> str:
-    given = _given(call, "self", "name", "value")
-    return f"setattr({call.x}, {given['name']}, {NN}.Buffer({given['value']}))"
-
-
-def _registered(call: Call) -> str:
-    """An array that is an attribute becomes one that is saved."""
-    name = call.args[0]
-    return f"setattr({call.x}, {name}, {NN}.Buffer(vars({call.x}).pop({name})))"
 
 
 def _children(call: Call) -> str:
@@ -838,76 +630,177 @@ def _children(call: Call) -> str:
     return call.x
 
 
-SETTERS: dict[str, Entry] = {
-    "add_link": _link_added,
-    "add_param": _param_added,
-    "add_persistent": _persistent,
-    "register_persistent": _registered,
-    "children": _children,
-    "repeat": refused("write its members out, or a loop over nn.Sequential"),
-}
-
-
-# Arrays that forward makes
+# The tables
 # -------------------------------------------------------------------------------------------------
 
 
-def _zeros(call: Call) -> str:
-    return call_of_nn(call.name, call.args[0], like=call.like())
+class ChainerCalls(Framework):
+    """What stands for Chainer's calls."""
 
+    layer_sources = LAYER_SOURCES
+    link_bases = LINK_BASES
+    parameter = staticmethod(parameter)
+    names = Names(_MODULES)
+    drawing = {"dropout": "Dropout"}
+    without_effect = ("report", "argument.check_unexpected_kwargs")
+    same_names = _SAME.split()
+    functions = {
+        **LINKS,
+        "get_dtype": "None",
+        "get_array_types": "()",
+        "argument.parse_kwargs": _options,
+        **{name: _written_here(name) for name in _WRITTEN_HERE},
+        "squared_difference": _written_here("squared_error"),
+        "gaussian": "mean ln_var -> ({mean} + {normal}({mean}) * nn.exp(({ln_var}) * 0.5))",
+        "upsampling_2d": "x indexes ksize stride pad outsize cover_all -> nn.max_unpool2d("
+        "{x}, {indexes}, {ksize}{stride?}{pad?padding}, output_size={outsize})",
+        "linear_interpolate": "p x y -> nn.lerp({y}, {x}, {p})",
+        "cast": _of_type,
+        "copy": "{a}",
+        "get_item": "{a}[{b}]",
+        "broadcast": "nn.broadcast_tensors({args})",
+        "einsum": "nn.einsum({args})",
+        "mean_absolute_error": "nn.l1_loss({args})",
+        "Variable": _variable,
+        "as_variable": _variable,
+        "cuda.to_cpu": "{a}",
+        "cuda.to_gpu": "{a}",
+        **dict.fromkeys(_MODULE_OF_ARRAYS, "np"),
+        "is_debug": "False",
+        **_BY_ARGUMENTS,
+        "identity": "{a}",
+        "hard_sigmoid": "nn.clip(0.2 * {a} + 0.5, 0.0, 1.0)",
+        "clipped_relu": "x z=20.0 -> nn.clip({x}, 0.0, {z})",
+        "swapaxes": "nn.swapaxes({args})",
+        "tile": _tiled,
+        "softmax_cross_entropy": _cross_entropy,
+        "flip": "nn.flip({args})",
+        "reshape": "nn.reshape({args})",
+        "flatten": "nn.reshape({a}, (-1,))",
+        "transpose": _permuted,
+        "matmul": _product,
+        # Chainer multiplies alpha with the sum, PyTorch with the mean.
+        "local_response_normalization": "x n=5 k=2 alpha=1e-4 beta=0.75 -> "
+        "nn.local_response_norm({x}, {n}, alpha={alpha} * {n}, beta={beta}, k={k})",
+        "resize_images": _resized,
+        "unpooling_2d": _unpooled,
+        "mean_squared_error": "nn.mse_loss({args})",
+    }
+    #: Functions of which ``partial`` makes one of an array alone.
+    settable = tuple(_BY_ARGUMENTS)
+    #: Functions that are written otherwise where they are handed on.
+    values = (
+        *("leaky_relu", "softmax", "log_softmax", "hard_sigmoid", "elu", "softplus"),
+        *("identity", "dropout"),
+    )
+    methods = {
+        "reshape": "nn.reshape({x}, {many})",
+        "astype": _of_type,
+    }
+    attributes = {
+        "array": "{x}",
+        "data": "{x}",
+        "size": "math.prod({x}.shape)",
+        "T": "nn.t({x})",
+    }
+    #: Attributes of attributes that are the same for all networks.
+    known_attributes = dict.fromkeys(
+        ("config.train", "global_config.train"), "self.training"
+    )
+    #: Attributes of networks that others do not have, and what stands for them.
+    unlike_attributes = {"xp": "np"}
+    #: The weights and settings of links that have PyTorch's names here.
+    other_names = {
+        **LEAVES,
+        "ksize": "kernel_size",
+        "pad": "padding",
+        "dilate": "dilation",
+    }
+    setters = {
+        "add_link": _link_added,
+        "add_param": _param_added,
+        "add_persistent": "self name value -> setattr({x}, {name}, nn.Buffer({value}))",
+        # An array that is an attribute becomes one that is saved.
+        "register_persistent": "setattr({x}, {a}, nn.Buffer(vars({x}).pop({a})))",
+        "children": _children,
+        "repeat": refused("write its members out, or a loop over nn.Sequential"),
+    }
+    in_both = (*LINKS, *_OF_PYTHON, *_MODULE_OF_ARRAYS)
+    #: NumPy's functions that make floating arrays.
+    _makers = {
+        "zeros": "nn.zeros({a}, like={like})",
+        "ones": "nn.ones({a}, like={like})",
+        "full": "nn.full({a}, {b}, like={like})",
+        "zeros_like": "nn.zeros_like({a})",
+        "ones_like": "nn.ones_like({a})",
+        "full_like": "nn.full_like({a}, {b})",
+    }
+    #: NumPy's functions of the network's arrays.
+    _of_arrays = {
+        "sum": functions["sum"],
+        "mean": functions["mean"],
+        "max": functions["max"],
+        "argmax": functions["argmax"],
+        "reshape": functions["reshape"],
+        "transpose": functions["transpose"],
+        "expand_dims": functions["expand_dims"],
+        "isnan": "nn.isnan({a})",
+        "concatenate": _by_arguments("concatenate cat xs axis=0:dim")[1],
+        **dict.fromkeys(
+            ("exp", "log", "sqrt", "maximum", "minimum", "where", "broadcast_to"), plain
+        ),
+    }
 
-def _full(call: Call) -> str:
-    return call_of_nn(call.name, *call.args[:2], like=call.like())
+    def masking(self, call: Call) -> dict[str, str]:
+        """The arguments of a function that draws a mask."""
+        given = call.only("x ratio=0.5")
+        return {"input": given["x"], "p": given["ratio"], "training": "self.training"}
 
+    def in_numpy(self, call: Call) -> str:
+        """A function while a network is created: an initializer, that of a parameter.
 
-#: NumPy's functions that make floating arrays.
-_MAKING: dict[str, Entry] = {
-    "zeros": _zeros,
-    "ones": _zeros,
-    "full": _full,
-    "zeros_like": "nn.zeros_like({a})",
-    "ones_like": "nn.ones_like({a})",
-    "full_like": "nn.full_like({a}, {b})",
-}
-
-
-#: NumPy's functions of the network's arrays.
-_OF_ARRAYS: dict[str, Entry] = {
-    "isnan": "nn.isnan({a})",
-    "concatenate": _by_arguments("concatenate cat xs axis=0:dim")[1],
-}
-for _name in ("exp", "log", "sqrt", "maximum", "minimum", "where", "broadcast_to"):
-    _OF_ARRAYS[_name] = plain
-for _name in ("sum", "mean", "max", "argmax", "reshape", "transpose", "expand_dims"):
-    _OF_ARRAYS[_name] = FUNCTIONS[_name]
-
-
-def by_numpy(call: Call, module: str) -> str | None:
-    """What stands for a function of NumPy that `forward` calls; None where it stays.
-
-    Whole numbers stay NumPy's, unless they are made by the module of the network's arrays.
-
-    Raises:
-        NeedsHand: It computes with arrays of the network, or draws numbers.
-    """
-    if call.result == UNKNOWN:
-        return None
-    is_host = module in ("np", "numpy")
-    is_array = call.first.kind in ("array", "arrays")
-    if is_array and not is_host and call.name in _OF_ARRAYS:
-        return written(_OF_ARRAYS[call.name], call)
-    if call.name in ("asarray", "array", "ascontiguousarray") and is_array:
-        return call.args[0]
-    is_floating = call.result.is_floating
-    if is_host and not is_floating:
-        return None
-    if is_floating and call.name in _MAKING:
-        return written(_MAKING[call.name], call)
-    is_of_arrays = any(one.is_floating for one in call.values)
-    if is_floating and (is_of_arrays or module.endswith("random")):
+        Raises:
+            NeedsHand: It is another one: a chain computes with NumPy itself there.
+        """
+        if call.name.startswith("init."):
+            return (
+                f"{call.name.removeprefix('init.')}({joined(call.args, call.kwargs)})"
+            )
         raise NeedsHand(
-            f"{call.name} of NumPy: functions of nn compute with arrays, and layers such as "
-            "nn.Dropout draw random numbers"
+            f"{call.name} while the network is created: compute it with NumPy"
         )
-    constant = f"np.{call.name}({joined(call.args, call.kwargs)})"
-    return call_of_nn("constant", constant, like=call.like())
+
+    def arguments_of_base(self, call: Call) -> str:
+        """What ``super().__init__`` of a class that is a link is given."""
+        text = written(LINKS[call.name], call)
+        return text[text.index("(") + 1 : -1]
+
+    def by_numpy(self, call: Call, module: str) -> str | None:
+        """What stands for a function of NumPy that `forward` calls; None where it stays.
+
+        Whole numbers stay NumPy's, unless they are made by the module of the network's arrays.
+
+        Raises:
+            NeedsHand: It computes with arrays of the network, or draws numbers.
+        """
+        if call.result == UNKNOWN:
+            return None
+        is_host = module in ("np", "numpy")
+        is_array = call.first.kind in ("array", "arrays")
+        if is_array and not is_host and call.name in self._of_arrays:
+            return written(self._of_arrays[call.name], call)
+        if call.name in ("asarray", "array", "ascontiguousarray") and is_array:
+            return call.args[0]
+        is_floating = call.result.is_floating
+        if is_host and not is_floating:
+            return None
+        if is_floating and call.name in self._makers:
+            return written(self._makers[call.name], call)
+        is_of_arrays = any(one.is_floating for one in call.values)
+        if is_floating and (is_of_arrays or module.endswith("random")):
+            raise NeedsHand(
+                f"{call.name} of NumPy: functions of nn compute with arrays, and layers such as "
+                "nn.Dropout draw random numbers"
+            )
+        constant = f"np.{call.name}({joined(call.args, call.kwargs)})"
+        return call_of_nn("constant", constant, like=call.like())

@@ -9,19 +9,17 @@ from types import ModuleType
 from typing import Any
 
 from deliralike import backends
-from deliralike.port import chainer
-from deliralike.port.framework import Framework
+from deliralike.port.chainer import LAYERS, LINK_BASES, ChainerCalls
 from deliralike.port.values import Value, collection
 
 
-class Chainer(Framework):
+class Chainer(ChainerCalls):
     """Links of Chainer."""
 
     packages = ("chainer", "chainermn")
     title = "Chainer"
     network_class = ("chainer", "Link")
     array_class = "Variable"
-    names = chainer.NAMES
     # Links made of other links.
     ported_modules = (
         "chainer.links.activation.swish",
@@ -34,39 +32,18 @@ class Chainer(Framework):
         "chainer.links.connection.scale",
         "chainer.links.rnn.tree_lstm",
     )
-    functions = chainer.FUNCTIONS
-    methods = chainer.METHODS
-    attributes = chainer.ATTRIBUTES
-    setters = chainer.SETTERS
-    same_names = chainer.SAME.split()
-    in_both = chainer.IN_BOTH
     bases = {
         "Chain": "Network",
         "Link": "Network",
         "ChainList": "ModuleList",
-        **chainer.LINK_BASES,
+        **LINK_BASES,
     }
-    link_bases = chainer.LINK_BASES
     renamed = {"__call__": "forward"}
     dropped = ("initialW", "initial_bias", "initial_gamma", "initial_beta", "dtype")
-    layer_sources = chainer.LAYER_SOURCES
-    drawing = chainer.DRAWING
-    without_effect = chainer.WITHOUT_EFFECT
     stops_gradients = ("no_backprop_mode",)
     transparent = ("no_backprop_mode", "force_backprop_mode")
     scopes = ("init_scope",)
-    known_attributes = chainer.KNOWN_ATTRIBUTES
-    other_names = chainer.OTHER_NAMES
-    values = chainer.VALUES
-    settable = chainer.SETTABLE
-    unlike_attributes = chainer.UNLIKE_ATTRIBUTES
     hands_members_by_name = True
-    plain = staticmethod(chainer.plain)
-    in_numpy = staticmethod(chainer.in_numpy)
-    parameter = staticmethod(chainer.parameter)
-    arguments_of_base = staticmethod(chainer.arguments_of_base)
-    by_numpy = staticmethod(chainer.by_numpy)
-    masking = staticmethod(chainer.masking)
 
     def name_of(self, value: Any) -> str | None:
         """See `Framework`."""
@@ -88,7 +65,7 @@ class Chainer(Framework):
             return Value(kind, value.ndim, str(value.dtype))
         if isinstance(value, (library.ChainList, library.Sequential)):
             return Value("container")
-        layers = [getattr(library.links, name) for name in chainer.LAYERS]
+        layers = [getattr(library.links, name) for name in LAYERS]
         if isinstance(value, tuple(layers)):
             return Value("layer")
         if isinstance(value, library.Link):

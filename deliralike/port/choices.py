@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import libcst as cst
 
 from deliralike.port.calls import NN, joined, tuple_of
 from deliralike.port.original import Original
-from deliralike.port.resolving import MISSING, module_source
+from deliralike.port.resolving import MISSING, Source, module_source
 from deliralike.port.values import PLAIN, Created, Layer, leaves
-
-if TYPE_CHECKING:
-    from deliralike.port.resolving import Source
 
 
 class Choices:

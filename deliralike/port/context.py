@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import libcst as cst
 
@@ -11,11 +11,9 @@ from deliralike.port.choices import Choices
 from deliralike.port.mask_layers import MaskLayers
 from deliralike.port.observing import Observed
 from deliralike.port.original import Original
+from deliralike.port.resolving import Source
 from deliralike.port.start_code import StartCode
 from deliralike.port.values import Value
-
-if TYPE_CHECKING:
-    from deliralike.port.resolving import Source
 
 
 @dataclass

@@ -13,8 +13,8 @@ from deliralike import backends
 from deliralike.errors import SettingError, StateError
 from deliralike.port.framework import Framework
 from deliralike.port.resolving import MISSING
+from deliralike.port.values import PLAIN
 
-_PLAIN = (bool, int, float, str, type(None))
 _OTHER_NAME = 10  # as far apart as a weight with so many other sizes
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # by position and by name
 Shapes = Mapping[str, tuple[int, ...]]
@@ -55,15 +55,16 @@ def find_arguments(network: Any, inputs: Any = ()) -> dict[str, Any]:
             return float("inf")
 
     with backends.of(network).preserve_global_state():
-        found, choices = _candidates(network, wanted)
-        found |= {name: values[0] for name, values in choices.items()}
+        choices = _choices(network, wanted)
+        found = {name: values[0] for name, values in choices.items()}
         off, before = distance(found), float("inf")
         while off and off < before:  # one argument may tell once another one is right
             before = off
             for name, values in choices.items():
-                found[name] = min(
-                    values, key=lambda value: distance({**found, name: value})
-                )
+                if len(values) > 1:
+                    found[name] = min(
+                        values, key=lambda value: distance({**found, name: value})
+                    )
             off = distance(found)
     if off:
         names = ", ".join(f"{name}=..." for name in _parameters(cls))
@@ -74,26 +75,27 @@ def find_arguments(network: Any, inputs: Any = ()) -> dict[str, Any]:
     return found
 
 
-def _candidates(network: Any, wanted: Shapes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments to begin with, and the values of those that no attribute tells."""
+def _choices(network: Any, wanted: Shapes) -> dict[str, list[Any]]:
+    """The values that each argument may have had, the likeliest first."""
     is_native = backends.of(network).is_native
     sizes = sorted({size for shape in wanted.values() for size in shape}, reverse=True)
-    found: dict[str, Any] = {}
-    choices: dict[str, Any] = {}
+    found: dict[str, list[Any]] = {}
     for name, parameter in _parameters(type(network)).items():
-        attribute, default = getattr(network, name, MISSING), parameter.default
-        if is_native(attribute) and isinstance(default, (bool, int, str)):
-            numbers = sizes if type(default) is int else []
-            choices[name] = (default, *numbers, deepcopy(attribute))
-        elif _is_plain(attribute) or is_native(attribute):
-            found[name] = deepcopy(attribute)  # the network that came stays as it is
-        elif default is parameter.empty and sizes:
-            choices[name] = sizes
+        default, values = parameter.default, [parameter.default]
+        if default is parameter.empty:
+            values = list(sizes)
         elif isinstance(default, bool):
-            choices[name] = (default, not default)
+            values.append(not default)
         elif isinstance(default, int):
-            choices[name] = (default, *sizes)
-    return found, choices
+            values += sizes
+        attribute = getattr(network, name, MISSING)
+        if _is_plain(attribute) or is_native(attribute):
+            is_size = is_native(attribute) and isinstance(default, (int, str))
+            copied = deepcopy(attribute)  # the network that came stays as it is
+            values = [*values, copied] if is_size else [copied]
+        if values:
+            found[name] = values
+    return found
 
 
 def _parameters(cls: type) -> dict[str, inspect.Parameter]:
@@ -106,7 +108,7 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
     is_definition = inspect.isclass(value) or inspect.isfunction(value)
-    return isinstance(value, _PLAIN) or is_definition
+    return isinstance(value, PLAIN) or is_definition
 
 
 def _distance(wanted: Shapes, found: Shapes) -> int:

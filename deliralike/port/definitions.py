@@ -12,15 +12,15 @@ import libcst as cst
 from libcst import matchers as m
 
 from deliralike.port.buffers import registered_last
-from deliralike.port.calls import NN, OF_SELF, code
+from deliralike.port.calls import NN, OF_SELF, code, with_statements
 from deliralike.port.context import Function
 from deliralike.port.finishing import with_first_statement
 from deliralike.port.leaving_out import PASS, LeavingOut
 from deliralike.port.observing import CONSTRUCTION, FORWARD
+from deliralike.port.patterns import pattern
 from deliralike.port.reported import reported
 
-#: ``self.cache[key] = value``
-_CACHED = m.Assign([m.AssignTarget(m.Subscript(OF_SELF))], m.Call() | m.Subscript())
+_CACHED = pattern("self.CACHE[KEY] = ARRAY")
 _MEMBER = m.Arg(OF_SELF)
 _LISTS_ATTRIBUTES = m.Call(
     m.Attribute(m.Call(m.Name("super")), m.Name("__init__")),
@@ -67,7 +67,7 @@ class DefinitionRewriter(LeavingOut):
             updated = updated.with_changes(**brackets)
         statements = list(map(_as_property, updated.body.body)) or [PASS]
         self.mask_layers.add_to(statements)
-        return updated.with_changes(body=updated.body.with_changes(body=statements))
+        return with_statements(updated, statements)
 
     def _base(self, base: cst.Arg, new: cst.Arg) -> cst.BaseExpression | None:
         meaning = self.source.meaning(base.value)
@@ -205,8 +205,7 @@ class DefinitionRewriter(LeavingOut):
 
     def _with_sizes_as_arguments(self, init: cst.FunctionDef) -> cst.FunctionDef:
         """Add the arguments that tell instances of the class of their sizes."""
-        module = self.source.module.__name__
-        names = self.program.sizes.arguments(module, self.class_name)
+        names = self.program.sizes.arguments(self.cls)
         added = [cst.Param(cst.Name(name)) for name in names]
         params = init.params
         params = params.with_changes(kwonly_params=[*params.kwonly_params, *added])

@@ -9,9 +9,8 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import NN, code
+from deliralike.port.calls import NN, START, code, with_statements
 
-_START = m.FunctionDef(m.Name("__init__"))
 _WITHOUT_SELF = m.Decorator(m.Name("staticmethod") | m.Name("classmethod"))
 _STATIC = m.FunctionDef(decorators=[m.ZeroOrMore(), _WITHOUT_SELF, m.ZeroOrMore()])
 
@@ -76,12 +75,11 @@ class _Finisher(cst.CSTTransformer):
         self, original: cst.ClassDef, updated: cst.ClassDef
     ) -> cst.ClassDef:
         self.classes.pop()
-        has_start = any(m.matches(one, _START) for one in original.body.body)
+        has_start = any(m.matches(one, START) for one in original.body.body)
         if original.name.value not in self.needing or has_start:
             return updated
         start = cst.parse_statement("def __init__(self, nn):\n    self.nn = nn\n")
-        body = updated.body.with_changes(body=[start, *updated.body.body])
-        return updated.with_changes(body=body)
+        return with_statements(updated, [start, *updated.body.body])
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         self.defaults.append([])
@@ -95,7 +93,7 @@ class _Finisher(cst.CSTTransformer):
             return "function"
         if _is(node, "classmethod"):
             return "class method"
-        if m.matches(node, _START) and {*self.classes} & {*self.needing}:
+        if m.matches(node, START) and {*self.classes} & {*self.needing}:
             return "start of a plain class"
         return "method"
 
@@ -183,9 +181,6 @@ class _Finisher(cst.CSTTransformer):
         if not is_static and self._function(func) is None:
             return updated
         nn = cst.Arg(cst.parse_expression(self.nn))
-        if updated.args:
-            comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-            nn = nn.with_changes(comma=comma)
         return updated.with_changes(args=[nn, *updated.args])
 
 

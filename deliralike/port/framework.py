@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType, NoneType
 from typing import Any
@@ -86,7 +86,7 @@ class Framework:
         dropped: Arguments that are left out.
         layer_sources: Layers that a port writes itself, by name.
         drawing: Functions that draw masks, and the layers in their place.
-        attending: Functions of attention that draw masks, and their arguments.
+        attending: Functions of attention that draw masks, and their signatures.
         without_effect: Functions that are called for their effect on the framework.
         idle_methods: Methods of networks that are called for their effect on the framework.
         keywords: Arguments by PyTorch's other names of them.
@@ -125,7 +125,7 @@ class Framework:
     dropped: Collection[str] = ()
     layer_sources: Mapping[str, str] = {}
     drawing: Mapping[str, str] = {}
-    attending: Mapping[str, Sequence[str]] = {}
+    attending: Mapping[str, str] = {}
     without_effect: Collection[str] = ()
     idle_methods: Collection[str] = ()
     keywords: Mapping[str, str] = {}
@@ -138,7 +138,7 @@ class Framework:
     unlike_attributes: Mapping[str, str] = {}
     other_names: Mapping[str, str] = {}
     link_bases: Mapping[str, str] = {}
-    values: Mapping[str, str] = {}
+    values: Collection[str] = ()
     settable: Collection[str] = ()
     hands_members_by_name = False
 
@@ -236,18 +236,11 @@ class Framework:
     # Calls
     # ---------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def plain(call: Call) -> str:
-        """The source of a call of the function of `nn` that has this name."""
-        raise NotImplementedError
-
-    @staticmethod
-    def masking(call: Call) -> dict[str, str]:
+    def masking(self, call: Call) -> dict[str, str]:
         """The source of ``input``, ``p`` and ``training`` in a call of one of `drawing`."""
         raise NotImplementedError
 
-    @staticmethod
-    def in_numpy(call: Call) -> str:
+    def in_numpy(self, call: Call) -> str:
         """The source of a call while a network is created.
 
         Raises:
@@ -255,8 +248,7 @@ class Framework:
         """
         raise NotImplementedError
 
-    @staticmethod
-    def by_numpy(call: Call, module: str) -> str | None:
+    def by_numpy(self, call: Call, module: str) -> str | None:
         """The source of a call of NumPy's while the network computes; None where it stays.
 
         Args:
@@ -269,18 +261,15 @@ class Framework:
         del call, module
         return None
 
-    @staticmethod
-    def arguments_of_base(call: Call) -> str:
+    def arguments_of_base(self, call: Call) -> str:
         """The arguments of ``super().__init__`` in a class based on one of `link_bases`."""
         raise NotImplementedError
 
-    @staticmethod
-    def in_axes(kwargs: dict[str, str]) -> dict[str, str]:
+    def in_axes(self, kwargs: dict[str, str]) -> dict[str, str]:
         """Arguments by NumPy's names."""
         return kwargs
 
-    @staticmethod
-    def parameter(call: Call, value: cst.BaseExpression) -> str:
+    def parameter(self, call: Call, value: cst.BaseExpression) -> str:
         """The source of a parameter that the framework makes of a value.
 
         Raises:

@@ -9,18 +9,14 @@ import libcst as cst
 from libcst import matchers as m
 
 from deliralike.port.calls import code
+from deliralike.port.patterns import pattern
 
-_OWNER = m.SaveMatchedNode(m.DoNotCare(), "owner")
-_FLAG = m.SaveMatchedNode(m.DoNotCare(), "flag")
-_SETS = m.Assign([m.AssignTarget(m.Attribute(_OWNER, m.Name("requires_grad")))], _FLAG)
-_CALLS = m.Expr(
-    m.Call(
-        m.Attribute(_OWNER, m.Name("requires_grad_")), [m.AtMostN(m.Arg(_FLAG), n=1)]
-    )
+_CALLS = pattern("OWNER.requires_grad_(FLAG)") | pattern("OWNER.requires_grad_()")
+_SETTING = m.SimpleStatementLine(
+    [pattern("OWNER.requires_grad = FLAG") | m.Expr(_CALLS)]
 )
-_SETTING = m.SimpleStatementLine([_SETS | _CALLS])
-_PARAMETERS = m.Call(m.Attribute(attr=m.Name("parameters")), [])
-_NAMED_PARAMETERS = m.Call(m.Attribute(attr=m.Name("named_parameters")), [])
+_ZIP = pattern("zip(...)")
+_PARAMETERS = pattern("OWNER.parameters()") | pattern("OWNER.named_parameters()")
 _PAIR = m.Tuple([m.AtLeastN(m.Element(m.Name()), n=2)])
 
 
@@ -48,8 +44,8 @@ def setting(line: Any) -> tuple[str, str] | None:
     found: Any = m.extract(line, _SETTING)
     if found is None:
         return None
-    flag = found.get("flag", cst.Name("True"))
-    return code(found["owner"]), code(flag)
+    flag = found.get("FLAG", cst.Name("True"))
+    return code(found["OWNER"]), code(flag)
 
 
 def trainable(owner: str, pattern: str, flag: str) -> str:
@@ -62,9 +58,6 @@ def _pairs(target: Any, values: Any) -> list[tuple[Any, Any]]:
     if not m.matches(target, _PAIR):
         return [(target, values)]
     names = [one.value for one in target.elements]
-    if m.matches(values, m.Call(m.Name("zip"))):
+    if m.matches(values, _ZIP):
         return list(zip(names, [one.value for one in values.args], strict=False))
-    if m.matches(values, _NAMED_PARAMETERS):
-        func = values.func.with_changes(attr=cst.Name("parameters"))
-        return [(names[1], values.with_changes(func=func))]
-    return []
+    return [(names[1], values)]

@@ -7,13 +7,14 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import NN, OF_SELF, arguments, code
+from deliralike.port.calls import NN, arguments, code
 from deliralike.port.freezing import frozen, setting, trainable
 from deliralike.port.names import NameRewriter
+from deliralike.port.patterns import pattern
 from deliralike.port.values import UNKNOWN
 
-_PRETRAINED = m.Call(m.Attribute(attr=m.Name("from_pretrained")))
-_KEPT = m.Assign([m.AssignTarget(OF_SELF)], _PRETRAINED)
+_PRETRAINED = pattern("CLASS.from_pretrained(...)")
+_KEPT = pattern("self.NAME = CLASS.from_pretrained(...)")
 
 
 class GradientRewriter(NameRewriter):

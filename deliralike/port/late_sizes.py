@@ -24,30 +24,30 @@ class LateSizes:
 
     def __init__(self, framework: Framework) -> None:
         self.framework = framework
-        self._found: dict[tuple[str, str], dict[str, Found]] = defaultdict(dict)
+        self._found: dict[Any, dict[str, Found]] = defaultdict(dict)
 
-    def add(self, module: str, class_name: str, name: str, found: Found) -> str:
+    def add(self, cls: Any, name: str, found: Found) -> str:
         """Give a class one more argument, and return its name.
 
         Args:
-            module, class_name: The class.
+            cls: The class.
             name: What the size is called.
             found: The layers that have found it out, one in each instance.
         """
-        arguments = self._found[module, class_name]
+        arguments = self._found[cls]
         if name in arguments:
             name = f"{name}{len(arguments) + 1}"
         arguments[name] = found
         return name
 
-    def arguments(self, module: str, class_name: str) -> list[str]:
+    def arguments(self, cls: Any) -> list[str]:
         """The names of the arguments that a class has got."""
-        return list(self._found[module, class_name])
+        return list(self._found[cls])
 
     def given(self, cls: type, networks: Sequence[Any]) -> dict[str, Found]:
         """For each argument of a class the sizes of some instances, or of networks around them."""
         given: dict[str, Found] = {}
-        for name, found in self._found[cls.__module__, cls.__qualname__].items():
+        for name, found in self._found[cls].items():
             sizes = []
             for network in networks:
                 blocks = {id(block) for block in self.framework.blocks(network)}

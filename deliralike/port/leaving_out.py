@@ -10,10 +10,11 @@ from libcst import matchers as m
 
 from deliralike.port.context import Context
 from deliralike.port.observing import FORWARD
+from deliralike.port.patterns import pattern
 
 PASS = cst.parse_statement("pass")
 _BLOCKS = (cst.SimpleStatementLine, cst.For, cst.If, cst.With)
-_WARNS = m.Expr(m.Call(m.Attribute(attr=m.Name("warn")) | m.Name("warn")))
+_WARNS = m.Expr(pattern("MODULE.warn(...)") | pattern("warn(...)"))
 _WRITES_WEIGHTS = (
     "a parameter that is written over while the network computes: compute with the new value, "
     "weight = self.weight * self.mask, and give it to a function of nn, nn.conv2d(x, weight)"

@@ -11,7 +11,7 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import NN, NeedsHand
+from deliralike.port.calls import NN, START, NeedsHand, with_statements
 
 _ZERO = re.compile(r"0(\.0*)?")
 _IN_TRAINING = re.compile(r"\(?(?P<rate>.+) if self\.training else 0(\.0*)?\)?")
@@ -79,16 +79,16 @@ class MaskLayers:
         """A layer that draws noise: one for each place in the source."""
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", layer).lower()
         number = sum(one.startswith(name) for one in self._created) + 1
-        name = f"{name}{number if number > 1 else ''}"
-        self._created[name] = f"{NN}.{layer}()"
-        return f"self.{name}"
+        return f"self.{self._add(name, number, f'{NN}.{layer}()')}"
 
     def _name(self, name: str, created: str) -> str:
         """The attribute of a layer; a number tells it from others."""
         for known, text in self._created.items():
             if text == created:
                 return known
-        number = len(self._created) + 1
+        return self._add(name, len(self._created) + 1, created)
+
+    def _add(self, name: str, number: int, created: str) -> str:
         name = f"{name}{number if number > 1 else ''}"
         self._created[name] = created
         return name
@@ -107,15 +107,12 @@ class MaskLayers:
         self._created = {}
         if not lines:
             return
+        if not any(m.matches(one, START) for one in statements):
+            at = 1 if _is_docstring(statements[0]) else 0
+            statements.insert(at, cst.parse_statement(_OF_ITS_BASE))
         for at, one in enumerate(statements):
-            if isinstance(one, cst.FunctionDef) and one.name.value == "__init__":
-                body = one.body.with_changes(body=[*one.body.body, *lines])
-                statements[at] = one.with_changes(body=body)
-                return
-        added: Any = cst.parse_statement(_OF_ITS_BASE)
-        body = added.body.with_changes(body=[*added.body.body, *lines])
-        at = 1 if _is_docstring(statements[0]) else 0
-        statements.insert(at, added.with_changes(body=body))
+            if m.matches(one, START):
+                statements[at] = with_statements(one, [*one.body.body, *lines])
 
 
 _OF_ITS_BASE = """def __init__(self, *args, **kwargs):

@@ -22,8 +22,11 @@ from deliralike.port.calls import (
     written,
 )
 from deliralike.port.definitions import DefinitionRewriter
+from deliralike.port.patterns import pattern
 from deliralike.port.resolving import MISSING
 
+_FUNCTIONS = pattern("self.nn")
+_SUPER = pattern("super(...)")
 _CALLED_NN = (
     "nn: a network has its functions by this name, so a layer needs another one, by which the "
     "weights of the original are loaded, too"
@@ -91,14 +94,21 @@ class NameRewriter(DefinitionRewriter):
     def _handed_on(self, node: Any) -> cst.BaseExpression | None:
         """A function of the framework that is not called here, of one array."""
         name = self.name_of(node) or ""
-        text = self.framework.values.get(name)
-        if text is None or self.source.is_called(node):
+        if name not in self.framework.values or self.source.is_called(node):
             return None
-        if name in self.framework.drawing and not self.in_construction:
-            given = {"input": "x", "p": "0.5", "training": "self.training"}
-            text = self.mask_layers.call(name, self.framework.drawing[name], given)
-            text = text.removesuffix("(x)")
-        return cst.parse_expression(text.replace("nn.", f"{NN}."))
+        if name not in self.framework.drawing:
+            return self.parsed(self.of_one_array(name, {}))
+        layer = self.framework.drawing[name]
+        if self.in_construction:
+            return self.parsed(f"{NN}.{layer}(0.5)")
+        given = {"input": "x", "p": "0.5", "training": "self.training"}
+        text = self.mask_layers.call(name, layer, given)
+        return self.parsed(text.removesuffix("(x)"))
+
+    def of_one_array(self, name: str, settings: dict[str, str]) -> str:
+        """The source of a function of an array alone."""
+        call = Call(name, ("x",), settings)
+        return f"(lambda x: {written(self.framework.functions[name], call)})"
 
     def _framework(self, name: str) -> cst.BaseExpression | None:
         is_source = name in self.framework.layer_sources
@@ -158,7 +168,7 @@ class NameRewriter(DefinitionRewriter):
 
     def _is_called_like_functions(self, node: cst.Attribute) -> bool:
         """Whether it is a layer ``self.nn``, where a network has its functions."""
-        if not m.matches(node, m.Attribute(m.Name("self"), m.Name("nn"))):
+        if not m.matches(node, _FUNCTIONS):
             return False
         return any(hasattr(block, "nn") for block in self.original.blocks_of(self.cls))
 
@@ -176,7 +186,7 @@ class NameRewriter(DefinitionRewriter):
         self, original: cst.Attribute, updated: cst.Attribute
     ) -> cst.Attribute | None:
         name = self._other_name(original)
-        if m.matches(original.value, m.Call(m.Name("super"))):
+        if m.matches(original.value, _SUPER):
             name = self.framework.renamed.get(original.attr.value)
         if name is None:
             return None
@@ -339,9 +349,7 @@ class NameRewriter(DefinitionRewriter):
         return None
 
 
-_BACKWARDS = m.SubscriptElement(
-    m.Slice(None, None, m.UnaryOperation(m.Minus(), m.Integer("1")))
-)
+(_BACKWARDS,) = pattern("ARRAY[::-1]").slice
 _NO_AXIS = m.SubscriptElement(m.Index(m.Name("None") | m.Ellipsis()))
 
 

@@ -15,6 +15,8 @@ import numpy as np
 from libcst import matchers as m
 
 from deliralike.port.calls import (
+    DROPPED,
+    KEYWORDS,
     NN,
     Call,
     Entry,
@@ -23,14 +25,16 @@ from deliralike.port.calls import (
     call_of_nn,
     code,
     elements,
+    filled,
     in_brackets,
     joined,
+    plain,
     refused,
     tuple_of,
     written,
 )
-from deliralike.port.framework import Names
-from deliralike.port.values import Value
+from deliralike.port.framework import Framework, Names
+from deliralike.port.patterns import pattern
 
 # Modules whose members have names, and the prefix of these.
 _MODULES = {
@@ -57,15 +61,6 @@ _MODULES = {
     "timm.layers": "timm.",
     "einops.layers.torch": "",
 }
-#: Arguments that have two names, as NumPy's have.
-KEYWORDS = {"axis": "dim", "keepdims": "keepdim"}
-PLACEMENT = ("device", "dtype", "requires_grad", "pin_memory", "layout")
-#: Arguments that say where memory lies, or whether it is written over.
-DROPPED = ("inplace", "out", *PLACEMENT)
-#: Classes of the framework that have another name here.
-CLASSES = {"SyncBatchNorm": "BatchNorm2d", "timm.DropPath": "DropPath"}
-
-
 _REARRANGE = '''class Rearrange(Network):
     """``einops.rearrange`` as a layer."""
 
@@ -119,53 +114,10 @@ for _layer, _function, _settings in (
     LAYER_SOURCES[f"WeightNorm{_layer}"] = _NORMALISED.format(
         layer=_layer, function=_function, settings=_settings
     )
-#: Functions that draw masks, and the layers that do.
-DRAWING = {
-    "dropout": "Dropout",
-    "dropout1d": "Dropout1d",
-    "dropout2d": "Dropout2d",
-    "dropout3d": "Dropout3d",
-    "alpha_dropout": "AlphaDropout",
-}
-#: Functions of attention that draw masks, and their arguments.
-ATTENDING = {
-    "scaled_dot_product_attention": (
-        *("query", "key", "value", "attn_mask", "dropout_p"),
-        *("is_causal", "scale", "enable_gqa"),
-    ),
-}
-#: What is called for its effect on the framework alone.
-WITHOUT_EFFECT = (
-    "torchvision._log_api_usage_once",
-    "set_grad_enabled",
-    "manual_seed",
-    "_assert",
-    "jit.is_scripting",
-    "jit.is_tracing",
-    "compiler.is_compiling",
-    "is_grad_enabled",
-    "onnx.is_in_onnx_export",
-)
 
 
 # Functions and methods on arrays, in forward
 # -------------------------------------------------------------------------------------------------
-
-
-def plain(call: Call) -> str:
-    """The function of this name, whose first argument is the array."""
-    kwargs = {}
-    for name, value in call.kwargs.items():
-        if name not in DROPPED:
-            kwargs[KEYWORDS.get(name, name)] = value
-    first = [kwargs.pop("input")] if "input" in kwargs else []
-    return call_of_nn(call.name, *first, *call.given, **kwargs)
-
-
-def _flatten(call: Call) -> str:
-    given = call.bound("input", "start_dim", "end_dim")
-    start = given.get("start_dim", "0")
-    return call_of_nn("flatten", given["input"], start, end_dim=given.get("end_dim"))
 
 
 def _expand(call: Call) -> str:
@@ -213,70 +165,35 @@ _WHOLE = {
 }
 
 
-def _created(call: Call) -> str:
-    """``torch.zeros(3, n, device=x.device)``, ``x.new_zeros(3, n)``."""
-    name = call.name.removeprefix("new_").replace("empty", "zeros")
-    name = name.replace("new", "zeros")
-    like = call.x or _like_of(call)
-    if name == "full":
-        given = replace(call, x="").bound("size", "fill_value")
-        made = call_of_nn(name, given["size"], given["fill_value"], like=like)
-        return _in_type_of(call.result, made)
-    shape = call.kwargs.get("size") or call.many()
-    return _in_type_of(call.result, call_of_nn(name, shape, like=like))
+def _created(text: str) -> Entry:
+    """A new array, of whole numbers or truth values where it was one in the run."""
 
+    def in_type_of_run(call: Call) -> str:
+        array, dtype = written(text, call), call.result.dtype
+        if not dtype or call.result.is_floating:
+            return array
+        return call_of_nn("cast", array, '"bool"' if dtype == "bool" else '"int64"')
 
-def _in_type_of(result: Value, made: str) -> str:
-    """A new array of numbers without a point, or of truth values, as it was in the run."""
-    if not result.dtype or result.is_floating:
-        return made
-    kind = "bool" if result.dtype == "bool" else "int64"
-    return call_of_nn("cast", made, f'"{kind}"')
-
-
-#: A number with a point.
-_FRACTION = re.compile(r"\d\.|\.\d")
+    return in_type_of_run
 
 
 def _ranged(call: Call) -> str:
-    like = _like_of(call)
+    like = call.array_at_hand()
     names = ("start", "end", "step", "steps", "n", "m")
     given = {name: value for name, value in call.kwargs.items() if name in names}
-    made = call_of_nn(call.name, *call.args, **given, like=like)
-    is_whole = call.name == "arange" and not any(map(_FRACTION.search, call.args))
-    if is_whole and call.result.is_floating:
-        return call_of_nn("cast", made, like)
-    return made
-
-
-def _like_of(call: Call) -> str:
-    for name in ("device", "dtype"):
-        given = call.kwargs.get(name, "")
-        if given.endswith(f".{name}"):
-            return given.removesuffix(f".{name}")
-    return call.like()
-
-
-def _noise(layer: str) -> Entry:
-    """``torch.randn(3, n, device=x.device)``, ``torch.randn_like(x)``."""
-
-    def written(call: Call) -> str:
-        if call.name.endswith("_like"):
-            return f"{call.layer(layer)}({call.given[0]})"
-        shape = call.kwargs.get("size") or call.many()
-        return f"{call.layer(layer)}({_like_of(call)}, {shape})"
-
-    return written
+    array = call_of_nn(call.name, *call.args, **given, like=like)
+    is_counted = call.name == "arange" and call.result.is_floating
+    return call_of_nn("cast", array, like) if is_counted else array
 
 
 def _normal(call: Call) -> str:
     """``torch.normal(mean, std)`` of arrays, ``x.normal_(0, 0.1)``."""
     if call.x:
-        given = {"mean": "0", "std": "1"} | replace(call, x="").bound("mean", "std")
+        given = replace(call, x="").bound("mean=0 std=1")
         like = call.x
     else:
-        given = call.bound("mean", "std")
-        arrays = [one for one in call.values if one is not None and one.is_array]
+        given = call.bound("mean std")
+        arrays = [one for one in call.values if one.is_array]
         if given.keys() != {"mean", "std"} or len(arrays) != 2:
             raise NeedsHand("normal: self.noise = nn.NormalNoise() in __init__")
         like = given["mean"]
@@ -289,29 +206,26 @@ def _normal(call: Call) -> str:
 
 def _uniform(call: Call) -> str:
     """``x.uniform_(-1, 1)``."""
-    given = replace(call, x="").bound("from", "to")
     noise = f"{call.layer('UniformNoise')}({call.x})"
-    if not given:
+    if not call.args and not call.kwargs:
         return noise
-    low, high = given.get("from", "0"), given.get("to", "1")
+    given = replace(call, x="").bound("from=0 to=1")
+    low, high = given["from"], given["to"]
     return f"({low} + ({high} - ({low})) * {noise})"
 
 
-def _drop_path(call: Call, p: str, setting: str, usual: str) -> str:
+def _drop_path(p: str, setting: str, usual: str) -> Entry:
     """A layer that drops the branches of samples, where its other setting is the usual one."""
-    given = call.bound(p, setting)
-    if given.get(setting, usual).replace("'", '"') != usual:
-        raise NeedsHand(
-            f"{call.name} with {setting}={given[setting]}: nn.DropPath has {usual}"
-        )
-    return call_of_nn("DropPath", given.get(p, "0.0"))
 
+    def written(call: Call) -> str:
+        given = call.bound(f"{p}=0.0 {setting}={usual}")
+        if given[setting].replace("'", '"') != usual:
+            raise NeedsHand(
+                f"{call.name} with {setting}={given[setting]}: nn.DropPath has {usual}"
+            )
+        return call_of_nn("DropPath", given[p])
 
-def _split(call: Call) -> str:
-    """``x.split(split_size=4, dim=1)``: functions and methods have two names for sizes."""
-    given = call.bound("tensor", "split_size", "dim")
-    sizes = given.get("split_size") or given["split_size_or_sections"]
-    return call_of_nn("split", given["tensor"], sizes, dim=given.get("dim"))
+    return written
 
 
 def _size(call: Call) -> str:
@@ -331,15 +245,12 @@ def _accumulated(call: Call) -> str:
 
 def _variance(call: Call) -> str:
     """``x.var(1, False, True)``, ``torch.var(x, dim=1, unbiased=False)``."""
-    args, kwargs = list(call.given), dict(call.kwargs)
-    if args[2:] and args[2] in ("True", "False"):
-        kwargs |= dict(zip(("unbiased", "keepdim"), args[2:], strict=False))
-        del args[2:]
-    unbiased = kwargs.pop("unbiased", None)
+    given = call.bound("input dim unbiased keepdim")
+    unbiased = given.pop("unbiased", None)
     if unbiased is not None:
         known = {"True": "1", "False": "0"}
-        kwargs["correction"] = known.get(unbiased, f"int({unbiased})")
-    return plain(Call(call.name, tuple(args), kwargs))
+        given["correction"] = known.get(unbiased, f"int({unbiased})")
+    return plain(Call(call.name, (), given))
 
 
 def _einsum(call: Call) -> str:
@@ -350,36 +261,19 @@ def _einsum(call: Call) -> str:
     return plain(replace(call, args=(formula, *arrays)))
 
 
-def _selected(call: Call) -> str:
-    """``x.select(1, i)`` is ``x[:, i]``."""
-    given = call.bound("input", "dim", "index")
-    x, dim, index = given["input"], given["dim"], given["index"]
-    if dim.isdigit():
-        return f"{x}[{':, ' * int(dim)}{index}]"
-    if dim == "-1":
-        return f"{x}[..., {index}]"
-    raise NeedsHand("select: write x[:, i]")
-
-
 def _checkpoint(call: Call) -> str:
-    return f"{call.args[0]}({joined(call.args[1:], {})})"
+    return f"{call.args[0]}({joined(call.args[1:])})"
 
 
-def _subsequent(call: Call) -> str:
-    """The mask of a transformer: scores of later places are -inf."""
-    names = ("self", "sz") if call.x else ("sz",)
-    size = call.bound(*names)["sz"]
-    return f"np.triu(np.full(({size}, {size}), -np.inf), 1)"
-
-
-def _subsequent_mask(call: Call) -> str:
-    return call_of_nn("constant", _subsequent(call), like=call.like())
+#: The mask of a transformer: scores of later places are -inf.
+_SUBSEQUENT = "np.triu(np.full(({a}, {a}), -np.inf), 1)"
+_SUBSEQUENT_MASK = f"nn.constant({_SUBSEQUENT}, like={{like}})"
 
 
 def _number(call: Call) -> str:
     if call.first.is_array:
         return call.args[0]
-    return f"{NN}.constant({call.args[0]}, like={_like_of(call)})"
+    return f"{NN}.constant({call.args[0]}, like={call.array_at_hand()})"
 
 
 _REPEATED = "({a} if isinstance({a}, (tuple, list)) else ({a},) * "
@@ -387,26 +281,15 @@ _REPEATED = "({a} if isinstance({a}, (tuple, list)) else ({a},) * "
 
 def _batch_norm(call: Call) -> str:
     """By the batch's own statistics, or in a subclass of a batch norm by those of its base."""
-    names = ("input", "running_mean", "running_var", "weight", "bias")
-    given = call.bound(*names, "training", "momentum", "eps")
-    weight, bias, eps = (given.get(name) for name in ("weight", "bias", "eps"))
+    of_base = ("running_mean", "running_var", "weight", "bias")
+    given = call.bound(f"input {' '.join(of_base)} training momentum eps")
     if given.get("running_mean", "None") == "None" and given.get("training") == "True":
-        words = {"weight": weight, "bias": bias, "eps": eps}
-        return call_of_nn("batch_norm_train", given["input"], **words) + "[0]"
-    if all(f"self.{name}" in given.get(name, "") for name in names[1:]):
+        return filled("nn.batch_norm_train({input}{weight?}{bias?}{eps?})[0]", given)
+    if all(f"self.{name}" in given.get(name, "") for name in of_base):
         return f"super().forward({given['input']})"
     raise NeedsHand(
         "batch_norm: a layer, nn.BatchNorm2d, keeps and updates its statistics"
     )
-
-
-def _pretrained(call: Call) -> str:
-    """An embedding, which is not trained by a statement of its own, see `StatementRewriter`."""
-    given = call.bound("embeddings", "freeze")
-    rows = given.pop("embeddings")
-    if given.keys() - {"freeze"}:
-        raise NeedsHand("from_pretrained: write nn.Embedding(rows, columns)")
-    return f"{NN}.Embedding(*np.shape({rows}))"
 
 
 _RANDOM = refused(
@@ -421,7 +304,7 @@ _LAYER = re.compile(rf"{NN}\.(\w+)\(")
 
 def _weight_norm(call: Call) -> str:
     """``weight_norm(nn.Conv1d(3, 4, 5))``: a layer with that kind of weight."""
-    given = call.bound("module", "name", "dim")
+    given = call.bound("module name dim")
     found = _LAYER.match(given["module"])
     name = f"WeightNorm{found[1]}" if found else ""
     pads_otherwise = "padding_mode" in given["module"]
@@ -436,124 +319,9 @@ def _weight_norm(call: Call) -> str:
 _PACKED = refused(
     "an LSTM or GRU gives what PyTorch gives for packed sequences by self.rnn.outputs(x, lengths)"
 )
-FUNCTIONS: dict[str, Entry] = {
-    "batch_norm": _batch_norm,
-    "Embedding.from_pretrained": _pretrained,
-    "flatten": _flatten,
-    "reshape": "nn.reshape({args})",
-    "var": _variance,
-    "std": _variance,
-    "einsum": _einsum,
-    "select": _selected,
-    "zeros": _created,
-    "ones": _created,
-    "empty": _created,
-    "empty_like": "nn.zeros_like({a})",
-    "full": _created,
-    "arange": _ranged,
-    "linspace": _ranged,
-    "eye": _ranged,
-    "tensor": _number,
-    "as_tensor": _number,
-    "from_numpy": _number,
-    "split": _split,
-    "utils.weight_norm": _weight_norm,
-    "rnn.pack_padded_sequence": _PACKED,
-    "rnn.pad_packed_sequence": _PACKED,
-    "rand": _noise("UniformNoise"),
-    "randn": _noise("NormalNoise"),
-    "rand_like": _noise("UniformNoise"),
-    "randn_like": _noise("NormalNoise"),
-    "bernoulli": _RANDOM,
-    "normal": _normal,
-    "cuda.is_available": "False",
-    "Transformer.generate_square_subsequent_mask": _subsequent_mask,
-    "finfo": "np.finfo(np.float32)",
-    "is_tensor": 'hasattr({a}, "shape")',
-    "nonzero": _BY_VALUES,
-    "unique": _BY_VALUES,
-    "checkpoint.checkpoint": _checkpoint,
-    "autograd.Variable": "{a}",
-    "jit.annotate": "{b}",
-    "modules._single": f"{_REPEATED}1)",
-    "modules._pair": f"{_REPEATED}2)",
-    "modules._triple": f"{_REPEATED}3)",
-    "linalg.norm": lambda call: plain(call.called("norm")),
-    "timm.DropPath": lambda call: _drop_path(
-        call, "drop_prob", "scale_by_keep", "True"
-    ),
-    "torchvision.StochasticDepth": lambda call: _drop_path(call, "p", "mode", '"row"'),
-}
-NAMES = Names(_MODULES, {*FUNCTIONS, *WITHOUT_EFFECT})
-METHODS: dict[str, Entry] = {
-    "flatten": FUNCTIONS["flatten"],
-    "var": FUNCTIONS["var"],
-    "std": FUNCTIONS["std"],
-    "select": _selected,
-    "view": "nn.reshape({x}, {many})",
-    "reshape": "nn.reshape({x}, {many})",
-    "view_as": "nn.reshape({x}, {a}.shape)",
-    "reshape_as": "nn.reshape({x}, {a}.shape)",
-    "permute": "nn.permute({x}, {many})",
-    "repeat": "nn.tile({x}, {many})",
-    "tile": "nn.tile({x}, {many})",
-    "flip": "nn.flip({x}, {many})",
-    "expand": _expand,
-    "expand_as": "nn.broadcast_to({x}, {a}.shape)",
-    "sum": _accumulated,
-    "cumsum": _accumulated,
-    "split": _split,
-    "size": _size,
-    "dim": "{x}.ndim",
-    "ndimension": "{x}.ndim",
-    "numel": "math.prod({x}.shape)",
-    "zero_": "nn.zeros_like({x})",
-    "fill_": "nn.full_like({x}, {a})",
-    "copy_": "{a}",
-    "is_floating_point": lambda call: str(call.value.is_floating),
-    "contiguous": "{x}",
-    "cuda": "{x}",
-    "cpu": "{x}",
-    "clone": "{x}",
-    "requires_grad_": "{x}",
-    "type_as": _converted,
-    "float": _converted,
-    "double": _converted,
-    "half": _converted,
-    "to": _to,
-    "type": _to,
-    "long": 'nn.cast({x}, "int64")',
-    "int": 'nn.cast({x}, "int64")',
-    "bool": 'nn.cast({x}, "bool")',
-    "new_zeros": _created,
-    "new_empty": _created,
-    "new_ones": _created,
-    "new_full": _created,
-    "new": _created,
-    "new_tensor": "nn.constant({a}, like={x})",
-    "item": _BY_VALUES,
-    "tolist": _BY_VALUES,
-    "nonzero": _BY_VALUES,
-    "register_hook": refused("hooks of gradients are not ported"),
-    "bernoulli_": _RANDOM,
-    "normal_": _normal,
-    "uniform_": _uniform,
-}
-#: Attributes of attributes that are the same for all networks.
-KNOWN_ATTRIBUTES = {
-    "device.type": '"cpu"',
-    "meshgrid.__kwdefaults__": '{"indexing": None}',
-}
-ATTRIBUTES: dict[str, Entry] = {
-    "T": "nn.t({x})",
-    "mT": "nn.swapaxes({x}, -2, -1)",
-    "data": "{x}",
-    "is_cuda": "False",
-    "device": "None",  # new arrays lie where the others are
-}
 
 
-# Arrays that are made in construction, by NumPy
+# Arrays that are created while a network is, by NumPy
 # -------------------------------------------------------------------------------------------------
 
 
@@ -579,51 +347,22 @@ def _np(name: str) -> Callable[[Call], str]:
     return written
 
 
-def _np_filled(call: Call) -> str:
-    name = call.name.replace("empty", "zeros")
-    dtype = _np_dtype(call)
-    if name == "full":
-        given = call.bound("size", "fill_value")
-        return f"np.full({given['size']}, {given['fill_value']}, {dtype})"
-    args = tuple(arg for arg in call.args if not arg.startswith("**"))
-    shape = call.kwargs.get("size") or replace(call, args=args).many()
-    parts = [shape]
-    if dtype != "float":
-        parts.append(dtype)
-    return f"np.{name}({joined(parts, {})})"
+#: An array whose axes from the first or second on become one.
+_NP_FLAT = {
+    "0": "{input}.reshape(-1)",
+    "1": "np.stack([part.ravel() for part in {input}])",
+}
 
 
-def _np_like(call: Call) -> str:
-    """``torch.ones_like(self.weight)``: what it is like may be the backend's, which has a shape."""
-    given = call.bound("input", "fill_value")
-    given["size"] = f"{given.pop('input')}.shape"
-    name = call.name.removesuffix("_like")
-    return _np_filled(replace(call, name=name, x="", args=(), kwargs=given))
-
-
-def _np_normalize(call: Call) -> str:
-    given = {"p": "2", "dim": "1"} | call.bound("input", "p", "dim", "eps")
-    x, dim = given["input"], given["dim"]
-    if given["p"] not in ("2", "2.0"):
-        raise NeedsHand("normalize while the network is created: compute it with NumPy")
-    if not x.replace(".", "").replace("_", "").isalnum():  # to be computed once
-        once = f"x / np.linalg.norm(x, axis={dim}, keepdims=True)"
-        return f"(lambda x: {once})({x})"
-    return f"{x} / np.linalg.norm({x}, axis={dim}, keepdims=True)"
-
-
-def _np_dtype(call: Call) -> str:
-    """The type of the array that the call gave in the run; floating numbers are those of NumPy."""
-    if not call.result.dtype or call.result.is_floating:
-        return "float"
-    if call.result.dtype == "bool":
-        return "bool"
-    return f"np.{call.result.dtype}"
+def _np_flat(call: Call) -> str:
+    given = call.only("input start_dim=0")
+    of_later_axes = "(lambda x: x.reshape(*x.shape[:{start_dim}], -1))({input})"
+    return filled(_NP_FLAT.get(given["start_dim"], of_later_axes), given)
 
 
 def _np_range(call: Call) -> str:
     kwargs = in_axes(call.kwargs)
-    if _np_dtype(call) == "float" and not any(map(_FRACTION.search, call.args)):
+    if call.numpy_type == "float":
         kwargs["dtype"] = "float"
     return f"np.arange({joined(call.args, kwargs)})"
 
@@ -636,25 +375,11 @@ def _np_meshgrid(call: Call) -> str:
     return f"np.meshgrid({joined(args, {'indexing': indexing})})"
 
 
-def _np_flat(call: Call) -> str:
-    given = call.bound("input", "start_dim", "end_dim")
-    x, start = given["input"], given.get("start_dim", "0")
-    if given.get("end_dim", "-1") != "-1":
-        raise NeedsHand(
-            "flatten that leaves the last axes while the network is created: reshape"
-        )
-    if start == "0":
-        return f"{x}.reshape(-1)"
-    if start == "1" and not x.isidentifier():  # which is to be computed once
-        return f"np.stack([part.ravel() for part in {x}])"
-    return f"{x}.reshape(*{x}.shape[:{start}], -1)"
-
-
 def _np_array(call: Call) -> str:
     given = [call.args[0]]
     if "dtype" in call.kwargs:
-        given.append(_np_dtype(call))
-    return f"np.asarray({joined(given, {})})"
+        given.append(call.numpy_type)
+    return f"np.asarray({joined(given)})"
 
 
 def _np_tensor(call: Call) -> str:
@@ -665,120 +390,29 @@ def _np_tensor(call: Call) -> str:
     return f"np.zeros({call.many()})"
 
 
-NUMPY_FUNCTIONS: dict[str, Entry] = {
-    "zeros": _np_filled,
-    "ones": _np_filled,
-    "empty": _np_filled,
-    "full": _np_filled,
-    "zeros_like": _np_like,
-    "ones_like": _np_like,
-    "empty_like": _np_like,
-    "full_like": _np_like,
-    "normalize": _np_normalize,
-    "Transformer.generate_square_subsequent_mask": _subsequent,
-    "arange": _np_range,
-    "meshgrid": _np_meshgrid,
-    "cat": _np("concatenate"),
-    "concat": _np("concatenate"),
-    "unsqueeze": _np("expand_dims"),
-    "flatten": _np_flat,
-    "randn": "np.random.standard_normal({many})",
-    "rand": "np.random.random({many})",
-    "tensor": _np_array,
-    "as_tensor": _np_array,
-    "from_numpy": "{a}",
-    "autograd.Variable": "{a}",
-    "Tensor": _np_tensor,
-    "FloatTensor": _np_tensor,
-    "LongTensor": "np.asarray({a}, np.int64)",
-}
-
-
-def in_numpy(call: Call) -> str:
-    """A function on arrays while a network is created.
-
-    Raises:
-        NeedsHand: NumPy has none of this name.
-    """
-    if call.name in NUMPY_FUNCTIONS:
-        return written(NUMPY_FUNCTIONS[call.name], call)
-    if call.name.startswith("init."):
-        raise NeedsHand(f"{call.name}: start values are given by deliralike.start")
-    module, _, name = call.name.rpartition(".")
-    if module in ("utils", "parametrizations"):
-        raise NeedsHand(f"there is no {name} in nn")
-    if not hasattr(np, call.name):
-        raise NeedsHand(
-            f"{call.name} while the network is created: compute it with NumPy"
-        )
-    return _np(call.name)(call)
-
-
-def _np_in_place(operator: str) -> Callable[[Call], str]:
-    """``torch.randn(3).div_(2)``: the value of a start value that is written over."""
-
-    def written(call: Call) -> str:
-        if call.kwargs or len(call.args) != 1:
-            raise NeedsHand(
-                f"{call.name} while the network is created: compute it with NumPy"
-            )
-        return f"({call.x} {operator} {call.args[0]})"
-
-    return written
-
-
-def _np_split(call: Call) -> str:
-    """NumPy splits at places, PyTorch into sizes."""
-    axis = joined(call.args[1:], {}) or "0"
-    return f"np.split({call.x}, np.cumsum({call.args[0]})[:-1], {axis})"
-
-
-NUMPY_METHODS: dict[str, Entry] = {
-    "size": METHODS["size"],
-    "dim": METHODS["dim"],
-    "numel": METHODS["numel"],
-    "view": "{x}.reshape({args})",
-    "permute": "{x}.transpose({args})",
-    "transpose": "np.swapaxes({x}, {args})",
-    "t": "{x}.T",
-    "expand": lambda call: _expand(call).replace(NN, "np"),
-    "unsqueeze": _np("expand_dims"),
-    "repeat": "np.tile({x}, {many})",
-    "flatten": _np_flat,
-    "float": "{x}.astype(float)",
-    "long": "{x}.astype(np.int64)",
-    "int": "{x}.astype(np.int32)",
-    "bool": "{x}.astype(bool)",
-    "clone": "{x}.copy()",
-    "flip": "np.flip({x}, {many})",
-    "repeat_interleave": "np.repeat({x}, {args})",
-    "split": _np_split,
-    "mul_": _np_in_place("*"),
-    "div_": _np_in_place("/"),
-    "add_": _np_in_place("+"),
-    "sub_": _np_in_place("-"),
-    "masked_fill": "np.where({a}, {b}, {x})",
-    "masked_fill_": "np.where({a}, {b}, {x})",
-    "contiguous": "{x}",
-    "cpu": "{x}",
-    "cuda": "{x}",
-    "detach": "{x}",
-    "numpy": "{x}",
-    "type_as": "{x}",
-    "type": "{x}",
-    "to": "{x}",
-}
-
-
 # Parameters and buffers
 # -------------------------------------------------------------------------------------------------
 
-_DRAWN = {
-    "np.zeros": "start.ZEROS",
-    "np.ones": "start.ONES",
-    "np.random.standard_normal": "start.Normal()",
+#: Arrays that NumPy makes, and the start values of their kind.
+_STARTS = {
+    "np.zeros(SHAPE)": "start.ZEROS",
+    "np.ones(SHAPE)": "start.ONES",
+    "np.full(SHAPE, VALUE, TYPE)": "start.Constant({VALUE})",
+    "np.random.standard_normal(SHAPE)": "start.Normal()",
+    "FACTOR * np.zeros(SHAPE)": "start.ZEROS",
+    "FACTOR * np.ones(SHAPE)": "start.Constant({FACTOR})",
+    "FACTOR * np.random.standard_normal(SHAPE)": "start.Normal({FACTOR})",
+    "np.ones(SHAPE) * FACTOR": "start.Constant({FACTOR})",
+    "np.random.standard_normal(SHAPE) * FACTOR": "start.Normal({FACTOR})",
+    "np.random.standard_normal(SHAPE) / DIVISOR": "start.Normal(1 / {DIVISOR})",
 }
-_CALL = m.Call(m.Attribute())
+_FORMS = [(pattern(text), begin) for text, begin in _STARTS.items()]
+_FILLED = {
+    "normal_": "mean std=1.0 ... -> start.Normal(std={std}{mean?})",
+    "zero_": "start.ZEROS",
+    "fill_": "start.Constant({a})",
+}
+_METHOD_OF_CALL = m.Call(m.Attribute(m.Call()))
 Started = tuple[str, str] | None  # the sources of a shape and of a start value
 
 
@@ -793,64 +427,40 @@ def parameter(call: Call, value: cst.BaseExpression) -> str:
         return _buffered(text, call.kwargs.get("persistent", "True"))
     if call.result.kind == "frozen":
         return _buffered(text)
-    started = _drawn(value) or _scaled(value) or _filled(value)
+    started = _drawn(value) or _filled(value)
     shape, begin = started or (f"np.shape({text})", f"np.asarray({text})")
     return f"{NN}.Parameter({shape}, {begin})"
 
 
 def _drawn(value: Any) -> Started:
-    """``torch.zeros(3)``, ``torch.randn(3)``, ``torch.full((3,), 0.5)``."""
-    if not m.matches(value, _CALL):
-        return None
-    name, (args, _) = code(value.func), arguments(value.args)
-    if name == "np.full":
-        return args[0], f"start.Constant({args[1]})"
-    return (args[0], _DRAWN[name]) if name in _DRAWN else None
-
-
-def _scaled(value: Any) -> Started:
-    """``0.02 * torch.randn(3)``, ``torch.randn(3) / 8``: a factor and an array that is drawn."""
-    factors = []
-    match value:
-        case cst.BinaryOperation(left=left, operator=cst.Divide(), right=right):
-            factors = [(left, f"1 / {code(in_brackets(right))}")]
-        case cst.BinaryOperation(left=left, operator=cst.Multiply(), right=right):
-            factors = [(left, code(right)), (right, code(left))]
-    for array, factor in factors:
-        match _drawn(array):
-            case (shape, "start.ZEROS" as begin):
-                return shape, begin
-            case (shape, "start.ONES"):
-                return shape, f"start.Constant({factor})"
-            case (shape, "start.Normal()"):
-                return shape, f"start.Normal({factor})"
+    """``torch.zeros(3)``, ``0.02 * torch.randn(3)``, ``torch.full((3,), 0.5)``."""
+    for form, begin in _FORMS:
+        found: Any = m.extract(value, form)
+        if found is not None:
+            parts = {name: code(part) for name, part in found.items()}
+            if "DIVISOR" in found:
+                parts["DIVISOR"] = code(in_brackets(found["DIVISOR"]))
+            return parts["SHAPE"], begin.format(**parts)
     return None
 
 
 def _filled(value: Any) -> Started:
     """``torch.empty(3).normal_(std=0.02)``."""
-    if not m.matches(value, m.Call(m.Attribute(_CALL))):
+    if not m.matches(value, _METHOD_OF_CALL):
         return None
     drawn = _drawn(value.func.value)
     if drawn is None:
         return None
     shape, _ = drawn
-    method, (args, kwargs) = value.func.attr.value, arguments(value.args)
-    match method, args:
-        case "normal_", _:
-            given = dict(zip(("mean", "std"), args, strict=False)) | kwargs
-            words = {"std": given.get("std", "1.0")}
-            if given.get("mean", "0") not in ("0", "0.0"):
-                words["mean"] = given["mean"]
-            return shape, f"start.Normal({joined((), words)})"
-        case "zero_", _:
-            return shape, "start.ZEROS"
-        case "fill_", (number,):
-            return shape, f"start.Constant({number})"
-        case "uniform_", (low, high) if low == f"-{high}":
+    call = Call(value.func.attr.value, *arguments(value.args))
+    if call.name in _FILLED:
+        return shape, written(_FILLED[call.name], call)
+    if call.name == "uniform_" and len(call.args) == 2:
+        low, high = call.args
+        if low == f"-{high}":
             return shape, f"start.Uniform({high})"
     raise NeedsHand(
-        f"{method}: give a distribution of deliralike.start as the start value"
+        f"{call.name}: give a distribution of deliralike.start as the start value"
     )
 
 
@@ -862,36 +472,273 @@ def _buffered(value: str, persistent: str = "True") -> str:
 
 
 def _buffer(call: Call) -> str:
-    given = call.bound("self", "name", "tensor", "persistent")
-    made = _buffered(given["tensor"], given.get("persistent", "True"))
-    return f"setattr({call.x}, {given['name']}, {made})"
-
-
-def _member(call: Call) -> str:
-    return f"setattr({joined((*call.given, *call.kwargs.values()), {})})"
+    given = call.bound("self name tensor persistent=True")
+    array = _buffered(given["tensor"], given["persistent"])
+    return f"setattr({call.x}, {given['name']}, {array})"
 
 
 _HOOK = refused("hooks are not ported: compute in forward what the hook takes or gives")
 _CHILDREN = 'for name, block in {x}.named_blocks() if name and "." not in name'
-#: Methods of modules that set an attribute, or give members.
-SETTERS: dict[str, Entry] = {
-    "register_forward_hook": _HOOK,
-    "register_forward_pre_hook": _HOOK,
-    "register_full_backward_hook": _HOOK,
-    "generate_square_subsequent_mask": _subsequent_mask,
-    "register_buffer": _buffer,
-    "register_parameter": _member,
-    "add_module": _member,
-    "__getattr__": "getattr({x}, {a})",
-    "get_submodule": "getattr({x}, {a})",
-    "modules": "[block for _, block in {x}.named_blocks()]",
-    "children": f"[block {_CHILDREN}]",
-    "named_children": f"[(name, block) {_CHILDREN}]",
-    "named_modules": "{x}.named_blocks()",
-}
-#: What is the same while a network is created.
-IN_BOTH = (
-    *("modules._pair", "modules._triple", "modules._single"),
-    *("torchvision.StochasticDepth", "timm.DropPath", "utils.weight_norm"),
-    "cuda.is_available",
-)
+
+
+# The tables
+# -------------------------------------------------------------------------------------------------
+
+
+class PyTorchCalls(Framework):
+    """What stands for PyTorch's calls."""
+
+    keywords = KEYWORDS
+    dropped = DROPPED
+    layer_sources = LAYER_SOURCES
+    #: Classes of the framework that have another name here.
+    classes = {"SyncBatchNorm": "BatchNorm2d", "timm.DropPath": "DropPath"}
+    #: Functions that draw masks, and the layers that do.
+    drawing = {
+        "dropout": "Dropout",
+        "dropout1d": "Dropout1d",
+        "dropout2d": "Dropout2d",
+        "dropout3d": "Dropout3d",
+        "alpha_dropout": "AlphaDropout",
+    }
+    #: Functions of attention that draw masks, and their arguments.
+    attending = {
+        "scaled_dot_product_attention": "query key value attn_mask dropout_p=0.0 is_causal scale "
+        "enable_gqa",
+    }
+    #: What is called for its effect on the framework alone.
+    without_effect = (
+        "torchvision._log_api_usage_once",
+        "set_grad_enabled",
+        "manual_seed",
+        "_assert",
+        "jit.is_scripting",
+        "jit.is_tracing",
+        "compiler.is_compiling",
+        "is_grad_enabled",
+        "onnx.is_in_onnx_export",
+    )
+    functions = {
+        "batch_norm": _batch_norm,
+        # It is not trained by a statement of its own, see `GradientRewriter`.
+        "Embedding.from_pretrained": "embeddings freeze -> nn.Embedding(*np.shape({embeddings}))",
+        "flatten": "input start_dim=0 end_dim -> nn.flatten({input}, {start_dim}{end_dim?})",
+        "reshape": "nn.reshape({args})",
+        "var": _variance,
+        "std": _variance,
+        "einsum": _einsum,
+        "select": "input dim index -> nn.movedim({input}, {dim}, 0)[{index}]",
+        "zeros": _created("nn.zeros({many}, like={like})"),
+        "ones": _created("nn.ones({many}, like={like})"),
+        "empty": _created("nn.zeros({many}, like={like})"),
+        "empty_like": "nn.zeros_like({a})",
+        "full": _created(
+            "size fill_value ... -> nn.full({size}, {fill_value}, like={like})"
+        ),
+        "arange": _ranged,
+        "linspace": _ranged,
+        "eye": _ranged,
+        "tensor": _number,
+        "as_tensor": _number,
+        "from_numpy": _number,
+        "split": "tensor split_size_or_sections dim -> "
+        "nn.split({tensor}, {split_size_or_sections}{dim?})",
+        "utils.weight_norm": _weight_norm,
+        "rnn.pack_padded_sequence": _PACKED,
+        "rnn.pad_packed_sequence": _PACKED,
+        "rand": "{uniform}({like}, {many})",
+        "randn": "{normal}({like}, {many})",
+        "rand_like": "{uniform}({a})",
+        "randn_like": "{normal}({a})",
+        "bernoulli": _RANDOM,
+        "normal": _normal,
+        "cuda.is_available": "False",
+        "Transformer.generate_square_subsequent_mask": _SUBSEQUENT_MASK,
+        "finfo": "np.finfo(np.float32)",
+        "is_tensor": 'hasattr({a}, "shape")',
+        "nonzero": _BY_VALUES,
+        "unique": _BY_VALUES,
+        "checkpoint.checkpoint": _checkpoint,
+        "autograd.Variable": "{a}",
+        "jit.annotate": "{b}",
+        "modules._single": f"{_REPEATED}1)",
+        "modules._pair": f"{_REPEATED}2)",
+        "modules._triple": f"{_REPEATED}3)",
+        "linalg.norm": lambda call: plain(replace(call, name="norm")),
+        "timm.DropPath": _drop_path("drop_prob", "scale_by_keep", "True"),
+        "torchvision.StochasticDepth": _drop_path("p", "mode", '"row"'),
+    }
+    names = Names(_MODULES, {*functions, *without_effect})
+    methods = {
+        "view": "nn.reshape({x}, {many})",
+        "reshape": "nn.reshape({x}, {many})",
+        "view_as": "nn.reshape({x}, {a}.shape)",
+        "reshape_as": "nn.reshape({x}, {a}.shape)",
+        "permute": "nn.permute({x}, {many})",
+        "repeat": "nn.tile({x}, {many})",
+        "tile": "nn.tile({x}, {many})",
+        "flip": "nn.flip({x}, {many})",
+        "expand": _expand,
+        "expand_as": "nn.broadcast_to({x}, {a}.shape)",
+        "sum": _accumulated,
+        "cumsum": _accumulated,
+        "split": "self split_size dim -> nn.split({x}, {split_size}{dim?})",
+        "size": _size,
+        "dim": "{x}.ndim",
+        "ndimension": "{x}.ndim",
+        "numel": "math.prod({x}.shape)",
+        "zero_": "nn.zeros_like({x})",
+        "fill_": "nn.full_like({x}, {a})",
+        "copy_": "{a}",
+        "is_floating_point": lambda call: str(call.value.is_floating),
+        "contiguous": "{x}",
+        "cuda": "{x}",
+        "cpu": "{x}",
+        "clone": "{x}",
+        "requires_grad_": "{x}",
+        "type_as": _converted,
+        "float": _converted,
+        "double": _converted,
+        "half": _converted,
+        "to": _to,
+        "type": _to,
+        "long": 'nn.cast({x}, "int64")',
+        "int": 'nn.cast({x}, "int64")',
+        "bool": 'nn.cast({x}, "bool")',
+        "new_zeros": _created("nn.zeros({many}, like={x})"),
+        "new_empty": _created("nn.zeros({many}, like={x})"),
+        "new_ones": _created("nn.ones({many}, like={x})"),
+        "new_full": _created(
+            "self size fill_value ... -> nn.full({size}, {fill_value}, like={x})"
+        ),
+        "new": _created("nn.zeros({many}, like={x})"),
+        "new_tensor": "nn.constant({a}, like={x})",
+        "item": _BY_VALUES,
+        "tolist": _BY_VALUES,
+        "nonzero": _BY_VALUES,
+        "register_hook": refused("hooks of gradients are not ported"),
+        "bernoulli_": _RANDOM,
+        "normal_": _normal,
+        "uniform_": _uniform,
+    }
+    #: Attributes of attributes that are the same for all networks.
+    known_attributes = {
+        "device.type": '"cpu"',
+        "meshgrid.__kwdefaults__": '{"indexing": None}',
+    }
+    attributes = {
+        "T": "nn.t({x})",
+        "mT": "nn.swapaxes({x}, -2, -1)",
+        "data": "{x}",
+        "is_cuda": "False",
+        "device": "None",  # new arrays lie where the others are
+    }
+    numpy_functions = {
+        "zeros": "np.zeros({many}{whole_type?dtype})",
+        "ones": "np.ones({many}{whole_type?dtype})",
+        "empty": "np.zeros({many}{whole_type?dtype})",
+        "full": "size fill_value ... -> np.full({size}, {fill_value}, {type})",
+        # What it is like may be the backend's, which has a shape.
+        "zeros_like": "np.zeros({a}.shape{whole_type?dtype})",
+        "ones_like": "np.ones({a}.shape{whole_type?dtype})",
+        "empty_like": "np.zeros({a}.shape{whole_type?dtype})",
+        "full_like": "input fill_value ... -> np.full({input}.shape, {fill_value}, {type})",
+        "normalize": "input p=2 dim=1 eps -> "
+        "(lambda x: x / np.linalg.norm(x, {p}, {dim}, keepdims=True))({input})",
+        "Transformer.generate_square_subsequent_mask": _SUBSEQUENT,
+        "arange": _np_range,
+        "meshgrid": _np_meshgrid,
+        "cat": _np("concatenate"),
+        "concat": _np("concatenate"),
+        "unsqueeze": _np("expand_dims"),
+        "flatten": _np_flat,
+        "randn": "np.random.standard_normal({many})",
+        "rand": "np.random.random({many})",
+        "tensor": _np_array,
+        "as_tensor": _np_array,
+        "from_numpy": "{a}",
+        "autograd.Variable": "{a}",
+        "Tensor": _np_tensor,
+        "FloatTensor": _np_tensor,
+        "LongTensor": "np.asarray({a}, np.int64)",
+    }
+    numpy_methods = {
+        "size": methods["size"],
+        "dim": methods["dim"],
+        "numel": methods["numel"],
+        "view": "{x}.reshape({args})",
+        "permute": "{x}.transpose({args})",
+        "transpose": "np.swapaxes({x}, {args})",
+        "t": "{x}.T",
+        "expand": lambda call: _expand(call).replace(NN, "np"),
+        "unsqueeze": _np("expand_dims"),
+        "repeat": "np.tile({x}, {many})",
+        "flatten": _np_flat,
+        "float": "{x}.astype(float)",
+        "long": "{x}.astype(np.int64)",
+        "int": "{x}.astype(np.int32)",
+        "bool": "{x}.astype(bool)",
+        "clone": "{x}.copy()",
+        "flip": "np.flip({x}, {many})",
+        "repeat_interleave": "np.repeat({x}, {args})",
+        # NumPy splits at places, PyTorch into sizes.
+        "split": "self split_size dim=0 -> "
+        "np.split({x}, np.cumsum({split_size})[:-1], {dim})",
+        "mul_": "self other -> ({x} * {other})",
+        "div_": "self other -> ({x} / {other})",
+        "add_": "self other -> ({x} + {other})",
+        "sub_": "self other -> ({x} - {other})",
+        "masked_fill": "np.where({a}, {b}, {x})",
+        "masked_fill_": "np.where({a}, {b}, {x})",
+        "contiguous": "{x}",
+        "cpu": "{x}",
+        "cuda": "{x}",
+        "detach": "{x}",
+        "numpy": "{x}",
+        "type_as": "{x}",
+        "type": "{x}",
+        "to": "{x}",
+    }
+    #: Methods of modules that set an attribute, or give members.
+    setters = {
+        "register_forward_hook": _HOOK,
+        "register_forward_pre_hook": _HOOK,
+        "register_full_backward_hook": _HOOK,
+        "generate_square_subsequent_mask": _SUBSEQUENT_MASK,
+        "register_buffer": _buffer,
+        "register_parameter": "setattr({x}, {args})",
+        "add_module": "setattr({x}, {args})",
+        "__getattr__": "getattr({x}, {a})",
+        "get_submodule": "getattr({x}, {a})",
+        "modules": "[block for _, block in {x}.named_blocks()]",
+        "children": f"[block {_CHILDREN}]",
+        "named_children": f"[(name, block) {_CHILDREN}]",
+        "named_modules": "{x}.named_blocks()",
+    }
+    #: What is the same while a network is created.
+    in_both = (
+        *("modules._pair", "modules._triple", "modules._single"),
+        *("torchvision.StochasticDepth", "timm.DropPath", "utils.weight_norm"),
+        "cuda.is_available",
+    )
+    in_axes = staticmethod(in_axes)
+    parameter = staticmethod(parameter)
+
+    def in_numpy(self, call: Call) -> str:
+        """A function on arrays while a network is created.
+
+        Raises:
+            NeedsHand: NumPy has none of this name.
+        """
+        if call.name in self.numpy_functions:
+            return written(self.numpy_functions[call.name], call)
+        if call.name.startswith("init."):
+            raise NeedsHand(f"{call.name}: start values are given by deliralike.start")
+        module, _, name = call.name.rpartition(".")
+        if module in ("utils", "parametrizations"):
+            raise NeedsHand(f"there is no {name} in nn")
+        if not hasattr(np, call.name):
+            raise NeedsHand(
+                f"{call.name} while the network is created: compute it with NumPy"
+            )
+        return _np(call.name)(call)

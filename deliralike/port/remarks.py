@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
-if TYPE_CHECKING:
-    from deliralike.port.resolving import Source
+from deliralike.port.resolving import Source
 
 
 @dataclass(frozen=True)

@@ -23,23 +23,22 @@ from deliralike.port.calls import (
     call_of_nn,
     code,
     joined,
+    plain,
     tuple_of,
     written,
 )
 from deliralike.port.definitions import EQUAL
 from deliralike.port.dropping import arguments_of_drop
 from deliralike.port.observing import FORWARD
+from deliralike.port.patterns import pattern
 from deliralike.port.resolving import MISSING
 from deliralike.port.statements import StatementRewriter
 from deliralike.port.values import UNKNOWN, Value
 
-_FIRST_PARAMETER = m.Call(
-    m.Name("next"), [m.Arg(m.Call(m.Attribute(m.Name("self"), m.Name("parameters"))))]
-)
-_ASKS_FOR_ATTRIBUTE = m.Call(
-    m.Name("hasattr"), [m.Arg(m.Name() | m.Attribute()), m.Arg(m.SimpleString())]
-)
-_ASKS_FOR_KIND = m.Call(m.Name("isinstance"), [m.Arg(), m.Arg()])
+_FIRST_PARAMETER = pattern("next(self.parameters(...))")
+_ASKS_FOR_ATTRIBUTE = pattern("hasattr(OWNER, NAME)")
+_APPLY = pattern("FUNCTION.apply")
+_ASKS_FOR_KIND = pattern("isinstance(VALUE, KINDS)")
 
 
 class Rewriter(StatementRewriter):
@@ -192,10 +191,7 @@ class Rewriter(StatementRewriter):
         kwargs = arguments(updated.args)[1]
         if name not in self.framework.settable or len(updated.args) != len(kwargs) + 1:
             return updated
-        call = Call(name, ("x",), kwargs)
-        return self.parsed(
-            f"(lambda x: {written(self.framework.functions[name], call)})"
-        )
+        return self.parsed(self.of_one_array(name, kwargs))
 
     def _renamed(self, name: str, call: cst.Call) -> cst.Call:
         """The same call of what `nn` has; arrays are given by position."""
@@ -237,9 +233,8 @@ class Rewriter(StatementRewriter):
 
     def _attending(self, call: Call) -> cst.BaseExpression:
         """Attention, whose dropout is a layer."""
-        given = call.bound(*self.framework.attending[call.name])
-        rate = given.pop("dropout_p", "0.0")
-        layer = self.mask_layers.of_attention(rate)
+        given = call.bound(self.framework.attending[call.name])
+        layer = self.mask_layers.of_attention(given.pop("dropout_p"))
         if layer is not None:
             given["dropout"] = layer
         x = [given.pop(name) for name in ("query", "key", "value")]
@@ -254,7 +249,7 @@ class Rewriter(StatementRewriter):
 
     def _applies(self, call: cst.Call) -> bool:
         """Whether it is ``Function.apply(x)`` of a function with a gradient of its own."""
-        if not m.matches(call.func, m.Attribute(attr=m.Name("apply"))):
+        if not m.matches(call.func, _APPLY):
             return False
         cls = self.source.meaning(call.func.value)  # type: ignore[attr-defined]
         return self.framework.has_custom_gradient(cls)
@@ -301,10 +296,11 @@ class Rewriter(StatementRewriter):
     ) -> cst.BaseExpression:
         """``hasattr(torch, "name")``: what the framework has is known."""
         module: Any = self.source.meaning(original.args[0].value)
-        if not self.framework.owns(getattr(module, "__name__", "")):
+        name = original.args[1].value
+        is_framework = self.framework.owns(getattr(module, "__name__", ""))
+        if not is_framework or not isinstance(name, cst.SimpleString):
             return updated
-        name = code(original.args[1].value)[1:-1]
-        return cst.Name(str(hasattr(module, name)))
+        return cst.Name(str(hasattr(module, code(name)[1:-1])))
 
     # Methods
     # ---------------------------------------------------------------------------------------------
@@ -359,11 +355,14 @@ class Rewriter(StatementRewriter):
         )
 
     def _method(self, call: Call) -> cst.BaseExpression:
-        if call.name in self.framework.methods:
-            return self.parsed(written(self.framework.methods[call.name], call))
+        methods, functions = self.framework.methods, self.framework.functions
+        if call.name in methods:
+            return self.parsed(written(methods[call.name], call))
+        if call.name in functions:
+            return self.parsed(written(functions[call.name], call.as_function()))
         name = call.name.removesuffix("_")
         if self.framework.has(name):
-            return self.parsed(self.framework.plain(call.called(name)))
+            return self.parsed(plain(replace(call, name=name)))
         raise NeedsHand(f"there is no {call.name} of arrays in nn")
 
     def _numpy_method(
@@ -416,8 +415,7 @@ class Rewriter(StatementRewriter):
         is_clear = len({id(layer) for layer, _ in values}) == len(values)
         is_in_init = self.functions[-1].path == f"{self.class_name}.__init__"
         if sizes and is_clear and is_in_init:
-            module = self.source.module.__name__
-            return self.program.sizes.add(module, self.class_name, what, values)
+            return self.program.sizes.add(self.cls, what, values)
         found = ", ".join(sorted(map(str, sizes))) or "never"
         raise NeedsHand(f"{what} is found out when it runs ({found}): write it out")
 

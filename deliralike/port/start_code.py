@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import libcst as cst
 from libcst import matchers as m
 
 from deliralike.port.calls import OF_SELF, code
-from deliralike.port.resolving import module_source
+from deliralike.port.patterns import pattern
+from deliralike.port.resolving import Source, module_source
 from deliralike.port.values import UNKNOWN
-
-if TYPE_CHECKING:
-    from deliralike.port.resolving import Source
 
 #: What installed packages call their functions that set start values; the proof sees a mistake.
 _STARTS = re.compile(
@@ -21,7 +19,7 @@ _STARTS = re.compile(
 )
 _BLOCKS = (cst.For, cst.If, cst.With, cst.FunctionDef, cst.Else)
 _SETS_A_NAME = m.SimpleStatementLine([m.Assign([m.AssignTarget(m.Name() | m.Tuple())])])
-_PRINTS = m.Expr(m.Call(m.Name("print")))
+_PRINTS = m.Expr(pattern("print(...)"))
 _PLACE = m.Attribute() | m.Subscript()
 _SETS_MORE = (
     m.AssignTarget(_PLACE)
@@ -36,7 +34,7 @@ _DOES_NOTHING = m.SimpleStatementLine(
     [m.Expr(m.SimpleString() | m.ConcatenatedString()) | m.Pass() | m.Continue()]
 )
 
-_DATA = m.Attribute(attr=m.Name("data") | m.Name("array"))
+_DATA = pattern("PARAMETER.data") | pattern("PARAMETER.array")
 
 
 class StartCode:

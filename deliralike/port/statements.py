@@ -19,16 +19,14 @@ from deliralike.port.calls import (
     joined,
 )
 from deliralike.port.gradients import GradientRewriter
+from deliralike.port.patterns import pattern
 from deliralike.port.reported import without
 
-_CALL_OF_SUPER = m.Expr(
-    m.Call(m.Attribute(m.Call(m.Name("super")), m.Name("__init__")))
-)
-_IDENTIFIER = m.SimpleString(m.MatchRegex(r"[\"'][^\W\d]\w*[\"']"))
-_SETS_BY_NAME = m.Expr(
-    m.Call(m.Name("setattr"), [m.Arg(), m.Arg(_IDENTIFIER), m.Arg()])
-)
-_COPIES = m.Call(m.Attribute(attr=m.Name("copy_")))
+_CALL_OF_SUPER = m.Expr(pattern("super(...).__init__(...)"))
+_SETS_BY_NAME = m.Expr(pattern("setattr(OWNER, NAME, VALUE)"))
+_DATA = pattern("ARRAY.data")
+_ONE_ELEMENT = pattern("ARRAY[INDEX]")
+_COPIES = pattern("ARRAY.copy_(...)")
 
 
 class StatementRewriter(GradientRewriter):
@@ -53,8 +51,9 @@ class StatementRewriter(GradientRewriter):
                 return _with_members_set(updated, statement.value)
         if m.matches(statement, _SETS_BY_NAME):
             owner, name, value = (code(one.value) for one in statement.value.args)
-            assigned = cst.parse_statement(f"{owner}.{name[1:-1]} = {value}")
-            return updated.with_changes(body=assigned.body)
+            if name[1:-1].isidentifier() and name[0] in "\"'":
+                assigned = cst.parse_statement(f"{owner}.{name[1:-1]} = {value}")
+                return updated.with_changes(body=assigned.body)
         return self._with_frozen_layer(original, updated)
 
     def _link_below(self) -> str | None:
@@ -110,18 +109,18 @@ class StatementRewriter(GradientRewriter):
             return self._in_place(owner, updated)
         name = self.name_of(getattr(owner, "func", None)) or ""
         if name.endswith("_") and "." not in name and owner.args:  # F.relu_(x)
-            return _assigned(target.args[0].value, target)
+            return self._assigned(target.args[0].value, target)
         if m.matches(owner, _COPIES) and self._writes_over(owner.func):
             place = owner.func.value
-            is_data = m.matches(place, m.Attribute(attr=m.Name("data")))
-            return _assigned(place.value if is_data else place, target)
+            is_data = m.matches(place, _DATA)
+            return self._assigned(place.value if is_data else place, target)
         while isinstance(owner, cst.Call):  # of one behind the other, the first one's
             if not self._writes_over(owner.func):
                 return updated
             owner, target = owner.func.value, target.args[0].value  # type: ignore[attr-defined]
         if target is updated.value:
             return updated
-        return _assigned(target, updated.value)
+        return self._assigned(target, updated.value)
 
     def _in_place(self, call: Any, updated: cst.Expr) -> Any:
         """``mask.fill_(1)`` of an array that NumPy makes is ``mask[...] = 1``."""
@@ -134,7 +133,7 @@ class StatementRewriter(GradientRewriter):
         if not is_array or kwargs or len(args) > 1:
             return updated
         text = IN_PLACE[func.attr.value].format(
-            x=code(written.func.value), a=joined(args, {})
+            x=code(written.func.value), a=joined(args)
         )
         line: Any = cst.parse_statement(text)
         return line.body[0]
@@ -162,7 +161,7 @@ class StatementRewriter(GradientRewriter):
         right = updated.value
         if not _is_product_in_sum(right, operator):
             right = in_brackets(right)
-        return _assigned(
+        return self._assigned(
             updated.target, cst.BinaryOperation(updated.target, operator, right)
         )
 
@@ -178,7 +177,7 @@ class StatementRewriter(GradientRewriter):
         value = self._without_gradient(original.value, updated.value)
         updated = updated.with_changes(value=value)
         if self._is_array_written(original):
-            return _assigned(target, updated.value)
+            return self._assigned(target, updated.value)
         if self._is_forward_of_network() and len(updated.targets) == 1:
             kept = without(target, self.reported)
             if kept is not target:
@@ -188,6 +187,17 @@ class StatementRewriter(GradientRewriter):
             text = f'self.add_module("{target.attr.value}", {code(updated.value)})'
             return cst.Expr(cst.parse_expression(text))
         return updated
+
+    def _assigned(self, target: Any, value: cst.BaseExpression) -> cst.Assign:
+        """``x = y``; ``x = nn.set_at(x, i, y)`` for ``x[i] = y``."""
+        if isinstance(target, cst.Subscript):
+            index = code(target).removeprefix(code(target.value))
+            position = f"np.s_{index}"
+            if m.matches(target, _ONE_ELEMENT):
+                position = index[1:-1]
+            text = f"{NN}.set_at({code(target.value)}, {position}, {code(value)})"
+            target, value = target.value, self.parsed(text)
+        return cst.Assign([cst.AssignTarget(target)], value)
 
     # Attributes that nothing reads
     # ---------------------------------------------------------------------------------------------
@@ -222,13 +232,9 @@ def _with_members_set(line: cst.SimpleStatementLine, call: cst.Call) -> Any:
         return line
     lines: list[Any] = [line.with_changes(body=[cst.Expr(call.with_changes(args=[]))])]
     for one in call.args:
-        value = code(one.value)
+        text = f"for name, link in {code(one.value)}.items():\n    setattr(self, name, link)\n"
         if one.keyword:
-            text = f"self.{one.keyword.value} = {value}"
-        else:
-            text = (
-                f"for name, link in {value}.items():\n    setattr(self, name, link)\n"
-            )
+            text = f"self.{one.keyword.value} = {code(one.value)}"
         lines.append(cst.parse_statement(text))
     return cst.FlattenSentinel(lines)
 
@@ -237,31 +243,9 @@ def _with_members_listed(line: cst.SimpleStatementLine, call: cst.Call) -> Any:
     """``super().__init__(a, b)`` of a list is ``super().__init__([a, b])``."""
     if not call.args:
         return line
-    members = f"[{joined(arguments(call.args)[0], {})}]"
+    members = f"[{joined(arguments(call.args)[0])}]"
     listed = call.with_changes(args=[cst.Arg(cst.parse_expression(members))])
     return line.with_changes(body=[cst.Expr(listed)])
-
-
-def _assigned(target: Any, value: cst.BaseExpression) -> cst.Assign:
-    """``x = y``; ``x = nn.set_at(x, i, y)`` for ``x[i] = y``."""
-    if isinstance(target, cst.Subscript):
-        index = [_as_index(one) for one in target.slice]
-        position = index[0] if len(index) == 1 else f"({', '.join(index)})"
-        text = f"{NN}.set_at({code(target.value)}, {position}, {code(value)})"
-        target, value = target.value, cst.parse_expression(text)
-    return cst.Assign([cst.AssignTarget(target)], value)
-
-
-def _as_index(element: cst.SubscriptElement) -> str:
-    """The source of an index, ``slice(1, 2)`` for ``1:2``."""
-    one: Any = element.slice
-    if isinstance(one, cst.Index):
-        return code(one.value)
-    parts = [one.lower, one.upper]
-    if one.step is not None:
-        parts.append(one.step)
-    none = cst.Name("None")
-    return f"slice({joined([code(part or none) for part in parts], {})})"
 
 
 _PRODUCT = m.BinaryOperation(

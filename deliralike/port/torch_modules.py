@@ -6,47 +6,26 @@ import sys
 from itertools import chain
 from typing import Any
 
-from deliralike.port import pytorch
-from deliralike.port.calls import Call
-from deliralike.port.framework import Framework
+from deliralike.port.calls import PLACEMENT, Call
+from deliralike.port.pytorch import PyTorchCalls
 from deliralike.port.values import Layer, Value, collection
 
 _GRADIENT_MODES = ("no_grad", "inference_mode", "enable_grad")
 
 
-class PyTorch(Framework):
+class PyTorch(PyTorchCalls):
     """Modules of PyTorch."""
 
     packages = ("torch",)
     title = "PyTorch"
     network_class = ("torch.nn", "Module")
     array_class = "Tensor"
-    names = pytorch.NAMES
-    functions = pytorch.FUNCTIONS
-    methods = pytorch.METHODS
-    attributes = pytorch.ATTRIBUTES
-    setters = pytorch.SETTERS
-    numpy_functions = pytorch.NUMPY_FUNCTIONS
-    numpy_methods = pytorch.NUMPY_METHODS
-    in_both = pytorch.IN_BOTH
-    classes = pytorch.CLASSES
     bases = {"Module": "Network"}
-    dropped = pytorch.DROPPED
-    layer_sources = pytorch.LAYER_SOURCES
-    drawing = pytorch.DRAWING
-    attending = pytorch.ATTENDING
-    without_effect = pytorch.WITHOUT_EFFECT
     idle_methods = ("flatten_parameters",)
-    keywords = pytorch.KEYWORDS
     devices = ("device",)
     stops_gradients = ("no_grad", "inference_mode")
     transparent = (*_GRADIENT_MODES, "autocast", "device", "jit.")
     member_tables = ("_modules", "_parameters", "_buffers")
-    known_attributes = pytorch.KNOWN_ATTRIBUTES
-    plain = staticmethod(pytorch.plain)
-    in_numpy = staticmethod(pytorch.in_numpy)
-    parameter = staticmethod(pytorch.parameter)
-    in_axes = staticmethod(pytorch.in_axes)
 
     def name_of(self, value: Any) -> str | None:
         """See `Framework`; of other packages only what the tables have."""
@@ -70,7 +49,7 @@ class PyTorch(Framework):
             return Value("network")
         if isinstance(value, torch.Size):
             return Value("shape")
-        if isinstance(value, dict) and value and value.keys() <= {*pytorch.PLACEMENT}:
+        if isinstance(value, dict) and value and value.keys() <= {*PLACEMENT}:
             return Value("placement")
         if type(value) in (int, float) and value == 0:
             return Value("zero")
@@ -132,11 +111,9 @@ class PyTorch(Framework):
         names = attributes["_non_persistent_buffers_set"]
         return {name: attributes["_buffers"][name] for name in names}
 
-    @staticmethod
-    def masking(call: Call) -> dict[str, str]:
+    def masking(self, call: Call) -> dict[str, str]:
         """See `Framework`."""
-        given = call.bound("input", "p", "training", "inplace")
-        return {"training": "True", "p": "0.5"} | given
+        return call.bound("input p=0.5 training=True inplace")
 
 
 def _containers() -> Any:

@@ -12,15 +12,15 @@ from deliralike import port
 torch = pytest.importorskip("torch")
 pytest.importorskip("libcst")
 
-from deliralike.port import pytorch  # noqa: E402
-from deliralike.port.calls import NN  # noqa: E402
+from deliralike.port import pytorch, rewriting  # noqa: E402
+from deliralike.port.calls import NN, written  # noqa: E402
 from deliralike.port.torch_modules import PyTorch  # noqa: E402
 from tests.port import small  # noqa: E402
 
 FUNCTIONS = ("plain", "parameter")  # that are in no table, as they write many entries
 TABLES = [
-    *(pytorch.FUNCTIONS, pytorch.METHODS, pytorch.ATTRIBUTES),
-    *(pytorch.NUMPY_FUNCTIONS, pytorch.NUMPY_METHODS),
+    *(PyTorch.functions, PyTorch.methods, PyTorch.attributes),
+    *(PyTorch.numpy_functions, PyTorch.numpy_methods),
     {name: vars(pytorch)[name] for name in FUNCTIONS},
 ]
 SIBLINGS = [
@@ -76,10 +76,13 @@ def put(patch, number, entry, write):
         patch.setitem(TABLES[number], entry, write)
         return
     patch.setattr(pytorch, entry, write)
-    patch.setattr(PyTorch, entry, staticmethod(write))
+    if entry == "plain":
+        patch.setattr(rewriting, entry, write)
+    else:
+        patch.setattr(PyTorch, entry, staticmethod(write))
 
 
-def written(name, monkeypatch):
+def watched(name, monkeypatch):
     """The port of a class, and what the entries of the tables wrote in it."""
     texts = {}
     with monkeypatch.context() as patch:
@@ -88,9 +91,9 @@ def written(name, monkeypatch):
 
                 def noting(*given, entry=entry, write=write):
                     text = (
-                        write(*given)
-                        if callable(write)
-                        else pytorch.written(write, *given)
+                        written(write, *given)
+                        if isinstance(write, str)
+                        else write(*given)
                     )
                     texts[text] = entry
                     return text
@@ -126,7 +129,7 @@ def is_changed(found):
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_mistake_in_the_table_that_changes_the_result_is_refused(name, monkeypatch):
-    found, texts = written(name, monkeypatch)
+    found, texts = watched(name, monkeypatch)
     assert found.hands == [] and found.prove("torch").headline.startswith("PROVED")
     every = [(text, mutant) for text in texts for mutant in mutants(text)]
     changed, undetected = 0, []
