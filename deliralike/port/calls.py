@@ -112,9 +112,10 @@ class Call:
             NeedsHand: There is another argument.
         """
         given = self.bound(signature)
-        unknown = given.keys() - {one.partition("=")[0] for one in signature.split()}
+        names = [one.partition("=")[0] for one in signature.split()]
+        unknown = [*self.given[len(names) :], *sorted(given.keys() - {*names})]
         if unknown and "..." not in signature:
-            raise NeedsHand(f"{self.name} with {', '.join(sorted(unknown))}")
+            raise NeedsHand(f"{self.name} with {', '.join(unknown)}")
         return given
 
     def many(self) -> str:

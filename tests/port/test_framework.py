@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("libcst")
 
 import deliralike.port
+from deliralike.port.calls import Call, NeedsHand
 from deliralike.port.framework import Framework
 from deliralike.port.porting import FRAMEWORKS
 
@@ -42,3 +43,11 @@ def test_a_framework_answers_what_is_declared_and_no_more(framework):
     assert public <= DECLARED
     inherited = {"describe", "blocks", "members", "in_numpy", "parameter"}
     assert inherited <= public  # which raise NotImplementedError in `Framework`
+
+
+def test_an_argument_that_a_table_does_not_know_is_never_left_out():
+    assert Call("f", ("x", "1"), {}).only("input dim") == {"input": "x", "dim": "1"}
+    with pytest.raises(NeedsHand, match="f with 2"):
+        Call("f", ("x", "1", "2"), {}).only("input dim")
+    with pytest.raises(NeedsHand, match="f with eps"):
+        Call("f", ("x", "1"), {"eps": "2"}).only("input dim")
