@@ -95,11 +95,10 @@ def _from_file(place: str) -> ModuleType:
     for module in list(sys.modules.values()):
         if getattr(module, "__file__", None) == str(file):
             return module
-    name = (
-        file.stem
-        if _is_free(file)
-        else f"{file.stem}_{zlib.crc32(str(file).encode()):08x}"
-    )
+    if _is_free(file):
+        name = file.stem
+    else:
+        name = f"{file.stem}_{zlib.crc32(str(file).encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None

@@ -214,10 +214,11 @@ def of(network: Any) -> Backend:
         if backend.is_native(network):
             return backend
         how_to_bind = how_to_bind or backend.how_to_bind(network)
-    raise UnknownName(
-        f"{type(network).__name__} is a network of no available backend ({', '.join(available())})"
-        + (f": {how_to_bind}" if how_to_bind else "")
-    )
+    names = ", ".join(available())
+    message = f"{type(network).__name__} is a network of no available backend ({names})"
+    if how_to_bind:
+        message += f": {how_to_bind}"
+    raise UnknownName(message)
 
 
 def imported() -> list[Backend]:

@@ -201,11 +201,10 @@ def _chosen(
         raise SettingError(f"{name!r} has no column {wanted!r}, but {columns}")
     candidates = [column for column in columns if column.lower() in words]
     if len(candidates) > 1 and wanted is None:
-        option = (
-            "say label=... (--set data.label=NAME)"
-            if words == _LABELS
-            else "rename the other"
-        )
+        if words == _LABELS:
+            option = "say label=... (--set data.label=NAME)"
+        else:
+            option = "rename the other"
         raise SettingError(
             f"{name!r} has the columns {candidates}, either of which may count: {option}"
         )

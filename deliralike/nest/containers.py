@@ -87,11 +87,10 @@ class Builder:
     def flatten(self, instance: Any) -> tuple[list[Any], Build, tuple[Entry, ...]]:
         """Return the children, everything else, and the entries of the children."""
         items = self._items(instance)
-        keys = (
-            list(items)
-            if self.base in (list, OrderedDict)
-            else total_order_sorted(items)
-        )
+        if self.base in (list, OrderedDict):
+            keys = list(items)
+        else:
+            keys = total_order_sorted(items)
         children = []
         entries = []
         for key in keys:

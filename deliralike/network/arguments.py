@@ -71,11 +71,10 @@ def bind_arguments(cls: Any, args: tuple, kwargs: Mapping[str, Any]) -> InitKwar
         names = [name for name in signature.parameters if name != "self"]
         unknown = [name for name in kwargs if name not in names]
         hint = f" {suggestion(unknown[0], names)}" if unknown and names else ""
-        known = (
-            f"Its arguments are {', '.join(names)}."
-            if names
-            else "It takes no arguments."
-        )
+        if names:
+            known = f"Its arguments are {', '.join(names)}."
+        else:
+            known = "It takes no arguments."
         raise ArgumentError(f"{cls.__name__}: {error}.{hint} {known}") from None
     _, *own = bound.arguments.items()  # the first one is `self`
     arguments = dict(own)

@@ -129,11 +129,10 @@ class Shaping(Primitives):
             x = self.reshape(x, (*[1] * new, *x.shape))
         for dim, count in enumerate(dims, max(0, -new)):
             if count != 1:
-                x = (
-                    self.concatenate([x] * count, dim)
-                    if count
-                    else at(x, dim, slice(0))
-                )
+                if count:
+                    x = self.concatenate([x] * count, dim)
+                else:
+                    x = at(x, dim, slice(0))
         return x
 
     def repeat_interleave(

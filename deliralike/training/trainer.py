@@ -530,11 +530,10 @@ class Trainer:
                 )
         if any(map(_may_add_figures, self.callbacks)):
             return
-        metrics = (
-            evaluation.figure_names(self.metrics or {})
-            if validation is not None
-            else []
-        )
+        if validation is not None:
+            metrics = evaluation.figure_names(self.metrics or {})
+        else:
+            metrics = []
         monitors = [each for each in self._monitors() if not each.is_known(metrics)]
         if monitors and validation is None:
             monitors[0].value(Epoch(0, 0))

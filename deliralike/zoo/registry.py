@@ -436,11 +436,9 @@ class _BoundFunction:
 
 
 def _on(network: Any, backend: Networks[Any]) -> Callable[..., Any]:
-    return (
-        network.on(backend)
-        if hasattr(network, "on")
-        else _BoundFunction(network, backend)
-    )
+    if hasattr(network, "on"):
+        return network.on(backend)
+    return _BoundFunction(network, backend)
 
 
 def _backend(backend: str | Networks[Any]) -> Networks[Any]:

@@ -114,11 +114,9 @@ class ChainerBackend(Backend):
         return isinstance(value, chainer.Parameter)
 
     def wrap(self, native: chainer.Link) -> AbstractNetwork:
-        return (
-            native
-            if isinstance(native, AbstractNetwork)
-            else WrappedChainerNetwork(native)
-        )
+        if isinstance(native, AbstractNetwork):
+            return native
+        return WrappedChainerNetwork(native)
 
     def gradients(
         self, loss_function: Callable[..., Any], network: Any, *inputs: Any

@@ -114,11 +114,9 @@ def array(value: Any, dtype: str | None = None, device: str | None = None) -> An
 def numpy(array: Any) -> np.ndarray:
     """Return a NumPy array that owns its storage."""
     array = raw(array)
-    return (
-        np.array(array, order="C")
-        if isinstance(array, np.ndarray)
-        else cuda.to_cpu(array)
-    )
+    if isinstance(array, np.ndarray):
+        return np.array(array, order="C")
+    return cuda.to_cpu(array)
 
 
 def split(

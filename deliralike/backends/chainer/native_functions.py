@@ -106,9 +106,9 @@ def _max_pool(
 def _leaves_over(x: NativeArray, ksize: Any, stride: Any, pad: Any) -> bool | None:
     """Return whether windows do not fit; None where one more would begin within the padding."""
     rank = x.ndim - 2
-    windows = (
-        _each(one, rank) for one in (ksize, ksize if stride is None else stride, pad)
-    )
+    if stride is None:
+        stride = ksize
+    windows = (_each(one, rank) for one in (ksize, stride, pad))
     over = False
     for size, width, step, edge in zip(x.shape[2:], *windows, strict=True):
         rest = (size + 2 * edge - width) % step

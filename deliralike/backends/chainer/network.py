@@ -213,9 +213,9 @@ def _neutral_names(kind: Any) -> dict[str, str]:
 
 
 def _slots(link: chainer.Link) -> dict[str, Slot]:
-    return (
-        link.neutral_slots() if isinstance(link, AbstractNetwork) else link_slots(link)
-    )
+    if isinstance(link, AbstractNetwork):
+        return link.neutral_slots()
+    return link_slots(link)
 
 
 def _children(link: chainer.Link) -> list[tuple[str, chainer.Link]]:

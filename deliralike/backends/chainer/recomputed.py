@@ -113,10 +113,9 @@ class _Recomputed(chainer.FunctionNode):
         before = []
         for link in self.block.links():
             for name in link._persistent:
-                value = getattr(link, name)
-                before.append(
-                    (link, name, value, value.copy() if is_array(value) else value)
-                )
+                present = getattr(link, name)
+                value = present.copy() if is_array(present) else present
+                before.append((link, name, present, value))
         if self.random_state is not None:
             now = native_random.state(self.device)
             native_random.load_state(self.device, self.random_state)

@@ -122,9 +122,9 @@ class JaxBackend(Backend):
         return {"rngs": nnx.Rngs(seed)}
 
     def wrap(self, native: nnx.Module) -> AbstractNetwork:
-        return (
-            native if isinstance(native, AbstractNetwork) else WrappedJaxNetwork(native)
-        )
+        if isinstance(native, AbstractNetwork):
+            return native
+        return WrappedJaxNetwork(native)
 
     def gradients(
         self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any

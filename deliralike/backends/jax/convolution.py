@@ -117,11 +117,9 @@ def convolve_transposed(
 
 def precision() -> Any:
     """Return the precision of products: exact unless JAX's own setting asks otherwise."""
-    return (
-        lax.Precision.HIGHEST
-        if jax.config.jax_default_matmul_precision is None
-        else None
-    )
+    if jax.config.jax_default_matmul_precision is None:
+        return lax.Precision.HIGHEST
+    return None
 
 
 # Forms

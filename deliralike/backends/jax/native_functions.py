@@ -192,11 +192,9 @@ def _var(
 def _einsum(
     subscripts: str, *operands: NativeArray, optimize: Any = None, precision: Any = None
 ) -> Neutral | None:
-    return (
-        product_of(subscripts, operands, _permute)
-        if isinstance(subscripts, str)
-        else None
-    )
+    if isinstance(subscripts, str):
+        return product_of(subscripts, operands, _permute)
+    return None
 
 
 def _attention(

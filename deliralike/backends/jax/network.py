@@ -231,10 +231,8 @@ class AbstractJaxNetwork(
                 continue
             if isinstance(node, nnx.Variable):  # its deepcopy would give its array
                 value = node.get_value()
-                is_array = isinstance(value, jax.Array)
-                memo[id(node)] = node.copy(
-                    arrays.copied(value) if is_array else deepcopy(value)
-                )
+                copy = arrays.copied if isinstance(value, jax.Array) else deepcopy
+                memo[id(node)] = node.copy(copy(value))
             elif "__deepcopy__" in vars(type(node)):  # a stream of random numbers
                 deepcopy(node, memo)
             else:
@@ -258,8 +256,12 @@ class AbstractJaxNetwork(
         """
         for _, block in self.named_blocks():
             self._set_mode(block, mode)
-            if _has_own_mode(block):
-                (block.train if mode else block.eval)()
+            if not _has_own_mode(block):
+                continue
+            if mode:
+                block.train()
+            else:
+                block.eval()
         return self
 
     @contextmanager

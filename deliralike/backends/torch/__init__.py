@@ -147,11 +147,9 @@ class TorchBackend(Backend):
         return isinstance(value, torch.nn.Parameter)
 
     def wrap(self, native: torch.nn.Module) -> AbstractNetwork:
-        return (
-            native
-            if isinstance(native, AbstractNetwork)
-            else WrappedTorchNetwork(native)
-        )
+        if isinstance(native, AbstractNetwork):
+            return native
+        return WrappedTorchNetwork(native)
 
     def gradients(
         self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any

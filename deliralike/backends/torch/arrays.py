@@ -123,9 +123,13 @@ def numbers(values: Sequence[Any]) -> list[float]:
         }
         if len(kinds) == 1:
             return torch.stack([each.reshape(()) for each in values]).tolist()
-    return [
-        float(numpy(each)) if is_distributed(each) else float(each) for each in values
-    ]
+    return list(map(_number, values))
+
+
+def _number(value: Any) -> float:
+    if is_distributed(value):
+        value = numpy(value)
+    return float(value)
 
 
 def _is_accelerated(value: Any) -> bool:
@@ -201,7 +205,7 @@ def concatenate_all(
         with suppress(
             RuntimeError
         ):  # they are on several devices, or do not fit: raised below
-            joined = [*map(torch.cat, columns, *([repeat(dim)] if dim else []))]
+            joined = list(map(torch.cat, columns, repeat(dim)))
             if target is None or {*map(_DEVICE, joined)} == {target}:
                 return joined
     return [concatenate(column, dim, device) for column in columns]

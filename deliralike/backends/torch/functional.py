@@ -92,11 +92,9 @@ class TorchFunctions(Functions):
         is_whole = not any(isinstance(number, float) for number in (start, end, step))
         dtype = torch.int64 if is_whole else torch.float64
         numbers = torch.arange(start, end, step, dtype=dtype, device=like.device)
-        return (
-            numbers.to(like.dtype)
-            if like.is_floating_point() and not is_whole
-            else numbers
-        )
+        if like.is_floating_point() and not is_whole:
+            return numbers.to(like.dtype)
+        return numbers
 
     def zeros(self, shape, like):
         return torch.zeros(tuple(shape), dtype=like.dtype, device=like.device)

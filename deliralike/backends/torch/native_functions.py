@@ -168,11 +168,9 @@ def _max(input: NativeArray, dim: int, keepdim: bool = False) -> Neutral | None:
 
 def _amax(input: NativeArray, dim: Any, keepdim: bool = False) -> Neutral | None:
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
-    return (
-        call_of("max_along", x=input, dim=dims[0], keepdim=keepdim)
-        if len(dims) == 1
-        else None
-    )
+    if len(dims) == 1:
+        return call_of("max_along", x=input, dim=dims[0], keepdim=keepdim)
+    return None
 
 
 def _var(
@@ -497,7 +495,7 @@ _OTHERS = frozenset(
 def _table() -> Table:
     """Return what each native function is, by the function."""
     found: Table = {}
-    for name in F.__all__ if hasattr(F, "__all__") else dir(F):
+    for name in dir(F):
         function = getattr(F, name)
         if _is_followed(name, function):
             found[function] = (f"torch.nn.functional.{name}", None)

@@ -178,11 +178,10 @@ class TorchOptimizer(AbstractOptimizer):
             found = {
                 key: value for key, value in state.items() if key.startswith(prefix)
             }
-            made = (
-                self._trial_state(parameter)
-                if found and parameter.element_size() < 4
-                else None
-            )
+            if found and parameter.element_size() < 4:
+                made = self._trial_state(parameter)
+            else:
+                made = None
             group = groups.get(id(parameter), {})
             for key, value in found.items():
                 slot = key.removeprefix(prefix)

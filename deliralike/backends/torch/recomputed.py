@@ -70,9 +70,8 @@ def _again(
     before = []
     for module in block.modules():
         for name, buffer in module._buffers.items():
-            before.append(
-                (module, name, buffer, None if buffer is None else buffer.clone())
-            )
+            value = None if buffer is None else buffer.clone()
+            before.append((module, name, buffer, value))
     try:
         with draws, random.following(stream):
             yield

@@ -64,11 +64,10 @@ def is_known(function: str) -> bool:
 @cache
 def names(kind: str) -> tuple[str, ...]:
     """The names of what a layer or function is called with, in order; ``x`` for any other block."""
-    function = (
-        LAYERS[kind].forward
-        if kind in LAYERS
-        else getattr(Functions, plain(kind), None)
-    )
+    if kind in LAYERS:
+        function = LAYERS[kind].forward
+    else:
+        function = getattr(Functions, plain(kind), None)
     if function is None:
         return ("x",)
     return tuple(

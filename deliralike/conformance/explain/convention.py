@@ -76,12 +76,9 @@ class Convention:
         if self.free:
             yield Choice(self, tuple(found), None, usual)
             return
-        named = (
-            found.items()
-            if isinstance(found, Mapping)
-            else zip(found, found, strict=True)
-        )
-        for words, value in named:
+        if not isinstance(found, Mapping):
+            found = dict(zip(found, found, strict=True))
+        for words, value in found.items():
             if usual is None or words != usual:
                 yield Choice(self, words, value, usual)
 

@@ -123,11 +123,10 @@ def _permuted(shape: Shape, to: Shape) -> Iterator[tuple[str, Change]]:
     """The orders of axes that make one shape of another, but the usual one."""
     for order in other_axes(shape, most=4):
         if tuple(shape[axis] for axis in order) == to:
-            words = (
-                "transposed"
-                if len(order) == 2
-                else f"with its axes permuted to {order}"
-            )
+            if len(order) == 2:
+                words = "transposed"
+            else:
+                words = f"with its axes permuted to {order}"
             yield words, changes.permuted(order)
 
 

@@ -75,11 +75,10 @@ def _tried(glue: Glue, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
             yield from _sums(sources, mine, theirs)
     usual = next((said for said, _ in _of_sources(sources, mine)), "")
     for said, distance in _of_sources(sources, theirs):
-        but = (
-            f" instead of {usual}"
-            if usual
-            else " alone: what else there should be is missing"
-        )
+        if usual:
+            but = f" instead of {usual}"
+        else:
+            but = " alone: what else there should be is missing"
         yield Trial(f"{said}{but}", distance)
     if theirs.dtype.kind != "f" or np.ptp(theirs) == 0.0:
         return  # that it is one number throughout has no cause of its own

@@ -535,11 +535,9 @@ def _difference(reference: np.ndarray, candidate: np.ndarray, allowed: float) ->
 
 def _relative(reference: float, candidate: float) -> float:
     difference = abs(candidate - reference)
-    return (
-        0.0
-        if difference <= LIMIT * abs(reference)
-        else difference / (abs(reference) or 1.0)
-    )
+    if difference <= LIMIT * abs(reference):
+        return 0.0
+    return difference / (abs(reference) or 1.0)
 
 
 def _or_one(rate: float | None) -> float:

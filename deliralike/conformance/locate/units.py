@@ -116,11 +116,9 @@ def _opened(unit: Unit, paths: frozenset[str]) -> Unit:
     inside = replace(unit, tapped=partial(_unless, unit.tapped, paths))
     called = {name.path for name in listen(inside)}
     calling = frozenset(p for p in paths if holds(p, called))
-    return (
-        replace(unit, tapped=partial(_unless, unit.tapped, calling))
-        if calling
-        else unit
-    )
+    if calling:
+        return replace(unit, tapped=partial(_unless, unit.tapped, calling))
+    return unit
 
 
 def _unless(tapped: Any, left_out: frozenset[str], path: str) -> str | None:

@@ -122,11 +122,10 @@ class Alignment:
             if leaf.theirs < len(theirs):
                 array = theirs[leaf.theirs]
                 fits = np.shape(array) == leaf.transform.end
-                invert = (
-                    leaf.transform.invert
-                    if fits
-                    else partial(_turned_back, leaf.transform)
-                )
+                if fits:
+                    invert = leaf.transform.invert
+                else:
+                    invert = partial(_turned_back, leaf.transform)
                 found[leaf.mine] = _moved(invert, array)
         return nest.unflatten(structure, found)
 

@@ -101,9 +101,9 @@ class Matched(Correspondence):
 
     def tap(self, path: str) -> str | None:
         """As in `Correspondence`."""
-        return (
-            path if path and _join(self._inside[0], path) in self.match.blocks else None
-        )
+        if path and _join(self._inside[0], path) in self.match.blocks:
+            return path
+        return None
 
     def tap_of(self, path: str) -> str | None:
         """As in `Correspondence`."""

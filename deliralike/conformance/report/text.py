@@ -112,9 +112,9 @@ def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
 
 def _lines(lines: Sequence[str]) -> Padding | None:
     """Lines that begin, and go on, a little to the right."""
-    return (
-        Padding(Text("\n".join(lines)), (0, 0, 0, 2), expand=False) if lines else None
-    )
+    if lines:
+        return Padding(Text("\n".join(lines)), (0, 0, 0, 2), expand=False)
+    return None
 
 
 def _table(names: Sequence[str] | None) -> Table:

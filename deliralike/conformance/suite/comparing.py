@@ -40,11 +40,10 @@ def values(
         gap: No number is nearer to zero than this.
     """
     rng = np.random.default_rng([seed, *shape])
-    drawn = (
-        rng.standard_normal(shape)
-        if low is None
-        else rng.uniform(low, low + 2.0, shape)
-    )
+    if low is None:
+        drawn = rng.standard_normal(shape)
+    else:
+        drawn = rng.uniform(low, low + 2.0, shape)
     return drawn + np.sign(drawn) * gap
 
 
@@ -90,11 +89,10 @@ def made(
     **kwargs: Any,
 ) -> Any:
     """Build a network written once, or a layer of `nn` by name, in the type it is checked in."""
-    bound = (
-        getattr(backend.nn, network)
-        if isinstance(network, str)
-        else network.on(backend)
-    )
+    if isinstance(network, str):
+        bound = getattr(backend.nn, network)
+    else:
+        bound = network.on(backend)
     if network in backend.lacks:
         bound()  # an error that says so
     return build(bound, *args, seed=seed, dtype=dtype_of(backend), **kwargs)

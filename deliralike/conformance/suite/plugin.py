@@ -171,11 +171,9 @@ def pytest_collect_file(
     file_path: Path, parent: pytest.Collector
 ) -> pytest.Module | None:
     """The module of tests, whatever patterns of file names are configured."""
-    return (
-        pytest.Module.from_parent(parent, path=file_path)
-        if file_path == _TESTS
-        else None
-    )
+    if file_path == _TESTS:
+        return pytest.Module.from_parent(parent, path=file_path)
+    return None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -236,11 +234,9 @@ def _reports(config: pytest.Config) -> dict[str, Report]:
 
 
 def _about(backend: Backend | Unavailable) -> dict[str, Any]:
-    return (
-        {"backend": backend.name}
-        if isinstance(backend, Unavailable)
-        else header(backend)
-    )
+    if isinstance(backend, Unavailable):
+        return {"backend": backend.name}
+    return header(backend)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

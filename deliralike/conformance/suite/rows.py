@@ -251,11 +251,10 @@ def networks(
         call: ``call(network, *inputs)`` gives the output.
     """
     for name, network, shapes, answer, *inputs in table:
-        named = (
-            shapes
-            if isinstance(shapes, dict)
-            else dict(zip(("weight", "bias"), shapes, strict=False))
-        )
+        if isinstance(shapes, dict):
+            named = shapes
+        else:
+            named = dict(zip(("weight", "bias"), shapes, strict=False))
         seeded = enumerate(named.items(), start=20)
         weights = {key: values(*shape, seed=seed) for seed, (key, shape) in seeded}
         first = partial(_first, answer)

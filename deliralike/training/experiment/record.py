@@ -32,11 +32,10 @@ def code_version(folder: str | Path = ".") -> dict[str, Any]:
         ['changed', 'commit', 'deliralike']
     """
     commit = _git(folder, "rev-parse", "HEAD")
-    changes = (
-        _git(folder, "status", "--porcelain", "--untracked-files=no")
-        if commit
-        else None
-    )
+    if commit:
+        changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    else:
+        changes = None
     return {
         "deliralike": deliralike.__version__,
         "commit": commit,

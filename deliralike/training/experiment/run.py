@@ -330,11 +330,10 @@ def finished_result(
     run_folder.refuse_no_run(folder)
     has_finished = is_finished(folder)
     # a finished run has the figures of the settings that it was made with, whatever the file says
-    before = (
-        _settings_of_start(folder)
-        if has_finished
-        else read_settings(folder / run_folder.SETTINGS)
-    )
+    if has_finished:
+        before = _settings_of_start(folder)
+    else:
+        before = read_settings(folder / run_folder.SETTINGS)
     refuse_another(folder, before, settings, accept)
     if has_finished and settings.epochs <= before.epochs:
         return load_result(folder)

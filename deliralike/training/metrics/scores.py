@@ -205,11 +205,10 @@ def _refuse_outside(
     outside = counted & ((labels < 0) | (labels >= classes))
     if outside.any():
         sample = int(np.flatnonzero(outside.any(axis=1))[0])
-        hint = (
-            ""
-            if ignored is not None
-            else "; a label that does not count is named by ignored=…"
-        )
+        if ignored is not None:
+            hint = ""
+        else:
+            hint = "; a label that does not count is named by ignored=…"
         raise IndexRangeError(
             f"{metric}: sample {sample} of the batch has the label {labels[outside][0]}, and the "
             f"classes are 0 to {classes - 1}{hint}"

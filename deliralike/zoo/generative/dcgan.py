@@ -252,11 +252,9 @@ def _start_values(main) -> Iterator[tuple[str, Normal]]:
 
 
 def _scores(num_classes: int) -> int:
-    return (
-        0
-        if num_classes == 0
-        else checks.positive(num_classes, "num_classes", "Discriminator")
-    )
+    if num_classes == 0:
+        return 0
+    return checks.positive(num_classes, "num_classes", "Discriminator")
 
 
 def noise(settings: Mapping[str, Any]) -> tuple[int, ...]:

@@ -187,9 +187,9 @@ class _BERTModel(Model):
 
     def adapt_weight(self, name, value, shape):
         """Cut a longer table of positions."""
-        return (
-            cut(value, shape) if name.endswith("position_embeddings.weight") else None
-        )
+        if name.endswith("position_embeddings.weight"):
+            return cut(value, shape)
+        return None
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Leave out the tables of numbers in older files, and the heads of the pretraining."""

@@ -444,11 +444,9 @@ def replicated_networks(link: chainer.Link) -> Iterator[DataParallelChainerNetwo
 
 
 def _wrapped(link: chainer.Link) -> AbstractChainerNetwork:
-    return (
-        link
-        if isinstance(link, AbstractChainerNetwork)
-        else WrappedChainerNetwork(link)
-    )
+    if isinstance(link, AbstractChainerNetwork):
+        return link
+    return WrappedChainerNetwork(link)
 
 
 def _unwrapped(network: chainer.Link) -> chainer.Link:

@@ -207,7 +207,8 @@ class ModuleVariables:
         values = {}
         for name, variable in (*self.parameters.items(), *self.frozen.items()):
             value = rebuilt.copies[id(variable)].get_value()
-            if value is not (parameters if name in parameters else frozen)[name]:
+            before = parameters if name in parameters else frozen
+            if value is not before[name]:
                 values[name] = value
         return values
 
@@ -219,9 +220,9 @@ class ModuleVariables:
         """
         found = []
         for node, before in zip(self.nodes, self.attributes, strict=True):
-            now = (
-                vars(rebuilt.copies[id(node)]) if id(node) in rebuilt.copies else before
-            )
+            now = before
+            if id(node) in rebuilt.copies:
+                now = vars(rebuilt.copies[id(node)])
             for name in filter(_is_setting, before):
                 value = now.get(name)
                 if value is before[name] or name in _OWN_SETTINGS:

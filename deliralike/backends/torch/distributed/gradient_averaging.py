@@ -93,11 +93,9 @@ class GradientAveragingTorchNetwork(GradientAveragingNetwork, TorchHolder):
 
 
 def _host_type(parameter: torch.Tensor) -> str:
-    return (
-        "float32"
-        if parameter.dtype == torch.bfloat16
-        else arrays.dtype_name(parameter.dtype)
-    )
+    if parameter.dtype == torch.bfloat16:
+        return "float32"
+    return arrays.dtype_name(parameter.dtype)
 
 
 def _call(method: weakref.WeakMethod, *args: Any) -> None:

@@ -165,11 +165,9 @@ class ReplicaCopy:
     def leaf_of(self, parameter: torch.Tensor) -> torch.nn.Parameter | None:
         """Return the copy that keeps gradients of its own; None where the parameter gets them."""
         copy = self.of(parameter)
-        return (
-            copy
-            if isinstance(copy, torch.nn.Parameter) and copy is not parameter
-            else None
-        )
+        if isinstance(copy, torch.nn.Parameter) and copy is not parameter:
+            return copy
+        return None
 
     def copy_parameters(self, parameters: Iterable[torch.Tensor]) -> None:
         """Copy the values of these parameters of the original."""
@@ -191,11 +189,10 @@ class ReplicaCopy:
         """
         pairs = []
         for parameter in parameters:
-            leaf = (
-                None
-                if is_lazy(parameter) or parameter.is_meta
-                else self.leaf_of(parameter)
-            )
+            if is_lazy(parameter) or parameter.is_meta:
+                leaf = None
+            else:
+                leaf = self.leaf_of(parameter)
             if leaf is not None:
                 pairs.append((parameter, leaf))
         if any(parameter.is_cuda for parameter, _ in pairs):
@@ -272,11 +269,10 @@ class ReplicaCopy:
 
     def _new_buffer(self, buffer: torch.Tensor) -> torch.Tensor:
         is_shapeless = is_lazy(buffer)
-        copy = (
-            _lazy_like(buffer, self.device)
-            if is_shapeless
-            else self._detached_copy(buffer)
-        )
+        if is_shapeless:
+            copy = _lazy_like(buffer, self.device)
+        else:
+            copy = self._detached_copy(buffer)
         self.pairs[id(buffer)] = (buffer, copy)
         self._buffer_versions[id(buffer)] = (_version(buffer), _version(copy))
         return copy

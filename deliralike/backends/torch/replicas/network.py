@@ -392,11 +392,9 @@ class DataParallelTorchNetwork(
     @property
     def module(self) -> torch.nn.Module:
         """The module that was given."""
-        return (
-            self.root.native
-            if isinstance(self.root, WrappedTorchNetwork)
-            else self.root
-        )
+        if isinstance(self.root, WrappedTorchNetwork):
+            return self.root.native
+        return self.root
 
     # Replicas
 

@@ -88,9 +88,9 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
 
         Each call of a closure accumulates gradients as well.
         """
-        return (
-            self.optimizer.step() if closure is None else self.optimizer.step(closure)
-        )
+        if closure is None:
+            return self.optimizer.step()
+        return self.optimizer.step(closure)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of this optimizer's parameters, in every replica."""

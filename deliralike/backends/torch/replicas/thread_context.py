@@ -125,11 +125,9 @@ def _default_device() -> list[Callable]:
 
 def _saved_tensors_hooks() -> list[Callable]:
     hooks = unstable.saved_tensors_hooks()
-    return (
-        []
-        if hooks is None
-        else [partial(torch.autograd.graph.saved_tensors_hooks, *hooks)]
-    )
+    if hooks is None:
+        return []
+    return [partial(torch.autograd.graph.saved_tensors_hooks, *hooks)]
 
 
 def _streams(devices: Sequence[str]) -> list[Callable]:
