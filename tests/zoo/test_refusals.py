@@ -280,6 +280,8 @@ SETTINGS = [
         {"output_stride": 8, "replace_stride_with_dilation": (False, True, True)},
         "32 beside replace_stride_with_dilation",
     ),
+    ("gemma_3_270m", {"sliding_window": 0}, "sliding_window=0"),
+    ("gemma_3_270m", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar=0"),
 ]
 
 
