@@ -297,6 +297,16 @@ _TRANSFORMERS: dict[str, tuple[str, str, Record]] = {
         "vit_b_16",
         {"eps": 1e-12},
     ),
+    "facebook/dinov2-base": (
+        "models.dinov2.configuration_dinov2",
+        "vit_base_patch14_dinov2",
+        {},
+    ),
+    "facebook/dinov2-with-registers-base": (
+        "models.dinov2_with_registers.configuration_dinov2_with_registers",
+        "vit_base_patch14_reg4_dinov2",
+        {},
+    ),
     "google-bert/bert-base-uncased": (
         "models.bert.configuration_bert",
         "bert_base_uncased",
@@ -329,7 +339,7 @@ def transformers_records() -> list[Record]:
         source = inspect.getsource(importlib.import_module(f"transformers.{module}"))
         if f'"{repository}"' not in source:
             raise LookupError(f"transformers.{module} no longer names {repository}")
-        is_classifier = zoo.find(name).task == "classification"
+        classes = zoo.find(name).settings.get("num_classes")
         preprocessing = None
         if name in _PROCESSORS:
             preprocessing = _image_processor(_PROCESSORS[name])
@@ -339,8 +349,8 @@ def transformers_records() -> list[Record]:
                 "name": f"hf-hub:{repository}",
                 "repository": repository,
                 "size": None,
-                "classes": 1000 if is_classifier else None,
-                "labels": IMAGENET if is_classifier else "",
+                "classes": classes,
+                "labels": IMAGENET if classes == 1000 else "",
                 "metrics": {},
                 "license": None,
                 "settings": settings,

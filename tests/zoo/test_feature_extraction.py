@@ -161,6 +161,7 @@ TIED = {
     "gpt2": "transformer.wte.weight",
     "gpt_mini masked": "transformer.wte.weight",
     "llama_3_2_1b": "model.embed_tokens.weight",
+    "gemma_3_270m": "model.embed_tokens.weight",
     "t5_small": "shared.weight",
 }
 # the number of outputs is that of the inputs as well

@@ -28,6 +28,7 @@ MODELS = {
     "llama_3_2_1b": (llama.LLAMA3 | LONG, llama.reference),
     "qwen2_5_0_5b": (llama.QWEN2 | LONG, llama.reference),
     "qwen3_0_6b": (llama.QWEN3 | LONG, llama.reference),
+    "gemma_3_270m": (llama.GEMMA | LONG, llama.gemma),
     "t5_small": (t5.SMALL | SAME, t5.reference),
     "flan_t5_small": (t5.GATED | t5._GATED | SAME, t5.reference),
 }

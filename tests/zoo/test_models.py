@@ -176,7 +176,7 @@ MAY_BE_0 = {
     "bottleneck",
     "num_res_units",
 }
-MAY_BE_0 |= {"image_size", "patch_size"}
+MAY_BE_0 |= {"image_size", "patch_size", "register_tokens"}
 
 
 def wrong_values(key, value):

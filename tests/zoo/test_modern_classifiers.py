@@ -33,6 +33,16 @@ resample_abs_pos_embed = Later("timm.layers.pos_embed.resample_abs_pos_embed")
 checkpoint_filter_fn = Later("timm.models.convnext.checkpoint_filter_fn")
 DeiTConfig = Later("transformers.DeiTConfig")
 HFDeiT = Later("transformers.DeiTForImageClassificationWithTeacher")
+HF_DINOV2 = {
+    "vit_small_patch14_dinov2": (
+        Later("transformers.Dinov2Config"),
+        Later("transformers.Dinov2Model"),
+    ),
+    "vit_small_patch14_reg4_dinov2": (
+        Later("transformers.Dinov2WithRegistersConfig"),
+        Later("transformers.Dinov2WithRegistersModel"),
+    ),
+}
 
 
 def generator():
@@ -90,7 +100,7 @@ def by_torchvision(table, tokens):
 
 
 def by_timm(table, tokens):
-    prefixes = 2 if tokens in (6, 27) else 1
+    prefixes = {6: 2, 27: 2, 4: 0, 25: 0}.get(tokens, 1)
     side = math.isqrt(tokens - prefixes)
     return resample_abs_pos_embed(table, [side, side], num_prefix_tokens=prefixes)
 
@@ -111,6 +121,8 @@ RULES = [
     ("deit_tiny_patch16_224", "timm", by_timm),
     ("deit_tiny_patch16_224", "", by_timm),
     ("deit_tiny_distilled_patch16_224", "", by_timm),
+    ("vit_small_patch14_dinov2", "timm", by_timm),
+    ("vit_small_patch14_reg4_dinov2", "", by_timm),
 ]
 
 
@@ -167,6 +179,76 @@ def test_the_file_of_hugging_faces_distilled_deit_gives_its_outputs_and_goes_bac
     assert set(found) == set(wanted)
     for key, value in wanted.items():
         np.testing.assert_array_equal(found[key], value)
+
+
+def hugging_faces_dinov2(name, folder):
+    """A small network of Hugging Face's, in double precision, and its file."""
+    torch.manual_seed(0)
+    make_config, make = HF_DINOV2[name]
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "mlp_ratio": 2}
+    config = make_config(**sizes, image_size=15, patch_size=5, num_attention_heads=2)
+    module = make(config).double().eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    module.save_pretrained(folder)
+    return module, folder / "model.safetensors"
+
+
+DINOV2_SMALL = vit.SMALL | {"mlp_dim": 16}
+
+
+@pytest.mark.parametrize("image_size", [15, 10, 25])
+@pytest.mark.parametrize("name", HF_DINOV2)
+def test_hugging_faces_dinov2_gives_its_class_token_for_every_size_of_images(
+    name, image_size, backend, tmp_path
+):
+    """It resamples its table by itself, in single precision."""
+    module, file = hugging_faces_dinov2(name, tmp_path)
+    settings = DINOV2_SMALL | {"image_size": image_size}
+    network = zoo.build(
+        name, backend=backend.name, dtype="float64", weights=file, **settings
+    ).eval()
+    x = generator().standard_normal((2, 3, image_size, image_size))
+    with torch.no_grad():
+        wanted = module(torch.from_numpy(x)).pooler_output.numpy()
+    with backend.evaluating():
+        came = backend.numpy(network(backend.prepare(x, network)))
+    close(came, wanted, 1e-10 if image_size == 15 else 1e-5)
+
+
+@pytest.mark.parametrize("name", HF_DINOV2)
+def test_blocks_of_dinov2_give_maps_of_patches_without_class_and_registers(
+    name, tmp_path
+):
+    module, file = hugging_faces_dinov2(name, tmp_path)
+    network = zoo.build(
+        name, backend="torch", dtype="float64", weights=file, **DINOV2_SMALL
+    )
+    x = torch.from_numpy(generator().standard_normal((2, 3, 15, 15)))
+    with torch.no_grad():
+        wanted = module(x, output_hidden_states=True).hidden_states[1]
+        came = network.eval().forward_stages(x)["encoder_layer_0"]
+    patches = wanted[:, -9:].permute(0, 2, 1).reshape(2, 8, 3, 3)
+    close(came.numpy(), patches.numpy(), 1e-10)
+
+
+@pytest.mark.parametrize("name", HF_DINOV2)
+def test_dinov2_goes_back_to_hugging_face(name, tmp_path):
+    """Where there are registers, the class token's position has become part of the token."""
+    module, file = hugging_faces_dinov2(name, tmp_path)
+    network = zoo.build(
+        name, backend="torch", dtype="float64", weights=file, **DINOV2_SMALL
+    )
+    *_, layout = network.keymaps
+    state = layout.to_theirs(network.neutral_state())
+    assert set(state) == set(weights.read(file))
+    x = torch.from_numpy(generator().standard_normal((2, 3, 15, 15)))
+    with torch.no_grad():
+        wanted = module(x).last_hidden_state
+        weights.write(file, state)
+        came = type(module).from_pretrained(tmp_path, dtype=torch.float64)(x)
+    close(came.last_hidden_state.numpy(), wanted.numpy(), 1e-10)
 
 
 def test_the_bias_table_of_another_window_is_resampled_and_the_index_is_the_networks_own():

@@ -72,6 +72,7 @@ SETTINGS = [
         "embed_dim=9 cannot be divided by num_heads=2",
     ),
     ("vit_b_16", {"distilled_training": True}, "needs distilled=True"),
+    ("vit_b_16", {"register_tokens": 1.5}, "register_tokens=1.5 must be a whole"),
     ("efficientnet_b0", {"stages": ()}, "stages="),
     ("efficientnet_b0", {"stages": (("mbconv", 1, 3, 1, 8, 1),)}, "'mb' or 'fused'"),
     (
@@ -279,6 +280,8 @@ SETTINGS = [
         {"output_stride": 8, "replace_stride_with_dilation": (False, True, True)},
         "32 beside replace_stride_with_dilation",
     ),
+    ("gemma_3_270m", {"sliding_window": 0}, "sliding_window=0"),
+    ("gemma_3_270m", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar=0"),
 ]
 
 

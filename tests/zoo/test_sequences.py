@@ -12,6 +12,7 @@ from deliralike.errors import IndexRangeError, SettingError, ShapeError
 from deliralike.zoo.sequences.rotary import frequencies
 from deliralike.zoo.sequences.t5 import Stack
 from tests.references import Later
+from tests.zoo.case import assert_same, computed, theirs
 from tests.zoo.cases import CASES, bert, gpt2, llama
 from tests.zoo.programs import as_one_program
 
@@ -487,3 +488,9 @@ def test_what_old_files_have_besides_is_left_out(name, settings, old):
     net = zoo.build(name, backend="torch", **settings)
     state = net.neutral_state()
     assert list(net.adapt_state(state | dict.fromkeys(old, np.ones(3)))) == list(state)
+
+
+def test_gemmas_outputs_and_gradients_are_hugging_faces_on_every_backend(backend):
+    """With windows of three tokens, a mask, and layers of both kinds."""
+    wanted, _ = theirs("gemma_3_270m")
+    assert_same(computed("gemma_3_270m", backend.name), wanted, 1e-10)

@@ -1,6 +1,6 @@
-"""Vision transformers: torchvision's, and DeiT with and without distillation.
+"""Vision transformers: torchvision's, DeiT with and without distillation, and DINOv2.
 
-DeiT without it is torchvision's network; timm has both under names of its own.
+DeiT without it is torchvision's network; timm has all of them under names of its own.
 
 Unlike the paper's pre-training, the head is one linear layer. Epsilon 1e-6 as in the authors' code,
 if no other is set.
@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, whole_number
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal, XavierUniform
 from deliralike.zoo.blocks import classifier, has_side, images_of_size
+from deliralike.zoo.classification.efficientformer import LayerScale
 from deliralike.zoo.keymaps import (
     KeyMap,
     Replacement,
@@ -45,9 +46,11 @@ _TIMM = KeyMap(
         {
             r"class_token": "cls_token",
             r"distillation_token": "dist_token",
+            r"register_token": "reg_token",
             r"conv_proj\.(\w+)": r"patch_embed.proj.\1",
             r"encoder\.pos_embedding": "pos_embed",
             rf"{_LAYER}\.ln_(\d)\.(\w+)": r"blocks.\1.norm\2.\3",
+            rf"{_LAYER}\.ls_(\d)\.gamma": r"blocks.\1.ls\2.gamma",
             rf"{_LAYER}\.self_attention\.in_proj_(\w+)": r"blocks.\1.attn.qkv.\2",
             rf"{_LAYER}\.self_attention\.out_proj\.(\w+)": r"blocks.\1.attn.proj.\2",
             rf"{_LAYER}\.mlp\.0\.(\w+)": r"blocks.\1.mlp.fc1.\2",
@@ -60,6 +63,7 @@ _TIMM = KeyMap(
 )
 
 
+_MASK = "embeddings.mask_token"  # of DINOv2's training alone
 _HF = r"encoder.layer.\1"
 _HF_PACKED = (
     ".attention.attention.in_proj."  # Hugging Face has three arrays in its place
@@ -68,10 +72,15 @@ _HF_PARTS = tuple(f".attention.attention.{part}." for part in ("query", "key", "
 
 
 def _packed(state: State) -> State:
-    """Join the maps of queries, keys and values, and leave out the pooler of the bare model."""
+    """Join the maps of queries, keys and values.
+
+    The pooler of the bare model and the token of DINOv2 that hides patches are left out.
+    """
     named = {name.removeprefix("deit."): value for name, value in state.items()}
     arrays = {
-        name: value for name, value in named.items() if not name.startswith("pooler.")
+        name: value
+        for name, value in named.items()
+        if not name.startswith(("pooler.", _MASK))
     }
     return joined(arrays, _HF_PARTS, _HF_PACKED)
 
@@ -85,17 +94,19 @@ def _unpacked(state: State, model: str) -> State:
     }
 
 
-_HF_NAMES: dict[str, Replacement] = {
+_HF_SHARED: dict[str, Replacement] = {
     r"class_token": "embeddings.cls_token",
     r"conv_proj\.(\w+)": r"embeddings.patch_embeddings.projection.\1",
     r"encoder\.pos_embedding": "embeddings.position_embeddings",
-    rf"{_LAYER}\.ln_1\.(\w+)": rf"{_HF}.layernorm_before.\2",
-    rf"{_LAYER}\.ln_2\.(\w+)": rf"{_HF}.layernorm_after.\2",
     rf"{_LAYER}\.self_attention\.in_proj_(\w+)": rf"{_HF}{_HF_PACKED}\2",
     rf"{_LAYER}\.self_attention\.out_proj\.(\w+)": rf"{_HF}.attention.output.dense.\2",
+    r"encoder\.ln\.(\w+)": r"layernorm.\1",
+}
+_HF_NAMES: dict[str, Replacement] = _HF_SHARED | {
+    rf"{_LAYER}\.ln_1\.(\w+)": rf"{_HF}.layernorm_before.\2",
+    rf"{_LAYER}\.ln_2\.(\w+)": rf"{_HF}.layernorm_after.\2",
     rf"{_LAYER}\.mlp\.0\.(\w+)": rf"{_HF}.intermediate.dense.\2",
     rf"{_LAYER}\.mlp\.3\.(\w+)": rf"{_HF}.output.dense.\2",
-    r"encoder\.ln\.(\w+)": r"layernorm.\1",
 }
 _HF_HEAD: dict[str, Replacement] = {r"heads\.head\.(\w+)": r"classifier.\1"}
 _HF_DISTILLED: dict[str, Replacement] = {
@@ -119,6 +130,56 @@ _TRANSFORMERS_DISTILLED = KeyMap(
     resampling=EDGES,
 )
 
+_HF_CLASS = "embeddings.cls_token"
+_HF_TABLE = "embeddings.position_embeddings"
+
+
+def _with_mask(state: State) -> State:
+    """Split the maps, and add the token that hides patches as it starts."""
+    split = apart(state, _HF_PARTS, _HF_PACKED)
+    return split | {_MASK: np.zeros_like(split[_HF_CLASS][0])}
+
+
+def _class_positioned(state: State) -> State:
+    """Add the class token's position to the token, as timm does where there are registers."""
+    arrays = dict(_packed(state))
+    if _HF_TABLE in arrays:
+        table = arrays[_HF_TABLE]
+        arrays[_HF_CLASS] = arrays[_HF_CLASS] + table[:, :1]
+        arrays[_HF_TABLE] = table[:, 1:]
+    return arrays
+
+
+def _class_unpositioned(state: State) -> State:
+    """Give the class token a position of zero, since the token holds its own."""
+    arrays = dict(_with_mask(state))
+    zeros = np.zeros_like(arrays[_HF_CLASS])
+    arrays[_HF_TABLE] = np.concatenate([zeros, arrays[_HF_TABLE]], axis=1)
+    return arrays
+
+
+_HF_DINOV2: dict[str, Replacement] = _HF_SHARED | {
+    r"register_token": "embeddings.register_tokens",
+    rf"{_LAYER}\.ln_(\d)\.(\w+)": rf"{_HF}.norm\2.\3",
+    rf"{_LAYER}\.ls_(\d)\.gamma": rf"{_HF}.layer_scale\2.lambda1",
+    rf"{_LAYER}\.mlp\.0\.(\w+)": rf"{_HF}.mlp.fc1.\2",
+    rf"{_LAYER}\.mlp\.3\.(\w+)": rf"{_HF}.mlp.fc2.\2",
+}
+_TRANSFORMERS_DINOV2 = KeyMap(
+    "transformers",
+    by_patterns(_HF_DINOV2),
+    mend=_packed,
+    complete=_with_mask,
+    resampling=EDGES,
+)
+_TRANSFORMERS_REGISTERS = KeyMap(
+    "transformers",
+    by_patterns(_HF_DINOV2),
+    mend=_class_positioned,
+    complete=_class_unpositioned,
+    resampling=SMOOTH,
+)
+
 
 class EncoderBlock(Network):
     """Attention and a perceptron over tokens, each after a normalisation and beside a shortcut.
@@ -139,6 +200,7 @@ class EncoderBlock(Network):
         dropout: float,
         attention_dropout: float,
         eps: float,
+        layer_scale: float | None,
     ) -> None:
         super().__init__()
         nn = self.nn
@@ -155,12 +217,17 @@ class EncoderBlock(Network):
             nn.Linear(mlp_dim, hidden_dim),
             nn.Dropout(dropout),
         )
+        if layer_scale is None:
+            self.ls_1, self.ls_2 = nn.Identity(), nn.Identity()
+        else:
+            self.ls_1 = LayerScale(hidden_dim, layer_scale)
+            self.ls_2 = LayerScale(hidden_dim, layer_scale)
 
     def forward(self, x):
         y = self.ln_1(x)
         y, _ = self.self_attention(y, y, y, need_weights=False)
-        x = x + self.dropout(y)
-        return x + self.mlp(self.ln_2(x))
+        x = x + self.ls_1(self.dropout(y))
+        return x + self.ls_2(self.mlp(self.ln_2(x)))
 
 
 class Encoder(Network):
@@ -210,6 +277,9 @@ class VisionTransformer(Model):
         distilled: Whether there are a second token and a second head (``heads.head_dist``), which
             learn what a teacher says; the outputs are the average of both heads'.
         distilled_training: Whether both heads' outputs come, one after the other, in training mode.
+        layer_scale: Where the scales of both parts of each block start; None for no scales.
+        register_tokens: Number of tokens that nothing reads from, after the class token. With them
+            only the patches have positions, as in timm's DINOv2.
 
     Shapes:
         ``(batch, in_channels, image_size, image_size)`` gives ``(batch, num_classes)``; with
@@ -239,6 +309,8 @@ class VisionTransformer(Model):
         eps: float = 1e-6,
         distilled: bool = False,
         distilled_training: bool = False,
+        layer_scale: float | None = None,
+        register_tokens: int = 0,
     ) -> None:
         super().__init__()
         positive(
@@ -254,19 +326,33 @@ class VisionTransformer(Model):
             raise SettingError(
                 "VisionTransformer: distilled_training=True needs distilled=True"
             )
+        whole_number("VisionTransformer: register_tokens", register_tokens, 0)
         nn = self.nn
         self.image_size = image_size
         self.patch_size = patch_size
         self.in_channels = in_channels
         self.distilled = distilled
         self.distilled_training = distilled_training
-        self.prefixes = 2 if distilled else 1  # the tokens before those of patches
+        heads = 2 if distilled else 1
+        self.prefixes = heads + register_tokens  # the tokens before those of patches
+        self.positioned = 0 if register_tokens else heads  # of them, in the table
         self.class_token = nn.Parameter((1, 1, hidden_dim), ZEROS)
         if distilled:
             self.distillation_token = nn.Parameter((1, 1, hidden_dim), Normal(0.02))
+        if register_tokens:
+            shape = (1, register_tokens, hidden_dim)
+            self.register_token = nn.Parameter(shape, Normal(1e-6))
         self.conv_proj = nn.Conv2d(in_channels, hidden_dim, patch_size, patch_size)
-        tokens = (image_size // patch_size) ** 2 + self.prefixes
-        block = (num_heads, hidden_dim, mlp_dim, dropout, attention_dropout, eps)
+        tokens = (image_size // patch_size) ** 2 + self.positioned
+        block = (
+            num_heads,
+            hidden_dim,
+            mlp_dim,
+            dropout,
+            attention_dropout,
+            eps,
+            layer_scale,
+        )
         self.encoder = Encoder(tokens, num_layers, hidden_dim, dropout, eps, *block)
         self.heads = nn.ModuleDict()
         for path in self.head_paths:
@@ -329,17 +415,28 @@ class VisionTransformer(Model):
         return stages
 
     def _tokens(self, patches):
-        """Return the class token, that of distillation and the patches with their positions.
+        """Return the class token, that of distillation, the registers, and the patches.
 
-        They are ``(batch, tokens, hidden_dim)``.
+        They are ``(batch, tokens, hidden_dim)``, with their positions.
         """
         nn = self.nn
-        batch, width = patches.shape[:2]
-        first = [nn.broadcast_to(self.class_token, (batch, 1, width))]
+        first = [self.class_token]
         if self.distilled:
-            first.append(nn.broadcast_to(self.distillation_token, (batch, 1, width)))
-        tokens = nn.concatenate([*first, as_tokens(nn, patches)], dim=1)
-        return self.encoder.dropout(tokens + self.encoder.pos_embedding)
+            first.append(self.distillation_token)
+        rows, positions = as_tokens(nn, patches), self.encoder.pos_embedding
+        if self.positioned:
+            tokens = self._after(first, rows) + positions
+        else:
+            tokens = self._after([*first, self.register_token], rows + positions)
+        return self.encoder.dropout(tokens)
+
+    def _after(self, first, rows):
+        nn = self.nn
+        batch, _, width = rows.shape
+        spread = []
+        for token in first:
+            spread.append(nn.broadcast_to(token, (batch, token.shape[1], width)))
+        return nn.concatenate([*spread, rows], dim=1)
 
     def _checked(self, x):
         has_side(self, x, self.image_size, RESAMPLED)
@@ -363,7 +460,7 @@ class VisionTransformer(Model):
         ):
             return None
         matrix = resampling or self.resampling
-        rows = resampled_rows(value[0], shape[1], matrix, self.prefixes)
+        rows = resampled_rows(value[0], shape[1], matrix, self.positioned)
         return None if rows is None else rows[None]
 
 
@@ -374,6 +471,23 @@ class DeiT(VisionTransformer):
     """
 
     resampling = staticmethod(SMOOTH)
+
+
+class DINOv2(DeiT):
+    """A vision transformer with scaled blocks, trained without labels, with and without registers.
+
+    Source: Oquab et al. 2023, arXiv 2304.07193; registers: Darcet et al. 2023, arXiv 2309.16588;
+    timm. The published networks have no head: they give the normalised class token. The key map
+    ``"transformers"`` is that of ``Dinov2Model`` or, with registers, ``Dinov2WithRegistersModel``,
+    whose tokens for hidden patches are left out.
+    """
+
+    @property
+    def keymaps(self):  # type: ignore[override]
+        """The layouts of timm and of Hugging Face."""
+        if self.positioned:
+            return (_TIMM, _TRANSFORMERS_DINOV2)
+        return (_TIMM, _TRANSFORMERS_REGISTERS)
 
 
 _VIT = "Dosovitskiy et al. 2021, arXiv 2010.11929; torchvision"
@@ -417,3 +531,38 @@ for _name, (_patch, _layers, _heads, _width, _parameters, _source) in _VARIANTS.
         shape=images_of_size,
         parameters=_parameters,
     )
+
+
+_DINOV2 = "Oquab et al. 2023, arXiv 2304.07193; timm, under names like torchvision's"
+_REGISTERS = (
+    "Darcet et al. 2023, arXiv 2309.16588; timm, under names like torchvision's"
+)
+# size: (blocks, heads, width of the tokens, parameters, those with registers)
+_DINOV2_SIZES = {
+    "small": (12, 6, 384, 22_056_192, 22_057_344),
+    "base": (12, 12, 768, 86_579_712, 86_582_016),
+    "large": (24, 16, 1024, 304_367_616, 304_370_688),
+}
+
+for _size, (_layers, _heads, _width, *_both) in _DINOV2_SIZES.items():
+    for _kind, _registers, _parameters in zip(
+        ("dinov2", "reg4_dinov2"), (0, 4), _both, strict=True
+    ):
+        register(
+            DINOv2,
+            name=f"vit_{_size}_patch14_{_kind}",
+            variant={
+                "image_size": 518,
+                "patch_size": 14,
+                "num_layers": _layers,
+                "num_heads": _heads,
+                "hidden_dim": _width,
+                "mlp_dim": 4 * _width,
+                "num_classes": 0,
+                "layer_scale": 1e-5,
+                "register_tokens": _registers,
+            },
+            source=_REGISTERS if _registers else _DINOV2,
+            shape=images_of_size,
+            parameters=_parameters,
+        )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from deliralike.zoo.sequences.tokens import FORBIDDEN
+from deliralike.zoo.sequences.tokens import FORBIDDEN, out_of_sight
 
 Layer = tuple[Any, Any]
 
@@ -65,8 +65,10 @@ class KeyValueCache:
         numbers = self.places(tokens) - self.nn.reshape(self.starts, (-1, 1))
         return self.nn.where(numbers > 0, numbers, numbers * 0)
 
-    def bias(self, tokens: Any, like: Any) -> Any:
+    def bias(self, tokens: Any, like: Any, window: int | None = None) -> Any:
         """Return the term of the scores that forbids attention to later tokens and to padding.
+
+        With a window also to all but the last so many.
 
         Tokens ``(batch, tokens)`` give ``(batch, 1, tokens, slots)``.
         """
@@ -74,7 +76,8 @@ class KeyValueCache:
         slots = nn.reshape(self.slots, (1, 1, 1, -1))
         places = nn.reshape(self.places(tokens), (1, 1, -1, 1))
         starts = nn.reshape(self.starts, (-1, 1, 1, 1))
-        forbidden = nn.logical_or(slots > places, slots < starts)
+        unseen = out_of_sight(nn, slots, places, window)
+        forbidden = nn.logical_or(unseen, slots < starts)
         return nn.cast(forbidden, like) * FORBIDDEN
 
     def _padded(self, x: Any) -> Any:

@@ -1,8 +1,9 @@
-"""Llama and Qwen: decoders with rotary positions, gated perceptrons and shared heads of keys.
+"""Llama, Qwen and Gemma: decoders with rotary positions, gated perceptrons, shared heads.
 
 They follow the papers' code; a head's halves hold the pairs that turn, as in Hugging Face's files.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from deliralike.network.base import Network
 from deliralike.nn import checks
-from deliralike.nn.start import Normal
+from deliralike.nn.start import ZEROS, Normal
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.layouts import split_heads
@@ -25,6 +26,19 @@ from deliralike.zoo.sequences.tokens import (
 from deliralike.zoo.setting_checks import positive
 
 START = Normal(0.02)
+GLOBAL = 6  # each so many layers of Gemma 3 one sees all tokens
+
+
+class CenteredRMSNorm(Network):
+    """Division by the root mean square, and a scale that is stored less one, as in Gemma."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = self.nn.Parameter((width,), ZEROS)
+
+    def forward(self, x):
+        return self.nn.rms_norm(x, self.weight.shape, 1.0 + self.weight, self.eps)
 
 
 class Attention(Network):
@@ -46,16 +60,20 @@ class Attention(Network):
         qk_norm: bool,
         eps: float,
         dropout: float,
+        scale: float,
+        gemma: bool,
     ) -> None:
         super().__init__()
         nn = self.nn
+        norm = CenteredRMSNorm if gemma else nn.RMSNorm
+        self.scale = scale
         self.heads, self.key_heads = heads, key_heads
         self.q_proj = nn.Linear(width, heads * head_width, bias=qkv_bias)
         self.k_proj = nn.Linear(width, key_heads * head_width, bias=qkv_bias)
         self.v_proj = nn.Linear(width, key_heads * head_width, bias=qkv_bias)
         self.o_proj = nn.Linear(heads * head_width, width, bias=False)
-        self.q_norm = nn.RMSNorm(head_width, eps) if qk_norm else nn.Identity()
-        self.k_norm = nn.RMSNorm(head_width, eps) if qk_norm else nn.Identity()
+        self.q_norm = norm(head_width, eps) if qk_norm else nn.Identity()
+        self.k_norm = norm(head_width, eps) if qk_norm else nn.Identity()
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x, bias, turns, cache=None):
@@ -67,39 +85,63 @@ class Attention(Network):
         key = rotated(nn, key, *turns)
         if cache is not None:
             key, value = cache.extend(key, value)
-        return self.o_proj(attend_heads(nn, query, key, value, bias, self.dropout))
+        y = attend_heads(nn, query, key, value, bias, self.dropout, self.scale)
+        return self.o_proj(y)
 
 
 class MLP(Network):
-    """A linear map of ``silu(gate(x)) * up(x)``. Source: Shazeer 2020, arXiv 2002.05202."""
+    """A linear map of ``silu(gate(x)) * up(x)``. Source: Shazeer 2020, arXiv 2002.05202.
 
-    def __init__(self, width: int, inner: int) -> None:
+    Gemma has the approximate GELU in the place of SiLU.
+    """
+
+    def __init__(self, width: int, inner: int, gemma: bool) -> None:
         super().__init__()
+        self.gemma = gemma
         self.gate_proj = self.nn.Linear(width, inner, bias=False)
         self.up_proj = self.nn.Linear(width, inner, bias=False)
         self.down_proj = self.nn.Linear(inner, width, bias=False)
 
     def forward(self, x):
-        return self.down_proj(self.nn.silu(self.gate_proj(x)) * self.up_proj(x))
+        gate = self.gate_proj(x)
+        if self.gemma:
+            gate = self.nn.gelu(gate, approximate="tanh")
+        else:
+            gate = self.nn.silu(gate)
+        return self.down_proj(gate * self.up_proj(x))
 
 
 class Layer(Network):
     """Attention and perceptron, each after a normalisation and beside a shortcut.
 
+    Gemma normalises after each of them, too.
+
     Shapes:
         ``(batch, tokens, width)`` gives the same.
     """
 
-    def __init__(self, width: int, inner: int, eps: float, **attention: Any) -> None:
+    def __init__(
+        self, width: int, inner: int, eps: float, gemma: bool, **attention: Any
+    ) -> None:
         super().__init__()
-        self.self_attn = Attention(width, eps=eps, **attention)
-        self.mlp = MLP(width, inner)
-        self.input_layernorm = self.nn.RMSNorm(width, eps)
-        self.post_attention_layernorm = self.nn.RMSNorm(width, eps)
+        norm = CenteredRMSNorm if gemma else self.nn.RMSNorm
+        self.gemma = gemma
+        self.self_attn = Attention(width, eps=eps, gemma=gemma, **attention)
+        self.mlp = MLP(width, inner, gemma)
+        self.input_layernorm = norm(width, eps)
+        self.post_attention_layernorm = norm(width, eps)
+        if gemma:
+            self.pre_feedforward_layernorm = norm(width, eps)
+            self.post_feedforward_layernorm = norm(width, eps)
 
     def forward(self, x, bias, turns, cache=None):
-        x = x + self.self_attn(self.input_layernorm(x), bias, turns, cache)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        y = self.self_attn(self.input_layernorm(x), bias, turns, cache)
+        if not self.gemma:
+            x = x + y
+            return x + self.mlp(self.post_attention_layernorm(x))
+        x = x + self.post_attention_layernorm(y)
+        y = self.mlp(self.pre_feedforward_layernorm(x))
+        return x + self.post_feedforward_layernorm(y)
 
 
 class Body(Network):
@@ -120,17 +162,23 @@ class Body(Network):
         eps: float,
         max_position_embeddings: int,
         turns: tuple[float, ...],
+        local_turns: tuple[float, ...],
+        window: int | None,
+        gemma: bool,
         **attention: Any,
     ) -> None:
         super().__init__()
         nn = self.nn
         self.max_position_embeddings = max_position_embeddings
-        self.turns = turns
+        self.turns, self.local_turns = turns, local_turns
+        self.window = window
+        self.factor = math.sqrt(width) if gemma else 1.0  # of the embedding
         self.embed_tokens = nn.Embedding(vocab_size, width)
         self.layers = nn.ModuleList(
-            [Layer(width, inner, eps, **attention) for _ in range(layers)]
+            [Layer(width, inner, eps, gemma, **attention) for _ in range(layers)]
         )
-        self.norm = nn.RMSNorm(width, eps)
+        norm = CenteredRMSNorm if gemma else nn.RMSNorm
+        self.norm = norm(width, eps)
 
     def forward(self, input_ids, attention_mask=None, cache=None):
         return self.forward_stages(input_ids, attention_mask, cache)["norm"]
@@ -141,12 +189,15 @@ class Body(Network):
         positions = decoder_positions(
             self, input_ids, cache, most, "max_position_embeddings"
         )
-        x = self.embed_tokens(input_ids)
+        x = self.embed_tokens(input_ids) * self.factor
         bias = decoder_bias(self, input_ids, attention_mask, cache, x)
-        turns = angles(self.nn, positions, self.turns, x)
+        everywhere = near = (bias, angles(self.nn, positions, self.turns, x))
+        if self.window is not None:
+            bias = decoder_bias(self, input_ids, attention_mask, cache, x, self.window)
+            near = (bias, angles(self.nn, positions, self.local_turns, x))
         stages = {"embedding": x}
         for number, layer in enumerate(self.layers, 1):
-            x = layer(x, bias, turns, cache)
+            x = layer(x, *(near if number % GLOBAL else everywhere), cache)
             stages[f"layer{number}"] = x
         stages["norm"] = self.norm(x)
         return stages
@@ -157,8 +208,9 @@ class Llama(LanguageModel):
 
     Source: Touvron et al. 2023, arXiv 2302.13971 (Llama); Grattafiori et al. 2024, arXiv 2407.21783
     (Llama 3); Yang et al. 2024, arXiv 2412.15115 (Qwen2.5); Yang et al. 2025, arXiv 2505.09388
-    (Qwen3). Names, order, shapes and start values are those of Hugging Face's ``LlamaForCausalLM``,
-    ``Qwen2ForCausalLM`` (with `qkv_bias`) and ``Qwen3ForCausalLM`` (with `qk_norm`).
+    (Qwen3); Gemma Team 2025, arXiv 2503.19786 (Gemma 3). Names, order, shapes and start values are
+    those of Hugging Face's ``LlamaForCausalLM``, ``Qwen2ForCausalLM`` (with `qkv_bias`),
+    ``Qwen3ForCausalLM`` (with `qk_norm`) and ``Gemma3ForCausalLM`` (with `gemma` and `qk_norm`).
 
     Args:
         vocab_size: Number of different tokens.
@@ -177,6 +229,12 @@ class Llama(LanguageModel):
         qkv_bias: Whether the maps to queries, keys and values have biases.
         qk_norm: Whether each head of queries and keys is normalised.
         attention_dropout: Probability of dropping a weight of the attention.
+        gemma: Whether the layers are Gemma's: both parts between two normalisations, a gate of the
+            approximate GELU, and embeddings times the square root of their width.
+        query_pre_attn_scalar: The scores are divided by its square root; `head_dim` when not given.
+        sliding_window: Number of tokens that a token sees at most, itself among them, in all but
+            each sixth layer; all that came before when not given.
+        rope_local_base_freq: Base of the rotary positions in layers with a window.
 
     Shapes:
         ``input_ids`` ``(batch, tokens)``, and if given ``attention_mask`` (one for tokens, zero for
@@ -215,21 +273,25 @@ class Llama(LanguageModel):
         qkv_bias: bool = False,
         qk_norm: bool = False,
         attention_dropout: float = 0.0,
+        gemma: bool = False,
+        query_pre_attn_scalar: int | None = None,
+        sliding_window: int | None = None,
+        rope_local_base_freq: float = 10000.0,
     ) -> None:
         super().__init__()
+        key_heads = num_key_value_heads
+        if key_heads is None:
+            key_heads = num_attention_heads
         sizes = {
             "vocab_size": vocab_size,
             "hidden_size": hidden_size,
             "intermediate_size": intermediate_size,
             "num_hidden_layers": num_hidden_layers,
             "num_attention_heads": num_attention_heads,
+            "num_key_value_heads": key_heads,
             "max_position_embeddings": max_position_embeddings,
         }
         positive("Llama", **sizes)
-        key_heads = num_key_value_heads
-        if key_heads is None:
-            key_heads = num_attention_heads
-        checks.positive(key_heads, "num_key_value_heads", "Llama")
         checks.divides(
             num_attention_heads,
             key_heads,
@@ -244,7 +306,10 @@ class Llama(LanguageModel):
                 "num_attention_heads",
             )
             head_dim = hidden_size // num_attention_heads
-        checks.positive(head_dim, "head_dim", "Llama")
+        if sliding_window is not None:
+            checks.positive(sliding_window, "sliding_window", "Llama")
+        scalar = head_dim if query_pre_attn_scalar is None else query_pre_attn_scalar
+        positive("Llama", head_dim=head_dim, query_pre_attn_scalar=scalar)
         self.vocab_size = vocab_size
         self.max_tokens = max_position_embeddings
         self.model = Body(
@@ -255,12 +320,16 @@ class Llama(LanguageModel):
             rms_norm_eps,
             max_position_embeddings,
             frequencies(head_dim, rope_theta, rope_scaling),
+            frequencies(head_dim, rope_local_base_freq),
+            sliding_window,
+            gemma,
             heads=num_attention_heads,
             key_heads=key_heads,
             head_width=head_dim,
             qkv_bias=qkv_bias,
             qk_norm=qk_norm,
             dropout=attention_dropout,
+            scale=scalar**-0.5,
         )
         self.lm_head = self.nn.Linear(hidden_size, vocab_size, bias=False)
         if tie_word_embeddings:
@@ -280,6 +349,7 @@ _LLAMA3 = "Grattafiori et al. 2024, arXiv 2407.21783; Hugging Face LlamaForCausa
 _TINY = "Zhang et al. 2024, arXiv 2401.02385; Hugging Face LlamaForCausalLM"
 _SMOL = "Ben Allal et al. 2025, arXiv 2502.02737; Hugging Face LlamaForCausalLM"
 _QWEN2 = "Yang et al. 2024, arXiv 2412.15115; Hugging Face Qwen2ForCausalLM"
+_GEMMA = "Gemma Team 2025, arXiv 2503.19786; Hugging Face Gemma3ForCausalLM"
 _QWEN3 = "Yang et al. 2025, arXiv 2505.09388; Hugging Face Qwen3ForCausalLM"
 
 _LLAMA3_SETTINGS = {
@@ -303,6 +373,17 @@ _QWEN3_SETTINGS = {
     "rms_norm_eps": 1e-6,
     "rope_theta": 1000000.0,
     "qk_norm": True,
+}
+_GEMMA_SETTINGS = {
+    "vocab_size": 262144,
+    "head_dim": 256,
+    "max_position_embeddings": 32768,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000.0,
+    "tie_word_embeddings": True,
+    "qk_norm": True,
+    "gemma": True,
+    "sliding_window": 512,
 }
 
 
@@ -415,6 +496,16 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any], int]] = {
         _QWEN3,
         _QWEN3_SETTINGS | _sizes(4096, 12288, 36, 32, 8),
         8_190_735_360,
+    ),
+    "gemma_3_270m": (
+        _GEMMA,
+        _GEMMA_SETTINGS | _sizes(640, 2048, 18, 4, 1),
+        268_098_176,
+    ),
+    "gemma_3_1b": (
+        _GEMMA,
+        _GEMMA_SETTINGS | _sizes(1152, 6912, 26, 4, 1),
+        999_885_952,
     ),
 }
 

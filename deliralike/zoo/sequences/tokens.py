@@ -71,13 +71,22 @@ def padding_bias(nn: Any, attention_mask: Any, like: Any) -> Any:
     return nn.reshape(bias, (batch, 1, 1, count))
 
 
-def causal_bias(nn: Any, tokens: Any, like: Any) -> Any:
+def out_of_sight(nn: Any, keys: Any, queries: Any, window: int | None) -> Any:
+    """Return at which positions keys are later than queries, or no more within their window."""
+    forbidden = keys > queries
+    if window is None:
+        return forbidden
+    return nn.logical_or(forbidden, keys <= queries - window)
+
+
+def causal_bias(nn: Any, tokens: Any, like: Any, window: int | None = None) -> Any:
     """Return the term of the scores that forbids attention to later tokens.
 
-    It is ``(tokens, tokens)``.
+    With a window also to all but the last so many. It is ``(tokens, tokens)``.
     """
     positions = position_numbers(nn, tokens)
-    return nn.cast(positions > nn.permute(positions, (1, 0)), like) * FORBIDDEN
+    forbidden = out_of_sight(nn, positions, nn.permute(positions, (1, 0)), window)
+    return nn.cast(forbidden, like) * FORBIDDEN
 
 
 def decoder_positions(
@@ -94,15 +103,23 @@ def decoder_positions(
 
 
 def decoder_bias(
-    model: Any, tokens: Any, attention_mask: Any, cache: Any, like: Any
+    model: Any,
+    tokens: Any,
+    attention_mask: Any,
+    cache: Any,
+    like: Any,
+    window: int | None = None,
 ) -> Any:
     """Return the term of a decoder's scores: later tokens are forbidden, and so is padding.
 
-    It is ``(tokens, tokens)``, with a mask ``(batch, 1, tokens, tokens)`` and with a cache
-    ``(batch, 1, tokens, slots)``.
+    With a window a token sees so many at most, itself among them. The term is ``(tokens, tokens)``,
+    with a mask ``(batch, 1, tokens, tokens)`` and with a cache ``(batch, 1, tokens, slots)``.
     """
     nn = model.nn
-    bias = causal_bias(nn, tokens, like) if cache is None else cache.bias(tokens, like)
+    if cache is None:
+        bias = causal_bias(nn, tokens, like, window)
+    else:
+        bias = cache.bias(tokens, like, window)
     if attention_mask is None:
         return bias
     check_mask(model, attention_mask, tokens, "attention_mask")

@@ -1,4 +1,4 @@
-"""Llama and Qwen, beside Hugging Face's."""
+"""Llama, Qwen and Gemma, beside Hugging Face's."""
 
 from contextlib import contextmanager
 from functools import partial
@@ -46,13 +46,30 @@ QWEN3 = SMALL | {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
 }
+# A width whose square root is exact: the reference has it in single precision.
+GEMMA = SMALL | {
+    "hidden_size": 16,
+    "head_dim": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 7,
+    "tie_word_embeddings": True,
+    "qk_norm": True,
+    "gemma": True,
+    "query_pre_attn_scalar": 9,
+    "sliding_window": 3,
+    "rope_local_base_freq": 10.0,
+}
 
 
 @contextmanager
 def in_double_precision():
     """Hugging Face's models compute norms and angles in single precision whatever their type; what
     they call so is here the double one."""
-    with mock.patch.multiple(torch, float=torch.float64, float32=torch.float64):
+    with (
+        mock.patch.multiple(torch, float=torch.float64, float32=torch.float64),
+        mock.patch.object(torch.Tensor, "float", torch.Tensor.double),
+    ):
         yield
 
 
@@ -78,6 +95,25 @@ def reference(
     )
     with in_double_precision():
         return getattr(transformers, f"{kind}ForCausalLM")(config)
+
+
+def gemma(rope_theta, rope_local_base_freq, **settings):
+    """Hugging Face's Gemma 3 over text."""
+    for ours in ("qk_norm", "gemma", "rope_scaling"):
+        settings.pop(ours, None)
+    plain = {"rope_type": "default"}
+    config = transformers.Gemma3TextConfig(
+        rope_parameters={
+            "full_attention": plain | {"rope_theta": rope_theta},
+            "sliding_attention": plain | {"rope_theta": rope_local_base_freq},
+        },
+        attn_implementation="sdpa",
+        use_cache=False,
+        pad_token_id=None,
+        **settings,
+    )
+    with in_double_precision():
+        return transformers.Gemma3ForCausalLM(config)
 
 
 def logits(model, tokens, mask=None):
@@ -137,7 +173,31 @@ QWEN3S = {
     "qwen3_4b": _full(2560, 9728, 36, 32, 8, **_QWEN3, **_TIED),
     "qwen3_8b": _full(4096, 12288, 36, 32, 8, **_QWEN3),
 }
-FULL = LLAMAS | QWEN2S | QWEN3S
+_GEMMA = {
+    "rope_theta": 1e6,
+    "rope_local_base_freq": 1e4,
+    "vocab_size": 262144,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+}
+
+
+def _full_gemma(width, inner, layers):
+    return partial(
+        gemma,
+        hidden_size=width,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        **_GEMMA,
+    )
+
+
+GEMMAS = {
+    "gemma_3_270m": _full_gemma(640, 2048, 18),
+    "gemma_3_1b": _full_gemma(1152, 6912, 26),
+}
+FULL = LLAMAS | QWEN2S | QWEN3S | GEMMAS
 
 CASES = [
     Case(
@@ -161,6 +221,14 @@ CASES = [
         QWEN3,
         covers=tuple(QWEN3S),
         reference=partial(reference, **QWEN3),
+        call=logits,
+    ),
+    Case(
+        "gemma_3_270m",
+        GEMMA,
+        [Input((7,), below=11), Mask((7,), below=2)],
+        covers=tuple(GEMMAS),
+        reference=partial(gemma, **GEMMA),
         call=logits,
     ),
 ]

@@ -11,6 +11,7 @@ from tests.zoo.case import Case
 
 get_model = Later("torchvision.models.get_model")
 VisionTransformerDistilled = Later("timm.models.deit.VisionTransformerDistilled")
+TimmVisionTransformer = Later("timm.models.vision_transformer.VisionTransformer")
 create_model = Later("timm.create_model")
 VisionTransformer = Later("torchvision.models.vision_transformer.VisionTransformer")
 
@@ -28,9 +29,9 @@ DISTILLED = tuple(name.replace("_patch16", "_distilled_patch16") for name in DEI
 class Renamed(torch.nn.Module):
     """timm's network with its parameters under the names of ours."""
 
-    def __init__(self, make, settings):
+    def __init__(self, make, settings, name=DISTILLED[0]):
         super().__init__()
-        ours = zoo.find(DISTILLED[0]).on(OUTLINE)(**settings)
+        ours = zoo.find(name).on(OUTLINE)(**settings)
         self.timms = [make()]  # in a list, so that its own names do not come too
         (keymap,) = [keymap for keymap in ours.keymaps if keymap.name == "timm"]
         for name, theirs in keymap.table(ours.neutral_slots()).items():
@@ -53,6 +54,13 @@ FULL = {name: partial(get_model, name) for name in NAMES} | {
 FULL |= {
     name: partial(Renamed, partial(create_model, name), dict(zoo.find(name).settings))
     for name in DISTILLED
+}
+DINOV2 = (
+    *(f"vit_{size}_patch14_dinov2" for size in ("small", "base", "large")),
+    *(f"vit_{size}_patch14_reg4_dinov2" for size in ("small", "base", "large")),
+)
+FULL |= {
+    name: partial(Renamed, partial(create_model, name), {}, name) for name in DINOV2
 }
 
 SMALL = {
@@ -95,6 +103,22 @@ def distilled():
     return model
 
 
+def dinov2(registers):
+    """timm's network with scaled blocks, and no head."""
+    return TimmVisionTransformer(
+        img_size=15,
+        patch_size=5,
+        embed_dim=8,
+        depth=2,
+        num_heads=2,
+        mlp_ratio=1.5,
+        num_classes=0,
+        init_values=1e-5,
+        reg_tokens=registers,
+        no_embed_class=registers > 0,
+    )
+
+
 CASES = [
     Case(
         "vit_b_16",
@@ -107,5 +131,17 @@ CASES = [
         DISTILLED_SMALL,
         covers=DISTILLED,
         reference=partial(Renamed, distilled, DISTILLED_SMALL),
+    ),
+    Case(
+        DINOV2[0],
+        SMALL,
+        covers=DINOV2[:3],
+        reference=partial(Renamed, partial(dinov2, 0), SMALL, DINOV2[0]),
+    ),
+    Case(
+        DINOV2[3],
+        SMALL,
+        covers=DINOV2[3:],
+        reference=partial(Renamed, partial(dinov2, 4), SMALL, DINOV2[3]),
     ),
 ]
