@@ -59,8 +59,11 @@ class Reductions(Elementwise):
             return self.amin(x)
         if not isinstance(dim, int):
             return self.minimum(x, dim)
-        indices = self.argmin(self.stop_gradient(x), dim, keepdim)
-        return ValuesAndIndices(-self.max_along(-x, dim, keepdim), indices)
+        indices = self.argmin(self.stop_gradient(x), dim, keepdim=True)
+        values = self.select_along(x, indices, dim)
+        if keepdim:
+            return ValuesAndIndices(values, indices)
+        return ValuesAndIndices(self.squeeze(values, dim), self.squeeze(indices, dim))
 
     def argmax(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
         """The index of the first maximum along an axis, or of all elements in row-major order."""
@@ -74,7 +77,7 @@ class Reductions(Elementwise):
 
     def argmin(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
         """The index of the first minimum; see `argmax`."""
-        return self.argmax(-x, dim, keepdim)
+        return self.argmax(self._upside_down(x), dim, keepdim)
 
     def amax(self, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
         """The maximum over some axes, or all; equal maxima share the gradient."""
@@ -110,7 +113,7 @@ class Reductions(Elementwise):
 
     def amin(self, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
         """The minimum over some axes, or all; equal minima share the gradient."""
-        return -self.amax(-x, dim, keepdim)
+        return self._upside_down(self.amax(self._upside_down(x), dim, keepdim))
 
     def aminmax(
         self, x: Array, *, dim: int | None = None, keepdim: bool = False
@@ -164,6 +167,7 @@ class Reductions(Elementwise):
     def prod(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
         """The product over an axis, or over all; with its gradient also where elements are 0."""
         shape = _reduced(x.shape, dim, keepdim)
+        x = self._widened(x)
         if dim is None:
             x = self.reshape(x, (-1,))
             dim = 0
@@ -179,11 +183,11 @@ class Reductions(Elementwise):
 
     def cumsum(self, x: Array, dim: int) -> Array:
         """The sums of the elements up to each one along an axis."""
-        return self._accumulate(operator.add, x, dim, 0.0)
+        return self._accumulate(operator.add, self._widened(x), dim, 0.0)
 
     def cumprod(self, x: Array, dim: int) -> Array:
         """The products of the elements up to each one along an axis."""
-        return self._accumulate(operator.mul, x, dim, 1.0)
+        return self._accumulate(operator.mul, self._widened(x), dim, 1.0)
 
     def logcumsumexp(self, x: Array, dim: int) -> Array:
         """``log(cumsum(exp(x)))`` along an axis, without overflow."""
@@ -309,6 +313,14 @@ class Reductions(Elementwise):
     def count_nonzero(self, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
         """How many elements are true, or not zero."""
         return self.sum(self.cast(self.cast(x, "bool"), "int64"), dim, keepdim)
+
+    def _upside_down(self, x: Array) -> Array:
+        """The elements in the opposite order; of the result it gives `x` again."""
+        return -x if is_floating(x) else ~x  # as -0 is the smallest of uint8, too
+
+    def _widened(self, x: Array) -> Array:
+        """Whole numbers as int64, which holds the products and sums of shorter types."""
+        return x if is_floating(x) else self.cast(x, "int64")
 
     def _accumulate(
         self,

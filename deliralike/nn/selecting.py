@@ -122,7 +122,7 @@ class Selecting(Reductions, Shaping):
         self, x: Array, dim: int = -1, descending: bool = False, stable: bool = True
     ) -> Array:
         """The positions that sort an axis; equal elements keep their order."""
-        return self.argsort_along(-x if descending else x, dim)
+        return self.argsort_along(self._upside_down(x) if descending else x, dim)
 
     def topk(
         self, x: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
@@ -172,8 +172,8 @@ class Selecting(Reductions, Shaping):
 
     def cummin(self, x: Array, dim: int) -> ValuesAndIndices:
         """The smallest element up to each one along an axis, and the last position that has it."""
-        found = self.cummax(-x, dim)
-        return ValuesAndIndices(-found.values, found.indices)
+        found = self.cummax(self._upside_down(x), dim)
+        return ValuesAndIndices(self._upside_down(found.values), found.indices)
 
     def quantile(
         self,

@@ -272,7 +272,7 @@ class JaxFunctions(Functions):
         return jnp.argsort(value_of(x), dim, stable=True)
 
     def cumsum(self, x, dim):
-        return jnp.cumsum(value_of(x), dim)
+        return jnp.cumsum(value_of(self._widened(x)), dim)
 
     # Products and windows
     # ----------------------------------------------------------------------------------------
