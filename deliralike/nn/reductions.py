@@ -13,8 +13,6 @@ from deliralike.nn.elementwise import Elementwise
 from deliralike.nn.primitives import Array, Dims, at, axis_of, other_name
 from deliralike.nn.start import Shape
 
-_LOWEST = -1e30  # a logarithm of nothing that has a derivative
-
 
 class ValuesAndIndices(NamedTuple):
     """Values, and their positions along the axis that was searched or sorted."""
@@ -60,10 +58,9 @@ class Reductions(Elementwise):
         if not isinstance(dim, int):
             return self.minimum(x, dim)
         indices = self.argmin(self.stop_gradient(x), dim, keepdim=True)
-        values = self.select_along(x, indices, dim)
-        if keepdim:
-            return ValuesAndIndices(values, indices)
-        return ValuesAndIndices(self.squeeze(values, dim), self.squeeze(indices, dim))
+        shape = _reduced(x.shape, dim, keepdim)
+        values = self.reshape(self.select_along(x, indices, dim), shape)
+        return ValuesAndIndices(values, self.reshape(indices, shape))
 
     def argmax(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
         """The index of the first maximum along an axis, or of all elements in row-major order."""
@@ -191,7 +188,7 @@ class Reductions(Elementwise):
 
     def logcumsumexp(self, x: Array, dim: int) -> Array:
         """``log(cumsum(exp(x)))`` along an axis, without overflow."""
-        return self._accumulate(self.logaddexp, x, dim, _LOWEST)
+        return self._accumulate(self.logaddexp, x, dim, -math.inf)
 
     def nansum(self, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
         """The sum of the elements that are numbers."""
