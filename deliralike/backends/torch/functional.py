@@ -73,6 +73,7 @@ class TorchFunctions(Functions):
         if value is None:
             return None
         construction = require_construction("a buffer")
+        value = np.asarray(value)
         name = construction.dtype if value.dtype.kind == "f" else None
         return torch.nn.Buffer(arrays.tensor(value, name, construction.device))
 
