@@ -49,3 +49,44 @@ def test_the_smallest_number_of_a_type_is_the_smallest(name, function, array):
 @pytest.mark.parametrize("name", BACKENDS)
 def test_sums_and_products_of_short_numbers_do_not_wrap(name, function, array):
     check(name, SUMS[function], ARRAYS[array])
+
+
+TABLE = np.arange(12.0).reshape(4, 3)
+LABELS = np.array([2, 100, 0, 1])  # 100 is ignored
+ROWS = np.array([3, 0])
+BY_INDEX = {
+    "cross_entropy": (
+        lambda nn, x, index: nn.cross_entropy(x**1.5, index, ignore_index=100),
+        LABELS,
+        torch.nn.functional.cross_entropy(
+            torch.tensor(TABLE**1.5), torch.tensor(LABELS), ignore_index=100
+        ),
+    ),
+    "embedding": (lambda nn, x, index: nn.embedding(index, x), ROWS, TABLE[ROWS]),
+    "index_select": (
+        lambda nn, x, index: nn.index_select(x, 0, index),
+        ROWS,
+        TABLE[ROWS],
+    ),
+    "gather": (
+        lambda nn, x, index: nn.gather(x, 0, index),
+        ROWS[:, None],
+        TABLE[ROWS, :1],
+    ),
+    "scatter_add": (
+        lambda nn, x, index: nn.scatter_add(x, 0, index, x[:1, :2])[0, :2],
+        ROWS[None] * 0,
+        2 * TABLE[0, :2],
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32"])
+@pytest.mark.parametrize("function", BY_INDEX)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_short_whole_numbers_are_labels_and_positions(name, function, dtype):
+    backend = backends.get(name)
+    ours, index, wanted = BY_INDEX[function]
+    table, index = backend.array(TABLE, "float64"), backend.array(index.astype(dtype))
+    found = backend.numpy(ours(backend.nn, table, index))
+    np.testing.assert_allclose(found, np.asarray(wanted), rtol=1e-12)
