@@ -218,6 +218,7 @@ class OutlineFunctions(Functions):
         if value is None:
             return None
         construction = require_construction("a buffer")
+        value = np.asarray(value)
         dtype = construction.dtype if value.dtype.kind == "f" else str(value.dtype)
         return Buffer(value.shape, dtype)
 

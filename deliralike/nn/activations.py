@@ -20,7 +20,7 @@ class Activations(Elementwise):
 
     def relu6(self, x: Array, inplace: bool = False) -> Array:
         """``min(max(x, 0), 6)`` with derivative 0 at both ends."""
-        return self.where(x < 6.0, self.relu(x), 6.0)
+        return self.where(x >= 6.0, 6.0, self.relu(x))  # NaN stays
 
     def leaky_relu(
         self, x: Array, negative_slope: float = 0.01, inplace: bool = False

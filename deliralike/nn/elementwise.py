@@ -182,7 +182,11 @@ class Elementwise(Primitives):
 
     def logaddexp(self, x: Array, other: Array) -> Array:
         """``log(exp(x) + exp(other))`` without overflow."""
-        return other + self.exact_softplus(x - other)
+        is_less = x < other
+        larger, smaller = self.where(is_less, other, x), self.where(is_less, x, other)
+        same_infinity = self.logical_and(x == other, self.isinf(x))  # no difference
+        difference = self.where(same_infinity, 0.0, smaller - larger)
+        return larger + self.exact_softplus(difference)
 
     def logit(self, x: Array, eps: float | None = None) -> Array:
         """``log(x / (1 - x))``; with `eps`, of `x` clamped to ``[eps, 1 - eps]``."""

@@ -13,8 +13,6 @@ from deliralike.nn.elementwise import Elementwise
 from deliralike.nn.primitives import Array, Dims, at, axis_of, other_name
 from deliralike.nn.start import Shape
 
-_LOWEST = -1e30  # a logarithm of nothing that has a derivative
-
 
 class ValuesAndIndices(NamedTuple):
     """Values, and their positions along the axis that was searched or sorted."""
@@ -59,8 +57,10 @@ class Reductions(Elementwise):
             return self.amin(x)
         if not isinstance(dim, int):
             return self.minimum(x, dim)
-        indices = self.argmin(self.stop_gradient(x), dim, keepdim)
-        return ValuesAndIndices(-self.max_along(-x, dim, keepdim), indices)
+        indices = self.argmin(self.stop_gradient(x), dim, keepdim=True)
+        shape = _reduced(x.shape, dim, keepdim)
+        values = self.reshape(self.select_along(x, indices, dim), shape)
+        return ValuesAndIndices(values, self.reshape(indices, shape))
 
     def argmax(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
         """The index of the first maximum along an axis, or of all elements in row-major order."""
@@ -74,7 +74,7 @@ class Reductions(Elementwise):
 
     def argmin(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
         """The index of the first minimum; see `argmax`."""
-        return self.argmax(-x, dim, keepdim)
+        return self.argmax(self._upside_down(x), dim, keepdim)
 
     def amax(self, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
         """The maximum over some axes, or all; equal maxima share the gradient."""
@@ -110,7 +110,7 @@ class Reductions(Elementwise):
 
     def amin(self, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
         """The minimum over some axes, or all; equal minima share the gradient."""
-        return -self.amax(-x, dim, keepdim)
+        return self._upside_down(self.amax(self._upside_down(x), dim, keepdim))
 
     def aminmax(
         self, x: Array, *, dim: int | None = None, keepdim: bool = False
@@ -164,6 +164,7 @@ class Reductions(Elementwise):
     def prod(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
         """The product over an axis, or over all; with its gradient also where elements are 0."""
         shape = _reduced(x.shape, dim, keepdim)
+        x = self._widened(x)
         if dim is None:
             x = self.reshape(x, (-1,))
             dim = 0
@@ -179,15 +180,15 @@ class Reductions(Elementwise):
 
     def cumsum(self, x: Array, dim: int) -> Array:
         """The sums of the elements up to each one along an axis."""
-        return self._accumulate(operator.add, x, dim, 0.0)
+        return self._accumulate(operator.add, self._widened(x), dim, 0.0)
 
     def cumprod(self, x: Array, dim: int) -> Array:
         """The products of the elements up to each one along an axis."""
-        return self._accumulate(operator.mul, x, dim, 1.0)
+        return self._accumulate(operator.mul, self._widened(x), dim, 1.0)
 
     def logcumsumexp(self, x: Array, dim: int) -> Array:
         """``log(cumsum(exp(x)))`` along an axis, without overflow."""
-        return self._accumulate(self.logaddexp, x, dim, _LOWEST)
+        return self._accumulate(self.logaddexp, x, dim, -math.inf)
 
     def nansum(self, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
         """The sum of the elements that are numbers."""
@@ -309,6 +310,14 @@ class Reductions(Elementwise):
     def count_nonzero(self, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
         """How many elements are true, or not zero."""
         return self.sum(self.cast(self.cast(x, "bool"), "int64"), dim, keepdim)
+
+    def _upside_down(self, x: Array) -> Array:
+        """The elements in the opposite order; of the result it gives `x` again."""
+        return -x if is_floating(x) else ~x  # as -0 is the smallest of uint8, too
+
+    def _widened(self, x: Array) -> Array:
+        """Whole numbers as int64, which holds the products and sums of shorter types."""
+        return x if is_floating(x) else self.cast(x, "int64")
 
     def _accumulate(
         self,

@@ -122,7 +122,7 @@ class Selecting(Reductions, Shaping):
         self, x: Array, dim: int = -1, descending: bool = False, stable: bool = True
     ) -> Array:
         """The positions that sort an axis; equal elements keep their order."""
-        return self.argsort_along(-x if descending else x, dim)
+        return self.argsort_along(self._upside_down(x) if descending else x, dim)
 
     def topk(
         self, x: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
@@ -146,12 +146,20 @@ class Selecting(Reductions, Shaping):
     def median(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
         """The median over an axis with its position, or that over all elements alone.
 
-        Of an even number of elements it is the lower one of the two in the middle.
+        Of an even number of elements it is the lower one of the two in the middle; it is NaN where
+        an element is.
         """
         if dim is None:
-            flat = self.ravel(x)
-            return self.kthvalue(flat, (flat.shape[0] + 1) // 2, 0).values
-        return self.kthvalue(x, (x.shape[dim] + 1) // 2, dim, keepdim)
+            return self.median(self.ravel(x), 0).values
+        order = self.argsort(x, dim)
+        middle = self.narrow(order, dim, (x.shape[dim] - 1) // 2, 1)
+        last = self.narrow(order, dim, x.shape[dim] - 1, 1)  # NaN, if there is one
+        highest = self.select_along(x, last, dim)
+        indices = self.where(highest == highest, middle, last)
+        values = self.select_along(x, indices, dim)
+        if keepdim:
+            return ValuesAndIndices(values, indices)
+        return ValuesAndIndices(self.squeeze(values, dim), self.squeeze(indices, dim))
 
     def cummax(self, x: Array, dim: int) -> ValuesAndIndices:
         """The largest element up to each one along an axis, and the last position that has it."""
@@ -163,7 +171,7 @@ class Selecting(Reductions, Shaping):
         while shift < x.shape[dim]:
             before = self._shifted(largest, dim, shift, lowest)
             places_before = self._shifted(places, dim, shift, 0.0)
-            is_later = largest >= before
+            is_later = self.logical_or(largest >= before, largest != largest)
             places = self.where(is_later, places, places_before)
             largest = self.where(is_later, largest, before)
             shift *= 2
@@ -172,8 +180,8 @@ class Selecting(Reductions, Shaping):
 
     def cummin(self, x: Array, dim: int) -> ValuesAndIndices:
         """The smallest element up to each one along an axis, and the last position that has it."""
-        found = self.cummax(-x, dim)
-        return ValuesAndIndices(-found.values, found.indices)
+        found = self.cummax(self._upside_down(x), dim)
+        return ValuesAndIndices(self._upside_down(found.values), found.indices)
 
     def quantile(
         self,
@@ -205,6 +213,8 @@ class Selecting(Reductions, Shaping):
         if position > low:
             above = self.narrow(ordered, dim, low + 1, 1)
             part = part + (above - part) * (position - low)
+        highest = self.narrow(ordered, dim, x.shape[dim] - 1, 1)
+        part = self.where(highest == highest, part, highest)  # NaN, if there is one
         if keepdim:
             return part
         return self.squeeze(part, dim)

@@ -224,3 +224,48 @@ def test_positions_of_maxima_are_never_in_the_padding(name, settings):
     found = backend.nn.max_pool2d(x, *settings, return_indices=True)[1]
     wanted = F.max_pool2d(torch.tensor(CORNERS), *settings, return_indices=True)[1]
     np.testing.assert_array_equal(backend.numpy(found), wanted.numpy())
+
+
+NAN_AND_INFINITE = np.array([-INFINITE, -INFINITE, 1.0, INFINITE, 7.0, np.nan, 2.0])
+SHORT = NAN_AND_INFINITE[[2, 4, 5, 6]]
+VALUES = {
+    **{
+        name: lambda nn, x, name=name: getattr(nn, name)(x)
+        for name in ("relu6", "hardsigmoid", "hardswish")
+    },
+    "logaddexp": lambda nn, x: nn.logaddexp(x[:, None], x[None]),
+    "logcumsumexp": lambda nn, x: nn.logcumsumexp(x, 0),
+    **{
+        f"{name}, part {part}": (
+            lambda nn, x, name=name, part=part: getattr(nn, name)(x, 0)[part]
+        )
+        for name in ("cummax", "cummin", "median")
+        for part in (0, 1)
+    },
+    "quantile": lambda nn, x: nn.quantile(x, 0.3, 0),
+}
+
+
+@pytest.mark.parametrize("case", VALUES)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_nan_is_not_lost_and_infinities_of_one_sign_give_none(name, case):
+    backend = backends.get(name)
+    theirs = torch.nn.functional if hasattr(torch.nn.functional, case) else torch
+    for array in (NAN_AND_INFINITE, SHORT):
+        with np.errstate(invalid="ignore"):
+            found = VALUES[case](backend.nn, backend.array(array, "float64"))
+        wanted = VALUES[case](theirs, torch.tensor(array))
+        np.testing.assert_allclose(backend.numpy(found), wanted.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_logaddexp_of_a_number_and_nothing_has_the_derivative_of_the_number(name):
+    backend = backends.get(name)
+
+    def loss(network, x, other):
+        return network.nn.sum(network.nn.logaddexp(x, other))
+
+    network = build(Network.on(backend), dtype="float64")
+    x, other = np.array([0.5, -INFINITE, 2.0]), np.array([-INFINITE, 0.5, 2.0])
+    found = backend.gradients(loss, network, x, other).inputs
+    np.testing.assert_allclose(found, [[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]])

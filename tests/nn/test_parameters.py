@@ -4,6 +4,7 @@ import operator
 
 import numpy as np
 import pytest
+import torch
 
 from deliralike import Network, rules
 from deliralike.conformance.suite.nets import Remembering, Setting
@@ -129,3 +130,22 @@ def test_a_state_outlives_an_update_and_is_not_saved(backend):
     found = network.backend.to_numpy(network.last[...])
     np.testing.assert_allclose(found, last)
     np.testing.assert_allclose(network.neutral_state()["factor"], factor)
+
+
+class Filled(Network):
+    """A buffer of whatever it is given."""
+
+    def __init__(self, value):
+        super().__init__()
+        self.value = self.nn.Buffer(value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "value", [[0.5, 2.0], (3, 4), 1.5, torch.tensor([0.5, 2.0])], ids=repr
+)
+def test_a_buffer_is_made_of_whatever_numpy_makes_an_array_of(name, value):
+    network = Filled.on(get(name), dtype="float64")(value)
+    found = network.neutral_state()["value"]
+    np.testing.assert_array_equal(found, np.asarray(value))
+    assert found.dtype.kind == np.asarray(value).dtype.kind

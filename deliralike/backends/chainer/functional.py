@@ -83,7 +83,8 @@ class ChainerFunctions(Functions):
         return chainer.as_variable(values) if dtype.kind == "f" else values
 
     def stop_gradient(self, x):
-        return chainer.as_variable(raw(x))
+        # whole numbers are plain arrays, as everywhere here
+        return chainer.as_variable(raw(x)) if x.dtype.kind == "f" else raw(x)
 
     def concrete(self, x):
         x = raw(x)

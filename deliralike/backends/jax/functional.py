@@ -111,6 +111,7 @@ class JaxFunctions(Functions):
         if value is None:
             return None
         construction = require_construction("a buffer")
+        value = np.asarray(value)
         name = construction.dtype if value.dtype.kind == "f" else str(value.dtype)
         return Buffer(
             arrays.array(value, name, construction.device), neutral_dtype=name
@@ -272,7 +273,7 @@ class JaxFunctions(Functions):
         return jnp.argsort(value_of(x), dim, stable=True)
 
     def cumsum(self, x, dim):
-        return jnp.cumsum(value_of(x), dim)
+        return jnp.cumsum(value_of(self._widened(x)), dim)
 
     # Products and windows
     # ----------------------------------------------------------------------------------------

@@ -73,6 +73,7 @@ class TorchFunctions(Functions):
         if value is None:
             return None
         construction = require_construction("a buffer")
+        value = np.asarray(value)
         name = construction.dtype if value.dtype.kind == "f" else None
         return torch.nn.Buffer(arrays.tensor(value, name, construction.device))
 
@@ -237,16 +238,16 @@ class TorchFunctions(Functions):
 
     def select(self, x, index, dim):
         dim = dim % x.dim()
-        flat = torch.index_select(x, dim, index.reshape(-1))
+        flat = torch.index_select(x, dim, _positions(index).reshape(-1))
         if index.dim() == 1:
             return flat
         return flat.reshape(*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
 
     def select_along(self, x, index, dim):
-        return torch.gather(x, dim, index)
+        return torch.gather(x, dim, _positions(index))
 
     def scatter_add(self, x, dim, index, src):
-        return torch.scatter_add(x, dim, index, src)
+        return torch.scatter_add(x, dim, _positions(index), src)
 
     def argsort_along(self, x, dim):
         if torch.onnx.is_in_onnx_export():
@@ -573,3 +574,8 @@ def _in_one_piece(weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [
         piece.view(weight.shape) for piece, weight in zip(pieces, weights, strict=True)
     ]
+
+
+def _positions(index):
+    """Short whole numbers as int64, as PyTorch takes no others to index by."""
+    return index.long() if index.dtype in _WHOLE else index

@@ -1,0 +1,92 @@
+"""Functions by order, sums and products of short whole numbers: values are PyTorch's."""
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike import backends
+from tests.conftest import BACKENDS
+
+ARRAYS = {
+    "uint8": np.array([3, 0, 255, 1, 0, 200], np.uint8),
+    "int8": np.array([3, -128, 127, -1, -128, 100], np.int8),
+    "int32": np.array([3, -(2**31), 2**31 - 1, 0], np.int32),
+}
+BY_ORDER = {
+    "min": lambda nn, x: nn.min(x),
+    "min along an axis": lambda nn, x: nn.min(x, 0)[0],
+    "amin": lambda nn, x: nn.amin(x, 0),
+    "argmin": lambda nn, x: nn.argmin(x, 0),
+    "aminmax": lambda nn, x: nn.aminmax(x)[0],
+    "cummin": lambda nn, x: nn.cummin(x, 0)[0],
+    "sort": lambda nn, x: nn.sort(x, 0, True)[0],
+    "topk": lambda nn, x: nn.topk(x, 3)[0],
+    "median": lambda nn, x: nn.median(x),
+}
+SUMS = {
+    "sum": lambda nn, x: nn.sum(x),
+    "cumsum": lambda nn, x: nn.cumsum(x, 0),
+    "prod": lambda nn, x: nn.prod(x[-2:] + 1),
+    "cumprod": lambda nn, x: nn.cumprod(x[:3] - 1, 0),
+}
+
+
+def check(name, function, array):
+    backend = backends.get(name)
+    found = backend.numpy(function(backend.nn, backend.array(array)))
+    np.testing.assert_array_equal(found, function(torch, torch.tensor(array)).numpy())
+
+
+@pytest.mark.parametrize("array", ARRAYS)
+@pytest.mark.parametrize("function", BY_ORDER)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_smallest_number_of_a_type_is_the_smallest(name, function, array):
+    check(name, BY_ORDER[function], ARRAYS[array])
+
+
+@pytest.mark.parametrize("array", ["uint8", "int8"])
+@pytest.mark.parametrize("function", SUMS)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_sums_and_products_of_short_numbers_do_not_wrap(name, function, array):
+    check(name, SUMS[function], ARRAYS[array])
+
+
+TABLE = np.arange(12.0).reshape(4, 3)
+LABELS = np.array([2, 100, 0, 1])  # 100 is ignored
+ROWS = np.array([3, 0])
+BY_INDEX = {
+    "cross_entropy": (
+        lambda nn, x, index: nn.cross_entropy(x**1.5, index, ignore_index=100),
+        LABELS,
+        torch.nn.functional.cross_entropy(
+            torch.tensor(TABLE**1.5), torch.tensor(LABELS), ignore_index=100
+        ),
+    ),
+    "embedding": (lambda nn, x, index: nn.embedding(index, x), ROWS, TABLE[ROWS]),
+    "index_select": (
+        lambda nn, x, index: nn.index_select(x, 0, index),
+        ROWS,
+        TABLE[ROWS],
+    ),
+    "gather": (
+        lambda nn, x, index: nn.gather(x, 0, index),
+        ROWS[:, None],
+        TABLE[ROWS, :1],
+    ),
+    "scatter_add": (
+        lambda nn, x, index: nn.scatter_add(x, 0, index, x[:1, :2])[0, :2],
+        ROWS[None] * 0,
+        2 * TABLE[0, :2],
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32"])
+@pytest.mark.parametrize("function", BY_INDEX)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_short_whole_numbers_are_labels_and_positions(name, function, dtype):
+    backend = backends.get(name)
+    ours, index, wanted = BY_INDEX[function]
+    table, index = backend.array(TABLE, "float64"), backend.array(index.astype(dtype))
+    found = backend.numpy(ours(backend.nn, table, index))
+    np.testing.assert_allclose(found, np.asarray(wanted), rtol=1e-12)
