@@ -51,6 +51,11 @@ def default_loss(prediction: Any, target: Any, *, network: Any) -> Any:
 
 def _no_array(prediction: Any) -> StructureError:
     """Return the error for a prediction that holds its arrays, or is something else."""
+    if prediction is None:
+        return StructureError(
+            "the network gives None, and the default loss wants one array: end its forward with a "
+            "return"
+        )
     path = nest.leaves_with_paths(prediction, "prediction")[:1]
     inside = path[0][0] if path else "prediction"
     return StructureError(

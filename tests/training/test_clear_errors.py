@@ -65,6 +65,24 @@ def test_the_default_loss_of_several_outputs_says_what_to_do(backend):
     assert len(trainer.fit(SAMPLES, SAMPLES, batch_size=6).losses) == 1
 
 
+class WithoutReturn(Network):
+    """Its forward pass gives nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = self.nn.Linear(3, 2)
+
+    def forward(self, x):
+        self.head(x)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_forward_without_return_is_told(backend):
+    network = WithoutReturn.on(backend)()
+    with pytest.raises(StructureError, match="gives None.*end its forward with a"):
+        training.Trainer(network, rules.rule("sgd", lr=0.5)).fit(SAMPLES)
+
+
 def test_more_batches_than_a_computer_counts_make_one_update_an_epoch():
     assert (
         len(trainer(accumulate=10**30).fit(SAMPLES, epochs=2, batch_size=2).steps) == 2
