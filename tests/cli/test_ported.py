@@ -74,9 +74,9 @@ def test_a_port_without_a_proof_is_recorded_as_such(place):
 
 
 def test_a_port_that_differs_is_not_trained_and_leaves_no_folder(place, monkeypatch):
-    from deliralike.port import pytorch
+    from deliralike.port.torch_modules import PyTorch
 
-    monkeypatch.setitem(pytorch.CLASSES, "ReLU", "SiLU")
+    monkeypatch.setitem(PyTorch.classes, "ReLU", "SiLU")
     shown = run(*TRAIN, "--backend", "chainer", code=2)
     words = "the port of models.py:Net is not proved on chainer, and is not used: DIVERGES at "
     assert words in shown.stderr
