@@ -146,6 +146,8 @@ Entry = Callable[[Call], str] | str
 
 
 _NOISE = {"normal": "NormalNoise", "uniform": "UniformNoise"}
+# An argument beside an operator, or of which an attribute or an item is taken.
+_BESIDE = re.compile(r"(?<=[-+*/] )\{(\w+)\}|\{(\w+)\}(?= [-+*/]|\.|\[)")
 _OPTIONAL = re.compile(r"\{(\w+)\?(\w*)\}")
 
 
@@ -189,8 +191,12 @@ def filled(text: str, fields: Mapping[str, str]) -> str:
         return f", {other_name or name}={{{name}}}" if name in fields else ""
 
     text = _OPTIONAL.sub(optional, text.replace("nn.", f"{NN}."))
+    whole = {}
+    for name in map("".join, _BESIDE.findall(text)):
+        if name in fields:
+            whole[name] = code(in_brackets(cst.parse_expression(fields[name])))
     try:
-        return text.format(**fields)
+        return text.format(**{**fields, **whole})
     except KeyError as name:
         raise NeedsHand(f"a call without {name}: give it") from None
 
@@ -220,6 +226,13 @@ def refused(reason: str) -> Entry:
 def code(node: cst.CSTNode) -> str:
     """The source of a node."""
     return cst.Module([]).code_for_node(node)
+
+
+def statements_in(body: Any) -> list[Any]:
+    """The statements of a function, class or block, which may stand behind its colon."""
+    if isinstance(body, cst.IndentedBlock):
+        return list(body.body)
+    return [cst.SimpleStatementLine(body.body)]
 
 
 def with_statements(definition: Any, statements: Sequence[Any]) -> Any:

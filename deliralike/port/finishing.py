@@ -9,7 +9,7 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import NN, START, code, with_statements
+from deliralike.port.calls import NN, START, code, statements_in, with_statements
 
 _WITHOUT_SELF = m.Decorator(m.Name("staticmethod") | m.Name("classmethod"))
 _STATIC = m.FunctionDef(decorators=[m.ZeroOrMore(), _WITHOUT_SELF, m.ZeroOrMore()])
@@ -190,16 +190,13 @@ def _is(function: cst.FunctionDef, decorator: str) -> bool:
 
 def with_first_statement(function: cst.FunctionDef, text: str) -> cst.FunctionDef:
     """A function that begins with one more statement, behind ``super().__init__()``."""
-    body: Any = function.body
-    if not isinstance(body, cst.IndentedBlock):  # a function of one line
-        body = cst.IndentedBlock([cst.SimpleStatementLine(body.body)])
-    statements = list(body.body)
+    statements = statements_in(function.body)
     at = 0 if function.get_docstring() is None else 1
     first = "".join(map(code, statements[at : at + 1])).strip()
     if first.startswith("super(") and first.endswith("__init__()"):
         at += 1
     statements.insert(at, cst.parse_statement(text))
-    return function.with_changes(body=body.with_changes(body=statements))
+    return function.with_changes(body=cst.IndentedBlock(statements))
 
 
 def _taking_nn(function: cst.FunctionDef, at: int) -> cst.FunctionDef:

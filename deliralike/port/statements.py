@@ -17,6 +17,7 @@ from deliralike.port.calls import (
     code,
     in_brackets,
     joined,
+    statements_in,
 )
 from deliralike.port.gradients import GradientRewriter
 from deliralike.port.patterns import pattern
@@ -92,11 +93,11 @@ class StatementRewriter(GradientRewriter):
                 called = called.func
             is_method = isinstance(called, cst.Attribute)
             if is_method and called.attr.value in self.framework.scopes:
-                return cst.FlattenSentinel(updated.body.body)
+                return cst.FlattenSentinel(statements_in(updated.body))
             if not (self.name_of(called) or "").startswith(self.framework.transparent):
                 return updated
         self.left_out(original.items[0], "a context of the framework")
-        return cst.FlattenSentinel(updated.body.body)
+        return cst.FlattenSentinel(statements_in(updated.body))
 
     # Arrays that are written over
     # ---------------------------------------------------------------------------------------------
