@@ -6,8 +6,6 @@ starts. It wants two idle cores.
 """
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -16,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import Ratio, compare_fresh
+from benchmarks.replicas import TWO_DEVICES, wait_for
+from benchmarks.timing import Ratio, compare_fresh, in_fresh_process
 from deliralike import DataParallel, backends, in_replicas, zoo
 from deliralike.optim.rules import rule
 
@@ -44,18 +43,13 @@ CASES = (
 
 def run() -> list[Ratio]:
     """Return the times of our two replicas over both peers."""
-    return [ratio for case in CASES for ratio in _in_a_process(case)]
-
-
-def _in_a_process(case: Case) -> list[Ratio]:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.jax_replicas", str(CASES.index(case))],
-        env=os.environ | {"JAX_NUM_CPU_DEVICES": "2"},
-        check=True,
-        text=True,
-        stdout=subprocess.PIPE,
-    )
-    return [Ratio(**each) for each in json.loads(done.stdout.splitlines()[-1])]
+    ratios = []
+    for number in range(len(CASES)):
+        found = in_fresh_process(
+            "benchmarks.jax_replicas", number, environment=TWO_DEVICES
+        )
+        ratios += [Ratio(**each) for each in found]
+    return ratios
 
 
 def measure(case: Case) -> list[Ratio]:
@@ -88,23 +82,17 @@ def _step(
     case: Case, inputs: np.ndarray, labels: np.ndarray, devices: list[str]
 ) -> Step:
     """Return a training step of ours, which ends when all parameters are there."""
-    import jax
-
     backend = backends.get("jax")
     network = _network(case)
-    replicas = [network]
     loss = _loss
     if len(devices) > 1:
         network = DataParallel(network, devices)
-        replicas = network.replicas
         loss = in_replicas(_loss)
     optimizer = backend.optimizer(rule("sgd", lr=LEARNING_RATE, momentum=0.9), network)
 
     def step() -> float:
         value = float(backend.numpy(optimizer.update(loss, inputs, labels)))
-        for replica in replicas:
-            slots = replica.neutral_slots().values()
-            jax.block_until_ready([slot.native.get_value() for slot in slots])
+        wait_for(network)
         return value
 
     return step

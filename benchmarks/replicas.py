@@ -9,15 +9,12 @@ past one process.
 
 import importlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 import numpy as np
 
-from benchmarks.timing import Ratio, compare_fresh
+from benchmarks.timing import Ratio, compare_fresh, in_fresh_process
 from deliralike import DataParallel, backends, in_replicas, zoo
 from deliralike.optim.rules import rule
 
@@ -30,7 +27,7 @@ DEVICES = {
 # tests: reported.
 LIMITS = {"torch": 1 / 1.05, "chainer": 1 / 1.8, "jax": None}
 ROUNDS = {"torch": (6, 8), "chainer": (3, 4), "jax": (1, 8)}
-VIRTUAL = "JAX_NUM_CPU_DEVICES"
+TWO_DEVICES = {"JAX_NUM_CPU_DEVICES": "2"}
 
 
 def run() -> list[Ratio]:
@@ -38,7 +35,8 @@ def run() -> list[Ratio]:
     ratios = [_against_one(name) for name in ("torch", "chainer")]
     ratios += [_against_one_after_the_other(name) for name in ("torch", "chainer")]
     ratios += [_against_by_hand("chainer")]
-    return [*ratios, *_in_another_process("jax"), _against_processes(), *_on_gpu()]
+    of_jax = in_fresh_process("benchmarks.replicas", environment=TWO_DEVICES)
+    return [*ratios, Ratio(**of_jax), _against_processes(), *_on_gpu()]
 
 
 def _batch() -> tuple[np.ndarray, np.ndarray]:
@@ -66,14 +64,14 @@ def _step(
     def step() -> float:
         loss = float(backend.numpy(optimizer.update(_inside, *batch)))
         if name == "jax":
-            _wait_for(network)
+            wait_for(network)
         return loss
 
     return step
 
 
-def _wait_for(network) -> None:
-    """Wait for all parameters, as JAX gives the loss before they are updated and copied."""
+def wait_for(network) -> None:
+    """Wait on JAX for all parameters, as JAX gives the loss before they are updated and copied."""
     import jax
 
     for replica in getattr(network, "replicas", [network]):
@@ -165,19 +163,5 @@ def _against_processes() -> Ratio:
         )
 
 
-def _in_another_process(name: str) -> list[Ratio]:
-    code = f"from benchmarks import replicas; replicas.print_one({name!r})"
-    environment = os.environ | {VIRTUAL: "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment,
-        check=True,
-        text=True,
-        stdout=subprocess.PIPE,
-    )
-    return [Ratio(**json.loads(done.stdout.splitlines()[-1]))]
-
-
-def print_one(name: str) -> None:
-    """One ratio as a line of JSON, for the process that asked."""
-    print(json.dumps(asdict(_against_one(name))))
+if __name__ == "__main__":
+    print(json.dumps(asdict(_against_one("jax"))))

@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,11 +127,17 @@ def processor_seconds(function: Contestant) -> float:
     return time.process_time() - start
 
 
-def in_fresh_process(module: str, *arguments: object) -> Any:
-    """Run a module with one thread, and return what the last line that it prints says in JSON."""
+def in_fresh_process(
+    module: str, *arguments: object, environment: Mapping[str, str] = ONE_THREAD
+) -> Any:
+    """Run a module, and return what the last line that it prints says in JSON.
+
+    Args:
+        environment: Its further variables; it has one thread if no others are given.
+    """
     done = subprocess.run(
         [sys.executable, "-m", module, *map(str, arguments)],
-        env=os.environ | ONE_THREAD,
+        env=os.environ | environment,
         stdout=subprocess.PIPE,
         text=True,
         check=True,

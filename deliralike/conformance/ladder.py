@@ -348,10 +348,10 @@ class Ladder:
         found = semantics.level(modes)
         notes = self._of_dropout()
         failed = found.status == FAILED
-        reason = (
-            self.running.why_undecided if failed else self.running.why_nothing_shown
-        )
-        why = reason()
+        if failed:
+            why = self.running.why_undecided()
+        else:
+            why = self.running.why_nothing_shown()
         apart = ""
         if failed is not bool(why):
             apart = why_apart(*self._sides)

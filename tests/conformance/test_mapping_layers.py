@@ -7,6 +7,7 @@ from deliralike.conformance import suite
 from tests.conformance.stranger import StrangerBackend
 from tests.conformance.stranger.functional import StrangerFunctions
 from tests.conformance.stranger.network import AbstractStrangerNetwork
+from tests.distribution import write_entry_points
 
 
 class AbstractMappingNetwork(AbstractStrangerNetwork, dict):
@@ -22,14 +23,8 @@ class MappingBackend(StrangerBackend):
 
 @pytest.fixture
 def backend(monkeypatch, tmp_path):
-    folder = tmp_path / "mapping-1.0.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: mapping\nVersion: 1.0\n"
-    )
-    (folder / "entry_points.txt").write_text(
-        f"[deliralike.backends]\nmapping = {__name__}:BACKEND\n"
-    )
+    entry = f"[deliralike.backends]\nmapping = {__name__}:BACKEND\n"
+    write_entry_points(tmp_path, "mapping", entry)
     monkeypatch.syspath_prepend(tmp_path)
     return BACKEND
 

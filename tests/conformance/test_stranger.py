@@ -23,6 +23,7 @@ from tests.conformance import stranger
 from tests.conformance.broken import BROKEN, SLIGHTLY, plant_slightly
 from tests.conformance.stranger import BACKEND
 from tests.conftest import BACKENDS
+from tests.distribution import write_entry_points
 from tests.nn import vocabulary
 from tests.nn.drawn_calls import TABLE
 
@@ -34,14 +35,8 @@ GAPS = {"replicas": 3, "weight files": 1, "random state": 1}
 @pytest.fixture
 def registered(tmp_path, monkeypatch):
     """The stranger as an installed package would register it."""
-    folder = tmp_path / "stranger-1.0.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n"
-    )
-    (folder / "entry_points.txt").write_text(
-        "[deliralike.backends]\nstranger = tests.conformance.stranger:BACKEND\n"
-    )
+    entry = "[deliralike.backends]\nstranger = tests.conformance.stranger:BACKEND\n"
+    write_entry_points(tmp_path, "stranger", entry)
     monkeypatch.syspath_prepend(tmp_path)
 
 

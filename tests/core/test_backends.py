@@ -12,6 +12,7 @@ import pytest
 from deliralike import backends
 from deliralike.errors import BackendUnavailable, CapabilityError
 from tests.conftest import REQUIRED
+from tests.distribution import write_entry_points
 
 ROOT = Path(__file__).parents[2]
 
@@ -107,14 +108,8 @@ def test_a_broken_framework_disables_only_its_own_backend(tmp_path):
 
 def test_others_register_by_entry_point(tmp_path):
     (tmp_path / "stranger.py").write_text("BACKEND = 'the stranger'")
-    info = tmp_path / "stranger-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n"
-    )
-    (info / "entry_points.txt").write_text(
-        "[deliralike.backends]\nstranger = stranger:BACKEND\n"
-    )
+    entry = "[deliralike.backends]\nstranger = stranger:BACKEND\n"
+    write_entry_points(tmp_path, "stranger", entry)
     out = fresh(f"""
         import sys; sys.path.insert(0, {str(tmp_path)!r})
         from deliralike import backends

@@ -8,6 +8,7 @@ from deliralike import join
 from deliralike.backends.processes import engine as engines
 from deliralike.backends.processes.launch import launched, usual_engine
 from deliralike.errors import ProcessError, SettingError
+from tests.distribution import write_entry_points
 
 MODULE = """
 import os
@@ -43,12 +44,7 @@ torch = pigeons:LOFT
 @pytest.fixture
 def pigeons(tmp_path, monkeypatch):
     (tmp_path / "pigeons.py").write_text(MODULE)
-    info = tmp_path / "pigeons-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: pigeons\nVersion: 1.0\n"
-    )
-    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    write_entry_points(tmp_path, "pigeons", ENTRY_POINTS)
     monkeypatch.syspath_prepend(tmp_path)
     yield
     sys.modules.pop("pigeons", None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,9 +76,10 @@ class Convention:
         if self.free:
             yield Choice(self, tuple(found), None, usual)
             return
-        if not isinstance(found, Mapping):
-            found = dict(zip(found, found, strict=True))
-        for words, value in found.items():
+        named: Iterable[tuple[Any, Any]] = zip(found, found, strict=True)
+        if isinstance(found, Mapping):
+            named = found.items()
+        for words, value in named:
             if usual is None or words != usual:
                 yield Choice(self, words, value, usual)
 

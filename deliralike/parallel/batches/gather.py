@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from operator import add
 from typing import Any
 
@@ -14,7 +14,7 @@ from deliralike import nest
 from deliralike.errors import SettingError, ShapeError, StructureError, suggestion
 from deliralike.nest.arrays import Arrays
 from deliralike.parallel.batches.partition import sample_weights, whole
-from deliralike.parallel.batches.spec import mark_leaves, native_arrays, unmarked
+from deliralike.parallel.batches.spec import array_test, mark_leaves, unmarked
 
 SCALARS = ("stack", "mean", "sum")
 OTHERS = ("equal", "list")
@@ -72,7 +72,6 @@ def gather(
         others=others,
         weights=_weights(scalars, sizes, len(outputs)),
         backend=backend,
-        is_native=native_arrays(backend),
     )
     if spec is not None:
         outputs = [
@@ -124,7 +123,6 @@ class _Joiner:
 
     Attributes:
         weights: The factors by which each replica's scalar is multiplied.
-        is_native: Whether a value is an array of the backend.
     """
 
     dim: int
@@ -133,7 +131,11 @@ class _Joiner:
     others: str
     weights: Sequence[float]
     backend: Any  # of `Arrays`, or None
-    is_native: Callable[[Any], bool]
+
+    @cached_property
+    def is_native(self) -> Callable[[Any], bool]:
+        """The test whether a value is an array of the backend."""
+        return array_test(self.backend)
 
     def is_array(self, value: Any) -> bool:
         """Return whether a value is an array of the backend or of NumPy, or a scalar of NumPy's."""

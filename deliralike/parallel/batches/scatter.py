@@ -16,8 +16,8 @@ from deliralike.nest.arrays import Arrays
 from deliralike.parallel.batches.partition import partition, whole
 from deliralike.parallel.batches.spec import (
     ARGUMENTS,
+    array_test,
     mark_leaves,
-    native_arrays,
     readable,
     unmarked,
 )
@@ -137,7 +137,7 @@ class _Splitter:
         self.devices = tuple(devices)
         self.dim = dim
         self.backend = backend
-        self.is_native = native_arrays(backend)
+        self.is_native = array_test(backend)
 
     def is_array(self, leaf: Any) -> bool:
         """Return whether a leaf is an array of the backend or of NumPy."""

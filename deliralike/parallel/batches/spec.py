@@ -54,8 +54,8 @@ def mark_leaves(
     return nest.graft(spec, value, partial(_mark_subtree, is_array))
 
 
-def native_arrays(backend: Any) -> Callable[[Any], bool]:
-    """Return the test for arrays of a backend; nothing is one where there is no backend."""
+def array_test(backend: Any) -> Callable[[Any], bool]:
+    """Return the test whether a value is an array of a backend; without a backend none is."""
     return _never if backend is None else backend.is_array
 
 

@@ -189,7 +189,9 @@ class Body(Network):
         positions = decoder_positions(
             self, input_ids, cache, most, "max_position_embeddings"
         )
-        x = self.embed_tokens(input_ids) * self.factor
+        x = self.embed_tokens(input_ids)
+        if self.factor != 1.0:
+            x = x * self.factor
         bias = decoder_bias(self, input_ids, attention_mask, cache, x)
         everywhere = near = (bias, angles(self.nn, positions, self.turns, x))
         if self.window is not None:

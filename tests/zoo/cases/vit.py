@@ -71,6 +71,14 @@ SMALL = {
     "hidden_dim": 8,
     "mlp_dim": 12,
 }
+TIMM_SMALL = {
+    "img_size": 15,
+    "patch_size": 5,
+    "embed_dim": 8,
+    "depth": 2,
+    "num_heads": 2,
+    "mlp_ratio": 1.5,
+}
 
 
 def reference(**settings):
@@ -90,15 +98,7 @@ DISTILLED_SMALL = SMALL | {
 
 def distilled():
     """timm's network, whose two heads come one by one in training."""
-    model = VisionTransformerDistilled(
-        img_size=15,
-        patch_size=5,
-        embed_dim=8,
-        depth=2,
-        num_heads=2,
-        mlp_ratio=1.5,
-        num_classes=4,
-    )
+    model = VisionTransformerDistilled(**TIMM_SMALL, num_classes=4)
     model.set_distilled_training()
     return model
 
@@ -106,12 +106,7 @@ def distilled():
 def dinov2(registers):
     """timm's network with scaled blocks, and no head."""
     return TimmVisionTransformer(
-        img_size=15,
-        patch_size=5,
-        embed_dim=8,
-        depth=2,
-        num_heads=2,
-        mlp_ratio=1.5,
+        **TIMM_SMALL,
         num_classes=0,
         init_values=1e-5,
         reg_tokens=registers,
