@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.replicas import TWO_DEVICES, wait_for
+from benchmarks.replicas import TWO_DEVICES, waiting_for
 from benchmarks.timing import Ratio, compare_fresh, in_fresh_process
 from deliralike import DataParallel, backends, in_replicas, zoo
 from deliralike.optim.rules import rule
@@ -90,9 +90,11 @@ def _step(
         loss = in_replicas(_loss)
     optimizer = backend.optimizer(rule("sgd", lr=LEARNING_RATE, momentum=0.9), network)
 
+    wait = waiting_for(network)
+
     def step() -> float:
         value = float(backend.numpy(optimizer.update(loss, inputs, labels)))
-        wait_for(network)
+        wait()
         return value
 
     return step

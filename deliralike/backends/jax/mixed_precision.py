@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 import jax
@@ -50,18 +49,15 @@ weighted = jax.jit(_weighted)
 scaled = jax.jit(_weighted, donate_argnums=0)  # in the storage of the arrays
 
 
-@jax.jit
-def sums(totals: list[jax.Array], values: list[jax.Array]) -> list[jax.Array]:
-    """Totals plus arrays."""
-    return [total + value for total, value in zip(totals, values, strict=True)]
-
-
-@partial(jax.jit, donate_argnums=0)
-def added(
+def _added(
     totals: list[jax.Array], values: list[jax.Array], weight: float
 ) -> list[jax.Array]:
-    """Totals plus arrays times a weight, in the storage of the totals."""
+    """Totals plus arrays times a weight."""
     return [total + value * weight for total, value in zip(totals, values, strict=True)]
+
+
+sums = jax.jit(_added)
+added = jax.jit(_added, donate_argnums=0)  # in the storage of the totals
 
 
 @jax.jit

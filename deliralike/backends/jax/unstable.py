@@ -7,6 +7,7 @@ names it; each function says what is lost without it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -31,6 +32,7 @@ __all__ = [
     "jaxpr_as_fun",
     "mlir",
     "older_emitters",
+    "part_of",
     "quickly",
 ]
 
@@ -66,6 +68,23 @@ def as_usual() -> dict[str, Any]:
         "xla_backend_optimization_level": 3,
         "xla_llvm_disable_expensive_passes": False,
     }
+
+
+def part_of(
+    whole: Jaxpr,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    equations: Sequence[Any],
+) -> Jaxpr:
+    """Return some equations of a program as a program, whose variables have no names."""
+    return Jaxpr(
+        constvars=(),
+        invars=list(inputs),
+        outvars=list(outputs),
+        eqns=list(equations),
+        effects=whole.effects,
+        debug_info=whole.debug_info.with_unknown_names(),
+    )
 
 
 def drop_lowered_traces() -> None:

@@ -305,21 +305,23 @@ class JaxReplicas(Replicas):
         buffers = _synchronized(state.programs.variables())
         changed = [variable for variable in buffers if not state.is_settled(variable)]
         if self.settings.buffers == "mean" and sizes:
-            for variable in changed:
-                self._average(variable, state.values_of(variable)[: len(sizes)], sizes)
+            self._average(changed, sizes)
         for copy in state.copies:
             copy.store(changed, [variable.get_value() for variable in changed])
         state.note_settled(buffers)
 
-    def _average(
-        self, variable: nnx.Variable, values: tuple, sizes: Sequence[int]
-    ) -> None:
-        """Give the root the mean of a floating buffer over the replicas, weighted by samples."""
-        if is_floating(values[0]):
-            device = arrays.find_device(self.network.device_name)
-            variable.set_value(
-                mean_by_samples(jax.device_put(list(values), device), sizes)
-            )
+    def _average(self, buffers: Sequence[nnx.Variable], sizes: Sequence[int]) -> None:
+        """Give the root the means of floating buffers over the replicas, weighted by samples."""
+        state, device = self.network._current_state(), self.network.device_name
+        floating = [each for each in buffers if is_floating(each.get_value())]
+        by_buffer = [state.values_of(each)[: len(sizes)] for each in floating]
+        by_replica = [
+            arrays.move_all(values, device) for values in zip(*by_buffer, strict=True)
+        ]
+        for buffer, mean in zip(
+            floating, _means(by_replica, tuple(sizes)), strict=True
+        ):
+            buffer.set_value(mean)
 
 
 class DataParallelJaxNetwork(
@@ -490,6 +492,15 @@ class DataParallelJaxNetwork(
             if isinstance(node, nnx.Variable) and arrays.is_traced(node.get_value()):
                 return False
         return not any(map(arrays.is_traced, nest.leaves(nests)))
+
+
+@partial(jax.jit, static_argnums=1)
+def _means(
+    by_replica: list[list[jax.Array]], sizes: tuple[int, ...]
+) -> list[jax.Array]:
+    """Return means over the replicas, weighted by samples."""
+    columns = zip(*by_replica, strict=True)
+    return [mean_by_samples(values, sizes) for values in columns]
 
 
 def _moved(leaf: Any, device: str) -> Any:

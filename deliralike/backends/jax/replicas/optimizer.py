@@ -58,10 +58,6 @@ class DataParallelJaxOptimizer(JaxOptimizer):
         kind = cls if isinstance(network, DataParallelJaxNetwork) else JaxOptimizer
         return kind(network, NativeRule(transformation))
 
-    def prepared(self, batch):
-        """Prepare a batch, whose arrays go to the devices."""
-        return AbstractOptimizer.prepared(self, batch)
-
     def update_at_once(self, loss_function, batch):
         """Make one step: gradients, pre-update hooks, update, post-update hooks."""
         return AbstractOptimizer.update_at_once(self, loss_function, batch)

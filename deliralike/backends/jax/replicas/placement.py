@@ -1,20 +1,27 @@
 """Traced programs whose replicas run on their devices: the only place that puts code on devices.
 
 A step is traced as if it were for one device, with each replica's code in a function of its own.
-Such a function, and the derivative that JAX makes of it, are programs on the replica's device; what
-lies between them is compiled for the first device. The host dispatches them in order and waits for
-none, so that devices compute at the same time.
+Such a function and the derivative that JAX makes of it are a program on the replica's device; what
+lies around them is compiled for the first device. The host dispatches the programs in order and
+waits for none, so that devices compute at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.unstable import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+from deliralike.backends.jax.unstable import (
+    ClosedJaxpr,
+    Jaxpr,
+    Literal,
+    dce_jaxpr,
+    jaxpr_as_fun,
+    part_of,
+)
 
 _PREFIX = "deliralike_replica_"
 
@@ -64,10 +71,10 @@ class _Plan:
 
     def __init__(self, traced: ClosedJaxpr, devices: Sequence[jax.Device]) -> None:
         self._traced = traced
-        runs = _runs_on_devices(traced.jaxpr.eqns, devices)
         needed = set(filter(_is_variable, traced.jaxpr.outvars))
         pieces = []
-        for device, equations in reversed(runs):
+        for replica, equations in reversed(_pieces(traced.jaxpr)):
+            device = devices[replica or 0]
             piece = _Piece(traced.jaxpr, device, equations, needed)
             needed.update(piece.inputs)
             pieces.append(piece)
@@ -106,14 +113,7 @@ class _Piece:
             written.update(dict.fromkeys(equation.outvars))
         self.inputs = [variable for variable in read if variable not in written]
         self.outputs = [variable for variable in written if variable in needed]
-        jaxpr = Jaxpr(
-            constvars=(),
-            invars=self.inputs,
-            outvars=self.outputs,
-            eqns=list(equations),
-            effects=whole.effects,
-            debug_info=whole.debug_info,
-        )
+        jaxpr = part_of(whole, self.inputs, self.outputs, equations)
         self._device = device
         self._program = arrays.jit(jaxpr_as_fun(ClosedJaxpr(jaxpr, ())))
 
@@ -122,24 +122,64 @@ class _Piece:
         return self._program(*arrays.move_all(inputs, self._device))
 
 
-def _runs_on_devices(
-    equations: Iterable[Any], devices: Sequence[jax.Device]
-) -> list[tuple[jax.Device, list[Any]]]:
-    """Return the equations in order: each replica's alone, and all that lies between together."""
-    runs: list[tuple[jax.Device, list[Any]]] = []
-    is_open = False
-    for equation in equations:
-        name = str(equation.params.get("name", ""))
-        is_replica = name.startswith(_PREFIX)
-        if is_replica:
-            device = devices[int(name.removeprefix(_PREFIX))]
-            runs.append((device, [equation]))
-        elif is_open:
-            runs[-1][1].append(equation)
-        else:
-            runs.append((devices[0], [equation]))
-        is_open = not is_replica
-    return runs
+def _pieces(whole: Jaxpr) -> list[tuple[int | None, list[Any]]]:
+    """Return equations as few pieces, each of one replica, or of none, in an order to run them.
+
+    An equation joins the first piece of its replica that follows all pieces it reads from. So a
+    replica's forward and backward pass are one piece unless something between them needs the
+    other replicas.
+    """
+    stages: dict[Any, tuple[int, int | None]] = {}  # of the variables written so far
+    pieces: dict[tuple[int, int | None], list[Any]] = {}
+    for replica, equation in _in_surroundings_first(whole):
+        stage = 0
+        for variable in filter(_is_variable, equation.invars):
+            before, writer = stages.get(variable, (0, replica))
+            stage = max(stage, before if writer == replica else before + 1)
+        pieces.setdefault((stage, replica), []).append(equation)
+        for variable in equation.outvars:
+            stages.setdefault(variable, (stage, replica))
+    in_order = sorted(pieces.items(), key=lambda piece: piece[0][0])
+    return [(replica, equations) for (_, replica), equations in in_order]
+
+
+def _in_surroundings_first(whole: Jaxpr) -> Iterator[tuple[int | None, Any]]:
+    """Yield each equation with its replica.
+
+    A number that a replica computes of the batch alone for its surroundings, such as the
+    denominator of a mean, is yielded before it as an equation of the surroundings.
+    """
+    replicas = [(_replica_of(equation), equation) for equation in whole.eqns]
+    read_outside: set[Any] = set()
+    written_outside: set[Any] = set()
+    for replica, equation in replicas:
+        if replica is None:
+            read_outside.update(filter(_is_variable, equation.invars))
+            written_outside.update(equation.outvars)
+    for replica, equation in replicas:
+        if replica is not None:
+            for variable in filter(read_outside.__contains__, equation.outvars):
+                alone = _only(whole, equation, variable)
+                inputs = filter(_is_variable, alone.invars)
+                if variable.aval.shape == () and written_outside.issuperset(inputs):
+                    yield None, alone
+        yield replica, equation
+
+
+def _only(whole: Jaxpr, equation: Any, output: Any) -> Any:
+    """Return an equation that computes one output of another."""
+    inputs = [*filter(_is_variable, equation.invars)]
+    jaxpr = part_of(whole, inputs, [output], [equation])
+    (only,) = dce_jaxpr(jaxpr, [True])[0].eqns
+    return only
+
+
+def _replica_of(equation: Any) -> int | None:
+    """Return the replica whose code an equation is."""
+    name = str(equation.params.get("name", ""))
+    if name.startswith(_PREFIX):
+        return int(name.removeprefix(_PREFIX))
+    return None
 
 
 def _is_variable(value: Any) -> bool:
