@@ -72,6 +72,11 @@ SETTINGS = [
         "embed_dim=9 cannot be divided by num_heads=2",
     ),
     ("vit_b_16", {"distilled_training": True}, "needs distilled=True"),
+    (
+        "vit_b_16",
+        {"attention_pool": True, "distilled": True},
+        "attention_pool=True goes with no other tokens",
+    ),
     ("vit_b_16", {"register_tokens": 1.5}, "register_tokens=1.5 must be a whole"),
     ("efficientnet_b0", {"stages": ()}, "stages="),
     ("efficientnet_b0", {"stages": (("mbconv", 1, 3, 1, 8, 1),)}, "'mb' or 'fused'"),

@@ -22,7 +22,6 @@ with warnings.catch_warnings():
     from timm.models.swin_transformer import SwinTransformer
     from timm.models.swin_transformer_v2 import SwinTransformerV2
     from timm.models.vgg import VGG, ConvMlp
-    from timm.models.vision_transformer import VisionTransformer
 
 
 compute_on_cpu(timm.models.regnet.RegNet, "_get_stage_args")
@@ -54,6 +53,7 @@ SMALL = {
         vit.distilled,
         (3, 15, 15),
     ),
+    "siglip": ("vit_base_patch16_siglip_224", vit.SMALL, vit.siglip, (3, 15, 15)),
     "convnext of convolutions": (
         "convnext_atto",
         convnext.SMALL | {"layers": (1, 2, 1, 1), "widths": (8, 12, 9, 10)},
@@ -121,7 +121,9 @@ def pair(which):
     name, settings, make, shape = SMALL[which]
     torch.manual_seed(0)
     theirs = make().double().eval()
-    if isinstance(theirs, VisionTransformer):  # whose head starts at zero
+    if isinstance(
+        getattr(theirs, "head", None), torch.nn.Linear
+    ):  # starts at zero in a ViT
         torch.nn.init.normal_(theirs.head.weight)
     state = scramble(theirs)
     ours = zoo.build(name, backend="torch", dtype="float64", **settings).eval()

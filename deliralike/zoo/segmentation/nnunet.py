@@ -609,12 +609,13 @@ _RESENC = "Isensee et al. 2024, arXiv 2404.09556; dynamic_network_architectures 
 # name: (network, source, sides of a sample with 1, 2 and 3 axes)
 # No parameter counts are published: nnU-Net fits the number of stages to the data. These are its
 # stages for patches whose coarsest stage has 4 to 7 elements along an axis (at most 320 channels, a
-# residual encoder of 1, 3, 4, 6, 6, 6 blocks and a decoder of 1). The presets M and L are one
+# residual encoder of 1, 3, 4, 6, 6, 6 blocks and a decoder of 1). The presets M, L and XL are one
 # network; what they change is the size of the patches.
 _VARIANTS = {
     "nnunet": (PlainConvUNet, _PLAIN, (1024, 512, 128)),
     "nnunet_resenc_m": (ResidualEncoderUNet, _RESENC, (1024, 512, 128)),
     "nnunet_resenc_l": (ResidualEncoderUNet, _RESENC, (2048, 768, 160)),
+    "nnunet_resenc_xl": (ResidualEncoderUNet, _RESENC, (4096, 1024, 192)),
 }
 
 for _name, (_network, _source, _sides) in _VARIANTS.items():

@@ -79,6 +79,7 @@ FULL = {
     ),
     "nnunet_resenc_m": RESENC,
     "nnunet_resenc_l": RESENC,
+    "nnunet_resenc_xl": RESENC,
 }
 
 KERNELS, STEPS = (
@@ -150,7 +151,7 @@ CASES = [
             "deep_supervision": True,
         },
         (1, 4, 8, 6),
-        covers=("nnunet_resenc_m", "nnunet_resenc_l"),
+        covers=("nnunet_resenc_m", "nnunet_resenc_l", "nnunet_resenc_xl"),
         zero=("*.conv.bias", "*.all_modules.0.bias"),
         reference=partial(
             reference,
