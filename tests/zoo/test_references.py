@@ -65,7 +65,6 @@ OTHERWISE = {
         "nnunet_resenc_m",
     ),
     *(
-        "nnunet_resenc_l bottleneck",
         "googlenet",
         "inception_v3",
         "inception_time",

@@ -102,7 +102,6 @@ SETTINGS = [
     ("nnunet", {"strides": (1, 2)}, r"strides=\(1, 2\).*each of the 6 stages"),
     ("nnunet", {"kernel_sizes": 4}, "odd"),
     ("nnunet", {"num_classes": 0}, "num_classes"),
-    ("nnunet_resenc_m", {"block": "bottleneck"}, "bottleneck_channels go together"),
     ("dynunet", {"strides": (1, 2), "kernel_size": (3, 3)}, "three or more"),
     (
         "dynunet",
