@@ -85,7 +85,7 @@ OTHERWISE = {
     *("deit_tiny_distilled_patch16_224", "qwen2_5_0_5b", "resnet10 with MONAI's stem"),
     *("vit_small_patch14_dinov2", "vit_small_patch14_reg4_dinov2"),
     *("vit_base_patch16_siglip_224", "vit_small_patch16_dinov3"),
-    "vit_small_patch16_dinov3 with a head",
+    *("vit_small_patch16_dinov3 with a head", "mobilenetv4_conv_small"),
 }
 DRAWN_THERE = ("heads.head.weight", "head.weight")  # these start at zero
 OF_THE_PAPER = ("embedding.weight", "positions.pe")  # of transformer_classifier

@@ -284,6 +284,11 @@ SETTINGS = [
         {"output_stride": 8, "replace_stride_with_dilation": (False, True, True)},
         "32 beside replace_stride_with_dilation",
     ),
+    (
+        "mobilenetv4_conv_small",
+        {"stages": (("uir_k3",),)},
+        "stages has 'uir_k3'; wanted",
+    ),
     ("gemma_3_270m", {"sliding_window": 0}, "sliding_window=0"),
     ("gemma_3_270m", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar=0"),
 ]

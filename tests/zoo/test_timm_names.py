@@ -12,7 +12,7 @@ from deliralike import zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
 from tests.references import compute_on_cpu
 from tests.zoo.case import close, scramble
-from tests.zoo.cases import convnext, swin, vit
+from tests.zoo.cases import convnext, mobilenet_v4, swin, vit
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -54,6 +54,12 @@ SMALL = {
         (3, 15, 15),
     ),
     "siglip": ("vit_base_patch16_siglip_224", vit.SMALL, vit.siglip, (3, 15, 15)),
+    "mobilenet v4": (
+        "mobilenetv4_conv_small",
+        mobilenet_v4.SETTINGS,
+        mobilenet_v4.reference,
+        (3, 33, 46),
+    ),
     "convnext of convolutions": (
         "convnext_atto",
         convnext.SMALL | {"layers": (1, 2, 1, 1), "widths": (8, 12, 9, 10)},

@@ -32,7 +32,8 @@ class Renamed(torch.nn.Module):
     def __init__(self, make, settings, name=DISTILLED[0]):
         super().__init__()
         ours = zoo.find(name).on(OUTLINE)(**settings)
-        self.timms = [make()]  # in a list, so that its own names do not come too
+        # in a list, so that its own names do not come too; what it counts stays where it is
+        self.timms = [make().double()]
         (keymap,) = [keymap for keymap in ours.keymaps if keymap.name == "timm"]
         for name, theirs in keymap.table(ours.neutral_slots()).items():
             *path, leaf = name.split(".")
@@ -41,7 +42,11 @@ class Renamed(torch.nn.Module):
                 if part not in place._modules:
                     place.add_module(part, torch.nn.Module())
                 place = place._modules[part]
-            place.register_parameter(leaf, self.timms[0].get_parameter(theirs))
+            kept = self.timms[0].state_dict(keep_vars=True)[theirs]
+            if isinstance(kept, torch.nn.Parameter):
+                place.register_parameter(leaf, kept)
+            else:
+                place.register_buffer(leaf, kept)
 
     def forward(self, x):
         return self.timms[0].train(self.training)(x)
