@@ -34,6 +34,7 @@ PREFIXES = (
     "transformer.",
     "bert.",
     "vit.",
+    "vision_model.",
 )
 _MOST_STEPS = 3
 _MOST_REASONS = 5
@@ -135,15 +136,16 @@ def load(
     checkpoint, the state under one of its usual keys is taken (``state_dict``, ``model``,
     ``model_state_dict``, ``network_weights``, ``model_ema``, ``ema``, ``state_dict_ema`` …).
     Prefixes (``module.``, ``_orig_mod.``, ``model.``, ``net.``, ``network.``, ``encoder.``,
-    ``backbone.``, ``transformer.``, ``bert.``, ``vit.``) are taken off or put before the names, and
-    the network's key maps are tried. Of all these the one under which the most names have the right
-    shapes is taken, the plainest where several are equal; the report says which. Then the network
-    mends the state (``adapt_state``), and arrays of another shape are adapted: the stem's where the
-    network has another number of input channels than the file (to one: their sum; to others:
-    repeated in order and scaled by old / new, as timm does), and those the network itself knows
-    (``adapt_weight``, position tables). The head keeps its start values where the number of classes
-    differs or the file has none; a network without a head leaves the file's. A tied array may come
-    under any of its names, and a norm's ``num_batches_tracked`` may be missing.
+    ``backbone.``, ``transformer.``, ``bert.``, ``vit.``, ``vision_model.``) are taken off or put
+    before the names, and the network's key maps are tried. Of all these the one under which the
+    most names have the right shapes is taken, the plainest where several are equal; the report says
+    which. Then the network mends the state (``adapt_state``), and arrays of another shape are
+    adapted: the stem's where the network has another number of input channels than the file (to
+    one: their sum; to others: repeated in order and scaled by old / new, as timm does), and those
+    the network itself knows (``adapt_weight``, position tables). The head keeps its start values
+    where the number of classes differs or the file has none; a network without a head leaves the
+    file's. A tied array may come under any of its names, and a norm's ``num_batches_tracked`` may
+    be missing.
 
     Args:
         network: A network of the zoo, or any other abstract network, on any backend.

@@ -149,6 +149,10 @@ _TIMM_ALIASES: tuple[tuple[str, str, Record], ...] = (
     (r"(?:vit|deit)_tiny_patch16_\d+", "deit_tiny_patch16_224", {}),
     (r"(?:vit|deit)_small_patch16_\d+", "deit_small_patch16_224", {}),
     (r"deit_base_patch16_\d+", "deit_base_patch16_224", {}),
+    (r"(vit_base_patch16_siglip)_\d+", r"\1_224", {}),
+    (r"(vit_large_patch16_siglip)_(?:256|384)", r"\1_256", {}),
+    (r"(vit_so400m_patch14_siglip)_(?:224|378)", r"\1_224", {}),
+    (r"(vit_(?:small|base|large)_patch16_dinov3)_qkvb", r"\1", {"qkv_bias": True}),
     (r"swin_tiny_patch4_window7_224", "swin_t", {}),
     (r"swin_small_patch4_window7_224", "swin_s", {}),
     (r"swin_base_patch4_window7_224", "swin_b", {}),
@@ -306,6 +310,16 @@ _TRANSFORMERS: dict[str, tuple[str, str, Record]] = {
         "models.dinov2_with_registers.configuration_dinov2_with_registers",
         "vit_base_patch14_reg4_dinov2",
         {},
+    ),
+    "facebook/dinov3-vits16-pretrain-lvd1689m": (
+        "models.dinov3_vit.configuration_dinov3_vit",
+        "vit_small_patch16_dinov3",
+        {"qkv_bias": True, "global_pool": "token"},
+    ),
+    "google/siglip-base-patch16-224": (
+        "models.siglip.configuration_siglip",
+        "vit_base_patch16_siglip_224",
+        {"approximate": "tanh"},
     ),
     "google-bert/bert-base-uncased": (
         "models.bert.configuration_bert",

@@ -15,7 +15,8 @@ from deliralike.zoo.classification.maxvit import PartitionAttention
 from deliralike.zoo.tables import CORNERS, EDGES, SMOOTH, resampled
 from tests.references import Later
 from tests.zoo.case import close, scrambled
-from tests.zoo.cases import CASES, swin, vit
+from tests.zoo.cases import CASES, dinov3, swin, vit
+from tests.zoo.cases.llama import in_double_precision
 
 ConvNextV2Config = Later("transformers.ConvNextV2Config")
 HFConvNeXtV2 = Later("transformers.ConvNextV2ForImageClassification")
@@ -33,6 +34,10 @@ resample_abs_pos_embed = Later("timm.layers.pos_embed.resample_abs_pos_embed")
 checkpoint_filter_fn = Later("timm.models.convnext.checkpoint_filter_fn")
 DeiTConfig = Later("transformers.DeiTConfig")
 HFDeiT = Later("transformers.DeiTForImageClassificationWithTeacher")
+DINOv3Config = Later("transformers.DINOv3ViTConfig")
+HFDINOv3 = Later("transformers.DINOv3ViTModel")
+SiglipConfig = Later("transformers.SiglipConfig")
+HFSiglip = Later("transformers.SiglipModel")
 HF_DINOV2 = {
     "vit_small_patch14_dinov2": (
         Later("transformers.Dinov2Config"),
@@ -249,6 +254,84 @@ def test_dinov2_goes_back_to_hugging_face(name, tmp_path):
         weights.write(file, state)
         came = type(module).from_pretrained(tmp_path, dtype=torch.float64)(x)
     close(came.last_hidden_state.numpy(), wanted.numpy(), 1e-10)
+
+
+SIGLIP = "vit_base_patch16_siglip_224"
+
+
+def hugging_faces_siglip(folder):
+    """A small network of Hugging Face's, over texts too, in double precision, and its file."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+    vision = {**sizes, "intermediate_size": 12, "image_size": 15, "patch_size": 5}
+    config = SiglipConfig(text_config=sizes, vision_config=vision)
+    module = HFSiglip(config).double().eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    module.save_pretrained(folder)
+    return module.vision_model, folder / "model.safetensors"
+
+
+@pytest.mark.parametrize("image_size", [15, 25])
+def test_the_file_of_hugging_faces_siglip_gives_the_features_of_pictures(
+    image_size, tmp_path
+):
+    """For images of another size it resamples its table in each pass."""
+    module, file = hugging_faces_siglip(tmp_path)
+    settings = vit.SMALL | {"image_size": image_size, "approximate": "tanh"}
+    network = zoo.build(
+        SIGLIP, backend="torch", dtype="float64", weights=file, **settings
+    )
+    x = torch.from_numpy(generator().standard_normal((2, 3, image_size, image_size)))
+    with torch.no_grad():
+        wanted = module(x, interpolate_pos_encoding=True).pooler_output
+        close(network.eval()(x).numpy(), wanted.numpy(), 1e-10)
+
+
+def test_siglip_goes_back_to_hugging_face(tmp_path):
+    module, file = hugging_faces_siglip(tmp_path)
+    network = zoo.build(SIGLIP, backend="torch", weights=file, **vit.SMALL)
+    state = network.keymaps[1].to_theirs(network.neutral_state())
+    wanted = module.state_dict()
+    assert set(state) == set(wanted)
+    for key, value in wanted.items():
+        np.testing.assert_array_equal(state[key], value.float().numpy())
+
+
+def test_the_file_of_hugging_faces_dinov3_gives_its_class_token_and_goes_back(tmp_path):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = DINOv3Config(
+        **sizes, intermediate_size=64, patch_size=5, num_register_tokens=4
+    )
+    with in_double_precision():
+        module = HFDINOv3(config).double().eval()
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if "mask_token" not in name:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    module.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    settings = dinov3.SMALL | {"qkv_bias": True, "global_pool": "token"}
+    network = zoo.build(
+        "vit_small_patch16_dinov3",
+        backend="torch",
+        dtype="float64",
+        weights=file,
+        **settings,
+    )
+    x = torch.from_numpy(generator().standard_normal((2, 3, 20, 10)))
+    with torch.no_grad(), in_double_precision():
+        wanted = module(x).pooler_output
+    with torch.no_grad():
+        close(network.eval()(x).numpy(), wanted.numpy(), 1e-10)
+    (layout,) = network.keymaps
+    found = layout.to_theirs(network.neutral_state())
+    state = weights.read(file)
+    assert set(found) == set(state)
+    for key, value in state.items():
+        np.testing.assert_array_equal(found[key], value)
 
 
 def test_the_bias_table_of_another_window_is_resampled_and_the_index_is_the_networks_own():

@@ -72,6 +72,11 @@ SETTINGS = [
         "embed_dim=9 cannot be divided by num_heads=2",
     ),
     ("vit_b_16", {"distilled_training": True}, "needs distilled=True"),
+    (
+        "vit_b_16",
+        {"attention_pool": True, "distilled": True},
+        "attention_pool=True goes with no other tokens",
+    ),
     ("vit_b_16", {"register_tokens": 1.5}, "register_tokens=1.5 must be a whole"),
     ("efficientnet_b0", {"stages": ()}, "stages="),
     ("efficientnet_b0", {"stages": (("mbconv", 1, 3, 1, 8, 1),)}, "'mb' or 'fused'"),
@@ -97,7 +102,6 @@ SETTINGS = [
     ("nnunet", {"strides": (1, 2)}, r"strides=\(1, 2\).*each of the 6 stages"),
     ("nnunet", {"kernel_sizes": 4}, "odd"),
     ("nnunet", {"num_classes": 0}, "num_classes"),
-    ("nnunet_resenc_m", {"block": "bottleneck"}, "bottleneck_channels go together"),
     ("dynunet", {"strides": (1, 2), "kernel_size": (3, 3)}, "three or more"),
     (
         "dynunet",
@@ -279,6 +283,11 @@ SETTINGS = [
         "resnet50",
         {"output_stride": 8, "replace_stride_with_dilation": (False, True, True)},
         "32 beside replace_stride_with_dilation",
+    ),
+    (
+        "mobilenetv4_conv_small",
+        {"stages": (("uir_k3",),)},
+        "stages has 'uir_k3'; wanted",
     ),
     ("gemma_3_270m", {"sliding_window": 0}, "sliding_window=0"),
     ("gemma_3_270m", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar=0"),

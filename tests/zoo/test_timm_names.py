@@ -12,7 +12,7 @@ from deliralike import zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
 from tests.references import compute_on_cpu
 from tests.zoo.case import close, scramble
-from tests.zoo.cases import convnext, swin, vit
+from tests.zoo.cases import convnext, mobilenet_v4, swin, vit
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -22,7 +22,6 @@ with warnings.catch_warnings():
     from timm.models.swin_transformer import SwinTransformer
     from timm.models.swin_transformer_v2 import SwinTransformerV2
     from timm.models.vgg import VGG, ConvMlp
-    from timm.models.vision_transformer import VisionTransformer
 
 
 compute_on_cpu(timm.models.regnet.RegNet, "_get_stage_args")
@@ -53,6 +52,13 @@ SMALL = {
         vit.DISTILLED_SMALL,
         vit.distilled,
         (3, 15, 15),
+    ),
+    "siglip": ("vit_base_patch16_siglip_224", vit.SMALL, vit.siglip, (3, 15, 15)),
+    "mobilenet v4": (
+        "mobilenetv4_conv_small",
+        mobilenet_v4.SETTINGS,
+        mobilenet_v4.reference,
+        (3, 33, 46),
     ),
     "convnext of convolutions": (
         "convnext_atto",
@@ -121,7 +127,9 @@ def pair(which):
     name, settings, make, shape = SMALL[which]
     torch.manual_seed(0)
     theirs = make().double().eval()
-    if isinstance(theirs, VisionTransformer):  # whose head starts at zero
+    if isinstance(
+        getattr(theirs, "head", None), torch.nn.Linear
+    ):  # starts at zero in a ViT
         torch.nn.init.normal_(theirs.head.weight)
     state = scramble(theirs)
     ours = zoo.build(name, backend="torch", dtype="float64", **settings).eval()

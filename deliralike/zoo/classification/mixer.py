@@ -29,10 +29,10 @@ class Mlp(Network):
 
     start_values = {"fc?.weight": XavierUniform(), "fc?.bias": Normal(1e-6)}
 
-    def __init__(self, width: int, inner: int) -> None:
+    def __init__(self, width: int, inner: int, approximate: str = "none") -> None:
         super().__init__()
         self.fc1 = self.nn.Linear(width, inner)
-        self.act = self.nn.GELU()
+        self.act = self.nn.GELU(approximate)
         self.fc2 = self.nn.Linear(inner, width)
 
     def forward(self, x):

@@ -1,4 +1,4 @@
-"""Vision transformers: torchvision's, DeiT with and without distillation, and DINOv2.
+"""Vision transformers: torchvision's, DeiT with and without distillation, DINOv2, and SigLIP.
 
 DeiT without it is torchvision's network; timm has all of them under names of its own.
 
@@ -7,7 +7,7 @@ if no other is set.
 """
 
 import math
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,166 +18,19 @@ from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal, XavierUniform
 from deliralike.zoo.blocks import classifier, has_side, images_of_size
 from deliralike.zoo.classification.efficientformer import LayerScale
-from deliralike.zoo.keymaps import (
-    KeyMap,
-    Replacement,
-    State,
-    apart,
-    by_patterns,
-    joined,
-)
+from deliralike.zoo.classification.mixer import Mlp
 from deliralike.zoo.layouts import as_grid, as_tokens
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import positive
-from deliralike.zoo.tables import (
-    CORNERS,
-    EDGES,
-    RESAMPLED,
-    SMOOTH,
-    Matrix,
-    resampled_rows,
-)
-
-_LAYER = r"encoder\.layers\.encoder_layer_(\d+)"
-_TIMM = KeyMap(
-    "timm",
-    by_patterns(
-        {
-            r"class_token": "cls_token",
-            r"distillation_token": "dist_token",
-            r"register_token": "reg_token",
-            r"conv_proj\.(\w+)": r"patch_embed.proj.\1",
-            r"encoder\.pos_embedding": "pos_embed",
-            rf"{_LAYER}\.ln_(\d)\.(\w+)": r"blocks.\1.norm\2.\3",
-            rf"{_LAYER}\.ls_(\d)\.gamma": r"blocks.\1.ls\2.gamma",
-            rf"{_LAYER}\.self_attention\.in_proj_(\w+)": r"blocks.\1.attn.qkv.\2",
-            rf"{_LAYER}\.self_attention\.out_proj\.(\w+)": r"blocks.\1.attn.proj.\2",
-            rf"{_LAYER}\.mlp\.0\.(\w+)": r"blocks.\1.mlp.fc1.\2",
-            rf"{_LAYER}\.mlp\.3\.(\w+)": r"blocks.\1.mlp.fc2.\2",
-            r"encoder\.ln\.(\w+)": r"norm.\1",
-            r"heads\.(head|head_dist)\.(\w+)": r"\1.\2",
-        }
-    ),
-    resampling=SMOOTH,
-)
-
-
-_MASK = "embeddings.mask_token"  # of DINOv2's training alone
-_HF = r"encoder.layer.\1"
-_HF_PACKED = (
-    ".attention.attention.in_proj."  # Hugging Face has three arrays in its place
-)
-_HF_PARTS = tuple(f".attention.attention.{part}." for part in ("query", "key", "value"))
-
-
-def _packed(state: State) -> State:
-    """Join the maps of queries, keys and values.
-
-    The pooler of the bare model and the token of DINOv2 that hides patches are left out.
-    """
-    named = {name.removeprefix("deit."): value for name, value in state.items()}
-    arrays = {
-        name: value
-        for name, value in named.items()
-        if not name.startswith(("pooler.", _MASK))
-    }
-    return joined(arrays, _HF_PARTS, _HF_PACKED)
-
-
-def _unpacked(state: State, model: str) -> State:
-    """Split the maps of queries, keys and values, and name all but the heads after the model."""
-    split = apart(state, _HF_PARTS, _HF_PACKED)
-    return {
-        name if "classifier." in name else f"{model}.{name}": split[name]
-        for name in split
-    }
-
-
-_HF_SHARED: dict[str, Replacement] = {
-    r"class_token": "embeddings.cls_token",
-    r"conv_proj\.(\w+)": r"embeddings.patch_embeddings.projection.\1",
-    r"encoder\.pos_embedding": "embeddings.position_embeddings",
-    rf"{_LAYER}\.self_attention\.in_proj_(\w+)": rf"{_HF}{_HF_PACKED}\2",
-    rf"{_LAYER}\.self_attention\.out_proj\.(\w+)": rf"{_HF}.attention.output.dense.\2",
-    r"encoder\.ln\.(\w+)": r"layernorm.\1",
-}
-_HF_NAMES: dict[str, Replacement] = _HF_SHARED | {
-    rf"{_LAYER}\.ln_1\.(\w+)": rf"{_HF}.layernorm_before.\2",
-    rf"{_LAYER}\.ln_2\.(\w+)": rf"{_HF}.layernorm_after.\2",
-    rf"{_LAYER}\.mlp\.0\.(\w+)": rf"{_HF}.intermediate.dense.\2",
-    rf"{_LAYER}\.mlp\.3\.(\w+)": rf"{_HF}.output.dense.\2",
-}
-_HF_HEAD: dict[str, Replacement] = {r"heads\.head\.(\w+)": r"classifier.\1"}
-_HF_DISTILLED: dict[str, Replacement] = {
-    r"distillation_token": "embeddings.distillation_token",
-    r"heads\.head\.(\w+)": r"cls_classifier.\1",
-    r"heads\.head_dist\.(\w+)": r"distillation_classifier.\1",
-}
-
-_TRANSFORMERS = KeyMap(
-    "transformers",
-    by_patterns(_HF_NAMES | _HF_HEAD),
-    mend=_packed,
-    complete=partial(_unpacked, model="vit"),
-    resampling=EDGES,
-)
-_TRANSFORMERS_DISTILLED = KeyMap(
-    "transformers",
-    by_patterns(_HF_NAMES | _HF_DISTILLED),
-    mend=_packed,
-    complete=partial(_unpacked, model="deit"),
-    resampling=EDGES,
-)
-
-_HF_CLASS = "embeddings.cls_token"
-_HF_TABLE = "embeddings.position_embeddings"
-
-
-def _with_mask(state: State) -> State:
-    """Split the maps, and add the token that hides patches as it starts."""
-    split = apart(state, _HF_PARTS, _HF_PACKED)
-    return split | {_MASK: np.zeros_like(split[_HF_CLASS][0])}
-
-
-def _class_positioned(state: State) -> State:
-    """Add the class token's position to the token, as timm does where there are registers."""
-    arrays = dict(_packed(state))
-    if _HF_TABLE in arrays:
-        table = arrays[_HF_TABLE]
-        arrays[_HF_CLASS] = arrays[_HF_CLASS] + table[:, :1]
-        arrays[_HF_TABLE] = table[:, 1:]
-    return arrays
-
-
-def _class_unpositioned(state: State) -> State:
-    """Give the class token a position of zero, since the token holds its own."""
-    arrays = dict(_with_mask(state))
-    zeros = np.zeros_like(arrays[_HF_CLASS])
-    arrays[_HF_TABLE] = np.concatenate([zeros, arrays[_HF_TABLE]], axis=1)
-    return arrays
-
-
-_HF_DINOV2: dict[str, Replacement] = _HF_SHARED | {
-    r"register_token": "embeddings.register_tokens",
-    rf"{_LAYER}\.ln_(\d)\.(\w+)": rf"{_HF}.norm\2.\3",
-    rf"{_LAYER}\.ls_(\d)\.gamma": rf"{_HF}.layer_scale\2.lambda1",
-    rf"{_LAYER}\.mlp\.0\.(\w+)": rf"{_HF}.mlp.fc1.\2",
-    rf"{_LAYER}\.mlp\.3\.(\w+)": rf"{_HF}.mlp.fc2.\2",
-}
-_TRANSFORMERS_DINOV2 = KeyMap(
-    "transformers",
-    by_patterns(_HF_DINOV2),
-    mend=_packed,
-    complete=_with_mask,
-    resampling=EDGES,
-)
-_TRANSFORMERS_REGISTERS = KeyMap(
-    "transformers",
-    by_patterns(_HF_DINOV2),
-    mend=_class_positioned,
-    complete=_class_unpositioned,
-    resampling=SMOOTH,
+from deliralike.zoo.setting_checks import one_of, positive
+from deliralike.zoo.tables import CORNERS, RESAMPLED, SMOOTH, Matrix, resampled_rows
+from deliralike.zoo.vit_layouts import (
+    TIMM,
+    TRANSFORMERS,
+    TRANSFORMERS_DINOV2,
+    TRANSFORMERS_DISTILLED,
+    TRANSFORMERS_REGISTERS,
+    TRANSFORMERS_SIGLIP,
 )
 
 
@@ -201,6 +54,7 @@ class EncoderBlock(Network):
         attention_dropout: float,
         eps: float,
         layer_scale: float | None,
+        approximate: str,
     ) -> None:
         super().__init__()
         nn = self.nn
@@ -212,7 +66,7 @@ class EncoderBlock(Network):
         self.ln_2 = nn.LayerNorm(hidden_dim, eps=eps)
         self.mlp = nn.Sequential(
             nn.Linear(hidden_dim, mlp_dim),
-            nn.GELU(),
+            nn.GELU(approximate),
             nn.Dropout(dropout),
             nn.Linear(mlp_dim, hidden_dim),
             nn.Dropout(dropout),
@@ -251,6 +105,37 @@ class Encoder(Network):
         self.ln = nn.LayerNorm(hidden_dim, eps=eps)
 
 
+class AttentionPool(Network):
+    """Attention of one learned token to all tokens, and a perceptron beside a shortcut.
+
+    Source: Lee et al. 2019, arXiv 1810.00825, equation 11; timm's ``AttentionPoolLatent``.
+
+    Shapes:
+        ``(batch, tokens, hidden_dim)`` gives ``(batch, hidden_dim)``.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        hidden_dim: int,
+        mlp_dim: int,
+        eps: float,
+        approximate: str,
+    ) -> None:
+        super().__init__()
+        nn = self.nn
+        self.latent = nn.Parameter((1, 1, hidden_dim), Normal(hidden_dim**-0.5))
+        self.attention = nn.MultiheadAttention(hidden_dim, num_heads, batch_first=True)
+        self.norm = nn.LayerNorm(hidden_dim, eps=eps)
+        self.mlp = Mlp(hidden_dim, mlp_dim, approximate)
+
+    def forward(self, tokens):
+        batch, _, width = tokens.shape
+        query = self.nn.broadcast_to(self.latent, (batch, 1, width))
+        x, _ = self.attention(query, tokens, tokens, need_weights=False)
+        return (x + self.mlp(self.norm(x)))[:, 0]
+
+
 class VisionTransformer(Model):
     """A transformer over the patches of an image, with a class token, as torchvision builds it.
 
@@ -280,6 +165,9 @@ class VisionTransformer(Model):
         layer_scale: Where the scales of both parts of each block start; None for no scales.
         register_tokens: Number of tokens that nothing reads from, after the class token. With them
             only the patches have positions, as in timm's DINOv2.
+        attention_pool: Whether attention of a learned token to the patches gives the features;
+            there is no class token then.
+        approximate: ``"none"`` for the exact GELU, or ``"tanh"``, as in ``nn.GELU``.
 
     Shapes:
         ``(batch, in_channels, image_size, image_size)`` gives ``(batch, num_classes)``; with
@@ -311,6 +199,8 @@ class VisionTransformer(Model):
         distilled_training: bool = False,
         layer_scale: float | None = None,
         register_tokens: int = 0,
+        attention_pool: bool = False,
+        approximate: str = "none",
     ) -> None:
         super().__init__()
         positive(
@@ -327,16 +217,23 @@ class VisionTransformer(Model):
                 "VisionTransformer: distilled_training=True needs distilled=True"
             )
         whole_number("VisionTransformer: register_tokens", register_tokens, 0)
+        one_of(approximate, ("none", "tanh"), "approximate", "VisionTransformer")
+        if attention_pool and (distilled or register_tokens):
+            raise SettingError(
+                "VisionTransformer: attention_pool=True goes with no other tokens than patches"
+            )
         nn = self.nn
         self.image_size = image_size
         self.patch_size = patch_size
         self.in_channels = in_channels
         self.distilled = distilled
         self.distilled_training = distilled_training
-        heads = 2 if distilled else 1
+        self.attention_pool = bool(attention_pool)
+        heads = int(not attention_pool) + int(distilled)
         self.prefixes = heads + register_tokens  # the tokens before those of patches
         self.positioned = 0 if register_tokens else heads  # of them, in the table
-        self.class_token = nn.Parameter((1, 1, hidden_dim), ZEROS)
+        if not attention_pool:
+            self.class_token = nn.Parameter((1, 1, hidden_dim), ZEROS)
         if distilled:
             self.distillation_token = nn.Parameter((1, 1, hidden_dim), Normal(0.02))
         if register_tokens:
@@ -352,8 +249,13 @@ class VisionTransformer(Model):
             attention_dropout,
             eps,
             layer_scale,
+            approximate,
         )
         self.encoder = Encoder(tokens, num_layers, hidden_dim, dropout, eps, *block)
+        if attention_pool:
+            self.attn_pool = AttentionPool(
+                num_heads, hidden_dim, mlp_dim, eps, approximate
+            )
         self.heads = nn.ModuleDict()
         for path in self.head_paths:
             name = path.removeprefix("heads.")
@@ -363,7 +265,7 @@ class VisionTransformer(Model):
     @property
     def keymaps(self):  # type: ignore[override]
         """The layouts of timm and of Hugging Face."""
-        return (_TIMM, _TRANSFORMERS_DISTILLED if self.distilled else _TRANSFORMERS)
+        return (TIMM, TRANSFORMERS_DISTILLED if self.distilled else TRANSFORMERS)
 
     @property
     def head_paths(self):  # type: ignore[override]
@@ -390,7 +292,13 @@ class VisionTransformer(Model):
             tokens = layer(tokens)
         if self.distilled:
             return self._two_heads(self.encoder.ln(tokens[:, :2]))
-        return self.heads["head"](self.encoder.ln(tokens[:, 0]))
+        return self.heads["head"](self._features(tokens))
+
+    def _features(self, tokens):
+        """Return ``(batch, hidden_dim)``: the normalised class token, or what attention pools."""
+        if self.attention_pool:
+            return self.attn_pool(self.encoder.ln(tokens))
+        return self.encoder.ln(tokens[:, 0])
 
     def _two_heads(self, tokens):
         by_label = self.heads["head"](tokens[:, 0])
@@ -403,7 +311,8 @@ class VisionTransformer(Model):
         """Return the patches, each block, and the class token after the last one.
 
         Patches and blocks are ``(batch, hidden_dim, *size / patch_size)``, not normalised. The
-        class token is ``(batch, hidden_dim)`` and normalised.
+        class token is ``(batch, hidden_dim)`` and normalised; ``attn_pool`` stands in its place
+        where attention pools the patches.
         """
         stages = {"patches": self.conv_proj(self._checked(x))}
         size = stages["patches"].shape[2:]
@@ -411,8 +320,8 @@ class VisionTransformer(Model):
         for name, layer in self.encoder.layers.items():
             tokens = layer(tokens)
             stages[name] = as_grid(self.nn, tokens[:, self.prefixes :], size)
-        stages["class_token"] = self.encoder.ln(tokens[:, 0])
-        return stages
+        last = "attn_pool" if self.attention_pool else "class_token"
+        return stages | {last: self._features(tokens)}
 
     def _tokens(self, patches):
         """Return the class token, that of distillation, the registers, and the patches.
@@ -420,23 +329,18 @@ class VisionTransformer(Model):
         They are ``(batch, tokens, hidden_dim)``, with their positions.
         """
         nn = self.nn
-        first = [self.class_token]
-        if self.distilled:
-            first.append(self.distillation_token)
         rows, positions = as_tokens(nn, patches), self.encoder.pos_embedding
-        if self.positioned:
-            tokens = self._after(first, rows) + positions
+        if self.attention_pool:
+            tokens = rows + positions
+        elif self.distilled:
+            first = [self.class_token, self.distillation_token]
+            tokens = after(nn, first, rows) + positions
+        elif self.positioned:
+            tokens = after(nn, [self.class_token], rows) + positions
         else:
-            tokens = self._after([*first, self.register_token], rows + positions)
+            first = [self.class_token, self.register_token]
+            tokens = after(nn, first, rows + positions)
         return self.encoder.dropout(tokens)
-
-    def _after(self, first, rows):
-        nn = self.nn
-        batch, _, width = rows.shape
-        spread = []
-        for token in first:
-            spread.append(nn.broadcast_to(token, (batch, token.shape[1], width)))
-        return nn.concatenate([*spread, rows], dim=1)
 
     def _checked(self, x):
         has_side(self, x, self.image_size, RESAMPLED)
@@ -486,8 +390,29 @@ class DINOv2(DeiT):
     def keymaps(self):  # type: ignore[override]
         """The layouts of timm and of Hugging Face."""
         if self.positioned:
-            return (_TIMM, _TRANSFORMERS_DINOV2)
-        return (_TIMM, _TRANSFORMERS_REGISTERS)
+            return (TIMM, TRANSFORMERS_DINOV2)
+        return (TIMM, TRANSFORMERS_REGISTERS)
+
+
+class SigLIP(DeiT):
+    """A vision transformer whose patches attention pools, trained with the texts of pictures.
+
+    Source: Zhai et al. 2023, arXiv 2303.15343; timm, whose activation is the exact GELU. The
+    published networks have no head. The key map ``"transformers"`` is that of
+    ``SiglipVisionModel``, which has ``approximate="tanh"``; of the files of a whole SigLIP the
+    transformer over text is left out.
+    """
+
+    keymaps = (TIMM, TRANSFORMERS_SIGLIP)
+
+
+def after(nn: Any, first: Sequence[Any], tokens: Any) -> Any:
+    """Put learned tokens ``(1, count, width)`` before each sample's tokens."""
+    batch, _, width = tokens.shape
+    spread = []
+    for token in first:
+        spread.append(nn.broadcast_to(token, (batch, token.shape[1], width)))
+    return nn.concatenate([*spread, tokens], dim=1)
 
 
 _VIT = "Dosovitskiy et al. 2021, arXiv 2010.11929; torchvision"
@@ -566,3 +491,30 @@ for _size, (_layers, _heads, _width, *_both) in _DINOV2_SIZES.items():
             shape=images_of_size,
             parameters=_parameters,
         )
+
+
+# name: (image, patch, blocks, heads, width of the tokens, inner width, parameters)
+_SIGLIP = {
+    "vit_base_patch16_siglip_224": (224, 16, 12, 12, 768, 3072, 92_884_224),
+    "vit_large_patch16_siglip_256": (256, 16, 24, 16, 1024, 4096, 315_956_224),
+    "vit_so400m_patch14_siglip_224": (224, 14, 27, 16, 1152, 4304, 427_680_704),
+}
+
+for _name, (_side, _patch, _layers, _heads, _width, _inner, _count) in _SIGLIP.items():
+    register(
+        SigLIP,
+        name=_name,
+        variant={
+            "image_size": _side,
+            "patch_size": _patch,
+            "num_layers": _layers,
+            "num_heads": _heads,
+            "hidden_dim": _width,
+            "mlp_dim": _inner,
+            "num_classes": 0,
+            "attention_pool": True,
+        },
+        source="Zhai et al. 2023, arXiv 2303.15343; timm, under names like torchvision's",
+        shape=images_of_size,
+        parameters=_count,
+    )

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.geometry import Sizes
@@ -18,9 +17,7 @@ from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import numbers, one_of
-
-BLOCKS = ("basic", "bottleneck")
+from deliralike.zoo.setting_checks import numbers
 
 
 class NNUNet(Model):
@@ -81,28 +78,42 @@ class NNUNet(Model):
         """
         return medical.without_twins(state, _first_name)
 
-    def _take(
+    def _build(
         self,
-        encoder: Any,
+        encoder: type[Network],
+        in_channels: int,
         num_classes: int,
-        n_conv: Any,
+        features_per_stage: Sequence[int],
+        kernel_sizes: Sizes | Sequence[Sizes],
         strides: Sequence[Sizes],
-        features: Sequence[int],
-        kernels: Sequence[Sizes],
+        blocks: int | Sequence[int],
+        n_conv_per_stage_decoder: int | Sequence[int],
         deep_supervision: bool,
-        options: Mapping[str, Any],
+        **options: Any,
     ) -> None:
+        """Build the encoder of a class, with so many blocks in each stage, and the decoder."""
         what = type(self).__name__
-        dims = options["dims"]
-        checks.positive(num_classes, "num_classes", what)
-        self.factors = medical.reductions(strides, dims)
-        self.several = options["norm"] == "instance"
+        features = numbers(features_per_stage, "features_per_stage", what, least=2)
+        depth = len(features)
+        kernels = medical.per_stage(kernel_sizes, depth, "kernel_sizes", what)
+        strides = medical.per_stage(strides, depth, "strides", what)
+        blocks = medical.per_stage(blocks, depth, "n_blocks_per_stage", what)
         counts = medical.per_stage(
-            n_conv, len(features) - 1, "n_conv_per_stage_decoder", what
+            n_conv_per_stage_decoder, depth - 1, "n_conv_per_stage_decoder", what
         )
-        self.encoder = encoder
+        self.encoder = encoder(
+            in_channels,
+            features,
+            kernels,
+            strides,
+            numbers(blocks, "blocks", what),
+            **options,
+        )
+        checks.positive(num_classes, "num_classes", what)
+        self.factors = medical.reductions(strides, options["dims"])
+        self.several = options["norm"] == "instance"
         self.decoder = Decoder(
-            encoder,
+            self.encoder,
             num_classes,
             counts,
             list(strides),
@@ -183,29 +194,20 @@ class PlainConvUNet(NNUNet):
         deep_supervision: bool = False,
     ) -> None:
         super().__init__()
-        what = "PlainConvUNet"
-        options = {
-            "dims": dims,
-            "norm": norm,
-            "nonlin": nonlin,
-            "dropout": dropout,
-        }
-        features = numbers(features_per_stage, "features_per_stage", what, least=2)
-        kernels, strides, counts = _stages(
-            what, len(features), kernel_sizes, strides, n_conv_per_stage
-        )
-        encoder = PlainEncoder(
-            in_channels, features, kernels, strides, counts, **options
-        )
-        self._take(
-            encoder,
+        self._build(
+            PlainEncoder,
+            in_channels,
             num_classes,
-            n_conv_per_stage_decoder,
+            features_per_stage,
+            kernel_sizes,
             strides,
-            features,
-            kernels,
+            n_conv_per_stage,
+            n_conv_per_stage_decoder,
             deep_supervision,
-            options,
+            dims=dims,
+            norm=norm,
+            nonlin=nonlin,
+            dropout=dropout,
         )
 
 
@@ -219,14 +221,10 @@ class ResidualEncoderUNet(NNUNet):
 
     Args:
         n_blocks_per_stage: Residual blocks in each stage of the encoder, or one number for all.
-        block: ``"basic"`` or ``"bottleneck"``.
-        bottleneck_channels: The inner widths of bottleneck blocks, for each stage or one for all.
-        stem_channels: The width of the first convolution; that of the first stage when None.
         in_channels, num_classes, features_per_stage, kernel_sizes, strides: See `PlainConvUNet`.
         n_conv_per_stage_decoder, dims, norm, nonlin, deep_supervision: See `PlainConvUNet`.
         dropout: Probability of dropping a channel in training, after the convolutions of the stem
-            and the decoder, and after the first one of a basic block or the middle one of a
-            bottleneck.
+            and the decoder, and after the first one of a block.
 
     Shapes:
         As `PlainConvUNet`.
@@ -235,17 +233,12 @@ class ResidualEncoderUNet(NNUNet):
         SettingError, ShapeError: As `PlainConvUNet`.
     """
 
-    @property
-    def start_values(self):  # type: ignore[override]
-        """The start values of `NNUNet`, with zeros for the last normalisation of each branch."""
-        last = "conv3" if self.block == "bottleneck" else "conv2"
-        names = (
-            f"*blocks.*.{last}.norm.weight",
-            f"*blocks.*.{last}.all_modules.1.weight",
-        )
-        return NNUNet.start_values | dict.fromkeys(names, ZEROS)
-
     stem_paths = ("encoder.stem.convs.0.conv",)
+    start_values = {
+        **NNUNet.start_values,
+        "*blocks.*.conv2.norm.weight": ZEROS,
+        "*blocks.*.conv2.all_modules.1.weight": ZEROS,
+    }
 
     def __init__(
         self,
@@ -261,47 +254,22 @@ class ResidualEncoderUNet(NNUNet):
         nonlin: str = "leaky_relu",
         dropout: float = 0.0,
         deep_supervision: bool = False,
-        block: str = "basic",
-        bottleneck_channels: int | Sequence[int] | None = None,
-        stem_channels: int | None = None,
     ) -> None:
         super().__init__()
-        what = "ResidualEncoderUNet"
-        one_of(block, BLOCKS, "block", what)
-        if (block == "bottleneck") != (bottleneck_channels is not None):
-            raise SettingError(
-                f"{what}: block='bottleneck' and bottleneck_channels go together"
-            )
-        self.block = block
-        options = {
-            "dims": dims,
-            "norm": norm,
-            "nonlin": nonlin,
-            "dropout": dropout,
-        }
-        features = numbers(features_per_stage, "features_per_stage", what, least=2)
-        kernels, strides, counts = _stages(
-            what, len(features), kernel_sizes, strides, n_blocks_per_stage
-        )
-        inner = medical.per_stage(
-            bottleneck_channels, len(features), "bottleneck_channels", what
-        )
-        if stem_channels is None:
-            stem = features[0]
-        else:
-            stem = checks.positive(stem_channels, "stem_channels", what)
-        encoder = ResidualEncoder(
-            in_channels, stem, features, kernels, strides, counts, inner, **options
-        )
-        self._take(
-            encoder,
+        self._build(
+            ResidualEncoder,
+            in_channels,
             num_classes,
-            n_conv_per_stage_decoder,
+            features_per_stage,
+            kernel_sizes,
             strides,
-            features,
-            kernels,
+            n_blocks_per_stage,
+            n_conv_per_stage_decoder,
             deep_supervision,
-            options,
+            dims=dims,
+            norm=norm,
+            nonlin=nonlin,
+            dropout=dropout,
         )
 
 
@@ -378,11 +346,11 @@ class StackedConvBlocks(Network):
 
 
 class ResidualBlock(Network):
-    """A residual branch of two or three `ConvBlock`.
+    """A residual branch of two `ConvBlock`.
 
     The shortcut averages over the stride and changes the width.
 
-    The reference's ``BasicBlockD`` and, with `inner` channels, ``BottleneckD``.
+    The reference's ``BasicBlockD``.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
@@ -394,25 +362,17 @@ class ResidualBlock(Network):
         out_channels: int,
         kernel_size: Sizes,
         stride: Sizes,
-        inner: int | None,
         **options: Any,
     ) -> None:
         super().__init__()
         nn = self.nn
         dims = options["dims"]
         bare = options | {"nonlin": None, "dropout": 0.0}
-        if inner is None:
-            self.conv1 = ConvBlock(
-                in_channels, out_channels, kernel_size, stride, **options
-            )
-            self.conv2 = ConvBlock(out_channels, out_channels, kernel_size, **bare)
-            self.nonlin2 = medical.activation(nn, options["nonlin"])
-        else:
-            self.conv1 = ConvBlock(in_channels, inner, 1, **options | {"dropout": 0.0})
-            self.conv2 = ConvBlock(inner, inner, kernel_size, stride, **options)
-            self.conv3 = ConvBlock(inner, out_channels, 1, **bare)
-            self.nonlin3 = medical.activation(nn, options["nonlin"])
-        self.is_bottleneck = inner is not None
+        self.conv1 = ConvBlock(
+            in_channels, out_channels, kernel_size, stride, **options
+        )
+        self.conv2 = ConvBlock(out_channels, out_channels, kernel_size, **bare)
+        self.nonlin2 = medical.activation(nn, options["nonlin"])
         stride = geometry.steps(stride, dims, "strides")
         changes = []
         if max(stride) > 1:
@@ -425,10 +385,7 @@ class ResidualBlock(Network):
 
     def forward(self, x):
         y = self.conv2(self.conv1(x))
-        if self.is_bottleneck:
-            y = self.conv3(y)
-        y = y + (x if self.skip is None else self.skip(x))
-        return self.nonlin3(y) if self.is_bottleneck else self.nonlin2(y)
+        return self.nonlin2(y + (x if self.skip is None else self.skip(x)))
 
 
 class StackedResidualBlocks(Network):
@@ -445,20 +402,15 @@ class StackedResidualBlocks(Network):
         out_channels: int,
         kernel_size: Sizes,
         stride: Sizes,
-        inner: int | None,
         **options: Any,
     ) -> None:
         super().__init__()
         blocks = [
-            ResidualBlock(
-                in_channels, out_channels, kernel_size, stride, inner, **options
-            )
+            ResidualBlock(in_channels, out_channels, kernel_size, stride, **options)
         ]
         for _ in range(1, count):
             blocks.append(
-                ResidualBlock(
-                    out_channels, out_channels, kernel_size, 1, inner, **options
-                )
+                ResidualBlock(out_channels, out_channels, kernel_size, 1, **options)
             )
         self.blocks = self.nn.Sequential(*blocks)
 
@@ -496,21 +448,18 @@ class ResidualEncoder(Network):
     def __init__(
         self,
         in_channels: int,
-        stem: int,
         features: Sequence[int],
         kernels: Sequence[Sizes],
         strides: Sequence[Sizes],
         counts: Sequence[int],
-        inner: Sequence[int | None],
         **options: Any,
     ) -> None:
         super().__init__()
-        self.stem = StackedConvBlocks(1, in_channels, stem, kernels[0], **options)
-        before = (stem, *features[:-1])
+        first = features[0]
+        self.stem = StackedConvBlocks(1, in_channels, first, kernels[0], **options)
+        before = (first, *features[:-1])
         stages = []
-        for stage in zip(
-            counts, before, features, kernels, strides, inner, strict=True
-        ):
+        for stage in zip(counts, before, features, kernels, strides, strict=True):
             stages.append(StackedResidualBlocks(*stage, **options))
         self.stages = self.nn.Sequential(*stages)
 
@@ -590,16 +539,6 @@ def _each(stages, x):
     return outputs
 
 
-def _stages(
-    what: str, count: int, kernels: Any, strides: Any, blocks: Any
-) -> tuple[Any, Any, tuple[int, ...]]:
-    """Return the kernel, stride and number of blocks of each stage."""
-    kernels = medical.per_stage(kernels, count, "kernel_sizes", what)
-    strides = medical.per_stage(strides, count, "strides", what)
-    blocks = medical.per_stage(blocks, count, "n_blocks_per_stage", what)
-    return kernels, strides, numbers(blocks, "blocks", what)
-
-
 _PLAIN = (
     "Isensee et al. 2021, doi 10.1038/s41592-020-01008-z; dynamic_network_architectures "
     "PlainConvUNet"
@@ -609,12 +548,13 @@ _RESENC = "Isensee et al. 2024, arXiv 2404.09556; dynamic_network_architectures 
 # name: (network, source, sides of a sample with 1, 2 and 3 axes)
 # No parameter counts are published: nnU-Net fits the number of stages to the data. These are its
 # stages for patches whose coarsest stage has 4 to 7 elements along an axis (at most 320 channels, a
-# residual encoder of 1, 3, 4, 6, 6, 6 blocks and a decoder of 1). The presets M and L are one
+# residual encoder of 1, 3, 4, 6, 6, 6 blocks and a decoder of 1). The presets M, L and XL are one
 # network; what they change is the size of the patches.
 _VARIANTS = {
     "nnunet": (PlainConvUNet, _PLAIN, (1024, 512, 128)),
     "nnunet_resenc_m": (ResidualEncoderUNet, _RESENC, (1024, 512, 128)),
     "nnunet_resenc_l": (ResidualEncoderUNet, _RESENC, (2048, 768, 160)),
+    "nnunet_resenc_xl": (ResidualEncoderUNet, _RESENC, (4096, 1024, 192)),
 }
 
 for _name, (_network, _source, _sides) in _VARIANTS.items():

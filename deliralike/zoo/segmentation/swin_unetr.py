@@ -449,14 +449,19 @@ def _fitted(
     return sides, steps
 
 
-register(
-    SwinUNETR,
-    name="swin_unetr",
-    task="segmentation",
-    dims=(2, 3),
-    source=(
-        "Hatamizadeh et al. 2022, arXiv 2201.01266; MONAI SwinUNETR, as its tutorial on abdominal "
-        "organs sets it"
-    ),
-    shape=medical.volume((0, 256, 96)),
-)
+_SOURCE = "MONAI SwinUNETR, as its tutorial on abdominal organs sets it"
+_PAPERS = {
+    "swin_unetr": "Hatamizadeh et al. 2022, arXiv 2201.01266",
+    "swin_unetr_v2": "He et al. 2023, doi 10.1007/978-3-031-43901-8_40",
+}
+
+for _name, _paper in _PAPERS.items():
+    register(
+        SwinUNETR,
+        name=_name,
+        variant={"use_v2": _name == "swin_unetr_v2"},
+        task="segmentation",
+        dims=(2, 3),
+        source=f"{_paper}; {_SOURCE}",
+        shape=medical.volume((0, 256, 96)),
+    )

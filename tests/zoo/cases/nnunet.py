@@ -11,9 +11,6 @@ PlainConvUNet = Later("dynamic_network_architectures.architectures.unet.PlainCon
 ResidualEncoderUNet = Later(
     "dynamic_network_architectures.architectures.unet.ResidualEncoderUNet"
 )
-BottleneckD = Later(
-    "dynamic_network_architectures.building_blocks.residual.BottleneckD"
-)
 
 
 def reference(
@@ -29,7 +26,6 @@ def reference(
     bias=True,
     norm=True,
     supervised=True,
-    **more,
 ):
     """A network as nnU-Net makes it from its plans."""
     conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1]
@@ -56,7 +52,6 @@ def reference(
         nn.LeakyReLU,
         {"inplace": True},
         supervised,
-        **more,
     )
 
 
@@ -79,6 +74,7 @@ FULL = {
     ),
     "nnunet_resenc_m": RESENC,
     "nnunet_resenc_l": RESENC,
+    "nnunet_resenc_xl": RESENC,
 }
 
 KERNELS, STEPS = (
@@ -150,7 +146,7 @@ CASES = [
             "deep_supervision": True,
         },
         (1, 4, 8, 6),
-        covers=("nnunet_resenc_m", "nnunet_resenc_l"),
+        covers=("nnunet_resenc_m", "nnunet_resenc_l", "nnunet_resenc_xl"),
         zero=("*.conv.bias", "*.all_modules.0.bias"),
         reference=partial(
             reference,
@@ -162,37 +158,6 @@ CASES = [
             (1, 2, 1),
             2,
             1,
-        ),
-    ),
-    Case(
-        "nnunet_resenc_l",
-        {
-            "features_per_stage": (3, 4),
-            "strides": (1, 2),
-            "n_blocks_per_stage": 1,
-            "dims": 1,
-            "block": "bottleneck",
-            "bottleneck_channels": 2,
-            "stem_channels": 5,
-        },
-        (1, 12),
-        of="bottleneck",
-        zero=("*.conv.bias", "*.all_modules.0.bias"),
-        reference=partial(
-            reference,
-            ResidualEncoderUNet,
-            1,
-            (3, 4),
-            3,
-            (1, 2),
-            1,
-            2,
-            1,
-            dims=1,
-            supervised=False,
-            block=BottleneckD,
-            bottleneck_channels=2,
-            stem_channels=5,
         ),
     ),
 ]

@@ -10,39 +10,34 @@ from tests.zoo.case import Case
 SwinUNETR = Later("monai.networks.nets.SwinUNETR")
 
 
-def full():
+def full(use_v2):
     """MONAI's own, which looks at numbers while it is built and so cannot be built on the meta
     device."""
     with torch.device("cpu"):
-        return SwinUNETR(1, 14, feature_size=48)
+        return SwinUNETR(1, 14, feature_size=48, use_v2=use_v2)
 
 
-FULL = {"swin_unetr": full}
+FULL = {"swin_unetr": partial(full, False), "swin_unetr_v2": partial(full, True)}
 
-CASES = [
-    Case(
-        "swin_unetr",
-        {
-            "in_channels": 2,
-            "out_channels": 2,
-            "feature_size": 12,
-            "depths": (2, 1, 1, 1),
-            "num_heads": (2, 3, 2, 2),
-            "window_size": (3, 5),
-            "mlp_ratio": 0.5,
-            "dims": 2,
-        },
+SMALL = {
+    "in_channels": 2,
+    "out_channels": 2,
+    "feature_size": 12,
+    "depths": (2, 1, 1, 1),
+    "num_heads": (2, 3, 2, 2),
+    "window_size": (3, 5),
+    "mlp_ratio": 0.5,
+}
+
+
+def case(name, use_v2):
+    """Two dimensions, where windows are shifted along one axis."""
+    return Case(
+        name,
+        {**SMALL, "dims": 2},
         (2, 32, 64),
-        reference=partial(
-            SwinUNETR,
-            2,
-            2,
-            depths=(2, 1, 1, 1),
-            num_heads=(2, 3, 2, 2),
-            window_size=(3, 5),
-            mlp_ratio=0.5,
-            feature_size=12,
-            spatial_dims=2,
-        ),
-    ),
-]
+        reference=partial(SwinUNETR, **SMALL, spatial_dims=2, use_v2=use_v2),
+    )
+
+
+CASES = [case("swin_unetr", False), case("swin_unetr_v2", True)]

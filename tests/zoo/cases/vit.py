@@ -32,7 +32,8 @@ class Renamed(torch.nn.Module):
     def __init__(self, make, settings, name=DISTILLED[0]):
         super().__init__()
         ours = zoo.find(name).on(OUTLINE)(**settings)
-        self.timms = [make()]  # in a list, so that its own names do not come too
+        # in a list, so that its own names do not come too; what it counts stays where it is
+        self.timms = [make().double()]
         (keymap,) = [keymap for keymap in ours.keymaps if keymap.name == "timm"]
         for name, theirs in keymap.table(ours.neutral_slots()).items():
             *path, leaf = name.split(".")
@@ -41,10 +42,40 @@ class Renamed(torch.nn.Module):
                 if part not in place._modules:
                     place.add_module(part, torch.nn.Module())
                 place = place._modules[part]
-            place.register_parameter(leaf, self.timms[0].get_parameter(theirs))
+            kept = self.timms[0].state_dict(keep_vars=True)[theirs]
+            if isinstance(kept, torch.nn.Parameter):
+                place.register_parameter(leaf, kept)
+            else:
+                place.register_buffer(leaf, kept)
 
     def forward(self, x):
         return self.timms[0].train(self.training)(x)
+
+
+class Packed(Renamed):
+    """The same for SigLIP, whose pooling has the maps of queries apart from those of keys and
+    values."""
+
+    def __init__(self, make, settings, name):
+        super().__init__(lambda: with_packed_pool(make()), settings, name)
+
+    def forward(self, x):
+        packed = self.attn_pool.attention
+        width = self.attn_pool.latent.shape[-1]
+        parts = {}
+        for kind in ("weight", "bias"):
+            whole = getattr(packed, f"in_proj_{kind}")
+            parts[f"attn_pool.q.{kind}"] = whole[:width]
+            parts[f"attn_pool.kv.{kind}"] = whole[width:]
+        timms = self.timms[0].train(self.training)
+        return torch.func.functional_call(timms, parts, (x,))
+
+
+def with_packed_pool(module):
+    """Give timm's pooling a layer of all its maps, which Packed hands to those that it has."""
+    pool = module.attn_pool
+    pool.qkv = torch.nn.Linear(pool.q.in_features, 3 * pool.q.in_features)
+    return module
 
 
 FULL = {name: partial(get_model, name) for name in NAMES} | {
@@ -61,6 +92,15 @@ DINOV2 = (
 )
 FULL |= {
     name: partial(Renamed, partial(create_model, name), {}, name) for name in DINOV2
+}
+
+SIGLIP = (
+    "vit_base_patch16_siglip_224",
+    "vit_large_patch16_siglip_256",
+    "vit_so400m_patch14_siglip_224",
+)
+FULL |= {
+    name: partial(Packed, partial(create_model, name), {}, name) for name in SIGLIP
 }
 
 SMALL = {
@@ -114,6 +154,13 @@ def dinov2(registers):
     )
 
 
+def siglip():
+    """timm's network without a class token, whose patches attention pools."""
+    return TimmVisionTransformer(
+        **TIMM_SMALL, num_classes=0, class_token=False, global_pool="map"
+    )
+
+
 CASES = [
     Case(
         "vit_b_16",
@@ -138,5 +185,11 @@ CASES = [
         SMALL,
         covers=DINOV2[3:],
         reference=partial(Renamed, partial(dinov2, 4), SMALL, DINOV2[3]),
+    ),
+    Case(
+        SIGLIP[0],
+        SMALL,
+        covers=SIGLIP,
+        reference=partial(Packed, siglip, SMALL, SIGLIP[0]),
     ),
 ]
