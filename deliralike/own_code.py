@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 import zlib
 from difflib import get_close_matches
@@ -35,8 +36,8 @@ def is_name(text: Any) -> bool:
 def load(name: str) -> Any:
     """Import what a name stands for.
 
-    Modules are found from the current directory too; a file finds its neighbours. A file is run
-    once in a process.
+    Modules are found from the current directory too; a file finds its neighbours. A file with
+    relative imports is a module of the package that its folder is. It is run once in a process.
 
     Args:
         name: ``"package.module:Name"`` or ``"path/to/file.py:Name"``; ``"module:Class.method"``
@@ -95,6 +96,9 @@ def _from_file(place: str) -> ModuleType:
     for module in list(sys.modules.values()):
         if getattr(module, "__file__", None) == str(file):
             return module
+    levels = re.findall(r"^\s*from (\.+)", file.read_text("utf-8"), re.MULTILINE)
+    if levels:
+        return _module(_name_in_package(file, max(map(len, levels))))
     if _is_free(file):
         name = file.stem
     else:
@@ -113,6 +117,16 @@ def _from_file(place: str) -> ModuleType:
     return module
 
 
+def _name_in_package(file: Path, levels: int) -> str:
+    """Return the full name of a file's module, whose imports go up so many folders at least."""
+    name, folder = file.stem, file.parent
+    while levels or (folder / "__init__.py").is_file():
+        name, folder = f"{folder.name}.{name}", folder.parent
+        levels = max(levels - 1, 0)
+    _find_in(folder)
+    return name
+
+
 def _is_free(file: Path) -> bool:
     """Return whether no other module has the name of a file's stem."""
     if file.stem in sys.modules:
@@ -127,8 +141,11 @@ def _find_in(folder: Path) -> None:
 
 
 def _broken(place: str, error: Exception) -> SettingError:
+    is_file = place.endswith(".py")
+    alone = f"python {place}" if is_file else f'python -c "import {place}"'
     return SettingError(
-        f"{place!r} cannot be imported: {type(error).__name__}: {error}. It must run by itself"
+        f"{place!r} cannot be imported: {type(error).__name__}: {error}. It must run by itself: "
+        f"{alone}"
     )
 
 

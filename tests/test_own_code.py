@@ -175,6 +175,19 @@ def test_a_file_with_the_name_of_a_package(code):
     assert sys.modules["numpy"] is np
 
 
+def test_a_file_with_relative_imports_is_a_module_of_its_package(code):
+    folder = code / "package_r" / "nets"
+    folder.mkdir(parents=True)
+    (code / "package_r" / "__init__.py").touch()
+    (code / "package_r" / "sizes.py").write_text("WIDTH = 3\n")
+    (folder / "net.py").write_text(
+        "from ..sizes import WIDTH\nclass Net:\n    width = WIDTH\n"
+    )
+    net = own_code.load("package_r/nets/net.py:Net")
+    assert (net.width, net.__module__) == (3, "package_r.nets.net")
+    assert own_code.load("package_r.nets.net:Net") is net
+
+
 DATA = """
 import numpy as np
 

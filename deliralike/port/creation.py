@@ -25,6 +25,21 @@ def call(network: Any, inputs: Any) -> Any:
     return network(**inputs) if isinstance(inputs, Mapping) else network(*inputs)
 
 
+def new_network(network: Any, args: Any, kwargs: Any) -> Any:
+    """Call a class or function that creates a network.
+
+    Raises:
+        SettingError: It raises an error, as for an argument that is missing.
+    """
+    try:
+        return network(*args, **kwargs)
+    except Exception as error:
+        raise SettingError(
+            f"port: {network.__name__} cannot create a network of the arguments that it was given: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
 def shapes(network: Any, inputs: Any) -> Shapes:
     """The shapes of a network's weights; it is called where it finds them out by that."""
     wrapped = backends.wrap(network)
@@ -194,7 +209,7 @@ class Creation:
         """Create the network, and those among its arguments, with their weights."""
         args, kwargs = mapped(self.arguments, self.framework, self._recreated)
         if not self.exists:
-            return self.network(*args, **kwargs)
+            return new_network(self.network, args, kwargs)
         return with_weights(
             type(self.network)(*args, **kwargs), self.network, self.inputs
         )

@@ -236,6 +236,14 @@ class Framework:
     # Calls
     # ---------------------------------------------------------------------------------------------
 
+    def of_old(self, _: Call, __: Any) -> str | None:
+        """The source of a call with arguments of former times; None for all others.
+
+        Raises:
+            NeedsHand: What they say depends on a variable.
+        """
+        return None
+
     def masking(self, call: Call) -> dict[str, str]:
         """The source of ``input``, ``p`` and ``training`` in a call of one of `drawing`."""
         raise NotImplementedError

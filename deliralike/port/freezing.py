@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import code
+from deliralike.port.calls import NN, code
 from deliralike.port.patterns import pattern
 
 _CALLS = pattern("OWNER.requires_grad_(FLAG)") | pattern("OWNER.requires_grad_()")
@@ -17,6 +18,7 @@ _SETTING = m.SimpleStatementLine(
 )
 _ZIP = pattern("zip(...)")
 _PARAMETERS = pattern("OWNER.parameters()") | pattern("OWNER.named_parameters()")
+_SLICE = re.compile(r"\[[^\[\]]*:[^\[\]]*\]$")
 _PAIR = m.Tuple([m.AtLeastN(m.Element(m.Name()), n=2)])
 
 
@@ -49,7 +51,9 @@ def setting(line: Any) -> tuple[str, str] | None:
 
 
 def trainable(owner: str, pattern: str, flag: str) -> str:
-    """The source that says whether parameters of a network are trained."""
+    """The source that says whether parameters of a network, or of a part of one, are trained."""
+    if _SLICE.search(owner):
+        owner = f"{NN}.Sequential(*{owner})"
     return f'{owner}.set_trainable("{pattern}", {flag})'
 
 

@@ -13,7 +13,7 @@ from deliralike.port.observing import FORWARD
 from deliralike.port.patterns import pattern
 
 PASS = cst.parse_statement("pass")
-_BLOCKS = (cst.SimpleStatementLine, cst.For, cst.If, cst.With)
+_STATEMENTS = (cst.Expr, cst.Assign, cst.AugAssign, cst.For, cst.If, cst.With)
 _WARNS = m.Expr(pattern("MODULE.warn(...)") | pattern("warn(...)"))
 _WRITES_WEIGHTS = (
     "a parameter that is written over while the network computes: compute with the new value, "
@@ -51,10 +51,10 @@ class LeavingOut(Context):
         """Why a node does not come along; None where it does."""
         if isinstance(node, cst.FunctionDef):
             return self._why_not_a_method(node)
-        if isinstance(node, _BLOCKS) and self._sets_start_values(node):
+        if isinstance(node, _STATEMENTS) and self._sets_start_values(node):
             return "start values"
-        if isinstance(node, cst.SimpleStatementLine):
-            return self._why_without_effect(node.body[0])
+        if isinstance(node, cst.Expr):
+            return self._why_without_effect(node)
         is_assertion = isinstance(node, cst.Assert) and self.source.is_installed
         if is_assertion or (isinstance(node, cst.If) and self._is_passed_check(node)):
             return "a check that was passed"
@@ -67,7 +67,7 @@ class LeavingOut(Context):
         written = self.start_code.written(node)
         if self.in_construction or not written:
             return True
-        if isinstance(node, cst.SimpleStatementLine) and any(written):
+        if isinstance(node, cst.BaseSmallStatement) and any(written):
             self.program.needs_hand(self.where(node), _WRITES_WEIGHTS)
         return False
 

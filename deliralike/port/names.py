@@ -319,6 +319,8 @@ class NameRewriter(DefinitionRewriter):
         value = self.choice(original)
         if value is not MISSING:
             return self.chosen(value, original)
+        if self._is_part(original):
+            return self.parsed(f"{NN}.Sequential(*{code(updated)})")
         axes = _reversed(original)
         if axes and self._is_reversed(original, updated):
             return self.parsed(_flipped(updated, axes))
@@ -330,6 +332,14 @@ class NameRewriter(DefinitionRewriter):
         if entries is None:
             return updated
         return updated.with_changes(value=self.chosen(entries, original))
+
+    def _is_part(self, node: cst.Subscript) -> bool:
+        """Whether a network is created of a part of a sequence: ``self.features[:3]``."""
+        found = self.observed.objects["returned"][self.source.end(node)]
+        names = {self.framework.name_of(type(one)) for one in found}
+        return (
+            self.in_construction and names == {"Sequential"} and m.matches(node, _PART)
+        )
 
     def _is_reversed(self, original: cst.Subscript, updated: cst.Subscript) -> bool:
         """Whether it is an array of the network, which has no steps backwards elsewhere."""
@@ -350,6 +360,7 @@ class NameRewriter(DefinitionRewriter):
 
 
 (_BACKWARDS,) = pattern("ARRAY[::-1]").slice
+_PART = m.Subscript(slice=[m.SubscriptElement(m.Slice())])
 _NO_AXIS = m.SubscriptElement(m.Index(m.Name("None") | m.Ellipsis()))
 
 

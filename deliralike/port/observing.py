@@ -62,6 +62,7 @@ class Observed:
             they were called.
         facts: What values were, by what is seen of them, and its place:
             ``"values"``: what an attribute was taken of, by the end of that attribute;
+            ``"called"``: what is called, by its end;
             ``"given"``: arguments of calls, by their ends;
             ``"results"``: the arrays that calls returned, by the end of the call;
             ``"targets"``: of ``x += y`` and ``x[i] = y``, by where the statement begins;
@@ -321,9 +322,10 @@ class _Recorders(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Tell with what something is called, and the result."""
-        end = _end(node)
+        """Tell what is called, with what, and the result."""
+        end, called_end = _end(node), _end(node.func)
         self.generic_visit(node)
+        node.func = self._record("called", called_end, node.func)
         node.args = list(map(self._argument, node.args))
         for keyword in node.keywords:
             keyword.value = self._argument(keyword.value)

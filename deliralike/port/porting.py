@@ -22,7 +22,14 @@ from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError, SettingError
 from deliralike.network.base import Network
 from deliralike.port.chainer_objects import Chainer
-from deliralike.port.creation import Arguments, Creation, call, mapped, with_weights
+from deliralike.port.creation import (
+    Arguments,
+    Creation,
+    call,
+    mapped,
+    new_network,
+    with_weights,
+)
 from deliralike.port.framework import Framework
 from deliralike.port.observing import CONSTRUCTION, FORWARD, Observation
 from deliralike.port.original import Original
@@ -230,12 +237,12 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
         _run(create(), given)
     original = Original(framework, observation, framework.blocks(reference))
     program = Program(original)
-    remembers = _remembers(reference, given, original.blocks)
+    remembers = _remembers(reference, given)
     if remembers and not hasattr(reference, "reset_state"):
         program.needs_hand(
             program.where(type(reference)),
-            "it remembers its state between calls: a method reset_state, which calls that of its "
-            "links",
+            "it remembers something between calls: keep that in an nn.State, which a compiled "
+            "program hands on, and write a method reset_state; links have one, for it to call",
         )
     observation.created.setdefault(id(reference), create.arguments[1])
     name = program.need(type(reference))
@@ -264,7 +271,7 @@ def _framework_of(
 ) -> Framework:
     """The framework whose network it is."""
     if inspect.isfunction(network):
-        network = network(*args, **kwargs)
+        network = new_network(network, args, kwargs)
     cls = network if inspect.isclass(network) else type(network)
     framework = framework_of_class(cls)
     if framework is None:
@@ -324,16 +331,26 @@ def _run(network: Any, inputs: Any) -> None:
     wrapped.eval()
 
 
-def _remembers(network: Any, inputs: Any, blocks: Sequence[Any]) -> bool:
-    """Whether a second call with the same inputs gives other outputs than the first."""
-    if not any(hasattr(block, "reset_state") for block in blocks):
-        return False
+def _remembers(network: Any, inputs: Any) -> bool:
+    """Whether a second call gives other outputs than the first, in training or in evaluation.
+
+    Inputs, weights, buffers and random numbers are equal.
+    """
     wrapped: Any = backends.wrap(network)
-    with wrapped.training_mode(False):
-        first, second = (
-            nest.leaves(wrapped.backend.to_numpy(call(wrapped, inputs))) for _ in "12"
-        )
-    return not all(map(np.array_equal, first, second))
+    backend = wrapped.backend
+    state = {name: np.array(value) for name, value in wrapped.neutral_state().items()}
+
+    def outputs(training: bool) -> list[bytes]:
+        with backend.preserve_global_state(), wrapped.training_mode(training):
+            found = nest.leaves(backend.to_numpy(call(wrapped, inputs)))
+        wrapped.load_neutral_state(state)
+        return [np.asarray(leaf).tobytes() for leaf in found]
+
+    if outputs(False) != outputs(False):
+        return True
+    with suppress(ValueError):  # of batch normalisation, see `_run`
+        return outputs(True) != outputs(True)
+    return False
 
 
 def _need_all(program: Program, arguments: Arguments) -> None:

@@ -5,6 +5,7 @@ A name that is not here and that `nn` has is taken as it stands.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -290,6 +291,33 @@ def _batch_norm(call: Call) -> str:
     raise NeedsHand(
         "batch_norm: a layer, nn.BatchNorm2d, keeps and updates its statistics"
     )
+
+
+_LOSS = re.compile("loss|entropy|kl_div", re.IGNORECASE)
+#: What losses were told before there was ``reduction``.
+_REDUCTIONS = {
+    ("None", "None"): None,
+    ("False", "None"): '"sum"',
+    ("True", "None"): '"mean"',
+    ("None", "True"): '"mean"',
+    ("None", "False"): '"none"',
+}
+
+
+def _reduced(call: Call, names: list[str]) -> str | None:
+    """``F.cross_entropy(x, t, None, False)``, whose fourth argument is ``size_average``."""
+    first = names.index("size_average")
+    if len(call.args) <= first and not {"size_average", "reduce"} & {*call.kwargs}:
+        return None
+    given = call.bound(" ".join(names))
+    old = given.pop("size_average", "None"), given.pop("reduce", "None")
+    if old not in _REDUCTIONS:
+        raise NeedsHand(f"{call.name} with size_average or reduce: give reduction")
+    reduction = _REDUCTIONS[old]
+    if reduction is not None:
+        given["reduction"] = reduction
+    args = [given.pop(name) for name in names[: min(first, len(call.args))]]
+    return call_of_nn(call.name, *args, **given)
 
 
 _RANDOM = refused(
@@ -723,6 +751,13 @@ class PyTorchCalls(Framework):
     )
     in_axes = staticmethod(in_axes)
     parameter = staticmethod(parameter)
+
+    def of_old(self, call: Call, function: Any) -> str | None:
+        """See `Framework`; of losses."""
+        if not _LOSS.search(call.name):
+            return None
+        names = list(inspect.signature(function).parameters)
+        return _reduced(call, names) if "size_average" in names else None
 
     def in_numpy(self, call: Call) -> str:
         """A function on arrays while a network is created.

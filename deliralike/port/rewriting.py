@@ -37,6 +37,7 @@ from deliralike.port.values import UNKNOWN, Value
 
 _FIRST_PARAMETER = pattern("next(self.parameters(...))")
 _ASKS_FOR_ATTRIBUTE = pattern("hasattr(OWNER, NAME)")
+_NETWORKS = ("network", "layer", "container")
 _APPLY = pattern("FUNCTION.apply")
 _ASKS_FOR_KIND = pattern("isinstance(VALUE, KINDS)")
 
@@ -102,9 +103,30 @@ class Rewriter(StatementRewriter):
             return self._constant_of(original, updated)
         if m.matches(func, OF_SELF):
             self._refuse_method_of_both(original)
+        if self.in_construction and self.value_of("called", func).kind in _NETWORKS:
+            return self._while_created(original, updated)
         if not isinstance(updated.func, cst.Attribute):
             return updated
         return self._member(original, updated, self.value_of("values", func))
+
+    def _while_created(
+        self, original: cst.Call, updated: cst.Call
+    ) -> cst.BaseExpression:
+        """A network that is called while another is created, to find out a size.
+
+        Arrays are NumPy's there.
+        """
+        args = []
+        for old, new in zip(original.args, updated.args, strict=True):
+            if self._argument(old).is_array:
+                x, network = code(new.value), code(updated.func)
+                prepared = self.parsed(f"self.backend.prepare({x}, {network})")
+                new = new.with_changes(value=prepared)
+            args.append(new)
+        updated = updated.with_changes(args=args)
+        if not self.observed.value("results", self.source.end(original)).is_array:
+            return updated
+        return self.parsed(f"self.backend.numpy({code(updated)})")
 
     # What is known of a call
     # ---------------------------------------------------------------------------------------------
@@ -163,6 +185,10 @@ class Rewriter(StatementRewriter):
         if framework.bases.get(name) == "Network" and not original.args:
             return updated.with_changes(func=cst.Name("Network"))  # to hold others
         call = self._call_of(name, original, updated)
+        meaning = self.source.meaning(original.func)
+        text = framework.of_old(call, meaning)
+        if text is not None:
+            return self.parsed(text)
         if name in ("Parameter", "Buffer"):
             return self.parsed(framework.parameter(call, updated.args[0].value))
         if name in framework.drawing:
@@ -170,8 +196,7 @@ class Rewriter(StatementRewriter):
         if name in framework.attending:
             return self._attending(call)
         if name not in framework.in_both:
-            meaning = self.source.meaning(original.func)
-            if isclass(meaning) and self.framework.has(name):
+            if isclass(meaning) and framework.has(framework.classes.get(name, name)):
                 return self._renamed(name, updated)
             if framework.is_network_class(meaning):
                 raise NeedsHand(f"there is no {name} in nn")
@@ -322,7 +347,7 @@ class Rewriter(StatementRewriter):
             return updated if text is None else self.parsed(text)
         if value.kind == "shape" and name == "numel":
             return self.parsed(f"math.prod({x})")
-        if value.kind in ("network", "layer", "container"):
+        if value.kind in _NETWORKS:
             return self._method_of_network(call, updated)
         return updated
 

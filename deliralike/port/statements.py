@@ -10,6 +10,7 @@ from libcst import matchers as m
 from deliralike.port.buffers import IN_PLACE
 from deliralike.port.calls import (
     NN,
+    NO_COMMA,
     OF_SELF,
     Call,
     NeedsHand,
@@ -38,6 +39,10 @@ class StatementRewriter(GradientRewriter):
     ) -> Any:
         if not updated.body:
             return cst.RemoveFromParent()
+        if len(updated.body) < len(original.body):
+            *before, last = updated.body
+            last = last.with_changes(semicolon=NO_COMMA)
+            updated = updated.with_changes(body=[*before, last])
         frozen_one = self._frozen(original, updated)
         if frozen_one is not None:
             return frozen_one
@@ -53,8 +58,8 @@ class StatementRewriter(GradientRewriter):
         if m.matches(statement, _SETS_BY_NAME):
             owner, name, value = (code(one.value) for one in statement.value.args)
             if name[1:-1].isidentifier() and name[0] in "\"'":
-                assigned = cst.parse_statement(f"{owner}.{name[1:-1]} = {value}")
-                return updated.with_changes(body=assigned.body)
+                assigned: Any = cst.parse_statement(f"{owner}.{name[1:-1]} = {value}")
+                return _with_first(updated, assigned.body[0])
         return self._with_frozen_layer(original, updated)
 
     def _link_below(self) -> str | None:
@@ -81,7 +86,7 @@ class StatementRewriter(GradientRewriter):
         except NeedsHand as reason:
             self.program.needs_hand(self.where(call), str(reason))
             return line
-        return line.with_changes(body=[cst.Expr(cst.parse_expression(text))])
+        return _with_first(line, cst.Expr(cst.parse_expression(text)))
 
     def leave_With(self, original: cst.With, updated: cst.With) -> Any:
         """Contexts of the framework that do not change what is computed are left out."""
@@ -231,12 +236,15 @@ def _with_members_set(line: cst.SimpleStatementLine, call: cst.Call) -> Any:
     """``super().__init__(fc=layer)`` is ``super().__init__()`` and ``self.fc = layer``."""
     if not all(one.keyword or one.star == "**" for one in call.args):
         return line
-    lines: list[Any] = [line.with_changes(body=[cst.Expr(call.with_changes(args=[]))])]
+    first = cst.Expr(call.with_changes(args=[]))
+    lines: list[Any] = [line.with_changes(body=[first])]
     for one in call.args:
         text = f"for name, link in {code(one.value)}.items():\n    setattr(self, name, link)\n"
         if one.keyword:
             text = f"self.{one.keyword.value} = {code(one.value)}"
         lines.append(cst.parse_statement(text))
+    if line.body[1:]:
+        lines.append(cst.SimpleStatementLine(line.body[1:]))
     return cst.FlattenSentinel(lines)
 
 
@@ -246,7 +254,12 @@ def _with_members_listed(line: cst.SimpleStatementLine, call: cst.Call) -> Any:
         return line
     members = f"[{joined(arguments(call.args)[0])}]"
     listed = call.with_changes(args=[cst.Arg(cst.parse_expression(members))])
-    return line.with_changes(body=[cst.Expr(listed)])
+    return _with_first(line, cst.Expr(listed))
+
+
+def _with_first(line: cst.SimpleStatementLine, statement: Any) -> Any:
+    """A line with another statement in the place of its first."""
+    return line.with_changes(body=[statement, *line.body[1:]])
 
 
 _PRODUCT = m.BinaryOperation(

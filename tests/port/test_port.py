@@ -301,6 +301,10 @@ def test_a_port_with_a_mistake_diverges():
         (np.ones(3), "ndarray is no network of PyTorch"),
         (torch.nn.Linear, "Linear is PyTorch's own: self.nn.Linear"),
         (lambda **_: 3, "int is no network of PyTorch"),
+        (
+            networks.Depth,
+            "Depth cannot create a network .*: TypeError: .*unexpected keyword argument",
+        ),
     ],
 )
 def test_what_cannot_be_ported_is_refused(network, message):

@@ -1,4 +1,4 @@
-"""Lines that a formatter would not leave as they are, and arguments that are sums."""
+"""Habits that small classes of others have: a line each, where the port once failed."""
 
 import importlib
 
@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from deliralike import port
+from deliralike.errors import ProofFailed
 
 pytest.importorskip("libcst")
+pytest.importorskip("chainer")
+torch = pytest.importorskip("torch")
 
 CHAIN = """
 import chainer
@@ -30,31 +33,117 @@ from torch import nn
 
 class Net(nn.Module):
     def __init__(self, k=2):
-        super().__init__(); self.l = nn.Linear(5, 5)
+        super().__init__(); self.l = nn.Linear(5, 5); nn.init.ones_(self.l.bias)
         with torch.no_grad(): self.l.bias.zero_()
-        self.g = nn.Parameter(torch.ones(5).mul_(k + 1))
+        self.g = nn.Parameter(torch.ones(5).mul_(k + 1)); self.l.weight.data.mul_(2.0)
 
     def forward(self, x):
         h = self.l(x)
         return h.reshape(-1).view_as(h + x) * self.g
 """
+CHAIN_OF_MEMBERS = """
+import chainer
+import chainer.links as L
+
+class Net(chainer.Chain):
+    def __init__(self):
+        super().__init__(l=L.Linear(5, 5)); self.factor = 3.0
+
+    def forward(self, x):
+        return self.factor * self.l(x)
+"""
+# A size that a network finds out of itself; parts of a sequence, frozen or with a name.
+SIZES = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv1d(1, 2, 2), nn.ReLU(), nn.Conv1d(2, 3, 2))
+        x = torch.zeros(2, 1, 5)
+        with torch.no_grad():
+            for layer in self.features:
+                x = layer(x)
+        self.out = nn.Linear(x.flatten(1).shape[1], self._size(x))
+        self.first = self.features[:2]
+        for p in self.features[2:].parameters():
+            p.requires_grad = False
+
+    def _size(self, x):
+        return self.features(torch.zeros(1, 1, 7)).view(1, -1).size(1)
+
+    def forward(self, x):
+        return self.out(self.features(x[:, None]).flatten(1)), self.first(x[:, None])
+"""
+LOSSES = """
+import torch.nn.functional as F
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l, self.mse = nn.Linear(5, 5), nn.MSELoss(size_average=False)
+        self.norm = nn.SyncBatchNorm(5)
+
+    def forward(self, x):
+        y = self.l(x)
+        label = x.argmax(1)
+        loss = F.cross_entropy(y, label, None, False, 1) + self.mse(y, x)
+        loss = loss + F.cross_entropy(y, label, reduce=False).sum()
+        far = F.triplet_margin_loss(y, x, -x, 0.7, p=1, size_average=True)
+        return loss + far + F.mse_loss(y, x, None, None, "sum")
+"""
+TEXTS = {
+    "chain": CHAIN,
+    "module": MODULE,
+    "chain_of_members": CHAIN_OF_MEMBERS,
+    "sizes": SIZES,
+    "losses": LOSSES,
+}
 
 
-TEXTS = {"chainer": CHAIN, "torch": MODULE}
-
-
-@pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
-@pytest.mark.parametrize("framework", TEXTS)
-def test_it_is_proved_without_a_touch(framework, backend, tmp_path, monkeypatch):
-    native = pytest.importorskip(framework)
-    name = f"terse_{framework}"
-    (tmp_path / f"{name}.py").write_text(TEXTS[framework])
-    monkeypatch.syspath_prepend(tmp_path)
-    network = importlib.import_module(name).Net()
+def ported(name, text, folder, monkeypatch):
+    """The port of the class in a file with a text."""
+    (folder / f"habits_{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(folder)
+    network = importlib.import_module(f"habits_{name}").Net()
     x = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
-    if framework == "torch":
-        x = native.from_numpy(x)
-    found = port(network, (x,))
+    if not name.startswith("chain"):
+        x = torch.from_numpy(x)
+    return port(network, (x,))
+
+
+# PyTorch's, of what losses were told before ``reduction``
+@pytest.mark.filterwarnings("ignore:size_average and reduce args")
+@pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
+@pytest.mark.parametrize("name", TEXTS)
+def test_it_is_proved_without_a_touch(name, backend, tmp_path, monkeypatch):
+    found = ported(name, TEXTS[name], tmp_path, monkeypatch)
     assert found.hands == []
     proof = found.prove(backend)
     assert proof.headline.startswith("PROVED"), proof.headline
+
+
+COUNTING = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l, self.count = nn.Linear(5, 5), 0
+
+    def forward(self, x):
+        if {when}:
+            self.count += 1
+        return self.l(x) * min(1.0, self.count / 1000)
+"""
+
+
+@pytest.mark.parametrize("when", ["self.training", "not self.training"])
+def test_what_a_plain_attribute_remembers_needs_a_hand(when, tmp_path, monkeypatch):
+    name = f"counting_{when.count(' ')}"
+    found = ported(name, COUNTING.format(when=when), tmp_path, monkeypatch)
+    assert "remembers something between calls" in str(found.hands[0])
+    with pytest.raises(ProofFailed, match="reset_state"):
+        found.prove("jax")

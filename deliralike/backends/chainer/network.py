@@ -422,9 +422,17 @@ class AbstractChainerNetwork(
             running.allowed, running.last = former
 
     def train(self, mode: bool = True) -> Any:
-        """Set training or evaluation mode for this network and all blocks; return the network."""
-        for block in self._abstract_blocks():
+        """Set training or evaluation mode for this network and all blocks; return the network.
+
+        Blocks of a class with a ``train`` of its own do what that says.
+        """
+        blocks = self._abstract_blocks()
+        for block in blocks:
             block.training = mode
+        for block in blocks:
+            has_own_train = type(block).train is not AbstractChainerNetwork.train
+            if has_own_train and block is not self:
+                block.train(mode)
         return self
 
     def _mode(self, block: Any) -> bool | None:

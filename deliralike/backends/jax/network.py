@@ -254,9 +254,11 @@ class AbstractJaxNetwork(
         flax's own blocks have ``deterministic`` and ``use_running_average``; those of a class with
         a ``train`` or ``eval`` of its own do what that says.
         """
-        for _, block in self.named_blocks():
+        blocks = [block for _, block in self.named_blocks()]
+        for block in blocks:
             self._set_mode(block, mode)
-            if not _has_own_mode(block):
+        for block in blocks:
+            if block is self or not _has_own_mode(block):
                 continue
             if mode:
                 block.train()
@@ -276,9 +278,9 @@ class AbstractJaxNetwork(
             for name, value in _mode_attributes(block, training).items():
                 before.append((block, name, getattr(block, name)))
                 is_set = is_set and getattr(block, name) is value
-            if _has_own_mode(block):  # which may set anything
-                is_set = False
-                settings = vars(block).items()
+            is_set = is_set and not _has_own_mode(block)
+            if _has_own_mode(block) and not isinstance(block, AbstractNetwork):
+                settings = vars(block).items()  # it may set anything
                 before += [
                     (block, *each)
                     for each in settings
@@ -478,10 +480,11 @@ def _set_mode(block: Any, name: str, value: bool) -> None:
 
 
 def _has_own_mode(block: Any) -> bool:
-    """Return whether a block of flax has a way of its own to be set to training or evaluation."""
-    kind = type(block)
-    is_own = kind.train is not nnx.Module.train or kind.eval is not nnx.Module.eval
-    return is_own and not isinstance(block, AbstractNetwork)
+    """Return whether a block has a way of its own to be set to training or evaluation."""
+    kind, base = type(block), nnx.Module
+    if isinstance(block, AbstractJaxNetwork):
+        base = AbstractJaxNetwork
+    return kind.train is not base.train or kind.eval is not base.eval
 
 
 def _mode_attributes(block: Any, training: bool) -> dict[str, bool]:
