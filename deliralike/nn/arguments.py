@@ -110,7 +110,12 @@ def _pair(nn: Any, name: str, args: tuple) -> tuple:
 
 def _compared(nn: Any, name: str, args: tuple) -> tuple:
     """Two arrays of one type, or an array and any number."""
-    return args if isinstance(args[1], int | float) else _pair(nn, name, args)
+    x, other, *rest = args
+    if not isinstance(other, int | float):
+        return _pair(nn, name, args)
+    if _is_beyond(other, x):  # which frameworks would wrap around
+        x = nn.cast(x, "int64")
+    return x, other, *rest
 
 
 def _number_pair(nn: Any, name: str, args: tuple) -> tuple:
@@ -184,6 +189,11 @@ def common_type(nn: Any, name: str, x: Any, other: Any) -> tuple[Any, Any]:
                 f"{name}: an array of {type_name(x)} and the number {other!r} have no common type: "
                 "convert the array, such as by nn.cast(x, 'float32')"
             )
+        if _is_beyond(other, x):
+            raise DtypeError(
+                f"{name}: an array of {type_name(x)} cannot hold {other!r}: convert it, such as by "
+                "nn.cast(x, 'int64')"
+            )
         return x, other
     if x.dtype == other.dtype:
         return x, other
@@ -194,6 +204,14 @@ def common_type(nn: Any, name: str, x: Any, other: Any) -> tuple[Any, Any]:
     if rank > other_rank:
         return x, nn.cast(other, x)
     return x, other
+
+
+def _is_beyond(number: float, x: Any) -> bool:
+    """Return whether an array of whole numbers has a type without this whole number."""
+    if not is_whole(x) or isinstance(number, float):
+        return False
+    limits = np.iinfo(type_name(x))
+    return not limits.min <= number <= limits.max
 
 
 def _rank(x: Any) -> int:
