@@ -28,6 +28,7 @@ BARE_ERRORS = frozenset(
         np.exceptions.AxisError,
     }
 )
+_SHORT = ("float16", "bfloat16")
 Rule = Callable[[Any, str, tuple], tuple]
 
 
@@ -50,6 +51,30 @@ def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             ):
                 raise
             raise _refusal(name, args, kwargs, str(error)) from error
+
+    return call
+
+
+def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function compute arrays of 16 bits in float32, as sums of squares overflow float16.
+
+    Its results have the type of its first array.
+    """
+
+    @wraps(function)
+    def call(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        if type_name(x) not in _SHORT:
+            return function(self, x, *args, **kwargs)
+
+        def widened(value: Any) -> Any:
+            is_short = hasattr(value, "dtype") and type_name(value) in _SHORT
+            return self.cast(value, "float32") if is_short else value
+
+        named = {key: widened(value) for key, value in kwargs.items()}
+        y = function(self, widened(x), *map(widened, args), **named)
+        if isinstance(y, tuple):
+            return tuple(self.cast(each, x) for each in y)
+        return self.cast(y, x)
 
     return call
 
