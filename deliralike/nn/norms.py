@@ -82,7 +82,6 @@ class Norms(Reductions):
         var = self.var(x, dims, correction=0)
         return self.batch_norm(x, mean, var, weight, bias, eps), mean, var
 
-    @in_float32
     def batch_statistics(
         self, x: Array, count: int, total: Callable[[Array], Array]
     ) -> tuple[Array, Array]:
@@ -190,8 +189,8 @@ class Norms(Reductions):
             x: Any array.
             normalized_shape: The sizes of the last axes.
             weight: Factors of that shape.
-            eps: Added to the mean square; the machine epsilon of the type, of float32 at least, when
-                not given.
+            eps: Added to the mean square; the machine epsilon of the type, or of float32 where that
+                is smaller, when not given.
         """
         if eps is None:
             eps = _EPSILON[checks.type_name(x)]
