@@ -28,6 +28,7 @@ BARE_ERRORS = frozenset(
         np.exceptions.AxisError,
     }
 )
+_SHORT = ("float16", "bfloat16")
 Rule = Callable[[Any, str, tuple], tuple]
 
 
@@ -50,6 +51,30 @@ def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             ):
                 raise
             raise _refusal(name, args, kwargs, str(error)) from error
+
+    return call
+
+
+def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function compute arrays of 16 bits in float32, as sums of squares overflow float16.
+
+    Its results have the type of its first array.
+    """
+
+    @wraps(function)
+    def call(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        if type_name(x) not in _SHORT:
+            return function(self, x, *args, **kwargs)
+
+        def widened(value: Any) -> Any:
+            is_short = hasattr(value, "dtype") and type_name(value) in _SHORT
+            return self.cast(value, "float32") if is_short else value
+
+        named = {key: widened(value) for key, value in kwargs.items()}
+        y = function(self, widened(x), *map(widened, args), **named)
+        if isinstance(y, tuple):
+            return tuple(self.cast(each, x) for each in y)
+        return self.cast(y, x)
 
     return call
 
@@ -110,7 +135,12 @@ def _pair(nn: Any, name: str, args: tuple) -> tuple:
 
 def _compared(nn: Any, name: str, args: tuple) -> tuple:
     """Two arrays of one type, or an array and any number."""
-    return args if isinstance(args[1], int | float) else _pair(nn, name, args)
+    x, other, *rest = args
+    if not isinstance(other, int | float):
+        return _pair(nn, name, args)
+    if _is_beyond(other, x):  # which frameworks would wrap around
+        x = nn.cast(x, "int64")
+    return x, other, *rest
 
 
 def _number_pair(nn: Any, name: str, args: tuple) -> tuple:
@@ -184,6 +214,11 @@ def common_type(nn: Any, name: str, x: Any, other: Any) -> tuple[Any, Any]:
                 f"{name}: an array of {type_name(x)} and the number {other!r} have no common type: "
                 "convert the array, such as by nn.cast(x, 'float32')"
             )
+        if _is_beyond(other, x):
+            raise DtypeError(
+                f"{name}: an array of {type_name(x)} cannot hold {other!r}: convert it, such as by "
+                "nn.cast(x, 'int64')"
+            )
         return x, other
     if x.dtype == other.dtype:
         return x, other
@@ -194,6 +229,14 @@ def common_type(nn: Any, name: str, x: Any, other: Any) -> tuple[Any, Any]:
     if rank > other_rank:
         return x, nn.cast(other, x)
     return x, other
+
+
+def _is_beyond(number: float, x: Any) -> bool:
+    """Return whether an array of whole numbers has a type without this whole number."""
+    if not is_whole(x) or isinstance(number, float):
+        return False
+    limits = np.iinfo(type_name(x))
+    return not limits.min <= number <= limits.max
 
 
 def _rank(x: Any) -> int:

@@ -209,7 +209,11 @@ class InRange:
         """Raise an error, or warn, if the values do not pass."""
         index_range(values, self.size, self.what, self.ignore)
         first = values.flat[:1]  # mostly tells, in less time than all
-        if self.warns and first == self.ignore and (values == self.ignore).all():
+        if (
+            self.warns
+            and (first == self.ignore).all()
+            and (values == self.ignore).all()
+        ):
             name = self.what.partition(":")[0]
             warn(f"{name}: every label is ignored, the loss is 0")
 

@@ -46,10 +46,9 @@ class Elementwise(Primitives):
         """``x / other``, as it is, or rounded down (``"floor"``) or towards zero (``"trunc"``)."""
         checks.one_of(rounding_mode, (None, "floor", "trunc"), "div: rounding_mode")
         if is_floating(x):
-            quotient = self._quotient(x, other)
             if rounding_mode is None:
-                return quotient
-            return self._rounded(quotient, rounding_mode)
+                return self._quotient(x, other)
+            return self._whole_quotient(x, other, rounding_mode)
         if rounding_mode is None:
             raise DtypeError(
                 "div: whole numbers have a quotient with a rounding_mode alone"
@@ -66,12 +65,17 @@ class Elementwise(Primitives):
             other = self._array(other, x)
         return x / other
 
-    def _rounded(self, quotient: Array, rounding_mode: str) -> Array:
+    def _whole_quotient(self, x: Array, other: Array | float, mode: str) -> Array:
         """A quotient without its fraction, and without a derivative."""
-        quotient = self.stop_gradient(quotient)
-        if rounding_mode == "floor":
-            return self.floor(quotient)
-        return self.trunc(quotient)
+        quotient = self.stop_gradient(self._quotient(x, other))
+        if mode == "trunc":
+            return self.trunc(quotient)
+        # 1 / 0.1 is 10 when rounded, where 1 is less than 10 times the number called 0.1
+        rest = self.stop_gradient(self.fmod(x, other))
+        whole = self.stop_gradient(self._quotient(x - rest, other))
+        is_below = (rest != 0) & ((rest < 0) != (other < 0))
+        whole = self.round(self.where(is_below, whole - 1.0, whole))
+        return self.where(rest == rest, whole, self.floor(quotient))
 
     @other_name
     def neg(self, x: Array) -> Array:
@@ -108,7 +112,9 @@ class Elementwise(Primitives):
         """The remainder of a division that rounds down: it has the sign of `other`."""
         if not is_floating(x):
             return x % other
-        return x - self.div(x, other, rounding_mode="floor") * other
+        rest = self.fmod(x, other)
+        is_of_other_sign = (rest != 0) & ((rest < 0) != (other < 0))
+        return self.where(is_of_other_sign, rest + other, rest)
 
     def fmod(self, x: Array, other: Array | float) -> Array:
         """The remainder of a division that rounds towards zero: it has the sign of `x`."""
@@ -198,7 +204,7 @@ class Elementwise(Primitives):
     def xlogy(self, x: Array, other: Array) -> Array:
         """``x * log(other)``, which is 0 where `x` is 0."""
         other = self._array(other, x)
-        is_zero = (x == 0) & (other <= 0)
+        is_zero = (x == 0) & ((other <= 0) | (other == math.inf))
         return self.where(is_zero, 0.0, x * self.log(self.where(is_zero, 1.0, other)))
 
     def erfc(self, x: Array) -> Array:
@@ -226,7 +232,8 @@ class Elementwise(Primitives):
         angle = self.atan(
             self.where(is_origin, 0.0, self.where(is_steep, other, x)) / below
         )
-        half_turn = self.where(x < 0, x * 0.0 - math.pi, x * 0.0 + math.pi)
+        zeros = self.zeros(tuple(x.shape), like=x)
+        half_turn = self.where(x < 0, zeros - math.pi, zeros + math.pi)
         steep = 0.5 * half_turn - angle
         return self.where(
             is_steep, steep, self.where(other < 0, angle + half_turn, angle)
@@ -234,8 +241,7 @@ class Elementwise(Primitives):
 
     def sinh(self, x: Array) -> Array:
         """The hyperbolic sine."""
-        grown = self.expm1(x)
-        return 0.5 * (grown + grown / (grown + 1.0))
+        return 0.5 * (self.expm1(x) - self.expm1(-x))
 
     def cosh(self, x: Array) -> Array:
         """The hyperbolic cosine."""
@@ -244,8 +250,12 @@ class Elementwise(Primitives):
     def asinh(self, x: Array) -> Array:
         """The inverse of `sinh`."""
         size = self.where(x < 0, -x, x)
-        grown = size + size * size / (1.0 + self.sqrt(1.0 + size * size))
-        y = self.log1p(grown)
+        is_large = size > 1.0
+        inside = self.where(is_large, 1.0, size)
+        inverse = 1.0 / self.where(is_large, size, 1.0)
+        # size / (1 + sqrt(1 + size * size)), where no square overflows
+        below = inverse + self.sqrt(inverse * inverse + inside * inside)
+        y = self.log1p(size + size * (inside / below))
         return self.where(x < 0, -y, y)
 
     def acosh(self, x: Array) -> Array:
@@ -257,8 +267,13 @@ class Elementwise(Primitives):
         return 0.5 * (self.log1p(x) - self.log1p(-x))
 
     def hypot(self, x: Array, other: Array) -> Array:
-        """``sqrt(x * x + other * other)``."""
-        return self.sqrt(x * x + other * other)
+        """``sqrt(x * x + other * other)``, also where the squares are too large or too small."""
+        other = self._array(other, x)
+        size = self.stop_gradient(self.maximum(self.abs(x), self.abs(other)))
+        scale = self.where((size > 0) & (size < math.inf), size, 1.0)
+        x = x / scale
+        other = other / scale
+        return scale * self.sqrt(x * x + other * other)
 
     # Bounds and masks
 
@@ -458,4 +473,5 @@ class Elementwise(Primitives):
         )
         is_negative = exponent < 0
         inverse = self.reciprocal(self.where(is_negative, x, 1.0))
+        y = self.where(exponent == exponent, y, exponent)  # NaN
         return self.where(is_negative, inverse, self.where(is_root, root, y))

@@ -7,16 +7,12 @@ import math
 from collections.abc import Callable, Sequence
 
 from deliralike.nn import checks
+from deliralike.nn.arguments import in_float32
 from deliralike.nn.primitives import Array
 from deliralike.nn.reductions import Reductions
 from deliralike.nn.start import Shape
 
-_EPSILON = {
-    "float64": 2.0**-52,
-    "float32": 2.0**-23,
-    "float16": 2.0**-10,
-    "bfloat16": 2.0**-7,
-}
+_EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23}
 
 
 class Norms(Reductions):
@@ -68,6 +64,7 @@ class Norms(Reductions):
             y = y + self._per_channel(bias, x)
         return y
 
+    @in_float32
     def batch_norm_train(
         self,
         x: Array,
@@ -104,6 +101,7 @@ class Norms(Reductions):
         squares = total(self.sum(centred * centred, dims))
         return mean, squares * (1.0 / count)
 
+    @in_float32
     def group_norm(
         self,
         x: Array,
@@ -154,6 +152,7 @@ class Norms(Reductions):
             return self.group_norm(x, x.shape[1], weight, bias, eps)
         return self.batch_norm(x, running_mean, running_var, weight, bias, eps)
 
+    @in_float32
     def layer_norm(
         self,
         x: Array,
@@ -174,6 +173,7 @@ class Norms(Reductions):
             y = y + bias
         return y
 
+    @in_float32
     def rms_norm(
         self,
         x: Array,
@@ -189,7 +189,8 @@ class Norms(Reductions):
             x: Any array.
             normalized_shape: The sizes of the last axes.
             weight: Factors of that shape.
-            eps: Added to the mean square; the type's machine epsilon when not given.
+            eps: Added to the mean square; the machine epsilon of the type, or of float32 where that
+                is smaller, when not given.
         """
         if eps is None:
             eps = _EPSILON[checks.type_name(x)]
@@ -197,6 +198,7 @@ class Norms(Reductions):
         y = x / self.sqrt(self.mean(x * x, dims, keepdim=True) + eps)
         return y if weight is None else y * weight
 
+    @in_float32
     def local_response_norm(
         self,
         x: Array,
@@ -219,6 +221,7 @@ class Norms(Reductions):
         means = self.reshape(totals, tuple(x.shape)) * (1.0 / size)
         return x / (k + alpha * means) ** beta
 
+    @in_float32
     def normalize(
         self, x: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12
     ) -> Array:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from deliralike.errors import SettingError
+from deliralike.nn.arguments import in_float32
 from deliralike.nn.checks import is_floating
 from deliralike.nn.elementwise import Elementwise
 from deliralike.nn.primitives import Array, Dims, at, axis_of, other_name
@@ -120,6 +121,7 @@ class Reductions(Elementwise):
 
     # Moments
 
+    @in_float32
     def var(
         self,
         x: Array,
@@ -139,6 +141,7 @@ class Reductions(Elementwise):
             1.0 / (count - correction) if count > correction else math.inf
         )
 
+    @in_float32
     def std(
         self, x: Array, dim: Dims = None, keepdim: bool = False, correction: int = 1
     ) -> Array:
@@ -156,8 +159,8 @@ class Reductions(Elementwise):
         self, x: Array, dim: Dims = None, keepdim: bool = False, correction: int = 1
     ) -> tuple[Array, Array]:
         """The standard deviation and the mean."""
-        var, mean = self.var_mean(x, dim, keepdim, correction)
-        return self._root(var), mean
+        dims = _axes(x.shape, dim)
+        return self.std(x, dims, keepdim, correction), self.mean(x, dims, keepdim)
 
     # Sums and products
 
@@ -212,6 +215,7 @@ class Reductions(Elementwise):
 
     # Norms and distances
 
+    @in_float32
     def norm(
         self,
         x: Array,
@@ -252,6 +256,7 @@ class Reductions(Elementwise):
         """The p-norm of the difference of two arrays."""
         return self.norm(x - other, p)
 
+    @in_float32
     def cosine_similarity(
         self, x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8
     ) -> Array:

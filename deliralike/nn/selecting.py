@@ -45,18 +45,17 @@ class Selecting(Reductions, Shaping):
         return self.take_along(x, indices, axis)
 
     def scatter(self, x: Array, dim: int, index: Array, src: Array | float) -> Array:
-        """Replace the element at each position along an axis by the entry of `src`.
+        """Replace the element at each position along an axis by the entry of `src`, or by a number.
 
-        No position may be given twice.
+        No position may be given twice where `src` is an array.
         """
         self._check_positions("scatter", x, dim, index)
         zeros = self.zeros(tuple(x.shape), like=x)
         ones = self._ones(index.shape, x)
-        if isinstance(src, int | float):
-            src = ones * self._fitting("scatter", src, x)
-        else:
-            src = src[tuple(slice(size) for size in index.shape)]
         is_replaced = self.scatter_add(zeros, dim, index, ones) > 0
+        if isinstance(src, int | float):
+            return self.where(is_replaced, self._fitting("scatter", src, x), x)
+        src = src[tuple(slice(size) for size in index.shape)]
         return self.where(is_replaced, self.scatter_add(zeros, dim, index, src), x)
 
     def index_add(
@@ -121,8 +120,11 @@ class Selecting(Reductions, Shaping):
     def argsort(
         self, x: Array, dim: int = -1, descending: bool = False, stable: bool = True
     ) -> Array:
-        """The positions that sort an axis; equal elements keep their order."""
-        return self.argsort_along(self._upside_down(x) if descending else x, dim)
+        """The positions that sort an axis; equal elements keep their order, NaN is the largest."""
+        if not descending:
+            return self.argsort_along(x, dim)
+        places = self.argsort_along(self.flip_along(x, dim), dim)
+        return x.shape[dim] - 1 - self.flip_along(places, dim)
 
     def topk(
         self, x: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True

@@ -9,6 +9,7 @@ import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks, geometry
+from deliralike.nn.arguments import in_float32
 from deliralike.nn.geometry import Sizes, per_axis
 from deliralike.nn.maxima import Maxima
 from deliralike.nn.primitives import Array
@@ -145,6 +146,7 @@ class Windows(Maxima):
         axes = [geometry.window_taps(*row, ceil_mode) for row in rows]
         return y, self._positions_of_maxima(x, axes)
 
+    @in_float32
     def avg_pool(
         self,
         x: Array,

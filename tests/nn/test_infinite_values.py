@@ -243,6 +243,11 @@ VALUES = {
         for part in (0, 1)
     },
     "quantile": lambda nn, x: nn.quantile(x, 0.3, 0),
+    "sort from the largest on": lambda nn, x: nn.sort(x, descending=True)[0],
+    "argsort from the largest on": lambda nn, x: nn.argsort(
+        x, descending=True, stable=True
+    ),
+    "topk": lambda nn, x: nn.topk(x, 2)[0],
 }
 
 

@@ -25,11 +25,15 @@ def test_cross_entropy_of_large_scores_does_not_overflow(name):
     )
 
 
+@pytest.mark.parametrize("count", [2, 0])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("name", NAMES)
-def test_when_every_label_is_ignored_the_loss_is_zero_with_a_warning(name, smoothing):
+def test_when_every_label_is_ignored_the_loss_is_zero_with_a_warning(
+    name, smoothing, count
+):
     backend, network = get(name), hold(name)
-    logits, labels = backend.prepare((normal(0, 2, 3), np.full(2, -100)), network)
+    batch = normal(0, count, 3), np.full(count, -100)
+    logits, labels = backend.prepare(batch, network)
     with pytest.warns(UserWarning, match="every label is ignored, the loss is 0"):
         loss = network.nn.cross_entropy(logits, labels, label_smoothing=smoothing)
     assert float(backend.numpy(loss)) == 0.0

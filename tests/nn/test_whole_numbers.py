@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from deliralike import backends
+from deliralike.errors import DtypeError, IndexRangeError, OperationError
 from tests.conftest import BACKENDS
 
 ARRAYS = {
@@ -51,6 +52,38 @@ def test_sums_and_products_of_short_numbers_do_not_wrap(name, function, array):
     check(name, SUMS[function], ARRAYS[array])
 
 
+BEYOND = {
+    "add": lambda nn, x: nn.add(x, 300),
+    "mul": lambda nn, x: nn.mul(x, -1),
+    "clamp": lambda nn, x: nn.clamp(x, -1, 100),
+    "maximum": lambda nn, x: nn.maximum(x, 300),
+    "where": lambda nn, x: nn.where(x > 2, x, 300),
+    "masked_fill": lambda nn, x: nn.masked_fill(x, x > 2, -1),
+    "floor_divide": lambda nn, x: nn.floor_divide(x, -1),
+}
+
+
+@pytest.mark.parametrize("function", BEYOND)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_number_that_a_type_does_not_have_is_refused(name, function):
+    backend = backends.get(name)
+    with pytest.raises(DtypeError, match=r"an array of uint8 cannot hold (300|-1)"):
+        BEYOND[function](backend.nn, backend.array(ARRAYS["uint8"]))
+
+
+@pytest.mark.parametrize("number", [-1, 300])
+@pytest.mark.parametrize("function", ["eq", "ne", "lt", "le", "gt", "ge"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_number_that_a_type_does_not_have_is_compared_as_it_is(
+    name, function, number
+):
+    backend = backends.get(name)
+    array = ARRAYS["uint8"]
+    found = getattr(backend.nn, function)(backend.array(array), number)
+    wanted = getattr(torch, function)(torch.tensor(array).long(), number)
+    np.testing.assert_array_equal(backend.numpy(found), wanted.numpy())
+
+
 TABLE = np.arange(12.0).reshape(4, 3)
 LABELS = np.array([2, 100, 0, 1])  # 100 is ignored
 ROWS = np.array([3, 0])
@@ -90,3 +123,13 @@ def test_short_whole_numbers_are_labels_and_positions(name, function, dtype):
     table, index = backend.array(TABLE, "float64"), backend.array(index.astype(dtype))
     found = backend.numpy(ours(backend.nn, table, index))
     np.testing.assert_allclose(found, np.asarray(wanted), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_no_function_counts_positions_from_the_end(name):
+    backend = backends.get(name)
+    x = backend.array(TABLE, "float64")
+    index = backend.array(np.array([[0, -1]]))
+    for function in (backend.nn.scatter_add, backend.nn.scatter):
+        with pytest.raises((IndexRangeError, OperationError), match="-1"):
+            function(x, 1, index, x[:1, :2])

@@ -420,7 +420,8 @@ conventions hold for all of them:
   arithmetic, order and running sums take no truth values. Of two arrays the one of the lesser type
   (truth values, whole, floating numbers) is converted. Whole numbers with a number that is not
   whole, or their quotient without `rounding_mode`, are refused, where PyTorch makes float32 of
-  them.
+  them. So is a number that their type does not have, such as 300 beside uint8, which PyTorch wraps
+  around; comparisons take it as it is.
 - An array without axes has no axis 0 or -1. Inputs of convolutions and pooling have a batch axis.
 - What is refused is refused by an error of `deliralike.errors` on every backend, with what the
   function was called with: `OperationError` where it is the framework that refuses. Where

@@ -141,6 +141,11 @@ class ChainerFunctions(Functions):
     def atan(self, x):
         return F.arctan(x)
 
+    def fmod(self, x, other):
+        if x.dtype.kind != "f":
+            return super().fmod(x, other)
+        return F.fmod(*F.broadcast(x, self._array(other, x)))
+
     def log1p(self, x):
         return F.log1p(x)
 
@@ -234,6 +239,7 @@ class ChainerFunctions(Functions):
         return _apply(nodes.select_along(raw(index), axis_of(dim, x.ndim)), x)
 
     def scatter_add(self, x, dim, index, src):
+        self.checked(index, checks.InRange(x.shape[dim], "scatter_add: index"))
         collected = nodes.select_along(raw(index), axis_of(dim, x.ndim)).transposed(
             x.shape
         )

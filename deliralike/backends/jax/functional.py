@@ -192,6 +192,9 @@ class JaxFunctions(Functions):
     def atan(self, x):
         return jnp.arctan(value_of(x))
 
+    def fmod(self, x, other):
+        return jnp.fmod(value_of(x), value_of(other))
+
     def log1p(self, x):
         return jnp.log1p(value_of(x))
 

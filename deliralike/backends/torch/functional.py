@@ -186,6 +186,9 @@ class TorchFunctions(Functions):
     def atan(self, x):
         return torch.atan(x)
 
+    def fmod(self, x, other):
+        return torch.fmod(x, other)
+
     def log1p(self, x):
         return torch.log1p(x)
 

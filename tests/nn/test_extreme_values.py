@@ -1,0 +1,93 @@
+"""Functions of very large, very small and infinite numbers in float32: values are PyTorch's."""
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike import backends
+from tests.conftest import BACKENDS
+
+SIZES = [1e-12, 1e-5, 0.1, 0.3, 1.0, 2.5, 7.0, 20.0, 95.0, 1e10, 1e25, np.inf]
+NUMBERS = np.array([0.0, *SIZES, *(-size for size in SIZES)], np.float32)
+FIRST, SECOND = (
+    pairs.ravel() for pairs in np.meshgrid(NUMBERS, NUMBERS, indexing="ij")
+)
+ARE_FINITE = np.isfinite(FIRST) & np.isfinite(SECOND)
+
+
+def compare(name, function, *arrays):
+    backend = backends.get(name)
+    given = [backend.array(array) for array in arrays]
+    with np.errstate(all="ignore"):
+        found = backend.numpy(function(backend.nn, *given))
+    wanted = function(torch, *map(torch.tensor, arrays)).numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-36)
+
+
+@pytest.mark.parametrize("function", ["sinh", "cosh", "asinh", "tanh", "expm1"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_no_number_in_between_overflows(name, function):
+    compare(name, lambda nn, x: getattr(nn, function)(x), NUMBERS)
+
+
+@pytest.mark.parametrize("function", ["hypot", "fmod", "remainder", "xlogy"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_pairs_of_any_size_and_infinite_ones(name, function):
+    compare(name, lambda nn, x, y: getattr(nn, function)(x, y), FIRST, SECOND)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_root_of_squares_that_are_too_small(name):
+    small = NUMBERS[np.isfinite(NUMBERS)] * np.float32(1e-18)
+    compare(name, lambda nn, x, y: nn.hypot(x, y), small[small != 0], small[small != 0])
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_an_angle_of_a_point_that_is_infinitely_far(name):
+    is_corner = np.isinf(FIRST) & np.isinf(SECOND)
+    arrays = FIRST[~is_corner], SECOND[~is_corner]
+    compare(name, lambda nn, x, y: nn.atan2(x, y), *arrays)
+
+
+@pytest.mark.parametrize("number", [0.1, -0.3, 3, 1e10, np.inf])
+@pytest.mark.parametrize("function", ["floor_divide", "remainder", "fmod"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_quotient_is_rounded_down_before_it_is_rounded(name, function, number):
+    finite = NUMBERS[np.isfinite(NUMBERS)]  # 1 // 0.1 is 9
+    compare(name, lambda nn, x: getattr(nn, function)(x, number), finite)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_quotients_of_pairs_are_rounded_down(name):
+    arrays = FIRST[ARE_FINITE], SECOND[ARE_FINITE]
+    compare(name, lambda nn, x, y: nn.div(x, y, rounding_mode="floor"), *arrays)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_power_of_an_unknown_exponent_is_unknown(name):
+    compare(name, lambda nn, x, y: nn.pow(x, y), NUMBERS, np.full_like(NUMBERS, np.nan))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_remainders_have_a_derivative(name):
+    backend = backends.get(name)
+    x, y = np.array([7.3, -7.3, 2.5]), np.array([2.0, 2.0, -0.7])
+
+    def total(nn, x):
+        return nn.sum(nn.remainder(x[0], x[1]) * x[0] + nn.fmod(x[0], x[1]) * x[1])
+
+    given = backend.array(np.stack([x, y]), "float64")
+    found = backend.nn.gradient(lambda z: total(backend.nn, z), given)
+    tensor = torch.tensor(np.stack([x, y]), requires_grad=True)
+    total(torch, tensor).backward()
+    np.testing.assert_allclose(backend.numpy(found), tensor.grad.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_number_is_written_to_a_position_that_is_given_twice(name):
+    backend = backends.get(name)
+    index = np.array([[0, 0, 3], [1, 1, 1]])
+    x = backend.array(np.zeros((2, 4), np.float32))
+    found = backend.nn.scatter(x, 1, backend.array(index), 1.0)
+    wanted = torch.zeros(2, 4).scatter(1, torch.tensor(index), 1.0)
+    np.testing.assert_array_equal(backend.numpy(found), wanted.numpy())
