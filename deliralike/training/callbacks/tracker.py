@@ -7,47 +7,34 @@ from collections.abc import Mapping
 from typing import Any
 
 from deliralike.network.steps import TOTAL
-from deliralike.training.callbacks.later import Later
-from deliralike.training.callbacks.writer import Writer
+from deliralike.training.callbacks.writer import StepWriter
 from deliralike.training.fields import TEXT, State, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step, rates
 from deliralike.training.run import Run
 
 
-class Tracker(Writer):
+class Tracker(StepWriter):
     """Hand on values of steps as ``train/…`` and metrics of epochs as ``validation/…``.
 
-    The values of a step are losses, learning rates and speed. Steps wait until they are handed on
-    together, see `Later`; a subclass calls `flush` before its program ends.
+    The values of a step are losses, learning rates and speed. A subclass calls `flush` before its
+    program ends.
     """
-
-    def __init__(self) -> None:
-        """Begin without values."""
-        self._steps = Later(self._log_step)
 
     @abstractmethod
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Hand on values by name at a step."""
 
-    def on_step(self, run: Run, step: Step) -> None:
-        """Take a step."""
-        self._steps.add(step)
+    def write_step(self, step: Step) -> None:
+        """Hand on a step."""
+        values = {f"train/{name}": value for name, value in scalars(step).items()}
+        self.log(values, step.step)
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
         """Hand on its steps, and the metrics at the last step of the epoch."""
-        self.flush()
+        super().on_epoch(run, epoch)
         values = {f"validation/{name}": value for name, value in epoch.held_out.items()}
         if values:
             self.log(values, epoch.steps - 1)
-
-    def flush(self) -> None:
-        """Hand on all steps that wait."""
-        self._steps.flush()
-
-    def _log_step(self, step: Step) -> None:
-        self.log(
-            {f"train/{name}": value for name, value in scalars(step).items()}, step.step
-        )
 
 
 class TrackedRun(Tracker):
