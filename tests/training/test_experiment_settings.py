@@ -66,6 +66,7 @@ OTHERS = {
     "epochs": 11,
     "metrics": ({"name": "loss"}, {"name": "top-k", "k": 3}),
     "early_stopping": {"monitor": "loss", "patience": 0},
+    "plateau": {"factor": 0.5, "patience": 2},
     "checkpoints": {"every_epochs": None, "every_steps": 3, "keep": 1},
     "tensorboard": True,
     "wandb": {"project": "cells", "mode": "offline"},

@@ -7,6 +7,7 @@ from deliralike.training.callbacks.freeze import Freeze
 from deliralike.training.callbacks.json_lines import JsonLines
 from deliralike.training.callbacks.mlflow_runs import MLflow
 from deliralike.training.callbacks.monitor import Monitor
+from deliralike.training.callbacks.plateau import ReduceLROnPlateau
 from deliralike.training.callbacks.progress import ProgressBar
 from deliralike.training.callbacks.stop_on_nan import StopOnNaN
 from deliralike.training.callbacks.tensorboard import TensorBoard
@@ -23,6 +24,7 @@ __all__ = [
     "MLflow",
     "Monitor",
     "ProgressBar",
+    "ReduceLROnPlateau",
     "StopOnNaN",
     "TensorBoard",
     "WandB",

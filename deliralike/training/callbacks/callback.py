@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from deliralike.training.fields import State
+from deliralike.training.fields import Kind, State, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 
@@ -20,8 +20,10 @@ class Callback:
         runs_last: Whether it is called after the others at each moment, to see their results.
         main_only: Whether only the main process of a group calls it; see `Writer`.
         watches_nan: Whether it looks for losses that are not finite, of which the run warns else.
+        fields: The attributes that a checkpoint keeps, with their kinds.
     """
 
+    fields: ClassVar[Mapping[str, Kind]] = {}
     runs_last = False
     main_only = False
     watches_nan = False
@@ -46,7 +48,11 @@ class Callback:
 
     def state(self) -> State:
         """Return the state for a checkpoint: numbers, texts and arrays in dicts and lists."""
-        return {}
+        return {name: getattr(self, name) for name in self.fields}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Load the result of `state` when a run is resumed."""
+        if self.fields:
+            refuse_wrong_fields(f"state of {type(self).__name__}", state, self.fields)
+        for name in self.fields:
+            setattr(self, name, state[name])

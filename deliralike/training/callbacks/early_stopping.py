@@ -1,23 +1,58 @@
-"""Early stopping: a run ends when validation no longer improves."""
+"""Patience with a metric, and early stopping: a run ends when validation no longer improves."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from deliralike.errors import whole_number
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.monitor import Monitor
-from deliralike.training.fields import COUNT, NEST, NUMBER, State, refuse_wrong_fields
+from deliralike.training.fields import COUNT, NEST, NUMBER
 from deliralike.training.history import Epoch
 from deliralike.training.run import Run
 
-_FIELDS = {"best": NUMBER.or_none(), "best_epoch": COUNT.or_none(), "waited": COUNT}
+
+class Patience(Callback):
+    """The base of callbacks that wait for a metric to improve.
+
+    Attributes:
+        best: The best value so far; None when there is none.
+        best_epoch: The epoch of the best value, from 0.
+        waited: The number of epochs since.
+    """
+
+    fields = {
+        "best": NUMBER.or_none(),
+        "best_epoch": COUNT.or_none(),
+        "waited": COUNT,
+    }
+
+    def __init__(
+        self, monitor: str, mode: str, patience: int, min_delta: float
+    ) -> None:
+        """Check the settings."""
+        self.monitor = Monitor(monitor, mode, min_delta)
+        self.patience = whole_number("patience", patience, 0)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the best epoch."""
+        self.best: float | None = None
+        self.best_epoch: int | None = None
+        self.waited = 0
+
+    def observe(self, epoch: int, value: float) -> bool:
+        """Record an epoch's value, and return whether the patience has ended."""
+        if self.monitor.is_better(value, than=self.best):
+            self.best = value
+            self.best_epoch = epoch
+            self.waited = 0
+            return False
+        self.waited += 1
+        return self.waited >= self.patience
 
 
-class EarlyStopping(Callback):
+class EarlyStopping(Patience):
     """End the run after `patience` epochs in a row in which a metric has not improved.
 
     NaN is never an improvement. So a run of NaN alone ends too, without a best epoch.
@@ -31,11 +66,6 @@ class EarlyStopping(Callback):
             averaged ones where the trainer averages. They are kept in the host's memory, and in
             checkpoints. After an error or Ctrl-C the weights stay as they are, so that the run can
             be resumed.
-
-    Attributes:
-        best: The best value so far; None when there is none.
-        best_epoch: The epoch of the best value, from 0.
-        waited: The number of epochs since.
 
     Raises:
         SettingError: An option makes no sense.
@@ -51,6 +81,8 @@ class EarlyStopping(Callback):
         1
     """
 
+    fields = {**Patience.fields, "weights": NEST.or_none()}
+
     def __init__(
         self,
         monitor: str = "loss",
@@ -61,28 +93,13 @@ class EarlyStopping(Callback):
         restore_best: bool = False,
     ) -> None:
         """Check the settings."""
-        whole_number("patience", patience, 0)
-        self.monitor = Monitor(monitor, mode, min_delta)
-        self.patience = patience
         self.restore_best = restore_best
-        self.reset()
+        super().__init__(monitor, mode, patience, min_delta)
 
     def reset(self) -> None:
-        """Forget the best epoch."""
-        self.best: float | None = None
-        self.best_epoch: int | None = None
-        self.waited = 0
-        self._weights: dict[str, np.ndarray] | None = None
-
-    def observe(self, epoch: int, value: float) -> bool:
-        """Record an epoch's value, and return whether the run is to end."""
-        if self.monitor.is_better(value, than=self.best):
-            self.best = value
-            self.best_epoch = epoch
-            self.waited = 0
-            return False
-        self.waited += 1
-        return self.waited >= self.patience
+        """Forget the best epoch and its weights."""
+        super().reset()
+        self.weights: dict[str, np.ndarray] | None = None
 
     def on_start(self, run: Run) -> None:
         """End a run at once if it is resumed after its last epoch; each `fit` begins anew."""
@@ -96,35 +113,16 @@ class EarlyStopping(Callback):
         is_last = self.observe(epoch.epoch, self.monitor.value(epoch))
         if self.restore_best and self.best_epoch == epoch.epoch:
             with run.evaluated():
-                self._weights = run.network.neutral_state()
+                self.weights = run.network.neutral_state()
         if is_last:
             run.stop(self._reason())
 
     def on_end(self, run: Run) -> None:
         """Put the best weights back; an average of the weights begins anew with them."""
-        if self._weights is not None and run.is_complete:
-            run.network.load_neutral_state(self._weights)
+        if self.weights is not None and run.is_complete:
+            run.network.load_neutral_state(self.weights)
             if run.trainer.average is not None:
                 run.trainer.average.reset()
-
-    def state(self) -> State:
-        """Return the best value and epoch, the number of epochs since, and the best weights."""
-        state: State = {
-            "best": self.best,
-            "best_epoch": self.best_epoch,
-            "waited": self.waited,
-        }
-        if self._weights is not None:
-            state["weights"] = self._weights
-        return state
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Load the result of `state`."""
-        refuse_wrong_fields("state of EarlyStopping", state, _FIELDS, {"weights": NEST})
-        self.best = state["best"]
-        self.best_epoch = state["best_epoch"]
-        self.waited = state["waited"]
-        self._weights = dict(state["weights"]) if "weights" in state else None
 
     def _reason(self) -> str:
         name = self.monitor.metric

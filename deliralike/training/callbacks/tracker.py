@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
 
 from deliralike.network.steps import TOTAL
 from deliralike.training.callbacks.writer import StepWriter
-from deliralike.training.fields import TEXT, State, refuse_wrong_fields
+from deliralike.training.fields import TEXT
 from deliralike.training.history import Epoch, Step, rates
 from deliralike.training.run import Run
 
@@ -45,19 +44,11 @@ class TrackedRun(Tracker):
     """
 
     id: str | None = None
+    fields = {"id": TEXT.or_none()}
 
     def reset(self) -> None:
         """Begin another run."""
         self.id = None
-
-    def state(self) -> State:
-        """Return the id of the run, to go on with it."""
-        return {"id": self.id or ""}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take the id of a run."""
-        refuse_wrong_fields(f"state of {type(self).__name__}", state, {"id": TEXT})
-        self.id = state["id"] or None
 
 
 def scalars(step: Step) -> dict[str, float]:

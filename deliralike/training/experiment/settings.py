@@ -14,6 +14,7 @@ from deliralike.optim.precision import PRECISIONS
 from deliralike.training.callbacks.checkpoint import Checkpoint
 from deliralike.training.callbacks.early_stopping import EarlyStopping
 from deliralike.training.callbacks.mlflow_runs import MLflow
+from deliralike.training.callbacks.plateau import ReduceLROnPlateau
 from deliralike.training.callbacks.weights_and_biases import WandB
 from deliralike.training.experiment import checks
 from deliralike.training.experiment.checks import Check, located
@@ -255,6 +256,10 @@ class Settings:
         checks.optional(checks.arguments_of(EarlyStopping)),
         'Stop when a metric gets no better: {monitor = "loss", mode = "min", patience = 5}.',
     )
+    plateau: Mapping[str, Any] | None = _is(
+        checks.optional(checks.arguments_of(ReduceLROnPlateau)),
+        'Lower the learning rate when a metric gets no better: {monitor = "loss", factor = 0.1}.',
+    )
     checkpoints: Mapping[str, Any] | None = _is(
         checks.optional(checks.arguments_of(Checkpoint, "folder")),
         "How often the whole state is saved, and how much is kept; none: never. With monitor and "
@@ -343,6 +348,7 @@ class Settings:
             ),
             "freeze": lambda: make_freezing(self.freeze),
             "early_stopping": lambda: EarlyStopping(**self.early_stopping or {}),
+            "plateau": lambda: ReduceLROnPlateau(**self.plateau or {}),
             "checkpoints": lambda: Checkpoint("", **self.checkpoints or {}),
         }
         for name, make in makers.items():
