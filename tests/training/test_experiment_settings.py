@@ -90,6 +90,7 @@ def test_every_setting_is_documented():
 def test_a_setting_that_is_written_as_toml_reads_back_equal(tmp_path, name):
     needed = {
         "optimizer_settings": "optimizer",
+        "schedule": "schedule_settings",
         "schedule_settings": "schedule",
         "groups": "optimizer",
     }.get(name, name)

@@ -22,12 +22,10 @@ from deliralike.training.experiment.parts import (
     make_batch_transform,
     make_freezing,
     make_metrics,
-    make_schedule,
     make_transform,
-    schedule_takes,
     with_classes,
 )
-from deliralike.training.schedules import SCHEDULES
+from deliralike.training.schedules import OF_WHOLE_RUNS, SCHEDULES, schedule_of
 from deliralike.training.trainer import RANDOM
 
 # Learning rates that train the small networks of the zoo on small images; a place to start, not a
@@ -337,9 +335,7 @@ class Settings:
                 f"schedule_settings={self.schedule_settings!r} are numbers of no schedule: name it"
             )
         makers: dict[str, Callable[[], Any]] = {
-            "schedule_settings": lambda: make_schedule(
-                self.schedule, {**self.length(1), **self.schedule_settings}
-            ),
+            "schedule_settings": lambda: schedule_of(self.full_schedule, 1),
             "metrics": lambda: make_metrics(self.metrics),
             "transforms": lambda: make_transform(self.transforms or ()),
             "held_out_transforms": lambda: make_transform(self.held_out_transforms),
@@ -364,11 +360,14 @@ class Settings:
                     "another type than wanted"
                 ) from error
 
+    @property
+    def full_schedule(self) -> dict[str, Any]:
+        """The schedule with its numbers, as `Trainer` takes it; a constant rate without one."""
+        return {"name": self.schedule or "constant", **self.schedule_settings}
+
     def length(self, steps: int) -> dict[str, int]:
         """Return the schedule's setting for the number of updates of the run, if it has one."""
-        if self.schedule and schedule_takes(self.schedule, "steps"):
-            return {"steps": steps}
-        return {}
+        return {"steps": steps} if self.schedule in OF_WHOLE_RUNS else {}
 
 
 def names() -> list[str]:
