@@ -42,10 +42,9 @@ from deliralike.parallel import ProcessGroup
 from deliralike.terminal import warn
 from deliralike.training import checkpoint, evaluation
 from deliralike.training.averaging import WeightAverage
-from deliralike.training.callbacks.callback import Callback
+from deliralike.training.callbacks.callback import Callback, Writer
 from deliralike.training.callbacks.checkpoint import Checkpoint, Checkpoints
 from deliralike.training.callbacks.monitor import Monitor
-from deliralike.training.callbacks.writer import Writer
 from deliralike.training.history import Epoch, History, Step
 from deliralike.training.identity.fingerprints import fingerprints
 from deliralike.training.identity.processes import refuse_differing

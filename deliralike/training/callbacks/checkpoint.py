@@ -13,8 +13,8 @@ from typing import Any
 from deliralike.errors import CheckpointError, whole_number
 from deliralike.training import checkpoint
 from deliralike.training.array_file import write_bytes
+from deliralike.training.callbacks.callback import Writer
 from deliralike.training.callbacks.monitor import Monitor
-from deliralike.training.callbacks.writer import Writer
 from deliralike.training.fields import NUMBER, TEXT, State
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deliralike.errors import StateError, naming
-from deliralike.training.callbacks.writer import StepWriter
+from deliralike.training.callbacks.callback import StepWriter
 from deliralike.training.fields import COUNT, State, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run

@@ -12,10 +12,8 @@ from deliralike.optim import rules
 from deliralike.optim.groups import Groups
 from deliralike.optim.precision import PRECISIONS
 from deliralike.training.callbacks.checkpoint import Checkpoint
-from deliralike.training.callbacks.early_stopping import EarlyStopping
-from deliralike.training.callbacks.mlflow_runs import MLflow
-from deliralike.training.callbacks.plateau import ReduceLROnPlateau
-from deliralike.training.callbacks.weights_and_biases import WandB
+from deliralike.training.callbacks.patience import EarlyStopping, ReduceLROnPlateau
+from deliralike.training.callbacks.trackers import MLflow, WandB
 from deliralike.training.experiment import checks
 from deliralike.training.experiment.checks import Check, located
 from deliralike.training.experiment.parts import (
