@@ -128,7 +128,7 @@ def _predicted(output: Any, start: Mapping[str, Any]) -> dict[str, Any]:
 def _classified(scores: Any, classes: tuple[str, ...]) -> dict[str, Any]:
     import numpy as np
 
-    from deliralike.training.metrics.cross_entropy import log_softmax
+    from deliralike.training.metrics.labels import log_softmax
     from deliralike.training.metrics.scores import class_numbers
 
     named = {"predicted": classes[class_numbers(scores, axis=0)]}

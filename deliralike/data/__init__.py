@@ -14,7 +14,6 @@ from deliralike.data.distances import signed_distances
 from deliralike.data.folders import ImageFolder, image_folder
 from deliralike.data.folds import Fold, folds
 from deliralike.data.foreign import Batches, loader_of
-from deliralike.data.label_crops import CropByPosNegLabel
 from deliralike.data.loader import Loader
 from deliralike.data.mixing import CutMix, Mixup
 from deliralike.data.named import known, load
@@ -32,6 +31,7 @@ from deliralike.data.sampling import (
     WeightedSampler,
 )
 from deliralike.data.source import Subset, subset
+from deliralike.data.transforms import CropByPosNegLabel
 
 __all__ = [
     "Batches",

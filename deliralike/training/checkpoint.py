@@ -34,7 +34,7 @@ from deliralike.weights.inflate import AnyPath
 STATE = "state.json"
 LOCK = ".lock"
 FORMAT = "deliralike checkpoint"
-VERSION = 4
+VERSION = 5
 _END = ',\n "crc32": '
 
 

@@ -13,7 +13,7 @@ from deliralike.network.steps import the_optimizer
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.terminal import warn
-from deliralike.training.history import Epoch, History, Step
+from deliralike.training.history import History, Step
 from deliralike.training.pending_losses import PendingLosses
 
 
@@ -27,6 +27,7 @@ class Trainer(Protocol):
     processes: ProcessGroup
     average: Any
     base_lr: dict[str, float | None]
+    lr_scale: float
     losses: Any
     metrics: Any
     precision: str | None
@@ -172,22 +173,6 @@ class Run:
         """Call a method of every callback in order; an error gets a note of its class."""
         for callback in self.callbacks:
             _call(callback, moment, self, *what)
-
-    def call_epoch_callbacks(
-        self, epoch: Epoch, observe: Callable[[Epoch], None]
-    ) -> None:
-        """Call `on_epoch` of every callback, and `observe` before that of those that run last.
-
-        So schedules observe the figures that callbacks add, and checkpoints have both.
-        """
-        self.in_on_epoch = True
-        for runs_last in (False, True):
-            for callback in self.callbacks:
-                if callback.runs_last == runs_last:
-                    _call(callback, "on_epoch", self, epoch)
-            if not runs_last:
-                observe(epoch)
-        self.in_on_epoch = False
 
     def call_all_callbacks(self, moment: str) -> None:
         """Call a method of every callback, also after errors, which are then raised, chained."""

@@ -1,8 +1,7 @@
 """Learning-rate schedules: factors on the base learning rate by the number of finished updates.
 
 They are frozen values without a framework, so the trace is the same on every backend, for any
-number of replicas and after a resume. The first update has the factor of 0 finished ones. Only
-`Plateau` has a state: its observations.
+number of replicas and after a resume. The first update has the factor of 0 finished ones.
 """
 
 from __future__ import annotations
@@ -12,59 +11,22 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
-from deliralike.errors import (
-    ArgumentError,
-    SettingError,
-    StateError,
-    whole_number,
-)
+from deliralike.errors import ArgumentError, SettingError, whole_number
 from deliralike.optim.rules import number
 from deliralike.training.by_name import make_by_name
-from deliralike.training.fields import COUNT, NUMBER, State, refuse_wrong_fields
-
-_OF_PLATEAU = {
-    "scale": NUMBER,
-    "best": NUMBER.or_none(),
-    "worse": COUNT,
-}
 
 
 class Schedule(ABC):
     """The interface of schedules: ``optimizer.lr = base * schedule.factor(optimizer.steps)``.
 
     The learning rate is set before each update.
-
-    Attributes:
-        metric: The name of the metric whose values the schedule has to `observe`; None for a
-            function of the steps alone.
     """
-
-    metric: Any = None
 
     @abstractmethod
     def factor(self, steps: int) -> float:
         """Return the factor for the update that follows `steps` finished ones."""
-
-    def observe(self, value: float) -> None:
-        """Record a new value of the metric, once for each measurement."""
-
-    def state(self) -> State:
-        """Return the observations as numbers for a JSON file; empty for a function of the steps."""
-        return {}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Load the result of `state`.
-
-        Raises:
-            StateError: The state is that of another schedule; nothing has changed.
-        """
-        if state:
-            names = ", ".join(map(repr, state))
-            raise StateError(
-                f"{type(self).__name__} has no state, but one came with {names}"
-            )
 
 
 @dataclass(frozen=True)
@@ -248,128 +210,12 @@ class Warmup(Schedule):
         if not isinstance(self.then, Schedule):
             raise ArgumentError(f"Warmup: then={self.then!r} is no schedule")
 
-    @property
-    def metric(self) -> str | None:
-        """The metric of the schedule that follows."""
-        return self.then.metric
-
     def factor(self, steps: int) -> float:
         """Return the height of the line, then the factor of the other schedule."""
         if steps >= self.steps:
             return self.then.factor(steps - self.steps)
         height = self.start + (1.0 - self.start) * (steps / self.steps)
         return height * self.then.factor(0)
-
-    def observe(self, value: float) -> None:
-        """Pass the value to the schedule that follows."""
-        self.then.observe(value)
-
-    def state(self) -> State:
-        """Return the state of the schedule that follows."""
-        return self.then.state()
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Load the state of the schedule that follows."""
-        self.then.load_state(state)
-
-
-@dataclass(frozen=True)
-class Plateau(Schedule):
-    """A factor that drops by `gamma` after more than `patience` values without an improvement.
-
-    A value is better if it beats the best one by more than `threshold` times the best one's size,
-    whatever the signs; NaN is never better. The settings are frozen, the observations are the
-    state.
-
-    Args:
-        metric: The name of the metric, for the caller of `observe`.
-        mode: ``"min"`` or ``"max"``: which values are better.
-        gamma: The number by which the factor is multiplied.
-        patience: The number of values that may pass without a better one.
-        threshold: The part of the best value by which a better one must differ.
-        minimum: The lowest factor.
-
-    Example:
-        >>> plateau = Plateau("loss", gamma=0.5, patience=1)
-        >>> for loss in (3.0, 2.0, 2.0, 2.1):
-        ...     plateau.observe(loss)
-        >>> plateau.factor(0), plateau.state()
-        (0.5, {'scale': 0.5, 'best': 2.0, 'worse': 0})
-    """
-
-    FRESH: ClassVar[dict[str, Any]] = {
-        "scale": 1.0,
-        "best": None,
-        "worse": 0,
-    }
-
-    metric: str
-    mode: str = field(default="min", kw_only=True)
-    gamma: float = field(default=0.1, kw_only=True)
-    patience: int = field(default=10, kw_only=True)
-    threshold: float = field(default=1e-4, kw_only=True)
-    minimum: float = field(default=0.0, kw_only=True)
-    _observed: dict[str, Any] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        if self.mode not in ("min", "max"):
-            raise SettingError(f"Plateau: mode={self.mode!r} must be 'min' or 'max'")
-        for name in ("gamma", "threshold", "minimum"):
-            number(getattr(self, name), f"Plateau: {name}")
-        if self.gamma >= 1 or self.minimum > 1:
-            raise SettingError(
-                f"Plateau: gamma={self.gamma!r} must be below 1, minimum={self.minimum!r} at most 1"
-            )
-        whole_number("Plateau: patience", self.patience, 0)
-        self._observed.update(self.FRESH)
-
-    def factor(self, steps: int) -> float:
-        """Return the product of the drops so far; it does not depend on the steps."""
-        return float(self._observed["scale"])
-
-    def observe(self, value: float) -> None:
-        """Record a new value; the factor may drop.
-
-        Raises:
-            ArgumentError: The value is no number.
-        """
-        observed = self._observed
-        value = _real(f"Plateau: {self.metric}", value)
-        observed["worse"] += 1
-        if self._is_better(value):
-            observed["best"] = value
-            observed["worse"] = 0
-        if observed["worse"] > self.patience:
-            observed["scale"] = max(observed["scale"] * self.gamma, self.minimum)
-            observed["worse"] = 0
-
-    def _is_better(self, value: float) -> bool:
-        best = self._observed["best"]
-        sign = 1.0 if self.mode == "min" else -1.0
-        if best is None:
-            return sign * value < math.inf
-        return sign * value < sign * best - self.threshold * abs(best)
-
-    def state(self) -> State:
-        """Return the factor, the best value, and the number of worse ones since."""
-        return dict(self._observed)
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Load the result of `state`.
-
-        Raises:
-            StateError: The state is that of another schedule; nothing has changed.
-            CheckpointError: A field has another type; nothing has changed.
-        """
-        if set(state) != set(self.FRESH):
-            raise StateError(
-                f"Plateau: the state has {sorted(state)}, wanted {sorted(self.FRESH)}"
-            )
-        refuse_wrong_fields("state of Plateau", state, _OF_PLATEAU)
-        self._observed.update(state)
 
 
 SCHEDULES: dict[str, type[Schedule]] = {
@@ -379,7 +225,6 @@ SCHEDULES: dict[str, type[Schedule]] = {
     "linear": Linear,
     "one_cycle": OneCycle,
     "warmup": Warmup,
-    "plateau": Plateau,
 }
 
 
@@ -409,7 +254,7 @@ def schedule_of(given: Any, updates: int | None = None) -> Any:
     """Return a schedule by its name, or by a mapping of its ``"name"`` and settings.
 
     ``steps`` is the number of updates of the run where it is left out; after a warm-up, of what is
-    left of it. ``"plateau"`` watches the validation loss. Anything else is returned as it is.
+    left of it. Anything else is returned as it is.
 
     Args:
         given: ``"cosine"``, or ``{"name": "warmup", "steps": 100, "then": "cosine"}``.
@@ -443,8 +288,6 @@ def schedule_of(given: Any, updates: int | None = None) -> Any:
             f"a schedule needs a name: {{'name': ...}}, not {settings!r}"
         )
     name = settings.pop("name")
-    if name == "plateau":
-        settings.setdefault("metric", "loss")
     if name == "warmup" and isinstance(settings.get("steps"), int):
         rest = None if updates is None else max(updates - settings["steps"], 1)
         settings["then"] = schedule_of(settings.get("then", Constant()), rest)
@@ -478,10 +321,3 @@ def _rising(where: str, values: Any) -> tuple[int, ...]:
     if list(values) != sorted(set(values)):
         raise SettingError(f"{where}={values!r} must rise")
     return tuple(values)
-
-
-def _real(where: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise ArgumentError(f"{where}={value!r} is no number") from None

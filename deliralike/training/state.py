@@ -40,7 +40,7 @@ from deliralike.training.identity.values import parents
 from deliralike.training.run import Run, Trainer
 
 _OPTIMIZER = "optimizer."
-_PARTS = ("network", "unaveraged", "schedules", "average", "random", "callbacks", "run")
+_PARTS = ("network", "unaveraged", "average", "random", "callbacks", "run")
 
 # The fields of what is set by name.
 _POSITION = {"epoch": COUNT, "batch": COUNT, "step": COUNT}
@@ -71,8 +71,8 @@ def gather(run: Run) -> State:
     """Return the state of a run between two steps, for `checkpoint.write`.
 
     Its parts are the neutral state of the network as validation evaluates it; where the weights are
-    averaged, the network's own ones; the state of each optimizer, of schedules, of the average and
-    of callbacks; the states of the random generators of the backend, of Python and of NumPy; and
+    averaged, the network's own ones; the state of each optimizer, of the average and of
+    callbacks; the states of the random generators of the backend, of Python and of NumPy; and
     the run's position, its records of epochs and its fingerprints.
 
     Raises:
@@ -88,12 +88,10 @@ def gather(run: Run) -> State:
     average = None if run.trainer.average is None else run.trainer.average.state()
     averaged = {} if average is None else average.pop("weights")
     own = run.network.neutral_state()
-    schedules = run.trainer.schedules.items()
     callbacks = _callbacks(run).items()
     state: State = {"network": averaged or own, "unaveraged": own if averaged else {}}
     for name in run.optimizers:
         state[_OPTIMIZER + name] = _optimizer_state(run, name)
-    state["schedules"] = {name: schedule.state() for name, schedule in schedules}
     state["average"] = average
     state["random"] = _random_state(run)
     state["callbacks"] = {name: callback.state() for name, callback in callbacks}
@@ -118,7 +116,7 @@ def restore(run: Run, state: Mapping[str, Any], accept: Sequence[str] = ()) -> N
 
     Args:
         accept: The names of the values that may differ from the run of the state; see
-            `Trainer.fit`. An optimizer, a schedule or an average of another kind begins anew, and
+            `Trainer.fit`. An optimizer or an average of another kind begins anew, and
             a learning rate that differs is the new one.
 
     Raises:
@@ -196,9 +194,6 @@ def _take_over(run: Run, state: Mapping[str, Any], changed: Collection[str]) -> 
     for name in run.optimizers:
         if _OPTIMIZER + name in state:
             _load_optimizer(run, name, state[_OPTIMIZER + name], changed)
-    for name, schedule in run.trainer.schedules.items():
-        if f"schedule.{name}" not in changed:
-            schedule.load_state(state["schedules"][name])
     average = run.trainer.average
     if average is not None and state["average"] is None:
         average.reset()

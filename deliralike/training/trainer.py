@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import sys
 import time
@@ -43,10 +42,9 @@ from deliralike.parallel import ProcessGroup
 from deliralike.terminal import warn
 from deliralike.training import checkpoint, evaluation
 from deliralike.training.averaging import WeightAverage
-from deliralike.training.callbacks.callback import Callback
+from deliralike.training.callbacks.callback import Callback, Writer
 from deliralike.training.callbacks.checkpoint import Checkpoint, Checkpoints
 from deliralike.training.callbacks.monitor import Monitor
-from deliralike.training.callbacks.writer import Writer
 from deliralike.training.history import Epoch, History, Step
 from deliralike.training.identity.fingerprints import fingerprints
 from deliralike.training.identity.processes import refuse_differing
@@ -185,6 +183,7 @@ class Trainer:
         self.precision = next((name for name in precisions if name is not None), None)
         self.given_schedules = _schedules(schedule, self.optimizers)
         self.schedules = _for_run(self.given_schedules, 1)
+        self.lr_scale = 1.0  # of `ReduceLROnPlateau`
         self._next_epoch = 0  # that the next fit begins with
         self.base_lr = {name: known_lr(each) for name, each in self.optimizers.items()}
         for name in self.schedules:
@@ -257,7 +256,7 @@ class Trainer:
         Raises:
             SettingError: There is nothing to do, or all parameters of an optimizer are frozen.
             BatchError: The data do not fit together.
-            UnknownName: A callback or schedule watches an unknown metric.
+            UnknownName: A callback watches an unknown metric.
             ProcessError: The processes that train together have begun with different settings or
                 data; see `processes`.
             CheckpointError: There is no such checkpoint, it is damaged, or it is one of another
@@ -340,12 +339,9 @@ class Trainer:
                 )
 
     def _begin(self, updates: int | None, goes_on: bool) -> None:
-        """Give a run of so many updates schedules of its own, and what it has for itself anew."""
-        before = self.schedules
-        self.schedules = _for_run(copy.deepcopy(self.given_schedules), updates)
+        """Give a run of so many updates its schedules, and what it has for itself anew."""
+        self.schedules = _for_run(self.given_schedules, updates)
         if goes_on:
-            for name, schedule in self.schedules.items():
-                schedule.load_state(before[name].state())
             return
         for callback in self.callbacks:
             callback.reset()
@@ -483,7 +479,9 @@ class Trainer:
         run.epoch += 1
         run.batch = 0
         run.history.epochs.append(epoch)
-        run.call_epoch_callbacks(epoch, self._tell_schedules)
+        run.in_on_epoch = True
+        run.call_callbacks("on_epoch", epoch)
+        run.in_on_epoch = False
         interrupt.check()
 
     def _validate(self, validation: Any, interrupt: Interrupt) -> dict[str, float]:
@@ -504,8 +502,8 @@ class Trainer:
         that of an iterator, nor where the trainer's class has an evaluation of its own.
 
         Raises:
-            UnknownName: A schedule or callback watches an unknown metric. Nothing is refused where
-                a callback may add figures of its own.
+            UnknownName: A callback watches an unknown metric. Nothing is refused where one may add
+                figures of its own.
         """
         losses = ValidationLosses(self.losses)
         names = losses.names(self.network)
@@ -542,11 +540,8 @@ class Trainer:
                 monitor.refuse_unknown(list(dict.fromkeys([*metrics, *names])))
 
     def _monitors(self) -> list[Monitor]:
-        """Return the monitors of schedules and callbacks."""
+        """Return the monitors of callbacks."""
         monitors = []
-        for schedule in self.schedules.values():
-            if schedule.metric is not None:
-                monitors.append(Monitor(schedule.metric))
         for callback in self.callbacks:
             monitor = getattr(callback, "monitor", None)
             if isinstance(monitor, Monitor):
@@ -627,13 +622,6 @@ class Trainer:
     def _updates(self) -> int:
         return sum(optimizer.steps for optimizer in self.optimizers.values())
 
-    def _tell_schedules(self, epoch: Epoch) -> None:
-        """Pass each schedule its metric, once also where several optimizers share the schedule."""
-        schedules = {id(schedule): schedule for schedule in self.schedules.values()}
-        for schedule in schedules.values():
-            if schedule.metric is not None:
-                schedule.observe(Monitor(schedule.metric).value(epoch))
-
     def _follow_schedules(self) -> None:
         for name in self.schedules:
             optimizer = self.optimizers[name]
@@ -646,7 +634,8 @@ class Trainer:
         base = self.base_lr[name]
         if name not in self.schedules or base is None:
             return None
-        return base * self.schedules[name].factor(self.optimizers[name].steps)
+        factor = self.schedules[name].factor(self.optimizers[name].steps)
+        return base * self.lr_scale * factor
 
     def _random_layers(self, run: Run) -> AbstractContextManager[Any]:
         """Return a context in which random layers draw by the seed and the step."""
@@ -783,9 +772,8 @@ def _schedules(
 
 
 def _for_run(given: Mapping[str, Any], updates: int | None) -> dict[str, Any]:
-    """Return the schedules by optimizer for a run of so many updates; shared ones stay shared."""
-    by_id = {id(each): schedule_of(each, updates) for each in given.values()}
-    return {name: by_id[id(each)] for name, each in given.items()}
+    """Return the schedules by optimizer for a run of so many updates."""
+    return {name: schedule_of(each, updates) for name, each in given.items()}
 
 
 def _may_add_figures(callback: Callback) -> bool:

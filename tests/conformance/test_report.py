@@ -247,58 +247,65 @@ def test_a_notebook_gets_one_element_with_a_style_of_its_own():
     shown = diverging()._repr_html_()
     assert shown.startswith('<div class="proof-report">') and shown.endswith("</div>")
     rules = re.findall(r"^([^@\s{}][^{}]*)\{", Page(shown).texts[1], flags=re.M)
-    assert len(rules) > 20
+    assert len(rules) > 10
     assert all(rule.startswith(".proof-report") for rule in rules)
 
 
+def rows_of(page, title):
+    """The cells of the table below a heading, each with its class."""
+    table = re.search(rf"<h2>{title}</h2>.*?<tbody>(.*?)</tbody>", page)[1]
+    cells = r'<t[hd](?: class="(\w*)")?>(.*?)</t[hd]>'
+    return [re.findall(cells, row) for row in re.findall("<tr>(.*?)</tr>", table)]
+
+
 def test_null_gradients_come_last_and_are_not_judged():
-    page = page_of("proved")
-    assert page.index("conv1.bias</th>") > page.index("layer2.0.bn2.weight</th>")
-    assert re.search(r"conv1\.bias</th>.*?class=\"status null\">null</td>", page)
+    rows = rows_of(page_of("proved"), "Gradients, L1")
+    assert [row[0][1] for row in rows][-1] == "conv1.bias"
+    assert [row[-1] for row in rows][-2:] == [("good", "passed"), ("faint", "null")]
 
 
 def test_layers_that_l3_accuses_are_accused_in_the_table_of_another_level():
-    rows = [
+    layers = [
         {"path": "conv1", "kind": "Conv2d", "train": 0.0},
         {"path": "bn1", "kind": "BatchNorm2d", "train": 9e-6},
     ]
     levels = (
-        level("L1", FAILED, 9e-6, figures={"by_layer": rows}),
+        level("L1", FAILED, 9e-6, figures={"by_layer": layers}),
         diverging().level("L3"),
     )
     page = html.page(
         Proof("A", "B", (levels[0], level("L3", FAILED, findings=levels[1].findings)))
     )
-    row = re.search(r"<tr><th>bn1 \(BatchNorm2d\)</th>.*?</tr>", page).group()
-    assert row.count('<td class="number">9.0e-06</td>') == 2 and 'class="failed"' in row
-    assert "<th>conv1</th>" in page
+    right, wrong = rows_of(page, "Differences by layer, L1")
+    assert [text for _, text in wrong] == [
+        "bn1 (BatchNorm2d)",
+        "9.0e-06",
+        "",
+        "9.0e-06",
+        "failed",
+    ]
+    assert wrong[-1][0] == "bad" and right[-1] == ("good", "passed")
 
 
-def test_a_bar_is_as_long_as_a_difference_has_decades():
-    values = [0.0, 1e-9, math.inf]
-    page = html.page(
-        with_layers([{"path": str(value), "train": value} for value in values])
-    )
-    found = re.findall(r'class="(\w+)" style="width: ([\d.]+)rem"', page)
-    assert found == [("passed", "0.00"), ("failed", "4.00"), ("failed", "8.00")]
+def test_differences_that_are_not_finite_fail():
+    values = [0.0, 1e-11, 1e-9, math.inf, math.nan]
+    rows = [{"path": str(value), "train": value} for value in values]
+    found = rows_of(html.page(with_layers(rows)), "Differences by layer, L3")
+    assert [row[-1][1] for row in found] == ["passed"] * 2 + ["failed"] * 3
 
 
-def test_a_title_has_the_verdict_the_place_the_versions_and_the_day():
-    versions = "torch 2.13.0, jax 0.10.2, deliralike 0.1"
-    networks = "ResNet on torch and ResNet on chainer"
-    place = "DIVERGES at bn1 (BatchNorm2d), forward, train"
-    page = Page(html.page(diverging(date="2026-11-25")))
-    assert f"{place}: {networks}, {versions}, 2026-11-25" in page.texts
-    assert f"{versions}, 2026-11-25" in page.texts  # below the heading
+def test_a_title_begins_with_the_verdict_and_the_place():
+    title = re.search("<title>(.*)</title>", html.page(diverging()))[1]
+    assert title.startswith("DIVERGES at bn1 (BatchNorm2d), forward, train: float64")
+    assert len(title) <= 80
 
 
 def test_each_level_is_explained_and_says_why_it_was_left_out():
     page = page_of("diverging")
     words = "One update of each optimizer, from equal parameters and gradients."
-    assert f"<small>{words}" in page
-    assert "<small>L1 failed.</small>" in page
+    assert words in page and "L1 failed." in page
     assert content.EXPLAINED.keys() == TITLES.keys()
-    assert "<title>2 of 4 proved, torch 2.13.0" in page_of("several")
-    assert "<title>PROVED: ResNet on torch and ResNet on jax, torch 2.13.0" in page_of(
-        "proved"
-    )
+
+
+def test_a_table_of_names_keeps_its_columns():
+    assert "<pre>a  b\nc  d</pre>" in html.page(proved(match="a  b\nc  d"))

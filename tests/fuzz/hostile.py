@@ -75,7 +75,7 @@ def _checkpoint(
 ) -> Files:
     described = {
         "format": "deliralike checkpoint",
-        "version": 4,
+        "version": 5,
         "files": files,
         "state": state,
     }
@@ -87,7 +87,7 @@ def _checkpoint(
 
 
 def _deep_checkpoint() -> Files:
-    text = b'{\n "format": "deliralike checkpoint",\n "version": 4,\n "files": {},\n'
+    text = b'{\n "format": "deliralike checkpoint",\n "version": 5,\n "files": {},\n'
     text += b' "state": {"run": '
     return {"state.json": with_sum(text + b"[" * 100_000 + b"]" * 100_000 + b"}")}
 

@@ -1,5 +1,4 @@
-"""Schedules that watch a metric: the same learning rates on every backend, replicated or not, and
-after a resume."""
+"""Learning rates by a schedule or a metric: the same on every backend, and after a resume."""
 
 import math
 
@@ -9,47 +8,89 @@ import torch
 from deliralike import data
 from deliralike.errors import SettingError, UnknownName
 from deliralike.optim import rules
-from deliralike.training import Checkpoint, Checkpoints, Trainer
-from deliralike.training.schedules import Plateau
+from deliralike.training import Checkpoint, Checkpoints, ReduceLROnPlateau, Trainer
+from deliralike.training.schedules import StepDecay
 from tests.training.small_runs import network, samples, scripted, trainer
 
+NAN = math.nan
 VALUES = (3.0, 2.0, 2.0, 2.5, 2.4, 2.3, 1.0, 1.0, 1.0, 1.0)
 
 
-def plateau():
-    return Plateau("score", gamma=0.5, patience=1, threshold=0.0)
+def plateau(**settings):
+    return ReduceLROnPlateau("score", **{"factor": 0.5, "patience": 2} | settings)
 
 
-def rates_of_torch():
-    """What PyTorch's own schedule gives for the same values, one rate an epoch."""
+def rates_of_torch(values, factor=0.5, patience=2, min_delta=0.0, minimum=0.0, **more):
+    """What PyTorch's own schedule gives for the same values, one rate an epoch; it is more patient
+    by one epoch."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
     schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(
-        optimizer, factor=0.5, patience=1, threshold=0.0
+        optimizer,
+        factor=factor,
+        patience=patience - 1,
+        threshold=min_delta,
+        threshold_mode="abs",
+        min_lr=0.1 * minimum,
+        eps=0,
+        **more,
     )
     rates = []
-    for value in VALUES:
+    for value in values:
         rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         schedule.step(value)
     return rates
 
 
-def trace(backend, **options):
-    each = trainer(
-        backend, metrics={"score": scripted(*VALUES)}, schedule=plateau(), **options
-    )
-    return [
-        step.lr
-        for step in each.fit(
-            samples(8), samples(3), epochs=len(VALUES), batch_size=4
-        ).steps
-    ]
+def trace(backend, values=VALUES, settings=None, **options):
+    callback = plateau(**settings or {})
+    each = trainer(backend, [callback], metrics={"score": scripted(*values)}, **options)
+    steps = each.fit(samples(8), samples(3), epochs=len(values), batch_size=4).steps
+    return [step.lr for step in steps]
 
 
 def test_a_plateau_is_that_of_torch_with_two_steps_an_epoch(backend):
-    wanted = [rate for rate in rates_of_torch() for _ in range(2)]
+    wanted = [rate for rate in rates_of_torch(VALUES) for _ in range(2)]
     assert trace(backend.name) == pytest.approx(wanted, rel=1e-12)
     assert len(set(wanted)) > 2
+
+
+PLATEAUS = {
+    "max": ({"mode": "max"}, [1, 2, 2, 2, 2, 3, 2, 2, 2, 2, 2]),
+    "a least difference": ({"min_delta": 0.5}, [10, 9.6, 9.4, 8.8, 8.5, 8.2, 7, 7]),
+    "a minimum": ({"patience": 1, "minimum": 0.2}, [1, 1, 1, 1, 1, 1]),
+    "NaN": ({}, [NAN, NAN, NAN, 2, NAN, 1, NAN, NAN, 0.5]),
+    "below zero": ({"patience": 1}, [-1.0, -2.0, -3.0, -2.0, -2.5]),
+    "rising through zero": ({"mode": "max"}, [-1.0, 0.0, 1.0, 0.0, 0.5, 0.0]),
+}
+
+
+@pytest.mark.parametrize("case", PLATEAUS)
+def test_a_plateau_is_that_of_torch_whatever_the_settings(case):
+    settings, values = PLATEAUS[case]
+    wanted = rates_of_torch(values, **settings)
+    found = trace("torch", values, settings)[::2]
+    assert found == pytest.approx(wanted, rel=1e-12)
+
+
+def test_a_plateau_lowers_the_rates_of_a_schedule():
+    values = (1.0, 1.0, 1.0)
+    found = trace("torch", values, {"patience": 1}, schedule=StepDecay(4, gamma=0.1))
+    assert found == pytest.approx([0.1] * 4 + [0.005] * 2, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mode": "low"}, "mode='low' is unknown"),
+        ({"factor": 1.0}, "factor=1.0 must be below 1"),
+        ({"minimum": 1.5}, "minimum=1.5 at most 1"),
+        ({"patience": -1}, "patience=-1 must be a whole number"),
+    ],
+)
+def test_settings_of_a_plateau_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(SettingError, match=message):
+        plateau(**settings)
 
 
 @pytest.mark.filterwarnings("ignore:accumulate=2 with batch normalisation")
@@ -67,7 +108,8 @@ def test_a_plateau_of_two_optimizers_sees_each_value_once():
             rules.rule("sgd", lr=0.1), net, parameters="last.*"
         ),
     }
-    each = Trainer(net, both, metrics={"score": scripted(*VALUES)}, schedule=plateau())
+    score = {"score": scripted(*VALUES)}
+    each = Trainer(net, both, metrics=score, callbacks=[plateau()])
     steps = each.fit(samples(8), samples(3), epochs=len(VALUES), batch_size=4).steps
     assert (
         [step.lr["last"] for step in steps]
@@ -79,14 +121,11 @@ def test_a_plateau_of_two_optimizers_sees_each_value_once():
 def test_a_resumed_plateau_goes_on_with_the_same_rates(tmp_path):
     first = trainer(
         "torch",
-        [Checkpoint(tmp_path)],
+        [Checkpoint(tmp_path), plateau()],
         metrics={"score": scripted(*VALUES[:4])},
-        schedule=plateau(),
     )
     before = first.fit(samples(8), samples(3), epochs=4, batch_size=4)
-    second = trainer(
-        "torch", metrics={"score": scripted(*VALUES[4:])}, schedule=plateau()
-    )
+    second = trainer("torch", [plateau()], metrics={"score": scripted(*VALUES[4:])})
     latest = Checkpoints.latest(tmp_path)
     after = second.fit(
         samples(8), samples(3), epochs=len(VALUES), batch_size=4, resume=latest
@@ -97,8 +136,9 @@ def test_a_resumed_plateau_goes_on_with_the_same_rates(tmp_path):
     assert [rates[step] for step in sorted(rates)] == trace("torch")
 
 
-def test_a_metric_that_a_schedule_lacks_is_named_with_those_there_are():
-    each = trainer("torch", metrics=["accuracy", "loss"], schedule=Plateau("acuracy"))
+def test_a_metric_that_a_plateau_lacks_is_named_with_those_there_are():
+    watching = [ReduceLROnPlateau("acuracy")]
+    each = trainer("torch", watching, metrics=["accuracy", "loss"])
     with pytest.raises(
         UnknownName,
         match="no metric 'acuracy' on validation data. Did you mean 'accuracy'",
@@ -118,7 +158,7 @@ def test_a_schedule_by_name_is_checked_before_the_first_step():
     with pytest.raises(UnknownName, match="no schedule 'cosin'. Did you mean 'cosine'"):
         trainer("torch", schedule="cosin")
     with pytest.raises(UnknownName, match="no metric 'loss': nothing was validated"):
-        trainer("torch", schedule="plateau").fit(samples())
+        trainer("torch", [ReduceLROnPlateau()]).fit(samples())
     stream = data.Batches(lambda: zip(*samples(), strict=True), batch_size=4)
     with pytest.raises(
         SettingError, match="'linear' goes over a run, and the data have no length"

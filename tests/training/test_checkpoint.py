@@ -285,8 +285,8 @@ DAMAGES = {
         "state.json is damaged or was changed",
     ),
     "a newer version": (
-        lambda c: edited(c / "state.json", version=5),
-        "has version 5 of the format, .* reads version 4",
+        lambda c: edited(c / "state.json", version=6),
+        "has version 6 of the format, .* reads version 5",
     ),
     "another format": (
         lambda c: edited(c / "state.json", format="x"),
@@ -322,7 +322,7 @@ def forged(folder, state, files=None):
         for part, path in (files or {"network": folder / "network.safetensors"}).items()
     }
     text = json.dumps(
-        {"format": checkpoint.FORMAT, "version": 4, "files": files, "state": state},
+        {"format": checkpoint.FORMAT, "version": 5, "files": files, "state": state},
         indent=1,
     )[:-2]
     (folder / "state.json").write_text(

@@ -320,6 +320,14 @@ def test_a_damaged_checkpoint_is_an_error_and_nothing_is_lost(tmp_path):
     assert len(read_history(folder).steps) == 7
 
 
+def test_a_plateau_in_the_settings_lowers_the_learning_rate(tmp_path):
+    plateau = {"monitor": "loss", "factor": 0.1, "patience": 1, "min_delta": 100}
+    experiment = Experiment(SETTINGS, schedule=None, plateau=plateau)
+    steps = experiment.run(tmp_path / "run").history.steps
+    rates = {step.epoch: step.lr for step in steps}
+    assert rates == pytest.approx({0: 0.05, 1: 0.05, 2: 0.005})
+
+
 def test_early_stopping_ends_a_run_and_is_its_reason(tmp_path):
     stopping = {
         "monitor": "loss",

@@ -66,6 +66,7 @@ OTHERS = {
     "epochs": 11,
     "metrics": ({"name": "loss"}, {"name": "top-k", "k": 3}),
     "early_stopping": {"monitor": "loss", "patience": 0},
+    "plateau": {"factor": 0.5, "patience": 2},
     "checkpoints": {"every_epochs": None, "every_steps": 3, "keep": 1},
     "tensorboard": True,
     "wandb": {"project": "cells", "mode": "offline"},
@@ -89,6 +90,7 @@ def test_every_setting_is_documented():
 def test_a_setting_that_is_written_as_toml_reads_back_equal(tmp_path, name):
     needed = {
         "optimizer_settings": "optimizer",
+        "schedule": "schedule_settings",
         "schedule_settings": "schedule",
         "groups": "optimizer",
     }.get(name, name)

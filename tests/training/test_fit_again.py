@@ -9,11 +9,11 @@ import pytest
 from deliralike import data, training, weights
 from deliralike.errors import CheckpointError
 from deliralike.optim import rules
-from deliralike.training import schedules
 from tests.training.small_runs import network, samples, scripted, trainer
 
 CALLBACKS = {
     "Checkpoint": lambda folder: training.Checkpoint(folder / "c", monitor="m"),
+    "ReduceLROnPlateau": lambda _: training.ReduceLROnPlateau("m", patience=1),
     "EarlyStopping": lambda _: training.EarlyStopping(
         "m", patience=2, restore_best=True
     ),
@@ -136,12 +136,11 @@ def test_json_lines_of_several_runs_stand_in_a_file_that_is_added_to(tmp_path):
 
 
 def test_a_plateau_that_was_in_another_trainer_begins_anew():
-    plateau = schedules.Plateau("m", gamma=0.5, patience=0)
+    plateau = training.ReduceLROnPlateau("m", factor=0.5, patience=1)
     rates = []
     for _ in range(2):
-        each = trainer(
-            "torch", metrics={"m": scripted(0.5, 0.6, 0.7)}, schedule=plateau
-        )
+        scores = {"m": scripted(0.5, 0.6, 0.7)}
+        each = trainer("torch", [plateau], metrics=scores)
         steps = each.fit(samples(), samples(3), epochs=3).steps
         rates.append([step.lr for step in steps])
     assert rates == [[0.1, 0.1, 0.05]] * 2
@@ -171,11 +170,11 @@ def draws(sample, generator):
 @pytest.mark.parametrize("epochs", [(1, 1, 1), (2, 1)])
 def test_fits_one_after_another_are_one_long_fit(backend, epochs, tmp_path):
     def make(folder):
-        plateau = schedules.Plateau("loss", gamma=0.5, patience=0, threshold=0.5)
+        plateau = training.ReduceLROnPlateau(factor=0.5, patience=1, min_delta=0.5)
         stopping = training.EarlyStopping(patience=9)
         log = training.JsonLines(folder / "run.jsonl")
-        callbacks = [log, training.Checkpoint(folder / "c", keep=None), stopping]
-        return trainer(backend.name, callbacks, schedule=plateau, average=0.5)
+        kept = training.Checkpoint(folder / "c", keep=None)
+        return trainer(backend.name, [log, kept, stopping, plateau], average=0.5)
 
     loader = data.Loader(samples(), 4, transform=draws)
     whole, parts = make(tmp_path / "whole"), make(tmp_path / "parts")

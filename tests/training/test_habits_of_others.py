@@ -15,8 +15,8 @@ from deliralike.training import (
     Checkpoint,
     Checkpoints,
     EarlyStopping,
+    ReduceLROnPlateau,
     Trainer,
-    schedules,
 )
 from tests.training.small_runs import network, samples, scripted, trainer
 
@@ -65,10 +65,10 @@ class Adds(Callback):
         epoch.held_out["m"] = 0.5 + epoch.epoch
 
 
-def test_a_schedule_observes_a_figure_that_a_callback_adds(backend, tmp_path):
+def test_a_plateau_observes_a_figure_that_a_callback_adds(backend, tmp_path):
     def make(*callbacks):
-        plateau = schedules.Plateau("m", gamma=0.5, patience=0)
-        return trainer(backend.name, [Adds(), *callbacks], schedule=plateau)
+        plateau = ReduceLROnPlateau("m", factor=0.5, patience=1)
+        return trainer(backend.name, [*callbacks, Adds(), plateau])
 
     rates = [s.lr for s in make().fit(samples(), samples(3), epochs=4).steps]
     assert rates == [0.1, 0.1, 0.05, 0.025]

@@ -1,5 +1,4 @@
-"""Learning-rate schedules: those of torch.optim.lr_scheduler to 1e-12, closed formulas, and a table
-of plateaus."""
+"""Learning-rate schedules: those of torch.optim.lr_scheduler to 1e-12, and closed formulas."""
 
 import json
 import warnings
@@ -9,14 +8,13 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from deliralike.errors import ArgumentError, SettingError, StateError, UnknownName
+from deliralike.errors import ArgumentError, SettingError, UnknownName
 from deliralike.training.schedules import (
     SCHEDULES,
     Constant,
     Cosine,
     Linear,
     OneCycle,
-    Plateau,
     Schedule,
     StepDecay,
     Warmup,
@@ -25,7 +23,6 @@ from deliralike.training.schedules import (
 )
 
 BASE = 0.3
-NAN = float("nan")
 
 
 def of_torch(make, steps, lr=BASE):
@@ -121,81 +118,6 @@ def test_a_schedule_is_that_of_pytorch(case):
     np.testing.assert_allclose(found, of_torch(make, steps), rtol=1e-12, atol=1e-12)
 
 
-PLATEAUS = {
-    "min": ({}, [3, 2, 2, 2, 2, 1.5, 1.6, 1.6, 1.6, 1.6, 1.6, 1.6]),
-    "max": ({"mode": "max"}, [1, 2, 2, 2, 2, 3, 2, 2, 2, 2, 2]),
-    "a threshold": (
-        {"threshold": 0.1, "patience": 1},
-        [10, 9.5, 9.1, 8.9, 8.1, 8.02, 7, 7],
-    ),
-    "a minimum": ({"patience": 0, "minimum": 0.2}, [1, 1, 1, 1, 1, 1]),
-    "NaN": ({"patience": 1}, [NAN, NAN, NAN, 2, NAN, 1, NAN, NAN, 0.5]),
-}
-
-
-@pytest.mark.parametrize("case", PLATEAUS)
-def test_a_plateau_is_that_of_pytorch_where_values_are_not_negative(case):
-    """PyTorch's factor is gamma, its min_lr is minimum * lr; eps, the smallest change, is 0
-    here."""
-    settings, values = PLATEAUS[case]
-    own = Plateau("loss", **{"gamma": 0.5, "patience": 2} | settings)
-    native = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=BASE)
-    options = {name: getattr(own, name) for name in ("mode", "patience", "threshold")}
-    other = lr_scheduler.ReduceLROnPlateau(
-        native, factor=own.gamma, min_lr=own.minimum * BASE, eps=0, **options
-    )
-    for value in values:
-        own.observe(value)
-        other.step(value)
-        assert BASE * own.factor(0) == pytest.approx(
-            native.param_groups[0]["lr"], rel=1e-12
-        )
-
-
-SIGNS = {
-    "min, falling below zero": ("min", [-1.0, -2.0, -3.0, -4.0], 0),
-    "min, a hair worse is not better": ("min", [-1.0, -0.99995], 1),
-    "min, better by less than the threshold": ("min", [-1.0, -1.00005], 1),
-    "max, rising towards zero": ("max", [-4.0, -3.0, -2.0, -1.0], 0),
-    "max, through zero": ("max", [-1.0, 0.0, 1.0], 0),
-    "max, NaN at first": ("max", [NAN, -5.0, NAN], 2),
-    "min, never anything but NaN": ("min", [NAN, NAN], 2),
-}
-
-
-@pytest.mark.parametrize("case", SIGNS)
-def test_a_plateau_is_right_about_signs_and_nan(case):
-    """Without patience each value that is no better halves the factor."""
-    mode, values, drops = SIGNS[case]
-    plateau = Plateau("score", mode=mode, gamma=0.5, patience=0)
-    for value in values:
-        plateau.observe(value)
-    assert plateau.factor(0) == 0.5**drops
-
-
-@pytest.mark.parametrize("cut", range(13))
-def test_a_plateau_goes_on_from_its_state_in_a_file(cut):
-    settings = {"gamma": 0.5, "patience": 1}
-    values = [3, 3, 2, NAN, 2, 2, 2, 1, 1, 1, 1, 1, 1]
-    whole, first, second = (Warmup(2, Plateau("loss", **settings)) for _ in range(3))
-    for value in values:
-        whole.observe(value)
-    for value in values[:cut]:
-        first.observe(value)
-    second.load_state(json.loads(json.dumps(first.state(), allow_nan=False)))
-    for value in values[cut:]:
-        second.observe(value)
-    assert second.state() == whole.state()
-    assert second.factor(5) == whole.factor(5) < 1
-
-
-def test_two_plateaus_have_states_of_their_own():
-    one, other = Plateau("loss", patience=0), Plateau("loss", patience=0)
-    for value in (1.0, 2.0):
-        one.observe(value)
-    assert (one.factor(0), other.factor(0)) == (0.1, 1.0)
-
-
 def test_a_cosine_and_a_cycle_stay_at_their_ends():
     assert (
         Cosine(10, final=0.2).factor(10) == Cosine(10, final=0.2).factor(10**9) == 0.2
@@ -237,46 +159,13 @@ def test_a_warm_up_of_no_steps_is_what_follows():
     ]
 
 
-def test_what_a_warm_up_leads_to_is_told_what_is_observed():
-    own = Warmup(3, Plateau("loss", patience=0, gamma=0.5))
-    for value in (1.0, 1.0):
-        own.observe(value)
-    assert own.metric == "loss"
-    assert [own.factor(0), own.factor(3)] == [0.0, 0.5]
-
-
 PURE = [Constant(0.5), StepDecay(3), Cosine(7), OneCycle(7), Warmup(3, Cosine(4))]
 
 
 @pytest.mark.parametrize("own", PURE, ids=repr)
-def test_a_function_of_the_steps_has_no_state_and_asks_for_no_metric(own):
-    factors = [own.factor(step) for step in range(9)]
-    own.observe(1.0)
-    own.load_state({})
-    assert own.state() == {}
-    assert own.metric is None
-    assert [own.factor(step) for step in range(9)] == factors
-    assert hash(own) == hash(
-        type(own)(**{name: getattr(own, name) for name in own.__dataclass_fields__})
-    )
-    with pytest.raises(
-        StateError,
-        match=f"{type(own.then if isinstance(own, Warmup) else own).__name__} has no state, "
-        "but one came with 'best'",
-    ):
-        own.load_state({"best": 1.0})
-
-
-def test_the_state_of_something_else_is_refused_by_a_plateau_and_changes_nothing():
-    own = Plateau("loss")
-    own.observe(2.0)
-    before = own.state()
-    with pytest.raises(
-        StateError,
-        match=r"Plateau: the state has \['best'\], wanted \['best', 'scale', 'wo",
-    ):
-        own.load_state({"best": 1.0})
-    assert own.state() == before
+def test_a_schedule_is_a_value(own):
+    fields = {name: getattr(own, name) for name in own.__dataclass_fields__}
+    assert hash(own) == hash(type(own)(**fields))
 
 
 BY_NAME = {
@@ -286,7 +175,6 @@ BY_NAME = {
     "linear": {"steps": 100},
     "one_cycle": {"steps": 100},
     "warmup": {"steps": 3, "then": {"name": "step", "milestones": [2, 5]}},
-    "plateau": {"metric": "loss"},
 }
 
 
@@ -311,7 +199,6 @@ def test_a_nested_schedule_is_made_by_its_own_name():
         ("one_cycle", OneCycle(40)),
         ({"name": "linear", "final": 0.1}, Linear(40, final=0.1)),
         ({"name": "cosine", "steps": 7}, Cosine(7)),
-        ("plateau", Plateau("loss")),
         ({"name": "warmup", "steps": 10, "then": "cosine"}, Warmup(10, Cosine(30))),
         ({"name": "warmup", "steps": 10}, Warmup(10, Constant())),
         (Cosine(3), Cosine(3)),
@@ -336,11 +223,6 @@ BAD = {
         lambda: schedule("cosine", step=3),
         ArgumentError,
         "schedule 'cosine' has no setting 'step'. Did you mean 'steps'",
-    ),
-    "hidden setting": (
-        lambda: schedule("plateau", metric="loss", _seen={}),
-        ArgumentError,
-        "has no setting '_seen'",
     ),
     "missing setting": (
         lambda: schedule("one_cycle"),
@@ -381,21 +263,6 @@ BAD = {
         lambda: OneCycle(3, warmup=1.5),
         SettingError,
         "warmup=1.5 is a part of the cycle",
-    ),
-    "mode": (
-        lambda: Plateau("loss", mode="low"),
-        SettingError,
-        "mode='low' must be 'min' or 'max'",
-    ),
-    "no drop": (
-        lambda: Plateau("loss", gamma=1.0),
-        SettingError,
-        "gamma=1.0 must be below 1",
-    ),
-    "no number": (
-        lambda: Plateau("loss").observe("low"),
-        ArgumentError,
-        "Plateau: loss='low' is no number",
     ),
 }
 

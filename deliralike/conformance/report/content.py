@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from deliralike.conformance.findings import (
@@ -16,6 +17,8 @@ from deliralike.conformance.findings import (
 )
 from deliralike.conformance.proof_data import (
     DIVERGES,
+    LEVELS,
+    PROVED,
     SEMANTICS,
     SIZES,
     UNDECIDED,
@@ -24,13 +27,28 @@ from deliralike.conformance.proof_data import (
 )
 from deliralike.errors import listed
 
-NOT_ASKED = "not asked"
-SIGNS = {
+_SIGNS = {
     PASSED: "\N{CHECK MARK}",
     FAILED: "\N{BALLOT X}",
     NOT_NEEDED: "\N{EN DASH}",
     NOT_REACHED: "\N{EN DASH}",
-    NOT_ASKED: "",
+}
+NULL = "null"
+# How a result is shown, by the word or sign that stands in a cell.
+GOOD, BAD, OPEN, FAINT = "good", "bad", "open", "faint"
+KINDS = {
+    PASSED: GOOD,
+    _SIGNS[PASSED]: GOOD,
+    PROVED: GOOD,
+    f"{PROVED} in part": GOOD,
+    FAILED: BAD,
+    _SIGNS[FAILED]: BAD,
+    DIVERGES: BAD,
+    UNDECIDED: OPEN,
+    NOT_NEEDED: FAINT,
+    NOT_REACHED: FAINT,
+    _SIGNS[NOT_REACHED]: FAINT,
+    NULL: FAINT,
 }
 # What each level compares, for readers who see a report for the first time.
 EXPLAINED = {
@@ -40,15 +58,79 @@ EXPLAINED = {
     "L4": "One update of each optimizer, from equal parameters and gradients.",
     "L7": "A single sample and another size of input, in evaluation.",
 }
-LEVELS = ("level", "what", "result", "difference", "remark")
-GRADIENTS = ("parameter", "difference", "norm", "result")
-NULL = "null"
-DIFFERENCES = ("of", "largest difference")
-LAYERS = ("layer", "train", "eval", "alone, at equal inputs")
-
+RESULTS = ("level", "what", "result", "difference", "remark")
+_GRADIENTS = ("parameter", "difference", "norm", "result")
+_DIFFERENCES = ("of", "largest difference")
+_LAYERS = ("layer", "train", "eval", "alone, at equal inputs", "result")
 
 _LONG = 60  # characters of a remark that are not said twice
 _NAMED = 5  # tensors that a note names
+_SHOWN = 20  # findings after the first of a report that is not whole
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report: a table, names with their texts, or lines.
+
+    Attributes:
+        title: The heading; empty where there is none.
+        rows: The cells of a table; a name and its text; or a line alone.
+        columns: The names of a table's columns; none for names with texts, and for lines.
+    """
+
+    title: str
+    rows: Sequence[Sequence[str]]
+    columns: Sequence[str] = ()
+
+
+def sections(proof: ProofData, whole: bool = False) -> list[Section]:
+    """The parts of a report in their order, without empty ones.
+
+    Args:
+        whole: Whether all findings and the figures of each level are among them.
+    """
+    findings = _others(proof)
+    if len(findings) > _SHOWN and not whole:
+        findings = [*findings[:_SHOWN], f"and {len(findings) - _SHOWN} more"]
+    parts = [
+        Section("", _facts(proof)),
+        Section("", _levels(proof), RESULTS),
+        Section("Other findings", _lines(findings)),
+    ]
+    if whole:
+        for level in proof.levels:
+            parts += _figures(proof, level)
+        parts.append(Section("What the levels compare", list(EXPLAINED.items())))
+    parts.append(Section("Notes", _lines(_notes(proof))))
+    parts.append(Section("Names", _lines(filter(None, [proof.match]))))
+    return [part for part in parts if part.rows]
+
+
+def matrix(proofs: ProofsData[Any]) -> Section:
+    """A row for each proof, with a sign for each level, how far both agree, and the verdict."""
+    rows = []
+    for title, proof in titled(proofs):
+        found = {level.name: level for level in proof.levels}
+        signs = [_SIGNS[found[name].status] if name in found else "" for name in LEVELS]
+        semantics = proof.level(SEMANTICS)
+        worst = number(semantics.worst if semantics else None)
+        rows.append((title, *signs, worst, proof.word))
+    return Section("", rows, ("", *LEVELS, "agree to", "verdict"))
+
+
+def _figures(proof: ProofData, level: Level) -> list[Section]:
+    """The tables of a level's numbers."""
+    return [
+        Section(f"Differences by layer, {level.name}", _layers(proof, level), _LAYERS),
+        Section(f"Gradients, {level.name}", _gradients(level), _GRADIENTS),
+        Section(
+            f"Largest differences, {level.name}", _differences(level), _DIFFERENCES
+        ),
+    ]
+
+
+def _lines(texts: Iterable[str]) -> list[tuple[str]]:
+    return [(text,) for text in texts]
 
 
 def number(value: float | None) -> str:
@@ -106,13 +188,13 @@ def titled(proofs: ProofsData[Any]) -> list[tuple[str, ProofData]]:
     return found
 
 
-def facts(proof: ProofData) -> list[tuple[str, str]]:
+def _facts(proof: ProofData) -> list[tuple[str, str]]:
     """What was compared and how, as names and texts; what is not known is left out."""
     found = {
         "reference": proof.reference,
         "candidate": proof.candidate,
         "batch": _pairs(proof.batch),
-        "versions": versions(proof),
+        "versions": _pairs(proof.versions),
         "date": proof.date,
         **{
             f"precision, {side}": _pairs(flags)
@@ -123,13 +205,8 @@ def facts(proof: ProofData) -> list[tuple[str, str]]:
     return [(name, text) for name, text in found.items() if text]
 
 
-def versions(proof: ProofData) -> str:
-    """The packages that took part, with their versions."""
-    return _pairs(proof.versions)
-
-
-def levels(proof: ProofData) -> list[tuple[str, str, str, str, str]]:
-    """A row for each level; see `LEVELS`. The remark is why one was not compared, or what it says."""
+def _levels(proof: ProofData) -> list[tuple[str, str, str, str, str]]:
+    """A row for each level; see `RESULTS`. The remark is why one was not compared, or what it says."""
     rows, said = [], headline(proof)
     for level in proof.levels:
         remark = _reason(level)
@@ -140,7 +217,7 @@ def levels(proof: ProofData) -> list[tuple[str, str, str, str, str]]:
     return rows
 
 
-def notes(proof: ProofData) -> list[str]:
+def _notes(proof: ProofData) -> list[str]:
     """What a reader should know, each with its level, and the null gradients that no note names."""
     by_level = []
     for level in proof.levels:
@@ -158,29 +235,14 @@ def notes(proof: ProofData) -> list[str]:
     return [_line(note) for note in [*proof.notes, *by_level, *null]]
 
 
-def others(proof: ProofData) -> list[str]:
+def _others(proof: ProofData) -> list[str]:
     """The findings after that of the headline, as sentences with their level."""
     findings = proof.findings[1:] if proof.diverges else proof.findings
     return [_line(f"{finding.level}: {finding}") for finding in findings]
 
 
-def cells(proof: ProofData, names: Iterable[str]) -> list[tuple[str, str]]:
-    """A row of the matrix: status and text of each level."""
-    found = []
-    for name in names:
-        level = proof.level(name)
-        status, text = sign(level)
-        if level is not None:
-            text = f"{text} {number(level.worst)}".rstrip()
-        found.append((status, text))
-    return found
-
-
-def gradients(level: Level) -> list[tuple[str, str, str, str]]:
-    """Return a row for each parameter, the largest difference first and null ones last.
-
-    See `GRADIENTS`.
-    """
+def _gradients(level: Level) -> list[tuple[str, str, str, str]]:
+    """Return a row for each parameter, the largest difference first and null ones last."""
     rows, null = level.figures.get("gradients", ()), set(level.figures.get("null", ()))
     ordered = sorted(
         rows, key=lambda row: (row["name"] in null, -_rank(row.get("difference")))
@@ -193,31 +255,28 @@ def gradients(level: Level) -> list[tuple[str, str, str, str]]:
     return found
 
 
-def layers(
-    proof: ProofData, level: Level
-) -> list[tuple[tuple[str, str, str, str], float]]:
-    """Return a row for each layer in the order of depth, and the largest difference in it.
+def _layers(proof: ProofData, level: Level) -> list[tuple[str, ...]]:
+    """Return a row for each layer in the order of depth.
 
-    See `LAYERS`. Differences of layers alone are taken from the findings of L3 as well.
+    Differences of layers alone are taken from the findings of L3 as well.
     """
     accused: dict[str, float] = {}
     for finding in proof.findings:
         if finding.level == "L3":
             accused.setdefault(finding.place, finding.difference)
-    found = []
+    rows = []
     for row in level.figures.get("by_layer", ()):
         alone = row.get("forced", accused.get(row.get("block", row["path"])))
         values = (row.get("train"), row.get("eval"), alone)
         name = row["path"] or "the network"
         if _rank(alone) > LIMIT and row.get("kind"):
             name += f" ({row['kind']})"
-        train, evaluation, apart = map(number, values)
-        found.append(((name, train, evaluation, apart), max(map(_rank, values))))
-    return found
+        rows.append((name, *map(number, values), _judged(max(values, key=_rank))))
+    return rows
 
 
-def differences(level: Level) -> list[tuple[str, str]]:
-    """A row for each thing that a level tells apart; see `DIFFERENCES`."""
+def _differences(level: Level) -> list[tuple[str, str]]:
+    """A row for each thing that a level tells apart."""
     values = level.figures.get("differences", {})
     return [(name, number(value)) for name, value in values.items()]
 
@@ -225,13 +284,6 @@ def differences(level: Level) -> list[tuple[str, str]]:
 def _line(message: str) -> str:
     """A message of several lines as one."""
     return " ".join(message.split())
-
-
-def sign(level: Level | None) -> tuple[str, str]:
-    """Status and sign of a level, which may be missing."""
-    if level is None:
-        return NOT_ASKED, ""
-    return level.status, SIGNS[level.status]
 
 
 def _accusation(proof: ProofData) -> str:

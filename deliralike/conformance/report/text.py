@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -11,68 +11,33 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from deliralike.conformance.findings import FAILED, NOT_NEEDED, NOT_REACHED, PASSED
-from deliralike.conformance.proof_data import (
-    DIVERGES,
-    LEVELS,
-    PROVED,
-    SEMANTICS,
-    UNDECIDED,
-    ProofData,
-    ProofsData,
-)
+from deliralike.conformance.proof_data import ProofData, ProofsData, Verdict
 from deliralike.conformance.report import content
+from deliralike.conformance.report.content import Section
 
 _WIDEST = 10_000  # so that no row is broken where nobody asked for columns of a width
-_SHOWN = 20  # findings after the first; all of them are in the other reports
 _STYLES = {
-    PASSED: "green",
-    FAILED: "bold red",
-    NOT_NEEDED: "dim",
-    NOT_REACHED: "dim",
-    content.NOT_ASKED: "dim",
-    PROVED: "bold green",
-    DIVERGES: "bold red",
-    UNDECIDED: "bold yellow",
+    content.GOOD: "green",
+    content.BAD: "bold red",
+    content.OPEN: "bold yellow",
+    content.FAINT: "dim",
 }
 
 
 def of_proof(proof: ProofData) -> Group:
     """The report of one proof; its verdict is the first line, and the last one."""
-    others = content.others(proof)
-    findings = others[:_SHOWN]
-    if len(others) > _SHOWN:
-        findings.append(f"and {len(others) - _SHOWN} more")
-    verdict = Text(proof.headline, style=_STYLES[proof.verdict])
-    return Group(
-        verdict,
-        *_section("", _pairs(content.facts(proof))),
-        *_section("", _levels(proof) if proof.levels else None),
-        *_section("Other findings", _lines(findings)),
-        *_section("Notes", _lines(content.notes(proof))),
-        *_section("Names", Text(proof.match) if proof.match else None),
-        *_section("", verdict),
-    )
+    verdict = _verdict(proof)
+    return Group(verdict, *_drawn(content.sections(proof)), Text(""), verdict)
 
 
 def of_proofs(proofs: ProofsData[Any]) -> Group:
     """The report of several: their matrix, and the headline of each that is not proved."""
-    table, failed = _table(["", *LEVELS, "agree to", "verdict"]), []
+    failed = []
     for title, proof in content.titled(proofs):
-        cells = [Text(title)]
-        for name in LEVELS:
-            status, sign = content.sign(proof.level(name))
-            cells.append(Text(sign, style=_STYLES[status]))
-        semantics = proof.level(SEMANTICS)
-        cells.append(Text(content.number(semantics.worst if semantics else None)))
-        table.add_row(*cells, Text(proof.word, style=_STYLES[proof.verdict]))
         if not proof.proved:
-            failed.append(f"{title}: {proof.headline}")
-    return Group(
-        Text(proofs.headline, style=_STYLES[proofs.verdict]),
-        *_section("", table if len(proofs) else None),
-        *_section("", _lines(failed)),
-    )
+            failed.append((f"{title}: {proof.headline}",))
+    parts = [content.matrix(proofs), Section("", failed)]
+    return Group(_verdict(proofs), *_drawn(part for part in parts if part.rows))
 
 
 def plain(report: Group) -> str:
@@ -86,45 +51,44 @@ def plain(report: Group) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _section(title: str, content: RenderableType | None) -> list[RenderableType]:
-    """A blank line, the title and the content; nothing where there is none."""
-    if content is None:
-        return []
-    if title:
-        return [Text(""), Text(title, style="bold"), content]
-    return [Text(""), content]
+def _verdict(report: Verdict) -> Text:
+    kind = content.KINDS[report.verdict]
+    return Text(report.headline, style=f"bold {_STYLES[kind]}")
 
 
-def _levels(proof: ProofData) -> Table:
-    table = _table(content.LEVELS)
-    for name, title, status, *rest in content.levels(proof):
-        said = Text(status, style=_STYLES[status])
-        table.add_row(Text(name), Text(title), said, *map(Text, rest))
-    return table
+def _drawn(sections: Iterable[Section]) -> list[RenderableType]:
+    """A blank line, the title and the content of each section."""
+    parts: list[RenderableType] = []
+    for section in sections:
+        parts.append(Text(""))
+        if section.title:
+            parts.append(Text(section.title, style="bold"))
+        is_table = len(section.rows[0]) > 1
+        parts.append(_table(section) if is_table else _lines(section))
+    return parts
 
 
-def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
-    table = _table(None)
-    for name, value in rows:
-        table.add_row(Text(name, style="dim"), Text(value))
-    return table
-
-
-def _lines(lines: Sequence[str]) -> Padding | None:
+def _lines(section: Section) -> Padding:
     """Lines that begin, and go on, a little to the right."""
-    if lines:
-        return Padding(Text("\n".join(lines)), (0, 0, 0, 2), expand=False)
-    return None
+    text = "\n".join(line for (line,) in section.rows)
+    return Padding(Text(text), (0, 0, 0, 2), expand=False)
 
 
-def _table(names: Sequence[str] | None) -> Table:
+def _table(section: Section) -> Table:
+    has_header = bool(section.columns)
     table = Table(
         box=None,
         pad_edge=False,
         padding=(0, 2, 0, 0),
-        show_header=names is not None,
+        show_header=has_header,
         header_style="dim",
     )
-    for name in names or ():
-        table.add_column(name, overflow="fold", no_wrap=name in content.LEVELS[1:-1])
+    for name in section.columns:
+        table.add_column(name, overflow="fold", no_wrap=name in content.RESULTS[1:-1])
+    for name, *cells in section.rows:
+        table.add_row(Text(name, style="" if has_header else "dim"), *map(_cell, cells))
     return table
+
+
+def _cell(text: str) -> Text:
+    return Text(text, style=_STYLES.get(content.KINDS.get(text, ""), ""))

@@ -1,17 +1,14 @@
-"""Callbacks, which watch a run: one in each file."""
+"""Callbacks, which watch a run."""
 
-from deliralike.training.callbacks.callback import Callback
+from deliralike.training.callbacks.callback import Callback, Writer
 from deliralike.training.callbacks.checkpoint import Checkpoint, Checkpoints
-from deliralike.training.callbacks.early_stopping import EarlyStopping
 from deliralike.training.callbacks.freeze import Freeze
 from deliralike.training.callbacks.json_lines import JsonLines
-from deliralike.training.callbacks.mlflow_runs import MLflow
 from deliralike.training.callbacks.monitor import Monitor
+from deliralike.training.callbacks.patience import EarlyStopping, ReduceLROnPlateau
 from deliralike.training.callbacks.progress import ProgressBar
 from deliralike.training.callbacks.stop_on_nan import StopOnNaN
-from deliralike.training.callbacks.tensorboard import TensorBoard
-from deliralike.training.callbacks.weights_and_biases import WandB
-from deliralike.training.callbacks.writer import Writer
+from deliralike.training.callbacks.trackers import MLflow, TensorBoard, WandB
 
 __all__ = [
     "Callback",
@@ -23,6 +20,7 @@ __all__ = [
     "MLflow",
     "Monitor",
     "ProgressBar",
+    "ReduceLROnPlateau",
     "StopOnNaN",
     "TensorBoard",
     "WandB",

@@ -13,9 +13,9 @@ from typing import Any
 from deliralike.errors import CheckpointError, whole_number
 from deliralike.training import checkpoint
 from deliralike.training.array_file import write_bytes
+from deliralike.training.callbacks.callback import Writer
 from deliralike.training.callbacks.monitor import Monitor
-from deliralike.training.callbacks.writer import Writer
-from deliralike.training.fields import NUMBER, TEXT, State, refuse_wrong_fields
+from deliralike.training.fields import NUMBER, TEXT, State
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 from deliralike.training.state import gather
@@ -68,6 +68,7 @@ class Checkpoint(Writer):
     """
 
     runs_last = True
+    fields = {"best": NUMBER.or_none(), "best_name": TEXT.or_none()}
     main_only = False  # where the state is spread over processes, all of them gather it
 
     def __init__(
@@ -98,7 +99,7 @@ class Checkpoint(Writer):
     def reset(self) -> None:
         """Forget the checkpoints of the run before."""
         self.best: float | None = None  # value so far
-        self._best_name: str | None = None
+        self.best_name: str | None = None
         self._written: tuple[int, ...] = ()
 
     def on_start(self, run: Run) -> None:
@@ -142,17 +143,6 @@ class Checkpoint(Writer):
             if is_due and not (run.in_step or run.in_on_epoch or is_written):
                 self._write(run)
 
-    def state(self) -> State:
-        """Return the best value so far, and the name of its checkpoint."""
-        return {"best": self.best, "name": self._best_name}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Load the result of `state`."""
-        fields = {"best": NUMBER.or_none(), "name": TEXT.or_none()}
-        refuse_wrong_fields("state of Checkpoint", state, fields)
-        self.best = state["best"]
-        self._best_name = state["name"]
-
     def _observe(self, run: Run, epoch: Epoch) -> bool:
         """Record the value of an epoch, and return whether it is the best so far."""
         if self.monitor is None:
@@ -161,7 +151,7 @@ class Checkpoint(Writer):
         if not self.monitor.is_better(value, than=self.best):
             return False
         self.best = value
-        self._best_name = _name(run)
+        self.best_name = _name(run)
         return True
 
     def _write(self, run: Run) -> None:
@@ -183,11 +173,11 @@ class Checkpoint(Writer):
         ]
         names.append(name)
         newest = names if self.keep is None else names[-self.keep :]
-        best = self._best_name if self.keeps_best else None
+        best = self.best_name if self.keeps_best else None
         remaining = [each for each in names if each in newest or each == best]
         for old in _names(self.folder) - set(remaining):
             checkpoint.remove(self.folder / old)
-        _write_index(self.folder, {"checkpoints": remaining, "best": self._best_name})
+        _write_index(self.folder, {"checkpoints": remaining, "best": self.best_name})
 
 
 class Checkpoints:

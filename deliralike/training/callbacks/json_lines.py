@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from deliralike.errors import StateError, naming
-from deliralike.training.callbacks.later import Later
-from deliralike.training.callbacks.writer import Writer
+from deliralike.training.callbacks.callback import StepWriter
 from deliralike.training.fields import COUNT, State, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 
 
-class JsonLines(Writer):
+class JsonLines(StepWriter):
     """Write every record to a file, which a run begins anew, steps after half a second at most.
 
     So a killed run leaves its records, and a run does not wait for the device at each step.
@@ -39,11 +38,11 @@ class JsonLines(Writer):
         self, path: str | Path, *, append: bool = False, **labels: Any
     ) -> None:
         """Take the path; the file is made with the first record."""
+        super().__init__()
         self.append = append
         self.labels = labels
         self.path = Path(path)
         self._size = 0  # of the records that stay, in bytes
-        self._steps = Later(self._write_step)
         self._resumed_at: int | None = None
 
     def on_start(self, run: Run) -> None:
@@ -56,31 +55,24 @@ class JsonLines(Writer):
         if goes_on and self.path.exists():
             self._size = self.path.stat().st_size
 
-    def on_step(self, run: Run, step: Step) -> None:
-        """Take one step."""
-        self._steps.add(step)
+    def write_step(self, step: Step) -> None:
+        """Write one step."""
+        self._write("step", asdict(step))
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
         """Write its steps and one epoch."""
-        self._steps.flush()
+        super().on_epoch(run, epoch)
         self._write("epoch", asdict(epoch))
-
-    def on_end(self, run: Run) -> None:
-        """Write the last steps."""
-        self._steps.flush()
 
     def state(self) -> State:
         """Return the size of the file, with all steps so far."""
-        self._steps.flush()
+        self.flush()
         return {"bytes": self._size}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the size to which the file is cut back."""
         refuse_wrong_fields("state of JsonLines", state, {"bytes": COUNT})
         self._resumed_at = state["bytes"]
-
-    def _write_step(self, step: Step) -> None:
-        self._write("step", asdict(step))
 
     def _write(self, kind: str, record: dict[str, Any]) -> None:
         labelled = _finite({**self.labels, "kind": kind, **record})

@@ -21,7 +21,7 @@ from rich.table import Column
 from rich.text import Text
 
 from deliralike import terminal
-from deliralike.training.callbacks.writer import Writer
+from deliralike.training.callbacks.callback import Writer
 from deliralike.training.history import Epoch, Step, shown_figures
 from deliralike.training.run import Run
 

@@ -40,7 +40,6 @@ from deliralike.training.experiment.folder import (
 from deliralike.training.experiment.parts import (
     make_batch_transform,
     make_metrics,
-    make_schedule,
     make_transform,
     metric_takes,
     with_classes,
@@ -275,7 +274,7 @@ def make_trainer(
         losses,
         metrics,
         callbacks,
-        schedule=make_schedule(settings.schedule, settings.schedule_settings),
+        schedule=settings.full_schedule if settings.schedule else None,
         precision=settings.precision,
         compile=settings.compile,
         accumulate=settings.accumulate,

@@ -1,4 +1,4 @@
-"""Transforms, metrics and schedules made from the names and numbers in settings."""
+"""Transforms and metrics made from the names and numbers in settings."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from deliralike.data import (
     transforms,
 )
 from deliralike.errors import SettingError
-from deliralike.training import schedules
 from deliralike.training.by_name import make_by_name
 from deliralike.training.callbacks.freeze import Freeze
 from deliralike.training.experiment.checks import NAME
-from deliralike.training.metrics import Metric, metric
+from deliralike.training.metrics import Metric
 from deliralike.training.metrics.named import METRICS
-from deliralike.training.schedules import Schedule
 
 Entry = Mapping[str, Any]
 
@@ -35,44 +33,46 @@ TRANSFORMS: Mapping[str, Callable[..., Any]] = {
 BATCH_TRANSFORMS: Mapping[str, Callable[..., Any]] = {"cutmix": CutMix, "mixup": Mixup}
 
 
-def make_transform(entries: Sequence[Entry]) -> Callable[..., Any] | None:
-    """Return the transforms of samples that entries name, composed; None for no entry.
+def make_each(
+    kind: str, table: Mapping[str, Callable[..., Any]], entries: Sequence[Entry]
+) -> list[Any]:
+    """Return what entries name in a table, made with their numbers.
+
+    Args:
+        kind: What the table holds, for errors.
 
     Raises:
-        UnknownName: There is no such transform.
-        ArgumentError, SettingError: One has no such number, or lacks one, or it makes no sense.
+        UnknownName: The table has no such name.
+        ArgumentError, SettingError: There is no such number, one is lacking, or makes no sense.
     """
+    made = []
+    for entry in entries:
+        numbers = {key: value for key, value in entry.items() if key != NAME}
+        made.append(make_by_name(kind, table, entry[NAME], numbers))
+    return made
+
+
+def make_transform(entries: Sequence[Entry]) -> Callable[..., Any] | None:
+    """Return the transforms of samples that entries name, composed; None for no entry."""
     if not entries:
         return None
-    composed = []
-    for entry in entries:
-        composed.append(
-            make_by_name("transform", TRANSFORMS, entry[NAME], _numbers(entry))
-        )
-    return transforms.Compose(composed)
+    return transforms.Compose(make_each("transform", TRANSFORMS, entries))
 
 
 def make_batch_transform(entries: Sequence[Entry]) -> Callable[..., Any] | None:
     """Return the transform of batches that the only entry names; None for no entry.
 
     Raises:
-        UnknownName, ArgumentError, SettingError: As `make_transform`; or there are several.
+        SettingError: There are several.
     """
-    if not entries:
-        return None
-    mixings = []
-    for entry in entries:
-        numbers = _numbers(entry)
-        mixings.append(
-            make_by_name("transform of batches", BATCH_TRANSFORMS, entry[NAME], numbers)
-        )
+    mixings = make_each("transform of batches", BATCH_TRANSFORMS, entries)
     if len(mixings) > 1:
         names = " and ".join(repr(entry[NAME]) for entry in entries)
         raise SettingError(
             f"{names} cannot follow one another, as the first one makes probabilities of the "
             "classes: name one alone"
         )
-    return mixings[0]
+    return mixings[0] if mixings else None
 
 
 def with_classes(entries: Sequence[Entry], classes: int) -> list[dict[str, Any]]:
@@ -81,29 +81,9 @@ def with_classes(entries: Sequence[Entry], classes: int) -> list[dict[str, Any]]
 
 
 def make_metrics(entries: Sequence[Entry]) -> dict[str, Metric]:
-    """Return the metrics that entries name, by name.
-
-    Raises:
-        UnknownName: There is no such metric.
-        ArgumentError, SettingError: One has no such setting, or it makes no sense.
-    """
-    metrics = {}
-    for entry in entries:
-        name = entry[NAME]
-        metrics[name] = metric(name, **_numbers(entry))
-    return metrics
-
-
-def make_schedule(name: str | None, numbers: Mapping[str, Any]) -> Schedule | None:
-    """Return the schedule of that name with its numbers; None if there is no name.
-
-    Raises:
-        UnknownName, ArgumentError, SettingError: There is no such schedule or number, or it makes
-            no sense.
-    """
-    if name is None:
-        return None
-    return schedules.schedule(name, **numbers)
+    """Return the metrics that entries name, by name."""
+    names = [entry[NAME] for entry in entries]
+    return dict(zip(names, make_each("metric", METRICS, entries), strict=True))
 
 
 def make_freezing(epochs: Mapping[str, Any]) -> list[Freeze]:
@@ -111,15 +91,6 @@ def make_freezing(epochs: Mapping[str, Any]) -> list[Freeze]:
     return [Freeze(pattern, end=end) for pattern, end in epochs.items()]
 
 
-def schedule_takes(name: str, setting: str) -> bool:
-    """Return whether a schedule has a setting."""
-    return setting in inspect.signature(schedules.SCHEDULES[name]).parameters
-
-
 def metric_takes(name: str, setting: str) -> bool:
     """Return whether a metric has a setting."""
     return setting in inspect.signature(METRICS[name]).parameters
-
-
-def _numbers(entry: Entry) -> dict[str, Any]:
-    return {key: value for key, value in entry.items() if key != NAME}

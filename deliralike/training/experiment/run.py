@@ -21,6 +21,7 @@ from deliralike.training.callbacks import (
     EarlyStopping,
     JsonLines,
     MLflow,
+    ReduceLROnPlateau,
     StopOnNaN,
     TensorBoard,
     WandB,
@@ -82,6 +83,7 @@ FINGERPRINTS: Mapping[str, tuple[str, ...]] = {
     "batch_transforms": ("batch_transform", "loss"),
     "metrics": (),
     "early_stopping": (),
+    "plateau": (),
     "stop_on_nan": (),
 }
 # The messages of runs of several processes.
@@ -269,6 +271,8 @@ def _callbacks_of(settings: Settings, folder: Path) -> Iterator[Callback]:
     if settings.mlflow is not None:
         yield MLflow(**settings.mlflow, params=asdict(settings))
     yield from make_freezing(settings.freeze)
+    if settings.plateau is not None:
+        yield ReduceLROnPlateau(**settings.plateau)
     if settings.early_stopping is not None:
         yield EarlyStopping(**settings.early_stopping)
     if settings.stop_on_nan:

@@ -12,21 +12,18 @@ from deliralike.optim import rules
 from deliralike.optim.groups import Groups
 from deliralike.optim.precision import PRECISIONS
 from deliralike.training.callbacks.checkpoint import Checkpoint
-from deliralike.training.callbacks.early_stopping import EarlyStopping
-from deliralike.training.callbacks.mlflow_runs import MLflow
-from deliralike.training.callbacks.weights_and_biases import WandB
+from deliralike.training.callbacks.patience import EarlyStopping, ReduceLROnPlateau
+from deliralike.training.callbacks.trackers import MLflow, WandB
 from deliralike.training.experiment import checks
 from deliralike.training.experiment.checks import Check, located
 from deliralike.training.experiment.parts import (
     make_batch_transform,
     make_freezing,
     make_metrics,
-    make_schedule,
     make_transform,
-    schedule_takes,
     with_classes,
 )
-from deliralike.training.schedules import SCHEDULES
+from deliralike.training.schedules import OF_WHOLE_RUNS, SCHEDULES, schedule_of
 from deliralike.training.trainer import RANDOM
 
 # Learning rates that train the small networks of the zoo on small images; a place to start, not a
@@ -255,6 +252,10 @@ class Settings:
         checks.optional(checks.arguments_of(EarlyStopping)),
         'Stop when a metric gets no better: {monitor = "loss", mode = "min", patience = 5}.',
     )
+    plateau: Mapping[str, Any] | None = _is(
+        checks.optional(checks.arguments_of(ReduceLROnPlateau)),
+        'Lower the learning rate when a metric gets no better: {monitor = "loss", factor = 0.1}.',
+    )
     checkpoints: Mapping[str, Any] | None = _is(
         checks.optional(checks.arguments_of(Checkpoint, "folder")),
         "How often the whole state is saved, and how much is kept; none: never. With monitor and "
@@ -332,9 +333,7 @@ class Settings:
                 f"schedule_settings={self.schedule_settings!r} are numbers of no schedule: name it"
             )
         makers: dict[str, Callable[[], Any]] = {
-            "schedule_settings": lambda: make_schedule(
-                self.schedule, {**self.length(1), **self.schedule_settings}
-            ),
+            "schedule_settings": lambda: schedule_of(self.full_schedule, 1),
             "metrics": lambda: make_metrics(self.metrics),
             "transforms": lambda: make_transform(self.transforms or ()),
             "held_out_transforms": lambda: make_transform(self.held_out_transforms),
@@ -343,6 +342,7 @@ class Settings:
             ),
             "freeze": lambda: make_freezing(self.freeze),
             "early_stopping": lambda: EarlyStopping(**self.early_stopping or {}),
+            "plateau": lambda: ReduceLROnPlateau(**self.plateau or {}),
             "checkpoints": lambda: Checkpoint("", **self.checkpoints or {}),
         }
         for name, make in makers.items():
@@ -358,11 +358,14 @@ class Settings:
                     "another type than wanted"
                 ) from error
 
+    @property
+    def full_schedule(self) -> dict[str, Any]:
+        """The schedule with its numbers, as `Trainer` takes it; a constant rate without one."""
+        return {"name": self.schedule or "constant", **self.schedule_settings}
+
     def length(self, steps: int) -> dict[str, int]:
         """Return the schedule's setting for the number of updates of the run, if it has one."""
-        if self.schedule and schedule_takes(self.schedule, "steps"):
-            return {"steps": steps}
-        return {}
+        return {"steps": steps} if self.schedule in OF_WHOLE_RUNS else {}
 
 
 def names() -> list[str]:

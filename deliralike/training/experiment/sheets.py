@@ -20,7 +20,7 @@ from deliralike.training.evaluation import predict
 from deliralike.training.experiment.folder import CONFUSION, SHEET
 from deliralike.training.experiment.predictions import main_output
 from deliralike.training.metrics import ConfusionMatrix, Dice
-from deliralike.training.metrics.cross_entropy import log_softmax
+from deliralike.training.metrics.labels import log_softmax
 from deliralike.training.metrics.scores import class_numbers
 
 _MOST = 512  # samples whose pictures are kept in memory to choose from

@@ -1,10 +1,13 @@
 """Metrics over whole epochs: evidence from every batch, and a figure with confidence interval."""
 
-from deliralike.training.metrics.accuracy import Accuracy, TopK
-from deliralike.training.metrics.calibration import CalibrationError
-from deliralike.training.metrics.confusion import ConfusionMatrix
-from deliralike.training.metrics.cross_entropy import CrossEntropy
 from deliralike.training.metrics.evidence import Evidence
+from deliralike.training.metrics.labels import (
+    Accuracy,
+    CalibrationError,
+    ConfusionMatrix,
+    CrossEntropy,
+    TopK,
+)
 from deliralike.training.metrics.metric import (
     FromFunction,
     Metric,
@@ -12,9 +15,15 @@ from deliralike.training.metrics.metric import (
     as_metric,
 )
 from deliralike.training.metrics.named import known, metric
-from deliralike.training.metrics.overlap import Dice, IoU
 from deliralike.training.metrics.ranking import AveragePrecision, RocAuc
-from deliralike.training.metrics.rates import F1, Precision, Sensitivity, Specificity
+from deliralike.training.metrics.regions import (
+    F1,
+    Dice,
+    IoU,
+    Precision,
+    Sensitivity,
+    Specificity,
+)
 from deliralike.training.metrics.regression import (
     R2,
     MeanAbsoluteError,

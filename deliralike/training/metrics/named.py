@@ -7,14 +7,23 @@ from functools import partial
 from typing import Any
 
 from deliralike.training.by_name import make_by_name
-from deliralike.training.metrics.accuracy import Accuracy, TopK
-from deliralike.training.metrics.calibration import CalibrationError
-from deliralike.training.metrics.confusion import ConfusionMatrix
-from deliralike.training.metrics.cross_entropy import CrossEntropy
+from deliralike.training.metrics.labels import (
+    Accuracy,
+    CalibrationError,
+    ConfusionMatrix,
+    CrossEntropy,
+    TopK,
+)
 from deliralike.training.metrics.metric import Metric
-from deliralike.training.metrics.overlap import Dice, IoU
 from deliralike.training.metrics.ranking import AveragePrecision, RocAuc
-from deliralike.training.metrics.rates import F1, Precision, Sensitivity, Specificity
+from deliralike.training.metrics.regions import (
+    F1,
+    Dice,
+    IoU,
+    Precision,
+    Sensitivity,
+    Specificity,
+)
 from deliralike.training.metrics.regression import (
     R2,
     MeanAbsoluteError,

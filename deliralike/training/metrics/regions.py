@@ -1,4 +1,4 @@
-"""Ratios of the predicted and the true region of a class, and the mean of figures by class."""
+"""Ratios of the predicted and the true region of a class: overlap and rates, and their means."""
 
 from __future__ import annotations
 
@@ -170,3 +170,184 @@ def _count(batch: Labelled, values: np.ndarray) -> np.ndarray:
     counts = counted_by_row(numbers, batch.classes + 1)[:, :-1].astype(np.float64)
     counts[batch.nan] = np.nan
     return counts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap(RegionRatio):
+    """The base of `Dice` and `IoU`, with their rules for regions that are empty."""
+
+    ignore_empty: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        if self.ignore_empty is not None:
+            self.need_samples(f"ignore_empty={self.ignore_empty!r}")
+
+    def _figures(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+        figures, defined = super()._figures(counts)
+        if self.ignore_empty is None:
+            return figures, defined
+        if self.ignore_empty:
+            return figures, counts.true != 0
+        return np.where(defined, figures, 1.0), np.ones_like(defined)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dice(Overlap):
+    """Twice the intersection by the sum of both regions: figures by class, and ``"mean"``.
+
+    A class that is neither predicted nor true has no figure (with ``over="samples"``, in that
+    sample); predicted but absent, or present but missed, it counts 0. A class without any figure is
+    NaN and left out of the mean over classes. All are NaN where a score is NaN.
+
+    Args:
+        classes: Names of the classes; their numbers when not given.
+        over: ``"voxels"``: one figure from the voxels of all samples, which is scikit-learn's;
+            ``"samples"``: the mean of every sample's figure, for volumes and pictures.
+        include_background: Whether class 0 is among the figures and the mean.
+        mean_of: The mean is that of the ``"classes"``, or of the ``"samples"``, each with the mean
+            of its own classes (with ``over="samples"``); they differ where a class has no figure in
+            some samples.
+        ignored: The label of voxels that do not count.
+        from_probabilities: Whether scores are probabilities; it matters for those of one channel
+            only.
+        ignore_empty: With ``over="samples"``, MONAI's rules for a class that is not in the labels
+            of a sample. True: it has no figure there, even if it is predicted. False: it counts 1
+            if it is not predicted, and 0 if it is.
+
+    Shapes:
+        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
+
+    Source:
+        Dice 1945, doi 10.2307/1932409.
+
+    Example:
+        >>> scores = np.eye(2)[[[0, 0, 1, 1]]].transpose(0, 2, 1)  # (1, classes, 4 pixels)
+        >>> Dice(classes=["background", "cell"])(scores, np.array([[0, 0, 0, 1]]))
+        {'background': 0.8, 'cell': 0.6666666666666666, 'mean': 0.7333333333333334}
+    """
+
+    name = "dice"
+
+    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+        return 2 * counts.both, counts.predicted + counts.true
+
+
+@dataclass(frozen=True, kw_only=True)
+class IoU(Overlap):
+    """The intersection of both regions by their union: figures by class, and ``"mean"``.
+
+    Settings and rules are those of `Dice`.
+
+    Shapes:
+        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
+
+    Source:
+        Jaccard 1912, doi 10.1111/j.1469-8137.1912.tb05611.x.
+
+    Example:
+        >>> scores = np.eye(2)[[[0, 0, 1, 1]]].transpose(0, 2, 1)  # (1, classes, 4 pixels)
+        >>> IoU(include_background=False)(scores, np.array([[0, 0, 0, 1]]))
+        {'1': 0.5, 'mean': 0.5}
+    """
+
+    name = "iou"
+
+    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+        union = counts.predicted + counts.true - counts.both
+        return counts.both, union
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sensitivity(RegionRatio):
+    """The fraction of a class's voxels that are predicted as it (recall): by class, and ``"mean"``.
+
+    A class without a voxel to divide by (with ``over="samples"``, in that sample) has no figure;
+    one without any figure is NaN and left out of the mean over classes. All are NaN where a score
+    is NaN.
+
+    Args:
+        classes: Names of the classes; their numbers when not given.
+        over: ``"voxels"``: one figure from the voxels of all samples, which is scikit-learn's;
+            ``"samples"``: the mean of every sample's figure, for volumes and pictures.
+        include_background: Whether class 0 is among the figures and the mean.
+        mean_of: The mean is that of the ``"classes"``, or of the ``"samples"``; see `Dice`.
+        ignored: The label of voxels that do not count.
+        from_probabilities: Whether scores are probabilities; it matters for those of one channel
+            only.
+
+    Shapes:
+        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
+
+    Example:
+        >>> scores = np.eye(2)[[[0, 0, 1, 1]]].transpose(0, 2, 1)  # (1, classes, 4 pixels)
+        >>> Sensitivity()(scores, np.array([[0, 0, 0, 1]]))
+        {'0': 0.6666666666666666, '1': 1.0, 'mean': 0.8333333333333333}
+    """
+
+    name = "sensitivity"
+
+    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+        return counts.both, counts.true
+
+
+@dataclass(frozen=True, kw_only=True)
+class Specificity(RegionRatio):
+    """The fraction of the voxels of other classes that are not predicted as the class.
+
+    Settings and rules are those of `Sensitivity`.
+
+    Shapes:
+        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
+
+    Example:
+        >>> scores = np.eye(2)[[[0, 0, 1, 1]]].transpose(0, 2, 1)  # (1, classes, 4 pixels)
+        >>> Specificity(include_background=False)(scores, np.array([[0, 0, 0, 1]]))["1"]
+        0.6666666666666666
+    """
+
+    name = "specificity"
+
+    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+        others = counts.voxels - counts.true
+        return others - counts.predicted + counts.both, others
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision(RegionRatio):
+    """The fraction of the voxels predicted as a class that belong to it.
+
+    Settings and rules are those of `Sensitivity`.
+
+    Shapes:
+        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
+
+    Example:
+        >>> scores = np.eye(2)[[[0, 0, 1, 1]]].transpose(0, 2, 1)  # (1, classes, 4 pixels)
+        >>> Precision(include_background=False)(scores, np.array([[0, 0, 0, 1]]))["1"]
+        0.5
+    """
+
+    name = "precision"
+
+    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+        return counts.both, counts.predicted
+
+
+@dataclass(frozen=True, kw_only=True)
+class F1(Dice):
+    """The harmonic mean of sensitivity and precision: twice the hits by both regions' voxels.
+
+    It is `Dice` by another name.
+
+    Shapes:
+        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
+
+    Example:
+        >>> scores = np.eye(2)[[0, 1, 1, 0]]  # (4 samples, classes)
+        >>> F1()(scores, np.array([0, 1, 0, 0]))
+        {'0': 0.8, '1': 0.6666666666666666, 'mean': 0.7333333333333334}
+    """
+
+    name = "f1"
