@@ -156,6 +156,19 @@ def test_forward_and_backward_are_one_program_unless_the_loss_needs_all_outputs(
         assert sum(bool(products(text)) for text in on_device) == count
 
 
+def test_a_callback_on_the_batch_is_made_once_in_each_replica():
+    seen = []
+
+    def loss(network, x, labels):
+        jax.debug.callback(lambda rows: seen.append(rows.shape), x)
+        return cross_entropy(network, x, labels)
+
+    optimizer = optimizer_of(DataParallel(built(JAX, Dense), TWO))
+    optimizer.update(in_replicas(loss), rows(7), np.arange(7) % 2)
+    jax.effects_barrier()
+    assert sorted(seen) == [(3, 3), (4, 3)]
+
+
 @pytest.mark.parametrize("kind", ["flax", "net.nn"])
 def test_the_whole_batch_is_shared_out_where_statistics_are_synchronised(
     programs, kind

@@ -157,7 +157,7 @@ def _in_surroundings_first(whole: Jaxpr) -> Iterator[tuple[int | None, Any]]:
             read_outside.update(filter(_is_variable, equation.invars))
             written_outside.update(equation.outvars)
     for replica, equation in replicas:
-        if replica is not None:
+        if replica is not None and not equation.effects:  # a callback is made once
             for variable in filter(read_outside.__contains__, equation.outvars):
                 alone = _only(whole, equation, variable)
                 inputs = filter(_is_variable, alone.invars)
