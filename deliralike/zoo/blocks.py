@@ -4,7 +4,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from deliralike.errors import SettingError, ShapeError
+from deliralike.network.base import Network
 from deliralike.nn import checks
 
 
@@ -38,6 +41,19 @@ def classifier(
     if num_classes == 0 and not isinstance(num_classes, bool):
         return nn.Identity()
     return nn.Linear(width, checks.positive(num_classes, "num_classes", what), bias)
+
+
+class Mlp(Network):
+    """Two linear layers and a GELU between them, over the last axis."""
+
+    def __init__(self, width: int, inner: int, approximate: str = "none") -> None:
+        super().__init__()
+        self.fc1 = self.nn.Linear(width, inner)
+        self.act = self.nn.GELU(approximate)
+        self.fc2 = self.nn.Linear(inner, width)
+
+    def forward(self, x):
+        return self.fc2(self.act(self.fc1(x)))
 
 
 def images(side: int) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:
@@ -116,6 +132,24 @@ def by_stage(stem: Any, stages: Iterable[Any]) -> dict[str, Callable[[Any], Any]
     return {"stem": stem} | {
         f"stage{number}": stage for number, stage in enumerate(stages, 1)
     }
+
+
+def drop_rates(last: float, counts: Iterable[int]) -> list[list[float]]:
+    """Return the rates of stochastic depth of the blocks of each stage.
+
+    They grow linearly from 0 for the first block to that of the last one.
+
+    Example:
+        >>> drop_rates(0.5, (2, 1))
+        [[0.0, 0.25], [0.5]]
+    """
+    counts = tuple(counts)
+    rates = np.linspace(0.0, last, sum(counts)).tolist()
+    stages = []
+    for count in counts:
+        stages.append(rates[:count])
+        rates = rates[count:]
+    return stages
 
 
 def run_stages(

@@ -151,7 +151,7 @@ class _Plan:
 
     def __call__(self, contents: Contents) -> Renaming:
         self._ours, words, notes = self._to_ours(contents)
-        state: dict[str, np.ndarray] = self._ours
+        state = self._ours
         if self._to in self._keymaps:
             keymap = self._keymaps[str(self._to)]
             state = keymap.to_theirs(state)

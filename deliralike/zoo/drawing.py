@@ -131,7 +131,7 @@ def _places(boxes: Sequence[Box]) -> list[tuple[int, int]]:
     """
     input_axis = max((_longest_axis(box) for box in boxes if not box.name), default=1)
     rows: list[int] = []
-    occupied: set[tuple[int, int]] = set()
+    occupied = set()
     for column, box in zip(columns(boxes), boxes, strict=True):
         row = max((rows[source] for source in box.sources), default=0)
         longest = _longest_axis(box)

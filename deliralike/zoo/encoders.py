@@ -77,7 +77,7 @@ class Encoder:
             SettingError: It names no stages, or one of the settings makes no sense.
         """
         architecture = architecture_of(network)
-        own: dict[str, Any] = {"in_channels": in_channels, "num_classes": 0}
+        own = {"in_channels": in_channels, "num_classes": 0}
         if dims != 2:
             own["dims"] = dims
         own.update(settings or {})

@@ -138,7 +138,7 @@ class Convolution(Network):
         kernel = odd(kernel_size, dims)
         strides = geometry.steps(stride, dims, "stride")
         padding = tuple(size // 2 for size in kernel)
-        options: dict[str, Any] = {"padding": padding, "bias": bias}
+        options = {"padding": padding, "bias": bias}
         if transposed:
             kind = by_dims(self.nn, dims, "ConvTranspose")
             options["output_padding"] = tuple(step - 1 for step in strides)
@@ -268,21 +268,19 @@ def volume(sides: Sequence[int]) -> Callable[[Mapping[str, Any]], tuple[int, ...
 
 
 def without_twins(
-    state: Mapping[str, np.ndarray], first: Callable[[str], str]
+    network: Any, state: Mapping[str, np.ndarray]
 ) -> Mapping[str, np.ndarray]:
-    """Return a state with one name for each tied array: its first one.
+    """Return a state with one name for each array that is tied in a network: its first one.
 
     The other names are left out where their values are the same.
-
-    Args:
-        first: A function from any of an array's names to the first of them.
     """
-    distinct = {}
-    for name, value in state.items():
-        twin = first(name)
-        has_twin = twin != name and twin in state
-        if not has_twin or not np.array_equal(state[twin], value):
-            distinct[name] = value
+    firsts: dict[int, str] = {}
+    distinct = dict(state)
+    for name, slot in network.neutral_slots().items():
+        first = firsts.setdefault(id(slot.native), name)
+        is_twin = first != name and name in state and first in state
+        if is_twin and np.array_equal(state[first], state[name]):
+            del distinct[name]
     return distinct
 
 

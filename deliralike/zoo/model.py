@@ -1,5 +1,6 @@
 """The base of the zoo's networks: stages, stem, head, and other layouts of names."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -28,6 +29,8 @@ class Model(Network):
         not_for_decoders: The names of stages that an encoder of a segmentation network passes by.
         channels_last: Whether a stage gives ``(batch, tokens, channels)``, as those of networks
             over sequences do.
+        ignored_names: A regular expression for names of arrays in published files that the model
+            has no use for.
         published_weights: The entry of the registry that the weights came from (`Published`); None
             for others.
     """
@@ -39,6 +42,7 @@ class Model(Network):
     can_stop: ClassVar[bool] = False
     not_for_decoders: ClassVar[tuple[str, ...]] = ()
     channels_last: ClassVar[bool] = False
+    ignored_names: ClassVar[str] = ""
     published_weights: Any = None
 
     def forward_stages(self, *inputs: Any) -> dict[str, Any]:
@@ -65,5 +69,13 @@ class Model(Network):
         return None
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Mend a whole state in this model's names before it is loaded; unchanged by default."""
-        return state
+        """Mend a whole state in this model's names before it is loaded.
+
+        By default what `ignored_names` matches is left out.
+        """
+        if not self.ignored_names:
+            return state
+        ignored = re.compile(self.ignored_names)
+        return {
+            name: value for name, value in state.items() if not ignored.search(name)
+        }

@@ -301,7 +301,7 @@ def find(name: str) -> Architecture:
 
 def _user_model(name: str) -> Architecture:
     # on demand: the module is made of this one
-    user_models: Any = importlib.import_module("deliralike.zoo.user_models")
+    user_models = importlib.import_module("deliralike.zoo.user_models")
     return user_models.architecture(name)
 
 

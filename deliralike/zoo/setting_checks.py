@@ -57,6 +57,27 @@ def numbers(
     return tuple(checks.positive(value, name, what) for value in values)
 
 
+def number_rows(
+    rows: Any, columns: str, name: str, what: str
+) -> tuple[tuple[int, ...], ...]:
+    """Return a table of whole numbers of at least one as tuples.
+
+    Args:
+        columns: The names of the columns, with commas between.
+
+    Raises:
+        SettingError: There is no row, or one has more or fewer columns, or another entry.
+
+    Example:
+        >>> number_rows([[1, 16], [6, 24]], "expansion, channels", "blocks", "MobileNetV2")
+        ((1, 16), (6, 24))
+    """
+    width = columns.count(",") + 1
+    if _length(rows) == 0 or any(len(row) != width for row in rows):
+        raise SettingError(f"{what}: {name}={rows!r}; wanted rows of {columns}")
+    return tuple(numbers(row, name, what) for row in rows)
+
+
 def paired(what: str, /, **lists: Any) -> list[tuple[int, ...]]:
     """Return lists that each have one whole number for each stage, as tuples.
 

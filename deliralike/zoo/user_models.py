@@ -93,7 +93,7 @@ class UserModel(Architecture):
         )
         if not hasattr(self.network, "on"):
             backend.seed(seed)  # a native network draws its start values by it
-        chosen: dict[str, Any] = {"seed": seed, "dtype": dtype, "device": device}
+        chosen = {"seed": seed, "dtype": dtype, "device": device}
         made = super()._build(backend, *args, **chosen, **settings)
         if isinstance(made, AbstractNetwork) and made.backend is backend:
             return made

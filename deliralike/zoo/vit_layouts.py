@@ -6,7 +6,6 @@ import numpy as np
 
 from deliralike.zoo.keymaps import (
     KeyMap,
-    Replacement,
     State,
     apart,
     by_patterns,
@@ -85,7 +84,7 @@ def _unpacked(state: State, model: str) -> State:
     }
 
 
-_HF_SHARED: dict[str, Replacement] = {
+_HF_SHARED = {
     r"class_token": "embeddings.cls_token",
     r"conv_proj\.(\w+)": r"embeddings.patch_embeddings.projection.\1",
     r"encoder\.pos_embedding": "embeddings.position_embeddings",
@@ -93,14 +92,14 @@ _HF_SHARED: dict[str, Replacement] = {
     rf"{_LAYER}\.self_attention\.out_proj\.(\w+)": rf"{_HF}.attention.output.dense.\2",
     r"encoder\.ln\.(\w+)": r"layernorm.\1",
 }
-_HF_NAMES: dict[str, Replacement] = _HF_SHARED | {
+_HF_NAMES = _HF_SHARED | {
     rf"{_LAYER}\.ln_1\.(\w+)": rf"{_HF}.layernorm_before.\2",
     rf"{_LAYER}\.ln_2\.(\w+)": rf"{_HF}.layernorm_after.\2",
     rf"{_LAYER}\.mlp\.0\.(\w+)": rf"{_HF}.intermediate.dense.\2",
     rf"{_LAYER}\.mlp\.3\.(\w+)": rf"{_HF}.output.dense.\2",
 }
-_HF_HEAD: dict[str, Replacement] = {r"heads\.head\.(\w+)": r"classifier.\1"}
-_HF_DISTILLED: dict[str, Replacement] = {
+_HF_HEAD = {r"heads\.head\.(\w+)": r"classifier.\1"}
+_HF_DISTILLED = {
     r"distillation_token": "embeddings.distillation_token",
     r"heads\.head\.(\w+)": r"cls_classifier.\1",
     r"heads\.head_dist\.(\w+)": r"distillation_classifier.\1",
@@ -149,7 +148,7 @@ def _class_unpositioned(state: State) -> State:
     return arrays
 
 
-_HF_DINOV2: dict[str, Replacement] = _HF_SHARED | {
+_HF_DINOV2 = _HF_SHARED | {
     r"register_token": "embeddings.register_tokens",
     rf"{_LAYER}\.ln_(\d)\.(\w+)": rf"{_HF}.norm\2.\3",
     rf"{_LAYER}\.ls_(\d)\.gamma": rf"{_HF}.layer_scale\2.lambda1",

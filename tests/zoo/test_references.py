@@ -38,7 +38,12 @@ def test_outputs_gradients_and_state_are_the_references(label):
 
 
 @pytest.mark.parametrize(
-    "label", ["vit_base_patch16_siglip_224", "vit_small_patch16_dinov3 with a head"]
+    "label",
+    [
+        "mednext_s",
+        "vit_base_patch16_siglip_224",
+        "vit_small_patch16_dinov3 with a head",
+    ],
 )
 def test_outputs_and_gradients_are_the_references_on_every_backend(label, backend):
     """Of networks whose class `test_models` does not compute on JAX."""

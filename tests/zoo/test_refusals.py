@@ -289,6 +289,11 @@ SETTINGS = [
         {"stages": (("uir_k3",),)},
         "stages has 'uir_k3'; wanted",
     ),
+    (
+        "mednext_s",
+        {"blocks": (1, 1), "expansions": (2, 2)},
+        "as many stages down as up",
+    ),
     ("gemma_3_270m", {"sliding_window": 0}, "sliding_window=0"),
     ("gemma_3_270m", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar=0"),
 ]
@@ -323,6 +328,7 @@ SHAPES = [
         {"img_size": 16, "dims": 2},
         r"wanted the size \(16, 16\).*set img_size",
     ),
+    ("mednext_s", (1, 64, 40), {"dims": 2}, r"'bottleneck'.*multiples of \(16, 16\)"),
     ("swin_unetr", (1, 64, 48), {"dims": 2}, r"'encoder10'.*multiples of \(32, 32\)"),
     ("swin_unetr", (1, 32, 32), {"dims": 2}, "too small for the stage 'encoder10'"),
     (

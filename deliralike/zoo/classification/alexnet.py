@@ -34,6 +34,7 @@ class AlexNet(Model):
     """
 
     stem_paths = ("features.0",)
+    head_paths = ("classifier.6",)
     can_stop = True
 
     def __init__(
@@ -71,12 +72,6 @@ class AlexNet(Model):
             nn.ReLU(),
             classifier(nn, hidden, num_classes, "AlexNet"),
         )
-        self.num_classes = num_classes
-
-    @property
-    def head_paths(self):  # type: ignore[override]
-        """The last linear layer."""
-        return ("classifier.6",) if self.num_classes else ()
 
     def forward(self, x):
         x = self.avgpool(self.forward_stages(x)["features"])  # (batch, 256, 6, 6)

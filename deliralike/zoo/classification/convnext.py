@@ -11,8 +11,16 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.layers.normalization import LayerNorm
 from deliralike.nn.start import ZEROS, Constant, Normal
-from deliralike.zoo.blocks import by_dims, classifier, images, large_enough, run_stages
+from deliralike.zoo.blocks import (
+    by_dims,
+    classifier,
+    drop_rates,
+    images,
+    large_enough,
+    run_stages,
+)
 from deliralike.zoo.keymaps import KeyMap, by_patterns
+from deliralike.zoo.layouts import channels_first, channels_last
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import paired
@@ -62,12 +70,7 @@ class ChannelNorm(LayerNorm):
 
     def forward(self, x):
         checks.channels(self, x, self.normalized_shape[0])
-        first, last = permutations(len(x.shape))
-        x = self.nn.permute(x, first)  # (batch, *size, channels)
-        y = self.nn.layer_norm(
-            x, self.normalized_shape, self.weight, self.bias, self.eps
-        )
-        return self.nn.permute(y, last)
+        return channels_first(self.nn, super().forward(channels_last(self.nn, x)))
 
 
 class Permute(Network):
@@ -108,7 +111,8 @@ class CNBlock(Network):
         super().__init__()
         nn = self.nn
         conv = by_dims(nn, dims, "Conv")
-        first, last = map(Permute, permutations(dims + 2))
+        first = Permute((0, *range(2, dims + 2), 1))
+        last = Permute((0, dims + 1, *range(1, dims + 1)))
         norm: Any = nn.LayerNorm
         linear: Any = nn.Linear
         if conv_mlp:
@@ -181,26 +185,22 @@ class ConvNeXt(Model):
         layers, widths = paired("ConvNeXt", layers=layers, widths=widths)
         nn = self.nn
         conv = by_dims(self.nn, dims, "Conv")
-        chances = [
-            stochastic_depth * block / max(1, sum(layers) - 1)
-            for block in range(sum(layers))
-        ]
+        chances = drop_rates(stochastic_depth, layers)
         features = [
             nn.Sequential(
                 conv(in_channels, widths[0], 4, 4), ChannelNorm(widths[0], eps=1e-6)
             )
         ]
-        for stage, (count, width) in enumerate(zip(layers, widths, strict=True)):
+        for stage, (rates, width) in enumerate(zip(chances, widths, strict=True)):
             if stage:
                 before = widths[stage - 1]
                 halving = nn.Sequential(
                     ChannelNorm(before, eps=1e-6), conv(before, width, 2, 2)
                 )
                 features.append(halving)
-            start = sum(layers[:stage])
             blocks = []
-            for chance in chances[start : start + count]:
-                blocks.append(CNBlock(width, layer_scale, chance, conv_mlp, dims))
+            for rate in rates:
+                blocks.append(CNBlock(width, layer_scale, rate, conv_mlp, dims))
             features.append(nn.Sequential(*blocks))
         self.features = nn.Sequential(*features)
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
@@ -238,17 +238,11 @@ class ConvNeXt(Model):
         large_enough(self, x, 2 ** (count + 1), f"stage{count}")
 
 
-def permutations(rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the orders of axes that bring the channels to the end, and back."""
-    spatial = range(2, rank)
-    return (0, *spatial, 1), (0, rank - 1, *(axis - 1 for axis in spatial))
-
-
 _SOURCE = "Liu et al. 2022, arXiv 2201.03545; torchvision, timm"
 
 # name: (blocks in each stage, channels of the first stage, stochastic depth, parameters); those of
 # timm alone have `conv_mlp`
-_VARIANTS: dict[str, tuple[tuple[int, ...], int, float, int]] = {
+_VARIANTS = {
     "convnext_atto": ((2, 2, 6, 2), 40, 0.0, 3_695_520),
     "convnext_femto": ((2, 2, 6, 2), 48, 0.0, 5_217_784),
     "convnext_pico": ((2, 2, 6, 2), 64, 0.0, 9_045_672),

@@ -16,12 +16,14 @@ from deliralike.zoo.blocks import (
     by_dims,
     by_stage,
     classifier,
+    drop_rates,
     images,
     in_turn,
     large_enough,
 )
-from deliralike.zoo.classification.convnext import ChannelNorm, permutations
+from deliralike.zoo.classification.convnext import ChannelNorm
 from deliralike.zoo.keymaps import KeyMap, Replacement, Transform, by_patterns
+from deliralike.zoo.layouts import channels_first, channels_last
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import paired
@@ -171,9 +173,8 @@ class Block(Network):
         if self.conv_mlp:
             y = self.mlp(self.norm(y))
         else:
-            first, last = permutations(len(x.shape))
-            y = self.mlp(self.norm(self.nn.permute(y, first)))
-            y = self.nn.permute(y, last)
+            y = self.mlp(self.norm(channels_last(self.nn, y)))
+            y = channels_first(self.nn, y)
         return x + self.drop_path(y)
 
 
@@ -277,13 +278,13 @@ class ConvNeXtV2(Model):
         nn = self.nn
         conv = by_dims(nn, dims, "Conv")(in_channels, widths[0], 4, 4)
         self.stem = nn.Sequential(conv, ChannelNorm(widths[0], eps=_EPS))
-        chances = np.linspace(0.0, stochastic_depth, sum(layers)).tolist()
         stages = []
         before = None
-        for count, width in zip(layers, widths, strict=True):
-            stages.append(Stage(before, width, chances[:count], conv_mlp, dims))
+        for rates, width in zip(
+            drop_rates(stochastic_depth, layers), widths, strict=True
+        ):
+            stages.append(Stage(before, width, rates, conv_mlp, dims))
             before = width
-            del chances[:count]
         self.stages = nn.Sequential(*stages)
         self.head = Head(widths[-1], num_classes, dims)
         self.kernel = (1,) * dims if conv_mlp else ()
@@ -308,7 +309,7 @@ class ConvNeXtV2(Model):
 
 
 # name: (blocks in each stage, channels of the first stage, convolutions in blocks, parameters)
-_VARIANTS: dict[str, tuple[tuple[int, ...], int, bool, int]] = {
+_VARIANTS = {
     "convnextv2_atto": ((2, 2, 6, 2), 40, True, 3_708_400),
     "convnextv2_femto": ((2, 2, 6, 2), 48, True, 5_233_240),
     "convnextv2_pico": ((2, 2, 6, 2), 64, True, 9_066_280),

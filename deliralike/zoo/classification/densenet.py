@@ -218,6 +218,7 @@ class DenseNet(Model):
     """
 
     stem_paths = ("features.conv0",)
+    head_paths = ("classifier",)
     can_stop = True
     start_values = {
         "*conv?.weight": HeNormal("in"),
@@ -257,12 +258,6 @@ class DenseNet(Model):
         self.classifier = classifier(
             self.nn, self.features.width, num_classes, "DenseNet"
         )
-        self.num_classes = num_classes
-
-    @property
-    def head_paths(self):  # type: ignore[override]
-        """The linear layer."""
-        return ("classifier",) if self.num_classes else ()
 
     def forward(self, x):
         *_, last = self.forward_stages(x).values()

@@ -5,7 +5,6 @@ with a teacher, and their outputs are averaged.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,13 +12,14 @@ from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn.start import ZEROS, Constant, Normal
 from deliralike.zoo.blocks import (
+    Mlp,
     by_stage,
     classifier,
+    drop_rates,
     has_side,
     images_of_size,
     in_turn,
 )
-from deliralike.zoo.classification.mixer import Mlp
 from deliralike.zoo.layouts import as_grid, as_tokens, joined_heads, split_heads
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
@@ -216,7 +216,7 @@ class Stage(Network):
         nn = self.nn
         self.downsample = nn.Identity() if before is None else Downsample(before, width)
         first = len(chances) - num_vit
-        blocks: list[Any] = [PoolBlock(width, chance) for chance in chances[:first]]
+        blocks = [PoolBlock(width, chance) for chance in chances[:first]]
         if num_vit:
             blocks.append(Flat())
             blocks += [TokenBlock(width, chance, side) for chance in chances[first:]]
@@ -292,14 +292,13 @@ class EfficientFormer(Model):
             "act2": nn.ReLU(),
         }
         self.stem = nn.Sequential(stem)
-        chances = np.linspace(0.0, stochastic_depth, sum(layers)).tolist()
+        chances = drop_rates(stochastic_depth, layers)
         stages = []
         before = None
-        for stage, (count, width) in enumerate(zip(layers, widths, strict=True), 1):
+        for stage, (rates, width) in enumerate(zip(chances, widths, strict=True), 1):
             tokens = num_vit if stage == len(layers) else 0
-            stages.append(Stage(before, width, chances[:count], tokens, self.side))
+            stages.append(Stage(before, width, rates, tokens, self.side))
             before = width
-            del chances[:count]
         self.stages = nn.Sequential(*stages)
         self.norm = nn.LayerNorm(widths[-1])
         self.head = classifier(nn, widths[-1], num_classes, "EfficientFormer")
@@ -333,7 +332,7 @@ def _distances(side: int) -> np.ndarray:
 
 
 # name: (blocks and channels in each stage, blocks with attention, parameters)
-_VARIANTS: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, int]] = {
+_VARIANTS = {
     "efficientformer_l1": ((3, 2, 6, 4), (48, 96, 224, 448), 1, 12_289_928),
     "efficientformer_l3": ((4, 4, 12, 6), (64, 128, 320, 512), 4, 31_406_000),
     "efficientformer_l7": ((6, 6, 18, 8), (96, 192, 384, 768), 8, 82_229_328),

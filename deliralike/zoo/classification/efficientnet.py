@@ -411,7 +411,7 @@ for _name, (_width, _depth, _dropout, _side, _parameters) in _SCALED.items():
     )
 
 # name: (stages, channels of the stem, dropout, side of the images, parameters)
-_SECOND: dict[str, tuple[tuple[Stage, ...], int, float, int, int]] = {
+_SECOND = {
     "efficientnet_v2_s": (
         (
             ("fused", 1, 3, 1, 24, 2),

@@ -22,7 +22,7 @@ Widths = tuple[int, int, int, int, int, int]
 
 # table 1 of the paper: channels of the 1x1 branch, of the second branch inside and outside, of the
 # third, of the pooled
-_BLOCKS: dict[str, Widths] = {
+_BLOCKS = {
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),
     "4a": (192, 96, 208, 16, 48, 64),

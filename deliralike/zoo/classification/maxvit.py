@@ -7,13 +7,11 @@ code: one over the root of all channels, not of those of a head.
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from deliralike.errors import ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal
-from deliralike.zoo.blocks import by_stage, classifier, images, in_turn
+from deliralike.zoo.blocks import by_stage, classifier, drop_rates, images, in_turn
 from deliralike.zoo.layouts import joined_heads, unpacked_heads
 from deliralike.zoo.mobile import SqueezeExcitation
 from deliralike.zoo.model import Model
@@ -292,14 +290,12 @@ class MaxViT(Model):
             _conv_norm_gelu(nn, in_channels, stem_channels, 3, 2),
             nn.Sequential(nn.Conv2d(stem_channels, stem_channels, 3, padding=1)),
         )
-        chances = np.linspace(0.0, stochastic_depth, sum(block_layers)).tolist()
+        chances = drop_rates(stochastic_depth, block_layers)
         blocks = []
         before = stem_channels
-        for width, count in zip(block_channels, block_layers, strict=True):
-            settings = (chances[:count], head_dim, partition_size)
-            blocks.append(Stage(before, width, *settings))
+        for width, rates in zip(block_channels, chances, strict=True):
+            blocks.append(Stage(before, width, rates, head_dim, partition_size))
             before = width
-            del chances[:count]
         self.blocks = nn.Sequential(*blocks)
         self.classifier = nn.Sequential(
             nn.AdaptiveAvgPool2d(1),

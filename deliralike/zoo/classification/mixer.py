@@ -17,26 +17,17 @@ from deliralike.nn.start import (
     TruncatedNormal,
     XavierUniform,
 )
-from deliralike.zoo.blocks import classifier, has_side, images_of_size
+from deliralike.zoo.blocks import Mlp, classifier, has_side, images_of_size
 from deliralike.zoo.layouts import as_grid, as_tokens
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import one_of, positive
 
 
-class Mlp(Network):
-    """Two linear layers and a GELU between them, over the last axis."""
+class MixerMlp(Mlp):
+    """A perceptron with the start values of the paper's code."""
 
     start_values = {"fc?.weight": XavierUniform(), "fc?.bias": Normal(1e-6)}
-
-    def __init__(self, width: int, inner: int, approximate: str = "none") -> None:
-        super().__init__()
-        self.fc1 = self.nn.Linear(width, inner)
-        self.act = self.nn.GELU(approximate)
-        self.fc2 = self.nn.Linear(inner, width)
-
-    def forward(self, x):
-        return self.fc2(self.act(self.fc1(x)))
 
 
 class Affine(Network):
@@ -73,10 +64,10 @@ class MixerBlock(Network):
     ) -> None:
         super().__init__()
         self.norm1 = self.nn.LayerNorm(width, eps=1e-6)
-        self.mlp_tokens = Mlp(tokens, int(mlp_ratio[0] * width))
+        self.mlp_tokens = MixerMlp(tokens, int(mlp_ratio[0] * width))
         self.drop_path1 = self.nn.DropPath(stochastic_depth)
         self.norm2 = self.nn.LayerNorm(width, eps=1e-6)
-        self.mlp_channels = Mlp(width, int(mlp_ratio[1] * width))
+        self.mlp_channels = MixerMlp(width, int(mlp_ratio[1] * width))
         self.drop_path2 = self.nn.DropPath(stochastic_depth)
 
     def forward(self, x):
@@ -120,7 +111,7 @@ class ResBlock(Network):
         self.linear_tokens = nn.Linear(tokens, tokens)
         self.drop_path1 = nn.DropPath(stochastic_depth)
         self.norm2 = Affine(width)
-        self.mlp_channels = Mlp(width, int(mlp_ratio[1] * width))
+        self.mlp_channels = MixerMlp(width, int(mlp_ratio[1] * width))
         self.drop_path2 = nn.DropPath(stochastic_depth)
 
     def forward(self, x):

@@ -7,7 +7,6 @@ The paper's B1, which has no squeeze and excitation; its normalisations forget s
 from collections.abc import Sequence
 from typing import Any
 
-from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Uniform
@@ -17,9 +16,10 @@ from deliralike.zoo.mobile import make_divisible
 from deliralike.zoo.mobile_layouts import TIMM, by_blocks
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import numbers
+from deliralike.zoo.setting_checks import number_rows
 
-# channels, kernel, stride, expansion, number of blocks: figure 7 of the paper
+# figure 7 of the paper
+_COLUMNS = "channels, kernel, stride, expansion, number of blocks"
 _STACKS = (
     (24, 3, 2, 3, 3),
     (40, 5, 2, 3, 3),
@@ -100,6 +100,7 @@ class MNASNet(Model):
     """
 
     stem_paths = ("layers.0",)
+    head_paths = ("classifier.1",)
     can_stop = True
 
     def __init__(
@@ -114,10 +115,10 @@ class MNASNet(Model):
         super().__init__()
         checks.positive(in_channels, "in_channels", "MNASNet")
         nn = self.nn
-        stacks = _rows(stacks)
+        stacks = number_rows(stacks, _COLUMNS, "stacks", "MNASNet")
         first = make_divisible(32 * width_mult)
         width = make_divisible(16 * width_mult)
-        blocks: list[Any] = [
+        blocks = [
             nn.Conv2d(in_channels, first, 3, stride=2, padding=1, bias=False),
             nn.BatchNorm2d(first, momentum=momentum),
             nn.ReLU(),
@@ -173,11 +174,6 @@ class MNASNet(Model):
         return (KeyMap("timm", by_blocks(places, ends)),)
 
     @property
-    def head_paths(self):  # type: ignore[override]
-        """The linear layer."""
-        return ("classifier.1",) if self.num_classes else ()
-
-    @property
     def start_values(self):  # type: ignore[override]
         """Torchvision's start values.
 
@@ -202,19 +198,6 @@ class MNASNet(Model):
     def forward_stages(self, x, until=None):
         """Return what comes before each halving, / 2 to / 16, and the last convolution, / 32."""
         return run_stages(self.layers, x, self.ends, until)
-
-
-def _rows(stacks: Any) -> tuple[tuple[int, ...], ...]:
-    if (
-        isinstance(stacks, int | str)
-        or not stacks
-        or any(len(row) != 5 for row in stacks)
-    ):
-        raise SettingError(
-            f"MNASNet: stacks={stacks!r}; wanted rows of channels, kernel, stride, expansion, "
-            "number of blocks"
-        )
-    return tuple(numbers(row, "stacks", "MNASNet") for row in stacks)
 
 
 # name: (factor for the channels, parameters)

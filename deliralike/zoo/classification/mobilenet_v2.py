@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Normal
@@ -23,9 +22,10 @@ from deliralike.zoo.mobile import (
 from deliralike.zoo.mobile_layouts import TIMM, by_blocks, timm_ends
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import numbers
+from deliralike.zoo.setting_checks import number_rows
 
-# expansion, channels, number of blocks, stride of the first: table 2 of the paper
+# table 2 of the paper
+_COLUMNS = "expansion, channels, number of blocks, stride"
 _BLOCKS = (
     (1, 16, 1, 1),
     (6, 24, 2, 2),
@@ -118,6 +118,7 @@ class MobileNetV2(Model):
     """
 
     stem_paths = ("features.0.0",)
+    head_paths = ("classifier.1",)
     can_stop = True
     start_values = {
         "*.0.weight": HeNormal("out"),
@@ -147,7 +148,9 @@ class MobileNetV2(Model):
         ]
         strides = [2]
         places = []
-        for group, (expansion, channels, count, stride) in enumerate(_rows(blocks)):
+        for group, (expansion, channels, count, stride) in enumerate(
+            number_rows(blocks, _COLUMNS, "blocks", "MobileNetV2")
+        ):
             out = make_divisible(channels * width_mult)
             for index in range(count):
                 strides.append(stride if index == 0 else 1)
@@ -166,7 +169,6 @@ class MobileNetV2(Model):
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
         head = classifier(nn, last, num_classes, "MobileNetV2")
         self.classifier = nn.Sequential(nn.Dropout(dropout), head)
-        self.num_classes = num_classes
 
     @property
     def keymaps(self):  # type: ignore[override]
@@ -175,11 +177,6 @@ class MobileNetV2(Model):
         places = [(ours, theirs, TIMM) for ours, theirs in self.places]
         return (KeyMap("timm", by_blocks(places, ends)),)
 
-    @property
-    def head_paths(self):  # type: ignore[override]
-        """The linear layer."""
-        return ("classifier.1",) if self.num_classes else ()
-
     def forward(self, x):
         *_, last = self.forward_stages(x).values()
         return self.classifier(self.nn.flatten(self.avgpool(last)))
@@ -187,18 +184,6 @@ class MobileNetV2(Model):
     def forward_stages(self, x, until=None):
         """Return what comes before each halving, / 2 to / 16, and the last convolution, / 32."""
         return run_stages(self.features, x, self.ends, until)
-
-
-def _rows(blocks: Any) -> tuple[tuple[int, ...], ...]:
-    if (
-        isinstance(blocks, int | str)
-        or not blocks
-        or any(len(row) != 4 for row in blocks)
-    ):
-        raise SettingError(
-            f"MobileNetV2: blocks={blocks!r}; wanted rows of expansion, channels, number and stride"
-        )
-    return tuple(numbers(row, "blocks", "MobileNetV2") for row in blocks)
 
 
 register(

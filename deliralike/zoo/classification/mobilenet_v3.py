@@ -30,7 +30,7 @@ Row = tuple[int, int, int, bool, str, int]
 
 # kernel, channels inside, channels outside, squeeze and excitation, activation, stride: tables 1
 # and 2 of the paper
-LARGE: tuple[Row, ...] = (
+LARGE = (
     (3, 16, 16, False, "ReLU", 1),
     (3, 64, 24, False, "ReLU", 2),
     (3, 72, 24, False, "ReLU", 1),
@@ -47,7 +47,7 @@ LARGE: tuple[Row, ...] = (
     (5, 960, 160, True, "Hardswish", 1),
     (5, 960, 160, True, "Hardswish", 1),
 )
-SMALL: tuple[Row, ...] = (
+SMALL = (
     (3, 16, 16, True, "ReLU", 2),
     (3, 72, 24, False, "ReLU", 2),
     (3, 88, 24, False, "ReLU", 1),
@@ -219,6 +219,7 @@ class MobileNetV3(Model):
     """
 
     stem_paths = ("features.0.0",)
+    head_paths = ("classifier.3",)
     can_stop = True
     start_values = {
         "*.0.weight": HeNormal("out"),
@@ -263,7 +264,6 @@ class MobileNetV3(Model):
             nn.Dropout(dropout),
             classifier(nn, hidden, num_classes, "MobileNetV3"),
         )
-        self.num_classes = num_classes
         self.eps = eps
         self.same_padding = bool(same_padding)
         self.places = _timm_places(rows)
@@ -281,11 +281,6 @@ class MobileNetV3(Model):
         keymap = timm(places, ends, self.eps, self.same_padding)
         as_linear = (_without_kernel, _with_kernel)
         return (replace(keymap, shapes={"classifier.0.weight": as_linear}),)
-
-    @property
-    def head_paths(self):  # type: ignore[override]
-        """The last linear layer."""
-        return ("classifier.3",) if self.num_classes else ()
 
     def forward(self, x):
         *_, last = self.forward_stages(x).values()

@@ -180,6 +180,7 @@ class RegNet(Model):
     """
 
     stem_paths = ("stem.0",)
+    head_paths = ("fc",)
     can_stop = True
     keymaps = (_TIMM,)
     start_values = {
@@ -227,12 +228,6 @@ class RegNet(Model):
         self.trunk_output = self.nn.ModuleDict(stages)
         self.avgpool = by_dims(self.nn, dims, "AdaptiveAvgPool")(1)
         self.fc = classifier(self.nn, width, num_classes, "RegNet")
-        self.num_classes = num_classes
-
-    @property
-    def head_paths(self):  # type: ignore[override]
-        """The linear layer."""
-        return ("fc",) if self.num_classes else ()
 
     def forward(self, x):
         *_, last = self.forward_stages(x).values()
@@ -240,7 +235,7 @@ class RegNet(Model):
 
     def forward_stages(self, x, until=None):
         """Return the first convolution, ``(batch, 32, *size / 2)``, and the stages, / 4 to / 32."""
-        steps: dict[str, Any] = {"stem": self.stem} | dict(self.trunk_output.items())
+        steps = {"stem": self.stem} | dict(self.trunk_output.items())
         return in_turn(x, steps, until)
 
 

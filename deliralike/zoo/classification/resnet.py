@@ -572,14 +572,14 @@ _VARIANTS: dict[str, tuple[str, tuple[int, ...], int, int, int | None, str]] = {
 }
 
 # what timm's letters stand for
-_D: dict[str, Any] = {"stem_type": "deep", "avg_down": True}
-_T: dict[str, Any] = {"stem_type": "tiered", "avg_down": True}
-_C: dict[str, Any] = {"stem_type": "deep"}
-_S: dict[str, Any] = {"stem_type": "deep", "stem_width": 64}
-_SE: dict[str, Any] = {"squeeze_excitation": True}
-_X4: dict[str, Any] = {"groups": 32, "width_per_group": 4}
-_X8: dict[str, Any] = {"groups": 32, "width_per_group": 8}
-_64X4: dict[str, Any] = {"groups": 64, "width_per_group": 4}
+_D = {"stem_type": "deep", "avg_down": True}
+_T = {"stem_type": "tiered", "avg_down": True}
+_C = {"stem_type": "deep"}
+_S = {"stem_type": "deep", "stem_width": 64}
+_SE = {"squeeze_excitation": True}
+_X4 = {"groups": 32, "width_per_group": 4}
+_X8 = {"groups": 32, "width_per_group": 8}
+_64X4 = {"groups": 64, "width_per_group": 4}
 
 # timm's name: (basic blocks or bottlenecks in each stage, other settings, parameters)
 _TIMM: dict[str, tuple[str, tuple[int, ...], dict[str, Any], int]] = {

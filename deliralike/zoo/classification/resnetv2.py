@@ -354,7 +354,7 @@ class ResNetV2(Model):
         Stages are called ``stages.0`` and so on; `norm` is the last of them, normalised and
         activated.
         """
-        steps: dict[str, Any] = {"stem": self.stem, "stages.0": self._first}
+        steps = {"stem": self.stem, "stages.0": self._first}
         for number in range(1, len(self.stages)):
             steps[f"stages.{number}"] = self.stages[number]
         steps["norm"] = self._last

@@ -94,6 +94,7 @@ class ShuffleNetV2(Model):
     """
 
     stem_paths = ("conv1.0",)
+    head_paths = ("fc",)
     can_stop = True
 
     def __init__(
@@ -119,12 +120,6 @@ class ShuffleNetV2(Model):
         self.stage4 = _stage(nn, stages[1], stages[2], layers[2])
         self.conv5 = ConvNormActivation(stages[-1], last, 1)
         self.fc = classifier(nn, last, num_classes, "ShuffleNetV2")
-        self.num_classes = num_classes
-
-    @property
-    def head_paths(self):  # type: ignore[override]
-        """The linear layer."""
-        return ("fc",) if self.num_classes else ()
 
     def forward(self, x):
         x = self.forward_stages(x)["conv5"]

@@ -19,7 +19,7 @@ from deliralike.zoo.setting_checks import numbers, positive
 Plan = tuple[tuple[int, int] | None, ...]
 
 # each fire block's squeezed and expanded channels; None is a pooling
-_1_0: Plan = (
+_1_0 = (
     None,
     (16, 64),
     (16, 64),
@@ -32,7 +32,7 @@ _1_0: Plan = (
     None,
     (64, 256),
 )
-_1_1: Plan = (
+_1_1 = (
     None,
     (16, 64),
     (16, 64),
@@ -127,7 +127,7 @@ class SqueezeNet(Model):
         nn = self.nn
         plan = _plan(plan)
         conv, pool, average = by_dims(nn, dims, "Conv", "MaxPool", "AdaptiveAvgPool")
-        blocks: list[Any] = [conv(in_channels, width, kernel, stride=2), nn.ReLU()]
+        blocks = [conv(in_channels, width, kernel, stride=2), nn.ReLU()]
         ends = []
         for row in plan:
             if row is None:

@@ -16,7 +16,7 @@ from deliralike.nn import checks
 from deliralike.nn.layers.linear import Linear
 from deliralike.nn.start import ZEROS, Constant, Normal
 from deliralike.zoo import swin_layouts
-from deliralike.zoo.blocks import classifier, images, run_stages
+from deliralike.zoo.blocks import classifier, drop_rates, images, run_stages
 from deliralike.zoo.classification.convnext import Permute
 from deliralike.zoo.layouts import channels_first, joined_heads, unpacked_heads
 from deliralike.zoo.model import Model
@@ -143,12 +143,10 @@ class WindowAttention(Network):
     def _attend(self, x, bias):
         nn = self.nn
         query, key, value = unpacked_heads(nn, self.qkv(x), self.heads)
-        dropped = None
-        if self.training and self.attention_dropout.p:
-            shape = (*query.shape[:-1], query.shape[-2])
-            dropped = self.attention_dropout(nn.zeros(shape, like=x) + 1.0)
+        shape = (*query.shape[:-1], query.shape[-2])
+        mask = nn.dropout_factors(self.attention_dropout, shape, query)
         query, key, scale = self._scaled(query, key)
-        y, _ = nn.attention(query, key, value, bias, dropped, scale, need_weights=False)
+        y, _ = nn.attention(query, key, value, bias, mask, scale, need_weights=False)
         return joined_heads(nn, y)
 
     def _scaled(self, query, key):
@@ -365,7 +363,7 @@ class SwinTransformer(Model):
             )
         block, merging = _kinds(version, pretrained_window_size)
         nn = self.nn
-        total = sum(depths)
+        chances = drop_rates(stochastic_depth, depths)
         patches = nn.Conv2d(in_channels, embed_dim, patch_size, patch_size)
         features = [
             nn.Sequential(patches, Permute((0, 2, 3, 1)), nn.LayerNorm(embed_dim))
@@ -375,21 +373,17 @@ class SwinTransformer(Model):
             "dropout": dropout,
             "attention_dropout": attention_dropout,
         }
-        for stage, (count, heads) in enumerate(zip(depths, num_heads, strict=True)):
+        for stage, (rates, heads) in enumerate(zip(chances, num_heads, strict=True)):
             width = embed_dim * 2**stage
-            start = sum(depths[:stage])
             window = windows[stage]
             options["pretrained_window"] = pretrained[stage]
             if stage:
                 features.append(merging(width // 2))
             blocks = []
-            for i in range(count):
+            for i, rate in enumerate(rates):
                 shift = window // 2 if i % 2 else 0
-                chance = stochastic_depth * (start + i) / max(1, total - 1)
                 blocks.append(
-                    block(
-                        width, heads, window, shift, stochastic_depth=chance, **options
-                    )
+                    block(width, heads, window, shift, stochastic_depth=rate, **options)
                 )
             features.append(nn.Sequential(*blocks))
         self.features = nn.Sequential(*features)
@@ -480,7 +474,7 @@ _B = {"embed_dim": 128, "depths": (2, 2, 18, 2), "num_heads": (4, 8, 16, 32)}
 _SECOND = {"window_size": 8, "version": 2}
 
 # name: (settings, stochastic depth, side of the images, parameters, source)
-_VARIANTS: dict[str, tuple[dict[str, Any], float, int, int, str]] = {
+_VARIANTS = {
     "swin_t": (_T, 0.2, 224, 28_288_354, _V1),
     "swin_s": (_S, 0.3, 224, 49_606_258, _V1),
     "swin_b": (_B, 0.5, 224, 87_768_224, _V1),

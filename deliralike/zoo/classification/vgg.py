@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.nn import checks
-from deliralike.nn.start import ZEROS, Distribution, HeNormal, Normal
+from deliralike.nn.start import ZEROS, HeNormal, Normal
 from deliralike.zoo import chainer_links
 from deliralike.zoo.blocks import by_dims, classifier, images, large_enough, run_stages
 from deliralike.zoo.keymaps import KeyMap, by_patterns
@@ -71,6 +71,7 @@ class VGG(Model):
     """
 
     stem_paths = ("features.0",)
+    head_paths = ("classifier.6",)
     can_stop = True
 
     def __init__(
@@ -104,7 +105,6 @@ class VGG(Model):
             nn.Dropout(dropout),
             classifier(nn, hidden, num_classes, "VGG"),
         )
-        self.num_classes = num_classes
         # that the first linear layer sees
         self.window = (
             widths[-1],
@@ -121,17 +121,12 @@ class VGG(Model):
         return (chainer_links.VGG, KeyMap("timm", _TIMM, shapes, notes=_NOTES))
 
     @property
-    def head_paths(self):  # type: ignore[override]
-        """The last linear layer."""
-        return ("classifier.6",) if self.num_classes else ()
-
-    @property
     def start_values(self):  # type: ignore[override]
         """Torchvision's start values.
 
         Convolutions have He normal by fan out, linear layers normal with 0.01, and biases are zero.
         """
-        convolutions: dict[str, Distribution] = {
+        convolutions = {
             f"features.{at}.weight": HeNormal("out") for at in self.convolutions
         }
         return convolutions | {"classifier.*.weight": Normal(0.01), "*.bias": ZEROS}

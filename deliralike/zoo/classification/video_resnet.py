@@ -188,7 +188,7 @@ def _kinds(kinds: Any) -> tuple[str, ...]:
     return tuple(kinds)
 
 
-_VARIANTS: dict[str, tuple[dict[str, Any], int]] = {
+_VARIANTS = {
     "r3d_18": ({}, 33_371_472),
     "mc3_18": ({"kinds": ("3d", "2d", "2d", "2d")}, 11_695_440),
     "r2plus1d_18": ({"kinds": ("2+1d",) * 4, "split_stem": True}, 31_505_325),

@@ -16,9 +16,8 @@ from deliralike.errors import SettingError, whole_number
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal, XavierUniform
-from deliralike.zoo.blocks import classifier, has_side, images_of_size
+from deliralike.zoo.blocks import Mlp, classifier, has_side, images_of_size
 from deliralike.zoo.classification.efficientformer import LayerScale
-from deliralike.zoo.classification.mixer import Mlp
 from deliralike.zoo.layouts import as_grid, as_tokens
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register

@@ -456,7 +456,7 @@ def _widths(features: Sequence[int], attention: Sequence[bool]) -> tuple[int, ..
 
 _STEPS = 1000
 # name: (settings, size of the pictures, parameters, source)
-_VARIANTS: dict[str, tuple[dict[str, Any], int, int | None, str]] = {
+_VARIANTS = {
     "ddpm_cifar10": ({}, 32, 35_746_307, "diffusers, google/ddpm-cifar10-32"),
     "ddpm_celebahq": (
         {

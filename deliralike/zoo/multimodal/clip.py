@@ -3,7 +3,6 @@
 Names are Hugging Face's; it follows the paper's code.
 """
 
-import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -124,6 +123,7 @@ class CLIP(Model):
     stem_paths = ("vision_model.embeddings.patch_embedding",)
     channels_last = True
     keymaps = (_OPENAI,)
+    ignored_names = r"\.position_ids$"  # tables of numbers in older files
 
     def __init__(
         self,
@@ -248,13 +248,6 @@ class CLIP(Model):
         if name.startswith("text_model."):
             return cut(value, shape)
         return resampled_rows(value, shape[0], EDGES, first=1)  # as in Hugging Face
-
-    def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Leave out the tables of numbers in older files."""
-        numbers = re.compile(r"\.position_ids$")
-        return {
-            name: value for name, value in state.items() if not numbers.search(name)
-        }
 
 
 def _encoder(sizes: Mapping[str, int], hidden_act: str, dropout: float) -> Any:
@@ -507,7 +500,7 @@ _LARGE = {
 }
 
 # name: (settings, parameters)
-_VARIANTS: dict[str, tuple[dict[str, Any], int]] = {
+_VARIANTS = {
     "clip_vit_b_32": ({}, 151_277_313),
     "clip_vit_b_16": ({"patch_size": 16}, 149_620_737),
     "clip_vit_l_14": (_LARGE, 427_616_513),

@@ -171,27 +171,7 @@ class DynUNet(Model):
 
         A file with both names may then be adapted, and an older one may lack ``skip_layers``.
         """
-        downs = [
-            "input_block",
-            *(f"downsamples.{i}" for i in range(len(self.downsamples))),
-        ]
-        ups = [f"upsamples.{i}" for i in reversed(range(len(self.upsamples)))]
-        names: dict[str, str] = {}
-        for level, (down, up) in enumerate(zip(downs, ups, strict=True)):
-            path = "skip_layers." + "next_layer." * level
-            head = f"deep_supervision_heads.{level - 1}."
-            names[f"{path}downsample."] = f"{down}."
-            names[f"{path}upsample."] = f"{up}."
-            names[f"{path}super_head."] = head
-        names[f"skip_layers.{'next_layer.' * len(downs)}"] = "bottleneck."
-
-        def first(name: str) -> str:
-            for path in reversed(names):
-                if name.startswith(path):
-                    return names[path] + name.removeprefix(path)
-            return name
-
-        return medical.without_twins(state, first)
+        return medical.without_twins(self, state)
 
 
 class SkipLayer(Network):

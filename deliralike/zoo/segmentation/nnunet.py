@@ -76,7 +76,7 @@ class NNUNet(Model):
 
         A file with all names may then be adapted, and an older one may lack some.
         """
-        return medical.without_twins(state, _first_name)
+        return medical.without_twins(self, state)
 
     def _build(
         self,
@@ -122,21 +122,6 @@ class NNUNet(Model):
             deep_supervision,
             **options,
         )
-
-
-def _first_name(name: str) -> str:
-    """Return the first name of an array, from any of its names.
-
-    It is the one in the encoder's or decoder's own ``conv`` or ``norm``.
-    """
-    if name.startswith("decoder.encoder."):
-        name = name.removeprefix("decoder.")
-    block, _, rest = name.partition(".all_modules.")
-    if not rest:
-        return name
-    index, _, kind = rest.partition(".")
-    layer = "conv" if index == "0" else "norm"
-    return f"{block}.{layer}.{kind}"
 
 
 class PlainConvUNet(NNUNet):

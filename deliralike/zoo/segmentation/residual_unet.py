@@ -201,7 +201,7 @@ class ResidualUnit(Network):
         **adn: Any,
     ) -> None:
         super().__init__()
-        options: dict[str, Any] = {
+        options = {
             "dims": dims,
             "kernel_size": kernel_size,
             "bias": bias,

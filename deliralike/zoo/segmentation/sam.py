@@ -11,7 +11,7 @@ from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.start import ZEROS
-from deliralike.zoo.blocks import has_side, images_of_size
+from deliralike.zoo.blocks import Mlp, has_side, images_of_size
 from deliralike.zoo.classification.convnext import ChannelNorm
 from deliralike.zoo.classification.mixer import PatchEmbed
 from deliralike.zoo.keymaps import KeyMap, State, by_patterns
@@ -208,7 +208,7 @@ class Block(Network):
         self.norm1 = nn.LayerNorm(width, eps)
         self.attn = Attention(width, heads, self.window)
         self.norm2 = nn.LayerNorm(width, eps)
-        self.mlp = MLP(width, inner)
+        self.mlp = Mlp(width, inner)
 
     def forward(self, x):
         x = x + self._within_windows(self.norm1(x))
@@ -265,18 +265,6 @@ class Attention(Network):
         columns = nn.einsum("bhwc,wkc->bhwk", q, nn.take(self.rel_pos_w, distance))
         bias = nn.unsqueeze(rows, -1) + nn.unsqueeze(columns, -2)
         return nn.reshape(bias, (batch, heads, side * side, side * side))
-
-
-class MLP(Network):
-    """Two linear maps with exact GELU between them."""
-
-    def __init__(self, width: int, inner: int) -> None:
-        super().__init__()
-        self.fc1 = self.nn.Linear(width, inner)
-        self.fc2 = self.nn.Linear(inner, width)
-
-    def forward(self, x):
-        return self.fc2(self.nn.gelu(self.fc1(x)))
 
 
 # name: (width, blocks, heads, blocks across the image, parameters)

@@ -16,7 +16,7 @@ from deliralike.nn import checks, geometry
 from deliralike.nn.geometry import Sizes
 from deliralike.nn.start import Normal
 from deliralike.zoo import medical
-from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.blocks import by_dims, drop_rates
 from deliralike.zoo.layouts import channels_first, channels_last
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
@@ -237,19 +237,15 @@ class SwinTransformer(Network):
     ) -> None:
         super().__init__()
         nn = self.nn
-        total = sum(depths)
-        chances = [stochastic_depth * i / max(1, total - 1) for i in range(total)]
+        chances = drop_rates(stochastic_depth, depths)
         self.use_v2 = bool(use_v2)
         self.patch_embed = PatchEmbed(in_channels, width, len(window))
         self.pos_drop = nn.Dropout(dropout)
-        start = 0
-        for i, (depth, count) in enumerate(zip(depths, heads, strict=True)):
-            of_stage = chances[start : start + depth]
-            stage = Stage(width * 2**i, count, window, of_stage, downsample, **options)
+        for i, (rates, count) in enumerate(zip(chances, heads, strict=True)):
+            stage = Stage(width * 2**i, count, window, rates, downsample, **options)
             setattr(self, f"layers{i + 1}", nn.ModuleList([stage]))
-            start += depth
         if use_v2:
-            convs: dict[str, Any] = {
+            convs = {
                 "dims": len(window),
                 "norm": "instance",
                 "affine": False,

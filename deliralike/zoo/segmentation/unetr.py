@@ -4,7 +4,6 @@ It follows the paper.
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -71,6 +70,8 @@ class UNETR(Model):
 
     head_paths = ("out.conv.conv",)
     outputs = "out_channels"
+    # attention across sequences, which MONAI's files had for a while, unused
+    ignored_names = r"\.cross_attn\."
 
     def __init__(
         self,
@@ -188,12 +189,6 @@ class UNETR(Model):
             matrix = geometry.linear_matrix(side, new, False, new / side)
             table = np.moveaxis(np.tensordot(matrix, table, (1, axis)), 0, axis)
         return table.reshape(shape).astype(value.dtype)
-
-    def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Leave out the attention across sequences that MONAI's files had for a while, unused."""
-        return {
-            name: value for name, value in state.items() if ".cross_attn." not in name
-        }
 
 
 class ViT(Network):
@@ -375,12 +370,8 @@ def attend(layer: Any, packed: Any, heads: int, dropout: Any, bias: Any = None) 
     """
     nn = layer.nn
     query, key, value = unpacked_heads(nn, packed, heads)
-    kept = None
-    if dropout.training and dropout.p:
-        kept = dropout(
-            nn.zeros((*query.shape[:-1], query.shape[-2]), like=packed) + 1.0
-        )
-    y, _ = nn.attention(query, key, value, bias, kept, need_weights=False)
+    mask = nn.dropout_factors(dropout, (*query.shape[:-1], query.shape[-2]), query)
+    y, _ = nn.attention(query, key, value, bias, mask, need_weights=False)
     return joined_heads(nn, y)
 
 

@@ -3,11 +3,8 @@
 It follows the paper, whose two pre-training heads are not part of it.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from deliralike.network.base import Network
 from deliralike.nn import checks
@@ -178,6 +175,8 @@ class _BERTModel(Model):
     """The base of the encoder and the classifier."""
 
     channels_last = True
+    # tables of numbers in older files, and the heads of the pretraining
+    ignored_names = r"(^|\.)embeddings\.(position|token_type)_ids$|^cls\."
     start_values = {
         "*.weight": Normal(0.02),
         "*word_embeddings.weight": Normal(0.02, zero_row=PADDING),
@@ -190,13 +189,6 @@ class _BERTModel(Model):
         if name.endswith("position_embeddings.weight"):
             return cut(value, shape)
         return None
-
-    def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Leave out the tables of numbers in older files, and the heads of the pretraining."""
-        unused = r"(^|\.)embeddings\.(position|token_type)_ids$|^cls\."
-        return {
-            name: value for name, value in state.items() if not re.search(unused, name)
-        }
 
 
 class BERT(_BERTModel):

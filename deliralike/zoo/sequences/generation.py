@@ -203,7 +203,7 @@ def _continued(
     slots, starts = backend.prepare((slots, starts), network)
     new = prompts
     position = 0
-    layers: Any = ()
+    layers = ()
     columns: list[np.ndarray] = []
     is_open = np.full(len(texts), True)
     while len(columns) < most and is_open.any():

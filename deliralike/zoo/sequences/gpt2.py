@@ -4,10 +4,6 @@ It follows the paper's code. ``gpt_mini`` is a small one for a laptop.
 """
 
 import math
-import re
-from collections.abc import Mapping
-
-import numpy as np
 
 from deliralike.network.base import Network
 from deliralike.nn import checks
@@ -194,6 +190,7 @@ class GPT2(LanguageModel):
 
     body = "transformer"
     keymaps = (KeyMap("GPT2Model", by_patterns({r"transformer\.(.*)": r"\1"})),)
+    ignored_names = r"\.attn\.(masked_)?bias$"  # causal masks in older files
 
     def __init__(
         self,
@@ -243,11 +240,6 @@ class GPT2(LanguageModel):
     def adapt_weight(self, name, value, shape):
         """Cut a longer table of positions."""
         return cut(value, shape) if name.endswith("wpe.weight") else None
-
-    def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Leave out the causal masks that older files hold."""
-        mask = re.compile(r"\.attn\.(masked_)?bias$")
-        return {name: value for name, value in state.items() if not mask.search(name)}
 
 
 _SOURCE = (

@@ -7,8 +7,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal
@@ -252,6 +250,7 @@ class Llama(LanguageModel):
 
     body = "model"
     keymaps = (KeyMap("LlamaModel", by_patterns({r"model\.(.*)": r"\1"})),)
+    ignored_names = r"\.inv_freq$"  # frequencies in older files
     start_values = {
         "*.embed_tokens.weight": START,
         "*_proj.weight": START,
@@ -337,14 +336,6 @@ class Llama(LanguageModel):
         if tie_word_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
 
-    def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Leave out the frequencies that older files hold."""
-        return {
-            name: value
-            for name, value in state.items()
-            if not name.endswith(".inv_freq")
-        }
-
 
 _LLAMA2 = "Touvron et al. 2023, arXiv 2307.09288; Hugging Face LlamaForCausalLM"
 _LLAMA3 = "Grattafiori et al. 2024, arXiv 2407.21783; Hugging Face LlamaForCausalLM"
@@ -419,7 +410,7 @@ _SMOL_SETTINGS = {
 }
 
 # name: (source, settings, parameters)
-_VARIANTS: dict[str, tuple[str, dict[str, Any], int]] = {
+_VARIANTS = {
     "llama_2_7b": (_LLAMA2, {}, 6_738_415_616),
     "llama_3_1_8b": (
         _LLAMA3,

@@ -156,9 +156,7 @@ class Block(Network):
         **attention: Any,
     ) -> None:
         super().__init__()
-        layers: list[Any] = [
-            SelfAttention(width, dropout, buckets=buckets, **attention)
-        ]
+        layers = [SelfAttention(width, dropout, buckets=buckets, **attention)]
         if is_decoder:
             layers.append(CrossAttention(width, dropout, **attention))
         layers.append(FeedForward(width, inner, dropout, is_gated))
@@ -321,6 +319,8 @@ class T5(Model):
     head_paths = ("lm_head",)
     outputs = "vocab_size"
     channels_last = True
+    # a table of distances between texts, which older files hold and nobody reads
+    ignored_names = r"\.EncDecAttention\.relative_attention_bias\.weight$"
     max_tokens = None
 
     def __init__(
@@ -425,13 +425,6 @@ class T5(Model):
         )
         return self._logits(decoded[-1][:, -1])
 
-    def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Leave out a table of distances between texts, which older files hold and nobody reads."""
-        unread = (
-            "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
-        )
-        return {name: value for name, value in state.items() if name != unread}
-
     def _encoder_outputs(self, tokens, attention_mask):
         nn = self.nn
         check_tokens(self, tokens)
@@ -476,7 +469,7 @@ _LARGE = {"d_model": 1024, "d_ff": 4096, "num_layers": 24, "num_heads": 16}
 _GATED = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
 # name: (source, settings, parameters)
-_VARIANTS: dict[str, tuple[str, dict[str, Any], int]] = {
+_VARIANTS = {
     "t5_small": (_T5, {}, 60_506_624),
     "t5_base": (_T5, _BASE, 222_903_552),
     "t5_large": (_T5, _LARGE, 737_668_096),

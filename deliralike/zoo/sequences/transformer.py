@@ -1,10 +1,9 @@
-"""A transformer encoder with PyTorch's names, and a classifier of token sequences on it.
+"""A classifier of token sequences on PyTorch's transformer encoder.
 
 The encoder is the paper's; normalisation comes after each part as in the paper, or before it.
 """
 
 import math
-from collections.abc import Mapping
 
 from deliralike.network.base import Network
 from deliralike.nn.start import Normal
@@ -15,116 +14,8 @@ from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.tokens import check_mask, check_tokens, sinusoids
 from deliralike.zoo.setting_checks import one_of, positive
 
-ACTIVATIONS: Mapping[str, str] = {"relu": "ReLU", "gelu": "GELU"}
+ACTIVATIONS = ("relu", "gelu")
 POOLINGS = ("mean", "first")
-
-
-class TransformerEncoderLayer(Network):
-    """Attention and perceptron, each beside a shortcut; the normalisations after them, or before.
-
-    Shapes:
-        ``(batch, tokens, d_model)`` gives the same.
-    """
-
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int,
-        dropout: float,
-        activation: str,
-        norm_first: bool,
-    ) -> None:
-        super().__init__()
-        nn = self.nn
-        self.norm_first = norm_first
-        self.self_attn = nn.MultiheadAttention(
-            d_model, nhead, dropout, batch_first=True
-        )
-        self.linear1 = nn.Linear(d_model, dim_feedforward)
-        self.dropout = nn.Dropout(dropout)
-        self.linear2 = nn.Linear(dim_feedforward, d_model)
-        self.norm1 = nn.LayerNorm(d_model)
-        self.norm2 = nn.LayerNorm(d_model)
-        self.dropout1 = nn.Dropout(dropout)
-        self.dropout2 = nn.Dropout(dropout)
-        self.activation = getattr(nn, ACTIVATIONS[activation])()
-
-    def forward(self, x, mask=None, key_padding_mask=None):
-        if self.norm_first:
-            x = x + self._attention(self.norm1(x), mask, key_padding_mask)
-            return x + self._perceptron(self.norm2(x))
-        x = self.norm1(x + self._attention(x, mask, key_padding_mask))
-        return self.norm2(x + self._perceptron(x))
-
-    def _attention(self, x, mask, key_padding_mask):
-        y, _ = self.self_attn(
-            x, x, x, key_padding_mask, need_weights=False, attn_mask=mask
-        )
-        return self.dropout1(y)
-
-    def _perceptron(self, x):
-        x = self.dropout(self.activation(self.linear1(x)))
-        return self.dropout2(self.linear2(x))
-
-
-class TransformerEncoder(Network):
-    """Layers of attention one after the other. Source: Vaswani et al. 2017, arXiv 1706.03762.
-
-    Names, order and shapes are those of ``torch.nn.TransformerEncoder``. There all layers start as
-    copies of one; here each draws its own start values.
-
-    Args:
-        d_model: Width of the tokens; a multiple of `nhead`.
-        nhead: Number of heads.
-        num_layers: Number of layers.
-        dim_feedforward: Width inside the perceptrons.
-        dropout: Probability of dropping an element of what a layer adds, or a weight of the
-            attention.
-        activation: ``"relu"`` or ``"gelu"``.
-        norm_first: Normalise before attention and perceptron instead of after the sums.
-
-    Shapes:
-        ``(batch, tokens, d_model)`` gives the same; ``key_padding_mask`` ``(batch, tokens)`` is
-        true for padding.
-
-    Raises:
-        SettingError: A setting makes no sense.
-        ShapeError: An input has another shape; the error names the layer.
-    """
-
-    def __init__(
-        self,
-        d_model: int = 512,
-        nhead: int = 8,
-        num_layers: int = 6,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str = "relu",
-        norm_first: bool = False,
-    ) -> None:
-        super().__init__()
-        positive(
-            "TransformerEncoder", num_layers=num_layers, dim_feedforward=dim_feedforward
-        )
-        one_of(activation, ACTIVATIONS, "activation", "TransformerEncoder")
-        layer = (d_model, nhead, dim_feedforward, dropout, activation, norm_first)
-        layers = [TransformerEncoderLayer(*layer) for _ in range(num_layers)]
-        self.layers = self.nn.ModuleList(layers)
-        self.norm = self.nn.LayerNorm(d_model)  # as in ``torch.nn.Transformer``
-
-    def forward(self, x, mask=None, key_padding_mask=None):
-        *_, last = self.forward_stages(x, mask, key_padding_mask).values()
-        return last
-
-    def forward_stages(self, x, mask=None, key_padding_mask=None):
-        """Return the output of each layer, and the last normalisation."""
-        stages = {}
-        for number, layer in enumerate(self.layers, 1):
-            x = layer(x, mask, key_padding_mask)
-            stages[f"layer{number}"] = x
-        stages["norm"] = self.norm(x)
-        return stages
 
 
 class Positions(Network):
@@ -148,15 +39,21 @@ class TransformerClassifier(Model):
     It has an embedding, positions, the encoder, a pooling and a linear head.
 
     Source: Vaswani et al. 2017, arXiv 1706.03762 (encoder, and the positions of section 3.5). The
-    encoder's names are those of ``torch.nn.TransformerEncoder``, and of its start values; the
-    embedding's rows have norm 1 at the start.
+    encoder's names are those of ``torch.nn.TransformerEncoder``, with a normalisation at the end as
+    in ``torch.nn.Transformer``; the embedding's rows have norm 1 at the start.
 
     Args:
         num_classes: Number of outputs; 0 for no head: the pooled features.
         vocab_size: Number of different tokens.
         max_tokens: The longest sequence.
-        d_model, nhead, num_layers, dim_feedforward, dropout, activation, norm_first: As for
-            `TransformerEncoder`.
+        d_model: Width of the tokens; a multiple of `nhead`.
+        nhead: Number of heads.
+        num_layers: Number of layers.
+        dim_feedforward: Width inside the perceptrons.
+        dropout: Probability of dropping an element of what a layer adds, or a weight of the
+            attention.
+        activation: ``"relu"`` or ``"gelu"``.
+        norm_first: Normalise before attention and perceptron instead of after the sums.
         pooling: ``"mean"`` over the tokens that are no padding, or ``"first"``: the first token.
 
     Shapes:
@@ -193,7 +90,10 @@ class TransformerClassifier(Model):
             vocab_size=vocab_size,
             max_tokens=max_tokens,
             d_model=d_model,
+            num_layers=num_layers,
+            dim_feedforward=dim_feedforward,
         )
+        one_of(activation, ACTIVATIONS, "activation", "TransformerClassifier")
         one_of(pooling, POOLINGS, "pooling", "TransformerClassifier")
         self.max_tokens = max_tokens
         self.d_model = d_model
@@ -201,15 +101,16 @@ class TransformerClassifier(Model):
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.positions = Positions(max_tokens, d_model)
         self.dropout = nn.Dropout(dropout)
-        self.encoder = TransformerEncoder(
+        layer = nn.TransformerEncoderLayer(
             d_model,
             nhead,
-            num_layers,
             dim_feedforward,
             dropout,
             activation,
-            norm_first,
+            batch_first=True,
+            norm_first=norm_first,
         )
+        self.encoder = nn.TransformerEncoder(layer, num_layers, nn.LayerNorm(d_model))
         self.fc = classifier(nn, d_model, num_classes, "TransformerClassifier")
 
     @property
@@ -232,9 +133,11 @@ class TransformerClassifier(Model):
             padding_mask = self.nn.cast(padding_mask, "bool")
         x = self.embedding(tokens) * math.sqrt(self.d_model)
         x = self.dropout(self.positions(x))
-        return {"embedding": x} | self.encoder.forward_stages(
-            x, key_padding_mask=padding_mask
-        )
+        stages = {"embedding": x}
+        for number, layer in enumerate(self.encoder.layers, 1):
+            x = layer(x, src_key_padding_mask=padding_mask)
+            stages[f"layer{number}"] = x
+        return stages | {"norm": self.encoder.norm(x)}
 
     def _pooled(self, x, padding_mask):
         """Pool over the tokens: (batch, tokens, d_model) gives (batch, d_model)."""
