@@ -124,6 +124,32 @@ def html_table(
     )
 
 
+def columns_that_fit(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    width: int,
+    may_go: Iterable[str],
+    gap: int = len(COLUMN_GAP),
+) -> list[str]:
+    """Return the columns of a table that fit beside one another.
+
+    Args:
+        may_go: The columns that are left out where there is no room, in this order.
+        gap: The blanks between two columns.
+
+    Example:
+        >>> columns_that_fit(["run", "loss", "time"], [["first", "0.25", "3 s"]], 12, ["time"])
+        ['run', 'loss']
+    """
+    sizes = {}
+    for name, *cells in zip(columns, *rows, strict=True):
+        sizes[name] = max(map(len, [name, *cells])) + gap
+    for name in may_go:
+        if name in sizes and sum(sizes.values()) > width + gap:
+            del sizes[name]
+    return list(sizes)
+
+
 def terminal_width() -> int:
     """Return the columns of the terminal; 80 where there is none."""
     return shutil.get_terminal_size((80, 24)).columns

@@ -45,7 +45,7 @@ def command(
     """List runs with what varies among them, their progress and results; draw their curves."""
     from deliralike.cli.console import console, say, show_table
     from deliralike.cli.runs_table import grouped, records, sorted_by
-    from deliralike.tables import write_csv
+    from deliralike.tables import columns_that_fit, write_csv
     from deliralike.training.experiment.compare import read_runs
 
     runs = {_name(row, folder): row for row in read_runs(folder, metric)}
@@ -60,7 +60,11 @@ def command(
     shared = _shared(cells)
     hidden = set(shared) if mean else {*shared, "runs"}
     columns = [column for column in cells[0] if column not in hidden]
-    columns = _columns_that_fit(columns, cells, console().width)
+    table = [[run[column] for column in columns] for run in cells]
+    gap = 3  # blanks and the rule between two columns
+    columns = columns_that_fit(
+        columns, table, console().width - gap, _MAY_BE_LEFT_OUT, gap
+    )
     if shared:
         text = ", ".join(map(" ".join, shared.items()))
         say(f"all runs: {text}", "dim")
@@ -107,20 +111,6 @@ def _shared(cells: list[dict[str, str]]) -> dict[str, str]:
         if len(values) == 1:
             shared[name] = values.pop()
     return shared
-
-
-def _columns_that_fit(
-    columns: list[str], cells: list[dict[str, str]], width: int
-) -> list[str]:
-    """Return the columns without those that do not fit beside the others."""
-    needed = {}
-    for name in columns:
-        longest = max(len(run[name]) for run in cells)
-        needed[name] = 3 + max(len(name), longest)
-    for name in _MAY_BE_LEFT_OUT:
-        if name in columns and sum(needed[column] for column in columns) > width:
-            columns = [column for column in columns if column != name]
-    return columns
 
 
 def _name(row: "Row", folder: Path) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from deliralike.errors import listed
 from deliralike.tables import (
-    COLUMN_GAP,
+    columns_that_fit,
     html_table,
     terminal_width,
     text_table,
@@ -170,11 +170,12 @@ class History:
         if not self.epochs:
             return self._title()
         columns, rows = self._table()
-        count = _columns_that_fit(columns, rows, terminal_width())
-        cut = [row[:count] for row in rows]
-        lines = [self._title(), text_table(columns[:count], cut, right=columns)]
-        if count < len(columns):
-            lines.append(f"and {listed(columns[count:], 3)}: write_csv(folder), plot()")
+        width, from_the_right = terminal_width(), columns[:0:-1]
+        shown = columns_that_fit(columns, rows, width, from_the_right)
+        cut = [row[: len(shown)] for row in rows]
+        lines = [self._title(), text_table(shown, cut, right=columns)]
+        if rest := columns[len(shown) :]:
+            lines.append(f"and {listed(rest, 3)}: write_csv(folder), plot()")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -246,18 +247,6 @@ def shown_figures(names: Iterable[str]) -> list[str]:
         if counts[metric] <= _MOST_FIGURES or name == f"{metric}/mean":
             shown.append(name)
     return shown
-
-
-def _columns_that_fit(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int
-) -> int:
-    """Return how many columns, the first in any case, a table of that width has room for."""
-    used = 0
-    for count, cells in enumerate(zip(columns, *rows, strict=True)):
-        used += max(map(len, cells)) + len(COLUMN_GAP)
-        if count and used > width + len(COLUMN_GAP):
-            return count
-    return len(columns)
 
 
 def rates(step: Step) -> dict[str, float | None]:
