@@ -361,7 +361,7 @@ def _pass(source: Any, seed: int, epoch: int) -> Iterator[Any]:
         iterable = source
     for each in (source, *_samplers(source)):
         if callable(getattr(each, "set_epoch", None)):
-            each.set_epoch(epoch)  # type: ignore[union-attr]
+            each.set_epoch(epoch)
     if not isinstance(iterable, Iterable):
         raise ArgumentError(
             f"the function of Batches returned {nest.described(iterable)}, wanted an iterable"
