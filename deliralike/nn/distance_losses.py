@@ -46,6 +46,8 @@ class DistanceLosses(Losses):
         With a `weight` for each element, the mean is still over the number of elements.
         """
         self._same_shape("huber_loss", x, target)
+        if delta <= 0:
+            raise SettingError(f"huber_loss: delta={delta!r} must be above 0")
         distance = self.abs(x - target)
         near = 0.5 * distance * distance
         loss = self.where(distance < delta, near, delta * (distance - 0.5 * delta))

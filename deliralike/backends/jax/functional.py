@@ -40,6 +40,7 @@ from deliralike.nn.geometry import (
     first_inside,
     tap_slices,
 )
+from deliralike.nn.primitives import axis_of
 
 
 class Buffer(nnx.BatchStat):
@@ -225,10 +226,12 @@ class JaxFunctions(Functions):
         return jnp.argmax(value_of(x), dim)
 
     def log_softmax(self, x, dim):
-        return jax.nn.log_softmax(value_of(x), dim)
+        return jax.nn.log_softmax(value_of(x), axis_of(dim, x.ndim))
 
     def softmax(self, x, dim):
-        return jax.nn.softmax(value_of(x), dim)
+        return jax.nn.softmax(
+            value_of(x), axis_of(dim, x.ndim)
+        )  # None would be all axes
 
     # Shapes
     # ----------------------------------------------------------------------------------------------
