@@ -262,7 +262,7 @@ class OutlineFunctions(Functions):
     def sum(self, x, dim=None, keepdim=False):
         if dim is None:
             dim = range(len(x.shape))
-        elif isinstance(dim, int):
+        elif isinstance(dim, int | np.integer):
             dim = (dim,)
         dims = {d % len(x.shape) for d in dim}
         shape = []

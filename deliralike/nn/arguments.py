@@ -136,6 +136,7 @@ def _pair(nn: Any, name: str, args: tuple) -> tuple:
 def _compared(nn: Any, name: str, args: tuple) -> tuple:
     """Two arrays of one type, or an array and any number."""
     x, other, *rest = args
+    other = _plain(other, x)
     if not isinstance(other, int | float):
         return _pair(nn, name, args)
     if _is_beyond(other, x):  # which frameworks would wrap around
@@ -166,6 +167,7 @@ def _choice(nn: Any, name: str, args: tuple) -> tuple:
     """A condition, and two arrays as in `_pair`; or two numbers."""
     condition, x, other = args
     truth_values(name, condition)
+    x = _plain(x, other)
     if isinstance(x, int | float) and not isinstance(other, int | float):
         other, x = common_type(nn, name, other, x)
     elif not isinstance(x, int | float):
@@ -208,6 +210,7 @@ def common_type(nn: Any, name: str, x: Any, other: Any) -> tuple[Any, Any]:
     Raises:
         DtypeError: The array's type does not have the number.
     """
+    other = _plain(other, x)
     if isinstance(other, int | float):
         if not is_floating(x) and (isinstance(other, float) or not is_whole(x)):
             raise DtypeError(
@@ -229,6 +232,13 @@ def common_type(nn: Any, name: str, x: Any, other: Any) -> tuple[Any, Any]:
     if rank > other_rank:
         return x, nn.cast(other, x)
     return x, other
+
+
+def _plain(value: Any, x: Any) -> Any:
+    """Return a number of Python in the place of one of NumPy beside an array of floats."""
+    if isinstance(value, np.number) and hasattr(x, "dtype") and is_floating(x):
+        return value.item()
+    return value
 
 
 def _is_beyond(number: float, x: Any) -> bool:

@@ -380,7 +380,7 @@ class JaxFunctions(Functions):
 
 
 def _axes(dim: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
-    if dim is None or isinstance(dim, int):
+    if dim is None or isinstance(dim, int | np.integer):
         return dim
     return tuple(dim)
 
