@@ -128,7 +128,7 @@ class JaxFunctions(Functions):
         value = np.array(value)  # a copy, as JAX shares memory that is aligned
         if value.dtype.kind == "f" and jnp.issubdtype(like.dtype, jnp.floating):
             return jnp.asarray(value, like.dtype)
-        return jnp.asarray(value)
+        return jnp.asarray(arrays.narrow(value))
 
     def zeros(self, shape, like):
         return jnp.zeros(tuple(shape), like.dtype)
