@@ -58,7 +58,7 @@ def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let a function compute arrays of 16 bits in float32, as sums of squares overflow float16.
 
-    Its results have the type of its first array.
+    Its result, or the first of several, has the type of its first array.
     """
 
     @wraps(function)
@@ -73,7 +73,7 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
         named = {key: widened(value) for key, value in kwargs.items()}
         y = function(self, widened(x), *map(widened, args), **named)
         if isinstance(y, tuple):
-            return tuple(self.cast(each, x) for each in y)
+            return (self.cast(y[0], x), *y[1:])
         return self.cast(y, x)
 
     return call
