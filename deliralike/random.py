@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
+from numbers import Real
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -288,7 +289,7 @@ def drop_threshold(p: float) -> int:
     Raises:
         SettingError: `p` is no probability.
     """
-    if not 0.0 <= p <= 1.0:
+    if not isinstance(p, Real) or not 0.0 <= p <= 1.0:
         raise SettingError(f"a dropout probability lies between 0 and 1, not at {p!r}")
     return round(p * 65536)
 

@@ -7,7 +7,7 @@ cannot train, so it is not listed among `deliralike.backends.known`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -167,6 +167,12 @@ def tracing(depth: int | None = None) -> Iterator[Trace]:
         _trace.reset(token)
 
 
+def _letters(axes: str, open_axes: Iterable[int]) -> list[str | int]:
+    """Return the axes of a term of an einsum, those of its ``...`` as numbers from the end."""
+    before, dots, after = axes.partition("...")
+    return [*before, *(open_axes if dots else ()), *after]
+
+
 def _count(products: int) -> None:
     trace = _trace.get()
     if trace and trace.running:
@@ -256,7 +262,7 @@ class OutlineFunctions(Functions):
     def sum(self, x, dim=None, keepdim=False):
         if dim is None:
             dim = range(len(x.shape))
-        elif isinstance(dim, int):
+        elif isinstance(dim, int | np.integer):
             dim = (dim,)
         dims = {d % len(x.shape) for d in dim}
         shape = []
@@ -317,24 +323,34 @@ class OutlineFunctions(Functions):
         return ShapeArray(x.shape, "int64")
 
     def matmul(self, x, y):
-        if x.shape[-1] != y.shape[-2]:
+        left = x.shape if x.ndim > 1 else (1, *x.shape)
+        right = y.shape if y.ndim > 1 else (*y.shape, 1)
+        if left[-1] != right[-2]:
             raise ShapeError(f"matmul: shapes {x.shape} and {y.shape} do not fit")
-        out = (
-            *np.broadcast_shapes(x.shape[:-2], y.shape[:-2]),
-            x.shape[-2],
-            y.shape[-1],
-        )
-        _count(math.prod(out) * x.shape[-1])
+        out = list(np.broadcast_shapes(left[:-2], right[:-2]))
+        if x.ndim > 1:
+            out.append(left[-2])
+        if y.ndim > 1:
+            out.append(right[-1])
+        _count(math.prod(out) * left[-1])
         return ShapeArray(out, x.dtype)
 
     def einsum(self, equation, *arrays):
-        inputs, output = equation.replace(" ", "").split("->")
-        sizes: dict[str, int] = {}
+        inputs, arrow, output = equation.replace(" ", "").partition("->")
+        sizes: dict[str | int, int] = {}
         for axes, x in zip(inputs.split(","), arrays, strict=True):
-            sizes.update(zip(axes, x.shape, strict=True))
+            open_axes = range(len(axes.replace("...", "")) - x.ndim, 0)
+            for axis, size in zip(_letters(axes, open_axes), x.shape, strict=True):
+                if sizes.get(axis, 1) == 1:
+                    sizes[axis] = size
         if len(arrays) > 1:
             _count(math.prod(sizes.values()))
-        return ShapeArray([sizes[axis] for axis in output], arrays[0].dtype)
+        if not arrow:
+            alone = sorted(each for each in set(inputs) if inputs.count(each) == 1)
+            output = "..." + "".join(filter(str.isalpha, alone))
+        shared = sorted(axis for axis in sizes if isinstance(axis, int))
+        out = [sizes[axis] for axis in _letters(output, shared)]
+        return ShapeArray(out, arrays[0].dtype)
 
     def resample(self, x, matrix, dim):
         return _resized(x, dim, len(matrix))

@@ -163,9 +163,7 @@ class Batches(Loader):
         Raises:
             SettingError: A sampler of PyTorch's ``DataLoader`` chooses the samples.
         """
-        batch_sampler = getattr(self.source, "batch_sampler", None)
-        inner = getattr(batch_sampler, "sampler", None)
-        for each in (getattr(self.source, "sampler", None), inner, batch_sampler):
+        for each in _samplers(self.source):
             if _class_name(each) not in _IN_ORDER:
                 raise SettingError(
                     f"the rows would not be in the order of the data: a {_class_name(each)} "
@@ -343,6 +341,13 @@ def _class_name(source: Any) -> str:
     return f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}"
 
 
+def _samplers(source: Any) -> tuple[Any, Any, Any]:
+    """Return the samplers of a ``DataLoader`` of PyTorch; None where there is none."""
+    batch_sampler = getattr(source, "batch_sampler", None)
+    inner = getattr(batch_sampler, "sampler", None)
+    return getattr(source, "sampler", None), inner, batch_sampler
+
+
 # A pass over a source -----------------------------------------------------------------------------
 
 
@@ -354,13 +359,9 @@ def _pass(source: Any, seed: int, epoch: int) -> Iterator[Any]:
         iterable = source.as_numpy_iterator()
     else:
         iterable = source
-    for each in (
-        source,
-        getattr(source, "sampler", None),
-        getattr(source, "batch_sampler", None),
-    ):
+    for each in (source, *_samplers(source)):
         if callable(getattr(each, "set_epoch", None)):
-            each.set_epoch(epoch)  # type: ignore[union-attr]
+            each.set_epoch(epoch)
     if not isinstance(iterable, Iterable):
         raise ArgumentError(
             f"the function of Batches returned {nest.described(iterable)}, wanted an iterable"
@@ -393,15 +394,16 @@ def _stacked(samples: Iterator[Any], size: int, drop_last: bool) -> Iterator[Any
 @contextmanager
 def _keyed_generators(source: Any, seed: int, epoch: int) -> Iterator[None]:
     """Give a ``DataLoader`` of PyTorch and its sampler a generator of their own for an epoch."""
-    torch = sys.modules.get("torch")  # it is there, as its loader is
-    batch_sampler = getattr(source, "batch_sampler", None)
-    holders = {
-        source,
-        getattr(source, "sampler", None),
-        getattr(batch_sampler, "sampler", None),
-    }
-    owners = [each for each in holders if "generator" in getattr(each, "__dict__", ())]
-    if torch is None or not owners:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    owners = []
+    for each in {source, *_samplers(source)}:
+        generator = getattr(each, "__dict__", {}).get("generator", "none")
+        if generator is None or isinstance(generator, torch.Generator):
+            owners.append(each)
+    if not owners:
         yield
         return
     before = [each.generator for each in owners]

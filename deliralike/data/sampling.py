@@ -157,14 +157,14 @@ def repeats(indices: np.ndarray) -> np.ndarray:
 
 
 def _checked_weights(weights: Any) -> np.ndarray:
-    array = np.asarray(weights, dtype=np.float64)
-    is_row = array.ndim == 1 and bool(np.isfinite(array).all())
-    if not is_row or (array < 0).any() or not (array > 0).any():
+    array = np.asarray(weights)
+    are_numbers = array.dtype.kind in "biuf" and bool(np.isfinite(array).all())
+    if not are_numbers or array.ndim != 1 or (array < 0).any() or not (array > 0).any():
         raise SettingError(
             "weights must be a row of numbers from zero up, at least one of them above zero, not "
             f"{_shown(array)}"
         )
-    return array
+    return array.astype(np.float64)
 
 
 def _shown(array: np.ndarray) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ _PATHS = ("path", "file", "filename", "image")
 _LABELS = ("label", "labels", "class", "target", "y")
 _SPLITS = ("split", "subset", "partition")
 _MISSING = ("", "nan")
+_LARGEST = float(np.finfo(np.float32).max)
 
 Row = dict[str, str]
 
@@ -234,7 +234,8 @@ def _split(name: str, rows: Sequence[Row], column: str) -> tuple[list[list[Row]]
 
 
 def _is_number(cell: str) -> bool:
+    """Return whether a cell is a finite number, also in float32."""
     try:
-        return math.isfinite(float(cell)) and "_" not in cell
+        return abs(float(cell)) <= _LARGEST and "_" not in cell
     except ValueError:
         return False

@@ -58,7 +58,7 @@ def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let a function compute arrays of 16 bits in float32, as sums of squares overflow float16.
 
-    Its results have the type of its first array.
+    Its result, or the first of several, has the type of its first array.
     """
 
     @wraps(function)
@@ -73,7 +73,7 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
         named = {key: widened(value) for key, value in kwargs.items()}
         y = function(self, widened(x), *map(widened, args), **named)
         if isinstance(y, tuple):
-            return tuple(self.cast(each, x) for each in y)
+            return (self.cast(y[0], x), *y[1:])
         return self.cast(y, x)
 
     return call
@@ -136,6 +136,7 @@ def _pair(nn: Any, name: str, args: tuple) -> tuple:
 def _compared(nn: Any, name: str, args: tuple) -> tuple:
     """Two arrays of one type, or an array and any number."""
     x, other, *rest = args
+    other = _plain(other, x)
     if not isinstance(other, int | float):
         return _pair(nn, name, args)
     if _is_beyond(other, x):  # which frameworks would wrap around
@@ -166,6 +167,7 @@ def _choice(nn: Any, name: str, args: tuple) -> tuple:
     """A condition, and two arrays as in `_pair`; or two numbers."""
     condition, x, other = args
     truth_values(name, condition)
+    x = _plain(x, other)
     if isinstance(x, int | float) and not isinstance(other, int | float):
         other, x = common_type(nn, name, other, x)
     elif not isinstance(x, int | float):
@@ -208,6 +210,7 @@ def common_type(nn: Any, name: str, x: Any, other: Any) -> tuple[Any, Any]:
     Raises:
         DtypeError: The array's type does not have the number.
     """
+    other = _plain(other, x)
     if isinstance(other, int | float):
         if not is_floating(x) and (isinstance(other, float) or not is_whole(x)):
             raise DtypeError(
@@ -229,6 +232,13 @@ def common_type(nn: Any, name: str, x: Any, other: Any) -> tuple[Any, Any]:
     if rank > other_rank:
         return x, nn.cast(other, x)
     return x, other
+
+
+def _plain(value: Any, x: Any) -> Any:
+    """Return a number of Python in the place of one of NumPy beside an array of floats."""
+    if isinstance(value, np.number) and hasattr(x, "dtype") and is_floating(x):
+        return value.item()
+    return value
 
 
 def _is_beyond(number: float, x: Any) -> bool:

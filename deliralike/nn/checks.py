@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import (
+    BatchError,
     DtypeError,
     IndexRangeError,
     SettingError,
@@ -216,6 +217,26 @@ class InRange:
         ):
             name = self.what.partition(":")[0]
             warn(f"{name}: every label is ignored, the loss is 0")
+
+
+@dataclass(frozen=True)
+class Between:
+    """A check that no number is below `low` or above `high`; NaN passes.
+
+    Attributes:
+        what: The name of the function and the array, and what is wanted.
+    """
+
+    low: float
+    high: float
+    what: str
+
+    def __call__(self, values: np.ndarray) -> None:
+        """Raise an error if the values do not pass."""
+        if values.size and (values.min() < self.low or values.max() > self.high):
+            raise BatchError(
+                f"{self.what}, got numbers from {values.min():.4g} to {values.max():.4g}"
+            )
 
 
 def whole_numbers(x: Any, what: str) -> None:

@@ -8,6 +8,8 @@ from deliralike.nn import checks
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
 
+_VARIANCES = "gaussian_nll_loss: wanted variances that are not negative"
+
 
 class DistanceLosses(Losses):
     """Functions from predictions and targets, or from embeddings, to a loss.
@@ -44,6 +46,8 @@ class DistanceLosses(Losses):
         With a `weight` for each element, the mean is still over the number of elements.
         """
         self._same_shape("huber_loss", x, target)
+        if delta <= 0:
+            raise SettingError(f"huber_loss: delta={delta!r} must be above 0")
         distance = self.abs(x - target)
         near = 0.5 * distance * distance
         loss = self.where(distance < delta, near, delta * (distance - 0.5 * delta))
@@ -99,11 +103,15 @@ class DistanceLosses(Losses):
             full: Whether to add the constant term.
             eps: The smallest variance.
             reduction: The reduction over all elements.
+
+        Raises:
+            BatchError: A variance is negative. In a compiled program the loss is NaN then.
         """
         self._same_shape("gaussian_nll_loss", x, target)
+        self.checked(var, checks.Between(0.0, math.inf, _VARIANCES))
         if var.ndim == x.ndim - 1:
             var = self.expand_dims(var, -1)
-        var = self._raised(var, eps)
+        var = self._raised(self.where(var < 0.0, math.nan, var), eps)
         difference = x - target
         loss = 0.5 * (self.log(var) + difference * difference / var)
         if full:

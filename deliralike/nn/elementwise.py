@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from numbers import Real
+from typing import Any
 
 from deliralike.errors import DtypeError, SettingError
 from deliralike.nn import checks
@@ -423,7 +424,7 @@ class Elementwise(Primitives):
     def _ones(self, shape: Sequence[int], like: Array) -> Array:
         return self.zeros(tuple(shape), like=like) + 1
 
-    def _fitting(self, name: str, value: float, x: Array) -> float:
+    def _fitting(self, name: str, value: Any, x: Array) -> float:
         """A number in the type of an array.
 
         Raises:

@@ -5,7 +5,7 @@ Everything here is plain integers and host arrays.
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,7 +36,10 @@ def per_axis(value: Sizes, n: int, name: str, least: int | None = None) -> Shape
         raise SettingError(
             f"{name}={value!r} has {len(values)} numbers; wanted one, or one for each of {n} axes"
         )
-    numbers = tuple(int(v) for v in values)
+    try:
+        numbers = tuple(map(operator.index, values))
+    except TypeError as error:
+        raise SettingError(f"{name}={value!r} must be whole numbers") from error
     if least is not None and min(numbers) < least:
         raise SettingError(f"{name}={numbers!r}: every number must be at least {least}")
     return numbers
@@ -58,8 +61,7 @@ def output_sizes(value: int | Sequence[int | None] | None, sizes: Shape) -> Shap
 
 def _for_each(value: Any, n: int) -> tuple[Any, ...]:
     """Return the values of a setting; one for each of `n` axes where there is one for all."""
-    is_single = value is None or isinstance(value, (int, np.integer))
-    values = (value,) if is_single else tuple(value)
+    values = tuple(value) if isinstance(value, Iterable) else (value,)
     if len(values) == 1:
         values *= n
     return values

@@ -13,6 +13,11 @@ from deliralike.nn.primitives import Array, other_name
 from deliralike.nn.selecting import Selecting
 from deliralike.nn.start import Shape
 
+_PROBABILITIES = (
+    "binary_cross_entropy: wanted probabilities from 0 to 1 "
+    "(binary_cross_entropy_with_logits takes scores)"
+)
+
 
 class Losses(Selecting):
     """Functions from predictions and targets to a loss."""
@@ -165,8 +170,12 @@ class Losses(Selecting):
 
         Shapes:
             Two arrays of one shape give a scalar; `weight` broadcasts to that shape.
+
+        Raises:
+            BatchError: A number is no probability. In a compiled program the loss is NaN then.
         """
         self._same_shape("binary_cross_entropy", x, target)
+        self.checked(x, checks.Between(0.0, 1.0, _PROBABILITIES))
         # As in PyTorch the derivative is (x - target) / max(x * (1 - x), 1e-12): next to 0 and 1 a
         # line of the slope at x.
         is_inside = x * (1.0 - x) >= 1e-12
@@ -287,7 +296,8 @@ class Losses(Selecting):
     def _bounded_log(self, x: Array) -> Array:
         positive = x > 0.0
         logarithm = self.log(self.where(positive, x, 1.0))
-        return self.where(positive & (logarithm > -100.0), logarithm, -100.0)
+        bounded = self.where(positive & (logarithm > -100.0), logarithm, -100.0)
+        return self.where(x < 0.0, math.nan, bounded)
 
     def _weighted(self, loss: Array, weight: Array | None, reduction: str) -> Array:
         """Reduce with a weight for each element, over whose sum the mean is taken."""

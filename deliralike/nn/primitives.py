@@ -43,9 +43,9 @@ def axis_of(dim: int, rank: int) -> int:
     Raises:
         ShapeError: There is no such axis.
     """
-    if not -rank <= dim < rank:
+    if dim is None or not -rank <= dim < rank:
         raise ShapeError(f"there is no axis {dim} in an array of {rank} axes")
-    return dim % rank
+    return int(dim) % rank
 
 
 class Primitives(ABC):

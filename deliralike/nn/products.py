@@ -77,7 +77,7 @@ class Products(Shaping):
             a, b: The arrays.
             dims: How many of the last axes of `a` and the first ones of `b`; or the axes of both.
         """
-        if isinstance(dims, int):
+        if isinstance(dims, int | np.integer):
             dims = (range(-dims, 0), range(dims))
         over_a = [axis_of(dim, a.ndim) for dim in dims[0]]
         over_b = [axis_of(dim, b.ndim) for dim in dims[1]]

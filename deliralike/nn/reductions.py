@@ -44,10 +44,11 @@ class Reductions(Elementwise):
         """
         if dim is None:
             return self.amax(x)
-        if not isinstance(dim, int):
+        if not isinstance(dim, int | np.integer):
             return self.maximum(x, dim)
-        indices = self.argmax(self.stop_gradient(x), dim, keepdim)
-        return ValuesAndIndices(self.max_along(x, dim, keepdim), indices)
+        axis = int(dim)
+        indices = self.argmax(self.stop_gradient(x), axis, keepdim)
+        return ValuesAndIndices(self.max_along(x, axis, keepdim), indices)
 
     @other_name
     def min(
@@ -56,11 +57,12 @@ class Reductions(Elementwise):
         """The minima over an axis with their positions, or the minimum; see `max`."""
         if dim is None:
             return self.amin(x)
-        if not isinstance(dim, int):
+        if not isinstance(dim, int | np.integer):
             return self.minimum(x, dim)
-        indices = self.argmin(self.stop_gradient(x), dim, keepdim=True)
-        shape = _reduced(x.shape, dim, keepdim)
-        values = self.reshape(self.select_along(x, indices, dim), shape)
+        axis = int(dim)
+        indices = self.argmin(self.stop_gradient(x), axis, keepdim=True)
+        shape = _reduced(x.shape, axis, keepdim)
+        values = self.reshape(self.select_along(x, indices, axis), shape)
         return ValuesAndIndices(values, self.reshape(indices, shape))
 
     def argmax(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
@@ -354,7 +356,7 @@ class Reductions(Elementwise):
 
 def _axes(shape: Sequence[int], dim: Dims) -> Shape:
     """Return the axes without negative numbers; all for None or an empty sequence."""
-    if isinstance(dim, int):
+    if isinstance(dim, int | np.integer):
         return (axis_of(dim, len(shape)),)
     return tuple(axis_of(d, len(shape)) for d in dim or range(len(shape)))
 

@@ -53,8 +53,9 @@ class Selecting(Reductions, Shaping):
         zeros = self.zeros(tuple(x.shape), like=x)
         ones = self._ones(index.shape, x)
         is_replaced = self.scatter_add(zeros, dim, index, ones) > 0
-        if isinstance(src, int | float):
-            return self.where(is_replaced, self._fitting("scatter", src, x), x)
+        if isinstance(src, int | float | np.number):
+            number = self._fitting("scatter", src, x)
+            return self.where(is_replaced, number, x)
         src = src[tuple(slice(size) for size in index.shape)]
         return self.where(is_replaced, self.scatter_add(zeros, dim, index, src), x)
 

@@ -419,4 +419,4 @@ def resized(shape: Sequence[int], dim: int, *sizes: int) -> Shape:
 
 
 def _several(dims: int | Sequence[int]) -> Sequence[int]:
-    return (dims,) if isinstance(dims, int) else dims
+    return (dims,) if isinstance(dims, int | np.integer) else dims

@@ -184,15 +184,33 @@ def test_the_random_state_of_torch_and_of_the_loaders_generator_stay():
     assert order(data.loader_of(by_batches), 0) == order(data.loader_of(by_batches), 0)
 
 
-def test_a_sampler_is_told_the_epoch():
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_a_sampler_is_told_the_epoch(in_batches):
     sampler = torch.utils.data.DistributedSampler(
         tensors(), num_replicas=1, rank=0, seed=5
     )
-    loader = data.loader_of(torch_loader(sampler=sampler))
+    by_batches = torch.utils.data.BatchSampler(sampler, 4, False)
+    source = DataLoader(tensors(), batch_sampler=by_batches)
+    loader = data.loader_of(source if in_batches else torch_loader(sampler=sampler))
     sampler.set_epoch(2)
     wanted = list(sampler)
     sampler.set_epoch(0)
     assert order(loader, 2) == wanted != order(loader, 1)
+
+
+def test_a_sampler_may_have_a_generator_of_numpy():
+    class Drawn(torch.utils.data.Sampler):
+        def __init__(self):
+            self.generator = np.random.default_rng(0)
+
+        def __iter__(self):
+            return iter(self.generator.permutation(11).tolist())
+
+        def __len__(self):
+            return 11
+
+    wanted = np.random.default_rng(0).permutation(11).tolist()
+    assert order(data.loader_of(torch_loader(sampler=Drawn())), 0) == wanted
 
 
 class Keep(Callback):

@@ -32,7 +32,9 @@ def test_a_weighted_loader_has_as_many_samples_as_are_drawn():
 
 
 @pytest.mark.parametrize(
-    "weights", [[], [0, 0], [1, -1], [1, np.nan], [1, np.inf], [[1, 2]]], ids=repr
+    "weights",
+    [[], [0, 0], [1, -1], [1, np.nan], [1, np.inf], [[1, 2]], ["a", "b"]],
+    ids=repr,
 )
 def test_weights_that_make_no_sense_are_refused(weights):
     with pytest.raises(

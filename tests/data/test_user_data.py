@@ -384,7 +384,7 @@ def test_rows_without_a_label_are_left_out_and_counted(missing, tmp_path):
     assert "10 rows without a label left out" in dataset.description
 
 
-@pytest.mark.parametrize("cell", ["", "nan", "inf", "1_000", "NA"])
+@pytest.mark.parametrize("cell", ["", "nan", "inf", "1_000", "NA", "1e39"])
 def test_an_input_that_is_no_finite_number_is_refused(cell, tmp_path):
     rows = [[k, cell if k == 3 else k, k % 2] for k in range(10)]
     with pytest.raises(

@@ -173,6 +173,17 @@ SETTINGS = {
     "probability": ("Dropout", {"p": 1.5}, "1.5"),
     "pool padding": ("AvgPool2d", {"args": (3,), "padding": 2}, "padding"),
     "shuffle": ("PixelShuffle", {"args": (0,)}, "upscale_factor"),
+    "half a kernel": ("Conv2d", {"args": (3, 4, 2.5)}, "kernel_size=2.5 must be whole"),
+    "half of one kernel": (
+        "AvgPool2d",
+        {"args": ((2.5, 2),)},
+        "kernel_size=(2.5, 2) must be whole",
+    ),
+    "a kernel in words": ("Conv1d", {"args": (3, 4, "3")}, "kernel_size='3'"),
+    "half a size": ("AdaptiveAvgPool2d", {"args": (2.0,)}, "output_size=(2.0, 2.0)"),
+    "half a stride": ("MaxPool1d", {"args": (2,), "stride": 1.5}, "stride=1.5"),
+    "no probability": ("Dropout", {"p": None}, "None"),
+    "a probability in words": ("Dropout2d", {"p": "0.5"}, "'0.5'"),
 }
 
 
@@ -245,6 +256,11 @@ CALLS = {
         lambda nn, x, i: nn.mse_loss(x, x[:, 0]),
         ShapeError,
         "mse_loss: shapes (3, 4) and (3,) differ; nothing is broadcast",
+    ),
+    "huber": (
+        lambda nn, x, i: nn.huber_loss(x, x, delta=0.0),
+        SettingError,
+        "huber_loss: delta=0.0 must be above 0",
     ),
     "bce": (
         lambda nn, x, i: nn.bce_with_logits(x, x[:1]),
@@ -462,3 +478,11 @@ def test_vectors_of_two_lengths_have_no_product(backend, lengths):
         match="dot: got inputs of shapes .* wanted two vectors of one length",
     ):
         backend.nn.dot(one, other)
+
+
+@pytest.mark.parametrize("name", ["chainer", "jax"])
+@pytest.mark.parametrize("function", ["softmax", "log_softmax"])
+def test_a_softmax_over_no_axis_is_none_over_all_of_them(name, function):
+    backend = get(name)
+    with pytest.raises(ShapeError, match="there is no axis None in an array of 2 axes"):
+        getattr(backend.nn, function)(backend.array(np.ones((2, 3))), None)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import backends
+from deliralike import DataParallel, Network, backends
 from tests.conftest import BACKENDS
+from tests.parallel.networks import devices
 
 F = torch.nn.functional
 RNG = np.random.default_rng(0)
@@ -92,3 +93,24 @@ def test_a_layer_in_16_bits_adds_the_epsilon_of_float32(name, dtype):
     wanted = F.rms_norm(torch.tensor(SMALL).to(getattr(torch, dtype)), (5,))
     found = backend.numpy(backend.nn.cast(found, "float32"))
     np.testing.assert_allclose(found, wanted.float().numpy(), rtol=2e-2)
+
+
+class Normalised(Network):
+    def __init__(self):
+        super().__init__()
+        self.norm = self.nn.BatchNorm2d(2)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_statistics_over_replicas_do_not_overflow(name):
+    backend = backends.get(name)
+    network = Normalised.on(name, dtype="float16")().train()
+    replicated = DataParallel(network, devices(backend, 2), buffers="sync")
+    found = backend.to_numpy(replicated(backend.prepare(MANY, replicated)))
+    wanted = F.batch_norm(torch.tensor(MANY), None, None, training=True)
+    np.testing.assert_allclose(found, wanted.numpy(), atol=1e-2)
+    variance = replicated.neutral_state()["norm.running_var"]
+    np.testing.assert_allclose(variance, 1.0, atol=1e-2)

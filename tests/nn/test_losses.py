@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from deliralike.errors import BatchError
 from tests.nn.agreement import (
     NAMES,
     FunctionCase,
@@ -48,6 +49,37 @@ def test_when_every_label_is_ignored_the_gradient_is_zero(name):
         lambda x, y: (x * 0.0).sum(),
         [normal(0, 2, 3), np.full(2, -100)],
     )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scores_in_the_place_of_probabilities_are_refused(name):
+    backend, nn = get(name), hold(name).nn
+    x, target = (backend.array(np.array(row)) for row in ([0.1, 1.2], [0.0, 1.0]))
+    with pytest.raises(BatchError, match=r"scores\), got numbers from 0\.1 to 1\.2"):
+        nn.binary_cross_entropy(x, target)
+    with pytest.raises(BatchError, match="not negative, got numbers from -0.1 to 0.9"):
+        nn.gaussian_nll_loss(x, target, target - 0.1)
+
+
+def test_scores_in_the_place_of_probabilities_give_nan_in_a_compiled_program():
+    import jax
+
+    nn = get("jax").nn
+    x, target = np.array([0.1, 1.2]), np.array([0.0, 1.0])
+    assert np.isnan(jax.jit(nn.binary_cross_entropy)(x, target))
+    assert np.isnan(jax.jit(nn.gaussian_nll_loss)(x, target, target - 0.1))
+    wanted = F.binary_cross_entropy(torch.tensor(x / 2), torch.tensor(target))
+    found = jax.jit(nn.binary_cross_entropy)(x / 2, target)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_probabilities_are_looked_at_where_they_have_values():
+    nn, target = get("torch").nn, torch.tensor([0.0, 1.0])
+    x = torch.tensor([0.2, 0.7])
+    gradient = torch.func.grad(lambda x: nn.binary_cross_entropy(x, target))(x)
+    torch.testing.assert_close(gradient, torch.tensor([0.5 / 0.8, -0.5 / 0.7]))
+    short = nn.binary_cross_entropy(x.bfloat16(), target.bfloat16())
+    torch.testing.assert_close(short.float(), torch.tensor(0.29), rtol=0.02, atol=0.0)
 
 
 def dice(reduction, background):

@@ -133,3 +133,17 @@ def test_no_function_counts_positions_from_the_end(name):
     for function in (backend.nn.scatter_add, backend.nn.scatter):
         with pytest.raises((IndexRangeError, OperationError), match="-1"):
             function(x, 1, index, x[:1, :2])
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_constant_that_a_backend_cannot_hold_is_refused(name):
+    backend = backends.get(name)
+    like = backend.array(TABLE, "float32")
+    large = np.array([2**40, 3])
+    try:
+        found = backend.numpy(backend.nn.constant(large, like=like))
+    except IndexRangeError as error:
+        assert name == "jax"
+        assert "the whole number 1099511627776 does not fit int32" in str(error)
+    else:
+        np.testing.assert_array_equal(found, large)

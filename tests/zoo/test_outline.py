@@ -140,8 +140,8 @@ def test_a_function_gives_the_shape_and_type_that_it_gives_on_pytorch(name):
     assert found.dtype == str(expected.dtype).removeprefix("torch.")
 
 
-#: Products of vectors, implicit outputs, and a number of classes that values decide.
-REFUSED = ("matmul", "linear", "einsum", "one_hot")
+#: A weight without an axis of outputs, and a number of classes that values decide.
+REFUSED = ("linear", "one_hot")
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -163,6 +163,25 @@ def test_drawn_calls_give_the_shapes_and_types_that_pytorch_gives(name):
             assert [(each.shape, each.dtype) for each in flat(found)] == [
                 (each.shape, str(each.dtype)) for each in wanted.outputs
             ]
+
+
+EINSUMS = {
+    "ij,jk": [(2, 3), (3, 4)],
+    "ba": [(2, 3)],
+    "ii": [(3, 3)],
+    "ii->i": [(3, 3)],
+    "...ij,...jk": [(5, 1, 2, 3), (7, 3, 4)],
+    "b...,b...->...b": [(2, 3, 4), (2, 3, 4)],
+    "Ab , bC -> AC": [(2, 3), (3, 4)],
+    "bhwc,hkc->bhwk": [(2, 3, 4, 5), (3, 6, 5)],
+}
+
+
+@pytest.mark.parametrize("equation", EINSUMS)
+def test_an_einsum_has_the_shape_that_numpy_gives(equation):
+    shapes = EINSUMS[equation]
+    found = BACKEND.nn.einsum(equation, *map(ShapeArray, shapes))
+    assert found.shape == np.einsum(equation, *map(np.ones, shapes)).shape
 
 
 LAYERS = {

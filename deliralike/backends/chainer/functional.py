@@ -251,7 +251,7 @@ class ChainerFunctions(Functions):
     def cumsum(self, x, dim):
         if x.dtype.kind != "f":
             return raw(x).cumsum(dim)
-        return F.cumsum(x, dim)
+        return F.cumsum(x, axis_of(dim, x.ndim))
 
     # Products and windows
     # ------------------------------------------------------------
@@ -486,7 +486,7 @@ def _not_scalar(x: Any) -> Any:
 def _axes(dim: int | Sequence[int] | None) -> tuple[int, ...] | None:
     if dim is None:
         return None
-    return (dim,) if isinstance(dim, int) else tuple(dim)
+    return (int(dim),) if isinstance(dim, int | np.integer) else tuple(map(int, dim))
 
 
 def _scale_and_shift(x: Variable, weight: Any, bias: Any) -> tuple[Any, Any]:

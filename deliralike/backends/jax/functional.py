@@ -40,6 +40,7 @@ from deliralike.nn.geometry import (
     first_inside,
     tap_slices,
 )
+from deliralike.nn.primitives import axis_of
 
 
 class Buffer(nnx.BatchStat):
@@ -127,7 +128,7 @@ class JaxFunctions(Functions):
         value = np.array(value)  # a copy, as JAX shares memory that is aligned
         if value.dtype.kind == "f" and jnp.issubdtype(like.dtype, jnp.floating):
             return jnp.asarray(value, like.dtype)
-        return jnp.asarray(value)
+        return jnp.asarray(arrays.narrow(value))
 
     def zeros(self, shape, like):
         return jnp.zeros(tuple(shape), like.dtype)
@@ -225,10 +226,12 @@ class JaxFunctions(Functions):
         return jnp.argmax(value_of(x), dim)
 
     def log_softmax(self, x, dim):
-        return jax.nn.log_softmax(value_of(x), dim)
+        return jax.nn.log_softmax(value_of(x), axis_of(dim, x.ndim))
 
     def softmax(self, x, dim):
-        return jax.nn.softmax(value_of(x), dim)
+        return jax.nn.softmax(
+            value_of(x), axis_of(dim, x.ndim)
+        )  # None would be all axes
 
     # Shapes
     # ----------------------------------------------------------------------------------------------
@@ -377,7 +380,7 @@ class JaxFunctions(Functions):
 
 
 def _axes(dim: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
-    if dim is None or isinstance(dim, int):
+    if dim is None or isinstance(dim, int | np.integer):
         return dim
     return tuple(dim)
 

@@ -107,7 +107,12 @@ class TorchFunctions(Functions):
         return x.detach()
 
     def concrete(self, x):
-        return x.detach().numpy() if _is_on_host(x) else None
+        if not _is_on_host(x):
+            return None
+        try:
+            return x.detach().numpy()
+        except (RuntimeError, TypeError):  # within torch.func, or of bfloat16
+            return None
 
     # Losses
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from deliralike.network.base import Network
 from deliralike.nn import checks
+from deliralike.nn.arguments import in_float32
 from deliralike.nn.start import ONES, ZEROS, Shape
 from deliralike.parallel.replicas.context import current as current_replica
 
@@ -65,8 +66,9 @@ class _RunningNorm(_Norm):
         `count` is the number of values behind them.
         """
         nn = self.nn
-        mean = nn.stop_gradient(mean)
+        mean = nn.cast(nn.stop_gradient(mean), self.running_mean)
         var = nn.stop_gradient(var) * (count / (count - 1))
+        var = nn.cast(var, self.running_var)
         share = self._share(mean)
         self.running_mean = self.running_mean * (1.0 - share) + mean * share
         self.running_var = self.running_var * (1.0 - share) + var * share
@@ -106,12 +108,17 @@ class _BatchNorm(_RunningNorm):
         count = sum(here.exchange(f"{what}: the number of values", count))
         checks.several_values(self, x, count)
         total = partial(here.all_sum, topic=f"{what}: a sum")
-        mean, var = self.nn.batch_statistics(x, count, total)
-        y = self.nn.batch_norm(x, mean, var, self.weight, self.bias, self.eps)
-        return y, mean, var, count
+        settings = (self.weight, self.bias, self.eps, count, total)
+        return *_batch_norm_over_replicas(self.nn, x, *settings), count
 
     def _rank(self, x) -> int | None:
         return self.n
+
+
+@in_float32
+def _batch_norm_over_replicas(nn, x, weight, bias, eps, count, total):
+    mean, var = nn.batch_statistics(x, count, total)
+    return nn.batch_norm(x, mean, var, weight, bias, eps), mean, var
 
 
 class BatchNorm1d(_BatchNorm):
