@@ -27,6 +27,7 @@ from deliralike.port.reported import without
 _CALL_OF_SUPER = m.Expr(pattern("super(...).__init__(...)"))
 _SETS_BY_NAME = m.Expr(pattern("setattr(OWNER, NAME, VALUE)"))
 _DATA = pattern("ARRAY.data")
+_GRADIENT_MODE = "gradients that a setting stops: y = y if trained else nn.detach(y)"
 _ONE_ELEMENT = pattern("ARRAY[INDEX]")
 _COPIES = pattern("ARRAY.copy_(...)")
 
@@ -99,7 +100,10 @@ class StatementRewriter(GradientRewriter):
             is_method = isinstance(called, cst.Attribute)
             if is_method and called.attr.value in self.framework.scopes:
                 return cst.FlattenSentinel(statements_in(updated.body))
-            if not (self.name_of(called) or "").startswith(self.framework.transparent):
+            name = self.name_of(called) or ""
+            if name in self.framework.without_effect:
+                self.program.needs_hand(self.where(item), _GRADIENT_MODE)
+            if not name.startswith(self.framework.transparent):
                 return updated
         self.left_out(original.items[0], "a context of the framework")
         return cst.FlattenSentinel(statements_in(updated.body))
