@@ -211,3 +211,33 @@ def test_what_a_plain_attribute_remembers_needs_a_hand(when, tmp_path, monkeypat
     assert "remembers something between calls" in str(found.hands[0])
     with pytest.raises(ProofFailed, match="reset_state"):
         found.prove("jax")
+
+
+LAZY = """
+import sys
+from .sizes import WIDTH
+
+sys.modules[__name__].__package__ = None  # as modules that load others when asked
+"""
+USING = """
+from habits_lazy import WIDTH
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(5, WIDTH)
+
+    def forward(self, x):
+        return self.l(x)
+"""
+
+
+def test_a_name_of_a_package_that_does_not_say_its_own(tmp_path, monkeypatch):
+    package = tmp_path / "habits_lazy"
+    package.mkdir()
+    (package / "__init__.py").write_text(LAZY)
+    (package / "sizes.py").write_text("WIDTH = 3")
+    found = ported("using", USING, tmp_path, monkeypatch)
+    assert found.hands == []
+    assert "WIDTH = 3" in found.source
