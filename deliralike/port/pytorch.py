@@ -777,7 +777,7 @@ class PyTorchCalls(Framework):
         """See `Framework`; of losses, and of softmax without an axis."""
         if _SOFTMAX.search(call.name):
             return _over_axis(call)
-        if not _LOSS.search(call.name):
+        if inspect.isbuiltin(function) or not _LOSS.search(call.name):
             return None
         names = list(inspect.signature(function).parameters)
         return _reduced(call, names) if "size_average" in names else None

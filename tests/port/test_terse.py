@@ -131,9 +131,23 @@ class Net(chainer.Chain):
         y = self.l(x)
         return F.exp(y) * chainer.Variable(y.data) + F.tanh(y).array, y.data.shape[0]
 """
+KEPT_FUNCTION = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mlp = nn.ModuleDict(dict(fc=nn.Linear(5, 4), out=nn.Linear(4, 5)))
+        m = self.mlp
+        self.mlpf = lambda x: m.out(m.fc(x).tanh())
+
+    def forward(self, x):
+        return x + self.mlpf(x)
+"""
 TEXTS = {
     "chain": CHAIN,
     "chain_of_values": CHAIN_OF_VALUES,
+    "kept_function": KEPT_FUNCTION,
     "old": OLD,
     "module": MODULE,
     "chain_of_members": CHAIN_OF_MEMBERS,
@@ -241,3 +255,52 @@ def test_a_name_of_a_package_that_does_not_say_its_own(tmp_path, monkeypatch):
     found = ported("using", USING, tmp_path, monkeypatch)
     assert found.hands == []
     assert "WIDTH = 3" in found.source
+
+
+BRANCHES = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(5, 5)
+
+    def forward(self, x, other=None):
+        x = self.l(x)
+        if x is not None:
+            x = x.view(-1, 5)
+        if other is not None:
+            x = x + other.view(-1, 5)
+        return x
+"""
+
+
+def test_a_branch_that_no_input_takes_is_told(tmp_path, monkeypatch):
+    found = ported("branches", BRANCHES, tmp_path, monkeypatch)
+    number = BRANCHES.splitlines().index("            x = x + other.view(-1, 5)") + 1
+    told = [str(one) for one in found.left_out if "did not take" in one.text]
+    assert len(told) == 1
+    assert f"habits_branches.py:{number}: " in told[0]
+
+
+OUTSIDE = """
+import torch
+from torch import nn
+
+def size_of(net):
+    return net(torch.zeros(1, 5)).shape[1]
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(5, 4)
+        self.out = nn.Linear(size_of(self.l), 2)
+
+    def forward(self, x):
+        return self.out(self.l(x))
+"""
+
+
+def test_a_network_called_in_a_function_outside_needs_a_hand(tmp_path, monkeypatch):
+    found = ported("outside", OUTSIDE, tmp_path, monkeypatch)
+    assert "self.backend.prepare(x, net)" in str(found.hands[0])
