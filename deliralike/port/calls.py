@@ -286,6 +286,11 @@ def plain(call: Call) -> str:
     return call_of_nn(call.name, *first, *call.given, **kwargs)
 
 
+def detached(call: Call) -> str:
+    """The values of an array, which have no gradient."""
+    return call_of_nn("detach", call.x) if call.value.is_floating else call.x
+
+
 def joined(args: Sequence[str], kwargs: Mapping[str, str] | None = None) -> str:
     """The source between the brackets of a call."""
     words = [f"{name}={value}" for name, value in (kwargs or {}).items()]

@@ -22,6 +22,7 @@ from deliralike.port.calls import (
     Entry,
     NeedsHand,
     call_of_nn,
+    detached,
     elements,
     filled,
     joined,
@@ -698,8 +699,8 @@ class ChainerCalls(Framework):
         "astype": _of_type,
     }
     attributes = {
-        "array": "{x}",
-        "data": "{x}",
+        "array": detached,
+        "data": detached,
         "size": "math.prod({x}.shape)",
         "T": "nn.t({x})",
     }

@@ -19,6 +19,10 @@ _WRITES_WEIGHTS = (
     "a parameter that is written over while the network computes: compute with the new value, "
     "weight = self.weight * self.mask, and give it to a function of nn, nn.conv2d(x, weight)"
 )
+_UNKNOWN_BRANCH = (
+    "a branch that the port's inputs did not take, and no proof reaches: methods of arrays in it "
+    "stand as they are, x.view(...); give inputs that take it"
+)
 _COMPLAINS = m.SimpleStatementLine([m.Raise() | _WARNS])
 
 
@@ -134,6 +138,8 @@ class LeavingOut(Context):
         self, original: cst.IndentedBlock, updated: cst.IndentedBlock
     ) -> cst.IndentedBlock:
         if not self.source.is_branch(original) or self._was_run(original):
+            if self._is_unknown(original):
+                self.program.specialise(self.where(original.body[0]), _UNKNOWN_BRANCH)
             return updated if updated.body else updated.with_changes(body=[PASS])
         self.program.leave_out(self.source, original, "a branch that was not taken")
         line = self.source.begin(original.body[0])[0]
@@ -141,6 +147,17 @@ class LeavingOut(Context):
         words = f"{place}: a branch that the port's inputs did not take"
         raised = cst.parse_statement(f'raise NotImplementedError("{words}")')
         return updated.with_changes(body=[raised])
+
+    def _is_unknown(self, block: cst.IndentedBlock) -> bool:
+        """Whether what may be methods of arrays stand in a branch that was not taken."""
+        is_in_forward = bool(self.functions) and not self.in_construction
+        is_run = is_in_forward and self.observed.phases(self.functions[-1].path)
+        is_branch = self.source.is_branch(block)
+        if not is_run or not is_branch or self._was_taken(block):
+            return False
+        methods: Any = m.findall(block, m.Call(m.Attribute(attr=m.Name())))
+        names = {one.func.attr.value for one in methods}
+        return bool(names & self.framework.methods.keys())
 
     def _was_run(self, branch: cst.BaseSuite) -> bool:
         """Whether a branch ran, or may run elsewhere."""

@@ -18,6 +18,7 @@ from deliralike.port.calls import (
     Call,
     NeedsHand,
     code,
+    detached,
     in_brackets,
     written,
 )
@@ -26,6 +27,7 @@ from deliralike.port.patterns import pattern
 from deliralike.port.resolving import MISSING
 
 _FUNCTIONS = pattern("self.nn")
+_OF_SHAPE = ("shape", "ndim", "size", "dim", "numel", "dtype", "device", "new")
 _SUPER = pattern("super(...)")
 _CALLED_NN = (
     "nn: a network has its functions by this name, so a layer needs another one, by which the "
@@ -241,10 +243,23 @@ class NameRewriter(DefinitionRewriter):
         self, original: cst.Attribute, updated: cst.Attribute
     ) -> cst.BaseExpression:
         entry = self.framework.attributes.get(original.attr.value)
-        if entry is None or not self.value_of("values", original).is_array:
+        value = self.value_of("values", original)
+        if entry is None or not value.is_array:
             return updated
-        call = Call(original.attr.value, (), {}, code(updated.value))
+        call = Call(original.attr.value, (), {}, code(updated.value), value)
+        if entry is detached and not self._is_read(original):
+            return updated.value
         return cst.parse_expression(written(entry, call))
+
+    def _is_read(self, node: Any) -> bool:
+        """Whether the values of an array are read, rather than its shape, or written over."""
+        parent: Any = self.source.parents[node]
+        while isinstance(parent, cst.Subscript):
+            node, parent = parent, self.source.parents[parent]
+        if isinstance(parent, cst.Attribute):
+            name = parent.attr.value
+            return not name.endswith("_") and name not in _OF_SHAPE
+        return getattr(parent, "target", None) is not node
 
     def _of_network(self, original: cst.Attribute, updated: cst.Attribute) -> Any:
         """An attribute of a network that has another name here; None for all others."""

@@ -25,6 +25,7 @@ from deliralike.port.calls import (
     arguments,
     call_of_nn,
     code,
+    detached,
     elements,
     filled,
     in_brackets,
@@ -320,6 +321,23 @@ def _reduced(call: Call, names: list[str]) -> str | None:
     return call_of_nn(call.name, *args, **given)
 
 
+_SOFTMAX = re.compile("^(log_?)?soft(max|min)$", re.IGNORECASE)
+
+
+def _over_axis(call: Call) -> str | None:
+    """``F.softmax(x)``, whose axis PyTorch chooses by their number."""
+    is_layer = call.name[0].isupper()
+    given = call.bound("dim" if is_layer else "input dim ...")
+    if given.get("dim", "None") != "None":
+        return None
+    if is_layer:
+        raise NeedsHand(
+            f"{call.name} without dim: 0 for inputs of one or three axes, else 1"
+        )
+    axis = "0" if call.result.ndim in (1, 3) else "1"
+    return call_of_nn(call.name, given["input"], axis)
+
+
 _RANDOM = refused(
     "random numbers belong to layers, such as nn.Dropout and nn.DropPath, which draw the same ones "
     "on every backend"
@@ -593,6 +611,9 @@ class PyTorchCalls(Framework):
         "modules._pair": f"{_REPEATED}2)",
         "modules._triple": f"{_REPEATED}3)",
         "linalg.norm": lambda call: plain(replace(call, name="norm")),
+        "linalg.vector_norm": "x ord=2 dim keepdim -> nn.norm({x}, {ord}{dim?}{keepdim?})",
+        "clamp_min": "input min -> nn.clamp({input}, {min})",
+        "clamp_max": "input max -> nn.clamp({input}, max={max})",
         "timm.DropPath": _drop_path("drop_prob", "scale_by_keep", "True"),
         "torchvision.StochasticDepth": _drop_path("p", "mode", '"row"'),
     }
@@ -657,7 +678,7 @@ class PyTorchCalls(Framework):
     attributes = {
         "T": "nn.t({x})",
         "mT": "nn.swapaxes({x}, -2, -1)",
-        "data": "{x}",
+        "data": detached,
         "is_cuda": "False",
         "device": "None",  # new arrays lie where the others are
     }
@@ -753,8 +774,10 @@ class PyTorchCalls(Framework):
     parameter = staticmethod(parameter)
 
     def of_old(self, call: Call, function: Any) -> str | None:
-        """See `Framework`; of losses."""
-        if not _LOSS.search(call.name):
+        """See `Framework`; of losses, and of softmax without an axis."""
+        if _SOFTMAX.search(call.name):
+            return _over_axis(call)
+        if inspect.isbuiltin(function) or not _LOSS.search(call.name):
             return None
         names = list(inspect.signature(function).parameters)
         return _reduced(call, names) if "size_average" in names else None

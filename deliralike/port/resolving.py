@@ -190,7 +190,8 @@ def _imports(module: ModuleType, text: str) -> dict[str, Import]:
                 found[alias.asname or alias.name.partition(".")[0]] = Import(alias.name)
         elif isinstance(node, ast.ImportFrom):
             relative = "." * node.level + (node.module or "")
-            name = resolve_name(relative, module.__package__)
+            package = module.__package__ or getattr(module.__spec__, "parent", None)
+            name = resolve_name(relative, package)
             for alias in node.names:
                 found[alias.asname or alias.name] = Import(name, alias.name)
     return found

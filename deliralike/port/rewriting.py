@@ -33,11 +33,14 @@ from deliralike.port.observing import FORWARD
 from deliralike.port.patterns import pattern
 from deliralike.port.resolving import MISSING
 from deliralike.port.statements import StatementRewriter
-from deliralike.port.values import UNKNOWN, Value
+from deliralike.port.values import NETWORKS, UNKNOWN, Value
 
 _FIRST_PARAMETER = pattern("next(self.parameters(...))")
 _ASKS_FOR_ATTRIBUTE = pattern("hasattr(OWNER, NAME)")
-_NETWORKS = ("network", "layer", "container")
+_CALLED_IN_FUNCTION = (
+    "a network that is called while it is created: in a method of a network, "
+    "self.backend.numpy(net(self.backend.prepare(x, net)))"
+)
 _APPLY = pattern("FUNCTION.apply")
 _ASKS_FOR_KIND = pattern("isinstance(VALUE, KINDS)")
 
@@ -103,7 +106,7 @@ class Rewriter(StatementRewriter):
             return self._constant_of(original, updated)
         if m.matches(func, OF_SELF):
             self._refuse_method_of_both(original)
-        if self.in_construction and self.value_of("called", func).kind in _NETWORKS:
+        if self.in_construction and self.value_of("called", func).kind in NETWORKS:
             return self._while_created(original, updated)
         if not isinstance(updated.func, cst.Attribute):
             return updated
@@ -119,6 +122,8 @@ class Rewriter(StatementRewriter):
         args = []
         for old, new in zip(original.args, updated.args, strict=True):
             if self._argument(old).is_array:
+                if not self.functions[-1].has_self:
+                    raise NeedsHand(_CALLED_IN_FUNCTION)
                 x, network = code(new.value), code(updated.func)
                 prepared = self.parsed(f"self.backend.prepare({x}, {network})")
                 new = new.with_changes(value=prepared)
@@ -347,7 +352,7 @@ class Rewriter(StatementRewriter):
             return updated if text is None else self.parsed(text)
         if value.kind == "shape" and name == "numel":
             return self.parsed(f"math.prod({x})")
-        if value.kind in _NETWORKS:
+        if value.kind in NETWORKS:
             return self._method_of_network(call, updated)
         return updated
 

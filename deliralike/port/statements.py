@@ -23,11 +23,15 @@ from deliralike.port.calls import (
 from deliralike.port.gradients import GradientRewriter
 from deliralike.port.patterns import pattern
 from deliralike.port.reported import without
+from deliralike.port.values import NETWORKS
 
 _CALL_OF_SUPER = m.Expr(pattern("super(...).__init__(...)"))
 _SETS_BY_NAME = m.Expr(pattern("setattr(OWNER, NAME, VALUE)"))
 _DATA = pattern("ARRAY.data")
+_GRADIENT_MODE = "gradients that a setting stops: y = y if trained else nn.detach(y)"
 _ONE_ELEMENT = pattern("ARRAY[INDEX]")
+_NAMES_MEMBER = m.Assign([m.AssignTarget(m.Name())], OF_SELF)
+_KEEPS_FUNCTION = m.Assign([m.AssignTarget(OF_SELF)], m.Lambda())
 _COPIES = pattern("ARRAY.copy_(...)")
 
 
@@ -99,7 +103,10 @@ class StatementRewriter(GradientRewriter):
             is_method = isinstance(called, cst.Attribute)
             if is_method and called.attr.value in self.framework.scopes:
                 return cst.FlattenSentinel(statements_in(updated.body))
-            if not (self.name_of(called) or "").startswith(self.framework.transparent):
+            name = self.name_of(called) or ""
+            if name in self.framework.without_effect:
+                self.program.needs_hand(self.where(item), _GRADIENT_MODE)
+            if not name.startswith(self.framework.transparent):
                 return updated
         self.left_out(original.items[0], "a context of the framework")
         return cst.FlattenSentinel(statements_in(updated.body))
@@ -188,11 +195,36 @@ class StatementRewriter(GradientRewriter):
             kept = without(target, self.reported)
             if kept is not target:
                 return self._not_reported(original, updated, kept)
+        if self.in_construction and m.matches(original, _NAMES_MEMBER):
+            self.local_names[target.value] = code(updated.value)
+        if self._keeps_layers(original):
+            return self._as_method(target.attr.value, updated.value)  # type: ignore[return-value]
         is_attribute = m.matches(target, OF_SELF) and self.functions
         if is_attribute and self.original.is_member(self.cls, target.attr.value):
             text = f'self.add_module("{target.attr.value}", {code(updated.value)})'
             return cst.Expr(cst.parse_expression(text))
         return updated
+
+    def _keeps_layers(self, statement: cst.Assign) -> bool:
+        """Whether a function that calls layers becomes an attribute, whatever the arguments are."""
+        block = self.source.parents[self.source.parents[statement]]
+        is_of_function = isinstance(self.source.parents.get(block), cst.FunctionDef)
+        if not is_of_function or not m.matches(statement, _KEEPS_FUNCTION):
+            return False
+        calls: Any = m.findall(statement.value, m.Call())
+        kinds = [self.value_of("called", call.func).kind for call in calls]
+        return self.in_construction and bool({*kinds} & {*NETWORKS})
+
+    def _as_method(self, name: str, function: Any) -> cst.RemovalSentinel:
+        """``m = self.mlp`` and ``self.f = lambda x: m.act(m.fc(x))`` are a method ``f``.
+
+        On JAX a function would go on with the layers that it was created with.
+        """
+        for local, member in self.local_names.items():
+            function = m.replace(function, m.Name(local), cst.parse_expression(member))
+        text = f"def {name}(self, {code(function.params)}):\n    return {code(function.body)}\n"
+        self.methods.append(cst.parse_statement(text))
+        return cst.RemoveFromParent()
 
     def _assigned(self, target: Any, value: cst.BaseExpression) -> cst.Assign:
         """``x = y``; ``x = nn.set_at(x, i, y)`` for ``x[i] = y``."""

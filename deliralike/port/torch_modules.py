@@ -6,6 +6,8 @@ import sys
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from deliralike.port.calls import PLACEMENT, Call
 from deliralike.port.pytorch import PyTorchCalls
 from deliralike.port.values import Layer, Value, collection
@@ -49,6 +51,8 @@ class PyTorch(PyTorchCalls):
             return Value("network")
         if isinstance(value, torch.Size):
             return Value("shape")
+        if isinstance(value, np.ndarray):
+            return Value("sequence")
         if isinstance(value, dict) and value and value.keys() <= {*PLACEMENT}:
             return Value("placement")
         if type(value) in (int, float) and value == 0:

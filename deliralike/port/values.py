@@ -8,6 +8,7 @@ from functools import partial
 from types import NoneType
 from typing import Any, NamedTuple
 
+NETWORKS = ("network", "layer", "container")  # kinds, see `Value`
 PLAIN = (bool, int, float, str, NoneType)
 
 

@@ -21,7 +21,7 @@ def test_a_network_of_the_gallery_is_proved(name):
     assert proof.headline.startswith("PROVED"), proof.headline
 
 
-@pytest.mark.parametrize("name", ["inverted", "unet", "windows", "tagger"])
+@pytest.mark.parametrize("name", ["inverted", "unet", "windows", "tagger", "language"])
 def test_a_network_of_the_gallery_is_proved_on_jax(name):
     proof = ported(name).prove("jax")
     assert proof.headline.startswith("PROVED"), proof.headline

@@ -94,8 +94,61 @@ class Net(nn.Module):
         far = F.triplet_margin_loss(y, x, -x, 0.7, p=1, size_average=True)
         return loss + far + F.mse_loss(y, x, None, None, "sum")
 """
+# Of former times: values without a gradient, an array that NumPy has made, softmax without an axis.
+OLD = """
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(5, 5)
+        self.table = nn.Embedding.from_pretrained(torch.FloatTensor(np.eye(3, 5)))
+        self.register_buffer("mean", torch.zeros(5))
+
+    def forward(self, x):
+        y = self.l(x)
+        if self.training:
+            self.mean.data.mul_(0.9).add_(y.data.mean(0))
+        zeros = y.data.new(y.data.size()).zero_().clamp_min(0.5)
+        y = F.softmax(y) * y.data + zeros + self.mean
+        return y + self.table(torch.arange(3)), F.log_softmax(y[None])
+"""
+CHAIN_OF_VALUES = """
+import chainer
+import chainer.functions as F
+import chainer.links as L
+
+class Net(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.l = L.Linear(5, 5)
+
+    def forward(self, x):
+        y = self.l(x)
+        return F.exp(y) * chainer.Variable(y.data) + F.tanh(y).array, y.data.shape[0]
+"""
+KEPT_FUNCTION = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mlp = nn.ModuleDict(dict(fc=nn.Linear(5, 4), out=nn.Linear(4, 5)))
+        m = self.mlp
+        self.mlpf = lambda x: m.out(m.fc(x).tanh())
+
+    def forward(self, x):
+        return x + self.mlpf(x)
+"""
 TEXTS = {
     "chain": CHAIN,
+    "chain_of_values": CHAIN_OF_VALUES,
+    "kept_function": KEPT_FUNCTION,
+    "old": OLD,
     "module": MODULE,
     "chain_of_members": CHAIN_OF_MEMBERS,
     "sizes": SIZES,
@@ -116,6 +169,7 @@ def ported(name, text, folder, monkeypatch):
 
 # PyTorch's, of what losses were told before ``reduction``
 @pytest.mark.filterwarnings("ignore:size_average and reduce args")
+@pytest.mark.filterwarnings("ignore:Implicit dimension choice")
 @pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
 @pytest.mark.parametrize("name", TEXTS)
 def test_it_is_proved_without_a_touch(name, backend, tmp_path, monkeypatch):
@@ -123,6 +177,30 @@ def test_it_is_proved_without_a_touch(name, backend, tmp_path, monkeypatch):
     assert found.hands == []
     proof = found.prove(backend)
     assert proof.headline.startswith("PROVED"), proof.headline
+
+
+HANDS = {
+    "layers = [nn.Softmax()]": "Softmax without dim: 0 for inputs of one or three axes",
+    "layers = [nn.MSELoss(len(x) > 1)]": "MSELoss with size_average or reduce: give reduction",
+    "with torch.set_grad_enabled(x is None): x": "y = y if trained else nn.detach(y)",
+}
+LINE = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def forward(self, x):
+        {line}
+        return x + 1
+"""
+
+
+@pytest.mark.filterwarnings("ignore:size_average and reduce args")
+@pytest.mark.parametrize("line", HANDS)
+def test_a_line_that_needs_a_hand_says_what_to_write(line, tmp_path, monkeypatch):
+    name = f"line_{list(HANDS).index(line)}"
+    found = ported(name, LINE.format(line=line), tmp_path, monkeypatch)
+    assert HANDS[line] in str(found.hands[0])
 
 
 COUNTING = """
@@ -147,3 +225,82 @@ def test_what_a_plain_attribute_remembers_needs_a_hand(when, tmp_path, monkeypat
     assert "remembers something between calls" in str(found.hands[0])
     with pytest.raises(ProofFailed, match="reset_state"):
         found.prove("jax")
+
+
+LAZY = """
+import sys
+from .sizes import WIDTH
+
+sys.modules[__name__].__package__ = None  # as modules that load others when asked
+"""
+USING = """
+from habits_lazy import WIDTH
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(5, WIDTH)
+
+    def forward(self, x):
+        return self.l(x)
+"""
+
+
+def test_a_name_of_a_package_that_does_not_say_its_own(tmp_path, monkeypatch):
+    package = tmp_path / "habits_lazy"
+    package.mkdir()
+    (package / "__init__.py").write_text(LAZY)
+    (package / "sizes.py").write_text("WIDTH = 3")
+    found = ported("using", USING, tmp_path, monkeypatch)
+    assert found.hands == []
+    assert "WIDTH = 3" in found.source
+
+
+BRANCHES = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(5, 5)
+
+    def forward(self, x, other=None):
+        x = self.l(x)
+        if x is not None:
+            x = x.view(-1, 5)
+        if other is not None:
+            x = x + other.view(-1, 5)
+        return x
+"""
+
+
+def test_a_branch_that_no_input_takes_is_told(tmp_path, monkeypatch):
+    found = ported("branches", BRANCHES, tmp_path, monkeypatch)
+    number = BRANCHES.splitlines().index("            x = x + other.view(-1, 5)") + 1
+    told = [str(one) for one in found.left_out if "did not take" in one.text]
+    assert len(told) == 1
+    assert f"habits_branches.py:{number}: " in told[0]
+
+
+OUTSIDE = """
+import torch
+from torch import nn
+
+def size_of(net):
+    return net(torch.zeros(1, 5)).shape[1]
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(5, 4)
+        self.out = nn.Linear(size_of(self.l), 2)
+
+    def forward(self, x):
+        return self.out(self.l(x))
+"""
+
+
+def test_a_network_called_in_a_function_outside_needs_a_hand(tmp_path, monkeypatch):
+    found = ported("outside", OUTSIDE, tmp_path, monkeypatch)
+    assert "self.backend.prepare(x, net)" in str(found.hands[0])

@@ -77,12 +77,13 @@ class Layer(Network):
                 down=nn.Linear(4 * settings.width, settings.width, bias=settings.bias),
             )
         )
-        m = self.mlp
-        self.mlpf = lambda x: m.down(m.act(m.up(x)))
 
     def forward(self, x):
         x = x + self.attention(self.norm1(x))
         return x + self.mlpf(self.norm2(x))
+
+    def mlpf(self, x):
+        return self.mlp.down(self.mlp.act(self.mlp.up(x)))
 
 
 class Language(Network):
