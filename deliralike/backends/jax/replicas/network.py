@@ -287,7 +287,7 @@ class JaxReplicas(Replicas):
         state = self.network._current_state()
         self.network.follow()
         parameters, values = [], []
-        for name, slot in state.programs.variables().slots.items():
+        for name, slot in state.programs.latest.slots.items():
             if names is None or name in names:
                 parameters.append(slot.native)
                 values.append(slot.native.get_value())
@@ -302,9 +302,9 @@ class JaxReplicas(Replicas):
         """
         state = self.network._current_state()
         self.network.follow()
-        buffers = _synchronized(state.programs.variables())
+        buffers = _synchronized(state.programs.latest)
         changed = [variable for variable in buffers if not state.is_settled(variable)]
-        if self.settings.buffers == "mean" and sizes:
+        if self.settings.buffers == "mean" and sizes and changed:
             self._average(changed, sizes)
         for copy in state.copies:
             copy.store(changed, [variable.get_value() for variable in changed])
