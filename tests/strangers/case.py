@@ -15,7 +15,10 @@ TEXTS[::2, 3:] = 0  # padding
 
 # what is refused or differs, in the words of the docs, and a pattern of the error
 NOT_KEPT = ("differs: no checkpoint keeps attributes", "Not equal")
-NO_FUNCTIONS = ("not by Python: a function of its own", "Can't (pickle|get local object)")
+NO_FUNCTIONS = (
+    "not by Python: a function of its own",
+    "Can't (pickle|get local object)",
+)
 OWN_LOSS = {"two replicas": ("refused: `in_replicas` is wanted", "in_replicas")}
 
 
