@@ -229,9 +229,8 @@ class JaxFunctions(Functions):
         return jax.nn.log_softmax(value_of(x), axis_of(dim, x.ndim))
 
     def softmax(self, x, dim):
-        return jax.nn.softmax(
-            value_of(x), axis_of(dim, x.ndim)
-        )  # None would be all axes
+        axis = axis_of(dim, x.ndim)  # None would be all axes
+        return jax.nn.softmax(value_of(x), axis)
 
     # Shapes
     # ----------------------------------------------------------------------------------------------

@@ -278,8 +278,9 @@ class AbstractJaxNetwork(
             for name, value in _mode_attributes(block, training).items():
                 before.append((block, name, getattr(block, name)))
                 is_set = is_set and getattr(block, name) is value
-            is_set = is_set and not _has_own_mode(block)
-            if _has_own_mode(block) and not isinstance(block, AbstractNetwork):
+            has_own_mode = _has_own_mode(block)
+            is_set = is_set and not has_own_mode
+            if has_own_mode and not isinstance(block, AbstractNetwork):
                 settings = vars(block).items()  # it may set anything
                 before += [
                     (block, *each)

@@ -158,12 +158,17 @@ def _in_surroundings_first(whole: Jaxpr) -> Iterator[tuple[int | None, Any]]:
             written_outside.update(equation.outvars)
     for replica, equation in replicas:
         if replica is not None and not equation.effects:  # a callback is made once
-            for variable in filter(read_outside.__contains__, equation.outvars):
-                alone = _only(whole, equation, variable)
-                inputs = filter(_is_variable, alone.invars)
-                if variable.aval.shape == () and written_outside.issuperset(inputs):
+            for number in _numbers(equation, read_outside):
+                alone = _only(whole, equation, number)
+                if written_outside.issuperset(filter(_is_variable, alone.invars)):
                     yield None, alone
         yield replica, equation
+
+
+def _numbers(equation: Any, read: set[Any]) -> list[Any]:
+    """Return the outputs of an equation that are read and have no axes."""
+    outputs = filter(read.__contains__, equation.outvars)
+    return [output for output in outputs if output.aval.shape == ()]
 
 
 def _only(whole: Jaxpr, equation: Any, output: Any) -> Any:
