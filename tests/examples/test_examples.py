@@ -107,6 +107,27 @@ def test_the_tutorial_of_several_processes(tmp_path):
         same(torch.load(tmp_path / f"rank{rank}.pt", weights_only=True), model)
 
 
+def test_no_thread_outlives_a_group_that_a_script_destroys():
+    """Those of PyTorch abort a process that ends while they drop tensors."""
+    script = """
+from pathlib import Path
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+from deliralike import DistributedDataParallel, join
+network = DistributedDataParallel(torch.nn.Linear(3, 5), join())
+network(torch.ones(7, 3)).sum().backward()
+dist.destroy_process_group()
+print([path.read_text() for path in Path("/proc/self/task").glob("*/comm")])
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "python" in ended.stdout
+    assert "gloo" not in ended.stdout
+
+
 # delira
 # -----------------------------------------------------------------------------
 

@@ -188,6 +188,23 @@ def forget_groups(mesh: Any) -> None:
     mesh._pg_registry.clear()
 
 
+def release_default_group() -> None:
+    """Take the default group out of default arguments of PyTorch's; None stands for it there.
+
+    Functions take the group that exists when their module is imported. Without it the threads of
+    that group outlive ``destroy_process_group``, and one that still drops a tensor aborts the
+    process while the interpreter ends.
+    """
+    from torch.distributed.nn import functional  # noqa: PLC0415 - takes a second
+
+    for function in vars(functional).values():
+        defaults = getattr(function, "__defaults__", None) or ()
+        if dist.group.WORLD in defaults:
+            function.__defaults__ = tuple(
+                None if value is dist.group.WORLD else value for value in defaults
+            )
+
+
 def sharding_groups(unit: Any) -> Iterator[Any]:
     """Yield the groups of parameters of a module from ``fully_shard``.
 

@@ -51,6 +51,7 @@ class TorchProcessGroup(ProcessGroup):
                 _rank_info() if rank_info is None else rank_info,
                 datetime.timedelta(seconds=timeout),
             )
+        unstable.release_default_group()
         self.group = group
         ranks = dist.get_process_group_ranks(
             dist.group.WORLD if group is None else group
