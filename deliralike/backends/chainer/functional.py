@@ -144,7 +144,7 @@ class ChainerFunctions(Functions):
     def fmod(self, x, other):
         if x.dtype.kind != "f":
             return super().fmod(x, other)
-        return F.fmod(*F.broadcast(x, self._array(other, x)))
+        return nodes.Fmod().apply(F.broadcast(x, self._array(other, x)))[0]
 
     def log1p(self, x):
         return F.log1p(x)

@@ -43,6 +43,15 @@ class Softplus(chainer.FunctionNode):
         return (gradients[0] * Sigmoid().apply((x,))[0],)
 
 
+class Fmod(F.math.fmod.Fmod):
+    """The remainder; Chainer's derivative calls ``numpy.fix``, which NumPy 2.5 deprecates."""
+
+    def backward(self, indexes, gradients):
+        x, divisor = (variable.array for variable in self.get_retained_inputs())
+        (gradient,) = gradients
+        return gradient, -array_module(x).trunc(x / divisor) * gradient
+
+
 class ReLU(chainer.FunctionNode):
     """``max(x, 0)``, and at most a cap if there is one.
 
