@@ -8,6 +8,7 @@ from typing import Any
 from deliralike.backends.chainer.arrays import array_module, chainer
 
 F = chainer.functions
+_Remainder: Any = F.math.fmod.Fmod
 _SigmoidGrad = F.activation.sigmoid.SigmoidGrad
 Pads = Sequence[tuple[int, int]]
 
@@ -43,7 +44,7 @@ class Softplus(chainer.FunctionNode):
         return (gradients[0] * Sigmoid().apply((x,))[0],)
 
 
-class Fmod(F.math.fmod.Fmod):
+class Fmod(_Remainder):
     """The remainder; Chainer's derivative calls ``numpy.fix``, which NumPy 2.5 deprecates."""
 
     def backward(self, indexes, gradients):
