@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from deliralike.training.experiment.compare import Row
 
 _REPEATS = ("seed", "fold")  # what repetitions of one experiment differ in
+_MEASURED = "scale-columns"
 # Settings with a column of their own, or that say where a run computes and not what.
 _NO_COLUMN = ("network", "backend", "data", "epochs", "devices", "fold", "folds")
 
@@ -150,7 +151,19 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
         elif isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key.removesuffix('_settings')}.")
         else:
-            yield f"{prefix}{key}", value
+            yield f"{prefix}{key}", _without_measured(value)
+
+
+def _without_measured(value: Any) -> Any:
+    """Return a setting without numbers that training samples gave: they are nobody's choice."""
+    if not isinstance(value, list):
+        return value
+    return [
+        each["name"]
+        if isinstance(each, Mapping) and each.get("name") == _MEASURED
+        else each
+        for each in value
+    ]
 
 
 def _figure(value: float | None, deviation: float | None) -> str:

@@ -55,7 +55,10 @@ class Table:
                 raise SettingError(
                     f"{self.name!r} has no column {column!r}, but {[*self.parts[0][0]]}"
                 )
-        return self._numbers_of(self.targets)
+        advice = f"for classes say label={self.label} (--set data.label={self.label})"
+        return [
+            numbers_of(self.name, part, self.targets, advice) for part in self.parts
+        ]
 
     def labels(self) -> list[np.ndarray]:
         """Return the labels of each part: whole numbers or floats if all are, else texts."""
@@ -92,17 +95,20 @@ class Table:
         Raises:
             SettingError: A cell is no finite number, or there is no column.
         """
-        return self._numbers_of(self.columns)
-
-    def _numbers_of(self, columns: Sequence[str]) -> list[np.ndarray]:
-        return [numbers_of(self.name, part, columns) for part in self.parts]
+        return [numbers_of(self.name, part, self.columns) for part in self.parts]
 
 
-def numbers_of(name: str, rows: Sequence[Row], columns: Sequence[str]) -> np.ndarray:
+def numbers_of(
+    name: str,
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    advice: str = f"a column of pictures is called one of {_PATHS}",
+) -> np.ndarray:
     """Return the numbers in some columns of a table, a row for each sample.
 
     Args:
         name: The name for messages.
+        advice: What else a column may be, for the error.
 
     Raises:
         SettingError: A cell is no finite number.
@@ -112,8 +118,7 @@ def numbers_of(name: str, rows: Sequence[Row], columns: Sequence[str]) -> np.nda
             if not _is_number(row[column]):
                 raise SettingError(
                     f"{name!r}: column {column!r} holds something else than finite numbers, "
-                    f"{row[column]!r}: take it out, or write numbers. A column of pictures is "
-                    f"called one of {_PATHS}"
+                    f"{row[column]!r}: take it out, or write numbers; {advice}"
                 )
     return np.array([[row[column] for column in columns] for row in rows], np.float32)
 
@@ -188,7 +193,7 @@ def read_cells(path: Path, name: str) -> tuple[list[str], list[Row]]:
         if len(row) != len(columns):
             raise SettingError(
                 f"{name!r}: row {number} below the header, {row}, does not have one cell for each "
-                f"of the columns {columns}"
+                f"of the columns {columns}, with commas between them"
             )
     return columns, [dict(zip(columns, row, strict=True)) for row in rows]
 

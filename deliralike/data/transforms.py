@@ -284,6 +284,69 @@ class Normalise:
 
 
 @dataclass(frozen=True)
+class ScaleColumns:
+    """Subtract `mean` from the columns of a table's row and divide by `std`, a number for each.
+
+    Measured targets are scaled likewise, where their numbers are given.
+
+    Example:
+        >>> scaling = ScaleColumns.of(np.array([[1.0, 5.0], [3.0, 5.0]]))
+        >>> scaling((np.array([5.0, 6.0]), np.int64(1)))[0].tolist()
+        [3.0, 1.0]
+    """
+
+    mean: Sequence[float]
+    std: Sequence[float]
+    target_mean: Sequence[float] = ()
+    target_std: Sequence[float] = ()
+
+    def __post_init__(self) -> None:
+        for std in (self.std, self.target_std):
+            if not (np.asarray(std) > 0).all():
+                raise SettingError(f"std must be above zero, not {std!r}")
+
+    @classmethod
+    def of(cls, inputs: np.ndarray, targets: np.ndarray | None = None) -> ScaleColumns:
+        """Return the scaling to mean 0 and deviation 1 over samples.
+
+        Constant columns become 0.
+
+        Shapes:
+            ``(samples, columns)``.
+        """
+        of_targets = () if targets is None else _mean_and_std(targets)
+        return cls(*_mean_and_std(inputs), *of_targets)
+
+    def __call__(self, sample: Any) -> Any:
+        """Return the sample with its inputs, the first of its arrays, scaled."""
+        (inputs, target, *others), structure = nest.flatten(sample)
+        inputs = _scaled(inputs, self.mean, self.std)
+        if self.target_std and target.dtype.kind == "f":  # new samples have no targets
+            target = _scaled(target, self.target_mean, self.target_std)
+        return nest.unflatten(structure, [inputs, target, *others])
+
+    def restored(self, outputs: np.ndarray) -> np.ndarray:
+        """Return scaled targets, or outputs for them, in the units of the table."""
+        if not self.target_std:
+            return outputs
+        restored = outputs * np.asarray(self.target_std) + np.asarray(self.target_mean)
+        return restored.astype(outputs.dtype)
+
+
+def _mean_and_std(columns: np.ndarray) -> tuple[list[float], list[float]]:
+    mean, std = columns.mean(0, dtype=np.float64), columns.std(0, dtype=np.float64)
+    return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
+
+
+def _scaled(row: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
+    if row.shape != (len(mean),):
+        raise BatchError(
+            f"there are numbers for {len(mean)} columns, and the sample has the shape {row.shape}"
+        )
+    return ((row - np.asarray(mean)) / np.asarray(std)).astype(row.dtype)
+
+
+@dataclass(frozen=True)
 class Noise:
     """Add normal noise to the picture.
 

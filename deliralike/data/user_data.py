@@ -307,7 +307,10 @@ def _from_table(request: _Request, path: Path) -> Dataset:
             files = [path.parent / row[table.path] for row in rows]
             parts.append(listed_pictures(files, numbers, classes, **of_pictures))
     dataset = request.of_parts(parts, classes)
-    return replace(dataset, remarks=table.remarks, columns=table.columns)
+    remarks = table.remarks
+    if table.columns:
+        remarks = (*remarks, "learned with columns scaled to mean 0 and deviation 1")
+    return replace(dataset, remarks=remarks, columns=table.columns)
 
 
 def _measured(request: _Request, path: Path) -> Dataset:
@@ -323,7 +326,11 @@ def _measured(request: _Request, path: Path) -> Dataset:
     ]
     if len(parts) == 1:
         parts = [*random_split(parts[0], request.held_out, request.seed)]
-    remarks = (f"measured targets, columns {listed(names)}", *table.remarks[1:])
+    remarks = (
+        f"measured targets, columns {listed(names)}",
+        *table.remarks[1:],
+        "learned with inputs and targets scaled to mean 0 and deviation 1",
+    )
     train, judge = parts
     return Dataset(
         request.name,

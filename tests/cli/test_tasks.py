@@ -8,6 +8,7 @@ import sklearn.metrics
 import torch
 from monai.losses import DiceCELoss
 from PIL import Image
+from sklearn.preprocessing import StandardScaler
 
 from deliralike.pictures import open_picture
 from deliralike.training.experiment import (
@@ -98,6 +99,59 @@ def test_columns_of_targets_are_measured_one_by_one(place, backend):
         assert metrics[f"mae/{name}"] == pytest.approx(mae, abs=1e-4)
     source = np.genfromtxt("t.csv", delimiter=",", skip_header=1)[::4]
     assert np.allclose([float(row["weight"]) for row in rows], source[:, 3])
+
+
+@pytest.fixture
+def prices(place):
+    """A table whose columns have very different units, and the rows that are held out."""
+    draw = np.random.default_rng(0)
+    area, year = draw.normal(90, 30, 90), draw.normal(1980, 20, 90)
+    tax = np.full(90, 0.02)
+    price = 200_000 + 3_000 * (area - 90) + 500 * (year - 1980)
+    lines = ["area,year,tax,price,split"]
+    for number, row in enumerate(zip(area, year, tax, price, strict=True)):
+        lines.append(",".join([*map(str, row), "val" if number % 3 == 0 else "train"]))
+    (place / "prices.csv").write_text("\n".join(lines))
+    (place / "new.csv").write_text("\n".join([lines[0], *lines[1::3]]))
+    return np.stack([area, year, tax], 1)[np.arange(90) % 3 > 0]
+
+
+def test_columns_and_targets_of_a_table_are_scaled(prices, backend):
+    """In float32, with the usual optimizer, which ends in NaN without."""
+    out = f"runs/{backend.name}"
+    options = ("--target", "price", "--backend", backend.name, "--out", out)
+    run("train", "mlp", "--data", "prices.csv", *options, "--epochs", 20)
+    result = load_result(out)
+    (entry,) = result.settings.held_out_transforms
+    scaler = StandardScaler().fit(prices)
+    np.testing.assert_allclose(entry["mean"], scaler.mean_, rtol=1e-6)
+    np.testing.assert_allclose(entry["std"], scaler.scale_, rtol=1e-5)
+    assert result.metrics["r2"] > 0.9
+    outputs, wanted = predict_held_out(*load_run(out))
+    mae = sklearn.metrics.mean_absolute_error(wanted, outputs)
+    assert result.metrics["mae"] == pytest.approx(mae, rel=1e-4)
+    assert wanted.mean() == pytest.approx(200_000, rel=0.1)
+    run("predict", out, "new.csv")  # the rows that were held out
+    with open(f"{out}/new-{backend.name}.csv", newline="") as file:
+        found = [float(row["predicted price"]) for row in csv.DictReader(file)]
+    np.testing.assert_allclose(found, outputs[:, 0], rtol=1e-4)
+    assert f"mae {mae:.4g}" in run("predict", out).stdout
+
+
+def test_folds_that_are_scaled_by_their_own_samples_are_one_line(prices):
+    options = ("--target", "price", "--folds", 2, "--epochs", 1, "--out", "runs/a")
+    run("train", "mlp", "--data", "prices.csv", *options)
+    first, second = (load_run(f"runs/a/fold-{fold}")[1] for fold in (1, 2))
+    assert first.transforms != second.transforms
+    table = run("runs", "runs", "--mean").stdout
+    assert "fold-*" in table
+    assert "transforms" not in table
+
+
+def test_classes_among_measured_targets_are_told_of_labels(place):
+    (place / "t.csv").write_text("a,kind\n1,red\n2,blue\n")
+    failed = run("train", "mlp", "--data", "t.csv", "--target", "kind", code=2)
+    assert "--set data.label=kind" in failed.stderr
 
 
 def test_what_is_drawn_is_named_on_the_last_line(place, monkeypatch):

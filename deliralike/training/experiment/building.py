@@ -16,6 +16,7 @@ from deliralike import backends, data, own_code, weights, zoo
 from deliralike.data import user_data
 from deliralike.data.array_guessing import renumbered
 from deliralike.data.folders import picture_form
+from deliralike.data.transforms import ScaleColumns
 from deliralike.errors import (
     ArgumentError,
     DataUnavailable,
@@ -29,7 +30,7 @@ from deliralike.network.steps import TOTAL
 from deliralike.network.wrapper import has_own
 from deliralike.training.callbacks import Callback
 from deliralike.training.evaluation import predict
-from deliralike.training.experiment.checks import located
+from deliralike.training.experiment.checks import NAME, located
 from deliralike.training.experiment.files import read_settings
 from deliralike.training.experiment.folder import (
     SETTINGS,
@@ -38,10 +39,13 @@ from deliralike.training.experiment.folder import (
     refuse_no_run,
 )
 from deliralike.training.experiment.parts import (
+    SCALING,
+    in_units_of_targets,
     make_batch_transform,
     make_metrics,
     make_transform,
     metric_takes,
+    scaling_of,
     with_classes,
 )
 from deliralike.training.experiment.record import digest_of
@@ -141,7 +145,7 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
         BatchError: The samples cannot be mixed in batches.
     """
     if settings.transforms is None:
-        settings = settings.with_(transforms=dataset.transforms)
+        settings = settings.with_(**_usual_transforms(settings, dataset))
     architecture = zoo.find(settings.network)
     _refuse_unknown(architecture, settings)
     is_score = dataset.task == "regression" and architecture.task == "classification"
@@ -164,6 +168,20 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
         schedule_settings={**length, **settings.schedule_settings},
         metrics=settings.metrics or [_metric(name, dataset) for name in usual],
     )
+
+
+def _usual_transforms(settings: Settings, dataset: data.Dataset) -> dict[str, Any]:
+    """Return the settings of transforms that are usual for the data.
+
+    Columns of a table, and measured targets, are scaled: networks do not learn from numbers in the
+    thousands.
+    """
+    if not dataset.columns or settings.held_out_transforms:
+        return {"transforms": dataset.transforms}
+    inputs, labels = dataset.train
+    scaling = ScaleColumns.of(inputs, labels if dataset.task == "regression" else None)
+    entries = [{NAME: SCALING, **asdict(scaling)}]
+    return {"transforms": entries, "held_out_transforms": entries}
 
 
 def _refuse_unknown(architecture: zoo.Architecture, settings: Settings) -> None:
@@ -264,7 +282,8 @@ def make_trainer(
     losses: Any = None,
 ) -> Trainer:
     """Return the trainer of complete settings for a network."""
-    metrics = make_metrics(settings.metrics)
+    scaling = scaling_of(settings.held_out_transforms)
+    metrics = make_metrics(in_units_of_targets(settings.metrics, scaling))
     if isinstance(losses, Mapping) and len(losses) > 1:
         # That name is the sum of the losses, not the cross-entropy.
         metrics.pop(TOTAL, None)

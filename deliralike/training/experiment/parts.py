@@ -21,6 +21,7 @@ from deliralike.training.metrics.named import METRICS
 
 Entry = Mapping[str, Any]
 
+SCALING = "scale-columns"
 TRANSFORMS: Mapping[str, Callable[..., Any]] = {
     "crop": transforms.Crop,
     "crop-by-pos-neg-label": CropByPosNegLabel,
@@ -29,6 +30,7 @@ TRANSFORMS: Mapping[str, Callable[..., Any]] = {
     "normalise": transforms.Normalise,
     "pad-to": transforms.PadTo,
     "rotate": transforms.Rotate,
+    SCALING: transforms.ScaleColumns,
 }
 BATCH_TRANSFORMS: Mapping[str, Callable[..., Any]] = {"cutmix": CutMix, "mixup": Mixup}
 
@@ -84,6 +86,27 @@ def make_metrics(entries: Sequence[Entry]) -> dict[str, Metric]:
     """Return the metrics that entries name, by name."""
     names = [entry[NAME] for entry in entries]
     return dict(zip(names, make_each("metric", METRICS, entries), strict=True))
+
+
+def scaling_of(entries: Sequence[Entry]) -> transforms.ScaleColumns | None:
+    """Return the scaling of a table's columns among the transforms; None for other data."""
+    for entry in entries:
+        if entry[NAME] == SCALING:
+            return make_each("transform", TRANSFORMS, [entry])[0]
+    return None
+
+
+def in_units_of_targets(
+    metrics: Sequence[Entry], scaling: transforms.ScaleColumns | None
+) -> list[Entry]:
+    """Return metrics of which those of errors turn scaled targets back into their units."""
+    if scaling is None or not scaling.target_std:
+        return [*metrics]
+    found: list[Entry] = []
+    for entry in metrics:
+        takes_scale = metric_takes(entry[NAME], "scale")
+        found.append({**entry, "scale": scaling.target_std} if takes_scale else entry)
+    return found
 
 
 def make_freezing(epochs: Mapping[str, Any]) -> list[Freeze]:

@@ -12,6 +12,7 @@ from deliralike.data import Dataset
 from deliralike.network.closure import PREDICTION
 from deliralike.training.evaluation import concatenate, predict
 from deliralike.training.experiment.building import loaders
+from deliralike.training.experiment.parts import scaling_of
 from deliralike.training.experiment.settings import Settings
 
 
@@ -21,7 +22,8 @@ def predict_held_out(
     """Return the outputs for all held-out samples of a run that `load_run` has loaded.
 
     Returns:
-        The outputs, and the labels as the run's transforms leave them.
+        The outputs, and the labels as the run's transforms leave them; measured targets of a table
+        in its units, both.
 
     Shapes:
         ``(samples, classes)`` and ``(samples,)``, for segmentation ``(samples, classes, ...)`` and
@@ -36,7 +38,16 @@ def predict_held_out(
     for batch in held_out.batches(0):
         outputs.extend(map(main_output, predict(network, batch.inputs)))
         labels.append(batch.labels)
-    return concatenate(outputs), concatenate(labels)
+    return (
+        in_units(settings, concatenate(outputs)),
+        in_units(settings, concatenate(labels)),
+    )
+
+
+def in_units(settings: Settings, values: Any) -> Any:
+    """Return outputs or labels in the units of the table, where the run has scaled its targets."""
+    scaling = scaling_of(settings.held_out_transforms)
+    return values if scaling is None else scaling.restored(values)
 
 
 def main_output(outputs: Any) -> np.ndarray:

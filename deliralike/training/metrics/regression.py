@@ -20,17 +20,23 @@ class Errors(Metric):
     Attributes:
         columns: Names of the columns of outputs and targets, for a figure of each, and their mean;
             one figure of all places when not given.
+        scale: What each column of outputs and targets is multiplied by first, so that errors of
+            scaled targets are in the targets' units.
     """
 
     columns: Sequence[str] = ()
+    scale: Sequence[float] = ()
 
     higher_is_better = False
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, Any]:
         """Return what the figure of a batch is made of; by column, where there are any."""
+        if self.scale:
+            factors = np.asarray(self.scale)
+            outputs, targets = outputs * factors, targets * factors
         if not self.columns:
             return self._evidence(outputs, targets)
-        of_column = replace(self, columns=())
+        of_column = replace(self, columns=(), scale=())
         return {
             name: of_column.evidence(outputs[:, number], targets[:, number])
             for number, name in enumerate(self.columns)
