@@ -318,7 +318,7 @@ class ScaleColumns:
         return cls(*_mean_and_std(inputs), *of_targets)
 
     def __call__(self, sample: Any) -> Any:
-        """Return the sample with its inputs, the first of its arrays, scaled."""
+        """Return a sample, or samples, with inputs, the first of the arrays, scaled."""
         (inputs, target, *others), structure = nest.flatten(sample)
         inputs = _scaled(inputs, self.mean, self.std)
         if self.target_std and target.dtype.kind == "f":  # new samples have no targets
@@ -338,12 +338,15 @@ def _mean_and_std(columns: np.ndarray) -> tuple[list[float], list[float]]:
     return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
 
 
-def _scaled(row: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
-    if row.shape != (len(mean),):
+def _scaled(
+    rows: np.ndarray, mean: Sequence[float], std: Sequence[float]
+) -> np.ndarray:
+    if rows.shape[-1:] != (len(mean),):
         raise BatchError(
-            f"there are numbers for {len(mean)} columns, and the sample has the shape {row.shape}"
+            f"there are numbers for {len(mean)} columns, and the samples have the shape "
+            f"{rows.shape}"
         )
-    return ((row - np.asarray(mean)) / np.asarray(std)).astype(row.dtype)
+    return ((rows - np.asarray(mean)) / np.asarray(std)).astype(rows.dtype)
 
 
 @dataclass(frozen=True)
