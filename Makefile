@@ -26,7 +26,7 @@ help:
 	@echo "make test-minimum  the folders of make quick with the oldest versions that requirements/ admits"
 	@echo "make test-newest  the conformance suite with the newest releases (PYTHON=python3.13 chooses the Python)"
 	@echo "make example-mlx  the backend of examples/mlx on MLX itself: its suite, proofs against PyTorch, a run on the digits"
-	@echo "make mutation  how many changes of the package the tests see"
+	@echo "make mutation  which changes of a file its tests see (FILE=deliralike/nest/tree.py TESTS=tests/core)"
 	@echo "make test-mpi  the tests of processes over MPI alone"
 	@echo "make lint    style, floors of imports, types"
 	@echo "make types   write the types of self.nn, after a change of its layers"
@@ -106,15 +106,20 @@ example-mlx: $(STAMP)
 	done
 	@$(ONE_THREAD) $(MLX)/bin/python examples/mlx/digits.py
 
-# Which changes of the package the tests see: hours. What was done is kept in build/mutation, and gone on from there.
-mutation: MADE := build/mutation
+# Which changes of one file its tests see, by cosmic-ray, on a copy: make mutation FILE=deliralike/nest/tree.py TESTS=tests/core
+mutation: COPY := build/mutation
+mutation: CALL := cd $(COPY) && $(ONE_THREAD) MPLBACKEND=Agg PYTHONPATH=. $(abspath $(VENV))/bin
 mutation: $(STAMP)
+	@test -n "$(FILE)" && test -n "$(TESTS)" || { echo "make mutation FILE=deliralike/nest/tree.py TESTS=tests/core"; exit 2; }
 	@PIP_CONSTRAINT=$(LOCK) $(PY) $(PIP) -q -r requirements/mutation.txt
-	@test -f $(MADE)/mutants.jsonl || $(PY) -m tests.mutation sample
-	@test -d $(MADE)/records || $(ONE_THREAD) MPLBACKEND=Agg $(PY) -m tests.mutation reach -- -n $(WORKERS) --dist loadgroup \
-		-o addopts="--doctest-modules --import-mode=importlib"
-	@$(PY) -m tests.mutation run
-	@$(PY) -m tests.mutation report
+	@rm -rf $(COPY) && mkdir -p $(COPY)
+	@git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t $(COPY)
+	@printf '[cosmic-ray]\nmodule-path = "%s"\ntimeout = 120.0\nexcluded-modules = []\ntest-command = "%s"\ndistributor.name = "local"\n' \
+		"$(FILE)" "$(abspath $(PY)) -m pytest -x -q -n 0 -p no:cacheprovider $(TESTS)" > $(COPY)/mutants.toml
+	@$(CALL)/cosmic-ray baseline mutants.toml
+	@$(CALL)/cosmic-ray init mutants.toml mutants.sqlite
+	@$(CALL)/cosmic-ray exec mutants.toml mutants.sqlite
+	@$(CALL)/cr-report --surviving-only --show-diff mutants.sqlite
 
 lint: $(STAMP)
 	@$(PY) -m ruff check

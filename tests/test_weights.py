@@ -693,6 +693,10 @@ def header(described, data=b""):
             {"w": {"dtype": "BF16", "shape": [-2], "data_offsets": [0, 4]}}, bytes(4)
         ),
         header({"w": 1}),
+        header({"w": {"dtype": "F64", "data_offsets": [0, 16]}}, bytes(16)),
+        header(
+            {"w": {"dtype": "F64", "shape": [1], "data_offsets": [-8, 0]}}, bytes(16)
+        ),
         header(
             {
                 "w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
@@ -713,6 +717,8 @@ def header(described, data=b""):
         "type",
         "negative",
         "number",
+        "no shape",
+        "before",
         "overlap",
         "no text",
     ],

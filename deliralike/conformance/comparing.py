@@ -135,7 +135,7 @@ def _check_call(side: Subject, batch: Batch) -> None:
     native = unwrap(side.network)
     forward = getattr(native, "forward", native)
     if isinstance(batch, Mapping) or len(batch) < 2:
-        why = f"the batch is {nest.map(_said, batch)!r}, and the default loss wants (inputs, labels)"
+        why = f"the batch is {nest.map(_shape_or_value, batch)!r}, and the default loss wants (inputs, labels)"
     else:
         try:
             inspect.signature(forward).bind(*batch[:-1])
@@ -158,7 +158,7 @@ def _check_call(side: Subject, batch: Batch) -> None:
     )
 
 
-def _said(leaf: Any) -> Any:
+def _shape_or_value(leaf: Any) -> Any:
     """An array by its shape."""
     return tuple(leaf.shape) if hasattr(leaf, "shape") else leaf
 

@@ -53,7 +53,7 @@ class Explanation:
         return cls(sentence(causes), match, next_best, causes=tuple(causes))
 
     @classmethod
-    def seen(cls, what: str) -> Explanation:
+    def from_observation(cls, what: str) -> Explanation:
         """What the candidate's own numbers show."""
         return cls(what, 0.0, observed=True)
 

@@ -42,18 +42,20 @@ class Layout:
 
     def loss(self, loss: Callable[..., Any]) -> Callable[..., Any]:
         """A loss that sees its network, or each replica, in the reference's layout."""
-        return with_changed_function(loss, self._seeing)
+        return with_changed_function(loss, self._adapted)
 
-    def _seeing(self, loss: Callable[..., Any]) -> Callable[..., Any]:
-        def of_seen(network: Any, *batch: Any) -> Any:
+    def _adapted(self, loss: Callable[..., Any]) -> Callable[..., Any]:
+        def of_adapted(network: Any, *batch: Any) -> Any:
             if isinstance(network, Listener):
-                return loss(network.through(lambda own: Seen(own, self)), *batch)
-            return loss(Seen(network, self), *batch)
+                return loss(
+                    network.through(lambda own: AdaptedNetwork(own, self)), *batch
+                )
+            return loss(AdaptedNetwork(network, self), *batch)
 
-        return of_seen
+        return of_adapted
 
 
-class Seen(InPlace):
+class AdaptedNetwork(InPlace):
     """A network in another layout, as a loss sees it."""
 
     def __init__(self, network: AbstractNetwork, layout: Layout) -> None:
@@ -264,7 +266,7 @@ def _run(subject: Subject, batch: Batch, layout: Layout) -> Evaluation:
     network, backend = subject.network, subject.network.backend
     run, orders = Evaluation(), Orders(list(layout.inputs.values()))
 
-    def around(
+    def interceptor(
         path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict
     ) -> Any:
         run.paths.append(path)
@@ -282,15 +284,17 @@ def _run(subject: Subject, batch: Batch, layout: Layout) -> Evaluation:
             )
         return output
 
-    seen = layout.loss(subject.loss) if layout.inputs or layout.likes else subject.loss
+    loss_function = (
+        layout.loss(subject.loss) if layout.inputs or layout.likes else subject.loss
+    )
     try:
         with (
             network.training_mode(False),
             backend.evaluating(),
             random.portable(),
-            backend.intercept_calls(network, backend.same_trace_only(around)),
+            backend.intercept_calls(network, backend.same_trace_only(interceptor)),
         ):
-            loss = seen(network, *backend.prepare(batch, network))
+            loss = loss_function(network, *backend.prepare(batch, network))
         run.loss = np.asarray(backend.number(value_of(loss)))
     except Exception:  # noqa: BLE001  # what a stranger's network raises is for level L1 to say
         run.loss = None

@@ -118,7 +118,7 @@ class Masks:
     def _located(self, network: AbstractNetwork) -> Iterator[None]:
         """Know the path of the block that is being called."""
 
-        def around(
+        def interceptor(
             path: str, block: Any, call: Callable[..., Any], args: Any, kwargs: Any
         ) -> Any:
             before = getattr(self._running, "path", "")
@@ -128,7 +128,7 @@ class Masks:
             finally:
                 self._running.path = before
 
-        with network.backend.intercept_calls(network, around):
+        with network.backend.intercept_calls(network, interceptor):
             yield
 
     @contextmanager

@@ -120,17 +120,6 @@ def channels_last(x):
     return jnp.asarray(np.moveaxis(x, 1, -1))
 
 
-def test_flax_linear_has_pytorchs_name_and_layout():
-    net, x = (
-        native(nnx.Linear, 3, 2),
-        np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32),
-    )
-    state = net.neutral_state()
-    expected = x @ state["weight"].T + state["bias"]
-    assert list(state) == ["weight", "bias"]
-    assert np.allclose(net(jnp.asarray(x)), expected, atol=1e-6)
-
-
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("transpose_kernel", [None, False, True])
 def test_flax_convolutions_have_pytorchs_layouts(n, transpose_kernel):

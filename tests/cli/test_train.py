@@ -10,9 +10,7 @@ import time
 import pytest
 from safetensors.numpy import load_file
 
-from deliralike import data
 from deliralike.training.experiment import (
-    Experiment,
     Settings,
     Status,
     load_result,
@@ -447,22 +445,6 @@ def test_a_setting_is_changed_on_purpose_and_what_is_refused_changes_nothing(pla
             "train", "settings.toml", "--folds", 2, "--accept", "seed", code=2
         ).stderr
     )
-
-
-def test_predictions_of_a_run_on_ones_own_data_want_them_by_name(place):
-    held = data.load("digits").held_out
-    own = data.Dataset(
-        "digits",
-        held.take(slice(200)),
-        held.take(slice(200, None)),
-        tuple("0123456789"),
-    )
-    Experiment("settings.toml", dataset=own).run("run")
-    assert (
-        "the run was made on data of its own, called 'digits'"
-        in run("predict", "run", code=2).stderr
-    )
-    assert "of 359 held-out samples" in run("predict", "run", "--data", "digits").stdout
 
 
 @OF_SEVERAL

@@ -8,8 +8,8 @@ import optax
 from deliralike import Network, backends
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance.subject import Subject
+from deliralike.optim.clipping import ClipNorm
 from deliralike.optim.rules import rule
-from tests.planted.optimizers import equipped
 
 
 class Two(Network):
@@ -47,20 +47,65 @@ class Large(Network):
         return self.conv(x)
 
 
+def following(kind, *hooks, **settings):
+    """An optimizer of a neutral rule, given by its name or its class, with hooks before the
+    update."""
+
+    def make(network):
+        chosen = kind(**settings) if isinstance(kind, type) else rule(kind, **settings)
+        optimizer = network.backend.optimizer(chosen, network)
+        optimizer.pre_update_hooks += hooks
+        return optimizer
+
+    return make
+
+
+LR, BOUND = 0.05, 0.5
+OPTIMIZERS = {  # the rule, its hooks and its settings
+    "sgd": ("sgd", (), {"lr": LR, "momentum": 0.9, "weight_decay": 0.01}),
+    "nesterov": ("sgd", (), {"lr": LR, "momentum": 0.9, "nesterov": True}),
+    "clipped": (
+        "sgd",
+        (ClipNorm(BOUND),),
+        {"lr": LR, "momentum": 0.9, "weight_decay": 0.01},
+    ),
+    "adam": ("adam", (), {"lr": 0.01, "weight_decay": 0.01}),
+    "amsgrad": ("amsgrad", (), {"lr": 0.01}),
+    "adamw": ("adamw", (), {"lr": 0.01, "weight_decay": 0.02}),
+    "rmsprop": ("rmsprop", (), {"lr": 0.01, "momentum": 0.9}),
+    "adagrad": ("adagrad", (), {"lr": 0.01}),
+    "adadelta": ("adadelta", (), {"lr": 1.0}),
+    "lion": ("lion", (), {"lr": 0.001, "weight_decay": 0.1}),
+    "lamb": ("lamb", (), {"lr": 0.01, "weight_decay": 0.01}),
+    "radam": ("radam", (), {"lr": 0.01, "weight_decay": 0.02}),
+}
+
+
+def optimizer(name, kind=None, hooks=None, **changes):
+    """One of these, perhaps of another kind, with other hooks and other settings."""
+    usual, usual_hooks, settings = OPTIMIZERS[name]
+    hooks = usual_hooks if hooks is None else hooks
+    return following(kind or usual, *hooks, **(settings | changes))
+
+
+def schedule(step):
+    """The learning rate before each step: it drops after eight steps, and after sixteen."""
+    return LR * (0.1 if step >= 8 else 1.0) * (0.5 if step >= 16 else 1.0)
+
+
 @cache
 def right(backend, network=Two):
-    """A right subject; nothing changes it."""
-    return equipped(Subject(network.on(backend, dtype="float64")()))
+    """A right subject with all optimizers and a schedule; nothing changes it."""
+    return Subject(
+        network.on(backend, dtype="float64")(),
+        optimizers={name: optimizer(name) for name in OPTIMIZERS},
+        schedule=schedule,
+    )
 
 
 def with_optimizers(backend, **optimizers):
     """The same with other optimizers and without a schedule."""
     return right(backend).replace(optimizers=optimizers, schedule=None)
-
-
-def following(name, **settings):
-    """An optimizer of a neutral rule."""
-    return lambda network: network.backend.optimizer(rule(name, **settings), network)
 
 
 def of_torch(kind, **settings):

@@ -21,10 +21,9 @@ from tests.conformance.optimizing import (
     of_chainer,
     of_optax,
     of_torch,
-    right,
+    optimizer,
     with_optimizers,
 )
-from tests.planted.optimizers import with_settings
 
 SETTINGS = {
     "sgd": {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.03},
@@ -175,17 +174,6 @@ def test_the_settings_of_a_native_reference_are_known():
     assert (form.name, form.momentum, form.weight_decay) == ("sgd", 0.73, 0.04)
 
 
-def clipped(make, bound=0.5):
-    """The same with gradients clipped by their joint norm."""
-
-    def made(network):
-        optimizer = make(network)
-        optimizer.pre_update_hooks.append(ClipNorm(bound))
-        return optimizer
-
-    return made
-
-
 def of_chain(first, second):
     """Optax's transformations, one after the other, whose learning rate can be set."""
 
@@ -204,6 +192,7 @@ def adamw_of_matrices(learning_rate):
 
 
 SGD, ADAMW = following("sgd", lr=0.1), following("adamw", lr=0.01)
+CLIPPED = following("sgd", ClipNorm(0.5), lr=0.1)
 TRAPS = {
     "default decay": (
         ADAMW,
@@ -212,15 +201,15 @@ TRAPS = {
         "weight_decay=0.0001 instead of 0.01",
     ),
     "clip by value": (
-        clipped(SGD),
+        CLIPPED,
         of_chain(optax.clip(0.5), optax.sgd),
         "jax",
         "clipping by value instead of norm",
     ),
-    "no clip": (clipped(SGD), SGD, "torch", "no clipping of gradients"),
+    "no clip": (CLIPPED, SGD, "torch", "no clipping of gradients"),
     "clip added": (
         SGD,
-        clipped(SGD, 0.25),
+        following("sgd", ClipNorm(0.25), lr=0.1),
         "torch",
         "clipping by the joint norm; bound 0.25",
     ),
@@ -269,9 +258,7 @@ UNLISTED = [
 
 @pytest.mark.parametrize(("name", "settings", "cause"), UNLISTED)
 def test_numbers_that_no_list_has_are_found(name, settings, cause):
-    right_one = right(get("chainer"))
-    wrong = with_settings(name, **settings)(right_one)
-    found = explained(right_one.optimizers[name], wrong.optimizers[name], "chainer")
+    found = explained(optimizer(name), optimizer(name, **settings), "chainer")
     assert found.known, found
     assert cause in found.cause
 
@@ -281,17 +268,15 @@ def test_numbers_that_no_list_has_are_found(name, settings, cause):
 
 
 def test_what_nothing_explains_is_said_to_be_unknown():
-    def drawn(network):
-        random = np.random.default_rng(0)
-        optimizer = following("sgd", lr=0.1)(network)
-        optimizer.pre_update_hooks.append(
-            lambda _, g: {
-                n: x if x is None else x * random.uniform(0.5, 2) for n, x in g.items()
-            }
-        )
-        return optimizer
+    random = np.random.default_rng(0)
 
-    found = explained(following("sgd", lr=0.1), drawn)
+    def drawn(optimizer, gradients):
+        return {
+            name: g if g is None else g * random.uniform(0.5, 2)
+            for name, g in gradients.items()
+        }
+
+    found = explained(SGD, following("sgd", drawn, lr=0.1))
     assert not found.known
     assert str(found).startswith("Cause unknown: ")
     assert all(
@@ -305,19 +290,15 @@ def test_equal_updates_need_no_explanation():
 
 def test_causes_that_match_as_well_stand_beside_each_other():
     """Without momentum a gradient times two is a learning rate times two."""
-    found = explained(following("sgd", lr=0.1), following_twice)
+
+    def doubled(optimizer, gradients):
+        return {name: None if g is None else 2 * g for name, g in gradients.items()}
+
+    found = explained(SGD, following("sgd", doubled, lr=0.1))
     assert found.cause == (
         "learning rate times 2, or a sum for a mean, or the other way round: gradients times 2"
     )
     assert found.next_best > 1e-3
-
-
-def following_twice(network):
-    optimizer = following("sgd", lr=0.1)(network)
-    optimizer.pre_update_hooks.append(
-        lambda _, g: {n: None if x is None else 2 * x for n, x in g.items()}
-    )
-    return optimizer
 
 
 # References of PyTorch's own, as training scripts have them

@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from deliralike import nest
-from deliralike.conformance.observe import Held, Unit, cotangents, force, record, watch
+from deliralike.conformance.observe import (
+    SlotName,
+    Unit,
+    cotangents,
+    force,
+    record,
+    watch,
+)
 from deliralike.conformance.places import UNIT
 from deliralike.training import classification_loss
 from tests.conformance.small import (
@@ -201,7 +208,7 @@ def test_a_parameter_among_the_arguments_is_named(backend):
         around = cotangents(unit(network), seen.calls)
         found = force(unit(network), seen.calls, around)
     call = seen.calls[tap("linear()")]
-    assert isinstance(call.args[1], Held)
+    assert isinstance(call.args[1], SlotName)
     assert call.args[1] == "fc.weight"
     state, x = network.neutral_state(), batch()[0]
     wanted = (2 * x @ state["fc.weight"].T).T @ x

@@ -173,13 +173,6 @@ def test_every_sample_comes_once(is_stream, batch_size, drop_last):
         assert (len(loader), loader.samples) == (len(found), 23)
 
 
-def test_a_stream_has_no_length():
-    loader = data.Batches(lambda: iter([{"y": 1}]), batch_size=2)
-    with pytest.raises(ArgumentError, match="the number of batches is unknown"):
-        len(loader)
-    assert labels(list(loader)) == [[1]]
-
-
 def test_an_epoch_without_any_batch_is_refused():
     with pytest.raises(
         BatchError, match="5 samples, fewer than the 7 of a batch, and drop_last=True"

@@ -442,7 +442,9 @@ def test_a_measured_whole_number_is_no_class_unless_it_is_said(kind, tmp_path):
         loaded(classes=277)
 
 
-@pytest.mark.parametrize("labels", [[3, 7, 10] * 5, [0, 255, 255] * 5, [10**9] * 15])
+@pytest.mark.parametrize(
+    "labels", [[3, 7, 10] * 5, [0, 255, 255] * 5, [10**9] * 15, (BYTES > 99) * 255]
+)
 def test_class_numbers_with_gaps_are_asked_for(labels):
     with pytest.raises(
         SettingError, match=r"has the labels .*: number them without gaps"
@@ -533,14 +535,6 @@ def test_names_of_a_table_that_are_many_numbers_can_be_said_to_be_classes(tmp_pa
     dataset = data.load(table_of(tmp_path, ["a", "class"], rows), classes=40)
     assert dataset.classes == tuple(map(str, MEASURED))
     assert paired(dataset) == [(float(k), str(k)) for k in MEASURED]
-
-
-def test_masks_of_two_values_far_apart_are_asked_for():
-    masks = GENERATOR.integers(0, 2, (10, 7, 9)) * 255
-    with pytest.raises(
-        SettingError, match="0, 255, which are 2 of the numbers from 0 to 255"
-    ):
-        data.as_dataset((BYTES[:10], masks), "mine")
 
 
 def test_a_table_with_a_cell_without_an_end_is_named(tmp_path):

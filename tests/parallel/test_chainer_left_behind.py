@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from deliralike import backends
-from deliralike.errors import SettingError, StateError, StructureError
+from deliralike.errors import StateError, StructureError
 from tests.parallel.networks import batch_of, cross_entropy, optimizer_of, same_named
 
 CHAINER = backends.get("chainer")
@@ -107,17 +107,8 @@ def test_a_copy_that_shares_arrays_shares_those_of_the_replicas(tied):
     )
 
 
-def test_what_is_replicated_already_is_refused():
+def test_a_replicated_network_over_one_device_has_its_weights():
     network = over(perceptron()[0])
-    with pytest.raises(
-        SettingError,
-        match="the network is replicated already: replicate what it was made from",
-    ):
-        over(network)
-    with pytest.raises(
-        SettingError, match="the block 'inside' of the network is replicated already"
-    ):
-        over(chainer.Chain(inside=network))
     same_named(over(network, 1).neutral_state(), network.neutral_state(), tolerance=0)
 
 

@@ -9,7 +9,7 @@ from flax import nnx
 
 from deliralike import backends
 from deliralike.backends import jax as names
-from deliralike.errors import CapabilityError, OptimizerError
+from deliralike.errors import OptimizerError
 from tests.parallel.networks import Dense, built, mean_square, same_named
 
 JAX = backends.get("jax")
@@ -88,12 +88,3 @@ def test_what_gives_no_optimizer_is_refused(given):
     ) as caught:
         names.DataParallelJaxOptimizer.from_optimizer_class(given, built(JAX, Dense), 3)
     assert isinstance(caught.value, OptimizerError)
-
-
-def test_eager_sums_over_replicas_are_refused():
-    network = names.DataParallelJaxNetwork(built(JAX, Dense), TWO)
-    with pytest.raises(
-        CapabilityError,
-        match="here over the replicas: backend 'jax' runs them one after the other",
-    ):
-        network.parallelism.all_sum(0, None, False)(jnp.ones(3), "here")

@@ -615,7 +615,6 @@ def test_neither_the_class_of_a_backend_nor_a_network_around_it_replicates_it_ag
         match="the block 'tail' of the network is replicated .*, network.tail.root",
     ):
         DataParallel(outer, places)
-    if backend.name != "chainer":  # whose class has a test of its own
-        for network in (inner, outer):
-            with pytest.raises(SettingError, match="is replicated already: replicate"):
-                type(inner)(network, places)
+    for network in (inner, outer):
+        with pytest.raises(SettingError, match="is replicated already: replicate"):
+            type(inner)(network, places)

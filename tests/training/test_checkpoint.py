@@ -341,15 +341,10 @@ def test_the_checksum_of_a_file_is_that_of_all_its_bytes(tmp_path):
     assert described["network"] == wanted
 
 
+# The library that reads the header checks it: `tests/test_weights.py`.
 HEADERS = {
     "outside": {"dtype": "F64", "shape": [2], "data_offsets": [8, 24]},
-    "before": {"dtype": "F64", "shape": [1], "data_offsets": [-8, 0]},
-    "another size": {"dtype": "F64", "shape": [2**40], "data_offsets": [0, 16]},
-    "a negative size": {"dtype": "F64", "shape": [-1, -2], "data_offsets": [0, 16]},
-    "from the end": {"dtype": "F64", "shape": [1], "data_offsets": [-16, -8]},
-    "an open size": {"dtype": "F64", "shape": [-1], "data_offsets": [0, 16]},
     "another type": {"dtype": "OBJECT", "shape": [2], "data_offsets": [0, 16]},
-    "no shape": {"dtype": "F64", "data_offsets": [0, 16]},
 }
 
 
@@ -366,22 +361,6 @@ def test_a_file_whose_header_lies_is_refused(tmp_path, described):
     with pytest.raises(
         CheckpointError, match=r"network.safetensors is no safetensors file"
     ):
-        checkpoint.read(folder)
-
-
-def test_arrays_that_overlap_are_refused(tmp_path):
-    """One storage under many names: a file of a megabyte wanted thousands when it was loaded."""
-    folder = checkpoint.write(tmp_path / "c", OLD)
-    places = {"a": [0, 16], "b": [8, 24]}
-    header = {"__metadata__": {"deliralike.order": '["a", "b"]'}}
-    for name, place in places.items():
-        header[name] = {"dtype": "F64", "shape": [2], "data_offsets": place}
-    text = json.dumps(header).encode()
-    (folder / "network.safetensors").write_bytes(
-        len(text).to_bytes(8, "little") + text + bytes(24)
-    )
-    forged(folder, {"network": {"a": {"$array": "a"}}})
-    with pytest.raises(CheckpointError, match="is no safetensors file"):
         checkpoint.read(folder)
 
 

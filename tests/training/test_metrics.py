@@ -108,12 +108,6 @@ def test_a_plain_function_sees_all_outputs_and_targets_at_once():
     assert (seen, evidence.metric.name) == ([13], "worst")
 
 
-@pytest.mark.parametrize("wrong", ["accuracy", 3, Accuracy])
-def test_what_is_no_metric_is_refused(wrong):
-    with pytest.raises(SettingError, match="a metric is a Metric or a function"):
-        Evidence(wrong)
-
-
 # Intervals
 # -----------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ def _gelu_by_tanh(nn: Any, x: Any) -> Any:
     )
 
 
-def _own(name: str) -> Change:
+def _function_of_nn(name: str) -> Change:
     """The function of `nn`."""
     return lambda nn, x: getattr(nn, name)(x)
 
@@ -53,7 +53,7 @@ def _leaky_relu(nn: Any, x: Any, slope: float) -> Any:
 # Written with what `HOST` has, so that they serve arrays of NumPy as well.
 ACTIVATIONS: dict[str, Change] = {
     "identity": lambda nn, x: x,
-    "relu": _own("relu"),
+    "relu": _function_of_nn("relu"),
     "gelu": lambda nn, x: 0.5 * x * (1.0 + nn.erf(x * math.sqrt(0.5))),
     "gelu (tanh approximation)": _gelu_by_tanh,
     "gelu (sigmoid approximation, x * sigmoid(1.702 x))": lambda nn, x: (
@@ -61,11 +61,11 @@ ACTIVATIONS: dict[str, Change] = {
     ),
     **{f"leaky_relu (slope {slope})": _leaky(slope) for slope in (0.01, 0.1, 0.2, 0.3)},
     "silu": lambda nn, x: x * nn.sigmoid(x),
-    "sigmoid": _own("sigmoid"),
-    "tanh": _own("tanh"),
+    "sigmoid": _function_of_nn("sigmoid"),
+    "tanh": _function_of_nn("tanh"),
     "relu6": lambda nn, x: nn.clip(x, 0.0, 6.0),
     "elu": lambda nn, x: nn.where(x > 0, x, nn.exp(-nn.relu(-x)) - 1.0),
-    "softplus": _own("softplus"),
+    "softplus": _function_of_nn("softplus"),
     "hardsigmoid": partial(_hardsigmoid, slope=1.0 / 6.0),
     "hardsigmoid as clip(0.2 x + 0.5)": partial(_hardsigmoid, slope=0.2),
     "hardswish": partial(_hardswish, slope=1.0 / 6.0),
@@ -73,9 +73,9 @@ ACTIVATIONS: dict[str, Change] = {
     "mish": lambda nn, x: x * nn.tanh(nn.softplus(x)),
     "squared relu": lambda nn, x: nn.relu(x) * nn.relu(x),
     "square": lambda nn, x: x * x,
-    "exp": _own("exp"),
-    "log": _own("log"),
-    "sqrt": _own("sqrt"),
+    "exp": _function_of_nn("exp"),
+    "log": _function_of_nn("log"),
+    "sqrt": _function_of_nn("sqrt"),
 }
 
 HOST = SimpleNamespace(

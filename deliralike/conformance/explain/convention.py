@@ -134,7 +134,7 @@ def values(name: str, known: Alternatives, words: str = "", **how: Any) -> Conve
     return setting(name, known, words, **{"usual": None} | how)
 
 
-def told(formula: Formula, usual: Arguments) -> Formula:
+def with_usual(formula: Formula, usual: Arguments) -> Formula:
     """A formula that is told what does not change from call to call, unless it is given otherwise."""
     return lambda nn, given: formula(nn, {**usual, **given})
 

@@ -8,8 +8,8 @@ from deliralike.conformance.explain.convention import (
     Arguments,
     Known,
     setting,
-    told,
     values,
+    with_usual,
 )
 
 
@@ -28,7 +28,7 @@ def dropout(given: Arguments) -> Known:
             "on in evaluation": 1.0 / (keep or 1.0),
             "scaled in evaluation, by what is kept": keep,
         }
-        return told(_scaled, {"scale": 1.0}), [values("scale", scales, "dropout")]
+        return with_usual(_scaled, {"scale": 1.0}), [values("scale", scales, "dropout")]
     scales = {
         "off, or unscaled: what is kept is not divided": 1.0,
         "multiplied by what is kept": keep,

@@ -10,8 +10,8 @@ from deliralike.conformance.explain.convention import (
     Arguments,
     Known,
     setting,
-    told,
     values,
+    with_usual,
 )
 
 
@@ -34,4 +34,4 @@ def embedding(given: Arguments) -> Known:
         found.append(values("padding", {"is not zero": None}, words))
     rows = [int(row) for row in np.unique(given["index"])]
     found.append(setting("padding", rows, "padding_idx", usual=padding))
-    return told(_rows, {"padding": padding}), found
+    return with_usual(_rows, {"padding": padding}), found

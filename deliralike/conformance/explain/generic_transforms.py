@@ -32,7 +32,9 @@ Apply = Callable[..., Convention]  # the words and the changes of one array
 _BILINEAR = ("Conv", "Linear", "conv", "linear")
 
 
-def around(accused: FailingBlock, given: Arguments) -> Iterator[Convention]:
+def generic_conventions(
+    accused: FailingBlock, given: Arguments
+) -> Iterator[Convention]:
     """Conventions for a block's own formula, the likely ones first."""
     if (
         accused.reference.parameters

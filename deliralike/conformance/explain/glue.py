@@ -49,7 +49,9 @@ def explain(glue: Glue) -> Explanation | None:
     if glue.what.tap == UNIT and glue.what.kind == OUTPUT:
         where = f"the {where}"
     if not (is_array(mine) and is_array(theirs)):
-        return Explanation.seen(f"{where} being {theirs!r} instead of {mine!r}")
+        return Explanation.from_observation(
+            f"{where} being {theirs!r} instead of {mine!r}"
+        )
     if theirs.size < _ENOUGH:
         return None
     apart = relative_difference(mine, theirs)

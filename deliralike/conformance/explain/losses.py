@@ -22,7 +22,7 @@ from deliralike.conformance.explain.convention import (
     Convention,
     Formula,
     factor,
-    told,
+    with_usual,
 )
 from deliralike.conformance.explain.loss_table import BEFORE, conventions
 from deliralike.conformance.explain.trials import Executor, Trial, run
@@ -97,7 +97,7 @@ def explain(loss: Loss) -> Explanation | None:
     """The most likely cause of another loss function; None where both agree."""
     mine, its = loss.reference, loss.candidate
     if not np.isfinite(its[VALUE]):
-        return Explanation.seen(
+        return Explanation.from_observation(
             "overflow or an undefined operation: the loss is not finite"
         )
     apart = _distance(mine, its)
@@ -131,7 +131,7 @@ def _of_calls(loss: Loss, free: bool) -> Iterator[Trial]:
 
 def formula_of(kind: str) -> Formula:
     """A loss of `nn`, as its conventions change it."""
-    return told(
+    return with_usual(
         partial(_run, names(kind)[0]),
         {"own": partial(called, kind), "before": BEFORE[""]},
     )

@@ -13,8 +13,8 @@ from deliralike.conformance.explain.convention import (
     changing,
     rules,
     setting,
-    told,
     values,
+    with_usual,
 )
 from deliralike.conformance.explain.enumeration import divisors
 from deliralike.conformance.kinds import Named, Shape
@@ -90,7 +90,7 @@ def _in_shape(nn: Any, x: Any, shape: Any) -> Any:
     return x if shape is None else nn.reshape(x, shape)
 
 
-def _own(nn: Any, given: Arguments) -> Any:
+def _without_running_statistics(nn: Any, given: Arguments) -> Any:
     """A norm without running statistics; ``split`` is the shape in which its axes are counted."""
     x = given["x"]
     part = nn.reshape(x, given["split"]) if "split" in given else x
@@ -107,7 +107,7 @@ def layer_norm(given: Arguments) -> Known:
     rank = given["x"].ndim
     axes = tuple(range(rank - len(given["normalized_shape"]), rank))
     usual = {"axes": axes}
-    return told(_own, usual), _rules({**given, **usual})
+    return with_usual(_without_running_statistics, usual), _rules({**given, **usual})
 
 
 def group_norm(given: Arguments) -> Known:
@@ -122,7 +122,10 @@ def group_norm(given: Arguments) -> Known:
     counts = rules(
         "groups", {count: split(count) for count in divisors(channels)}, usual=groups
     )
-    return told(_own, usual), [counts, *_rules({**given, **usual})]
+    return with_usual(_without_running_statistics, usual), [
+        counts,
+        *_rules({**given, **usual}),
+    ]
 
 
 def instance_norm(given: Arguments) -> Known:
@@ -132,7 +135,7 @@ def instance_norm(given: Arguments) -> Known:
     usual = {"axes": axes, "learned": _per_channel(rank)}
     others = {"by batch statistics instead of those of each sample": (0, *axes)}
     table = [*_rules({**given, **usual}), values("axes", others, "normalised")]
-    return told(_own, usual), table
+    return with_usual(_without_running_statistics, usual), table
 
 
 # Running statistics
@@ -143,7 +146,11 @@ def _batch_norm(nn: Any, given: Arguments) -> Any:
     """Batch norm by the rules that are given, which are the usual ones where nothing is."""
     if given["moves"]:
         _move(nn, given)
-    return (_own if given["source"] == "batch" else _with_stored_statistics)(nn, given)
+    return (
+        _without_running_statistics
+        if given["source"] == "batch"
+        else _with_stored_statistics
+    )(nn, given)
 
 
 def _with_stored_statistics(nn: Any, given: Arguments) -> Any:
@@ -193,7 +200,7 @@ def batch_norm(given: Arguments) -> Known:
     if tracked:
         found += _moving(given) if training else _evaluating()
     over = values("axes", others, "normalised")
-    return told(_batch_norm, usual), [*found, *further, over]
+    return with_usual(_batch_norm, usual), [*found, *further, over]
 
 
 def _evaluating() -> list[Convention]:
@@ -248,4 +255,4 @@ def batch_norm_function(given: Arguments) -> Known:
     """The function of `nn` that is given its statistics."""
     names = ("mean", "var")
     usual = {"learned": _per_channel(given["x"].ndim), "stored": names}
-    return told(_with_stored_statistics, usual), _eps(given)
+    return with_usual(_with_stored_statistics, usual), _eps(given)

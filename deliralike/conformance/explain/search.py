@@ -17,7 +17,7 @@ from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain.convention import Convention, Formula
 from deliralike.conformance.explain.execute_variant import Bench
 from deliralike.conformance.explain.families import family_of
-from deliralike.conformance.explain.generic_transforms import around
+from deliralike.conformance.explain.generic_transforms import generic_conventions
 from deliralike.conformance.explain.trials import Trial, run
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation, FailingBlock
 
@@ -50,7 +50,9 @@ def explain(
         return None
     end = time.process_time() + patience
     others: list[Trial] = []
-    conventions = chain(family.conventions, around(bench.accused, bench.given))
+    conventions = chain(
+        family.conventions, generic_conventions(bench.accused, bench.given)
+    )
     found = first_match(bench, conventions, family.formula, end, others)
     return found or _nearest(others, bench.itself)
 
@@ -123,4 +125,6 @@ def _absent(accused: FailingBlock) -> Explanation | None:
             lacking.append(name)
     if not lacking:
         return None
-    return Explanation.seen(f"no gradient of {', '.join(lacking)} (missing)")
+    return Explanation.from_observation(
+        f"no gradient of {', '.join(lacking)} (missing)"
+    )

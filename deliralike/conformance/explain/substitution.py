@@ -24,7 +24,7 @@ from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.execute_variant import Bench
 from deliralike.conformance.explain.families import family_of
-from deliralike.conformance.explain.generic_transforms import around
+from deliralike.conformance.explain.generic_transforms import generic_conventions
 from deliralike.conformance.explain.search import first_match, reproduces
 from deliralike.conformance.findings import (
     LIMIT,
@@ -135,7 +135,7 @@ def explain(
         family = family_of(one.accused.kind, bench.given)
         if family is not None and reproduces(bench, family.formula):
             own.append((one, bench, family.formula, family.conventions))
-            conventions = around(one.accused, bench.given)
+            conventions = generic_conventions(one.accused, bench.given)
             further.append((one, bench, family.formula, conventions))
     # What is known of some call comes before what any call may do otherwise.
     for one, bench, formula, table in own + further:

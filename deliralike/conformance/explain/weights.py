@@ -98,7 +98,7 @@ def compared(wanted: Array, came: Array) -> Explanation:
     if wanted.shape != came.shape:
         return Explanation(f"shape {came.shape} instead of {wanted.shape}", np.inf)
     if not np.isfinite(came).all():
-        return Explanation.seen(
+        return Explanation.from_observation(
             f"{int((~np.isfinite(came)).sum())} values that are not finite"
         )
     apart = came - wanted

@@ -56,7 +56,7 @@ def level(
         ``fixed`` says whether there is a size of which no other could be tried.
     """
     both = _Both(reference, candidate, evaluation)
-    given, one = _given(reference, batch), _one(batch)
+    given, one = _given(reference, batch), _first_sample(batch)
     sizes, wanted = _taken(reference, one, given)
     found, worst = both.judge(_resized(one, sizes), wanted)
     findings, notes, apart = [found] if found else [], [], None
@@ -172,7 +172,7 @@ def _in_words(shapes: list[Shape]) -> str:
     return " and ".join(map(str, dict.fromkeys(shapes))) or "one sample"
 
 
-def _one(batch: Batch) -> Batch:
+def _first_sample(batch: Batch) -> Batch:
     """The first sample alone."""
     samples = count_samples(batch)
 

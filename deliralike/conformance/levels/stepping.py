@@ -386,7 +386,7 @@ class _Run:
             words = (
                 f"lr={its:g} instead of {mine:g} (learning rate times {its / mine:g})"
             )
-            cause = Explanation.seen(words)
+            cause = Explanation.from_observation(words)
             yield Finding(
                 "L4", place, "learning rate", _relative(mine, its), explanation=cause
             )
@@ -505,7 +505,7 @@ def _of_schedules(
             "schedule",
             "learning rate",
             float(differences.max()),
-            explanation=Explanation.seen(words),
+            explanation=Explanation.from_observation(words),
             remarks=(f"It concerns {wrong.size} of {HORIZON} steps.",),
         )
 

@@ -124,7 +124,8 @@ def _of_shape(
     if mine == other or None in (mine, other):
         return finding
     return replace(
-        finding, explanation=Explanation.seen(str(Cause("groups", other, mine)))
+        finding,
+        explanation=Explanation.from_observation(str(Cause("groups", other, mine))),
     )
 
 

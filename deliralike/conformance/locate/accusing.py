@@ -12,7 +12,7 @@ from deliralike.conformance.explain import arguments
 from deliralike.conformance.findings import OWN, FailingBlock, Observed
 from deliralike.conformance.kinds import Named
 from deliralike.conformance.locate.place import Allowed
-from deliralike.conformance.observe import Around, Call, Held, Unit, bare
+from deliralike.conformance.observe import Call, CallCotangents, SlotName, Unit, bare
 from deliralike.conformance.observe.corresponding import SharedCall
 from deliralike.conformance.places import Quantity, Tap
 from deliralike.network.arguments import recorded_arguments
@@ -36,7 +36,7 @@ class Suspect:
 
     name: Tap
     tap: SharedCall
-    weights: Around
+    weights: CallCotangents
     what: Quantity
     difference: float
     pair: tuple[Observed, Observed] | None = None
@@ -91,7 +91,7 @@ def filled(network: AbstractNetwork, values: Any) -> Any:
     slots = network.neutral_slots()
     plain = bare(values)
     return nest.map(
-        lambda leaf: slots[leaf].read() if isinstance(leaf, Held) else leaf, plain
+        lambda leaf: slots[leaf].read() if isinstance(leaf, SlotName) else leaf, plain
     )
 
 

@@ -17,13 +17,13 @@ def of_drops(running: Running) -> list[Finding]:
     It explains a difference where nothing differs in that.
     """
     training = running.modes.get("train")
-    said = list(_said(running))
-    if training is None or training.agrees or not said:
+    differing = list(_differing_calls(running))
+    if training is None or training.agrees or not differing:
         return []
     running.masks.off = True
     equal = running.modes["train"] = running.mode("train")
     kinds, found = block_kinds(running.reference.network), []
-    for path, words in said:
+    for path, words in differing:
         why = Explanation(words, equal.worst) if equal.agrees else None
         remarks = () if why else (f"There is {words}.",)
         kind, effect = kinds.get(path, ""), running.effect()
@@ -55,13 +55,13 @@ def of_sizes(running: Running) -> Iterator[Finding]:
         sizes.append(sorted(math.prod(drop.shape) for drop in side))
     if sizes[0] == sizes[1]:
         return
-    for path, words in _said(running):
+    for path, words in _differing_calls(running):
         yield Finding(
             "L1", path, "mask of dropout", math.inf, mode="train", remarks=(words,)
         )
 
 
-def _said(running: Running) -> Iterator[tuple[str, str]]:
+def _differing_calls(running: Running) -> Iterator[tuple[str, str]]:
     """The block of the reference and what differs there, for each call of dropout that differs."""
     masks = running.masks
     counts = [len(masks.called(side)) for side in (REFERENCE, CANDIDATE)]

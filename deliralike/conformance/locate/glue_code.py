@@ -122,7 +122,7 @@ class _Between:
         return self.units.correspondence.counts_functions
 
     @cached_property
-    def told(self) -> dict[Tap, Call]:
+    def required_calls(self) -> dict[Tap, Call]:
         """The calls that both sides have to make."""
         calls = self.forcing.calls.items()
         return {
@@ -154,7 +154,7 @@ class _Between:
     def _details(self) -> Iterator[str]:
         """Which taps one side has and the other has not, and whether they come in another order."""
         observed = self.forcing.found.observed
-        missing = [name for name in self.told if name not in observed]
+        missing = [name for name in self.required_calls if name not in observed]
         if missing and self.counts:
             yield f"The candidate does not call {listed(missing)}."
         elif missing:
@@ -166,8 +166,8 @@ class _Between:
         ]
         if others:
             yield f"Only the candidate calls {listed(others)}."
-        met = [name for name in self.order if name in self.told]
-        order = [name for name in self.told if name in observed]
+        met = [name for name in self.order if name in self.required_calls]
+        order = [name for name in self.required_calls if name in observed]
         for mine, theirs in zip(order, met, strict=True):
             if mine != theirs:
                 yield f"The candidate calls {theirs} where the reference calls {mine}."

@@ -18,7 +18,7 @@ from deliralike.conformance.locate.differing import (
 )
 from deliralike.conformance.locate.place import Allowed
 from deliralike.conformance.observe import (
-    Around,
+    CallCotangents,
     Calls,
     Cotangents,
     Forced,
@@ -62,7 +62,7 @@ class Units:
         """The blocks of the reference's unit by path."""
         return dict(self.mine.network.named_blocks())
 
-    def recorded(self) -> tuple[Units, Recording, dict[Tap, Around]]:
+    def recorded(self) -> tuple[Units, Recording, dict[Tap, CallCotangents]]:
         """The reference's run with its cotangents, and how units have to be called for them.
 
         A native function may forbid gradients of an argument; functions are no taps then.

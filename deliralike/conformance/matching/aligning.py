@@ -224,7 +224,7 @@ def _equal(
 
     Arrays that are nearly the same in the likeliest layout are not taken to lie in another way.
     """
-    if not _alike(reference, candidate):
+    if not _has_same_sums(reference, candidate):
         return None
     options = list(transforms(reference.shape, candidate.shape))
     if not options and reference.size != candidate.size:
@@ -247,7 +247,7 @@ def _flattenings(shape: Shape) -> tuple[Transform, ...]:
     return flattenings(shape, [size for size in range(2, width) if width % size == 0])
 
 
-def _alike(reference: np.ndarray, candidate: np.ndarray) -> bool:
+def _has_same_sums(reference: np.ndarray, candidate: np.ndarray) -> bool:
     """Whether sums that no order of the elements changes are the same."""
     if reference.size != candidate.size:
         return False

@@ -220,7 +220,7 @@ def _layouts(pairs: Sequence[Pair]) -> Iterator[Iterator[Change]]:
                 leaf = ""
             groups[leaf, choice].append(index)
     for indices in groups.values():
-        yield _alike([pairs[index] for index in indices], indices)
+        yield _with_one_transform([pairs[index] for index in indices], indices)
 
 
 def _choice(how: Transform) -> tuple[Any, ...]:
@@ -231,7 +231,9 @@ def _choice(how: Transform) -> tuple[Any, ...]:
     return how.start, how.split, how.axes, how.end
 
 
-def _alike(pairs: Sequence[Pair], indices: Sequence[int]) -> Iterator[Change]:
+def _with_one_transform(
+    pairs: Sequence[Pair], indices: Sequence[int]
+) -> Iterator[Change]:
     options = [[pair.transform, *pair.layouts] for pair in pairs]
     for chosen in zip(*options, strict=True):
         places = zip(indices, chosen, strict=True)

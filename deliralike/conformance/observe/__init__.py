@@ -9,12 +9,12 @@ call. Three runs of a unit:
 - `force` gives every tap the inputs that another network had, and its output to what follows.
 """
 
-from deliralike.conformance.observe.arrays import Held, bare
+from deliralike.conformance.observe.arrays import SlotName, bare
 from deliralike.conformance.observe.forcing import each_alone, force, handed_on
 from deliralike.conformance.observe.recording import cotangents, listen, record, watch
 from deliralike.conformance.observe.units import (
-    Around,
     Call,
+    CallCotangents,
     Calls,
     Cotangents,
     Forced,
@@ -23,11 +23,11 @@ from deliralike.conformance.observe.units import (
 )
 
 __all__ = [
-    "Around",
+    "CallCotangents",
     "Call",
     "Calls",
     "Forced",
-    "Held",
+    "SlotName",
     "Recording",
     "Unit",
     "Cotangents",

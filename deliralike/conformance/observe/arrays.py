@@ -17,7 +17,7 @@ Arrays = list[
 ]  # the leaves of a nest that are arrays, None in the places of the others
 
 
-class Held(str):
+class SlotName(str):
     """In the place of an argument that is a parameter or buffer of the network: its name."""
 
     __slots__ = ()
@@ -49,20 +49,21 @@ def bare(values: Any) -> Any:
 def copied(network: AbstractNetwork, values: Any) -> Any:
     """A nest with copies of its arrays, which code that writes in place leaves alone."""
     backend = network.backend
-    held = held_by(network)
+    slot_names = slot_names_by_id(network)
 
     def leaf(value: Any) -> Any:
-        if id(value) in held:
-            return held[id(value)]
+        if id(value) in slot_names:
+            return slot_names[id(value)]
         return backend.copied(value) if backend.is_array(value) else value
 
     return nest.map(leaf, values)
 
 
-def held_by(network: AbstractNetwork) -> dict[int, Held]:
+def slot_names_by_id(network: AbstractNetwork) -> dict[int, SlotName]:
     """The parameters and buffers of a network by identity."""
     return {
-        id(slot.native): Held(name) for name, slot in network.neutral_slots().items()
+        id(slot.native): SlotName(name)
+        for name, slot in network.neutral_slots().items()
     }
 
 
@@ -79,9 +80,9 @@ def changed(
     leaves, structure = nest.flatten(values)
     if len(leaves) != len(arrays):
         return values
-    held = held_by(network)
+    slot_names = slot_names_by_id(network)
     for place, array in enumerate(arrays):
-        if array is not None and id(leaves[place]) not in held:
+        if array is not None and id(leaves[place]) not in slot_names:
             leaves[place] = change(leaves[place], array)
     return nest.unflatten(structure, leaves)
 
@@ -135,13 +136,13 @@ def weighted(network: AbstractNetwork, values: Any, weights: Arrays) -> Any:
 
     It is 0.0 where there are none, or weights of other sizes.
     """
-    nn, held = network.backend.nn, held_by(network)
+    nn, slot_names = network.backend.nn, slot_names_by_id(network)
     leaves = nest.leaves(values)
     if len(leaves) != len(weights):
         return 0.0
     total: Any = None
     for x, weight in zip(leaves, weights, strict=True):
-        if weight is None or id(x) in held or not _have_like_shapes(x, weight):
+        if weight is None or id(x) in slot_names or not _have_like_shapes(x, weight):
             continue
         part = nn.sum(x * nn.stop_gradient(weight.reshape(x.shape)))
         total = part if total is None else total + part

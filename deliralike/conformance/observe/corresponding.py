@@ -11,8 +11,8 @@ from deliralike.conformance.findings import Observed
 from deliralike.conformance.kinds import Named
 from deliralike.conformance.matching.aligning import Alignment, plain
 from deliralike.conformance.observe import (
-    Around,
     Call,
+    CallCotangents,
     Forced,
     Recording,
     Unit,
@@ -48,13 +48,13 @@ class SharedCall:
         output = self.output.there(self.mine.output, self.theirs.output)
         return replace(self.theirs, args=args, kwargs=kwargs, output=output)
 
-    def weights(self, around: Around) -> Around:
+    def weights(self, cotangents: CallCotangents) -> CallCotangents:
         """Cotangents of the reference's arrays as those of the candidate's."""
         into = nest.leaves(self.theirs.given)
         output = nest.leaves(self.theirs.output)
-        return Around(
-            self.inputs.numbers_there(around.inputs, len(into)),
-            self.output.numbers_there(around.output, len(output)),
+        return CallCotangents(
+            self.inputs.numbers_there(cotangents.inputs, len(into)),
+            self.output.numbers_there(cotangents.output, len(output)),
         )
 
 

@@ -55,9 +55,7 @@ def force(
     """
     given = _given(calls)
     replaced = instead or {}
-    weighing = {
-        name: (around.inputs, around.output) for name, around in weights.items()
-    }
+    weighing = {name: (one.inputs, one.output) for name, one in weights.items()}
 
     def run(
         network: AbstractNetwork,

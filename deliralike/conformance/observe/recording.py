@@ -27,8 +27,8 @@ from deliralike.conformance.observe.routing import (
     run_with_gradients,
 )
 from deliralike.conformance.observe.units import (
-    Around,
     Call,
+    CallCotangents,
     Calls,
     Recording,
     Unit,
@@ -95,7 +95,9 @@ def listen(unit: Unit) -> dict[Tap, Call]:
     return calls
 
 
-def cotangents(unit: Unit, calls: Calls, cotangent: Any = None) -> dict[Tap, Around]:
+def cotangents(
+    unit: Unit, calls: Calls, cotangent: Any = None
+) -> dict[Tap, CallCotangents]:
     """Return the gradient of the unit's scalar at each tap's inputs and output.
 
     It is None where they are no floating arrays.
@@ -121,7 +123,7 @@ def cotangents(unit: Unit, calls: Calls, cotangent: Any = None) -> dict[Tap, Aro
         return scalar(network, output, weight)
 
     found, _ = run_with_gradients(unit, run, weights_of(cotangent), zeros, unit.inputs)
-    return {name: Around(*parts) for name, parts in found.inputs[1].items()}
+    return {name: CallCotangents(*parts) for name, parts in found.inputs[1].items()}
 
 
 def watch(unit: Unit, elements: int | None = None) -> Recording:
@@ -137,7 +139,7 @@ def watch(unit: Unit, elements: int | None = None) -> Recording:
         calls: dict[Tap, Any] = {}
         counts: Counter[str] = Counter()
 
-        def around(
+        def interceptor(
             path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict
         ) -> Any:
             output = call(*args, **kwargs)
@@ -152,7 +154,7 @@ def watch(unit: Unit, elements: int | None = None) -> Recording:
             return output
 
         with network.backend.intercept_calls(
-            network, network.backend.same_trace_only(around)
+            network, network.backend.same_trace_only(interceptor)
         ):
             loss = unit.output(network, inputs)
         return loss, copied(network, loss), calls
@@ -169,7 +171,8 @@ def is_call(frame: FrameType) -> bool:
     Its local variables are the ``path`` and the ``block``.
     """
     code = frame.f_code
-    return code.co_name == "around" and code.co_filename == watch.__code__.co_filename
+    is_interceptor = code.co_name == "interceptor"
+    return is_interceptor and code.co_filename == watch.__code__.co_filename
 
 
 def _thinned(network: AbstractNetwork, values: Any, elements: int | None) -> Any:

@@ -62,7 +62,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a tap: nests of NumPy arrays, plain values and `Held`.
+    """One call of a tap: nests of NumPy arrays, plain values and `SlotName`.
 
     Attributes:
         path: The block's path in the network that was followed; None for a function.
@@ -85,7 +85,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Around:
+class CallCotangents:
     """What belongs to a call, as flat lists of arrays: of its inputs, and of its output."""
 
     inputs: Arrays
@@ -93,7 +93,7 @@ class Around:
 
 
 Calls = Mapping[Tap, Call]
-Cotangents = Mapping[Tap, Around]
+Cotangents = Mapping[Tap, CallCotangents]
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     agree,
     aligned,
+    build_network,
     dtype_of,
     equal,
-    made,
     native,
     output,
     refused,
@@ -89,7 +89,7 @@ def storage_of_its_own(backend: Backend) -> None:
 @check("arrays", "L0")
 def any_layout_of_the_host(backend: Backend) -> None:
     """Arrays of the host may lie in any way: alone, in a batch, as inputs and in a state."""
-    network = made(backend, Moved)
+    network = build_network(backend, Moved)
     for layout in LAYOUTS:
         given = layout.of(_X)
         agree(f"an array, {layout.name}", backend.numpy(native(backend, given)), given)
@@ -198,7 +198,7 @@ def what_is_there_is_named(backend: Backend) -> None:
 def batches_are_prepared(backend: Backend) -> None:
     """Floating arrays of a batch take the network's type; others keep theirs, and nests their form."""
     batch = {"x": _X.astype(np.float32), "labels": [np.arange(3), "name"]}
-    ready = backend.prepare(batch, made(backend, Moved))
+    ready = backend.prepare(batch, build_network(backend, Moved))
     labels, name = ready["labels"]
     equal("the form of a batch", (list(ready), name), (["x", "labels"], "name"))
     equal(

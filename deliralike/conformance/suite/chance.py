@@ -9,7 +9,13 @@ import numpy as np
 from deliralike import random
 from deliralike.backends.base import Backend
 from deliralike.conformance.suite.check import check
-from deliralike.conformance.suite.comparing import agree, made, output, true, values
+from deliralike.conformance.suite.comparing import (
+    agree,
+    build_network,
+    output,
+    true,
+    values,
+)
 from deliralike.conformance.suite.nets import Dropped, Noisy
 
 _X = values(4, 3, 2, 5)
@@ -30,7 +36,7 @@ def portable_masks(backend: Backend) -> None:
     What is kept is scaled up.
     """
     for kind, (of_input, shape) in _MASKED.items():
-        network, x = made(backend, Dropped, 0.3, kind), values(*of_input)
+        network, x = build_network(backend, Dropped, 0.3, kind), values(*of_input)
         for step in (0, 7):
             scale = random.keep_mask(5, "drop", step, 0, shape, 0.3) / 0.7
             with random.portable(seed=5, step=step):
@@ -45,7 +51,7 @@ def portable_masks(backend: Backend) -> None:
 @check("chance", "L1")
 def portable_masks_of_samples(backend: Backend) -> None:
     """Each sample has its own mask, wherever in the batch it is."""
-    network = made(backend, Dropped)
+    network = build_network(backend, Dropped)
     with random.portable(seed=5, step=1):
         whole = output(backend, network, _X)
     with random.portable(seed=5, step=1, first_sample=2):
@@ -56,7 +62,7 @@ def portable_masks_of_samples(backend: Backend) -> None:
 @check("chance", "L1")
 def native_masks(backend: Backend) -> None:
     """Masks outside of `random.portable` keep the declared share, scale it, and never repeat."""
-    ones, network = np.ones((40, 100)), made(backend, Dropped)
+    ones, network = np.ones((40, 100)), build_network(backend, Dropped)
     first, second = output(backend, network, ones), output(backend, network, ones)
     kept = first != 0.0
     agree("what is kept", first, kept / 0.7)
@@ -77,7 +83,7 @@ def several_draws(backend: Backend) -> None:
         _, scanned = net.nn.scan(lambda carry, row: (carry, net(row)), at[0], at)
         return net.nn.sum(net.nn.stack([*rows, scanned]) * 2.0)
 
-    network = made(backend, Dropped)
+    network = build_network(backend, Dropped)
     shape = (4, 3, 2)
     masks = [
         random.keep_mask(5, "drop", 1, 0, sizes, 0.3, draw).astype("float64")
@@ -100,7 +106,7 @@ def portable_noise(backend: Backend) -> None:
     """
     for layer, kind in (("NormalNoise", "normal"), ("UniformNoise", "uniform")):
         for training in (True, False):
-            network = made(backend, Noisy, layer).train(training)
+            network = build_network(backend, Noisy, layer).train(training)
             with random.portable(seed=5, step=7, first_sample=3):
                 found = output(backend, network, _X)
                 slopes = backend.gradients(
@@ -119,7 +125,7 @@ def native_noise(backend: Backend) -> None:
         ("NormalNoise", 0.0, 1.0),
         ("UniformNoise", 0.5, 1.0 / 12.0),
     ):
-        network = made(backend, Noisy, layer)
+        network = build_network(backend, Noisy, layer)
         first, second = output(backend, network, ones), output(backend, network, ones)
         # five standard errors of 4000 numbers
         off = abs(first.mean() - mean) / np.sqrt(variance / 4000)
@@ -135,9 +141,9 @@ def native_noise(backend: Backend) -> None:
 def evaluation_draws_nothing(backend: Backend) -> None:
     """Dropout passes its input on in evaluation; so it does with p=0, and gives zeros with p=1."""
     for what, network, wanted in (
-        ("in evaluation", made(backend, Dropped).eval(), _X),
-        ("with p=0", made(backend, Dropped, 0.0), _X),
-        ("with p=1", made(backend, Dropped, 1.0), np.zeros(_X.shape)),
+        ("in evaluation", build_network(backend, Dropped).eval(), _X),
+        ("with p=0", build_network(backend, Dropped, 0.0), _X),
+        ("with p=1", build_network(backend, Dropped, 1.0), np.zeros(_X.shape)),
     ):
         agree(f"Dropout {what}", output(backend, network, _X), wanted)
 
@@ -145,7 +151,7 @@ def evaluation_draws_nothing(backend: Backend) -> None:
 @check("chance", "L1")
 def seeds(backend: Backend) -> None:
     """The same seed gives the same masks, another one others."""
-    network, drawn = made(backend, Dropped), []
+    network, drawn = build_network(backend, Dropped), []
     for seed in (3, 3, 4):
         backend.seed(seed)
         drawn.append(output(backend, network, _X))
@@ -156,7 +162,7 @@ def seeds(backend: Backend) -> None:
 @check("chance", "L1", "random state")
 def states_of_generators(backend: Backend) -> None:
     """From a state that was kept the masks go on as they did."""
-    network = made(backend, Dropped)
+    network = build_network(backend, Dropped)
     state = backend.random_state(network)
     first = [output(backend, network, _X) for _ in range(2)]
     backend.load_random_state(network, state)

@@ -81,7 +81,7 @@ def type_of(backend: Backend, array: Any) -> str:
     return str(backend.numpy(array).dtype)
 
 
-def made(
+def build_network(
     backend: Backend,
     network: type[Network] | str,
     *args: Any,

@@ -12,8 +12,8 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     agree_all,
+    build_network,
     equal,
-    made,
     output,
     refused,
     values,
@@ -25,7 +25,10 @@ from deliralike.errors import CapabilityError, StateError
 @check("files", "L0")
 def safetensors(backend: Backend) -> None:
     """What is written is the neutral state, and what is loaded is what was written."""
-    network, twin = made(backend, Small, seed=1), made(backend, Small, seed=2)
+    network, twin = (
+        build_network(backend, Small, seed=1),
+        build_network(backend, Small, seed=2),
+    )
     # so that the statistics are no longer those of the start
     output(backend, network, values(3, 2, 5, 4))
     state = network.neutral_state()
@@ -47,7 +50,7 @@ def safetensors(backend: Backend) -> None:
 @check("files", "L0", "weight files")
 def files_of_its_own(backend: Backend) -> None:
     """The framework's own weight file, if the backend declares one, keeps the neutral state."""
-    state = made(backend, Small, seed=1).neutral_state()
+    state = build_network(backend, Small, seed=1).neutral_state()
     try:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "weights"

@@ -11,8 +11,8 @@ from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     agree,
     agree_all,
+    build_network,
     equal,
-    made,
     output,
     values,
 )
@@ -47,7 +47,7 @@ networks(
 @check("gradients", "L0")
 def none_where_unused(backend: Backend) -> None:
     """A parameter that takes no part has the gradient None, not zeros; a frozen one is not named."""
-    network = made(backend, Moved)
+    network = build_network(backend, Moved)
     before = network.neutral_state()
     network.set_trainable("weight", False)
     found = backend.gradients(lambda net, *at: net(*at), network, _WEIGHT, _BIAS)
@@ -82,7 +82,7 @@ def nests_of_inputs(backend: Backend) -> None:
     def loss(network: Any, at: Any) -> Any:
         return network.nn.sum(at["x"] * at["more"][0]), at["x"] * 2.0
 
-    result = backend.gradients(loss, made(backend, Moved), batch)
+    result = backend.gradients(loss, build_network(backend, Moved), batch)
     equal("the number of results beside the loss", len(result.beside), 1)
     agree("what the loss returned beside its value", result.beside[0], 2.0 * _X)
     found = result.inputs[0]
@@ -94,7 +94,7 @@ def nests_of_inputs(backend: Backend) -> None:
 @check("gradients", "L1")
 def evaluating(backend: Backend) -> None:
     """Without a graph the outputs are the same, and gradients can be taken afterwards."""
-    network = made(backend, Dense)
+    network = build_network(backend, Dense)
     with backend.evaluating():
         inside = output(backend, network, _X)
     agree("outputs without a graph", inside, output(backend, network, _X))

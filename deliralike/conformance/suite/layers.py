@@ -13,7 +13,7 @@ from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     agree,
     agree_all,
-    made,
+    build_network,
     native,
     output,
     values,
@@ -128,7 +128,7 @@ def running_statistics(backend: Backend) -> None:
     """
     batches = [values(3, 2, 2, 2, seed=seed) for seed in range(3)]
     for momentum in (0.1, None):
-        layer = made(backend, "BatchNorm2d", 2, momentum=momentum)
+        layer = build_network(backend, "BatchNorm2d", 2, momentum=momentum)
         wanted = {"running_mean": np.zeros(2), "running_var": np.ones(2)}
         for count, x in enumerate(batches, start=1):
             if count == 2:
@@ -150,7 +150,7 @@ def running_statistics(backend: Backend) -> None:
 @check("layers", "L1")
 def batch_norm_in_evaluation(backend: Backend) -> None:
     """By the running statistics, which stay as they are."""
-    layer = made(backend, "BatchNorm2d", 4).eval()
+    layer = build_network(backend, "BatchNorm2d", 4).eval()
     state = {
         "running_mean": values(4, seed=2),
         "running_var": values(4, low=0.5),

@@ -8,7 +8,13 @@ import numpy as np
 
 from deliralike.backends.base import Backend
 from deliralike.conformance.suite.check import check
-from deliralike.conformance.suite.comparing import agree, made, native, refused, values
+from deliralike.conformance.suite.comparing import (
+    agree,
+    build_network,
+    native,
+    refused,
+    values,
+)
 from deliralike.conformance.suite.nets import Moved
 from deliralike.conformance.suite.rows import functions
 from deliralike.errors import IndexRangeError, ShapeError
@@ -69,7 +75,7 @@ def all_labels_ignored(backend: Backend) -> None:
         warnings.simplefilter("ignore")  # it says so
         found = backend.gradients(
             lambda net, x, y: net.nn.cross_entropy(x, y),
-            made(backend, Moved),
+            build_network(backend, Moved),
             _LOGITS,
             np.full(5, -100),
         )

@@ -16,10 +16,10 @@ from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     agree,
     agree_all,
+    build_network,
     dtype_of,
     equal,
     equal_all,
-    made,
     native,
     output,
     refused,
@@ -73,7 +73,7 @@ def names_order_and_shapes(backend: Backend) -> None:
 
     Names and layouts are PyTorch's.
     """
-    network, dtype = made(backend, Small), dtype_of(backend)
+    network, dtype = build_network(backend, Small), dtype_of(backend)
     found, wanted = {}, {}
     for name, slot in network.neutral_slots().items():
         value = slot.read()
@@ -99,7 +99,7 @@ def names_order_and_shapes(backend: Backend) -> None:
 @check("networks", "L0")
 def blocks_and_their_paths(backend: Backend) -> None:
     """`named_blocks` gives the network, then its blocks; each knows its own path."""
-    network = made(backend, Small, 3, p=0.5)
+    network = build_network(backend, Small, 3, p=0.5)
     # a list may count as a block
     paths = {
         path: block.block_path
@@ -127,7 +127,7 @@ def start_values(backend: Backend) -> None:
         }
         agree_all(
             "at the start",
-            made(backend, Started, seed=seed).neutral_state(),
+            build_network(backend, Started, seed=seed).neutral_state(),
             rounded,
             0.0,
         )
@@ -136,7 +136,10 @@ def start_values(backend: Backend) -> None:
 @check("networks", "L0")
 def reading_and_loading_the_state(backend: Backend) -> None:
     """A state that is read is the caller's own; a loaded one is read back and changes the outputs."""
-    network, twin = made(backend, Small, seed=1), made(backend, Small, seed=2)
+    network, twin = (
+        build_network(backend, Small, seed=1),
+        build_network(backend, Small, seed=2),
+    )
     state = _weights(network, 4)
     given = deepcopy(state)
     report = network.load_neutral_state(given)
@@ -154,7 +157,7 @@ def reading_and_loading_the_state(backend: Backend) -> None:
 @check("networks", "L0")
 def training_mode(backend: Backend) -> None:
     """It holds for every block; `training_mode` gives back what was there before."""
-    network = made(backend, Small)
+    network = build_network(backend, Small)
     blocks = dict(network.named_blocks())
     wanted = dict.fromkeys(SMALL_BLOCKS, True)
 
@@ -177,7 +180,7 @@ def training_mode(backend: Backend) -> None:
 @check("networks", "L1")
 def buffers_follow_assignments(backend: Backend) -> None:
     """An array that a forward pass assigns to a buffer becomes its value, in the buffer's type."""
-    network = made(backend, Small)
+    network = build_network(backend, Small)
     output(backend, network, _IMAGES)
     with backend.evaluating():
         output(backend, network.eval(), _IMAGES)
@@ -191,7 +194,7 @@ def buffers_follow_assignments(backend: Backend) -> None:
 @check("networks", "L0")
 def parameters_are_not_assigned_to(backend: Backend) -> None:
     """An array that a forward pass assigns to a parameter is refused; the parameter stays."""
-    network = made(backend, Drifting)
+    network = build_network(backend, Drifting)
     before = network.neutral_state()
     with refused("an array assigned to a parameter", TypeError):
         output(backend, network, _X)
@@ -204,7 +207,7 @@ def buffers_keep_no_graph(backend: Backend) -> None:
 
     So no gradient goes through an earlier call, and nothing of that call stays in memory.
     """
-    network, twin = made(backend, Moving), made(backend, Moving)
+    network, twin = build_network(backend, Moving), build_network(backend, Moving)
     output(backend, network, _X)
     twin.load_neutral_state(network.neutral_state())
     found, wanted = (
@@ -214,7 +217,7 @@ def buffers_keep_no_graph(backend: Backend) -> None:
     backend.gradients(
         _total, network, _X
     )  # what is kept once and for all is there after that
-    setting = made(backend, Setting)
+    setting = build_network(backend, Setting)
     (slope,) = backend.gradients(_total, setting, _X).parameters.values()
     mean = (_X * setting.neutral_state()["factor"]).mean(0)
     agree("through a value of this call: gradient", slope, (_X * mean).sum(0))
@@ -228,7 +231,7 @@ def buffers_keep_no_graph(backend: Backend) -> None:
 @check("networks", "L1")
 def states_outlive_calls(backend: Backend) -> None:
     """What a network remembers is there in its next call, and not in its neutral state."""
-    network = made(backend, Remembering)
+    network = build_network(backend, Remembering)
     factor = network.neutral_state()["factor"]
     agree("the first call", output(backend, network, _X), _X * factor)
     agree("the second call", output(backend, network, _X), (_X * factor) ** 2)
@@ -250,7 +253,7 @@ for _name, _copy in (
     @check("networks", "L0", "registered", name=_name)
     def copied(backend: Backend, copy_of: Any = _copy) -> None:
         """A copy has the same weights, modes and outputs, and shares nothing."""
-        original = made(backend, Small, seed=3)
+        original = build_network(backend, Small, seed=3)
         output(backend, original, _IMAGES)
         original.set_trainable("stem.*", False)
         state, copy = original.eval().neutral_state(), copy_of(original)
@@ -277,7 +280,7 @@ for _name, _copy in (
 @check("networks", "L0", "registered", "changes of type")
 def copies_in_another_type(backend: Backend) -> None:
     """`in_dtype` gives a copy with the same values, rounded; the network stays as it is."""
-    network = made(backend, Small)
+    network = build_network(backend, Small)
     before, twin = network.neutral_state(), backend.in_dtype(network, "float32")
     types = twin.dtype_name, network.dtype_name
     equal(
@@ -289,7 +292,7 @@ def copies_in_another_type(backend: Backend) -> None:
 @check("networks", "L0")
 def containers(backend: Backend) -> None:
     """Names by position or key, in the order in which blocks were given."""
-    network = made(backend, Contained)
+    network = build_network(backend, Contained)
     weights = _weights(network, 2)
     names = [
         "body.0.weight",
@@ -308,7 +311,7 @@ def containers(backend: Backend) -> None:
 @check("networks", "L0")
 def containers_that_change(backend: Backend) -> None:
     """Blocks are removed and added; names by position are those of the places then."""
-    network = made(backend, Contained)
+    network = build_network(backend, Contained)
     removed = network.body.pop(0)
     del network.heads["b"]
     names = ["body.1.0.weight", "heads.a.weight"]
@@ -323,7 +326,7 @@ def layers_that_would_be_overlooked(backend: Backend) -> None:
     """A layer in a plain container or object is refused: other frameworks would not train it."""
     for hide in (list, lambda layers: {"all": layers}, _object_with):
         with refused("a layer in a plain place", ConstructionError):
-            made(backend, Overlooked, hide)
+            build_network(backend, Overlooked, hide)
 
 
 def _object_with(layers: list[Any]) -> SimpleNamespace:
@@ -333,7 +336,11 @@ def _object_with(layers: list[Any]) -> SimpleNamespace:
 @check("networks", "L0")
 def tied_parameters(backend: Backend) -> None:
     """A parameter under two names is in the state twice, counts once, and sums both gradients."""
-    network, table, index = made(backend, Tied), values(4, 3), np.array([0, 2, 2])
+    network, table, index = (
+        build_network(backend, Tied),
+        values(4, 3),
+        np.array([0, 2, 2]),
+    )
     slots = network.neutral_slots()
     equal("names", list(slots), ["table.weight", "head.weight"])
     numbers = (
@@ -358,18 +365,18 @@ def tied_parameters(backend: Backend) -> None:
 @check("networks", "L0")
 def calls_of_blocks_are_followed(backend: Backend) -> None:
     """`intercept_calls` shows each block's call and can replace its output, in gradients as well."""
-    network, seen = made(backend, Dense), []
+    network, seen = build_network(backend, Dense), []
     wanted = dense(_X, *network.neutral_state().values())
 
-    def around(path: str, block: Any, call: Any, args: tuple, kwargs: dict) -> Any:
+    def interceptor(path: str, block: Any, call: Any, args: tuple, kwargs: dict) -> Any:
         seen.append(path)
         return call(*args, **kwargs) * (2.0 if path == "second" else 1.0)
 
     def loss(net: Any, at: Any) -> Any:
-        with backend.intercept_calls(net, around):
+        with backend.intercept_calls(net, interceptor):
             return _total(net, at)
 
-    with backend.intercept_calls(network, around):
+    with backend.intercept_calls(network, interceptor):
         agree(
             "outputs with a block's doubled", output(backend, network, _X), 2.0 * wanted
         )
@@ -386,7 +393,7 @@ def calls_of_blocks_are_followed(backend: Backend) -> None:
 @check("networks", "L0")
 def abstract_and_native(backend: Backend) -> None:
     """Networks written once are native ones, and wrapping one changes nothing."""
-    network = made(backend, Small).eval()
+    network = build_network(backend, Small).eval()
     natives = backend.is_native(network), backend.is_native(native(backend, _IMAGES))
     equal("if a network and an array are native networks", natives, (True, False))
     wrapped = backend.wrap(network)

@@ -14,9 +14,9 @@ from deliralike.conformance.suite.comparing import (
     LIMITS,
     agree,
     agree_all,
+    build_network,
     dtype_of,
     equal,
-    made,
     refused,
     true,
     values,
@@ -46,7 +46,7 @@ def given(network: Any, weight: Any, bias: Any) -> Any:
 
 def _optimizer(backend: Backend, name: str, **settings: Any) -> Any:
     return backend.optimizer(
-        rule(name, **{"lr": 0.1, **settings}), made(backend, Moved)
+        rule(name, **{"lr": 0.1, **settings}), build_network(backend, Moved)
     )
 
 
@@ -202,7 +202,7 @@ def clipping_by_norm(backend: Backend) -> None:
 @check("optimizers", "L4")
 def groups_and_patterns(backend: Backend) -> None:
     """Settings go by patterns of names, which limit updates; one that matches nothing is refused."""
-    network, sgd = made(backend, Moved), rule("sgd", lr=0.1, weight_decay=0.5)
+    network, sgd = build_network(backend, Moved), rule("sgd", lr=0.1, weight_decay=0.5)
     start, g = network.neutral_state(), _GRADIENTS[0]
     grouped = backend.optimizer(
         sgd, network, groups={"bias": {"weight_decay": 0.0, "lr": 0.2}}

@@ -13,9 +13,9 @@ from deliralike.conformance.suite.comparing import (
     LIMITS,
     agree,
     agree_all,
+    build_network,
     dtype_of,
     equal,
-    made,
     output,
     values,
 )
@@ -33,7 +33,7 @@ def _replicated(backend: Backend, count: int, **settings: Any) -> Any:
     """Return a network over that many replicas, on different devices as far as there are some."""
     present = backend.devices()
     places = [present[min(index, len(present)) - 1] for index in range(1, count + 1)]
-    return DataParallel(made(backend, Shared, p=0.3), places, **settings)
+    return DataParallel(build_network(backend, Shared, p=0.3), places, **settings)
 
 
 def _share(network: Any, x: Any, labels: Any, weights: Any) -> tuple[Any, Any]:
@@ -49,7 +49,7 @@ _INSIDE = in_replicas(_share, "denominator", spec=("split", "split", "copy"))
 @check("replicas", "L6", "replicas")
 def outputs(backend: Backend) -> None:
     """Gathered in order, in evaluation, whatever the number of replicas."""
-    wanted = output(backend, made(backend, Shared).eval(), _BATCH[0])
+    wanted = output(backend, build_network(backend, Shared).eval(), _BATCH[0])
     for count in (1, 2, 3):
         network = _replicated(backend, count).eval()
         agree(
@@ -73,7 +73,7 @@ def updates(backend: Backend) -> None:
             loss = backend.number(optimizer.update(_INSIDE, *_BATCH))
         return network.neutral_state() | {"the loss": loss}
 
-    wanted = after(made(backend, Shared, p=0.3))
+    wanted = after(build_network(backend, Shared, p=0.3))
     for count in (2, 3):
         found = after(_replicated(backend, count, buffers="sync"))
         agree_all(f"after an update over {count} replicas", found, wanted, limit)
@@ -83,7 +83,7 @@ def updates(backend: Backend) -> None:
 def storage_and_names(backend: Backend) -> None:
     """Replicas own their storage; the state is the root's, unprefixed; copies follow an update."""
     network = _replicated(backend, 2)
-    names = list(made(backend, Shared).neutral_state())
+    names = list(build_network(backend, Shared).neutral_state())
     equal("the names of the state", list(network.neutral_state()), names)
     backend.optimizer(rule("sgd", lr=0.1), network).update(_INSIDE, *_BATCH)
     root, other = (replica.neutral_state() for replica in network.replicas)

@@ -24,9 +24,9 @@ from deliralike.conformance.suite.comparing import (
     BY_DIFFERENCES,
     LIMITS,
     agree,
+    build_network,
     dtype_of,
     equal,
-    made,
     native,
     true,
     type_of,
@@ -64,7 +64,7 @@ class Row:
 
     def __call__(self, backend: Backend) -> None:
         """Compare names of parameters, outputs and their types, and gradients; in every layout."""
-        network, dtype = made(backend, *self.network), dtype_of(backend)
+        network, dtype = build_network(backend, *self.network), dtype_of(backend)
         if self.weights:
             slots = network.neutral_slots().items()
             names = [name for name, slot in slots if slot.is_parameter]
@@ -92,7 +92,7 @@ class Row:
         gradients |= {name: found.parameters[name] for name in self.weights}
         slopes, limit = self.slopes, BY_DIFFERENCES[dtype]
         if self.once:
-            other = made(backend, Moved)
+            other = build_network(backend, Moved)
             slopes = self._differentiated(
                 backend, other, self._written_once, self.arrays
             ).inputs
@@ -115,7 +115,7 @@ class Row:
     def _once(self, backend: Backend) -> list[np.ndarray]:
         """What the function that is written once gives on a backend."""
         given = [native(backend, array) for array in self.arrays]
-        found = self._written_once(made(backend, Moved), *given)
+        found = self._written_once(build_network(backend, Moved), *given)
         answers = [backend.numpy(y) for y in found]
         self.cotangents = _drawn(answers)
         return answers
@@ -282,6 +282,8 @@ def _derivatives(name: str, call: Any, x: Any, wanted: Any, backend: Backend) ->
     def scalar(network: Any, at: Any) -> Any:
         return network.nn.sum(_called(call, network, at))
 
-    found = backend.gradients(scalar, made(backend, Moved), np.array(x)).inputs[0]
+    found = backend.gradients(
+        scalar, build_network(backend, Moved), np.array(x)
+    ).inputs[0]
     limit = BY_DIFFERENCES[dtype_of(backend)]
     agree(f"{name}: derivatives at {x}", found, np.array(wanted), limit)
