@@ -375,6 +375,13 @@ _UNLIKE = {
         "transpose_sequence batch_l2_norm_squared"
     ),
     "port its predictor, and give the loss to the trainer": "Classifier",
+    "nn.affine_grid and nn.grid_sample, with align_corners=True": (
+        "spatial_transformer_grid spatial_transformer_sampler"
+    ),
+    "nn.cat([nn.relu(x), nn.relu(-x)], 1)": "crelu",
+    "nn.movedim(x, axis, place)": "rollaxis",
+    "nn.matmul, of arrays with three axes": "batch_matmul",
+    "L.DepthwiseConvolution2D": "depthwise_convolution_2d",
 }
 
 
@@ -651,7 +658,8 @@ class ChainerCalls(Framework):
         "get_array_types": "()",
         "argument.parse_kwargs": _options,
         **{name: _written_here(name) for name in _WRITTEN_HERE},
-        "squared_difference": _written_here("squared_error"),
+        "squared_error": "x0 x1 -> nn.square({x0} - {x1})",
+        "squared_difference": "x0 x1 -> nn.square({x0} - {x1})",
         "gaussian": "mean ln_var -> ({mean} + {normal}({mean}) * nn.exp(({ln_var}) * 0.5))",
         "upsampling_2d": "x indexes ksize stride pad outsize cover_all -> nn.max_unpool2d("
         "{x}, {indexes}, {ksize}{stride?}{pad?padding}, output_size={outsize})",
@@ -680,6 +688,9 @@ class ChainerCalls(Framework):
         "flatten": "nn.reshape({a}, (-1,))",
         "transpose": _permuted,
         "matmul": _product,
+        "batch_normalization": "x gamma beta eps=2e-5 -> "
+        "nn.batch_norm_train({x}, {gamma}, {beta}, {eps})[0]",
+        "select_item": "x t -> nn.squeeze(nn.gather({x}, 1, nn.unsqueeze({t}, 1)), 1)",
         # Chainer multiplies alpha with the sum, PyTorch with the mean.
         "local_response_normalization": "x n=5 k=2 alpha=1e-4 beta=0.75 -> "
         "nn.local_response_norm({x}, {n}, alpha={alpha} * {n}, beta={beta}, k={k})",

@@ -67,7 +67,7 @@ class DefinitionRewriter(LeavingOut):
             brackets = {"lpar": cst.LeftParen(), "rpar": cst.RightParen()}
             updated = updated.with_changes(**brackets)
         statements = [*map(_as_property, updated.body.body), *self.methods] or [PASS]
-        self.mask_layers.add_to(statements)
+        self.mask_layers.add_to(statements, self.original.frozen(self.cls))
         return with_statements(updated, statements)
 
     def _base(self, base: cst.Arg, new: cst.Arg) -> cst.BaseExpression | None:

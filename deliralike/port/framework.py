@@ -217,6 +217,10 @@ class Framework:
         """The names of a network's parameters that the port has as well, its own first."""
         return []
 
+    def frozen(self, _: Any) -> list[str]:
+        """The names of a network's parameters that are not trained."""
+        return []
+
     def unsaved(self, _: Any) -> dict[str, Any]:
         """The buffers of a network that are not saved."""
         return {}

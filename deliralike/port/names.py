@@ -348,6 +348,18 @@ class NameRewriter(DefinitionRewriter):
             return updated
         return updated.with_changes(value=self.chosen(entries, original))
 
+    def leave_Index(self, original: cst.Index, updated: cst.Index) -> cst.Index:
+        """``x[:, self.order]``: JAX takes no parameter or buffer as an index, but its array."""
+        index: Any = updated.value
+        if not self.functions or self.in_construction or not m.matches(index, OF_SELF):
+            return updated
+        for block in self.original.blocks_of(self.cls):
+            value = getattr(block, index.attr.value, None)
+            if self.framework.describe(value).is_array:
+                array = cst.parse_expression(f"{code(index)}[...]")
+                return updated.with_changes(value=array)
+        return updated
+
     def _is_part(self, node: cst.Subscript) -> bool:
         """Whether a network is created of a part of a sequence: ``self.features[:3]``."""
         found = self.observed.objects["returned"][self.source.end(node)]

@@ -47,9 +47,6 @@ class StatementRewriter(GradientRewriter):
             *before, last = updated.body
             last = last.with_changes(semicolon=NO_COMMA)
             updated = updated.with_changes(body=[*before, last])
-        frozen_one = self._frozen(original, updated)
-        if frozen_one is not None:
-            return frozen_one
         statement: Any = updated.body[0]
         if m.matches(statement, _CALL_OF_SUPER):
             link = self._link_below()
@@ -64,7 +61,7 @@ class StatementRewriter(GradientRewriter):
             if name[1:-1].isidentifier() and name[0] in "\"'":
                 assigned: Any = cst.parse_statement(f"{owner}.{name[1:-1]} = {value}")
                 return _with_first(updated, assigned.body[0])
-        return self._with_frozen_layer(original, updated)
+        return updated
 
     def _link_below(self) -> str | None:
         """The name of the framework's link that the class is based on, or None."""
@@ -138,16 +135,19 @@ class StatementRewriter(GradientRewriter):
     def _in_place(self, call: Any, updated: cst.Expr) -> Any:
         """``mask.fill_(1)`` of an array that NumPy makes is ``mask[...] = 1``."""
         func: Any = getattr(call, "func", None)
-        if not isinstance(func, cst.Attribute) or func.attr.value not in IN_PLACE:
+        if not isinstance(func, cst.Attribute) or not func.attr.value.endswith("_"):
+            return updated
+        if self.value_of("values", func).kind != "array":
             return updated
         written: Any = updated.value
+        name, array = func.attr.value, written.func.value
         args, kwargs = arguments(written.args)
-        is_array = self.value_of("values", func).kind == "array"
-        if not is_array or kwargs or len(args) > 1:
+        is_plain = len(args) < 2 and not kwargs and not isinstance(array, cst.Call)
+        if name not in IN_PLACE or not is_plain:
+            reason = f"{name} while the network is created: x[...] = ... of NumPy"
+            self.program.needs_hand(self.where(call), reason)
             return updated
-        text = IN_PLACE[func.attr.value].format(
-            x=code(written.func.value), a=joined(args)
-        )
+        text = IN_PLACE[name].format(x=code(array), a=joined(args))
         line: Any = cst.parse_statement(text)
         return line.body[0]
 

@@ -1003,17 +1003,18 @@ class StarGenerator(chainer.Chain):
         return F.tanh(self.out(h))
 
 
-class SpatialTransformer(chainer.Chain):
+class MaskedErrors(chainer.Chain):
+    """A mask of an array's values, and squared differences."""
+
     def __init__(self):
-        super(SpatialTransformer, self).__init__()
+        super(MaskedErrors, self).__init__()
         with self.init_scope():
             self.loc = L.Linear(None, 6)
             self.out = L.Linear(None, 4)
 
     def __call__(self, x):
         theta = F.reshape(self.loc(x), (-1, 2, 3))
-        grid = F.spatial_transformer_grid(theta, (5, 5))
-        y = F.spatial_transformer_sampler(x, grid)
+        y = theta + F.squared_error(theta, 2 * theta + 0.5)
         mask = (y.array > 0).astype(y.dtype)
         return self.out(F.where(y.array > 0, y, 0.1 * y) * mask)
 
@@ -1120,7 +1121,6 @@ class Shuffle(chainer.Chain):
             F.transpose(F.reshape(h, (n, 2, c // 2, hh, ww)), (0, 2, 1, 3, 4)),
             (n, c, hh, ww),
         )
-        a = F.rollaxis(h, 1, 4)
         b = F.moveaxis(h, 1, 3)
         d = F.pad(
             h, ((0, 0), (0, 0), (1, 1), (2, 0)), mode="constant", constant_values=0.5
@@ -1128,7 +1128,7 @@ class Shuffle(chainer.Chain):
         e = F.flip(h, 2) + F.repeat(F.max(h, axis=3, keepdims=True), ww, axis=3)
         f = F.linear_interpolate(F.sigmoid(h), d, e)
         g = F.get_item(f, (slice(None), [0, 2]))
-        i = F.hstack([F.flatten(g)[:4], F.flatten(a + b)[:2]])
+        i = F.hstack([F.flatten(g)[:4], F.flatten(b + b)[:2]])
         j = h[:, ::-1, :, ::-1]
         k = F.dstack([x[0], x[1]])
         return (
@@ -1136,7 +1136,6 @@ class Shuffle(chainer.Chain):
             g,
             i,
             j,
-            F.crelu(h),
             1.1 * k,
             F.prod(F.tanh(h), axis=1),
             F.maximum(d, e),

@@ -72,7 +72,7 @@ CASES = {
     "tree": (chains.ThinStackTree, tokens(3, 2), {"n_vocab": 11, "n_units": 4}),
     "separable": (chains.MobileSeparable, image(2, 3, 12, 12), {}),
     "stargan": (chains.StarGenerator, (*image(2, 3, 8, 8), *image(2, 2)), {}),
-    "transformer": (chains.SpatialTransformer, image(2, 1, 6, 6), {}),
+    "masked errors": (chains.MaskedErrors, image(2, 1, 6, 6), {}),
     "state of one's own": (chains.VideoNet, image(2, 3, 2, 5, 5), {}),
     "partial": (chains.PartialSequence, image(2, 3, 8, 8), {}),
     "actor": (chains.Actor, (*image(4, 5), *image(4, 3)), {}),

@@ -174,7 +174,7 @@ def test_a_layer_called_like_the_functions_needs_a_hand_and_is_wrapped():
 
 def test_words_that_are_not_trained_and_a_kept_output():
     found = ported("reading")
-    assert 'self.words.set_trainable("*", False)' in found.source
+    assert 'self.set_trainable("words.*", False)' in found.source
     assert not found.network("jax").neutral_slots()["words.weight"].trainable
     network = backends.wrap(habits.Reading())
     network(torch.arange(5)[None])
@@ -197,7 +197,7 @@ def test_a_method_that_moves_weights_while_the_network_computes_is_named():
         said.count("a parameter that is written over") == 2
     )  # where, and where it is called
     assert "def move(self)" in found.source and "self.move()" in found.source
-    assert 'self.teacher.set_trainable("*", False)' in found.source
+    assert 'self.set_trainable("teacher.*", False)' in found.source
 
 
 def test_noise_of_a_port_is_that_of_the_class_in_the_order_of_its_calls():
