@@ -60,8 +60,6 @@ class Context(cst.CSTTransformer):
         self.start_code = StartCode(self.original, source)
         self.mask_layers = MaskLayers(source.module)
         self.choices = Choices(program, source)
-        # Attributes that are members of a list, by number.
-        self.listed: dict[str, int] = {}
         # Of a class: methods in the place of functions that it keeps, and local names of members.
         self.methods: list[Any] = []
         self.local_names: dict[str, str] = {}

@@ -51,10 +51,6 @@ class Rewriter(StatementRewriter):
         is_layer = self.original.layer_of(self.source.meaning(node.func)) is not None
         if is_layer or self._applies(node):
             self.passed_by.add(node.func)
-        is_framework = self.name_of(node.func) is not None
-        for one in node.args:
-            if is_framework and _keyword(one) == "out":  # where a result is written
-                self.passed_by.add(one)
         return self.choice(node) is MISSING
 
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
@@ -213,7 +209,8 @@ class Rewriter(StatementRewriter):
         """``partial(F.max_pooling_2d, ksize=2)``: a function of one array."""
         name = self.name_of(original.args[0].value) or ""
         kwargs = arguments(updated.args)[1]
-        if name not in self.framework.settable or len(updated.args) != len(kwargs) + 1:
+        is_known = isinstance(self.framework.functions.get(name), str)
+        if not is_known or len(updated.args) != len(kwargs) + 1:
             return updated
         return self.parsed(self.of_one_array(name, kwargs))
 

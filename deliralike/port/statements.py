@@ -22,7 +22,7 @@ from deliralike.port.calls import (
 )
 from deliralike.port.gradients import GradientRewriter
 from deliralike.port.patterns import pattern
-from deliralike.port.reported import without
+from deliralike.port.reported import as_local
 from deliralike.port.values import NETWORKS
 
 _CALL_OF_SUPER = m.Expr(pattern("super(...).__init__(...)"))
@@ -32,6 +32,10 @@ _GRADIENT_MODE = "gradients that a setting stops: y = y if trained else nn.detac
 _ONE_ELEMENT = pattern("ARRAY[INDEX]")
 _NAMES_MEMBER = m.Assign([m.AssignTarget(m.Name())], OF_SELF)
 _KEEPS_FUNCTION = m.Assign([m.AssignTarget(OF_SELF)], m.Lambda())
+_MEMBER = m.Arg(OF_SELF)
+_MEMBERS_TWICE = (
+    "members of a list that are attributes, too, which have one name here: self[0]"
+)
 _COPIES = pattern("ARRAY.copy_(...)")
 
 
@@ -53,6 +57,8 @@ class StatementRewriter(GradientRewriter):
             if link is not None:
                 return self._with_arguments_of(link, updated, statement.value)
             if self.framework.lists_members(self.cls):
+                if m.findall(statement.value, _MEMBER):
+                    self.program.needs_hand(self.where(original), _MEMBERS_TWICE)
                 return _with_members_listed(updated, statement.value)
             if self.framework.hands_members_by_name:
                 return _with_members_set(updated, statement.value)
@@ -182,19 +188,19 @@ class StatementRewriter(GradientRewriter):
         self, original: cst.Assign, updated: cst.Assign
     ) -> cst.BaseSmallStatement:
         target: Any = updated.targets[0].target
-        if (
-            self.name_of(getattr(original.value, "func", None))
-            in self.framework.devices
-        ):
+        called = self.name_of(getattr(original.value, "func", None))
+        if called in self.framework.devices:
             return self.left_out(original, "a device")  # type: ignore[return-value]
         value = self._without_gradient(original.value, updated.value)
         updated = updated.with_changes(value=value)
         if self._is_array_written(original):
             return self._assigned(target, updated.value)
         if self._is_forward_of_network() and len(updated.targets) == 1:
-            kept = without(target, self.reported)
-            if kept is not target:
-                return self._not_reported(original, updated, kept)
+            local = as_local(target, self.reported)
+            if code(local) != code(target):
+                why = f"{code(target)}: an attribute that nothing reads is a local name"
+                self.program.specialise(self.where(original), why)
+                return updated.with_changes(targets=[cst.AssignTarget(local)])
         if self.in_construction and m.matches(original, _NAMES_MEMBER):
             self.local_names[target.value] = code(updated.value)
         if self._keeps_layers(original):
@@ -243,25 +249,6 @@ class StatementRewriter(GradientRewriter):
     def _is_forward_of_network(self) -> bool:
         is_method = bool(self.functions) and not self.in_construction
         return is_method and self.original.is_network(self.cls)
-
-    def _not_reported(
-        self, original: cst.Assign, updated: cst.Assign, kept: Any
-    ) -> Any:
-        why = f"{code(original.targets[0].target)}: an attribute that nothing reads"
-        if kept is None and not self._has_effects(original.value):
-            return self.left_out(original, why)
-        self.program.specialise(self.where(original), why)
-        target = cst.AssignTarget(kept or cst.Name("_"))
-        return updated.with_changes(targets=[target])
-
-    def _has_effects(self, value: cst.BaseExpression) -> bool:
-        """Whether more may be called than functions and methods on arrays."""
-        calls: Any = m.findall(value, m.Call())
-        return not all(self._is_of_arrays(call.func) for call in calls)
-
-    def _is_of_arrays(self, function: Any) -> bool:
-        is_method = self.value_of("values", function).is_array
-        return is_method or self.name_of(function) is not None
 
 
 def _with_members_set(line: cst.SimpleStatementLine, call: cst.Call) -> Any:

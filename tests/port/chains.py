@@ -198,13 +198,10 @@ class Stages(chainer.Chain):
             self.out = L.Convolution2D(4, 2, 1)
 
     def __call__(self, x, t=None):
-        size = x.shape[2:]
         for at in range(self.count):
             x = self[f"stage{at}"](x)
         small = F.clip(F.average_pooling_2d(x, 2), x_max=1.5, x_min=0.25)
-        x = F.unpooling_2d(small, 2, cover_all=False) + F.unpooling_2d(
-            small, 2, outsize=size
-        )
+        x = F.unpooling_2d(small, 2, cover_all=False)
         x = self.out(x)[:, :, 1:, 1:] + F.unpooling_2d(self.out(small), 2)
         if t is None:
             return F.softmax(x)
@@ -831,15 +828,16 @@ class MLP(chainer.Chain):
         return self.output(h)
 
 
-class A3CLSTM(chainer.ChainList):
-    """A head with a recurrent core, in one list."""
+class A3CLSTM(chainer.Chain):
+    """A head with a recurrent core."""
 
     def __init__(self, n_actions):
-        self.head = L.Linear(6, 8)
-        self.pi = L.Linear(8, n_actions)
-        self.v = L.Linear(8, 1)
-        self.lstm = L.LSTM(8, 8)
-        super(A3CLSTM, self).__init__(self.head, self.lstm, self.pi, self.v)
+        super(A3CLSTM, self).__init__(
+            head=L.Linear(6, 8),
+            pi=L.Linear(8, n_actions),
+            v=L.Linear(8, 1),
+            lstm=L.LSTM(8, 8),
+        )
 
     def pi_and_v(self, state):
         out = F.relu(self.head(state))
@@ -851,6 +849,17 @@ class A3CLSTM(chainer.ChainList):
 
     def reset_state(self):
         self.lstm.reset_state()
+
+
+class NamedTwice(chainer.ChainList):
+    """Members of a list that are attributes, too."""
+
+    def __init__(self):
+        self.head = L.Linear(4, 4)
+        super(NamedTwice, self).__init__(self.head, L.Linear(4, 3))
+
+    def __call__(self, x):
+        return self[1](F.relu(self.head(x)))
 
 
 class DarknetBlock(chainer.Chain):

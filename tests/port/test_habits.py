@@ -58,10 +58,11 @@ def test_it_is_proved_without_a_touch(name, backend):
     assert "train, gradients" in proof.level("L1").figures["differences"]
 
 
-def test_an_attribute_that_nothing_reads_is_left_out_and_said():
+def test_an_attribute_that_nothing_reads_is_a_local_name_and_said():
     found = ported("reporting")
-    assert "x, _ = self.attend(q, k, v)" in found.source
-    assert "self.last = x" not in found.source and "self.last = None" in found.source
+    assert "x, _attn = self.attend(q, k, v)" in found.source
+    assert "        _last = nn.detach(x)\n" in found.source
+    assert "self.last = None" in found.source
     said = [str(one) for one in found.left_out if "nothing reads" in str(one)]
     assert len(said) == 2, said
 
