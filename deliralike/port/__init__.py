@@ -12,9 +12,9 @@ The module is called: ``deliralike.port(MyNet, inputs, classes=4)``. Its files, 
   `output` their order and imports, `finishing` how they get at the functions of the backend.
 - `rewriting` is the walk through one definition. Its parts are one class after the other:
   `context`, `leaving_out`, `definitions`, `names`, `gradients`, `statements`, and calls. They ask
-  `choices` (what tables and factories gave), `start_code` (what only sets start values), `freezing`
-  (parameters that are not trained), `buffers` (those that are written into), `mask_layers` and
-  `dropping` (layers in the place of functions that draw).
+  `choices` (what tables and factories gave), `start_code` (what only sets start values), `buffers`
+  (those that are written into), `mask_layers` and `dropping` (layers in the place of functions
+  that draw).
 - `framework` declares what is asked of a source framework. `torch_modules` and `chainer_objects`
   answer, with the tables of calls in `pytorch` and `chainer`, whose entries take a `calls.Call`.
   `patterns` gives matchers for pieces of source.

@@ -28,7 +28,6 @@ from deliralike.port.calls import (
     joined,
     plain,
     refused,
-    tuple_of,
     written,
 )
 from deliralike.port.framework import Framework, Names
@@ -370,11 +369,14 @@ _UNLIKE = {
         "StatefulZoneoutLSTM SimplifiedDropconnect NegativeSampling zoneout "
         "gumbel_softmax rrelu simplified_dropconnect negative_sampling"
     ),
-    "there is none in nn": (
-        "local_convolution_2d LocalConvolution2D StatefulPeepholeLSTM permutate "
-        "transpose_sequence batch_l2_norm_squared"
-    ),
     "port its predictor, and give the loss to the trainer": "Classifier",
+    "nn.affine_grid and nn.grid_sample, with align_corners=True": (
+        "spatial_transformer_grid spatial_transformer_sampler"
+    ),
+    "nn.cat([nn.relu(x), nn.relu(-x)], 1)": "crelu",
+    "nn.movedim(x, axis, place)": "rollaxis",
+    "nn.matmul, of arrays with three axes": "batch_matmul",
+    "L.DepthwiseConvolution2D": "depthwise_convolution_2d",
 }
 
 
@@ -430,7 +432,7 @@ for _kind in ("LSTM", "GRU", "RNNTanh", "RNNReLU"):
     LINKS[f"NStepBi{_kind}"] = _link(f"{_given}, directions=2)")
 for _reason, _links in _UNLIKE.items():
     LINKS |= dict.fromkeys(_links.split(), refused(_reason))
-_OF_PYTHON = ("get_dtype", "get_array_types", "argument.parse_kwargs", "is_debug")
+_OF_PYTHON = ("get_dtype", "get_array_types", "is_debug")
 _MODULE_OF_ARRAYS = ("cuda.get_array_module", "backend.get_array_module")
 
 
@@ -546,21 +548,13 @@ def _unpooled(call: Call) -> str:
     given = call.only("x ksize stride pad=0 outsize=None cover_all=True")
     size = given["ksize"]
     is_apart = given.get("stride", size) == size and given["pad"] == "0"
-    if not is_apart or not size.isdigit():
+    if not is_apart or not size.isdigit() or given["outsize"] != "None":
         raise NeedsHand(f"{call.name} of windows that overlap, or are padded: by hand")
     large = call_of_nn("interpolate", given["x"], scale_factor=size, mode='"nearest"')
-    if given["outsize"] != "None":
-        size = given["outsize"]
-        return f"{large}[:, :, :{size}[0], :{size}[1]]"
     if given["cover_all"] == "False":
         return large
-    return f"{large}[:, :, :{1 - int(size)}, :{1 - int(size)}]"
-
-
-def _options(call: Call) -> str:
-    """``a, b = parse_kwargs(options, ("a", 1), ("b", 2))``."""
-    options, *pairs = call.args
-    return tuple_of([f"{options}.get{pair}" for pair in pairs])
+    end = 1 - int(size)
+    return f"{large}[:, :, :{end}, :{end}]"
 
 
 def _cross_entropy(call: Call) -> str:
@@ -649,9 +643,9 @@ class ChainerCalls(Framework):
         **LINKS,
         "get_dtype": "None",
         "get_array_types": "()",
-        "argument.parse_kwargs": _options,
         **{name: _written_here(name) for name in _WRITTEN_HERE},
-        "squared_difference": _written_here("squared_error"),
+        "squared_error": "x0 x1 -> nn.square({x0} - {x1})",
+        "squared_difference": "x0 x1 -> nn.square({x0} - {x1})",
         "gaussian": "mean ln_var -> ({mean} + {normal}({mean}) * nn.exp(({ln_var}) * 0.5))",
         "upsampling_2d": "x indexes ksize stride pad outsize cover_all -> nn.max_unpool2d("
         "{x}, {indexes}, {ksize}{stride?}{pad?padding}, output_size={outsize})",
@@ -680,6 +674,9 @@ class ChainerCalls(Framework):
         "flatten": "nn.reshape({a}, (-1,))",
         "transpose": _permuted,
         "matmul": _product,
+        "batch_normalization": "x gamma beta eps=2e-5 -> "
+        "nn.batch_norm_train({x}, {gamma}, {beta}, {eps})[0]",
+        "select_item": "x t -> nn.squeeze(nn.gather({x}, 1, nn.unsqueeze({t}, 1)), 1)",
         # Chainer multiplies alpha with the sum, PyTorch with the mean.
         "local_response_normalization": "x n=5 k=2 alpha=1e-4 beta=0.75 -> "
         "nn.local_response_norm({x}, {n}, alpha={alpha} * {n}, beta={beta}, k={k})",
@@ -687,8 +684,6 @@ class ChainerCalls(Framework):
         "unpooling_2d": _unpooled,
         "mean_squared_error": "nn.mse_loss({args})",
     }
-    #: Functions of which ``partial`` makes one of an array alone.
-    settable = tuple(_BY_ARGUMENTS)
     #: Functions that are written otherwise where they are handed on.
     values = (
         *("leaky_relu", "softmax", "log_softmax", "hard_sigmoid", "elu", "softplus"),

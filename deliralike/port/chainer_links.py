@@ -59,11 +59,6 @@ def swish(nn, x, beta):
     return x * nn.sigmoid(scale(nn, x, beta, 1))
 
 
-def crelu(nn, x, axis=1):
-    """Source: arXiv 1603.05201."""
-    return nn.cat([nn.relu(x), nn.relu(-x)], axis)
-
-
 def maxout(nn, x, pool_size, axis=1):
     """The largest of so many neighbours along an axis."""
     axes = (*x.shape[:axis], -1, pool_size, *x.shape[axis + 1 :])
@@ -75,35 +70,6 @@ def normalize(nn, x, eps=1e-5, axis=1):
     return x / (nn.norm(x, dim=axis, keepdim=True) + eps)
 
 
-def batch_normalization(nn, x, gamma, beta, eps=2e-5, axis=None):
-    """Batch normalisation with the statistics of this batch."""
-    axes = axis
-    if axes is None:
-        axes = (0, *range(len(gamma.shape) + 1, len(x.shape)))
-    mean = nn.mean(x, axes, keepdim=True)
-    var = nn.mean(nn.square(x - mean), axes, keepdim=True)
-    gamma, beta = nn.reshape(gamma, mean.shape), nn.reshape(beta, mean.shape)
-    return (x - mean) * nn.rsqrt(var + eps) * gamma + beta
-
-
-def batch_matmul(nn, a, b, transa=False, transb=False):
-    """Products of matrices; an array of two axes holds columns."""
-    if len(a.shape) == 2:
-        a = nn.unsqueeze(a, 2)
-    if len(b.shape) == 2:
-        b = nn.unsqueeze(b, 2)
-    if transa:
-        a = nn.swapaxes(a, 1, 2)
-    if transb:
-        b = nn.swapaxes(b, 1, 2)
-    return nn.matmul(a, b)
-
-
-def select_item(nn, x, t):
-    """One element of each sample, by its number."""
-    return nn.squeeze(nn.gather(x, 1, nn.unsqueeze(t, 1)), 1)
-
-
 def embed_id(nn, x, W, ignore_label=None):
     """Rows of a matrix; zeros for one label."""
     if ignore_label is None:
@@ -111,11 +77,6 @@ def embed_id(nn, x, W, ignore_label=None):
     is_word = x != ignore_label
     rows = nn.embedding(nn.where(is_word, x, 0), W)
     return nn.where(nn.unsqueeze(is_word, -1), rows, 0.0)
-
-
-def rollaxis(nn, x, axis, start=0):
-    """The array with an axis in front of another."""
-    return nn.movedim(x, axis, start - 1 if start > axis else start)
 
 
 def pad(nn, x, pad_width, mode, constant_values=0):
@@ -165,30 +126,6 @@ def spatial_pyramid_pooling_2d(nn, x, pyramid_height, pooling="max"):
         y = nn.max_pool2d(x, size, size, pads, ceil_mode=True)
         found.append(nn.reshape(y, (x.shape[0], -1, 1, 1)))
     return nn.cat(found, 1)
-
-
-def spatial_transformer_grid(nn, theta, output_shape):
-    """The positions of an image's elements after an affine map. Source: arXiv 1506.02025."""
-    size = (theta.shape[0], 1, *output_shape)
-    grid = nn.affine_grid(theta, size, align_corners=True)
-    return nn.permute(grid, (0, 3, 1, 2))
-
-
-def spatial_transformer_sampler(nn, x, grid):
-    """An image's values at positions, zero beyond it."""
-    return nn.grid_sample(x, nn.permute(grid, (0, 2, 3, 1)), align_corners=True)
-
-
-def depthwise_convolution_2d(nn, x, W, b=None, stride=1, pad=0):
-    """A convolution of each channel by itself."""
-    kernels = nn.permute(W, (1, 0, 2, 3))
-    weight = nn.reshape(kernels, (-1, 1, *kernels.shape[2:]))
-    return nn.conv2d(x, weight, b, stride, pad, groups=kernels.shape[0])
-
-
-def squared_error(nn, x0, x1):
-    """The square of each difference."""
-    return nn.square(x0 - x1)
 
 
 def accuracy(nn, y, t):
@@ -277,11 +214,12 @@ class StatefulLSTM(LSTMWeights):
         self.set_state(none, none)
 
     def forward(self, x):
-        count, h = x.shape[0], self.h
+        h = self.h
         if h is None:
             c, y = self.step(self.c, None, x)
             self.set_state(c, y)
             return y
+        count = x.shape[0]
         c, y = self.step(self.c, h[:count], x)
         self.set_state(c, self.nn.cat([y, h[count:]], 0))
         return y
@@ -489,8 +427,11 @@ class DepthwiseConvolution2D(Network):
         self.stride, self.pad = stride, pad
 
     def forward(self, x):
-        settings = (self.stride, self.pad)
-        return depthwise_convolution_2d(self.nn, x, self.W, self.b, *settings)
+        nn = self.nn
+        kernels = nn.permute(self.W, (1, 0, 2, 3))
+        weight = nn.reshape(kernels, (-1, 1, *kernels.shape[2:]))
+        groups = kernels.shape[0]
+        return nn.conv2d(x, weight, self.b, self.stride, self.pad, groups=groups)
 
 
 class BilinearForm(Network):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import isclass
 from typing import Any
 
 import libcst as cst
@@ -59,8 +60,6 @@ class Context(cst.CSTTransformer):
         self.start_code = StartCode(self.original, source)
         self.mask_layers = MaskLayers(source.module)
         self.choices = Choices(program, source)
-        # Attributes that are members of a list, by number.
-        self.listed: dict[str, int] = {}
         # Of a class: methods in the place of functions that it keeps, and local names of members.
         self.methods: list[Any] = []
         self.local_names: dict[str, str] = {}
@@ -86,8 +85,16 @@ class Context(cst.CSTTransformer):
         return self.observed.value(what, self.source.end(node))
 
     def name_of(self, node: Any) -> str | None:
-        """The framework's name of what a name, or names joined by dots, stands for."""
-        return self.framework.name_of(self.source.meaning(node))
+        """The framework's name of what a name, or names joined by dots, stands for.
+
+        A function of a class has that in front: ``"Embedding.from_pretrained"``.
+        """
+        name = self.framework.name_of(self.source.meaning(node))
+        if name is not None or not isinstance(node, cst.Attribute):
+            return name
+        cls = self.source.meaning(node.value)
+        owner = self.framework.name_of(cls) if isclass(cls) else None
+        return owner and f"{owner}.{node.attr.value}"
 
     def where(self, node: cst.CSTNode) -> str:
         """The file and line of a node."""

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
-from itertools import zip_longest
 from typing import Any
 
 from deliralike import backends
@@ -15,7 +14,6 @@ from deliralike.port.framework import Framework
 from deliralike.port.resolving import MISSING
 from deliralike.port.values import PLAIN
 
-_OTHER_NAME = 10  # as far apart as a weight with so many other sizes
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # by position and by name
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -65,7 +63,7 @@ def find_arguments(network: Any, inputs: Any = ()) -> dict[str, Any]:
 
     def distance(arguments: Mapping[str, Any]) -> float:
         try:
-            return _distance(wanted, shapes(cls(**arguments), inputs))
+            return len(_sizes(wanted) ^ _sizes(shapes(cls(**arguments), inputs)))
         except Exception:  # noqa: BLE001 - of the class, which takes no such arguments
             return float("inf")
 
@@ -126,13 +124,12 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, PLAIN) or is_definition
 
 
-def _distance(wanted: Shapes, found: Shapes) -> int:
-    """How many sizes of weights differ."""
-    total = _OTHER_NAME * len({*wanted} ^ {*found})
-    for name in {*wanted} & {*found}:
-        pairs = zip_longest(wanted[name], found[name])
-        total += sum(a != b for a, b in pairs)
-    return total
+def _sizes(found: Shapes) -> set[tuple[str, int, int]]:
+    """Each size of each weight, by name and axis."""
+    sizes = set()
+    for name, shape in found.items():
+        sizes |= {(name, axis, size) for axis, size in enumerate(shape)}
+    return sizes
 
 
 def mapped(value: Any, framework: Framework, change: Callable[[Any], Any]) -> Any:

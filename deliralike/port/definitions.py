@@ -13,7 +13,7 @@ import libcst as cst
 from libcst import matchers as m
 
 from deliralike.port.buffers import registered_last
-from deliralike.port.calls import NN, OF_SELF, code, with_statements
+from deliralike.port.calls import NN, code, with_statements
 from deliralike.port.context import Function
 from deliralike.port.finishing import names_used, with_first_statement
 from deliralike.port.leaving_out import PASS, LeavingOut
@@ -22,11 +22,6 @@ from deliralike.port.patterns import pattern
 from deliralike.port.reported import reported
 
 _CACHED = pattern("self.CACHE[KEY] = ARRAY")
-_MEMBER = m.Arg(OF_SELF)
-_LISTS_ATTRIBUTES = m.Call(
-    m.Attribute(m.Call(m.Name("super")), m.Name("__init__")),
-    [_MEMBER, m.ZeroOrMore(_MEMBER)],
-)
 _NO_SPACE = cst.SimpleWhitespace("")
 EQUAL = cst.AssignEqual(_NO_SPACE, _NO_SPACE)
 
@@ -44,11 +39,7 @@ class DefinitionRewriter(LeavingOut):
         self.class_name = node.name.value
         self.start_code.cls = self.cls
         self.reported = reported(self.source, self.observed, self.class_name)
-        self.listed, self.methods, self.local_names = {}, [], {}
-        if self.framework.lists_members(self.cls):
-            for call in m.findall(node, _LISTS_ATTRIBUTES):
-                names = [one.value.attr.value for one in call.args]  # type: ignore[attr-defined]
-                self.listed = {name: number for number, name in enumerate(names)}
+        self.methods, self.local_names = [], {}
         for base in node.bases:
             if self._is_idle(self.source.meaning(base.value)):
                 self.passed_by.add(base)
@@ -67,7 +58,7 @@ class DefinitionRewriter(LeavingOut):
             brackets = {"lpar": cst.LeftParen(), "rpar": cst.RightParen()}
             updated = updated.with_changes(**brackets)
         statements = [*map(_as_property, updated.body.body), *self.methods] or [PASS]
-        self.mask_layers.add_to(statements)
+        self.mask_layers.add_to(statements, self.original.frozen(self.cls))
         return with_statements(updated, statements)
 
     def _base(self, base: cst.Arg, new: cst.Arg) -> cst.BaseExpression | None:

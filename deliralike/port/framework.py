@@ -101,7 +101,6 @@ class Framework:
         link_bases: Layers that are bases of classes, and those of `nn` in their place, where
             ``super().__init__`` takes other arguments.
         values: Functions that are written otherwise where they are handed on.
-        settable: Functions of which ``partial`` makes one of an array alone.
         hands_members_by_name: Whether members are arguments of ``super().__init__`` by their names.
     """
 
@@ -139,7 +138,6 @@ class Framework:
     other_names: Mapping[str, str] = {}
     link_bases: Mapping[str, str] = {}
     values: Collection[str] = ()
-    settable: Collection[str] = ()
     hands_members_by_name = False
 
     # Modules and names
@@ -215,6 +213,10 @@ class Framework:
 
     def parameters(self, _: Any) -> list[str]:
         """The names of a network's parameters that the port has as well, its own first."""
+        return []
+
+    def frozen(self, _: Any) -> list[str]:
+        """The names of a network's parameters that are not trained."""
         return []
 
     def unsaved(self, _: Any) -> dict[str, Any]:

@@ -17,7 +17,8 @@ _STATEMENTS = (cst.Expr, cst.Assign, cst.AugAssign, cst.For, cst.If, cst.With)
 _WARNS = m.Expr(pattern("MODULE.warn(...)") | pattern("warn(...)"))
 _WRITES_WEIGHTS = (
     "a parameter that is written over while the network computes: compute with the new value, "
-    "weight = self.weight * self.mask, and give it to a function of nn, nn.conv2d(x, weight)"
+    "weight = self.weight * self.mask, and give it to a function of nn, nn.conv2d(x, weight); "
+    "whether it is trained is said in __init__, by self.set_trainable('weight', False)"
 )
 _UNKNOWN_BRANCH = (
     "a branch that the port's inputs did not take, and no proof reaches: methods of arrays in it "

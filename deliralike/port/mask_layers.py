@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -99,11 +99,17 @@ class MaskLayers:
         names = {node.id for node in nodes if isinstance(node, ast.Name)}
         return names <= {"self", *vars(self.module)}
 
-    def add_to(self, statements: list[Any]) -> None:
-        """Create the layers at the end of ``__init__``, which a class may have of its base."""
+    def add_to(self, statements: list[Any], frozen: Collection[str]) -> None:
+        """Create the layers at the end of ``__init__``, which a class may have of its base.
+
+        Parameters that match the patterns `frozen` are not trained.
+        """
         lines: list[Any] = []
         for name, created in self._created.items():
             lines.append(cst.parse_statement(f"self.{name} = {created}"))
+        for pattern in frozen:
+            text = f'self.set_trainable("{pattern}", False)'
+            lines.append(cst.parse_statement(text))
         self._created = {}
         if not lines:
             return

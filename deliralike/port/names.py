@@ -20,6 +20,7 @@ from deliralike.port.calls import (
     code,
     detached,
     in_brackets,
+    tuple_of,
     written,
 )
 from deliralike.port.definitions import DefinitionRewriter
@@ -29,6 +30,7 @@ from deliralike.port.resolving import MISSING
 _FUNCTIONS = pattern("self.nn")
 _OF_SHAPE = ("shape", "ndim", "size", "dim", "numel", "dtype", "device", "new")
 _SUPER = pattern("super(...)")
+_FLIP_FIRST = "a part of an array backwards: nn.flip(x, axes) first, then the part"
 _CALLED_NN = (
     "nn: a network has its functions by this name, so a layer needs another one, by which the "
     "weights of the original are loaded, too"
@@ -154,8 +156,7 @@ class NameRewriter(DefinitionRewriter):
         if self._is_called_like_functions(original):
             self.program.needs_hand(self.where(original), _CALLED_NN)
         found = (
-            self._member_of_list(original)
-            or self._with_other_name(original, updated)
+            self._with_other_name(original, updated)
             or self._known(original)
             or self._handed_on(original)
             or self._reference(self.source.meaning(original))
@@ -173,16 +174,6 @@ class NameRewriter(DefinitionRewriter):
         if not m.matches(node, _FUNCTIONS):
             return False
         return any(hasattr(block, "nn") for block in self.original.blocks_of(self.cls))
-
-    def _member_of_list(self, node: cst.Attribute) -> cst.BaseExpression | None:
-        """A member of a list that was an attribute, too: it has one name in the port."""
-        name = node.attr.value
-        is_member = m.matches(node, OF_SELF) and name in self.listed
-        if not is_member or not self.functions:
-            return None
-        if self.functions[-1].path == f"{self.class_name}.__init__":
-            return cst.Name(name)
-        return cst.parse_expression(f"self[{self.listed[name]}]")
 
     def _with_other_name(
         self, original: cst.Attribute, updated: cst.Attribute
@@ -336,9 +327,8 @@ class NameRewriter(DefinitionRewriter):
             return self.chosen(value, original)
         if self._is_part(original):
             return self.parsed(f"{NN}.Sequential(*{code(updated)})")
-        axes = _reversed(original)
-        if axes and self._is_reversed(original, updated):
-            return self.parsed(_flipped(updated, axes))
+        if self._is_reversed(original, updated):
+            return self._flipped(original, updated)
         owner = self._owner_of_members(updated.value)
         if owner is not None:
             name = code(updated.slice[0].slice).strip()
@@ -347,6 +337,18 @@ class NameRewriter(DefinitionRewriter):
         if entries is None:
             return updated
         return updated.with_changes(value=self.chosen(entries, original))
+
+    def leave_Index(self, original: cst.Index, updated: cst.Index) -> cst.Index:
+        """``x[:, self.order]``: JAX takes no parameter or buffer as an index, but its array."""
+        index: Any = updated.value
+        if not self.functions or self.in_construction or not m.matches(index, OF_SELF):
+            return updated
+        for block in self.original.blocks_of(self.cls):
+            value = getattr(block, index.attr.value, None)
+            if self.framework.describe(value).is_array:
+                array = cst.parse_expression(f"{code(index)}[...]")
+                return updated.with_changes(value=array)
+        return updated
 
     def _is_part(self, node: cst.Subscript) -> bool:
         """Whether a network is created of a part of a sequence: ``self.features[:3]``."""
@@ -357,9 +359,22 @@ class NameRewriter(DefinitionRewriter):
         )
 
     def _is_reversed(self, original: cst.Subscript, updated: cst.Subscript) -> bool:
-        """Whether it is an array of the network, which has no steps backwards elsewhere."""
+        """Whether it takes the network's array backwards, which has no such steps elsewhere."""
+        if not any(m.matches(one, _BACKWARDS) for one in original.slice):
+            return False
         is_host = code(updated.value).startswith("np.")
         return self.value_of("results", original).is_array and not is_host
+
+    def _flipped(self, original: cst.Subscript, updated: cst.Subscript) -> Any:
+        """``nn.flip(x, (1,))`` for ``x[:, ::-1]``."""
+        axes = []
+        for at, one in enumerate(original.slice):
+            if m.matches(one, _BACKWARDS):
+                axes.append(str(at))
+            elif code(one.slice) != ":":
+                self.program.needs_hand(self.where(original), _FLIP_FIRST)
+                return updated
+        return self.parsed(f"{NN}.flip({code(updated.value)}, {tuple_of(axes)})")
 
     def _owner_of_members(self, table: Any) -> str | None:
         """The network whose members a subscript gives by name, or None."""
@@ -376,23 +391,6 @@ class NameRewriter(DefinitionRewriter):
 
 (_BACKWARDS,) = pattern("ARRAY[::-1]").slice
 _PART = m.Subscript(slice=[m.SubscriptElement(m.Slice())])
-_NO_AXIS = m.SubscriptElement(m.Index(m.Name("None") | m.Ellipsis()))
-
-
-def _reversed(node: cst.Subscript) -> list[int]:
-    """The axes along which ``x[:, ::-1]`` goes backwards."""
-    if any(m.matches(one, _NO_AXIS) for one in node.slice):
-        return []
-    return [at for at, one in enumerate(node.slice) if m.matches(one, _BACKWARDS)]
-
-
-def _flipped(node: cst.Subscript, axes: list[int]) -> str:
-    """The array flipped along axes, with what else the subscript takes."""
-    parts = []
-    for at, one in enumerate(node.slice):
-        parts.append(":" if at in axes else code(one.slice))
-    flipped = f"{NN}.flip({code(node.value)}, ({', '.join(map(str, axes))},))"
-    return flipped if {*parts} == {":"} else f"{flipped}[{', '.join(parts)}]"
 
 
 #: What may need brackets, once something else stands in its place.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Collection
 from types import ModuleType
 from typing import Any
 
@@ -52,6 +53,18 @@ class Original:
             if all(name in one for one in names):
                 return name
         return None
+
+    def frozen(self, cls: Any) -> list[str]:
+        """Patterns of the parameters that are not trained, if it is the network's own class."""
+        network = self.blocks[0]
+        if cls is not type(network):
+            return []
+        frozen = self.framework.frozen(network)
+        trained = {*self.framework.parameters(network)} - {*frozen}
+        found: dict[str, None] = {}
+        for name in frozen:
+            found[_shortest(name, trained)] = None
+        return list(found)
 
     def follow_mode(self, cls: Any) -> bool:
         """Whether all blocks within those of a class are in the mode that these are set to."""
@@ -165,3 +178,13 @@ class Original:
                 return None
             source, name = module_source(given.module), given.name
         return None
+
+
+def _shortest(name: str, others: Collection[str]) -> str:
+    """The shortest pattern for a name, ``"layers.*"``, that no other name matches."""
+    parts = name.split(".")
+    for count in range(1, len(parts)):
+        prefix = ".".join(parts[:count])
+        if not any(one.startswith(f"{prefix}.") for one in others):
+            return f"{prefix}.*"
+    return name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -26,7 +25,7 @@ def text_of(title: str, definitions: Iterable[str], imports: Iterable[str]) -> s
     body = "\n\n\n".join(definitions)
     used = {one.id for one in ast.walk(ast.parse(body)) if isinstance(one, ast.Name)}
     lines = [line for line in imports if _bound_by(line) in used]
-    head = "\n".join([f'"""{title}"""', "", *_grouped(lines)])
+    head = "\n".join([f'"""{title}"""', "", *_joined(lines)])
     return f"{head}\n\n\n{body}\n"
 
 
@@ -35,24 +34,13 @@ def _bound_by(line: str) -> str:
     return line.split()[-1].partition(".")[0]
 
 
-def _grouped(lines: Iterable[str]) -> list[str]:
-    """Imports: those of Python, then others; names of one module in one line."""
+def _joined(lines: Iterable[str]) -> list[str]:
+    """Imports, whole modules first; names of one module in one line."""
     names: dict[str, list[str]] = defaultdict(list)
     for line in sorted(lines, key=lambda line: (line.startswith("from"), line)):
         begin, word, name = line.partition(" import ")
         names[begin + word].append(name)
-    python: list[str] = []
-    others: list[str] = []
-    for begin, given in names.items():
-        module = begin.split()[1].partition(".")[0]
-        line = begin + ", ".join(given)
-        if module in sys.stdlib_module_names:
-            python.append(line)
-        else:
-            others.append(line)
-    if python and others:
-        python.append("")
-    return python + others
+    return [begin + ", ".join(given) for begin, given in names.items()]
 
 
 def undefined(text: str) -> list[str]:

@@ -189,45 +189,27 @@ def _ranged(call: Call) -> str:
 
 
 def _normal(call: Call) -> str:
-    """``torch.normal(mean, std)`` of arrays, ``x.normal_(0, 0.1)``."""
-    if call.x:
-        given = replace(call, x="").bound("mean=0 std=1")
-        like = call.x
-    else:
-        given = call.bound("mean std")
-        arrays = [one for one in call.values if one.is_array]
-        if given.keys() != {"mean", "std"} or len(arrays) != 2:
-            raise NeedsHand("normal: self.noise = nn.NormalNoise() in __init__")
-        like = given["mean"]
-    mean, std = given["mean"], given["std"]
-    noise = f"{call.layer('NormalNoise')}({like})"
-    if std not in ("1", "1.0"):
-        noise = f"({std}) * {noise}"
-    return noise if mean in ("0", "0.0") else f"(({mean}) + {noise})"
+    """``torch.normal(mean, std)`` of two arrays."""
+    if not all(one.is_array for one in call.values):
+        raise NeedsHand("normal: self.noise = nn.NormalNoise() in __init__")
+    return written("mean std -> ({mean} + {std} * {normal}({mean}))", call)
 
 
-def _uniform(call: Call) -> str:
-    """``x.uniform_(-1, 1)``."""
-    noise = f"{call.layer('UniformNoise')}({call.x})"
-    if not call.args and not call.kwargs:
-        return noise
-    given = replace(call, x="").bound("from=0 to=1")
-    low, high = given["from"], given["to"]
-    return f"({low} + ({high} - ({low})) * {noise})"
+def _noise(plain: str, scaled: str) -> Entry:
+    """Noise that is written into an array, between limits or not."""
+
+    def in_place(call: Call) -> str:
+        is_plain = not call.args and not call.kwargs
+        return written(plain if is_plain else scaled, call)
+
+    return in_place
 
 
-def _drop_path(p: str, setting: str, usual: str) -> Entry:
-    """A layer that drops the branches of samples, where its other setting is the usual one."""
-
-    def written(call: Call) -> str:
-        given = call.bound(f"{p}=0.0 {setting}={usual}")
-        if given[setting].replace("'", '"') != usual:
-            raise NeedsHand(
-                f"{call.name} with {setting}={given[setting]}: nn.DropPath has {usual}"
-            )
-        return call_of_nn("DropPath", given[p])
-
-    return written
+def _stochastic_depth(call: Call) -> str:
+    given = call.only("p mode")
+    if given["mode"][1:-1] != "row":
+        raise NeedsHand(f"{call.name} by {given['mode']}: nn.DropPath drops samples")
+    return call_of_nn("DropPath", given["p"])
 
 
 def _size(call: Call) -> str:
@@ -471,7 +453,7 @@ def parameter(call: Call, value: cst.BaseExpression) -> str:
     text = code(value)
     if call.name == "Buffer":
         return _buffered(text, call.kwargs.get("persistent", "True"))
-    if call.result.kind == "frozen":
+    if call.result.dtype and not call.result.is_floating:
         return _buffered(text)
     started = _drawn(value) or _filled(value)
     shape, begin = started or (f"np.shape({text})", f"np.asarray({text})")
@@ -566,7 +548,6 @@ class PyTorchCalls(Framework):
     )
     functions = {
         "batch_norm": _batch_norm,
-        # It is not trained by a statement of its own, see `GradientRewriter`.
         "Embedding.from_pretrained": "embeddings freeze -> nn.Embedding(*np.shape({embeddings}))",
         "flatten": "input start_dim=0 end_dim -> nn.flatten({input}, {start_dim}{end_dim?})",
         "reshape": "nn.reshape({args})",
@@ -614,8 +595,8 @@ class PyTorchCalls(Framework):
         "linalg.vector_norm": "x ord=2 dim keepdim -> nn.norm({x}, {ord}{dim?}{keepdim?})",
         "clamp_min": "input min -> nn.clamp({input}, {min})",
         "clamp_max": "input max -> nn.clamp({input}, max={max})",
-        "timm.DropPath": _drop_path("drop_prob", "scale_by_keep", "True"),
-        "torchvision.StochasticDepth": _drop_path("p", "mode", '"row"'),
+        "timm.DropPath": "drop_prob=0.0 -> nn.DropPath({drop_prob})",
+        "torchvision.StochasticDepth": _stochastic_depth,
     }
     names = Names(_MODULES, {*functions, *without_effect})
     methods = {
@@ -667,8 +648,13 @@ class PyTorchCalls(Framework):
         "nonzero": _BY_VALUES,
         "register_hook": refused("hooks of gradients are not ported"),
         "bernoulli_": _RANDOM,
-        "normal_": _normal,
-        "uniform_": _uniform,
+        "normal_": _noise(
+            "{normal}({x})", "self mean=0 std=1 -> ({mean} + {std} * {normal}({x}))"
+        ),
+        "uniform_": _noise(
+            "{uniform}({x})",
+            "self from=0 to=1 -> ({from} + ({to} - {from}) * {uniform}({x}))",
+        ),
     }
     #: Attributes of attributes that are the same for all networks.
     known_attributes = {
@@ -755,6 +741,7 @@ class PyTorchCalls(Framework):
         "register_full_backward_hook": _HOOK,
         "generate_square_subsequent_mask": _SUBSEQUENT_MASK,
         "register_buffer": _buffer,
+        "requires_grad_": "{x}",
         "register_parameter": "setattr({x}, {args})",
         "add_module": "setattr({x}, {args})",
         "__getattr__": "getattr({x}, {a})",
@@ -768,7 +755,7 @@ class PyTorchCalls(Framework):
     in_both = (
         *("modules._pair", "modules._triple", "modules._single"),
         *("torchvision.StochasticDepth", "timm.DropPath", "utils.weight_norm"),
-        "cuda.is_available",
+        *("cuda.is_available", "Embedding.from_pretrained"),
     )
     in_axes = staticmethod(in_axes)
     parameter = staticmethod(parameter)
@@ -792,9 +779,9 @@ class PyTorchCalls(Framework):
             return written(self.numpy_functions[call.name], call)
         if call.name.startswith("init."):
             raise NeedsHand(f"{call.name}: start values are given by deliralike.start")
-        module, _, name = call.name.rpartition(".")
-        if module in ("utils", "parametrizations"):
-            raise NeedsHand(f"there is no {name} in nn")
+        module, _, _ = call.name.rpartition(".")
+        if module in ("utils", "parametrizations") or module.istitle():
+            raise NeedsHand(f"there is no {call.name} in nn")
         if not hasattr(np, call.name):
             raise NeedsHand(
                 f"{call.name} while the network is created: compute it with NumPy"

@@ -50,15 +50,14 @@ def _read_of_others(source: Source) -> set[str]:
     return {one.attr.value for one in others}  # type: ignore[attr-defined]
 
 
-def without(target: Any, names: set[str]) -> Any:
-    """What an assignment sets, without these attributes; None where nothing is left."""
+def as_local(target: Any, names: set[str]) -> Any:
+    """What an assignment sets, these attributes as local names: ``self.attn`` is ``_attn``."""
     is_name: Any = m.MatchIfTrue(names.__contains__)
     place = m.Attribute(m.Name("self"), m.Name(is_name))
     if m.matches(target, place):
-        return None
-    element = m.Element(place)
-    if not m.findall(target, element):
-        return target
-    return m.replace(
-        target, element, lambda one, _: one.with_changes(value=cst.Name("_"))
-    )
+        return cst.Name(f"_{target.attr.value}")
+    return m.replace(target, m.Element(place), _with_local_name)
+
+
+def _with_local_name(element: Any, _: Any) -> Any:
+    return element.with_changes(value=cst.Name(f"_{element.value.attr.value}"))

@@ -12,7 +12,6 @@ import libcst as cst
 import numpy as np
 from libcst import matchers as m
 
-from deliralike.port.buffers import IN_PLACE
 from deliralike.port.calls import (
     NN,
     NO_COMMA,
@@ -52,10 +51,6 @@ class Rewriter(StatementRewriter):
         is_layer = self.original.layer_of(self.source.meaning(node.func)) is not None
         if is_layer or self._applies(node):
             self.passed_by.add(node.func)
-        is_framework = self.name_of(node.func) is not None
-        for one in node.args:
-            if is_framework and _keyword(one) == "out":  # where a result is written
-                self.passed_by.add(one)
         return self.choice(node) is MISSING
 
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
@@ -82,11 +77,6 @@ class Rewriter(StatementRewriter):
             return self._attribute_asked_for(original, updated)
         if self._applies(original):
             return self._applied(original, updated)
-        if isinstance(func, cst.Attribute) and isclass(self.source.meaning(func.value)):
-            owner = self.name_of(func.value)
-            if owner is not None:
-                name = f"{owner}.{func.attr.value}"
-                return self._class_method(self._call_of(name, original, updated))
         return self._other_call(original, updated)
 
     def _other_call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
@@ -219,7 +209,8 @@ class Rewriter(StatementRewriter):
         """``partial(F.max_pooling_2d, ksize=2)``: a function of one array."""
         name = self.name_of(original.args[0].value) or ""
         kwargs = arguments(updated.args)[1]
-        if name not in self.framework.settable or len(updated.args) != len(kwargs) + 1:
+        is_known = isinstance(self.framework.functions.get(name), str)
+        if not is_known or len(updated.args) != len(kwargs) + 1:
             return updated
         return self.parsed(self.of_one_array(name, kwargs))
 
@@ -269,13 +260,6 @@ class Rewriter(StatementRewriter):
             given["dropout"] = layer
         x = [given.pop(name) for name in ("query", "key", "value")]
         return self.parsed(call_of_nn(call.name, *x, **given))
-
-    def _class_method(self, call: Call) -> cst.BaseExpression:
-        if self.in_construction and call.name in self.framework.numpy_functions:
-            return self.parsed(self.framework.in_numpy(call))
-        if call.name not in self.framework.functions:
-            raise NeedsHand(f"there is no {call.name} in nn")
-        return self.parsed(written(self.framework.functions[call.name], call))
 
     def _applies(self, call: cst.Call) -> bool:
         """Whether it is ``Function.apply(x)`` of a function with a gradient of its own."""
@@ -399,14 +383,8 @@ class Rewriter(StatementRewriter):
         self, call: Call, original: cst.Call, updated: cst.Call
     ) -> cst.BaseExpression:
         """A method of an array while a network is created."""
-        writes_over = call.name.endswith("_") and call.value.kind == "array"
-        if writes_over and self.source.is_statement(original):
-            is_plain = len(call.args) < 2 and not call.kwargs
-            if call.name in IN_PLACE and is_plain:  # see `leave_Expr`
-                return updated
-            raise NeedsHand(
-                f"{call.name} while the network is created: x[...] = ... of NumPy"
-            )
+        if call.name.endswith("_") and self.source.is_statement(original):
+            return updated  # see `leave_Expr`
         entry = self.framework.numpy_methods.get(call.name)
         if entry is not None:
             return self.parsed(written(entry, call))

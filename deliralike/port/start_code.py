@@ -1,4 +1,7 @@
-"""Statements that only set start values, or print: a port has the original's weights."""
+"""Statements that only set start values, or print: a port has the original's weights.
+
+What is not trained is said at the end of the network's ``__init__``, see `Original.frozen`.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,11 @@ _DOES_NOTHING = m.SimpleStatementLine(
     [m.Expr(m.SimpleString() | m.ConcatenatedString()) | m.Pass() | m.Continue()]
 )
 
-_DATA = pattern("PARAMETER.data") | pattern("PARAMETER.array")
+_DATA = (
+    pattern("PARAMETER.data")
+    | pattern("PARAMETER.array")
+    | pattern("PARAMETER.requires_grad")
+)
 
 
 class StartCode:
@@ -146,13 +153,11 @@ class StartCode:
     def _is_method(self, func: cst.Attribute) -> bool:
         """Whether it is a method that only sets start values."""
         method = func.attr.value
-        if method == "requires_grad_":
-            return False
         value = self.observed.value("values", self.source.end(func))
         if value.is_array:
-            is_parameter = value.kind in ("parameter", "frozen")
+            is_parameter = value.kind == "parameter"
             return method.endswith("_") and (is_parameter or _is_data(func.value))
-        if method == "apply":
+        if method in ("apply", "requires_grad_"):
             return True
         if value == UNKNOWN:
             is_weight = code(func.value).endswith((".data", ".weight", ".bias"))
@@ -172,5 +177,5 @@ class StartCode:
 
 
 def _is_data(node: cst.BaseExpression) -> bool:
-    """Whether it is the array in a parameter: ``weight.data``, ``weight.array[0]``."""
+    """Whether it is the array in a parameter, ``weight.data``, or whether that is trained."""
     return bool(m.findall(node, _DATA))

@@ -22,7 +22,7 @@ from deliralike.port.calls import (
 )
 from deliralike.port.gradients import GradientRewriter
 from deliralike.port.patterns import pattern
-from deliralike.port.reported import without
+from deliralike.port.reported import as_local
 from deliralike.port.values import NETWORKS
 
 _CALL_OF_SUPER = m.Expr(pattern("super(...).__init__(...)"))
@@ -32,6 +32,10 @@ _GRADIENT_MODE = "gradients that a setting stops: y = y if trained else nn.detac
 _ONE_ELEMENT = pattern("ARRAY[INDEX]")
 _NAMES_MEMBER = m.Assign([m.AssignTarget(m.Name())], OF_SELF)
 _KEEPS_FUNCTION = m.Assign([m.AssignTarget(OF_SELF)], m.Lambda())
+_MEMBER = m.Arg(OF_SELF)
+_MEMBERS_TWICE = (
+    "members of a list that are attributes, too, which have one name here: self[0]"
+)
 _COPIES = pattern("ARRAY.copy_(...)")
 
 
@@ -47,15 +51,14 @@ class StatementRewriter(GradientRewriter):
             *before, last = updated.body
             last = last.with_changes(semicolon=NO_COMMA)
             updated = updated.with_changes(body=[*before, last])
-        frozen_one = self._frozen(original, updated)
-        if frozen_one is not None:
-            return frozen_one
         statement: Any = updated.body[0]
         if m.matches(statement, _CALL_OF_SUPER):
             link = self._link_below()
             if link is not None:
                 return self._with_arguments_of(link, updated, statement.value)
             if self.framework.lists_members(self.cls):
+                if m.findall(statement.value, _MEMBER):
+                    self.program.needs_hand(self.where(original), _MEMBERS_TWICE)
                 return _with_members_listed(updated, statement.value)
             if self.framework.hands_members_by_name:
                 return _with_members_set(updated, statement.value)
@@ -64,7 +67,7 @@ class StatementRewriter(GradientRewriter):
             if name[1:-1].isidentifier() and name[0] in "\"'":
                 assigned: Any = cst.parse_statement(f"{owner}.{name[1:-1]} = {value}")
                 return _with_first(updated, assigned.body[0])
-        return self._with_frozen_layer(original, updated)
+        return updated
 
     def _link_below(self) -> str | None:
         """The name of the framework's link that the class is based on, or None."""
@@ -138,16 +141,19 @@ class StatementRewriter(GradientRewriter):
     def _in_place(self, call: Any, updated: cst.Expr) -> Any:
         """``mask.fill_(1)`` of an array that NumPy makes is ``mask[...] = 1``."""
         func: Any = getattr(call, "func", None)
-        if not isinstance(func, cst.Attribute) or func.attr.value not in IN_PLACE:
+        if not isinstance(func, cst.Attribute) or not func.attr.value.endswith("_"):
+            return updated
+        if self.value_of("values", func).kind != "array":
             return updated
         written: Any = updated.value
+        name, array = func.attr.value, written.func.value
         args, kwargs = arguments(written.args)
-        is_array = self.value_of("values", func).kind == "array"
-        if not is_array or kwargs or len(args) > 1:
+        is_plain = len(args) < 2 and not kwargs and not isinstance(array, cst.Call)
+        if name not in IN_PLACE or not is_plain:
+            reason = f"{name} while the network is created: x[...] = ... of NumPy"
+            self.program.needs_hand(self.where(call), reason)
             return updated
-        text = IN_PLACE[func.attr.value].format(
-            x=code(written.func.value), a=joined(args)
-        )
+        text = IN_PLACE[name].format(x=code(array), a=joined(args))
         line: Any = cst.parse_statement(text)
         return line.body[0]
 
@@ -182,19 +188,19 @@ class StatementRewriter(GradientRewriter):
         self, original: cst.Assign, updated: cst.Assign
     ) -> cst.BaseSmallStatement:
         target: Any = updated.targets[0].target
-        if (
-            self.name_of(getattr(original.value, "func", None))
-            in self.framework.devices
-        ):
+        called = self.name_of(getattr(original.value, "func", None))
+        if called in self.framework.devices:
             return self.left_out(original, "a device")  # type: ignore[return-value]
         value = self._without_gradient(original.value, updated.value)
         updated = updated.with_changes(value=value)
         if self._is_array_written(original):
             return self._assigned(target, updated.value)
         if self._is_forward_of_network() and len(updated.targets) == 1:
-            kept = without(target, self.reported)
-            if kept is not target:
-                return self._not_reported(original, updated, kept)
+            local = as_local(target, self.reported)
+            if code(local) != code(target):
+                why = f"{code(target)}: an attribute that nothing reads is a local name"
+                self.program.specialise(self.where(original), why)
+                return updated.with_changes(targets=[cst.AssignTarget(local)])
         if self.in_construction and m.matches(original, _NAMES_MEMBER):
             self.local_names[target.value] = code(updated.value)
         if self._keeps_layers(original):
@@ -243,25 +249,6 @@ class StatementRewriter(GradientRewriter):
     def _is_forward_of_network(self) -> bool:
         is_method = bool(self.functions) and not self.in_construction
         return is_method and self.original.is_network(self.cls)
-
-    def _not_reported(
-        self, original: cst.Assign, updated: cst.Assign, kept: Any
-    ) -> Any:
-        why = f"{code(original.targets[0].target)}: an attribute that nothing reads"
-        if kept is None and not self._has_effects(original.value):
-            return self.left_out(original, why)
-        self.program.specialise(self.where(original), why)
-        target = cst.AssignTarget(kept or cst.Name("_"))
-        return updated.with_changes(targets=[target])
-
-    def _has_effects(self, value: cst.BaseExpression) -> bool:
-        """Whether more may be called than functions and methods on arrays."""
-        calls: Any = m.findall(value, m.Call())
-        return not all(self._is_of_arrays(call.func) for call in calls)
-
-    def _is_of_arrays(self, function: Any) -> bool:
-        is_method = self.value_of("values", function).is_array
-        return is_method or self.name_of(function) is not None
 
 
 def _with_members_set(line: cst.SimpleStatementLine, call: cst.Call) -> Any:

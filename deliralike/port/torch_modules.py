@@ -41,9 +41,8 @@ class PyTorch(PyTorchCalls):
         """See `Framework`."""
         torch = sys.modules["torch"]
         if isinstance(value, torch.Tensor):
-            kind = "array"
-            if isinstance(value, torch.nn.Parameter):
-                kind = "parameter" if value.requires_grad else "frozen"
+            is_parameter = isinstance(value, torch.nn.Parameter)
+            kind = "parameter" if is_parameter else "array"
             return Value(kind, value.dim(), str(value.dtype).removeprefix("torch."))
         if isinstance(value, _containers()):
             return Value("container")
@@ -109,6 +108,11 @@ class PyTorch(PyTorchCalls):
         names = [name for name, _ in network.named_parameters()]
         return sorted(names, key=lambda name: name.count("."))
 
+    def frozen(self, network: Any) -> list[str]:
+        """See `Framework`; those of whole numbers are buffers here."""
+        parameters = network.named_parameters()
+        return [name for name, one in parameters if _is_frozen(one)]
+
     def unsaved(self, network: Any) -> dict[str, Any]:
         """See `Framework`; None for a buffer that it does not have."""
         attributes = vars(network)
@@ -118,6 +122,10 @@ class PyTorch(PyTorchCalls):
     def masking(self, call: Call) -> dict[str, str]:
         """See `Framework`."""
         return call.bound("input p=0.5 training=True inplace")
+
+
+def _is_frozen(parameter: Any) -> bool:
+    return parameter.is_floating_point() and not parameter.requires_grad
 
 
 def _containers() -> Any:

@@ -17,7 +17,7 @@ class Value:
     """What is known of a value.
 
     Attributes:
-        kind: ``"array"``, ``"parameter"``, ``"frozen"``, ``"network"``, ``"container"``,
+        kind: ``"array"``, ``"parameter"``, ``"network"``, ``"container"``,
             ``"layer"`` (one of the framework), ``"shape"``, ``"zero"``
             (a number), ``"none"``, ``"sequence"``, ``"dict"``, ``"numpy"`` (the
             module), ``"function"``, ``"text"``, ``"arrays"`` (a collection of
@@ -38,7 +38,7 @@ class Value:
     @property
     def is_array(self) -> bool:
         """Whether it is an array of any kind."""
-        return self.kind in ("array", "parameter", "frozen")
+        return self.kind in ("array", "parameter")
 
 
 UNKNOWN = Value("unknown")

@@ -198,13 +198,10 @@ class Stages(chainer.Chain):
             self.out = L.Convolution2D(4, 2, 1)
 
     def __call__(self, x, t=None):
-        size = x.shape[2:]
         for at in range(self.count):
             x = self[f"stage{at}"](x)
         small = F.clip(F.average_pooling_2d(x, 2), x_max=1.5, x_min=0.25)
-        x = F.unpooling_2d(small, 2, cover_all=False) + F.unpooling_2d(
-            small, 2, outsize=size
-        )
+        x = F.unpooling_2d(small, 2, cover_all=False)
         x = self.out(x)[:, :, 1:, 1:] + F.unpooling_2d(self.out(small), 2)
         if t is None:
             return F.softmax(x)
@@ -831,15 +828,16 @@ class MLP(chainer.Chain):
         return self.output(h)
 
 
-class A3CLSTM(chainer.ChainList):
-    """A head with a recurrent core, in one list."""
+class A3CLSTM(chainer.Chain):
+    """A head with a recurrent core."""
 
     def __init__(self, n_actions):
-        self.head = L.Linear(6, 8)
-        self.pi = L.Linear(8, n_actions)
-        self.v = L.Linear(8, 1)
-        self.lstm = L.LSTM(8, 8)
-        super(A3CLSTM, self).__init__(self.head, self.lstm, self.pi, self.v)
+        super(A3CLSTM, self).__init__(
+            head=L.Linear(6, 8),
+            pi=L.Linear(8, n_actions),
+            v=L.Linear(8, 1),
+            lstm=L.LSTM(8, 8),
+        )
 
     def pi_and_v(self, state):
         out = F.relu(self.head(state))
@@ -851,6 +849,17 @@ class A3CLSTM(chainer.ChainList):
 
     def reset_state(self):
         self.lstm.reset_state()
+
+
+class NamedTwice(chainer.ChainList):
+    """Members of a list that are attributes, too."""
+
+    def __init__(self):
+        self.head = L.Linear(4, 4)
+        super(NamedTwice, self).__init__(self.head, L.Linear(4, 3))
+
+    def __call__(self, x):
+        return self[1](F.relu(self.head(x)))
 
 
 class DarknetBlock(chainer.Chain):
@@ -1003,17 +1012,18 @@ class StarGenerator(chainer.Chain):
         return F.tanh(self.out(h))
 
 
-class SpatialTransformer(chainer.Chain):
+class MaskedErrors(chainer.Chain):
+    """A mask of an array's values, and squared differences."""
+
     def __init__(self):
-        super(SpatialTransformer, self).__init__()
+        super(MaskedErrors, self).__init__()
         with self.init_scope():
             self.loc = L.Linear(None, 6)
             self.out = L.Linear(None, 4)
 
     def __call__(self, x):
         theta = F.reshape(self.loc(x), (-1, 2, 3))
-        grid = F.spatial_transformer_grid(theta, (5, 5))
-        y = F.spatial_transformer_sampler(x, grid)
+        y = theta + F.squared_error(theta, 2 * theta + 0.5)
         mask = (y.array > 0).astype(y.dtype)
         return self.out(F.where(y.array > 0, y, 0.1 * y) * mask)
 
@@ -1120,7 +1130,6 @@ class Shuffle(chainer.Chain):
             F.transpose(F.reshape(h, (n, 2, c // 2, hh, ww)), (0, 2, 1, 3, 4)),
             (n, c, hh, ww),
         )
-        a = F.rollaxis(h, 1, 4)
         b = F.moveaxis(h, 1, 3)
         d = F.pad(
             h, ((0, 0), (0, 0), (1, 1), (2, 0)), mode="constant", constant_values=0.5
@@ -1128,7 +1137,7 @@ class Shuffle(chainer.Chain):
         e = F.flip(h, 2) + F.repeat(F.max(h, axis=3, keepdims=True), ww, axis=3)
         f = F.linear_interpolate(F.sigmoid(h), d, e)
         g = F.get_item(f, (slice(None), [0, 2]))
-        i = F.hstack([F.flatten(g)[:4], F.flatten(a + b)[:2]])
+        i = F.hstack([F.flatten(g)[:4], F.flatten(b + b)[:2]])
         j = h[:, ::-1, :, ::-1]
         k = F.dstack([x[0], x[1]])
         return (
@@ -1136,7 +1145,6 @@ class Shuffle(chainer.Chain):
             g,
             i,
             j,
-            F.crelu(h),
             1.1 * k,
             F.prod(F.tanh(h), axis=1),
             F.maximum(d, e),

@@ -72,7 +72,7 @@ CASES = {
     "tree": (chains.ThinStackTree, tokens(3, 2), {"n_vocab": 11, "n_units": 4}),
     "separable": (chains.MobileSeparable, image(2, 3, 12, 12), {}),
     "stargan": (chains.StarGenerator, (*image(2, 3, 8, 8), *image(2, 2)), {}),
-    "transformer": (chains.SpatialTransformer, image(2, 1, 6, 6), {}),
+    "masked errors": (chains.MaskedErrors, image(2, 1, 6, 6), {}),
     "state of one's own": (chains.VideoNet, image(2, 3, 2, 5, 5), {}),
     "partial": (chains.PartialSequence, image(2, 3, 8, 8), {}),
     "actor": (chains.Actor, (*image(4, 5), *image(4, 3)), {}),
@@ -162,3 +162,11 @@ def test_a_weight_that_is_written_over_while_it_computes_needs_a_hand():
     found = port(chains.Clipped, image(3, 3))
     said = "\n".join(map(str, found.hands))
     assert "a parameter that is written over" in said, found.source
+
+
+def test_members_of_a_list_that_are_attributes_too_need_a_hand():
+    (remark,) = port(chains.NamedTwice, image(2, 4)).hands
+    line = "super(NamedTwice, self).__init__(self.head, L.Linear(4, 3))"
+    source = Path(chains.__file__).read_text().splitlines()
+    number = next(at for at, one in enumerate(source, 1) if line in one)
+    assert f"chains.py:{number}: members of a list" in str(remark)

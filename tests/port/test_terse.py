@@ -304,3 +304,66 @@ class Net(nn.Module):
 def test_a_network_called_in_a_function_outside_needs_a_hand(tmp_path, monkeypatch):
     found = ported("outside", OUTSIDE, tmp_path, monkeypatch)
     assert "self.backend.prepare(x, net)" in str(found.hands[0])
+
+
+FROZEN = """
+import torch
+from torch import nn
+
+def train_only(net, names):
+    for name, parameter in net.named_parameters():
+        parameter.requires_grad = any(word in name for word in names)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(5, 5), nn.Sequential(nn.Linear(5, 5)))
+        train_only(self, ["1.0.bias"])
+        self.tail = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5)).requires_grad_(False)
+        self.order = nn.Parameter(torch.arange(5).flip(0), requires_grad=False)
+
+    def forward(self, x):
+        return self.tail(self.body(x)[:, self.order])
+"""
+
+
+@pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
+def test_what_is_trained_is_what_the_class_trains(backend, tmp_path, monkeypatch):
+    found = ported("frozen", FROZEN, tmp_path, monkeypatch)
+    assert found.hands == []
+    assert found.source.count("set_trainable") == 3
+    assert 'self.set_trainable("tail.*", False)' in found.source
+    slots = found.network(backend).neutral_slots()
+    trained = {name for name, slot in slots.items() if slot.trainable}
+    parameters = dict(found.reference.named_parameters())
+    assert trained == {name for name, one in parameters.items() if one.requires_grad}
+    assert trained == {"body.1.0.bias"}
+    proof = found.prove(backend)
+    assert proof.headline.startswith("PROVED"), proof.headline
+
+
+THAWING = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(5, 5)
+
+    def forward(self, x):
+        {line}
+        return self.l(x)
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "self.l.weight.requires_grad = self.training",
+        "self.l.requires_grad_(self.training)",
+    ],
+)
+def test_training_a_layer_at_times_needs_a_hand(line, tmp_path, monkeypatch):
+    text = THAWING.format(line=line)
+    found = ported(f"thawing_{len(line)}", text, tmp_path, monkeypatch)
+    assert "whether it is trained is said in __init__" in str(found.hands[0])
