@@ -11,9 +11,10 @@ from deliralike import backends, random, zoo
 from deliralike.errors import IndexRangeError, SettingError, ShapeError
 from deliralike.zoo.sequences.rotary import frequencies
 from deliralike.zoo.sequences.t5 import Stack
+from deliralike.zoo.sequences.whisper import sines_then_cosines
 from tests.references import Later
-from tests.zoo.case import assert_same, computed, theirs
-from tests.zoo.cases import CASES, bert, gpt2, llama
+from tests.zoo.case import assert_same, close, computed, theirs
+from tests.zoo.cases import CASES, bert, gpt2, llama, whisper
 from tests.zoo.programs import as_one_program
 
 transformers = Later("transformers")
@@ -201,6 +202,11 @@ def test_rows_of_distances_are_those_of_transformers(
     np.testing.assert_array_equal(backend.to_numpy(came), wanted.numpy())
 
 
+def test_the_table_of_sines_of_whisper_is_that_of_transformers():
+    wanted = transformers.models.whisper.modeling_whisper.sinusoids(40, 12)
+    np.testing.assert_allclose(sines_then_cosines(40, 12), wanted.numpy(), atol=1e-5)
+
+
 # Files
 # -----------------------------------------------------------------------------
 
@@ -218,13 +224,14 @@ def test_a_file_without_the_tied_head_is_complete():
 
 
 @pytest.mark.parametrize(
-    ("label", "body", "table"),
+    ("label", "body", "table", "head"),
     [
-        ("gpt2", "transformer", "wte.weight"),
-        ("llama_3_2_1b", "model", "embed_tokens.weight"),
+        ("gpt2", "transformer", "wte.weight", "lm_head"),
+        ("llama_3_2_1b", "model", "embed_tokens.weight", "lm_head"),
+        ("whisper_tiny", "model", "decoder.embed_tokens.weight", "proj_out"),
     ],
 )
-def test_files_of_the_body_alone_fit_through_their_layout(label, body, table):
+def test_files_of_the_body_alone_fit_through_their_layout(label, body, table, head):
     net, other = (CASES[label].build("torch", "float32", seed) for seed in (0, 1))
     (layout,) = net.keymaps
     state = getattr(other, body).state_dict()
@@ -234,7 +241,22 @@ def test_files_of_the_body_alone_fit_through_their_layout(label, body, table):
     assert net.load_neutral_state(
         layout.to_ours(body, list(net.neutral_slots()))
     ).complete
-    np.testing.assert_array_equal(net.neutral_state()["lm_head.weight"], body[table])
+    np.testing.assert_array_equal(net.neutral_state()[f"{head}.weight"], body[table])
+
+
+@pytest.mark.parametrize("label", ["whisper_tiny"])
+def test_the_file_of_hugging_faces_network_gives_its_outputs(label, tmp_path):
+    case = CASES[label]
+    torch.manual_seed(0)
+    module = case.reference().double().eval()
+    module.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    net = zoo.build(
+        case.name, backend="torch", dtype="float64", weights=file, **case.settings
+    ).eval()
+    inputs = [torch.from_numpy(x) for x in case.inputs()]
+    with torch.no_grad():
+        close(net(*inputs).numpy(), case.call(module, *inputs).numpy(), 1e-10)
 
 
 @pytest.mark.parametrize("num_classes", [0, 3])
@@ -287,10 +309,15 @@ def test_a_file_of_berts_pretraining_fits():
             "embeddings.position_embeddings.weight",
             "max_position_embeddings",
         ),
+        (
+            "whisper_tiny",
+            "model.encoder.embed_positions.weight",
+            "max_source_positions",
+        ),
     ],
 )
 def test_longer_tables_of_positions_are_cut(name, table, setting):
-    settings = GPT if name == "gpt2" else BERT
+    settings = {"gpt2": GPT, "bert_tiny": BERT, "whisper_tiny": whisper.SMALL}[name]
     net = zoo.build(name, backend="torch", **settings | {setting: 5})
     values = np.arange(8.0 * 12).reshape(8, 12)
     np.testing.assert_array_equal(net.adapt_weight(table, values, (5, 12)), values[:5])
