@@ -11,7 +11,7 @@ from deliralike.errors import CapabilityError, IndexRangeError, SettingError, Sh
 from deliralike.zoo.sequences.generation import Choice
 from deliralike.zoo.sequences.llama import Llama
 from tests.references import Later
-from tests.zoo.cases import gpt2, llama, t5, whisper
+from tests.zoo.cases import gpt2, llama, mamba2, t5, whisper
 
 transformers = Later("transformers")
 
@@ -29,6 +29,7 @@ MODELS = {
     "qwen2_5_0_5b": (llama.QWEN2 | LONG, llama.reference),
     "qwen3_0_6b": (llama.QWEN3 | LONG, llama.reference),
     "gemma_3_270m": (llama.GEMMA | LONG, llama.gemma),
+    "mamba2_130m": (mamba2.SMALL, mamba2.reference),
     "t5_small": (t5.SMALL | SAME, t5.reference),
     "flan_t5_small": (t5.GATED | t5._GATED | SAME, t5.reference),
     "whisper_tiny": (whisper.SMALL | {"max_target_positions": 30}, whisper.reference),
@@ -108,7 +109,7 @@ def test_the_most_probable_tokens_are_those_of_transformers(name):
 
 
 @pytest.mark.parametrize("sampled", [False, True], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("name", ["gpt2", "qwen3_0_6b", "flan_t5_small"])
+@pytest.mark.parametrize("name", ["gpt2", "qwen3_0_6b", "mamba2_130m", "flan_t5_small"])
 def test_every_backend_generates_the_same_tokens(name, sampled, backend):
     assert ours(name, backend.name, sampled) == ours(name, "torch", sampled)
     assert (ours(name, "torch", True) == ours(name, "torch", False)) is False

@@ -3,7 +3,19 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from deliralike.network.base import Network
 from deliralike.zoo.model import Model
+
+
+class Decoder(Network):
+    """A decoder without its head: its output is the last of its stages.
+
+    Shapes:
+        Tokens and mask ``(batch, tokens)`` give ``(batch, tokens, width)``.
+    """
+
+    def forward(self, input_ids, attention_mask=None, cache=None):
+        return self.forward_stages(input_ids, attention_mask, cache)["norm"]
 
 
 class LanguageModel(Model):
