@@ -158,6 +158,8 @@ def test_a_network_without_stages_is_refused_by_name(backend):
 # -----------------------------------------------------------------------------
 
 TIED = {
+    "mamba2_130m": "backbone.embeddings.weight",
+    "whisper_tiny": "model.decoder.embed_tokens.weight",
     "gpt2": "transformer.wte.weight",
     "gpt_mini masked": "transformer.wte.weight",
     "llama_3_2_1b": "model.embed_tokens.weight",
