@@ -334,6 +334,12 @@ _TRANSFORMERS: dict[str, tuple[str, str, Record]] = {
     ),
     "meta-llama/Llama-3.2-1B": ("modeling_utils", "llama_3_2_1b", {}),
     "Qwen/Qwen2.5-0.5B-Instruct": ("generation.logits_process", "qwen2_5_0_5b", {}),
+    "openai/whisper-tiny": (
+        "models.whisper.configuration_whisper",
+        "whisper_tiny",
+        {},
+    ),
+    "openai/whisper-base": ("models.whisper.modeling_whisper", "whisper_base", {}),
     "google-t5/t5-small": ("models.t5.configuration_t5", "t5_small", {}),
     "google/flan-t5-small": ("generation.logits_process", "flan_t5_small", {}),
 }

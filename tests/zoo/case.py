@@ -192,7 +192,7 @@ def marked_dropout(module: torch.nn.Module) -> Iterator[None]:
 
 
 # Attention drops weights within its own kernel; MONAI's V-Net without dropout has no such layers.
-UNMARKED = ("bert", "gpt", "t5", "flan", "transformer", "vnet")
+UNMARKED = ("bert", "gpt", "t5", "flan", "transformer", "vnet", "whisper")
 DROPOUTS = torch.nn.Dropout | torch.nn.Dropout2d | torch.nn.Dropout3d
 
 

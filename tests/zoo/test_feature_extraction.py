@@ -158,6 +158,8 @@ def test_a_network_without_stages_is_refused_by_name(backend):
 # -----------------------------------------------------------------------------
 
 TIED = {
+    "mamba2_130m": "backbone.embeddings.weight",
+    "whisper_tiny": "model.decoder.embed_tokens.weight",
     "gpt2": "transformer.wte.weight",
     "gpt_mini masked": "transformer.wte.weight",
     "llama_3_2_1b": "model.embed_tokens.weight",
@@ -166,6 +168,7 @@ TIED = {
 }
 # the number of outputs is that of the inputs as well
 WIDER = ("vae", "conv_vae", "qwen2_5_0_5b", "qwen3_0_6b", "flan_t5_small")
+WIDER += ("mamba2_130m masked",)
 NONE = ("bert_base_uncased", "clip_vit_b_32", "samvit_base_patch16")
 FIRST = (
     "autoencoder_kl",

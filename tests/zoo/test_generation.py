@@ -11,7 +11,7 @@ from deliralike.errors import CapabilityError, IndexRangeError, SettingError, Sh
 from deliralike.zoo.sequences.generation import Choice
 from deliralike.zoo.sequences.llama import Llama
 from tests.references import Later
-from tests.zoo.cases import gpt2, llama, t5
+from tests.zoo.cases import gpt2, llama, mamba2, t5, whisper
 
 transformers = Later("transformers")
 
@@ -29,9 +29,12 @@ MODELS = {
     "qwen2_5_0_5b": (llama.QWEN2 | LONG, llama.reference),
     "qwen3_0_6b": (llama.QWEN3 | LONG, llama.reference),
     "gemma_3_270m": (llama.GEMMA | LONG, llama.gemma),
+    "mamba2_130m": (mamba2.SMALL, mamba2.reference),
     "t5_small": (t5.SMALL | SAME, t5.reference),
     "flan_t5_small": (t5.GATED | t5._GATED | SAME, t5.reference),
+    "whisper_tiny": (whisper.SMALL | {"max_target_positions": 30}, whisper.reference),
 }
+HEARD = "whisper_tiny"  # continues texts, by a spectrogram for each
 SAMPLED = {"temperature": 1.3, "top_k": 7, "top_p": 0.8, "seed": 3}
 
 
@@ -41,12 +44,20 @@ def reference(name):
     settings, make = MODELS[name]
     torch.manual_seed(4)
     model = make(**settings).double().eval()
-    tables = {id(model.get_input_embeddings().weight), id(model.lm_head.weight)}
+    tables = {
+        id(model.get_input_embeddings().weight),
+        id(model.get_output_embeddings().weight),
+    }
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.dim() == 2 and id(parameter) not in tables:
+            if parameter.dim() > 1 and id(parameter) not in tables:
                 parameter *= 0.6 / parameter.std()
     return model
+
+
+def spectrograms():
+    """One for each prompt."""
+    return np.random.default_rng(6).standard_normal((len(PROMPTS), 4, 10))
 
 
 @cache
@@ -80,11 +91,16 @@ def ours(name, backend, sampled=False):
     return [text.tolist() for text in texts]
 
 
+def transcripts(backend, features):
+    texts = zoo.generate(network(HEARD, backend), PROMPTS, NEW, features=features)
+    return [text.tolist() for text in texts]
+
+
 # The tokens
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if name != HEARD])
 def test_the_most_probable_tokens_are_those_of_transformers(name):
     """Texts of several lengths at once, against each alone."""
     wanted = [theirs(name, prompt) for prompt in PROMPTS]
@@ -93,10 +109,31 @@ def test_the_most_probable_tokens_are_those_of_transformers(name):
 
 
 @pytest.mark.parametrize("sampled", [False, True], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("name", ["gpt2", "qwen3_0_6b", "flan_t5_small"])
+@pytest.mark.parametrize("name", ["gpt2", "qwen3_0_6b", "mamba2_130m", "flan_t5_small"])
 def test_every_backend_generates_the_same_tokens(name, sampled, backend):
     assert ours(name, backend.name, sampled) == ours(name, "torch", sampled)
     assert (ours(name, "torch", True) == ours(name, "torch", False)) is False
+
+
+def test_transcripts_go_on_as_those_of_transformers(backend):
+    """Without the rules for tokens of OpenAI's vocabulary, which its class adds to the search."""
+    generate = transformers.GenerationMixin.generate
+    wanted = []
+    for prompt, features in zip(PROMPTS, spectrograms(), strict=True):
+        (row,) = generate(
+            reference(HEARD),
+            torch.from_numpy(features[None]),
+            decoder_input_ids=torch.tensor([prompt]),
+            max_new_tokens=NEW,
+            do_sample=False,
+            use_cache=True,
+            pad_token_id=0,
+            eos_token_id=None,
+        )
+        wanted.append(row.tolist())
+    assert transcripts(backend.name, spectrograms()) == wanted
+    assert transcripts("torch", spectrograms()[::-1]) != wanted
+    assert len({token for text in wanted for token in text[-NEW:]}) > 2
 
 
 def test_a_text_ends_with_the_first_end_token():
@@ -231,6 +268,24 @@ REFUSED = [
 def test_what_makes_no_sense_is_refused(settings, tokens, error, message):
     with pytest.raises(error, match=message):
         zoo.generate(network("gpt2", "torch"), tokens, **settings)
+
+
+def test_features_that_do_not_fit_are_refused():
+    heard = network(HEARD, "torch")
+    with pytest.raises(
+        SettingError, match="Whisper writes what it hears: give features="
+    ):
+        zoo.generate(heard, [1])
+    with pytest.raises(
+        SettingError, match="GPT2 reads tokens alone: leave features out"
+    ):
+        zoo.generate(network("gpt2", "torch"), [1], features=spectrograms())
+    with pytest.raises(ShapeError, match=r"features of shape \(3, 4, 10\) for 1 texts"):
+        zoo.generate(heard, [1], features=spectrograms())
+    with pytest.raises(
+        ShapeError, match="got spectrograms of 8 frames, wanted 10: pad"
+    ):
+        zoo.generate(heard, PROMPTS, features=spectrograms()[..., :8])
 
 
 def test_a_network_that_generates_no_text_is_refused():

@@ -41,6 +41,9 @@ def test_outputs_gradients_and_state_are_the_references(label):
     "label",
     [
         "mednext_s",
+        "whisper_tiny",
+        "mamba2_130m",
+        "mamba2_130m masked",
         "vit_base_patch16_siglip_224",
         "vit_small_patch16_dinov3 with a head",
     ],

@@ -6,14 +6,17 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from deliralike import backends, random, zoo
 from deliralike.errors import IndexRangeError, SettingError, ShapeError
+from deliralike.zoo.sequences.mamba2 import InverseSoftplus, scan
 from deliralike.zoo.sequences.rotary import frequencies
 from deliralike.zoo.sequences.t5 import Stack
+from deliralike.zoo.sequences.whisper import sines_then_cosines
 from tests.references import Later
-from tests.zoo.case import assert_same, computed, theirs
-from tests.zoo.cases import CASES, bert, gpt2, llama
+from tests.zoo.case import assert_same, close, computed, theirs
+from tests.zoo.cases import CASES, bert, gpt2, llama, mamba2, whisper
 from tests.zoo.programs import as_one_program
 
 transformers = Later("transformers")
@@ -42,6 +45,7 @@ RECURRENT = {
 NETWORKS = {
     "gpt2": GPT,
     "llama_3_2_1b": LLAMA,
+    "mamba2_130m": mamba2.SMALL,
     "bert_tiny": BERT | {"num_classes": 3},
     "transformer_classifier": ENCODER,
     "lstm_classifier": RECURRENT,
@@ -83,7 +87,7 @@ def quickly(backend, net, *inputs):
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama_3_2_1b"])
+@pytest.mark.parametrize("name", ["gpt2", "llama_3_2_1b", "mamba2_130m"])
 def test_a_language_model_does_not_look_ahead(name):
     backend = backends.get("torch")
     net, x = network(backend, name), tokens()
@@ -100,6 +104,7 @@ def end(name, valid, count):
     masks = {
         "gpt2": is_valid,
         "llama_3_2_1b": is_valid,
+        "mamba2_130m": is_valid,
         "bert_tiny": is_valid,
         "transformer_classifier": is_valid == 0,
     }
@@ -134,7 +139,11 @@ def test_a_token_that_is_masked_out_is_not_seen_by_later_ones():
 
 
 @pytest.mark.parametrize(
-    "name", ["gpt2", "llama_3_2_1b", "bert_tiny", "lstm_classifier", "gru_classifier"]
+    "name",
+    [
+        *("gpt2", "llama_3_2_1b", "mamba2_130m", "bert_tiny"),
+        *("lstm_classifier", "gru_classifier"),
+    ],
 )
 def test_nothing_but_padding_gives_numbers(name, backend):
     assert np.isfinite(
@@ -201,6 +210,44 @@ def test_rows_of_distances_are_those_of_transformers(
     np.testing.assert_array_equal(backend.to_numpy(came), wanted.numpy())
 
 
+def test_the_table_of_sines_of_whisper_is_that_of_transformers():
+    wanted = transformers.models.whisper.modeling_whisper.sinusoids(40, 12)
+    np.testing.assert_allclose(sines_then_cosines(40, 12), wanted.numpy(), atol=1e-5)
+
+
+# State spaces
+# -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("tokens", "chunk_size"), [(1, 4), (7, 4), (8, 4), (5, 16)])
+def test_a_scan_by_chunks_is_the_recurrence(backend, tokens, chunk_size):
+    """One token after the other, in NumPy, from a state that is not empty."""
+    generator = np.random.default_rng(8)
+    groups, heads, width, states = 2, 3, 4, 5
+    x = generator.standard_normal((2, tokens, groups, heads, width))
+    logs = -generator.uniform(0.0, 3.0, (2, tokens, groups, heads))
+    maps = generator.standard_normal((2, 2, tokens, groups, states))
+    state = generator.standard_normal((2, groups, heads, width, states))
+    arrays = [backend.array(each) for each in (x, logs, *maps, state)]
+    came = [backend.numpy(each) for each in scan(backend.nn, *arrays, chunk_size)]
+    outputs = []
+    for step in range(tokens):
+        to_state, from_state = maps[:, :, step, :, None, None]
+        added = x[:, step, ..., None] * to_state
+        state = np.exp(logs[:, step, ..., None, None]) * state + added
+        outputs.append((state * from_state).sum(-1))
+    np.testing.assert_allclose(came[0], np.stack(outputs, 1), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(came[1], state, rtol=1e-12, atol=1e-13)
+
+
+def test_steps_start_on_a_logarithmic_scale():
+    bias = InverseSoftplus(0.001, 0.1).draw(np.random.default_rng(2), (3000,))
+    steps = torch.nn.functional.softplus(torch.from_numpy(bias)).numpy()
+    wanted = stats.loguniform(0.001, 0.1)
+    assert stats.kstest(steps, wanted.cdf).pvalue > 1e-3
+    assert 0.001 <= steps.min() < steps.max() <= 0.1
+
+
 # Files
 # -----------------------------------------------------------------------------
 
@@ -218,15 +265,17 @@ def test_a_file_without_the_tied_head_is_complete():
 
 
 @pytest.mark.parametrize(
-    ("label", "body", "table"),
+    ("label", "body", "table", "head"),
     [
-        ("gpt2", "transformer", "wte.weight"),
-        ("llama_3_2_1b", "model", "embed_tokens.weight"),
+        ("gpt2", "transformer", "wte.weight", "lm_head"),
+        ("llama_3_2_1b", "model", "embed_tokens.weight", "lm_head"),
+        ("mamba2_130m", "backbone", "embeddings.weight", "lm_head"),
+        ("whisper_tiny", "model", "decoder.embed_tokens.weight", "proj_out"),
     ],
 )
-def test_files_of_the_body_alone_fit_through_their_layout(label, body, table):
+def test_files_of_the_body_alone_fit_through_their_layout(label, body, table, head):
     net, other = (CASES[label].build("torch", "float32", seed) for seed in (0, 1))
-    (layout,) = net.keymaps
+    layout, *_ = net.keymaps
     state = getattr(other, body).state_dict()
     body = {name: value.numpy() for name, value in state.items()}
     theirs = layout.to_theirs(other.neutral_state())
@@ -234,7 +283,35 @@ def test_files_of_the_body_alone_fit_through_their_layout(label, body, table):
     assert net.load_neutral_state(
         layout.to_ours(body, list(net.neutral_slots()))
     ).complete
-    np.testing.assert_array_equal(net.neutral_state()["lm_head.weight"], body[table])
+    np.testing.assert_array_equal(net.neutral_state()[f"{head}.weight"], body[table])
+
+
+@pytest.mark.parametrize("label", ["whisper_tiny", "mamba2_130m", "mamba2_130m masked"])
+def test_the_file_of_hugging_faces_network_gives_its_outputs(label, tmp_path):
+    case = CASES[label]
+    torch.manual_seed(0)
+    module = case.reference().double().eval()
+    module.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    net = zoo.build(
+        case.name, backend="torch", dtype="float64", weights=file, **case.settings
+    ).eval()
+    inputs = [torch.from_numpy(x) for x in case.inputs()]
+    with torch.no_grad():
+        close(net(*inputs).numpy(), case.call(module, *inputs).numpy(), 1e-10)
+
+
+def test_files_of_state_spaces_fit():
+    """Their names, which transformers reads, too; the tied head is in them."""
+    net, other = (CASES["mamba2_130m"].build("torch", "float32", n) for n in (0, 1))
+    state = other.neutral_state()
+    published = dict(state)
+    table = published.pop("backbone.embeddings.weight")
+    published["backbone.embedding.weight"] = table
+    report = zoo.load(net, published)
+    assert report.missing == report.unexpected == ()
+    for name, value in net.neutral_state().items():
+        np.testing.assert_array_equal(value, state[name])
 
 
 @pytest.mark.parametrize("num_classes", [0, 3])
@@ -287,10 +364,15 @@ def test_a_file_of_berts_pretraining_fits():
             "embeddings.position_embeddings.weight",
             "max_position_embeddings",
         ),
+        (
+            "whisper_tiny",
+            "model.encoder.embed_positions.weight",
+            "max_source_positions",
+        ),
     ],
 )
 def test_longer_tables_of_positions_are_cut(name, table, setting):
-    settings = GPT if name == "gpt2" else BERT
+    settings = {"gpt2": GPT, "bert_tiny": BERT, "whisper_tiny": whisper.SMALL}[name]
     net = zoo.build(name, backend="torch", **settings | {setting: 5})
     values = np.arange(8.0 * 12).reshape(8, 12)
     np.testing.assert_array_equal(net.adapt_weight(table, values, (5, 12)), values[:5])
@@ -418,7 +500,8 @@ def test_what_is_no_batch_of_tokens_is_refused(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["gpt2", "llama_3_2_1b", "bert_tiny", "transformer_classifier"]
+    "name",
+    ["gpt2", "llama_3_2_1b", "mamba2_130m", "bert_tiny", "transformer_classifier"],
 )
 def test_a_mask_of_another_shape_is_refused(name):
     with pytest.raises(

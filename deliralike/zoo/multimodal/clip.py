@@ -20,7 +20,7 @@ from deliralike.zoo.layouts import as_tokens
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.tokens import (
-    attend,
+    Attention,
     causal_bias,
     check_mask,
     check_tokens,
@@ -446,29 +446,9 @@ class Layer(Network):
         self.layer_norm2 = self.nn.LayerNorm(width)
 
     def forward(self, x, bias):
-        x = x + self.self_attn(self.layer_norm1(x), bias)
+        normed = self.layer_norm1(x)
+        x = x + self.self_attn(normed, self.self_attn.keys(normed), bias)
         return x + self.mlp(self.layer_norm2(x))
-
-
-class Attention(Network):
-    """Attention of tokens to each other."""
-
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
-        super().__init__()
-        nn = self.nn
-        self.heads = heads
-        self.k_proj = nn.Linear(width, width)
-        self.v_proj = nn.Linear(width, width)
-        self.q_proj = nn.Linear(width, width)
-        self.out_proj = nn.Linear(width, width)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x, bias):
-        nn = self.nn
-        query, key, value = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        return self.out_proj(
-            attend(nn, query, key, value, self.heads, bias, self.dropout)
-        )
 
 
 class MLP(Network):

@@ -1,4 +1,4 @@
-"""Keys and values of the tokens that a language model has seen, so that each is computed once."""
+"""What a language model keeps of the tokens so far, so that each is computed once."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ Layer = tuple[Any, Any]
 
 
 class KeyValueCache:
-    """The keys and values of a text's tokens, for each layer of a decoder.
+    """The keys and values of a text's tokens, or a state, for each layer of a decoder.
 
     The arrays have a slot for every token that the text will have, and the place of the new tokens
     is a number on the device: the shapes of a step never change, so that a backend that compiles
@@ -42,16 +42,21 @@ class KeyValueCache:
         Shapes:
             ``(batch, heads, tokens, width)`` gives ``(batch, heads, slots, width)``.
         """
-        if self.before:
-            stored_key, stored_value = self.before[len(self.layers)]
-            extended = (
-                self._replaced(stored_key, key),
-                self._replaced(stored_value, value),
-            )
-        else:
+        stored = self.stored()
+        if stored is None:
             extended = self._padded(key), self._padded(value)
-        self.layers.append(extended)
+        else:
+            extended = self._replaced(stored[0], key), self._replaced(stored[1], value)
+        self.store(extended)
         return extended
+
+    def stored(self) -> Layer | None:
+        """Return what the next layer has stored; None before the first tokens."""
+        return self.before[len(self.layers)] if self.before else None
+
+    def store(self, layer: Layer) -> None:
+        """Store what the next layer needs at the next step: a layer calls it once."""
+        self.layers.append(layer)
 
     def places(self, tokens: Any) -> Any:
         """Return the slots of new tokens ``(batch, tokens)``: ``(1, tokens)``."""
@@ -64,6 +69,10 @@ class KeyValueCache:
         """
         numbers = self.places(tokens) - self.nn.reshape(self.starts, (-1, 1))
         return self.nn.where(numbers > 0, numbers, numbers * 0)
+
+    def valid(self, tokens: Any) -> Any:
+        """Return which of new tokens ``(batch, tokens)`` are no padding, in the same shape."""
+        return self.places(tokens) >= self.nn.reshape(self.starts, (-1, 1))
 
     def bias(self, tokens: Any, like: Any, window: int | None = None) -> Any:
         """Return the term of the scores that forbids attention to later tokens and to padding.

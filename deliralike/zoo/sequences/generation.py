@@ -23,6 +23,7 @@ def generate(
     tokens: Any,
     max_new_tokens: int = 20,
     *,
+    features: Any = None,
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
@@ -30,6 +31,8 @@ def generate(
     eos_token_id: int | Collection[int] | None = None,
 ) -> Any:
     """Continue texts by a language model of the zoo, or answer them by an encoder-decoder.
+
+    An encoder-decoder that reads no text, such as `Whisper`, continues the texts, too.
 
     Each token is computed from the keys and values of those before it, which are kept. The same
     weights give the same tokens on every backend; a draw depends on the seed, the place of the
@@ -39,6 +42,8 @@ def generate(
         network: A network that has a method ``next_logits``, such as `GPT2`, `Llama` or `T5`.
         tokens: One text, whole numbers ``(tokens,)``; or several, of any lengths.
         max_new_tokens: The number of tokens after which to stop.
+        features: What the encoder reads where it reads no text, an array ``(texts, ...)``: for
+            `Whisper` log-mel spectrograms.
         temperature: 0 for the most probable token at each step; otherwise tokens are drawn from the
             softmax of the logits divided by it.
         top_k: Draw from so many of the most probable tokens; from all when None.
@@ -54,9 +59,10 @@ def generate(
 
     Raises:
         CapabilityError: The network generates no text.
-        SettingError: A setting makes no sense, or the tokens are no whole numbers.
+        SettingError: A setting makes no sense, the tokens are no whole numbers, or `features` are
+            missing or unwanted.
         ShapeError: There is no text, or one has no tokens, or becomes longer than the network can
-            read.
+            read; or there are not as many `features` as texts.
         IndexRangeError: A token is not in the vocabulary.
 
     Example:
@@ -74,13 +80,16 @@ def generate(
     choose = Choice(temperature, top_k, top_p, seed)
     texts, is_single = _texts(tokens, network.vocab_size)
     ends = _ends(eos_token_id)
+    _check_features(network, features, len(texts))
     backend = network.backend
     with network.training_mode(False), backend.evaluating():
-        if hasattr(network, "encode"):
+        memory: Any = ()
+        if features is not None:
+            inputs = backend.prepare(features, network)
+            memory = backend.program(_encode_features, network)(inputs)
+        elif hasattr(network, "encode"):
             memory = _encoded(network, texts)
             texts = [np.array([network.decoder_start_token_id])] * len(texts)
-        else:
-            memory = ()
         _check_lengths(network, texts, max_new_tokens)
         added = _continued(network, texts, memory, max_new_tokens, choose, ends)
     if hasattr(network, "encode"):
@@ -176,6 +185,24 @@ def _ends(eos_token_id: int | Collection[int] | None) -> list[int]:
     return [eos_token_id]
 
 
+def _check_features(network: Any, features: Any, count: int) -> None:
+    what = type(network).__name__
+    is_wanted = hasattr(network, "encode_features")
+    if is_wanted and features is None:
+        raise SettingError(
+            f"generate: {what} writes what it hears: give features=, a spectrogram for each text"
+        )
+    if features is None:
+        return
+    if not is_wanted:
+        raise SettingError(f"generate: {what} reads tokens alone: leave features out")
+    if len(features) != count:
+        raise ShapeError(
+            f"generate: got features of shape {np.shape(features)} for {count} texts, wanted "
+            "(texts, ...)"
+        )
+
+
 def _check_lengths(network: Any, texts: Sequence[np.ndarray], more: int) -> None:
     longest = max(map(len, texts))
     limit = network.max_tokens
@@ -243,6 +270,10 @@ def _encoded(network: Any, texts: Sequence[np.ndarray]) -> Any:
 
 def _encode(network: Any, tokens: Any, mask: Any) -> Any:
     return network.encode(tokens, mask)
+
+
+def _encode_features(network: Any, features: Any) -> Any:
+    return network.encode_features(features)
 
 
 def _padded_before(texts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.layouts import split_heads
 from deliralike.zoo.registry import register
-from deliralike.zoo.sequences.language_model import LanguageModel
+from deliralike.zoo.sequences.language_model import Decoder, LanguageModel
 from deliralike.zoo.sequences.tokens import (
     attend_heads,
     decoder_bias,
@@ -113,7 +113,7 @@ class Block(Network):
         return x + self.mlp(self.ln_2(x))
 
 
-class Body(Network):
+class Body(Decoder):
     """GPT-2 without its head, Hugging Face's ``GPT2Model``.
 
     It has embeddings, blocks and a last normalisation.
@@ -142,9 +142,6 @@ class Body(Network):
         block = (n_embd, n_head, n_inner, dropout, attention_dropout)
         self.h = nn.ModuleList([Block(*block) for _ in range(n_layer)])
         self.ln_f = nn.LayerNorm(n_embd)
-
-    def forward(self, input_ids, attention_mask=None, cache=None):
-        return self.forward_stages(input_ids, attention_mask, cache)["norm"]
 
     def forward_stages(self, input_ids, attention_mask=None, cache=None):
         """See `GPT2.forward_stages`; with a `KeyValueCache` the tokens are those that are new."""

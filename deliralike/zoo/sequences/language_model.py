@@ -1,8 +1,21 @@
-"""The base of decoders that predict the next token."""
+"""The base of decoders that predict the next token, and the stages of encoder-decoders."""
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
+from deliralike.network.base import Network
 from deliralike.zoo.model import Model
+
+
+class Decoder(Network):
+    """A decoder without its head: its output is the last of its stages.
+
+    Shapes:
+        Tokens and mask ``(batch, tokens)`` give ``(batch, tokens, width)``.
+    """
+
+    def forward(self, input_ids, attention_mask=None, cache=None):
+        return self.forward_stages(input_ids, attention_mask, cache)["norm"]
 
 
 class LanguageModel(Model):
@@ -30,3 +43,17 @@ class LanguageModel(Model):
         All are ``(batch, tokens, width)``.
         """
         return getattr(self, self.body).forward_stages(input_ids, attention_mask)
+
+
+def named_outputs(stack: str, outputs: Sequence[Any]) -> dict[str, Any]:
+    """Return the embeddings, layers and last normalisation of an encoder or a decoder by name.
+
+    Example:
+        >>> named_outputs("encoder", [1, 2, 3])
+        {'encoder_embedding': 1, 'encoder_layer1': 2, 'encoder_norm': 3}
+    """
+    embedding, *layers, norm = outputs
+    stages = {f"{stack}_embedding": embedding}
+    for number, layer in enumerate(layers, 1):
+        stages[f"{stack}_layer{number}"] = layer
+    return stages | {f"{stack}_norm": norm}

@@ -14,7 +14,7 @@ from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.layouts import split_heads
 from deliralike.zoo.registry import register
-from deliralike.zoo.sequences.language_model import LanguageModel
+from deliralike.zoo.sequences.language_model import Decoder, LanguageModel
 from deliralike.zoo.sequences.rotary import angles, frequencies, rotated
 from deliralike.zoo.sequences.tokens import (
     attend_heads,
@@ -142,7 +142,7 @@ class Layer(Network):
         return x + self.post_feedforward_layernorm(y)
 
 
-class Body(Network):
+class Body(Decoder):
     """The decoder without its head, Hugging Face's ``LlamaModel``.
 
     It has an embedding, layers and a last normalisation.
@@ -177,9 +177,6 @@ class Body(Network):
         )
         norm = CenteredRMSNorm if gemma else nn.RMSNorm
         self.norm = norm(width, eps)
-
-    def forward(self, input_ids, attention_mask=None, cache=None):
-        return self.forward_stages(input_ids, attention_mask, cache)["norm"]
 
     def forward_stages(self, input_ids, attention_mask=None, cache=None):
         """See `Llama.forward_stages`; with a `KeyValueCache` the tokens are those that are new."""

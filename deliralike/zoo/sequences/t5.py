@@ -15,6 +15,7 @@ from deliralike.zoo.inputs import Input
 from deliralike.zoo.layouts import split_heads
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.sequences.language_model import named_outputs
 from deliralike.zoo.sequences.tokens import (
     attend_heads,
     causal_bias,
@@ -409,7 +410,7 @@ class T5(Model):
         decoded = self.decoder(
             decoder_input_ids, bias, places, places[0], memory, memory_bias
         )
-        return _named("encoder", encoded) | _named("decoder", decoded)
+        return named_outputs("encoder", encoded) | named_outputs("decoder", decoded)
 
     def encode(self, input_ids, attention_mask):
         """Return what `next_logits` needs of the encoder's outputs."""
@@ -451,14 +452,6 @@ class T5(Model):
         if self.is_scaled:
             x = x * self.lm_head.in_features**-0.5
         return self.lm_head(x)
-
-
-def _named(stack: str, outputs: list[Any]) -> dict[str, Any]:
-    embedding, *blocks, norm = outputs
-    stages = {f"{stack}_embedding": embedding}
-    for number, block in enumerate(blocks, 1):
-        stages[f"{stack}_layer{number}"] = block
-    return stages | {f"{stack}_norm": norm}
 
 
 _T5 = "Raffel et al. 2020, arXiv 1910.10683; Hugging Face T5ForConditionalGeneration"

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import ShapeError
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo.layouts import joined_heads, split_heads
 
@@ -181,6 +182,38 @@ def attend_heads(
     mask = nn.dropout_factors(dropout, (batch, key_heads, rows, keys), query)
     y, _ = nn.attention(query, key, value, bias, mask, scale, need_weights=False)
     return joined_heads(nn, nn.reshape(y, (batch, heads, queries, width)))
+
+
+class Attention(Network):
+    """Attention of tokens to keys and values, with Hugging Face's names and order of the maps.
+
+    Shapes:
+        ``(batch, tokens, width)`` gives the same.
+    """
+
+    def __init__(
+        self, width: int, heads: int, dropout: float, key_bias: bool = True
+    ) -> None:
+        super().__init__()
+        nn = self.nn
+        self.heads = heads
+        self.k_proj = nn.Linear(width, width, bias=key_bias)
+        self.v_proj = nn.Linear(width, width)
+        self.q_proj = nn.Linear(width, width)
+        self.out_proj = nn.Linear(width, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def keys(self, x):
+        """Return keys and values, each ``(batch, heads, tokens, width)``."""
+        key = split_heads(self.nn, self.k_proj(x), self.heads)
+        value = split_heads(self.nn, self.v_proj(x), self.heads)
+        return key, value
+
+    def forward(self, x, keys, bias=None):
+        key, value = keys
+        query = split_heads(self.nn, self.q_proj(x), self.heads)
+        y = attend_heads(self.nn, query, key, value, bias, self.dropout)
+        return self.out_proj(y)
 
 
 def sinusoids(count: int, width: int) -> np.ndarray:
