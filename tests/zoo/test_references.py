@@ -41,6 +41,7 @@ def test_outputs_gradients_and_state_are_the_references(label):
     "label",
     [
         "hiera_tiny_224",
+        "efficientvit_b0",
         "sam2_hiera_tiny",
         "mednext_s",
         "vit_base_patch16_siglip_224",

@@ -208,6 +208,7 @@ SETTINGS = [
         {"window_size": 0},
         "window_size=0 must be a whole number of at least 1",
     ),
+    ("samvit_base_patch16", {"neck_chans": 0}, "out_channels=0"),
     (
         "sam2_hiera_tiny",
         {"global_attn_indexes": (12,)},
@@ -227,6 +228,16 @@ SETTINGS = [
         "hiera_tiny_224",
         {"image_size": 240},
         "image_size=240 cannot be divided by its last stage's reduction=32",
+    ),
+    (
+        "efficientvit_b0",
+        {"head_dim": 24},
+        "EfficientViT: a stage's width=64 cannot be divided by head_dim=24",
+    ),
+    (
+        "efficientvit_b0",
+        {"widths": (8, 16, 32)},
+        "EfficientViT: widths=.*; wanted a list of numbers, exactly 5",
     ),
     ("hiera_tiny_224", {"layers": (1, 2, 7)}, "wanted a list of numbers, exactly 4"),
     (
