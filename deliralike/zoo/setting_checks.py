@@ -57,6 +57,18 @@ def numbers(
     return tuple(checks.positive(value, name, what) for value in values)
 
 
+def indices(values: Iterable[int], count: int, name: str, what: str) -> None:
+    """Check that values are numbers of blocks.
+
+    Raises:
+        SettingError: One is not from 0 to ``count - 1``.
+    """
+    if not set(values) <= set(range(count)):
+        raise SettingError(
+            f"{what}: {name}={values!r}; wanted numbers of blocks, from 0 to {count - 1}"
+        )
+
+
 def number_rows(
     rows: Any, columns: str, name: str, what: str
 ) -> tuple[tuple[int, ...], ...]:

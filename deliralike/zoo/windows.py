@@ -15,6 +15,7 @@ def within_windows(
     window: Sequence[int],
     shift: Sequence[int],
     attend: Callable[[Any, Any], Any],
+    stride: int = 1,
 ) -> Any:
     """Attend within windows; those that are not full end in zeros.
 
@@ -26,11 +27,13 @@ def within_windows(
         attend: A function of the windows ``(batch, windows, tokens, channels)``, which gives the
             same shape, and of a mask that is added to the scores, ``(windows, 1, tokens, tokens)``;
             None without a shift.
+        stride: How many times smaller `attend` makes each side of a window, not shifted then; the
+            channels may be others.
 
     Returns:
-        The shape of `x`.
+        ``(batch, *size / stride, channels)``, rounded down.
     """
-    batch, *size, channels = x.shape
+    batch, *size, _ = x.shape
     axes = tuple(range(1, len(size) + 1))
     whole = [-(-n // side) * side for n, side in zip(size, window, strict=True)]
     if whole != size:
@@ -40,9 +43,12 @@ def within_windows(
     if any(shift):
         x = nn.roll(x, [-step for step in shift], axes)
         mask = _mask(nn, x, whole, window, shift)
-    y = _joined(
-        nn, attend(cut_windows(nn, x, window), mask), (batch, *whole, channels), window
-    )
+    y = attend(cut_windows(nn, x, window), mask)
+    if stride != 1:
+        window = [side // stride for side in window]
+        whole = [length // stride for length in whole]
+        size = [length // stride for length in size]
+    y = _joined(nn, y, (batch, *whole, y.shape[-1]), window)
     if any(shift):
         y = nn.roll(y, list(shift), axes)
     if whole != size:

@@ -153,6 +153,7 @@ _TIMM_ALIASES: tuple[tuple[str, str, Record], ...] = (
     (r"(vit_large_patch16_siglip)_(?:256|384)", r"\1_256", {}),
     (r"(vit_so400m_patch14_siglip)_(?:224|378)", r"\1_224", {}),
     (r"(vit_(?:small|base|large)_patch16_dinov3)_qkvb", r"\1", {"qkv_bias": True}),
+    (r"(sam2_hiera_\w+)", r"\1", {"neck_chans": 0}),
     (r"swin_tiny_patch4_window7_224", "swin_t", {}),
     (r"swin_small_patch4_window7_224", "swin_s", {}),
     (r"swin_base_patch4_window7_224", "swin_b", {}),
@@ -320,6 +321,11 @@ _TRANSFORMERS: dict[str, tuple[str, str, Record]] = {
         "models.siglip.configuration_siglip",
         "vit_base_patch16_siglip_224",
         {"approximate": "tanh"},
+    ),
+    "facebook/sam2.1-hiera-tiny": (
+        "models.sam2.configuration_sam2",
+        "sam2_hiera_tiny",
+        {},
     ),
     "google-bert/bert-base-uncased": (
         "models.bert.configuration_bert",

@@ -40,8 +40,9 @@ def test_every_entry_is_what_the_library_says(source, monkeypatch):
     assert found == stored
 
 
-# timm's networks of Segment Anything leave PyTorch's epsilon in the blocks; the files are Meta's.
-OF_ANOTHER_EPS = "samvit_base_patch16"
+# timm's networks of Segment Anything leave PyTorch's epsilon in the blocks, and those of the second
+# end in a normalisation that no file of the encoder has; the files are Meta's.
+OTHERWISE_NORMALIZED = ("samvit_base_patch16", "sam2_hiera_tiny")
 
 
 def normalizations(modules):
@@ -104,7 +105,7 @@ def test_networks_train_with_the_settings_of_the_publishers_own_modules(
             warnings.simplefilter("ignore")
             theirs = [*create().modules()]
         ours = [block for _, block in row.on(OUTLINE)(**settings).named_blocks()]
-        if row.name != OF_ANOTHER_EPS:
+        if row.name not in OTHERWISE_NORMALIZED:
             assert normalizations(ours) == normalizations(theirs), (row.name, settings)
         if source in (
             "torchvision",

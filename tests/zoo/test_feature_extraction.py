@@ -169,7 +169,12 @@ TIED = {
 # the number of outputs is that of the inputs as well
 WIDER = ("vae", "conv_vae", "qwen2_5_0_5b", "qwen3_0_6b", "flan_t5_small")
 WIDER += ("mamba2_130m masked",)
-NONE = ("bert_base_uncased", "clip_vit_b_32", "samvit_base_patch16")
+NONE = (
+    "bert_base_uncased",
+    "clip_vit_b_32",
+    "samvit_base_patch16",
+    "sam2_hiera_tiny",
+)
 FIRST = (
     "autoencoder_kl",
     "autoencoder_kl in 3d",

@@ -177,6 +177,7 @@ MAY_BE_0 = {
     "num_res_units",
 }
 MAY_BE_0 |= {"image_size", "patch_size", "register_tokens"}
+MAY_BE_0 |= {"neck_chans"}
 
 
 def wrong_values(key, value):

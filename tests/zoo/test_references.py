@@ -40,6 +40,9 @@ def test_outputs_gradients_and_state_are_the_references(label):
 @pytest.mark.parametrize(
     "label",
     [
+        "hiera_tiny_224",
+        "efficientvit_b0",
+        "sam2_hiera_tiny",
         "mednext_s",
         "whisper_tiny",
         "mamba2_130m",
@@ -93,9 +96,14 @@ OTHERWISE = {
     *("deit_tiny_distilled_patch16_224", "qwen2_5_0_5b", "resnet10 with MONAI's stem"),
     *("vit_small_patch14_dinov2", "vit_small_patch14_reg4_dinov2"),
     *("vit_base_patch16_siglip_224", "vit_small_patch16_dinov3"),
+    "sam2_hiera_tiny",
     *("vit_small_patch16_dinov3 with a head", "mobilenetv4_conv_small"),
 }
-DRAWN_THERE = ("heads.head.weight", "head.weight")  # these start at zero
+DRAWN_THERE = (
+    "heads.head.weight",
+    "head.weight",
+    "head.fc.weight",
+)  # these start at zero
 OF_THE_PAPER = ("embedding.weight", "positions.pe")  # of transformer_classifier
 # More numbers than cases have, where a few hundred tell too little.
 DECODER = {"hidden_size": 48, "intermediate_size": 96, "vocab_size": 50}

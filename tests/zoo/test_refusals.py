@@ -208,6 +208,43 @@ SETTINGS = [
         {"window_size": 0},
         "window_size=0 must be a whole number of at least 1",
     ),
+    ("samvit_base_patch16", {"neck_chans": 0}, "out_channels=0"),
+    (
+        "sam2_hiera_tiny",
+        {"global_attn_indexes": (12,)},
+        r"SAM2Encoder: global_attn_indexes=\(12,\); wanted numbers of blocks, from 0 to 11",
+    ),
+    (
+        "sam2_hiera_tiny",
+        {"window_size": (4, 4, 14, 7)},
+        r"window_size=\(4, 4, 14, 7\); wanted a multiple of 8, two even",
+    ),
+    (
+        "sam2_hiera_tiny",
+        {"window_size": (8, 4, 7, 7)},
+        r"window_size=\(8, 4, 7, 7\); wanted a multiple of 8, two even",
+    ),
+    (
+        "hiera_tiny_224",
+        {"image_size": 240},
+        "image_size=240 cannot be divided by its last stage's reduction=32",
+    ),
+    (
+        "efficientvit_b0",
+        {"head_dim": 24},
+        "EfficientViT: a stage's width=64 cannot be divided by head_dim=24",
+    ),
+    (
+        "efficientvit_b0",
+        {"widths": (8, 16, 32)},
+        "EfficientViT: widths=.*; wanted a list of numbers, exactly 5",
+    ),
+    ("hiera_tiny_224", {"layers": (1, 2, 7)}, "wanted a list of numbers, exactly 4"),
+    (
+        "hiera_tiny_224",
+        {"num_heads": 5},
+        "Hiera: embed_dim=96 cannot be divided by num_heads=5",
+    ),
     (
         "gpt2",
         {"n_embd": 10, "n_head": 3},
@@ -405,6 +442,13 @@ SHAPES = [
         (3, 32, 48),
         {"image_size": 32, "depth": 1, "global_attn_indexes": ()},
         "wanted 32 elements along each spatial axis: pad them",
+    ),
+    ("hiera_tiny_224", (3, 256, 256), {}, "wanted 224 elements along each"),
+    (
+        "sam2_hiera_tiny",
+        (3, 64, 100),
+        {},
+        "got an input of 16 x 25 patches, wanted multiples of 8: pad images to multiples of 32",
     ),
 ]
 

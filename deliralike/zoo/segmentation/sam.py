@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.start import ZEROS
@@ -23,7 +22,7 @@ from deliralike.zoo.layouts import (
 )
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import positive
+from deliralike.zoo.setting_checks import indices, positive
 from deliralike.zoo.tables import EDGES, resampled
 from deliralike.zoo.windows import within_windows
 
@@ -128,11 +127,7 @@ class SAMEncoder(Model):
         )
         checks.divides(image_size, patch_size, "SAMEncoder: image_size", "patch_size")
         checks.divides(embed_dim, num_heads, "SAMEncoder: embed_dim", "num_heads")
-        if not set(global_attn_indexes) <= set(range(depth)):
-            raise SettingError(
-                f"SAMEncoder: global_attn_indexes={global_attn_indexes!r}; wanted numbers of "
-                f"blocks, from 0 to {depth - 1}"
-            )
+        indices(global_attn_indexes, depth, "global_attn_indexes", "SAMEncoder")
         self.image_size = image_size
         side = image_size // patch_size
         self.pos_embed = nn.Parameter((1, side, side, embed_dim), ZEROS)

@@ -27,14 +27,14 @@ DISTILLED = tuple(name.replace("_patch16", "_distilled_patch16") for name in DEI
 
 
 class Renamed(torch.nn.Module):
-    """timm's network with its parameters under the names of ours."""
+    """timm's network with its parameters under the names of ours, or another library's."""
 
-    def __init__(self, make, settings, name=DISTILLED[0]):
+    def __init__(self, make, settings, name=DISTILLED[0], layout="timm"):
         super().__init__()
         ours = zoo.find(name).on(OUTLINE)(**settings)
         # in a list, so that its own names do not come too; what it counts stays where it is
         self.timms = [make().double()]
-        (keymap,) = [keymap for keymap in ours.keymaps if keymap.name == "timm"]
+        (keymap,) = [keymap for keymap in ours.keymaps if keymap.name == layout]
         for name, theirs in keymap.table(ours.neutral_slots()).items():
             *path, leaf = name.split(".")
             place = self

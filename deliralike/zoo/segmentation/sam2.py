@@ -1,0 +1,207 @@
+"""The image encoder of Segment Anything 2: Hiera's trunk and a small pyramid of features.
+
+It follows the paper's code. Prompts, masks and memory are not part of it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import SettingError, ShapeError
+from deliralike.nn import checks
+from deliralike.nn.start import ZEROS, Normal
+from deliralike.zoo.blocks import images
+from deliralike.zoo.classification.hiera import HieraTrunk
+from deliralike.zoo.keymaps import KeyMap, State, by_patterns
+from deliralike.zoo.layouts import channels_last
+from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import indices, numbers
+
+_OF_PICTURES = ("image_encoder.", "vision_encoder.")
+
+
+def _encoder_alone(state: State) -> dict[str, np.ndarray]:
+    """Leave out the parts of the whole network that read prompts, draw masks and remember."""
+    return {
+        name: value for name, value in state.items() if name.startswith(_OF_PICTURES)
+    }
+
+
+_ORIGINAL = KeyMap(
+    "segment_anything_2",
+    by_patterns(
+        {
+            r"neck\.(\d)\.(.*)": r"image_encoder.neck.convs.\1.conv.\2",
+            r"blocks\.(\d+)\.mlp\.fc1\.(.*)": r"image_encoder.trunk.blocks.\1.mlp.layers.0.\2",
+            r"blocks\.(\d+)\.mlp\.fc2\.(.*)": r"image_encoder.trunk.blocks.\1.mlp.layers.1.\2",
+            r"(.*)": r"image_encoder.trunk.\1",
+        }
+    ),
+    mend=_encoder_alone,
+)
+_BACKBONE = "vision_encoder.backbone."
+_BLOCK = rf"{_BACKBONE}blocks.\1."
+_TRANSFORMERS = KeyMap(
+    "transformers",
+    by_patterns(
+        {
+            r"neck\.(\d)\.(.*)": r"vision_encoder.neck.convs.\1.\2",
+            r"patch_embed\.proj\.(.*)": rf"{_BACKBONE}patch_embed.projection.\1",
+            r"blocks\.(\d+)\.norm(\d)\.(.*)": rf"{_BLOCK}layer_norm\2.\3",
+            r"blocks\.(\d+)\.mlp\.fc1\.(.*)": rf"{_BLOCK}mlp.proj_in.\2",
+            r"blocks\.(\d+)\.mlp\.fc2\.(.*)": rf"{_BLOCK}mlp.proj_out.\2",
+            r"(.*)": rf"{_BACKBONE}\1",
+        }
+    ),
+    mend=_encoder_alone,
+)
+
+
+class SAM2Encoder(HieraTrunk):
+    """Hiera's trunk, whose positions are those within a window and coarse ones, and a neck.
+
+    Source: Ravi et al. 2024, arXiv 2408.00714; positions: Bolya et al. 2023, arXiv 2311.05613.
+    Names of the trunk are those of timm's ``HieraDet``, start values those of Hugging Face's
+    ``Sam2VisionModel``. The key map ``"segment_anything_2"`` has the names of the paper's code,
+    ``"transformers"`` those of ``Sam2Model``; what belongs to prompts, masks and memory in their
+    files is left out. The encodings of positions that both give beside the maps do not depend on
+    weights, and are not computed.
+
+    Args:
+        embed_dim: Width of the tokens in the first stage; each stage doubles it.
+        num_heads: Number of heads in the first stage; each stage doubles it.
+        layers: The number of blocks in each of the four stages.
+        window_size: The side of the windows in each stage, in patches. All but the last one are
+            even, the first one is a multiple of 8.
+        global_attn_indexes: The blocks whose attention goes across the image.
+        coarse_positions: The side of the table of positions that is stretched over the image.
+        neck_chans: Number of channels of each output; 0 for no neck: the trunk's four stages.
+        in_channels: Number of input channels.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives a tuple of three maps ``(batch, neck_chans, *size /
+        reduction)`` for reductions 4, 8 and 16. A quarter of the size, rounded up, is a multiple of
+        the first stage's window.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The input has another size or (the error names ``patch_embed.proj``) number of
+            channels.
+    """
+
+    keymaps = (_ORIGINAL, _TRANSFORMERS)
+    ignored_names = r"^head\.norm\."  # of timm's files, whose networks end in features
+    start_values = HieraTrunk.start_values | {
+        "neck.*.weight": Normal(0.02),
+        "*.bias": ZEROS,
+    }
+
+    def __init__(
+        self,
+        embed_dim: int = 96,
+        num_heads: int = 1,
+        layers: Sequence[int] = (2, 3, 16, 3),
+        window_size: Sequence[int] = (8, 4, 14, 7),
+        global_attn_indexes: Sequence[int] = (12, 16, 20),
+        coarse_positions: int = 7,
+        neck_chans: int = 256,
+        in_channels: int = 3,
+    ) -> None:
+        windows = numbers(window_size, "window_size", "SAM2Encoder", count=4)
+        first, *halved, _ = windows
+        if first % 8 or any(side % 2 for side in halved):
+            raise SettingError(
+                f"SAM2Encoder: window_size={window_size!r}; wanted a multiple of 8, two even "
+                "numbers and any other, since a stage's first block halves the windows of the "
+                "stage before"
+            )
+        super().__init__(
+            in_channels,
+            embed_dim,
+            num_heads,
+            layers,
+            windows,
+            global_attn_indexes,
+        )
+        indices(global_attn_indexes, sum(layers), "global_attn_indexes", "SAM2Encoder")
+        nn = self.nn
+        self.window = first
+        coarse = checks.positive(coarse_positions, "coarse_positions", "SAM2Encoder")
+        self.pos_embed = nn.Parameter((1, embed_dim, coarse, coarse), ZEROS)
+        self.pos_embed_window = nn.Parameter((1, embed_dim, first, first), ZEROS)
+        convs = []
+        if neck_chans:
+            checks.positive(neck_chans, "neck_chans", "SAM2Encoder")
+            for factor in (8, 4, 2, 1):
+                convs.append(nn.Conv2d(factor * embed_dim, neck_chans, 1))
+        self.neck = nn.ModuleList(convs)
+
+    def forward(self, x):
+        maps = list(self.forward_stages(x).values())
+        if not len(self.neck):
+            return tuple(maps)
+        maps.reverse()  # the neck begins with the smallest one
+        pairs = zip(self.neck, maps, strict=True)
+        smallest, small, *others = [conv(stage) for conv, stage in pairs]
+        small = small + self.nn.interpolate(smallest, scale_factor=2)
+        return (*reversed(others), small)
+
+    def positions(self, size: Sequence[int]) -> Any:
+        """Return the coarse positions, stretched, and those within each window."""
+        nn = self.nn
+        if any(side % self.window for side in size):
+            raise ShapeError(
+                f"{checks.where(self)}: got an input of {' x '.join(map(str, size))} patches, "
+                f"wanted multiples of {self.window}: pad images to multiples of {4 * self.window}"
+            )
+        coarse = nn.interpolate(self.pos_embed, size=tuple(size), mode="bicubic")
+        counts = [side // self.window for side in size]
+        within = nn.tile(self.pos_embed_window, (1, 1, *counts))
+        return channels_last(nn, coarse + within)
+
+
+_WINDOWS = (8, 4, 14, 7)
+# name: (width, heads, blocks in each stage, windows, blocks across the image, side of the coarse
+# positions, parameters)
+_VARIANTS = {
+    "sam2_hiera_tiny": (96, 1, (1, 2, 7, 2), _WINDOWS, (5, 7, 9), 7, 27_219_136),
+    "sam2_hiera_small": (96, 1, (1, 2, 11, 2), _WINDOWS, (7, 10, 13), 7, 34_316_992),
+    "sam2_hiera_base_plus": (
+        112,
+        2,
+        (2, 3, 16, 3),
+        _WINDOWS,
+        (12, 16, 20),
+        14,
+        69_106_816,
+    ),
+    "sam2_hiera_large": (
+        144,
+        2,
+        (2, 6, 36, 4),
+        (8, 4, 16, 8),
+        (23, 33, 43),
+        7,
+        212_703_280,
+    ),
+}
+_SETTINGS = (
+    "embed_dim",
+    "num_heads",
+    "layers",
+    "window_size",
+    "global_attn_indexes",
+    "coarse_positions",
+)
+
+for _name, (*_values, _parameters) in _VARIANTS.items():
+    register(
+        SAM2Encoder,
+        name=_name,
+        variant=dict(zip(_SETTINGS, _values, strict=True)),
+        task="feature extraction",
+        source="Ravi et al. 2024, arXiv 2408.00714; transformers, timm",
+        shape=images(1024),
+        parameters=_parameters,
+    )

@@ -1,0 +1,106 @@
+"""What only the encoder of Segment Anything 2 has: files of whole networks, and of timm's trunk."""
+
+import numpy as np
+import torch
+
+from deliralike import zoo
+from tests.references import Later
+from tests.zoo.case import close, scramble
+from tests.zoo.cases.llama import in_double_precision
+from tests.zoo.cases.sam2 import SMALL, Encoder
+
+transformers = Later("transformers")
+HieraDet = Later("timm.models.hieradet_sam2.HieraDet")
+timm_names = Later("timm.models.hieradet_sam2.checkpoint_filter_fn")
+
+NETWORK = SMALL | {"in_channels": 3, "neck_chans": 32}
+PICTURES = np.random.default_rng(0).standard_normal((2, 3, 64, 32))
+
+
+def timms():
+    """The trunk of the same size as timm builds it, away from its start values."""
+    torch.manual_seed(0)
+    module = HieraDet(
+        embed_dim=6,
+        num_heads=2,
+        stages=NETWORK["layers"],
+        window_spec=NETWORK["window_size"],
+        global_att_blocks=(4,),
+        global_pos_size=(3, 3),
+        num_classes=0,
+    )
+    scramble(module.double().eval())
+    return module
+
+
+def keymap(network, name):
+    (found,) = [keymap for keymap in network.keymaps if keymap.name == name]
+    return found
+
+
+def test_a_whole_file_of_hugging_face_gives_its_encoders_maps_and_goes_back():
+    torch.manual_seed(0)
+    vision = Encoder(**NETWORK).vision_encoder.config
+    prompts = {"hidden_size": 32, "image_size": 64, "mask_input_channels": 4}
+    decoder = {"hidden_size": 32, "mlp_dim": 8, "num_attention_heads": 2}
+    config = transformers.Sam2Config(
+        vision_config=vision, prompt_encoder_config=prompts, mask_decoder_config=decoder
+    )
+    theirs = transformers.Sam2Model(config).double().eval()
+    for name, value in theirs.named_parameters():
+        if "pos_embed" in name:
+            torch.nn.init.normal_(value)
+    state = scramble(theirs)
+    network = zoo.build("sam2_hiera_tiny", backend="torch", dtype="float64", **NETWORK)
+    report = zoo.load(network, state)
+    assert report.complete
+    x = torch.from_numpy(PICTURES)
+    with torch.no_grad(), in_double_precision():
+        wanted = theirs.vision_encoder(x).fpn_hidden_states
+    with torch.no_grad():
+        for came, one in zip(network.eval()(x), wanted, strict=True):
+            close(came.numpy(), one.numpy(), 1e-10)
+    back = keymap(network, "transformers").to_theirs(network.neutral_state())
+    assert set(back) == {name for name in state if name.startswith("vision_encoder.")}
+    for name, value in back.items():
+        np.testing.assert_array_equal(value, state[name])
+
+
+def test_the_papers_own_names_are_those_that_timm_reads():
+    network = zoo.build("sam2_hiera_tiny", backend="torch", **NETWORK)
+    state = network.neutral_state()
+    theirs = keymap(network, "segment_anything_2").to_theirs(state)
+    trunk = timm_names(theirs, prefix="image_encoder.trunk.")
+    assert set(trunk) == {name for name in state if not name.startswith("neck.")}
+    assert theirs["image_encoder.neck.convs.3.conv.bias"] is state["neck.3.bias"]
+    other = zoo.build("sam2_hiera_tiny", backend="torch", seed=1, **NETWORK)
+    zoo.load(other, theirs | {"memory_encoder.out_proj.bias": np.ones(8)})
+    for name, value in other.neutral_state().items():
+        np.testing.assert_array_equal(value, state[name], err_msg=name)
+
+
+def test_timms_file_has_the_trunk_alone_and_gives_its_stages():
+    theirs = timms()
+    settings = NETWORK | {"neck_chans": 0}
+    network = zoo.build("sam2_hiera_tiny", backend="torch", dtype="float64", **settings)
+    state = {name: value.numpy() for name, value in theirs.state_dict().items()}
+    assert zoo.load(network, state).complete
+    x = torch.from_numpy(PICTURES)
+    with torch.no_grad():
+        wanted = theirs.forward_intermediates(x, intermediates_only=True)
+        for came, one in zip(network.eval()(x), wanted, strict=True):
+            close(came.numpy(), one.numpy(), 1e-10)
+
+
+def test_the_stages_are_those_of_the_trunk_and_stop_where_they_are_not_wanted():
+    theirs = timms()
+    network = zoo.build("sam2_hiera_tiny", backend="torch", dtype="float64", **NETWORK)
+    trunk = {name: value.numpy() for name, value in theirs.state_dict().items()}
+    zoo.load(network, network.neutral_state() | trunk)
+    network.blocks[5].register_forward_hook(lambda *_: 1 / 0)
+    x = torch.from_numpy(PICTURES)
+    with torch.no_grad():
+        found = zoo.features(network.eval(), x, stages=["stage1", "stage3"])
+        first, _, third, _ = theirs.forward_intermediates(x, intermediates_only=True)
+    close(found["stage1"].numpy(), first.numpy(), 1e-10)
+    close(found["stage3"].numpy(), third.numpy(), 1e-10)
