@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from deliralike.port.porting import Port
     from deliralike.training.experiment import Experiment, Settings
 
-SOURCE, PROOF = "network.py", "proof.txt"
+SOURCE, PROOF, START = "network.py", "proof.txt", "start.safetensors"
 
 
 def ported(
@@ -70,12 +70,12 @@ def ported(
 
 
 def _write(port: Port, proof: str, settings: Settings, of_run: Path) -> Settings:
-    """Write the source and the proof, and the settings that train what lies there.
+    """Write the source, the proof and the class's start values, and settings that train them.
 
     The numbers that the port has by default are among them: those of the data, which a network
     gets where it says none, would make another one when the run is resumed.
     """
-    from deliralike import zoo
+    from deliralike import weights, zoo
     from deliralike.cli.console import say
     from deliralike.port.porting import save
     from deliralike.training.experiment import SETTINGS, write_settings
@@ -88,6 +88,9 @@ def _write(port: Port, proof: str, settings: Settings, of_run: Path) -> Settings
     numbers = {key: value for key, value in defaults if isinstance(value, int)}
     given = {**numbers, **settings.network_settings}
     changed = settings.with_(network=name, network_settings=given)
+    if settings.weights is None:
+        weights.write(of_run / START, port.network(settings.backend))
+        changed = changed.with_(weights=str(of_run / START))
     write_settings(of_run / SETTINGS, changed)
     say(f"{settings.network}: ported into {path}")
     return changed

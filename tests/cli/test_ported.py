@@ -59,6 +59,21 @@ def test_a_class_of_another_framework_is_ported_proved_and_trained(place):
     assert len(load_result("run").history.epochs) == 2
 
 
+@pytest.mark.parametrize("backend", ["chainer", "jax"])
+def test_a_port_learns_what_the_class_itself_learns(place, backend):
+    """From the start values that the class gives itself, step by step in float64."""
+    begins = "        nn.init.constant_(self.head.bias, 3.0)\n"
+    begins += "        nn.init.uniform_(self.head.weight, 0.0, 0.1)\n"
+    text = MODELS.replace("\n    def forward", f"{begins}\n    def forward", 1)
+    (place / "models.py").write_text(text)
+    losses = []
+    for name in ("torch", backend):
+        options = ("--backend", name, "--dtype", "float64", "--no-proof", "--seed", 4)
+        run(*TRAIN[:-1], name, *options)
+        losses.append(load_result(name).history.losses)
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-9)
+
+
 def test_the_lines_that_need_a_hand_are_said_before_a_folder_is_made(place):
     ended = run(
         *TRAIN[:1], "models.py:Drawing", *TRAIN[2:], "--backend", "chainer", code=2
