@@ -55,11 +55,11 @@ def records(runs: Mapping[str, Row]) -> list[Record]:
     """Return a line for each run, with a column for each setting that varies among them."""
     from deliralike.training.experiment.compare import higher_is_better
 
-    settings = {name: dict(_flat(row.settings)) for name, row in runs.items()}
+    settings = {name: _settings(row) for name, row in runs.items()}
     varying = _varying(list(settings.values()))
     found = []
     for name, row in runs.items():
-        known = row.settings
+        known = settings[name]
         cells: dict[str, Any] = {"run": name}
         cells |= {key: known.get(key) for key in ("network", "backend", "data")}
         cells |= {key: settings[name].get(key) for key in varying}
@@ -74,6 +74,15 @@ def records(runs: Mapping[str, Row]) -> list[Record]:
         }
         found.append(Record(cells, varying, rising=higher_is_better(row.metric)))
     return found
+
+
+def _settings(row: Row) -> dict[str, Any]:
+    """Return the settings of a run by name; files in its own folder without the folder."""
+    known = {}
+    for name, value in _flat(row.settings):
+        is_path = name in ("network", "weights") and isinstance(value, str)
+        known[name] = value.removeprefix(f"{row.folder}/") if is_path else value
+    return known
 
 
 def sorted_by(listed: Sequence[Record], column: str) -> list[Record]:

@@ -74,6 +74,14 @@ def test_a_port_learns_what_the_class_itself_learns(place, backend):
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-9)
 
 
+def test_seeds_of_a_port_are_one_line_of_the_table(place):
+    """Though the source of each lies in its own folder."""
+    run(*TRAIN, "--backend", "chainer", "--no-proof", "--seeds", 2)
+    shown = run("runs", "run", "--mean").stdout
+    assert "network network.py:Net" in shown
+    assert "seed=*" in shown
+
+
 def test_the_lines_that_need_a_hand_are_said_before_a_folder_is_made(place):
     ended = run(
         *TRAIN[:1], "models.py:Drawing", *TRAIN[2:], "--backend", "chainer", code=2
