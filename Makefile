@@ -152,7 +152,7 @@ package: $(STAMP)
 	@PIP_CONSTRAINT=$(LOCK) $(EMPTY)/bin/python $(PIP) dist/*.whl > $(EMPTY)/pip.log 2>&1 || { $(call tell,package,$(EMPTY)); exit 1; }
 	@cd $(EMPTY) && bin/python -I ../tests/package_alone.py
 	@PIP_CONSTRAINT=$(LOCK) $(EMPTY)/bin/python $(PIP) "$$(ls dist/*.whl)[$(ONE),data]" > $(EMPTY)/pip.log 2>&1 || { $(call tell,package,$(EMPTY)); exit 1; }
-	@cd $(EMPTY) && bin/python -I ../tests/package_with_one.py $(ONE)
+	@cd $(EMPTY) && bin/python -I ../tests/package_with_framework.py $(ONE)
 	@rm -rf $(EMPTY)
 	@echo "package: $$(ls dist/*)"
 

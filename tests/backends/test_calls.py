@@ -120,16 +120,16 @@ def test_a_method_that_an_instance_has_of_its_own_is_called_and_kept():
     network = made(Plain, "torch")
     block = network.one
 
-    def own(x):
+    def constant_sevens(x):
         return x * 0 + 7.0
 
-    block.forward = own
+    block.forward = constant_sevens
     calls = []
     output = called(network, noting(calls), batch()[0])
     state = network.neutral_state()
     wanted = (batch()[0] + np.tanh(7.0)) @ state["two.weight"].T + state["two.bias"]
     np.testing.assert_allclose(output, wanted, rtol=1e-12)
-    assert vars(block)["forward"] is own
+    assert vars(block)["forward"] is constant_sevens
     assert "one" in dict(calls)
 
 

@@ -1,5 +1,7 @@
 """Calls of the frameworks' own functions are seen as calls of the functions of `nn`."""
 
+import subprocess
+import sys
 import threading
 from functools import cache
 
@@ -51,12 +53,12 @@ def followed(backend, function, args, kwargs):
     """The neutral calls of a function that is called natively: name, arguments, result."""
     calls = []
 
-    def around(name, call, args, kwargs):
+    def interceptor(name, call, args, kwargs):
         result = call(*args, **kwargs)
         calls.append((name, backend.to_numpy(args), backend.to_numpy(result)))
         return result
 
-    with backend.intercept_native_functions(Empty(), around):
+    with backend.intercept_native_functions(Empty(), interceptor):
         result = function(*args, **kwargs)
     return calls, result
 
@@ -380,12 +382,12 @@ def names_in(network, x, calls):
     """A network's loss and gradients, with its calls of native functions noted."""
     backend = network.backend
 
-    def around(name, call, args, kwargs):
+    def interceptor(name, call, args, kwargs):
         calls.append(name)
         return call(*args, **kwargs)
 
     def loss(network, x):
-        with backend.intercept_native_functions(network, around):
+        with backend.intercept_native_functions(network, interceptor):
             y = network(x)
         return backend.nn.sum(y * y)
 
@@ -498,11 +500,11 @@ def test_other_threads_are_not_followed(name):
     spaces = {"torch": torch, "jax": jax.nn, "chainer": chainer.functions}
     x = backend.array(array(3, 2))
 
-    def around(name, call, args, kwargs):
+    def interceptor(name, call, args, kwargs):
         calls.append(name)
         return call(*args, **kwargs)
 
-    with backend.intercept_native_functions(Empty(), around):
+    with backend.intercept_native_functions(Empty(), interceptor):
         thread = threading.Thread(target=lambda: spaces[name].relu(x))
         thread.start()
         thread.join()
@@ -526,13 +528,13 @@ def test_jax_programs_within_the_network_are_left_alone(how):
     }
     kept = []
 
-    def around(name, call, args, kwargs):
+    def interceptor(name, call, args, kwargs):
         result = call(*args, **kwargs)
         kept.append((name, result))
         return result
 
     def run(x):
-        with backends.get("jax").intercept_native_functions(Empty(), around):
+        with backends.get("jax").intercept_native_functions(Empty(), interceptor):
             y = jax.nn.tanh(ways[how](jax.nn.relu, x))
         return jax.numpy.sum(y), [result for _, result in kept]
 
@@ -545,12 +547,12 @@ def test_jax_programs_within_the_network_are_left_alone(how):
 def test_vmap_of_torch_is_left_alone():
     calls = []
 
-    def around(name, call, args, kwargs):
+    def interceptor(name, call, args, kwargs):
         calls.append(name)
         return call(*args, **kwargs)
 
     x = torch.randn(3, 4)
-    with backends.get("torch").intercept_native_functions(Empty(), around):
+    with backends.get("torch").intercept_native_functions(Empty(), interceptor):
         y = torch.func.vmap(torch.relu)(x)
         torch.relu(x)
     assert calls == ["relu"]
@@ -560,10 +562,10 @@ def test_vmap_of_torch_is_left_alone():
 def test_what_is_written_in_place_is_seen_by_code_that_goes_on_with_it():
     x = torch.tensor([-1.0, 2.0])
 
-    def around(name, call, args, kwargs):
+    def interceptor(name, call, args, kwargs):
         return call(args[0] + 1.0, *args[1:]) * 10.0
 
-    with backends.get("torch").intercept_native_functions(Empty(), around):
+    with backends.get("torch").intercept_native_functions(Empty(), interceptor):
         y = torch.nn.functional.relu(x, inplace=True)
     assert y is x
     assert x.tolist() == [0.0, 30.0]
@@ -613,3 +615,43 @@ def test_the_class_of_arrays_is_found_in_a_trace():
     found = []
     jax.jit(lambda x: found.append(native_functions._array_classes()) or x)(1.0)
     assert type(jax.numpy.zeros(())) in found[0]
+
+
+FIRST_CALLS = """
+import numpy as np
+import torch
+from torch.nn import functional as F
+from deliralike import backends
+
+backend, x = backends.get("torch"), torch.ones(1, 1, 2, 2)
+network = backend.wrap(type("Own", (torch.nn.Module,), {})())
+
+
+def names():
+    found = []
+
+    def interceptor(name, call, args, kwargs):
+        found.append(name)
+        return call(*args, **kwargs)
+
+    with backend.intercept_native_functions(network, interceptor):
+        F.scaled_dot_product_attention(x, x, F.hardsigmoid(x))
+    return found
+
+
+def factors(shape, *_):
+    return np.ones(shape)
+
+
+with backend.preserve_global_state(), backend.override_dropout_masks(factors):
+    print(*names())
+print(*names())
+"""
+
+
+def test_functions_are_followed_though_a_comparison_replaces_them_before_the_first_call():
+    """In a process of its own, where nothing was followed before."""
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_CALLS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["hardsigmoid attention"] * 2

@@ -557,7 +557,7 @@ def arithmetic(patch, kind, name, wrong):
     """Let the stranger compute rules of this kind with another method in the place of one."""
     right = Optimizer.__init__
 
-    def own(rule):
+    def broken_rule(rule):
         if not isinstance(rule, kind):
             return rule
         changed = type(type(rule).__name__, (type(rule),), {name: wrong})
@@ -565,7 +565,10 @@ def arithmetic(patch, kind, name, wrong):
 
     def start(self, network, groups, pattern=None):
         right(
-            self, network, replace(groups, rules=tuple(map(own, groups.rules))), pattern
+            self,
+            network,
+            replace(groups, rules=tuple(map(broken_rule, groups.rules))),
+            pattern,
         )
 
     patch.setattr(Optimizer, "__init__", start)

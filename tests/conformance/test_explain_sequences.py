@@ -148,29 +148,33 @@ def test_a_mask_that_is_ignored():
 
 
 def test_self_attention_counts_the_gradient_of_its_tokens_once_for_each_use():
-    def made(w, x, *rest):
+    def formula(w, x, *rest):
         return attention(w, x, *rest, scale=1.0)
 
-    known(explained("MultiheadAttention", MHA, (WORDS, WORDS, WORDS), made), "no scale")
+    known(
+        explained("MultiheadAttention", MHA, (WORDS, WORDS, WORDS), formula), "no scale"
+    )
 
 
 def test_attention_function():
-    def made(w, q, k, v):
+    def formula(w, q, k, v):
         share = (q @ k.mT).softmax(-1)
         return share @ v, share
 
-    known(explained("attention", {}, (WORDS, WORDS * 0.5, WORDS + 1), made), "no scale")
+    known(
+        explained("attention", {}, (WORDS, WORDS * 0.5, WORDS + 1), formula), "no scale"
+    )
 
 
 def test_attention_function_with_a_mask_of_its_weights():
     """What is dropped of the weights is dropped of nothing else."""
     mask = np.array([[[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 0.0]]] * 2) / 0.7
 
-    def made(w, q, k, v, bias, mask):
+    def formula(w, q, k, v, bias, mask):
         share = (q @ k.mT).softmax(-1)
         return (share * mask) @ v, share
 
     found = explained(
-        "attention", {}, (WORDS, WORDS * 0.5, WORDS + 1, None, mask), made
+        "attention", {}, (WORDS, WORDS * 0.5, WORDS + 1, None, mask), formula
     )
     known(found, "no scale")

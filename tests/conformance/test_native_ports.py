@@ -436,7 +436,7 @@ def test_equal_names_do_not_hide_that_channels_are_on_another_axis():
 # -----------------------------------------------------------------------------
 
 
-def around(middle):
+def network_with(middle):
     """A network around a layer, with weights of its own generator."""
     torch.manual_seed(0)
     first, last = nn.Conv2d(1, 4, 3), nn.Linear(4, 5)
@@ -463,13 +463,13 @@ def test_a_tensor_that_one_side_alone_has_in_a_layer_is_named(mine, theirs, word
     for parameter in mine.parameters():
         nn.init.normal_(parameter)
     theirs.load_state_dict(mine.state_dict(), strict=False)
-    proof = compare(around(mine), around(theirs), PICTURES, levels=QUICK)
+    proof = compare(network_with(mine), network_with(theirs), PICTURES, levels=QUICK)
     assert proof.headline.startswith(f"DIVERGES at {words}")
 
 
 def test_a_parameter_of_one_side_alone_is_a_difference_where_all_others_have_one_name():
     """With `"load"` too, though it may be that names mean something else."""
-    sides = (around(nn.Conv2d(4, 4, 3, bias=bias)) for bias in (False, True))
+    sides = (network_with(nn.Conv2d(4, 4, 3, bias=bias)) for bias in (False, True))
     proof = compare(*sides, PICTURES, weights="load", levels=QUICK)
     assert proof.headline.startswith(
         "DIVERGES at 1.bias (Conv2d), in the candidate only."

@@ -22,7 +22,7 @@ def proof(reference, candidate, weights="load", batch=BATCH):
     )
 
 
-def made(kind):
+def build(kind):
     torch.manual_seed(0)
     network = kind()
     for parameter in network.parameters():
@@ -100,7 +100,7 @@ class OneByOne(chainer.Chain):
     ],
 )
 def test_blocks_that_one_side_calls_one_by_one_are_looked_into(mistake, place, cause):
-    found = proof(made(Grouped), OneByOne(**mistake))
+    found = proof(build(Grouped), OneByOne(**mistake))
     first = found.findings[0]
     assert first.place == place, found
     if cause:
@@ -112,12 +112,12 @@ def test_blocks_that_one_side_calls_one_by_one_are_looked_into(mistake, place, c
 
 
 def test_blocks_called_one_by_one_are_right():
-    assert proof(made(Grouped), OneByOne()).proved
+    assert proof(build(Grouped), OneByOne()).proved
 
 
 def test_effect_of_weights_that_are_not_copied():
     """It is that of the candidate as it came, not that of the copy with the reference's weights."""
-    reference, candidate = made(Grouped), OneByOne()
+    reference, candidate = build(Grouped), OneByOne()
     for name, value in reference.named_parameters():
         link, owner = candidate, name.split(".")
         for part in owner[:-1]:
@@ -164,8 +164,8 @@ class ChainerTied(chainer.Chain):
 
 def test_what_differs_forwards_comes_before_gradients():
     """The matrix's gradient differs as well, since it is used behind the mistake."""
-    assert proof(made(Tied), ChainerTied()).proved
-    first = proof(made(Tied), ChainerTied(act=C.sigmoid)).findings[0]
+    assert proof(build(Tied), ChainerTied()).proved
+    first = proof(build(Tied), ChainerTied(act=C.sigmoid)).findings[0]
     assert "gradient" not in first.what
     assert "sigmoid instead of tanh" in first.explanation.cause
 
@@ -200,8 +200,8 @@ class WrittenOut(chainer.Chain):
 
 
 def test_the_block_that_makes_an_array_is_the_place():
-    assert proof(made(Within), WrittenOut()).proved
-    first = proof(made(Within), WrittenOut(eps=1e-2)).findings[0]
+    assert proof(build(Within), WrittenOut()).proved
+    first = proof(build(Within), WrittenOut(eps=1e-2)).findings[0]
     assert (first.place, first.what) == ("scale", "output")
     assert first.explanation.cause == "input plus 0.009, in rsqrt()"
 

@@ -54,12 +54,12 @@ def test_the_slope_is_mended_once_where_calls_are_followed():
     backend = backends.get("torch")
     x = torch.linspace(-1.0, 1.0, 7, dtype=torch.float64, requires_grad=True)
 
-    def around(path, compute, args, kwargs):
+    def interceptor(path, compute, args, kwargs):
         return compute(*args, **kwargs)
 
     gate = torch.nn.Hardsigmoid()
     with backend.preserve_global_state(), backend.preserve_global_state():
-        with intercept_calls(around):
+        with intercept_calls(interceptor):
             (gradient,) = torch.autograd.grad(gate(x).sum(), x)
     assert np.abs(gradient.numpy() - 1.0 / 6.0).max() < 1e-16
 

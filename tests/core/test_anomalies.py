@@ -38,7 +38,7 @@ def loss(network, x, bad):
     return network.nn.mean(y * y)
 
 
-def made(backend, count=1):
+def build(backend, count=1):
     backend.seed(4)  # what dropout keeps, alone and in replicas
     net = Branches.on(backend, dtype="float64")()
     return DataParallel(net, devices(backend, count)) if count > 1 else net
@@ -46,7 +46,7 @@ def made(backend, count=1):
 
 @pytest.mark.parametrize(("count", "inside"), [(1, False), (2, False), (2, True)])
 def test_unused_and_zero_parameters_are_named_apart(backend, count, inside):
-    net = made(backend, count)
+    net = build(backend, count)
     found = net.detect_anomalous_params(in_replicas(loss) if inside else loss, X, 1.0)
     assert found == Anomalies(
         unused=("unused.weight", "unused.bias"), zero=("dead.weight", "dead.bias")
@@ -59,7 +59,7 @@ def test_unused_and_zero_parameters_are_named_apart(backend, count, inside):
 
 
 def test_gradients_that_are_not_finite_are_named(backend):
-    found = made(backend).detect_anomalous_params(loss, X, float("nan"))
+    found = build(backend).detect_anomalous_params(loss, X, float("nan"))
     assert "broken.weight" in found.not_finite and Anomalies(
         not_finite=found.not_finite
     )
@@ -76,7 +76,7 @@ def test_looking_changes_neither_weights_nor_buffers_nor_modes_nor_what_follows(
 
     def run(looks):
         backend.seed(5)
-        net = made(backend, count)
+        net = build(backend, count)
         optimizer = backend.optimizer(rule("adam", lr=0.1), net)
         optimizer.update(loss, X, 1.0)
         net.set_trainable("dead.bias", False)

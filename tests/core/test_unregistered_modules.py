@@ -205,7 +205,7 @@ def test_a_layer_of_another_framework_that_comes_later_is_refused_by_an_optimize
         backend.optimizer(rules.rule("sgd", lr=0.1), network)
 
 
-class Kept(Network):
+class InContainersToo(Network):
     """Layers that are registered, and stand in plain containers besides; and one that is no part,
     on purpose."""
 
@@ -223,5 +223,5 @@ class Kept(Network):
 
 @pytest.mark.parametrize("name", ["torch", "chainer"])
 def test_what_is_registered_and_what_is_private_may_stand_in_a_container(name):
-    net = Kept.on(name)(native_layer(name))
+    net = InContainersToo.on(name)(native_layer(name))
     assert list(net.neutral_state()) == ["stem.weight", "stem.bias"]

@@ -38,7 +38,7 @@ class Scores(Network):
         return self.to_scores(values)
 
 
-def made(backend, **options):
+def trainer_of(backend, **options):
     return Trainer(Scores.on(backend, seed=3)(), rules.rule("sgd", lr=0.0), **options)
 
 
@@ -46,7 +46,7 @@ def made(backend, **options):
 def unchanging(backend):
     """A trainer whose weights stay as they are, for all tests that need no other: JAX compiles its
     step once."""
-    trainer = made(backend)
+    trainer = trainer_of(backend)
     return trainer, {
         name: value.copy() for name, value in trainer.network.neutral_state().items()
     }
@@ -292,7 +292,7 @@ def test_labels_outside_the_classes_are_refused_for_a_loss_of_the_framework_too(
     backend,
 ):
     """By itself optax goes on with NaN."""
-    trainer = made(backend, losses={"entropy": NATIVE_LOSSES[backend]})
+    trainer = trainer_of(backend, losses={"entropy": NATIVE_LOSSES[backend]})
     losses, _ = fit(trainer, WHOLE.astype("f4"), CLASSES)
     weights = trainer.network.neutral_state()
     assert losses[0] == pytest.approx(entropy(weights, WHOLE, CLASSES), rel=1e-5)
@@ -308,7 +308,7 @@ def test_labels_that_a_loss_ignores_by_convention_reach_it(backend):
         nn = backends.get(backend).nn
         return nn.cross_entropy(scores, labels, ignore_index=255)
 
-    trainer = made(backend, losses={"entropy": entropy_but_255})
+    trainer = trainer_of(backend, losses={"entropy": entropy_but_255})
     losses, _ = fit(trainer, WHOLE.astype("f4"), np.where(CLASSES == 2, 255, CLASSES))
     kept = CLASSES != 2
     wanted = entropy(trainer.network.neutral_state(), WHOLE[kept], CLASSES[kept])
@@ -333,7 +333,9 @@ def test_a_label_is_looked_at_in_every_step(backend, devices, accumulate):
 
     labels[10] = 3
     with pytest.raises(IndexRangeError, match=OUTSIDE.format(3)):
-        trainer = made(backend, accumulate=accumulate, callbacks=[Watch()], **options)
+        trainer = trainer_of(
+            backend, accumulate=accumulate, callbacks=[Watch()], **options
+        )
         trainer.fit(
             data.Loader(data.Samples(inputs, labels), 3, shuffle=False), epochs=1
         )

@@ -75,7 +75,7 @@ def penalty(target):
     """As in Gulrajani 2017, algorithm 1; with the gradients of samples, places between them, and
     the critic."""
 
-    def theirs(real, fake, mix, *critic):
+    def by_pytorch(real, fake, mix, *critic):
         between = mix[:, None, None] * real + (1.0 - mix[:, None, None]) * fake
         (gradient,) = torch.autograd.grad(
             their_critic(between, *critic).sum(), between, create_graph=True
@@ -93,11 +93,11 @@ def penalty(target):
         np.random.default_rng(0).random(4),
         *CRITIC,
     ]
-    return ours, theirs, inputs
+    return ours, by_pytorch, inputs
 
 
 def r1_penalty():
-    def theirs(real, *critic):
+    def by_pytorch(real, *critic):
         (gradient,) = torch.autograd.grad(
             their_critic(real, *critic).sum(), real, create_graph=True
         )
@@ -107,7 +107,7 @@ def r1_penalty():
         lambda nn, real, *critic: nn.r1_penalty(
             lambda x: our_critic(nn, x, *critic), real
         ),
-        theirs,
+        by_pytorch,
         [normal(0, 4, 3, 4), *CRITIC],
     )
 

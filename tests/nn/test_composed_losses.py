@@ -28,7 +28,7 @@ def nearest(labels, size):
 
 
 def supervised(weights):
-    def theirs(fine, middle, coarse, labels):
+    def by_pytorch(fine, middle, coarse, labels):
         losses = [
             F.cross_entropy(x, nearest(labels, x.shape[2:]))
             for x in (fine, middle, coarse)
@@ -40,7 +40,7 @@ def supervised(weights):
 
     return (
         lambda nn, *xs: nn.deep_supervision(nn.cross_entropy, xs[:3], xs[3], weights),
-        theirs,
+        by_pytorch,
         [*LEVELS, LABELS],
     )
 
@@ -55,7 +55,7 @@ def test_labels_are_resized_and_the_levels_are_halved(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_targets_with_channels_are_resized(name):
-    def theirs(fine, middle, target):
+    def by_pytorch(fine, middle, target):
         resized = F.interpolate(target, middle.shape[2:], mode="nearest")
         return (
             2 / 3 * (fine - target).square().mean()
@@ -67,7 +67,7 @@ def test_targets_with_channels_are_resized(name):
         lambda nn, fine, middle, target: nn.deep_supervision(
             nn.mse_loss, [fine, middle], target
         ),
-        theirs,
+        by_pytorch,
         [*LEVELS[:2], normal(3, 2, 3, 8, 5)],
     )
 
@@ -130,7 +130,7 @@ def test_perceptual_losses_agree_with_torchvisions_network(name):
         }
 
     def case(weights):
-        def theirs(a, b):
+        def by_pytorch(a, b):
             share = (
                 weights if isinstance(weights, dict) else dict.fromkeys(weights, 1.0)
             )
@@ -141,7 +141,7 @@ def test_perceptual_losses_agree_with_torchvisions_network(name):
 
         return FunctionCase(
             lambda nn, a, b: nn.perceptual_loss(judge, a, b, weights, nn.l1_loss),
-            theirs,
+            by_pytorch,
             [x, y],
         )
 

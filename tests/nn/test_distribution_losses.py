@@ -15,7 +15,7 @@ def reduced(loss, reduction):
 
 
 def from_the_standard_normal(reduction):
-    def theirs(mu, logvar):
+    def by_pytorch(mu, logvar):
         mine = torch.distributions.Normal(mu, (0.5 * logvar).exp())
         return reduced(
             torch.distributions.kl_divergence(
@@ -26,7 +26,7 @@ def from_the_standard_normal(reduction):
 
     return (
         lambda nn, mu, logvar: nn.kl_gaussian(mu, logvar, reduction=reduction),
-        theirs,
+        by_pytorch,
         [normal(0, 3, 4), normal(1, 3, 4)],
     )
 
@@ -40,14 +40,14 @@ def test_divergences_from_the_standard_normal_agree(name):
 
 
 def between_two_normals(reduction):
-    def theirs(mu, logvar, prior_mu, prior_logvar):
+    def by_pytorch(mu, logvar, prior_mu, prior_logvar):
         mine = torch.distributions.Normal(mu, (0.5 * logvar).exp())
         prior = torch.distributions.Normal(prior_mu, (0.5 * prior_logvar).exp())
         return reduced(torch.distributions.kl_divergence(mine, prior), reduction)
 
     return (
         lambda nn, *numbers: nn.kl_gaussian(*numbers, reduction=reduction),
-        theirs,
+        by_pytorch,
         [normal(seed, 3, 4) for seed in range(4)],
     )
 
@@ -64,7 +64,7 @@ def of_classes(dim, reduction):
     target[0, 0] = [0.0, 0.25, 0.75, 0.0]
     target = target if dim == -1 else np.moveaxis(target, -1, 1)
 
-    def theirs(x):
+    def by_pytorch(x):
         elements = torch.nn.functional.kl_div(
             x.log_softmax(dim), torch.tensor(target), reduction="none"
         )
@@ -75,7 +75,7 @@ def of_classes(dim, reduction):
             nn.log_softmax(x, dim), nn.constant(target, like=x), dim, reduction
         )
 
-    return ours, theirs, [normal(1, *target.shape)]
+    return ours, by_pytorch, [normal(1, *target.shape)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -92,7 +92,7 @@ def test_divergences_of_classes_agree_also_where_a_probability_is_zero(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_targets_of_a_divergence_have_gradients(name):
-    def theirs(t, x):
+    def by_pytorch(t, x):
         return torch.nn.functional.kl_div(
             x.log_softmax(1), t.softmax(1), reduction="batchmean"
         )
@@ -101,7 +101,7 @@ def test_targets_of_a_divergence_have_gradients(name):
         return nn.kl_divergence(nn.log_softmax(x, 1), nn.softmax(t, 1))
 
     agree_twice(
-        name, {"of softmax": (ours, theirs, [normal(0, 3, 4), normal(1, 3, 4)])}
+        name, {"of softmax": (ours, by_pytorch, [normal(0, 3, 4), normal(1, 3, 4)])}
     )
 
 

@@ -111,13 +111,13 @@ def binary(alpha, gamma, reduction):
     )
     target[0, 0] = 0.3  # a soft label
 
-    def theirs(x, y):
+    def by_pytorch(x, y):
         given = -1 if alpha is None else alpha
         return torchvision.ops.sigmoid_focal_loss(x, y, given, gamma, reduction)
 
     return (
         lambda nn, x, y: nn.binary_focal_loss(x, y, alpha, gamma, reduction),
-        theirs,
+        by_pytorch,
         [logits, target],
     )
 

@@ -55,13 +55,13 @@ FUNCTIONS = {
 
 
 def second_derivative(function):
-    def theirs(x):
+    def by_pytorch(x):
         return by_autograd(lambda at: function(PYTORCH, at).sum(), x)
 
     def ours(nn, x):
         return nn.gradient(lambda at: nn.sum(function(nn, at)), x)
 
-    return FunctionCase(ours, theirs, [normal(0, 3, 4)])
+    return FunctionCase(ours, by_pytorch, [normal(0, 3, 4)])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -83,11 +83,11 @@ def test_normalize_agrees_also_at_and_near_zero(name):
     def ours(nn, x):
         return [nn.normalize(x, dim=dim) for dim in dims]
 
-    def theirs(x):
+    def by_pytorch(x):
         return [F.normalize(x, dim=dim) for dim in dims]
 
-    values_agree(name, ours, theirs, [x])
-    agree_function(name, ours, theirs, [normal(1, 3, 4, 5)])
+    values_agree(name, ours, by_pytorch, [x])
+    agree_function(name, ours, by_pytorch, [normal(1, 3, 4, 5)])
 
 
 @pytest.mark.parametrize("name", NAMES)

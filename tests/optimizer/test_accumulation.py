@@ -57,7 +57,7 @@ LOSSES = {
 }
 
 
-def made(backend, count=1, p=0.0, name="adam"):
+def build(backend, count=1, p=0.0, name="adam"):
     net = Small.on(backend, dtype="float64")(p=p, norm=False)
     net = DataParallel(net, devices(backend, count)) if count > 1 else net
     return net, backend.optimizer(rule(name, lr=0.05), net)
@@ -71,7 +71,7 @@ def of_the_big_batch(backend, case, p=0.0):
 
 def after(backend, loss, labels, cuts, count=1, p=0.0):
     """The weights after two updates, and the losses, of micro-batches cut so."""
-    net, optimizer = made(backend, count, p)
+    net, optimizer = build(backend, count, p)
     optimizer.accumulate = len(cuts)
     losses = []
     for step in range(2):
@@ -113,9 +113,9 @@ def test_each_micro_batch_gives_its_own_loss_and_nothing_else(backend):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_partial_window_counts_its_own_samples_alone(backend, count):
-    wanted, plain = made(backend)
+    wanted, plain = build(backend)
     plain.update(mean, X[:7], Y[:7])
-    net, optimizer = made(backend, count)
+    net, optimizer = build(backend, count)
     optimizer.accumulate = 3
     for cut in CUTS[:2]:
         optimizer.update(mean, X[cut], Y[cut])
@@ -129,8 +129,8 @@ def test_a_partial_window_counts_its_own_samples_alone(backend, count):
 
 def test_the_next_window_starts_from_nothing(backend):
     """A flushed window leaves neither gradients nor samples behind."""
-    net, optimizer = made(backend, name="sgd")
-    wanted, plain = made(backend, name="sgd")
+    net, optimizer = build(backend, name="sgd")
+    wanted, plain = build(backend, name="sgd")
     optimizer.accumulate = 2
     optimizer.update(mean, X[:6], Y[:6])
     optimizer.flush()
@@ -164,7 +164,7 @@ def test_replicas_are_brought_together_once_a_window(backend, monkeypatch):
 
     counted(AccumulateGradients, "accumulate")
     counted(CopyParameters, "copy")
-    net, optimizer = made(backend, 2)
+    net, optimizer = build(backend, 2)
     copies = []
     copy = type(net).copy_parameters
     monkeypatch.setattr(
@@ -273,13 +273,13 @@ def test_a_parameter_that_only_one_micro_batch_reaches_counts_all_samples(backen
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, None])
 def test_a_window_has_a_whole_number_of_micro_batches(backend, bad):
-    _, optimizer = made(backend)
+    _, optimizer = build(backend)
     with pytest.raises(SettingError, match="must be a whole number of at least 1"):
         optimizer.accumulate = bad
 
 
 def test_the_size_of_a_window_cannot_change_while_it_is_open(backend):
-    _, optimizer = made(backend)
+    _, optimizer = build(backend)
     optimizer.accumulate = 3
     optimizer.update(mean, X[:6], Y[:6])
     with pytest.raises(
@@ -292,7 +292,7 @@ def test_the_size_of_a_window_cannot_change_while_it_is_open(backend):
 
 
 def test_a_batch_without_arrays_is_an_error_where_samples_count(backend):
-    _, optimizer = made(backend)
+    _, optimizer = build(backend)
     optimizer.accumulate = 2
     with pytest.raises(
         BatchError,

@@ -18,7 +18,7 @@ def mean(network, x, y):
     return network.nn.cross_entropy(network(x), y)
 
 
-def made(name="torch", count=1):
+def build(name="torch", count=1):
     backend = backends.get(name)
     net = Small.on(name, dtype="float64")(p=0.0, norm=False)
     net = DataParallel(net, devices(backend, count)) if count > 1 else net
@@ -29,7 +29,7 @@ def made(name="torch", count=1):
 
 def gradients(*cut):
     """The gradients of a mean over some samples, by PyTorch alone."""
-    net, _ = made()
+    net, _ = build()
     x, y = torch.from_numpy(X[cut]), torch.from_numpy(Y[cut])
     torch.nn.functional.cross_entropy(net(x), y).backward()
     return {name: parameter.grad.numpy() for name, parameter in net.named_parameters()}
@@ -43,7 +43,7 @@ def update_windows(optimizer, loss=mean, after_each=lambda number: None):
 
 def assert_moved(net, wanted):
     """Gradient descent with a rate of 1 moves each parameter by its gradient."""
-    start = made()[0].neutral_state()
+    start = build()[0].neutral_state()
     for name, value in net.neutral_state().items():
         np.testing.assert_allclose(
             start[name] - value, wanted[name], atol=1e-12, err_msg=name
@@ -71,7 +71,7 @@ def clearing_after_backward(network, x, y):
 @BOTH
 @pytest.mark.parametrize("loss", [clearing, clearing_after_backward])
 def test_a_loss_function_that_clears_gradients_does_not_clear_the_sum(name, loss):
-    net, optimizer = made(name)
+    net, optimizer = build(name)
     update_windows(optimizer, loss)
     assert_moved(net, gradients(slice(None)))
 
@@ -82,7 +82,7 @@ def test_backward_passes_of_a_loss_function_count_as_in_a_single_batch(name):
         mean(network, x, y).backward()
         return mean(network, x, y)
 
-    nets = [made(name) for _ in range(2)]
+    nets = [build(name) for _ in range(2)]
     (net, optimizer), (single, at_once) = nets
     at_once.accumulate = 1
     update_windows(optimizer, loss)
@@ -98,7 +98,7 @@ def test_backward_passes_of_a_loss_function_count_as_in_a_single_batch(name):
 )
 def test_what_others_do_to_gradients_between_micro_batches_does_not_count(name, count):
     """A backward pass, and what is written to them."""
-    net, optimizer = made(name, count)
+    net, optimizer = build(name, count)
 
     def disturb(number):
         mean(net, *net.backend.prepare((X, Y), net)).backward()
@@ -122,7 +122,7 @@ def fail(*given):
     ("name", "count"), [("torch", 1), ("torch", 2), ("chainer", 1)]
 )
 def test_an_error_in_a_loss_function_leaves_a_window_as_it_was(name, count):
-    net, optimizer = made(name, count)
+    net, optimizer = build(name, count)
     optimizer.update(in_replicas(mean), X[:6], Y[:6])
     with pytest.raises(Failed):
         optimizer.update(in_replicas(fail), X, Y)
@@ -151,7 +151,7 @@ def failing_on_chainer(network, x, y):
 )
 def test_an_error_in_backward_leaves_no_part_of_its_gradients(name, count):
     """The first layer's gradient comes last, when others have been added."""
-    net, optimizer = made(name, count)
+    net, optimizer = build(name, count)
     optimizer.update(in_replicas(mean), X[:6], Y[:6])
     handle = next(net.parameters()).register_hook(fail) if name == "torch" else None
     with pytest.raises(Failed):
@@ -170,7 +170,7 @@ def test_an_error_in_backward_leaves_no_part_of_its_gradients(name, count):
 
 
 def test_the_sum_stays_in_the_storage_of_the_first_gradients():
-    _, optimizer = made()
+    _, optimizer = build()
     places = []
 
     def note(number):
@@ -189,7 +189,7 @@ def bounded(gradient):
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_hook_of_a_parameter_sees_the_gradient_of_each_micro_batch(count):
     """One that is not linear tells them from a sum, and from weighted gradients."""
-    net, optimizer = made(count=count)
+    net, optimizer = build(count=count)
     net.get_parameter("fc.weight").register_hook(bounded)
     update_windows(optimizer, in_replicas(mean))
     of_parts = [gradients(cut)["fc.weight"] for cut in CUTS]
@@ -201,7 +201,7 @@ def test_a_hook_of_a_parameter_sees_the_gradient_of_each_micro_batch(count):
 
 
 def test_a_hook_after_accumulation_sees_the_gradient_of_each_micro_batch():
-    net, optimizer = made()
+    net, optimizer = build()
     noted = []
     weight = net.get_parameter("fc.weight")
     weight.register_post_accumulate_grad_hook(
@@ -219,7 +219,7 @@ def test_a_hook_after_accumulation_sees_the_gradient_of_each_micro_batch():
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_hook_may_be_added_while_a_window_is_open(kind, count):
     """In replicas the parameter gets the gradients of its copies from then on."""
-    net, optimizer = made(count=count)
+    net, optimizer = build(count=count)
 
     def add(number):
         if number == 0:
@@ -231,7 +231,7 @@ def test_a_hook_may_be_added_while_a_window_is_open(kind, count):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_parameter_that_is_frozen_in_a_window_is_left_alone(count):
-    net, optimizer = made(count=count)
+    net, optimizer = build(count=count)
 
     def freeze(number):
         if number == 0:
@@ -243,7 +243,7 @@ def test_a_parameter_that_is_frozen_in_a_window_is_left_alone(count):
 
 
 def test_hooks_of_an_optimizer_get_no_gradients_of_frozen_parameters():
-    net, optimizer = made()
+    net, optimizer = build()
     net.get_parameter("fc.weight").requires_grad = False
     names = []
     optimizer.pre_update_hooks.append(lambda _, given: names.extend(given) or given)

@@ -37,7 +37,7 @@ GRADIENTS = {"a": OF_A.mean(0), "b": OF_B.mean(0)}
 NORM = float(np.sqrt(sum((gradient**2).sum() for gradient in GRADIENTS.values())))
 
 
-def made(backend, hook, count=1):
+def build(backend, hook, count=1):
     net = TwoVectors.on(backend, dtype="float64")()
     net = DataParallel(net, devices(backend, count)) if count > 1 else net
     optimizer = backend.optimizer(rule("sgd", lr=1.0), net)
@@ -66,7 +66,7 @@ def by_norm(bound):
 def test_the_joint_norm_is_bounded_and_shorter_gradients_stay_as_they_are(
     backend, share
 ):
-    net, optimizer = made(backend, ClipNorm(share * NORM))
+    net, optimizer = build(backend, ClipNorm(share * NORM))
     optimizer.update(linear, OF_A, OF_B)
     assert_moved(net, by_norm(share * NORM))
 
@@ -93,7 +93,7 @@ def test_gradients_keep_their_type(backend, hook):
 
 def test_every_element_is_bounded_by_value(backend):
     bound = 0.5 * abs(GRADIENTS["b"]).max()
-    net, optimizer = made(backend, ClipValue(bound))
+    net, optimizer = build(backend, ClipValue(bound))
     optimizer.update(linear, OF_A, OF_B)
     wanted = {
         name: np.clip(gradient, -bound, bound) for name, gradient in GRADIENTS.items()
@@ -106,7 +106,7 @@ def test_every_element_is_bounded_by_value(backend):
 def test_the_gradient_of_the_whole_window_is_clipped_not_that_of_micro_batches(
     backend, count
 ):
-    net, optimizer = made(backend, ClipNorm(0.3 * NORM), count)
+    net, optimizer = build(backend, ClipNorm(0.3 * NORM), count)
     optimizer.accumulate = 2
     for cut in (slice(0, 5), slice(5, 7)):
         optimizer.update(in_replicas(linear), OF_A[cut], OF_B[cut])
@@ -115,20 +115,20 @@ def test_the_gradient_of_the_whole_window_is_clipped_not_that_of_micro_batches(
 
 @pytest.mark.parametrize("hook", [ClipNorm(1.0), ClipValue(1.0)])
 def test_zero_gradients_stay_zero(backend, hook):
-    net, optimizer = made(backend, hook)
+    net, optimizer = build(backend, hook)
     optimizer.update(linear, 0.0 * OF_A, 0.0 * OF_B)
     assert_moved(net, {"a": np.zeros(3), "b": np.zeros(2)})
 
 
 @pytest.mark.parametrize("hook", [ClipNorm(1.0), ClipValue(1.0)])
 def test_gradients_that_are_not_numbers_are_not_hidden(backend, hook):
-    net, optimizer = made(backend, hook)
+    net, optimizer = build(backend, hook)
     optimizer.update(linear, np.where(np.arange(3) == 1, np.nan, OF_A), OF_B)
     assert np.isnan(net.neutral_state()["a"][1])
 
 
 def test_a_network_of_which_nothing_took_part_has_nothing_to_clip(backend):
-    net, optimizer = made(backend, ClipNorm(1.0))
+    net, optimizer = build(backend, ClipNorm(1.0))
     assert ClipNorm(1.0)(optimizer, {"a": None}) == {"a": None}
     assert ClipValue(1.0)(optimizer, {"a": None}) == {"a": None}
 
@@ -153,14 +153,14 @@ def numpys_norm(order):
 @pytest.mark.parametrize("order", [1, 3, np.inf])
 def test_the_norm_may_be_of_another_order(backend, order):
     norm = numpys_norm(order)
-    net, optimizer = made(backend, ClipNorm(norm / 4, order))
+    net, optimizer = build(backend, ClipNorm(norm / 4, order))
     optimizer.update(linear, OF_A, OF_B)
     assert_moved(net, {name: gradient / 4 for name, gradient in GRADIENTS.items()})
 
 
 @pytest.mark.parametrize("order", [1, 2, np.inf])
 def test_no_norm_hides_what_is_not_finite(backend, order):
-    net, optimizer = made(backend, ClipNorm(0.1, order))
+    net, optimizer = build(backend, ClipNorm(0.1, order))
     broken = OF_A.copy()
     broken[3, 1] = np.nan
     optimizer.update(linear, broken, OF_B)
@@ -199,7 +199,7 @@ def test_a_mapping_with_other_settings_is_refused():
 
 
 def test_an_infinite_gradient_is_not_hidden_by_the_norm(backend):
-    net, optimizer = made(backend, ClipNorm(1.0))
+    net, optimizer = build(backend, ClipNorm(1.0))
     with np.errstate(invalid="ignore"):
         optimizer.update(linear, np.where(np.arange(3) == 1, np.inf, OF_A), OF_B)
     assert not np.isfinite(net.neutral_state()["a"][1])

@@ -232,7 +232,7 @@ def given(network, gradients):
     return network(gradients)
 
 
-def made(backend, name, dtype="float64", groups=None, **settings):
+def optimizer_by(backend, name, dtype="float64", groups=None, **settings):
     network = Shapes.on(backend, dtype=dtype)()
     network.set_trainable("frozen", False)
     return network.backend.optimizer(rule(name, **settings), network, groups=groups)
@@ -251,7 +251,7 @@ def run(optimizer, case, steps):
 @cache
 def whole_run(backend, case):
     """The parameters after each step, and the optimizer's state in the midst and in the end."""
-    optimizer = made(backend, name_of(case), **CASES[case])
+    optimizer = optimizer_by(backend, name_of(case), **CASES[case])
     trace = run(optimizer, case, range(RESUMED))
     state = optimizer.neutral_state()
     trace += run(optimizer, case, range(RESUMED, STEPS))
@@ -285,7 +285,7 @@ BEFORE = dict(zip(BACKENDS, (*BACKENDS[1:], BACKENDS[0]), strict=True))
 def test_a_run_goes_on_alike_on_another_backend(backend, case):
     trace, state, last = whole_run(backends.get(BEFORE[backend.name]), case)
     assert {key.partition("/")[0] for key in state} == {"steps", *SHAPES}
-    resumed = made(backend, name_of(case), **CASES[case])
+    resumed = optimizer_by(backend, name_of(case), **CASES[case])
     resumed.network.load_neutral_state(trace[RESUMED - 1])
     resumed.load_neutral_state(state)
     close(run(resumed, case, range(RESUMED, STEPS))[-1], trace[-1])
@@ -300,7 +300,7 @@ def test_a_state_of_adafactor_has_rows_and_columns():
 
 
 def test_a_state_that_is_loaded_replaces_all_of_the_old_one(backend):
-    fresh, used = (made(backend, "amsgrad", lr=0.1) for _ in range(2))
+    fresh, used = (optimizer_by(backend, "amsgrad", lr=0.1) for _ in range(2))
     used.update(given, GRADIENTS[0])
     used.load_neutral_state(fresh.neutral_state())
     assert list(used.neutral_state()) == ["steps"]
@@ -312,7 +312,7 @@ def test_a_state_that_is_loaded_replaces_all_of_the_old_one(backend):
 def test_nothing_moves_and_nothing_is_nan_where_gradients_and_parameters_are_zero(
     backend, name
 ):
-    optimizer = made(backend, name, lr=0.1, weight_decay=0.1)
+    optimizer = optimizer_by(backend, name, lr=0.1, weight_decay=0.1)
     zeros = {name: np.zeros_like(value) for name, value in STARTS.items()}
     optimizer.network.load_neutral_state(zeros, strict=False)
     optimizer.update(given, zeros)
@@ -320,7 +320,7 @@ def test_nothing_moves_and_nothing_is_nan_where_gradients_and_parameters_are_zer
 
 
 def test_lamb_starts_from_zero_with_a_ratio_of_one(backend):
-    optimizer = made(backend, "lamb", lr=0.1)
+    optimizer = optimizer_by(backend, "lamb", lr=0.1)
     optimizer.network.load_neutral_state({"vector": np.zeros(5)}, strict=False)
     optimizer.update(given, GRADIENTS[0])
     gradient = GRADIENTS[0]["vector"]
@@ -332,7 +332,7 @@ def test_lamb_starts_from_zero_with_a_ratio_of_one(backend):
 
 @pytest.mark.parametrize("name", NAMES[:9])
 def test_a_gradient_that_is_nan_shows_in_the_parameter(backend, name):
-    optimizer = made(backend, name, lr=0.1)
+    optimizer = optimizer_by(backend, name, lr=0.1)
     ones = {name: np.ones(shape) for name, shape in SHAPES.items()}
     broken = np.where(np.arange(21).reshape(7, 3) == 8, np.nan, 1.0)
     with warnings.catch_warnings():
@@ -347,7 +347,7 @@ def test_a_gradient_that_is_nan_shows_in_the_parameter(backend, name):
 def test_a_network_in_single_precision_keeps_its_type(backend, name):
     settings = {"lr": 0.01, "weight_decay": 0.1}
     optimizer, neutral = (
-        made(backend, name, "float32", **settings),
+        optimizer_by(backend, name, "float32", **settings),
         rule(name, **settings),
     )
     p, slots = STARTS["vector"], neutral.state_shapes((5,))
@@ -610,7 +610,7 @@ def test_a_rule_that_a_file_of_settings_holds_is_the_same_rule():
 
 @pytest.mark.parametrize("value", [-0.1, float("nan"), "fast"])
 def test_a_learning_rate_that_is_none_cannot_be_set(backend, value):
-    optimizer = made(backend, "lion", lr=0.1)
+    optimizer = optimizer_by(backend, "lion", lr=0.1)
     with pytest.raises(SettingError, match=f"lr={value!r} must be"):
         optimizer.lr = value
     assert optimizer.lr == 0.1
@@ -748,7 +748,7 @@ def test_replicas_make_the_updates_of_one(backend):
 
 def test_muon_leaves_a_group_to_adamw(backend):
     """Such as embeddings and the last layer."""
-    optimizer = made(
+    optimizer = optimizer_by(
         backend, "muon", lr=0.02, groups={"wide": {"adamw": True, "lr": 0.001}}
     )
     optimizer.update(given, GRADIENTS[0])

@@ -593,7 +593,7 @@ def test_a_replicated_network_is_not_replicated_again(backend):
         DataParallel(replicated(backend, 2), devices(backend, 2))
 
 
-class Around(Network):
+class Outer(Network):
     """Two layers, of which the second may be replicated."""
 
     def __init__(self, tail):
@@ -609,7 +609,7 @@ def test_neither_the_class_of_a_backend_nor_a_network_around_it_replicates_it_ag
 ):
     """The inner replicas' gradients would be lost."""
     inner, places = replicated(backend, 2, network=Dense), devices(backend, 2)
-    outer = Around.on(backend, dtype="float64")(inner)
+    outer = Outer.on(backend, dtype="float64")(inner)
     with pytest.raises(
         SettingError,
         match="the block 'tail' of the network is replicated .*, network.tail.root",

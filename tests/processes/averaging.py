@@ -62,11 +62,13 @@ def train(processes, backend, plan, updates, sizes_of, loss, in_backward=None):
             sent = processes.collectives - before
             found.append(
                 {
-                    "own": _own(network.root),
+                    "own": _lists_of(network.root),
                     "sent": [sent["all_gather"], sent["all_reduce"]],
                 }
             )
-    found.append({"own": _own(network), "sent": []})  # read as a whole: all are equal
+    found.append(
+        {"own": _lists_of(network), "sent": []}
+    )  # read as a whole: all are equal
     return found
 
 
@@ -77,7 +79,7 @@ def _plan(settings):
     return LocalSGD(**settings)
 
 
-def _own(network):
+def _lists_of(network):
     return {name: value.tolist() for name, value in network.neutral_state().items()}
 
 

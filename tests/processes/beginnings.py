@@ -20,7 +20,7 @@ class Line(Network):
         return self.line(x)
 
 
-class Seen(Callback):
+class UsedSamples(Callback):
     """The samples of each batch that this process has used."""
 
     main_only = False
@@ -72,7 +72,7 @@ def begin(processes, names):
     found = []
     for name in names:
         options, of_fit, given = other(processes.rank)[name]
-        seen, of_fit = Seen(), {"epochs": 1, "batch_size": 8, **of_fit}
+        seen, of_fit = UsedSamples(), {"epochs": 1, "batch_size": 8, **of_fit}
         network = Line.on("torch", seed=2)()
         options = {"optimizer": rules.rule("sgd", lr=0.1), **options}
         trainer = Trainer(network, callbacks=[seen], processes=processes, **options)

@@ -30,7 +30,7 @@ RULES = {
 }
 
 
-def _made(kind):
+def _maker(kind):
     def make(network):
         groups = {"*.bias": {"weight_decay": 0.0}}
         optimizer = network.backend.optimizer(RULES[kind](), network, groups=groups)
@@ -41,7 +41,7 @@ def _made(kind):
 
 
 OPTIMIZERS = {"clipped sgd": subjects.clipped_sgd} | {
-    kind: _made(kind) for kind in RULES
+    kind: _maker(kind) for kind in RULES
 }
 
 

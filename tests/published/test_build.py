@@ -130,7 +130,7 @@ NETWORKS = {
 
 
 @cache
-def theirs(which):
+def library_network(which):
     """The library's small network in double precision, with a state away from its start."""
     torch.manual_seed(0)
     module = NETWORKS[which][3]().double().eval()
@@ -179,7 +179,7 @@ def publish(host, monkeypatch, tmp_path):
         name, architecture, _, _ = NETWORKS[which]
         entry = published.choose(architecture, name)
         if name.startswith("torchvision/"):
-            content = content or saved(theirs(which))
+            content = content or saved(library_network(which))
             file = replace(entry.file, sha256=hashlib.sha256(content).hexdigest()[:8])
             changed = replace(entry, file=file)
             rows = [changed if one == entry else one for one in registry()]
@@ -189,9 +189,9 @@ def publish(host, monkeypatch, tmp_path):
         filename = entry.file.filenames[0]
         path = f"/{entry.file.repository}/resolve/{entry.file.revision}/{filename}"
         if filename.endswith(".pth"):
-            host.files[path] = of_data_parallel(theirs(which))
+            host.files[path] = of_data_parallel(library_network(which))
         else:
-            host.files[path] = safetensors(theirs(which), tmp_path)
+            host.files[path] = safetensors(library_network(which), tmp_path)
         return entry
 
     return put
@@ -238,7 +238,7 @@ def test_weights_by_name_give_the_librarys_outputs(which, backend, publish):
     if which == "MedicalNet":
         x = np.random.default_rng(0).standard_normal((1, 1, 17, 33, 19))
     with torch.no_grad():
-        wanted = theirs(which)(torch.from_numpy(x))
+        wanted = library_network(which)(torch.from_numpy(x))
     close(outputs(network, x), getattr(wanted, "logits", wanted).numpy(), 1e-9)
     assert network.published_weights == entry
 
@@ -246,7 +246,9 @@ def test_weights_by_name_give_the_librarys_outputs(which, backend, publish):
 def test_an_encoder_of_smp_gives_a_network_with_a_fresh_head(publish, caplog):
     publish("smp's encoder")
     state = ours("torch", "smp's encoder", num_classes=4).neutral_state()
-    wanted = theirs("smp's encoder").state_dict()["layer4.0.conv2.weight"].numpy()
+    wanted = (
+        library_network("smp's encoder").state_dict()["layer4.0.conv2.weight"].numpy()
+    )
     np.testing.assert_array_equal(state["layer4.0.conv2.weight"], wanted)
     assert "the file has no such head; the start values stay" in caplog.text
 
@@ -257,7 +259,7 @@ def test_an_encoder_takes_the_file_of_its_classifier(publish):
     network = zoo.build("encoder_unet", backend="torch", **settings)
     report = zoo.load(network.encoder, zoo.weights("resnet18").find(name).fetch())
     assert report.complete
-    wanted = theirs("smp's encoder").state_dict()["conv1.weight"].numpy()
+    wanted = library_network("smp's encoder").state_dict()["conv1.weight"].numpy()
     np.testing.assert_allclose(
         network.neutral_state()["encoder.conv1.weight"], wanted, rtol=1e-6
     )
@@ -295,7 +297,7 @@ def test_labels_and_probabilities_are_those_of_the_librarys_outputs(publish):
 
     x = weights.transforms()(Image.fromarray(data.astronaut()))[None].double()
     with torch.no_grad():
-        scores = torch.softmax(theirs("torchvision's ResNet")(x), 1)[0]
+        scores = torch.softmax(library_network("torchvision's ResNet")(x), 1)[0]
     wanted = torch.topk(scores, 3)
     found = zoo.classify(network, data.astronaut(), top=3)
     assert [one.index for one in found] == wanted.indices.tolist()

@@ -125,12 +125,12 @@ def _array(x):
 
 
 def in_float64(make):
-    def made():
+    def build():
         np.random.seed(3)
         with chainer.using_config("dtype", np.float64):
             return make()
 
-    return made
+    return build
 
 
 def case(make, loss=mse, batch=(X, Y), **options):

@@ -155,11 +155,11 @@ class Texts(nnx.Module):
 
 
 def in_float64(make):
-    def made():
+    def build():
         backends.get("jax").check_dtype("float64")
         return make()
 
-    return made
+    return build
 
 
 def case(make, loss=mse, batch=(X, Y), **options):

@@ -93,7 +93,7 @@ def test_a_mode_of_a_flax_modules_own_is_set_for_predictions_and_restored():
 def test_the_first_look_at_validation_leaves_attributes_and_buffers():
     import torch
 
-    class Seen(torch.nn.Module):
+    class Watching(torch.nn.Module):
         def __init__(self):
             super().__init__()
             self.out = torch.nn.Linear(4, 2)
@@ -105,7 +105,7 @@ def test_the_first_look_at_validation_leaves_attributes_and_buffers():
             self.calls += 1
             return self.out(x)
 
-    network = Seen()
+    network = Watching()
     trainer = Trainer(network, rules.rule("sgd", lr=0.1))
     trainer.fit((X, Y), (X, Y), epochs=1, batch_size=3)
     assert (network.calls, float(network.count)) == (

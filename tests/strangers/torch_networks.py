@@ -313,11 +313,11 @@ def scripted():
 
 
 def seeded(make):
-    def made():
+    def build():
         torch.manual_seed(3)
         return make().double()
 
-    return made
+    return build
 
 
 def case(make, loss=mse, batch=(X, Y), **options):

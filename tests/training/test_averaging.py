@@ -19,7 +19,7 @@ def loss(network, x, y):
     return network.nn.cross_entropy(network(x), y)
 
 
-def made(backend, count=1, dtype="float64"):
+def build(backend, count=1, dtype="float64"):
     net = Small.on(backend, dtype=dtype)(p=0.0)
     net = (
         DataParallel(net, devices(backend, count), buffers="sync") if count > 1 else net
@@ -31,7 +31,7 @@ def made(backend, count=1, dtype="float64"):
 def trained(backend, count=1, steps=7):
     """The weights at the start and after each step of a network that was trained, and its average
     of each case."""
-    net, optimizer = made(backend, count)
+    net, optimizer = build(backend, count)
     averages = {case: make(net) for case, (make, _) in CASES.items()}
     optimizer.post_update_hooks += averages.values()
     states = [net.neutral_state()]
@@ -99,7 +99,7 @@ def test_seven_steps_give_the_average_of_the_formula(backend, case):
 
 @pytest.mark.parametrize("settings", [{"start": 9}, {"decay": None}])
 def test_before_it_begins_an_average_is_the_weights_themselves(backend, settings):
-    net, _ = made(backend)
+    net, _ = build(backend)
     average = WeightAverage(net, **settings)
     net.load_neutral_state(
         {name: value + 1 for name, value in net.neutral_state().items()}
@@ -115,7 +115,7 @@ def test_inside_applied_the_network_and_its_replicas_compute_with_the_average(
 ):
     states, average = with_decay(backend, count)
     net = average.network
-    plain, _ = made(backend)
+    plain, _ = build(backend)
     plain.load_neutral_state(average.neutral_state())
     outputs = {}
     for name, each in (("plain", plain), ("averaged", net)):
@@ -188,7 +188,7 @@ def test_training_on_averaged_weights_is_an_error(backend):
 def test_averages_go_on_bit_for_bit_from_their_states(backend):
     _, whole = trained(backend)
     states, first = trained(backend, steps=4)
-    net, optimizer = made(backend)
+    net, optimizer = build(backend)
     net.load_neutral_state(states[-1])
     for case, (make, _) in CASES.items():
         resumed = make(net)
@@ -205,7 +205,7 @@ def test_averages_go_on_bit_for_bit_from_their_states(backend):
 
 def test_loading_a_state_leaves_the_networks_own_weights(backend):
     _, average = with_decay(backend, steps=4)
-    net, _ = made(backend, count=2)
+    net, _ = build(backend, count=2)
     before = net.neutral_state()
     other = WeightAverage(net, 0.6)
     other.load_state(average.state())
@@ -274,10 +274,10 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
 
 def test_a_trainer_judges_and_predicts_with_the_average_and_trains_without_it(backend):
     samples = data.Samples(X, Y)
-    net, _ = made(backend)
+    net, _ = build(backend)
     trainer = Trainer(net, rule("sgd", lr=0.3), average=0.8)
     trainer.fit(samples, samples, epochs=4, batch_size=4)
-    plain, _ = made(backend)
+    plain, _ = build(backend)
     without = Trainer(plain, rule("sgd", lr=0.3))
     without.fit(samples, epochs=4, batch_size=4)
     for name, value in plain.neutral_state().items():

@@ -23,7 +23,7 @@ OLD = {"network": {"a": np.arange(7.0)}, "run": {"step": 1}}
 NEW = {"network": {"a": np.arange(7.0) + 1}, "run": {"step": 2}}
 
 
-def alike(first, second):
+def same_bits(first, second):
     """Equal in structure, type and every bit."""
     if isinstance(first, np.ndarray):
         same_kind = isinstance(second, np.ndarray) and (first.dtype, first.shape) == (
@@ -35,10 +35,10 @@ def alike(first, second):
         return False
     if isinstance(first, dict):
         return list(first) == list(second) and all(
-            alike(first[key], second[key]) for key in first
+            same_bits(first[key], second[key]) for key in first
         )
     if isinstance(first, list | tuple):
-        return len(first) == len(second) and all(map(alike, first, second))
+        return len(first) == len(second) and all(map(same_bits, first, second))
     return repr(first) == repr(second)  # tells -0.0 from 0.0, and NaN is NaN
 
 
@@ -96,7 +96,7 @@ ARRAYS = {
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
 def test_values_come_back_exactly(tmp_path, value):
-    assert alike(there_and_back(tmp_path, value), value)
+    assert same_bits(there_and_back(tmp_path, value), value)
 
 
 def test_arrays_come_back_exactly_and_may_be_changed(tmp_path):
@@ -105,16 +105,16 @@ def test_arrays_come_back_exactly_and_may_be_changed(tmp_path):
         "__metadata__": np.ones(2),
     }
     found = there_and_back(tmp_path, nest)
-    assert alike(found, nest)
+    assert same_bits(found, nest)
     found["deep"][0]["int8"][0] = 9
 
 
 def test_an_array_alone_is_a_part(tmp_path):
-    assert alike(there_and_back(tmp_path, ARRAYS["int64"]), ARRAYS["int64"])
+    assert same_bits(there_and_back(tmp_path, ARRAYS["int64"]), ARRAYS["int64"])
 
 
 def test_arrays_in_another_byte_order_keep_their_values(tmp_path):
-    assert alike(
+    assert same_bits(
         there_and_back(tmp_path, np.arange(3, dtype=">i4")),
         np.arange(3, dtype=np.int32),
     )
@@ -132,7 +132,7 @@ def test_numpys_scalars_come_back_as_pythons(tmp_path):
         tmp_path,
         [np.float64(0.1), np.int32(3), np.bool_(True), np.str_("x"), np.float32(0.1)],
     )
-    assert alike(found, [0.1, 3, True, "x", float(np.float32(0.1))])
+    assert same_bits(found, [0.1, 3, True, "x", float(np.float32(0.1))])
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,8 @@ def test_the_files_are_those_of_the_safetensors_library(tmp_path):
     there_and_back(tmp_path, arrays)
     found = safetensors.numpy.load_file(tmp_path / "c" / "part.safetensors")
     assert all(
-        alike(found[name], np.array(array, order="C")) for name, array in arrays.items()
+        same_bits(found[name], np.array(array, order="C"))
+        for name, array in arrays.items()
     )
     assert found.keys() == arrays.keys()
 
@@ -193,7 +194,7 @@ def test_the_network_file_is_a_weight_file(tmp_path, architecture):
     }[architecture]
     network = zoo.build(architecture, backend="chainer", **settings)
     checkpoint.write(tmp_path / "c", {"network": network.neutral_state(), "run": {}})
-    assert alike(
+    assert same_bits(
         weights.read(tmp_path / "c" / "network.safetensors"), network.neutral_state()
     )
     other = zoo.build(architecture, backend="chainer", seed=1, **settings)
@@ -217,7 +218,7 @@ def test_parts_have_files_of_their_own_and_the_rest_is_readable(tmp_path):
 def test_a_second_write_replaces_the_first(tmp_path):
     for state in (OLD, NEW):
         checkpoint.write(tmp_path / "c", state)
-        assert alike(checkpoint.read(tmp_path / "c"), state)
+        assert same_bits(checkpoint.read(tmp_path / "c"), state)
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
@@ -421,7 +422,7 @@ def test_what_is_no_checkpoint_is_never_overwritten_or_removed(tmp_path, act):
 def test_an_empty_folder_may_become_a_checkpoint(tmp_path):
     (tmp_path / "c").mkdir()
     checkpoint.write(tmp_path / "c", OLD)
-    assert alike(checkpoint.read(tmp_path / "c"), OLD)
+    assert same_bits(checkpoint.read(tmp_path / "c"), OLD)
 
 
 # Failures of the disk
@@ -442,10 +443,10 @@ def test_a_disk_that_refuses_leaves_the_old_one(tmp_path, monkeypatch, function,
     monkeypatch.setattr(os, function, refuse)
     try:
         checkpoint.write(tmp_path / "c", NEW)
-        assert alike(checkpoint.read(tmp_path / "c"), NEW)
+        assert same_bits(checkpoint.read(tmp_path / "c"), NEW)
     except CheckpointError as error:
         assert "No space left on device" in str(error)
-        assert alike(checkpoint.read(tmp_path / "c"), OLD)
+        assert same_bits(checkpoint.read(tmp_path / "c"), OLD)
         assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
@@ -542,7 +543,7 @@ def test_a_checkpoint_below_a_link_is_written_where_it_leads(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "runs").symlink_to(tmp_path / "disk")
     checkpoint.write(tmp_path / "runs" / "c", OLD)
-    assert alike(checkpoint.read(tmp_path / "disk" / "c"), OLD)
+    assert same_bits(checkpoint.read(tmp_path / "disk" / "c"), OLD)
     assert Path(tmp_path / "runs").is_symlink()
 
 

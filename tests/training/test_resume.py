@@ -267,13 +267,13 @@ def test_the_generators_of_python_and_numpy_are_brought_back(tmp_path):
 
 
 def test_a_loss_scale_goes_on(tmp_path):
-    def made(*callbacks):
+    def half_trainer(*callbacks):
         return plain_trainer(*callbacks, dtype="float32", precision="float16")
 
-    whole = made(Keep(tmp_path / "c", steps=1))
+    whole = half_trainer(Keep(tmp_path / "c", steps=1))
     whole.optimizers["default"].loss_scale.value = 2.0**9
     whole.fit(plain_samples(), batch_size=10)
-    resumed = made()
+    resumed = half_trainer()
     resumed.fit(plain_samples(), batch_size=10, resume=tmp_path / "c")
     assert (
         resumed.optimizers["default"].loss_scale

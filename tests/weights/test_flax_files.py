@@ -22,7 +22,7 @@ from flax import nnx, serialization  # noqa: E402
 WEIGHTS = nnx.Any(nnx.Param, nnx.BatchStat)
 
 
-class Theirs(nnx.Module):
+class OfFlax(nnx.Module):
     """A residual network in miniature, on flax's own layers, with channels last."""
 
     def __init__(self):
@@ -74,7 +74,7 @@ def run(network, x):
 
 @pytest.fixture(scope="module")
 def module():
-    made = Theirs()
+    made = OfFlax()
     made.train()
     run(
         made,
@@ -192,7 +192,7 @@ def test_what_is_written_is_what_flaxs_own_modules_restore(
     )
     del tree["bn1"]["num_batches_tracked"]  # flax's norms do not count
     tree["layers"] = {int(number): layer for number, layer in tree["layers"].items()}
-    fresh = Theirs()
+    fresh = OfFlax()
     state = nnx.state(fresh, WEIGHTS)
     nnx.replace_by_pure_dict(state, tree)
     nnx.update(fresh, state)

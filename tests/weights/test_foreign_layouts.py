@@ -54,14 +54,14 @@ def classifier(linen, tmp_path_factory):
     import jax
     from flax import serialization
 
-    class Theirs(linen.Module):
+    class OfFlax(linen.Module):
         @linen.compact
         def __call__(self, x):
             x = linen.relu(linen.Conv(4, (3, 3), padding="VALID", name="conv")(x))
             x = linen.Dense(6, name="fc1")(x.reshape(len(x), -1))
             return linen.Dense(3, name="fc2")(linen.relu(x))
 
-    net = Theirs()
+    net = OfFlax()
     values = net.init(jax.random.PRNGKey(0), PICTURES)
     path = tmp_path_factory.mktemp("flax") / "x.msgpack"
     path.write_bytes(serialization.to_bytes(values))
@@ -141,7 +141,7 @@ def conditioned(linen, tmp_path_factory, request):
     import jax
     from flax import serialization
 
-    class Theirs(linen.Module):
+    class OfFlax(linen.Module):
         @linen.compact
         def __call__(self, x, t):
             x = linen.relu(linen.Conv(4, (3, 3), padding="VALID", name="conv")(x))
@@ -150,7 +150,7 @@ def conditioned(linen, tmp_path_factory, request):
             return linen.Dense(3, name="fc2")(linen.relu(x + t))
 
     times = GENERATOR.standard_normal((2, request.param)).astype(np.float32)
-    net = Theirs()
+    net = OfFlax()
     values = net.init(jax.random.PRNGKey(3), PICTURES, times)
     path = tmp_path_factory.mktemp("flax") / "x.msgpack"
     path.write_bytes(serialization.to_bytes(values))

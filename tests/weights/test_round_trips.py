@@ -338,12 +338,12 @@ def test_a_network_with_children_of_those_names_is_loaded_from_every_format(
 ):
     from torch import nn
 
-    def made():
+    def wrapped():
         return backends.get("torch").wrap(
             nn.ModuleDict({"model": nn.Linear(3, 2), "head": nn.Linear(2, 5)})
         )
 
-    first, second = made(), made()
+    first, second = wrapped(), wrapped()
     weights.write(tmp_path / f"x{suffix}", first)
     assert weights.load(second, tmp_path / f"x{suffix}").complete
     assert all(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ def intercept_calls(blocks: Iterable[Any], interceptor: Interceptor) -> Iterator
     """
     follower = Follower(interceptor, arrays.is_array)
     spaces = (chainer.functions, Variable)
-    with replaced_functions.intercept_calls(follower, _replacements(), blocks, spaces):
+    with replaced_functions.intercept_calls(follower, _REPLACEMENTS, blocks, spaces):
         yield
 
 
@@ -63,7 +62,6 @@ def in_float64() -> Iterator[None]:
         yield
 
 
-@cache
 def _replacements() -> replaced_functions.Replacements:
     table: Table = {}
     for name, row in _ROWS.items():
@@ -318,3 +316,6 @@ _ROWS: Rows = {
     ),
     **dict.fromkeys(("tensordot", "unpooling_2d")),
 }
+
+# Made at once: later a comparison may have put functions of its own in their places.
+_REPLACEMENTS = _replacements()

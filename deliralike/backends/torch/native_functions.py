@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,18 +41,23 @@ def as_exact_as_their_type() -> Iterator[None]:
 
     The slope 1/6 of `hardsigmoid` is rounded to float32 for arrays of float64, too (PyTorch 2.13).
     """
-    own = F.hardsigmoid
-
-    def hardsigmoid(input: Any, inplace: bool = False) -> Any:  # PyTorch's name
-        # PyTorch's own function calls this one again where a mode follows its calls.
-        is_scaled = getattr(input.grad_fn, "_forward_cls", None) is _Scaled
-        if input.dtype != torch.float64 or not input.requires_grad or is_scaled:
-            return own(input, inplace)
-        output = own(_Scaled.apply(input))
-        return input.copy_(output) if inplace else output
-
-    with replaced_by_name({(F, "hardsigmoid"): hardsigmoid}):
+    with replaced_by_name({(F, "hardsigmoid"): _exact_hardsigmoid}):
         yield
+
+
+_hardsigmoid = F.hardsigmoid
+
+
+def _exact_hardsigmoid(
+    input: torch.Tensor,
+    inplace: bool = False,  # both are names of PyTorch
+) -> torch.Tensor:
+    # PyTorch's own function calls this one again where a mode follows its calls.
+    is_scaled = getattr(input.grad_fn, "_forward_cls", None) is _Scaled
+    if input.dtype != torch.float64 or not input.requires_grad or is_scaled:
+        return _hardsigmoid(input, inplace)
+    output = _hardsigmoid(_Scaled.apply(input))
+    return input.copy_(output) if inplace else output
 
 
 @contextmanager
@@ -114,7 +119,7 @@ class _Following(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         try:
-            row = _table().get(func)
+            row = _TABLE.get(func)
         except TypeError:  # what cannot be hashed is no function of the table
             row = None
         if row is None:
@@ -491,7 +496,6 @@ _OTHERS = frozenset(
 )
 
 
-@cache
 def _table() -> Table:
     """Return what each native function is, by the function."""
     found: Table = {}
@@ -507,6 +511,7 @@ def _table() -> Table:
         found[getattr(torch.Tensor, name)] = (f"torch.Tensor.{name}", row)
     for name, row in _F.items():
         found[getattr(F, name)] = (f"torch.nn.functional.{name}", row)
+    found[_exact_hardsigmoid] = found[F.hardsigmoid]
     return found
 
 
@@ -534,3 +539,6 @@ _NOT_FOLLOWED = frozenset(
     {"assert_int_or_pair", "boolean_dispatch", "handle_torch_function", "one_hot"}
     | {"has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"}
 )
+
+# Made at once: later a comparison may have put functions of its own in their places.
+_TABLE = _table()

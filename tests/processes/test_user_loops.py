@@ -4,7 +4,7 @@ first step."""
 import pytest
 
 from deliralike.parallel import SingleProcess
-from tests.processes import own_loops
+from tests.processes import user_loops
 from tests.processes.comparing import largest_difference
 from tests.processes.crews import call, together
 
@@ -15,9 +15,9 @@ def test_loops_with_pytorchs_own_optimizers_are_those_of_one_process():
     """Shares of 4 and 3 samples, synchronised batch norm, several passes a step, networks in a row,
     a penalty."""
     wrappers = ["after", "in backward", "sharded"]
-    for found in call("torch", 2, "tests.processes.own_loops:on_torch", wrappers):
+    for found in call("torch", 2, "tests.processes.user_loops:on_torch", wrappers):
         for wrapper in wrappers:
-            wanted = own_loops.alone(wrapper)
+            wanted = user_loops.alone(wrapper)
             differences = {
                 name: largest_difference(wanted[name], each, 1.0)
                 for name, each in found[wrapper].items()
@@ -26,7 +26,7 @@ def test_loops_with_pytorchs_own_optimizers_are_those_of_one_process():
 
 
 def test_a_loop_that_would_leave_other_weights_in_each_process_is_an_error_at_the_first_step():
-    first, second = call("torch", 2, "tests.processes.own_loops:refused_on_torch")
+    first, second = call("torch", 2, "tests.processes.user_loops:refused_on_torch")
     for said in (first[0], second[0]):
         assert said.startswith(
             "a backward pass of your own, where parameters are averaged every few updates"
@@ -44,8 +44,8 @@ def test_a_loop_that_would_leave_other_weights_in_each_process_is_an_error_at_th
 def test_loops_with_chainers_own_optimizers_are_those_of_one_process():
     """Shares of 4 and 3 samples, hooks, a classifier around the network, several passes a step,
     networks in a row."""
-    wanted = own_loops.on_chainer(SingleProcess())
-    for found in call("torch", 2, "tests.processes.own_loops:on_chainer"):
+    wanted = user_loops.on_chainer(SingleProcess())
+    for found in call("torch", 2, "tests.processes.user_loops:on_chainer"):
         differences = {
             name: largest_difference(wanted[name], found[name], 1.0) for name in wanted
         }
@@ -53,7 +53,7 @@ def test_loops_with_chainers_own_optimizers_are_those_of_one_process():
 
 
 def test_a_loop_of_chainers_that_would_go_wrong_is_an_error_at_the_first_step():
-    for said in call("torch", 2, "tests.processes.own_loops:refused_on_chainer"):
+    for said in call("torch", 2, "tests.processes.user_loops:refused_on_chainer"):
         assert said[0].startswith(
             "a backward pass of your own, where parameters are averaged every few updates"
         )
@@ -68,7 +68,7 @@ def test_a_loop_of_chainers_that_would_go_wrong_is_an_error_at_the_first_step():
 
 @pytest.mark.parametrize(("engine", "spread"), [("torch", False), ("jax", True)])
 def test_a_step_by_flaxs_own_optimizer_is_an_error(engine, spread):
-    for of_rank in call(engine, 2, "tests.processes.own_loops:refused_on_jax", spread):
+    for of_rank in call(engine, 2, "tests.processes.user_loops:refused_on_jax", spread):
         assert len(of_rank) == (4 if spread else 2)
         for said in of_rank:
             assert (
@@ -79,4 +79,4 @@ def test_a_step_by_flaxs_own_optimizer_is_an_error(engine, spread):
 
 
 def test_evaluation_in_a_compiled_program_of_ones_own_is_none():
-    assert max(call("torch", 2, "tests.processes.own_loops:evaluated_on_jax")) < 1e-6
+    assert max(call("torch", 2, "tests.processes.user_loops:evaluated_on_jax")) < 1e-6

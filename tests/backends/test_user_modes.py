@@ -21,7 +21,7 @@ class Frozen(Network):
         return self.norm(x)
 
 
-class Around(Network):
+class Outer(Network):
     def __init__(self):
         super().__init__()
         self.body = Frozen()
@@ -37,7 +37,7 @@ def modes(network):
 
 @pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
 def test_a_train_of_a_blocks_own_holds_within_another_network(backend):
-    network = Around.on(backend)()
+    network = Outer.on(backend)()
     everywhere = {"": True, "body": True, "body.norm": True, "norm": True}
     assert modes(network) == everywhere  # nobody has called it yet
     with network.training_mode(True):
