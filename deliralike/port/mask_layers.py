@@ -11,7 +11,8 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import NN, START, NeedsHand, with_statements
+from deliralike.port.calls import START, NeedsHand, call_of_nn, with_statements
+from deliralike.port.custom_gradients import in_small_letters
 
 _ZERO = re.compile(r"0(\.0*)?")
 _IN_TRAINING = re.compile(r"\(?(?P<rate>.+) if self\.training else 0(\.0*)?\)?")
@@ -48,10 +49,10 @@ class MaskLayers:
                 f"{function} that does not follow self.training: a layer, nn.{layer}, in __init__",
                 x,
             )
-        name = f"{function}_layer"
+        created, args = call_of_nn(layer), f"{x}, {rate}"
         if self._is_known_in_creation(rate):
-            return f"self.{self._name(name, f'{NN}.{layer}({rate})')}({x})"
-        return f"self.{self._name(name, f'{NN}.{layer}()')}({x}, {rate})"
+            created, args = call_of_nn(layer, rate), x
+        return f"self.{self._name(f'{function}_layer', created)}({args})"
 
     def of_attention(self, rate: str) -> str | None:
         """A layer that drops weights of attention, which follows the mode; None for no dropout.
@@ -73,13 +74,13 @@ class MaskLayers:
             )
         if p.endswith(".p"):  # of a layer that the class has already
             return p.removesuffix(".p")
-        return f"self.{self._name('attention_dropout', f'{NN}.Dropout({p})')}"
+        return f"self.{self._name('attention_dropout', call_of_nn('Dropout', p))}"
 
     def of_noise(self, layer: str) -> str:
         """A layer that draws noise: one for each place in the source."""
-        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", layer).lower()
+        name = in_small_letters(layer)
         number = sum(one.startswith(name) for one in self._created) + 1
-        return f"self.{self._add(name, number, f'{NN}.{layer}()')}"
+        return f"self.{self._add(name, number, call_of_nn(layer))}"
 
     def _name(self, name: str, created: str) -> str:
         """The attribute of a layer; a number tells it from others."""

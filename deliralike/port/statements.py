@@ -9,12 +9,12 @@ from libcst import matchers as m
 
 from deliralike.port.buffers import IN_PLACE
 from deliralike.port.calls import (
-    NN,
     NO_COMMA,
     OF_SELF,
     Call,
     NeedsHand,
     arguments,
+    call_of_nn,
     code,
     in_brackets,
     joined,
@@ -239,7 +239,7 @@ class StatementRewriter(GradientRewriter):
             position = f"np.s_{index}"
             if m.matches(target, _ONE_ELEMENT):
                 position = index[1:-1]
-            text = f"{NN}.set_at({code(target.value)}, {position}, {code(value)})"
+            text = call_of_nn("set_at", code(target.value), position, code(value))
             target, value = target.value, self.parsed(text)
         return cst.Assign([cst.AssignTarget(target)], value)
 
