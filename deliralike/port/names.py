@@ -341,15 +341,23 @@ class NameRewriter(DefinitionRewriter):
 
     def leave_Index(self, original: cst.Index, updated: cst.Index) -> cst.Index:
         """``x[:, self.order]``: JAX takes no parameter or buffer as an index, but its array."""
-        index: Any = updated.value
-        if not self.functions or self.in_construction or not m.matches(index, OF_SELF):
+        if not self._may_be_buffer(updated.value):
             return updated
-        for block in self.original.blocks_of(self.cls):
-            value = getattr(block, index.attr.value, None)
-            if self.framework.describe(value).is_array:
-                array = cst.parse_expression(f"{code(index)}[...]")
-                return updated.with_changes(value=array)
-        return updated
+        array = cst.parse_expression(f"{code(updated.value)}[...]")
+        return updated.with_changes(value=array)
+
+    def _may_be_buffer(self, index: Any) -> bool:
+        """Whether it is an array of the network, or what a function outside was given as one."""
+        if not self.functions or self.in_construction:
+            return False
+        if isinstance(index, cst.Name) and not self.functions[-1].has_self:
+            place = self.functions[-1].path, index.value
+            return self.observed.value("arguments", place).is_array
+        if not m.matches(index, OF_SELF):
+            return False
+        blocks = self.original.blocks_of(self.cls)
+        values = [getattr(block, index.attr.value, None) for block in blocks]
+        return any(self.framework.describe(value).is_array for value in values)
 
     def _is_part(self, node: cst.Subscript) -> bool:
         """Whether a network is created of a part of a sequence: ``self.features[:3]``."""

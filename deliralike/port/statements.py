@@ -258,12 +258,15 @@ def _with_members_set(line: cst.SimpleStatementLine, call: cst.Call) -> Any:
     first = cst.Expr(call.with_changes(args=[]))
     lines: list[Any] = [line.with_changes(body=[first])]
     for one in call.args:
-        text = f"for name, link in {code(one.value)}.items():\n    setattr(self, name, link)\n"
+        value = code(one.value)
         if one.keyword:
-            text = f"self.{one.keyword.value} = {code(one.value)}"
+            text = f"self.{one.keyword.value} = {value}"
+        else:
+            text = (
+                f"for name, link in {value}.items():\n    setattr(self, name, link)\n"
+            )
         lines.append(cst.parse_statement(text))
-    if line.body[1:]:
-        lines.append(cst.SimpleStatementLine(line.body[1:]))
+    lines += [cst.SimpleStatementLine([one]) for one in line.body[1:]]
     return cst.FlattenSentinel(lines)
 
 
