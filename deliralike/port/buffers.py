@@ -7,7 +7,7 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import NN, OF_SELF, code, with_statements
+from deliralike.port.calls import NN, OF_SELF, call_of_nn, code, with_statements
 from deliralike.port.patterns import pattern
 
 _BUFFER = m.SimpleStatementLine([pattern(f"self.NAME = {NN}.Buffer(ARRAY)")])
@@ -55,5 +55,5 @@ def _written_first(lines: list[Any], at: int, name: str) -> list[Any]:
     first = cst.parse_statement(f"{name} = {array}")
     attribute = m.Attribute(m.Name("self"), m.Name(name))
     after = [m.replace(one, attribute, cst.Name(name)) for one in lines[at + 1 :]]
-    last = cst.parse_statement(f"self.{name} = {NN}.Buffer({name})")
+    last = cst.parse_statement(f"self.{name} = {call_of_nn('Buffer', name)}")
     return [*lines[:at], first, *after, last]

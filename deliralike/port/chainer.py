@@ -13,8 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from operator import attrgetter
 
-import libcst as cst
-
 from deliralike.port import chainer_links
 from deliralike.port.calls import (
     NN,
@@ -315,13 +313,12 @@ def _member(arg: str) -> str:
     return arg
 
 
-def parameter(call: Call, value: cst.BaseExpression) -> str:
+def _parameter(call: Call) -> str:
     """``chainer.Parameter(initializer, shape)``."""
-    del value  # which the call has, too
     given = call.only("initializer=None shape")
     if "shape" not in given:
         values = given["initializer"]
-        return f"{NN}.Parameter(np.shape({values}), np.asarray({values}))"
+        return call_of_nn("Parameter", f"np.shape({values})", f"np.asarray({values})")
     return _started(call, given)
 
 
@@ -331,8 +328,8 @@ def _started(call: Call, given: dict[str, str]) -> str:
     initializer = given["initializer"]
     kinds = {one.kind for one in call.values}
     if "function" not in kinds and initializer.isidentifier():
-        return f"{NN}.Parameter({shape}, start.Constant({initializer}))"
-    return f"{NN}.Parameter({shape}, {_start(initializer)})"
+        return call_of_nn("Parameter", shape, f"start.Constant({initializer})")
+    return call_of_nn("Parameter", shape, _start(initializer))
 
 
 _STARTING = {
@@ -375,6 +372,7 @@ _UNLIKE = {
     ),
     "nn.cat([nn.relu(x), nn.relu(-x)], 1)": "crelu",
     "nn.movedim(x, axis, place)": "rollaxis",
+    "nn.permute of an array with more axes": "space2depth",
     "nn.matmul, of arrays with three axes": "batch_matmul",
     "L.DepthwiseConvolution2D": "depthwise_convolution_2d",
 }
@@ -548,9 +546,12 @@ def _unpooled(call: Call) -> str:
     given = call.only("x ksize stride pad=0 outsize=None cover_all=True")
     size = given["ksize"]
     is_apart = given.get("stride", size) == size and given["pad"] == "0"
-    if not is_apart or not size.isdigit() or given["outsize"] != "None":
+    if not is_apart or not size.isdigit():
         raise NeedsHand(f"{call.name} of windows that overlap, or are padded: by hand")
     large = call_of_nn("interpolate", given["x"], scale_factor=size, mode='"nearest"')
+    if given["outsize"] != "None":
+        size = given["outsize"]
+        return f"{large}[:, :, :{size}[0], :{size}[1]]"
     if given["cover_all"] == "False":
         return large
     end = 1 - int(size)
@@ -634,13 +635,13 @@ class ChainerCalls(Framework):
 
     layer_sources = LAYER_SOURCES
     link_bases = LINK_BASES
-    parameter = staticmethod(parameter)
     names = Names(_MODULES)
     drawing = {"dropout": "Dropout"}
     without_effect = ("report", "argument.check_unexpected_kwargs")
     same_names = _SAME.split()
     functions = {
         **LINKS,
+        "Parameter": _parameter,
         "get_dtype": "None",
         "get_array_types": "()",
         **{name: _written_here(name) for name in _WRITTEN_HERE},
@@ -721,7 +722,7 @@ class ChainerCalls(Framework):
         "children": _children,
         "repeat": refused("write its members out, or a loop over nn.Sequential"),
     }
-    in_both = (*LINKS, *_OF_PYTHON, *_MODULE_OF_ARRAYS)
+    in_both = (*LINKS, "Parameter", *_OF_PYTHON, *_MODULE_OF_ARRAYS)
     #: NumPy's functions that make floating arrays.
     _makers = {
         "zeros": "nn.zeros({a}, like={like})",

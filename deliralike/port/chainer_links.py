@@ -104,15 +104,6 @@ def depth2space(nn, X, r):
     return nn.reshape(nn.permute(X, (0, 3, 4, 1, 5, 2)), (n, -1, height * r, width * r))
 
 
-def space2depth(nn, X, r):
-    """Pixels as channels, r times r; the position comes before the channel."""
-    n, channels, height, width = X.shape
-    X = nn.reshape(X, (n, channels, height // r, r, width // r, r))
-    return nn.reshape(
-        nn.permute(X, (0, 3, 5, 1, 2, 4)), (n, -1, height // r, width // r)
-    )
-
-
 def spatial_pyramid_pooling_2d(nn, x, pyramid_height, pooling="max"):
     """The maxima of 1, 4, 16 ... parts of an image, side by side. Source: arXiv 1406.4729."""
     assert pooling == "max", pooling

@@ -182,21 +182,14 @@ class Creation:
         self._found: dict[int, dict[str, Any]] = {}
         self.arguments = arguments
         if self.exists and not any(arguments):
-            self.arguments = (), self._find(network)
-        else:
-            mapped(arguments, framework, self._find_inside)
+            self.arguments = (), self._arguments_of(network)
+        mapped(self.arguments, framework, self._recreated)  # before calls are observed
 
-    def _find_inside(self, value: Any) -> Any:
-        if self._is_portable(value):
-            self._find(value)
-        return value
-
-    def _find(self, network: Any) -> dict[str, Any]:
-        """Find the arguments of a network, and of those among them."""
-        found = find_arguments(network, self.inputs if network is self.network else ())
-        self._found[id(network)] = found
-        mapped(found, self.framework, self._find_inside)
-        return found
+    def _arguments_of(self, network: Any) -> dict[str, Any]:
+        if id(network) not in self._found:
+            inputs = self.inputs if network is self.network else ()
+            self._found[id(network)] = find_arguments(network, inputs)
+        return self._found[id(network)]
 
     def _is_portable(self, value: Any) -> bool:
         is_network = self.framework.is_network_class(type(value))
@@ -214,7 +207,7 @@ class Creation:
     def _recreated(self, value: Any) -> Any:
         if not self._is_portable(value):
             return value
-        kwargs = mapped(self._found[id(value)], self.framework, self._recreated)
+        kwargs = mapped(self._arguments_of(value), self.framework, self._recreated)
         return with_weights(type(value)(**kwargs), value, ())
 
 

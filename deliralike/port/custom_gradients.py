@@ -9,8 +9,8 @@ import libcst as cst
 from libcst import matchers as m
 
 
-def name_of_function(class_name: str) -> str:
-    """The name of a function in the place of a class: ``SwishFunction`` is ``swish_function``."""
+def in_small_letters(class_name: str) -> str:
+    """The name of a function or object for that of a class: ``swish_function``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", class_name).lower()
 
 

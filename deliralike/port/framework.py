@@ -9,8 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType, NoneType
 from typing import Any
 
-import libcst as cst
-
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
 from deliralike.nn.primitives import Primitives
@@ -278,11 +276,3 @@ class Framework:
     def in_axes(self, kwargs: dict[str, str]) -> dict[str, str]:
         """Arguments by NumPy's names."""
         return kwargs
-
-    def parameter(self, call: Call, value: cst.BaseExpression) -> str:
-        """The source of a parameter that the framework makes of a value.
-
-        Raises:
-            NeedsHand: It is of a distribution that is not there.
-        """
-        raise NotImplementedError

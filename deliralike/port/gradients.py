@@ -6,7 +6,7 @@ from typing import Any
 
 import libcst as cst
 
-from deliralike.port.calls import NN, code
+from deliralike.port.calls import NN, call_of_nn, code
 from deliralike.port.names import NameRewriter
 
 
@@ -41,7 +41,7 @@ class GradientRewriter(NameRewriter):
         text = code(value)
         if text.startswith(f"{NN}.detach("):
             return value
-        return cst.parse_expression(f"{NN}.detach({text})")
+        return cst.parse_expression(call_of_nn("detach", text))
 
     def _is_floating(self, node: Any) -> bool:
         """Whether an expression is known to give an array of floating numbers."""

@@ -11,7 +11,8 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import NN, START, NeedsHand, with_statements
+from deliralike.port.calls import START, NeedsHand, call_of_nn, with_statements
+from deliralike.port.custom_gradients import in_small_letters
 
 _ZERO = re.compile(r"0(\.0*)?")
 _IN_TRAINING = re.compile(r"\(?(?P<rate>.+) if self\.training else 0(\.0*)?\)?")
@@ -48,10 +49,10 @@ class MaskLayers:
                 f"{function} that does not follow self.training: a layer, nn.{layer}, in __init__",
                 x,
             )
-        name = f"{function}_layer"
+        created, args = call_of_nn(layer), f"{x}, {rate}"
         if self._is_known_in_creation(rate):
-            return f"self.{self._name(name, f'{NN}.{layer}({rate})')}({x})"
-        return f"self.{self._name(name, f'{NN}.{layer}()')}({x}, {rate})"
+            created, args = call_of_nn(layer, rate), x
+        return f"{self._shared(f'{function}_layer', created)}({args})"
 
     def of_attention(self, rate: str) -> str | None:
         """A layer that drops weights of attention, which follows the mode; None for no dropout.
@@ -73,25 +74,26 @@ class MaskLayers:
             )
         if p.endswith(".p"):  # of a layer that the class has already
             return p.removesuffix(".p")
-        return f"self.{self._name('attention_dropout', f'{NN}.Dropout({p})')}"
+        return self._shared("attention_dropout", call_of_nn("Dropout", p))
 
     def of_noise(self, layer: str) -> str:
         """A layer that draws noise: one for each place in the source."""
-        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", layer).lower()
-        number = sum(one.startswith(name) for one in self._created) + 1
-        return f"self.{self._add(name, number, f'{NN}.{layer}()')}"
+        return self._new(in_small_letters(layer), call_of_nn(layer))
 
-    def _name(self, name: str, created: str) -> str:
-        """The attribute of a layer; a number tells it from others."""
+    def _shared(self, name: str, created: str) -> str:
+        """The source of a layer, the same one for all that would be created in the same way."""
         for known, text in self._created.items():
             if text == created:
-                return known
-        return self._add(name, len(self._created) + 1, created)
+                return f"self.{known}"
+        return self._new(name, created)
 
-    def _add(self, name: str, number: int, created: str) -> str:
-        name = f"{name}{number if number > 1 else ''}"
+    def _new(self, name: str, created: str) -> str:
+        """The source of a new layer; a number tells it from others of its name."""
+        number = sum(one.startswith(name) for one in self._created) + 1
+        if number > 1:
+            name = f"{name}{number}"
         self._created[name] = created
-        return name
+        return f"self.{name}"
 
     def _is_known_in_creation(self, text: str) -> bool:
         """Whether an expression has no names but those of the module, and ``self``."""

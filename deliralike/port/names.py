@@ -17,6 +17,7 @@ from deliralike.port.calls import (
     OF_SELF,
     Call,
     NeedsHand,
+    call_of_nn,
     code,
     detached,
     in_brackets,
@@ -104,7 +105,7 @@ class NameRewriter(DefinitionRewriter):
             return self.parsed(self.of_one_array(name, {}))
         layer = self.framework.drawing[name]
         if self.in_construction:
-            return self.parsed(f"{NN}.{layer}(0.5)")
+            return self.parsed(call_of_nn(layer, "0.5"))
         given = {"input": "x", "p": "0.5", "training": "self.training"}
         text = self.mask_layers.call(name, layer, given)
         return self.parsed(text.removesuffix("(x)"))
@@ -166,7 +167,7 @@ class NameRewriter(DefinitionRewriter):
             return found
         if self.in_construction:
             return self._start_of(original, updated)
-        kept = self._kept_array(original, updated)
+        kept = self._cached_array(original, updated)
         return kept or self._attribute_of_array(original, updated)
 
     def _is_called_like_functions(self, node: cst.Attribute) -> bool:
@@ -218,7 +219,7 @@ class NameRewriter(DefinitionRewriter):
             return updated.value
         return self.parsed(f"self.backend.numpy({code(updated.value)})")
 
-    def _kept_array(
+    def _cached_array(
         self, original: cst.Attribute, updated: cst.Attribute
     ) -> cst.BaseExpression | None:
         """An array in a cache, or in a buffer that is not saved."""
@@ -267,7 +268,7 @@ class NameRewriter(DefinitionRewriter):
         """A buffer that is not saved, which the port keeps as an array of NumPy."""
         name, text = original.attr.value, code(updated)
         try:
-            constant = f"{NN}.constant({text}, like={self.like()})"
+            constant = call_of_nn("constant", text, like=self.like())
         except NeedsHand as reason:
             self.program.needs_hand(self.source.file, f"{name}: {reason}")
             return updated
@@ -326,7 +327,7 @@ class NameRewriter(DefinitionRewriter):
         if value is not MISSING:
             return self.chosen(value, original)
         if self._is_part(original):
-            return self.parsed(f"{NN}.Sequential(*{code(updated)})")
+            return self.parsed(call_of_nn("Sequential", f"*{code(updated)}"))
         if self._is_reversed(original, updated):
             return self._flipped(original, updated)
         owner = self._owner_of_members(updated.value)
@@ -340,15 +341,23 @@ class NameRewriter(DefinitionRewriter):
 
     def leave_Index(self, original: cst.Index, updated: cst.Index) -> cst.Index:
         """``x[:, self.order]``: JAX takes no parameter or buffer as an index, but its array."""
-        index: Any = updated.value
-        if not self.functions or self.in_construction or not m.matches(index, OF_SELF):
+        if not self._may_be_buffer(updated.value):
             return updated
-        for block in self.original.blocks_of(self.cls):
-            value = getattr(block, index.attr.value, None)
-            if self.framework.describe(value).is_array:
-                array = cst.parse_expression(f"{code(index)}[...]")
-                return updated.with_changes(value=array)
-        return updated
+        array = cst.parse_expression(f"{code(updated.value)}[...]")
+        return updated.with_changes(value=array)
+
+    def _may_be_buffer(self, index: Any) -> bool:
+        """Whether it is an array of the network, or what a function outside was given as one."""
+        if not self.functions or self.in_construction:
+            return False
+        if isinstance(index, cst.Name) and not self.functions[-1].has_self:
+            place = self.functions[-1].path, index.value
+            return self.observed.value("arguments", place).is_array
+        if not m.matches(index, OF_SELF):
+            return False
+        blocks = self.original.blocks_of(self.cls)
+        values = [getattr(block, index.attr.value, None) for block in blocks]
+        return any(self.framework.describe(value).is_array for value in values)
 
     def _is_part(self, node: cst.Subscript) -> bool:
         """Whether a network is created of a part of a sequence: ``self.features[:3]``."""
@@ -374,7 +383,7 @@ class NameRewriter(DefinitionRewriter):
             elif code(one.slice) != ":":
                 self.program.needs_hand(self.where(original), _FLIP_FIRST)
                 return updated
-        return self.parsed(f"{NN}.flip({code(updated.value)}, {tuple_of(axes)})")
+        return self.parsed(call_of_nn("flip", code(updated.value), tuple_of(axes)))
 
     def _owner_of_members(self, table: Any) -> str | None:
         """The network whose members a subscript gives by name, or None."""

@@ -98,20 +98,14 @@ class Port:
             BackendUnavailable: There is no such backend, or it is not installed.
             StateError: The original's weights do not fit, as where buffers are not saved.
         """
-        return self._network(backend, seed=seed, dtype=dtype, device=device)
-
-    def _network(self, backend: str, changed: Any = None, **settings: Any) -> Any:
-        """The network, of a class that is changed."""
         target = backends.get(backend)
 
-        def created(cls: type, arguments: Arguments, changed: Any = None) -> Any:
+        def created(cls: type, arguments: Arguments) -> Any:
             """A network of the port or of `nn`, in whose arguments these stand, too."""
             args, kwargs = mapped(arguments, self._program.framework, translated)
             create = self._counterpart(cls, target.nn)
-            if changed is not None:
-                create = changed(create)
             if getattr(create, "backend", None) is None:  # of the port, not of `nn`
-                create = create.on(target, **settings)
+                create = create.on(target, seed=seed, dtype=dtype, device=device)
             return create(*args, **kwargs)
 
         def translated(value: Any) -> Any:
@@ -120,7 +114,7 @@ class Port:
             return self._counterpart(value, target.nn)
 
         try:
-            network = created(type(self.reference), self.arguments, changed)
+            network = created(type(self.reference), self.arguments)
         except Exception as error:
             if not self.hands:
                 raise
@@ -162,8 +156,9 @@ class Port:
         inputs = self.inputs
         if isinstance(inputs, dict):
             loss, inputs = distance_loss_by_name, (inputs,)
-        changed = _called_twice if self._remembers else None
-        network = self._network(backend, changed, seed=0, dtype="float32", device=None)
+        network = self.network(backend)
+        if self._remembers:
+            network.__class__ = _called_twice(type(network))
         candidate = Subject(network, loss, keeps_layout=True)
         backend_of_reference: Any = backends.of(self.reference)
         with backend_of_reference.in_float64():  # also of the tables that it computes

@@ -12,7 +12,7 @@ import libcst as cst
 
 from deliralike.nn.layers import LAYERS
 from deliralike.port.calls import NN, code
-from deliralike.port.custom_gradients import name_of_function, plain_function
+from deliralike.port.custom_gradients import in_small_letters, plain_function
 from deliralike.port.finishing import finished, names_used, static_methods
 from deliralike.port.late_sizes import LateSizes
 from deliralike.port.observing import FORWARD
@@ -135,7 +135,7 @@ class Program(Remarks):
         where = (module, name, "forward")
         if where in self.names:
             return self.names[where]
-        called = self.names[where] = self._free(name_of_function(name))
+        called = self.names[where] = self._free(in_small_letters(name))
         source = module_source(module)
         _, forward = source.definition(f"{name}.forward")
         rewriter = Rewriter(self, source)

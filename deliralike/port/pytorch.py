@@ -257,7 +257,7 @@ _SUBSEQUENT_MASK = f"nn.constant({_SUBSEQUENT}, like={{like}})"
 def _number(call: Call) -> str:
     if call.first.is_array:
         return call.args[0]
-    return f"{NN}.constant({call.args[0]}, like={call.array_at_hand()})"
+    return call_of_nn("constant", call.args[0], like=call.array_at_hand())
 
 
 _REPEATED = "({a} if isinstance({a}, (tuple, list)) else ({a},) * "
@@ -444,20 +444,21 @@ _METHOD_OF_CALL = m.Call(m.Attribute(m.Call()))
 Started = tuple[str, str] | None  # the sources of a shape and of a start value
 
 
-def parameter(call: Call, value: cst.BaseExpression) -> str:
+def _parameter(call: Call) -> str:
     """``nn.Parameter`` of an array that NumPy makes: of its shape and start value, if it can be.
 
     Raises:
         NeedsHand: It is of a distribution that is not there.
     """
-    text = code(value)
+    text = (*call.args, *call.kwargs.values())[0]
     if call.name == "Buffer":
         return _buffered(text, call.kwargs.get("persistent", "True"))
     if call.result.dtype and not call.result.is_floating:
         return _buffered(text)
+    value = cst.parse_expression(text)
     started = _drawn(value) or _filled(value)
     shape, begin = started or (f"np.shape({text})", f"np.asarray({text})")
-    return f"{NN}.Parameter({shape}, {begin})"
+    return call_of_nn("Parameter", shape, begin)
 
 
 def _drawn(value: Any) -> Started:
@@ -495,7 +496,7 @@ def _filled(value: Any) -> Started:
 def _buffered(value: str, persistent: str = "True") -> str:
     """A buffer; of one that is not saved the array."""
     if persistent == "True" and value != "None":
-        return f"{NN}.Buffer({value})"
+        return call_of_nn("Buffer", value)
     return value
 
 
@@ -547,6 +548,8 @@ class PyTorchCalls(Framework):
         "onnx.is_in_onnx_export",
     )
     functions = {
+        "Parameter": _parameter,
+        "Buffer": _parameter,
         "batch_norm": _batch_norm,
         "Embedding.from_pretrained": "embeddings freeze -> nn.Embedding(*np.shape({embeddings}))",
         "flatten": "input start_dim=0 end_dim -> nn.flatten({input}, {start_dim}{end_dim?})",
@@ -753,12 +756,12 @@ class PyTorchCalls(Framework):
     }
     #: What is the same while a network is created.
     in_both = (
+        *("Parameter", "Buffer"),
         *("modules._pair", "modules._triple", "modules._single"),
         *("torchvision.StochasticDepth", "timm.DropPath", "utils.weight_norm"),
         *("cuda.is_available", "Embedding.from_pretrained"),
     )
     in_axes = staticmethod(in_axes)
-    parameter = staticmethod(parameter)
 
     def of_old(self, call: Call, function: Any) -> str | None:
         """See `Framework`; of losses, and of softmax without an axis."""

@@ -184,8 +184,6 @@ class Rewriter(StatementRewriter):
         text = framework.of_old(call, meaning)
         if text is not None:
             return self.parsed(text)
-        if name in ("Parameter", "Buffer"):
-            return self.parsed(framework.parameter(call, updated.args[0].value))
         if name in framework.drawing:
             return self._drawing(call, original, updated)
         if name in framework.attending:
@@ -283,8 +281,9 @@ class Rewriter(StatementRewriter):
             return updated
         text, like = code(updated), self.like()
         if value.is_array:
-            return self.parsed(f"{NN}.constant({text}, like={like})")
-        return self.parsed(f"tuple({NN}.constant(one, like={like}) for one in {text})")
+            return self.parsed(call_of_nn("constant", text, like=like))
+        each = call_of_nn("constant", "one", like=like)
+        return self.parsed(f"tuple({each} for one in {text})")
 
     # Questions
     # ---------------------------------------------------------------------------------------------
@@ -388,7 +387,7 @@ class Rewriter(StatementRewriter):
         entry = self.framework.numpy_methods.get(call.name)
         if entry is not None:
             return self.parsed(written(entry, call))
-        if call.name.endswith("_"):  # of a start value, see `parameter`
+        if call.name.endswith("_"):  # of a start value
             return updated
         if not hasattr(np.ndarray, call.name):
             return self.parsed(self.framework.in_numpy(call))

@@ -9,12 +9,12 @@ from libcst import matchers as m
 
 from deliralike.port.buffers import IN_PLACE
 from deliralike.port.calls import (
-    NN,
     NO_COMMA,
     OF_SELF,
     Call,
     NeedsHand,
     arguments,
+    call_of_nn,
     code,
     in_brackets,
     joined,
@@ -239,7 +239,7 @@ class StatementRewriter(GradientRewriter):
             position = f"np.s_{index}"
             if m.matches(target, _ONE_ELEMENT):
                 position = index[1:-1]
-            text = f"{NN}.set_at({code(target.value)}, {position}, {code(value)})"
+            text = call_of_nn("set_at", code(target.value), position, code(value))
             target, value = target.value, self.parsed(text)
         return cst.Assign([cst.AssignTarget(target)], value)
 
@@ -258,12 +258,15 @@ def _with_members_set(line: cst.SimpleStatementLine, call: cst.Call) -> Any:
     first = cst.Expr(call.with_changes(args=[]))
     lines: list[Any] = [line.with_changes(body=[first])]
     for one in call.args:
-        text = f"for name, link in {code(one.value)}.items():\n    setattr(self, name, link)\n"
+        value = code(one.value)
         if one.keyword:
-            text = f"self.{one.keyword.value} = {code(one.value)}"
+            text = f"self.{one.keyword.value} = {value}"
+        else:
+            text = (
+                f"for name, link in {value}.items():\n    setattr(self, name, link)\n"
+            )
         lines.append(cst.parse_statement(text))
-    if line.body[1:]:
-        lines.append(cst.SimpleStatementLine(line.body[1:]))
+    lines += [cst.SimpleStatementLine([one]) for one in line.body[1:]]
     return cst.FlattenSentinel(lines)
 
 

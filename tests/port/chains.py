@@ -198,10 +198,13 @@ class Stages(chainer.Chain):
             self.out = L.Convolution2D(4, 2, 1)
 
     def __call__(self, x, t=None):
+        size = x.shape[2:]
         for at in range(self.count):
             x = self[f"stage{at}"](x)
         small = F.clip(F.average_pooling_2d(x, 2), x_max=1.5, x_min=0.25)
-        x = F.unpooling_2d(small, 2, cover_all=False)
+        x = F.unpooling_2d(small, 2, cover_all=False) + F.unpooling_2d(
+            small, 2, outsize=size
+        )
         x = self.out(x)[:, :, 1:, 1:] + F.unpooling_2d(self.out(small), 2)
         if t is None:
             return F.softmax(x)
@@ -976,11 +979,11 @@ class MobileSeparable(chainer.Chain):
             self.pointwise = L.Convolution2D(
                 in_channels * depth_multiplier, 8, 1, nobias=True
             )
-            self.nd = L.ConvolutionND(2, 8, 4, 3, pad=1)
+            self.nd = L.ConvolutionND(2, 2, 4, 3, pad=1)
 
     def __call__(self, x):
         h = F.clipped_relu(self.bn(self.depthwise(x)), 6.0)
-        h = F.space2depth(F.depth2space(self.pointwise(h), 2), 2)
+        h = F.depth2space(self.pointwise(h), 2)
         return F.spatial_pyramid_pooling_2d(self.nd(h), 2, "max")
 
 

@@ -25,7 +25,6 @@ CALLS = [
     ("spatial_pyramid_pooling_2d", (drawn(2, 3, 7, 5), 2, "max"), {}),
     ("spatial_pyramid_pooling_2d", (drawn(1, 2, 11, 13), 3, "max"), {}),
     ("depth2space", (IMAGE, 2), {}),
-    ("space2depth", (IMAGE, 3), {}),
     ("pad", (IMAGE, WIDTHS, "edge"), {}),
     ("pad", (IMAGE, 1, "constant"), {"constant_values": 0.5}),
     ("scale", (IMAGE, MATRIX), {}),

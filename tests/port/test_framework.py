@@ -41,7 +41,7 @@ def test_a_framework_answers_what_is_declared_and_no_more(framework):
     below = classes[: classes.index(Framework)]
     public = {name for cls in below for name in vars(cls) if not name.startswith("_")}
     assert public <= DECLARED
-    inherited = {"describe", "blocks", "members", "in_numpy", "parameter"}
+    inherited = {"describe", "blocks", "members", "in_numpy", "masking"}
     assert inherited <= public  # which raise NotImplementedError in `Framework`
 
 

@@ -17,11 +17,10 @@ from deliralike.port.calls import NN, written  # noqa: E402
 from deliralike.port.torch_modules import PyTorch  # noqa: E402
 from tests.port import small  # noqa: E402
 
-FUNCTIONS = ("plain", "parameter")  # that are in no table, as they write many entries
 TABLES = [
     *(PyTorch.functions, PyTorch.methods, PyTorch.attributes),
     *(PyTorch.numpy_functions, PyTorch.numpy_methods),
-    {name: vars(pytorch)[name] for name in FUNCTIONS},
+    {"plain": pytorch.plain},  # which writes many entries
 ]
 SIBLINGS = [
     ("sum", "mean"),
@@ -72,14 +71,11 @@ def ported(name):
 
 
 def put(patch, number, entry, write):
-    if entry not in FUNCTIONS:
+    if entry != "plain":
         patch.setitem(TABLES[number], entry, write)
         return
     patch.setattr(pytorch, entry, write)
-    if entry == "plain":
-        patch.setattr(rewriting, entry, write)
-    else:
-        patch.setattr(PyTorch, entry, staticmethod(write))
+    patch.setattr(rewriting, entry, write)
 
 
 def watched(name, monkeypatch):

@@ -144,7 +144,26 @@ class Net(nn.Module):
     def forward(self, x):
         return x + self.mlpf(x)
 """
+# A buffer as an index, here and in a function outside of the class.
+INDEXED = """
+import torch
+from torch import nn
+
+def picked(table, order):
+    return table[order]
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(5, 5)
+        self.register_buffer("order", torch.arange(5).flip(0))
+
+    def forward(self, x):
+        y = self.l(x)
+        return picked(y.t(), self.order), y[:, self.order]
+"""
 TEXTS = {
+    "indexed": INDEXED,
     "chain": CHAIN,
     "chain_of_values": CHAIN_OF_VALUES,
     "kept_function": KEPT_FUNCTION,
