@@ -13,7 +13,7 @@ from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.geometry import Sizes
 from deliralike.nn.start import ZEROS, Normal
-from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.blocks import by_dims, each_output
 from deliralike.zoo.layouts import (
     as_grid,
     as_tokens,
@@ -227,11 +227,8 @@ class ViT(Network):
 
     def forward(self, x):
         x = self.patch_embedding(x)
-        every = []
-        for block in self.blocks:
-            x = block(x)
-            every.append(x)
-        return every, self.norm(x)
+        every = each_output(x, self.blocks)
+        return every, self.norm(every[-1])
 
 
 class PatchEmbedding(Network):

@@ -12,6 +12,7 @@ import numpy as np
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ONES, ZEROS, Normal, Shape
+from deliralike.zoo.blocks import each_output, numbered
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.registry import register
@@ -228,12 +229,9 @@ class Body(Decoder):
         check_tokens(self, input_ids)
         x = self.embeddings(input_ids)
         valid = self._valid(input_ids, attention_mask, cache, x)
-        stages = {"embedding": x}
-        for number, layer in enumerate(self.layers, 1):
-            x = layer(x, valid, cache)
-            stages[f"layer{number}"] = x
-        stages["norm"] = self.norm_f(x)
-        return stages
+        outputs = each_output(x, self.layers, valid, cache)
+        last = {"norm": self.norm_f(outputs[-1])}
+        return {"embedding": x} | numbered("layer", outputs, 1) | last
 
     def _valid(self, tokens, attention_mask, cache, like):
         """Return ones for tokens and zeros for padding, ``(batch, tokens, 1)``; None for ones."""
