@@ -3,7 +3,7 @@
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo.keymaps import KeyMap, by_patterns
-from deliralike.zoo.layouts import as_grid, as_tokens, joined_heads, split_heads
+from deliralike.zoo.layouts import as_grid, as_tokens, attend
 
 # MONAI Generative Models, the extension in which these networks were before MONAI 1.4.
 GENERATIVE_MODELS = KeyMap(
@@ -18,17 +18,6 @@ GENERATIVE_MODELS = KeyMap(
         }
     ),
 )
-
-
-def attend(nn, query, key, value, heads: int):
-    """Attend with several heads between tokens that are projected already.
-
-    Shapes:
-        ``(batch, tokens, width)`` for all three, as many keys as values; gives that of `query`.
-    """
-    q, k, v = (split_heads(nn, tokens, heads) for tokens in (query, key, value))
-    y, _ = nn.attention(q, k, v, need_weights=False)
-    return joined_heads(nn, y)
 
 
 class SelfAttention(Network):

@@ -12,10 +12,10 @@ from deliralike.nn.start import ZEROS, Normal
 from deliralike.zoo.blocks import classifier, each_output, numbered
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
+from deliralike.zoo.layouts import attend
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.tokens import (
-    attend,
     check_mask,
     check_tokens,
     padding_bias,

@@ -11,11 +11,10 @@ from deliralike.nn.start import ZEROS, Normal
 from deliralike.zoo.blocks import each_output, numbered
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
-from deliralike.zoo.layouts import split_heads
+from deliralike.zoo.layouts import attend_heads, split_heads
 from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.language_model import Decoder, LanguageModel
 from deliralike.zoo.sequences.tokens import (
-    attend_heads,
     decoder_bias,
     decoder_positions,
 )

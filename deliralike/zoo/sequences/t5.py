@@ -12,12 +12,11 @@ import numpy as np
 from deliralike.network.base import Network
 from deliralike.nn.start import Normal
 from deliralike.zoo.inputs import Input
-from deliralike.zoo.layouts import split_heads
+from deliralike.zoo.layouts import attend_heads, split_heads
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.language_model import named_outputs
 from deliralike.zoo.sequences.tokens import (
-    attend_heads,
     causal_bias,
     check_mask,
     check_tokens,
