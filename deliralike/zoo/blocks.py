@@ -127,6 +127,31 @@ def in_turn(
     return stages
 
 
+def each_output(x: Any, layers: Iterable[Any], *inputs: Any) -> list[Any]:
+    """Run layers one after the other, and return the output of each.
+
+    Args:
+        x: The first layer's input.
+        layers: The layers in order.
+        inputs: What each layer takes beside the output of the one before it.
+    """
+    outputs = []
+    for layer in layers:
+        x = layer(x, *inputs)
+        outputs.append(x)
+    return outputs
+
+
+def numbered(name: str, outputs: Iterable[Any], first: int = 0) -> dict[str, Any]:
+    """Return outputs by a name with a number behind it.
+
+    Example:
+        >>> numbered("layer", ["x", "y"], first=1)
+        {'layer1': 'x', 'layer2': 'y'}
+    """
+    return {f"{name}{i}": output for i, output in enumerate(outputs, first)}
+
+
 def by_stage(stem: Any, stages: Iterable[Any]) -> dict[str, Callable[[Any], Any]]:
     """Return the steps of `in_turn` for a stem and stages, which are ``stage1`` and so on."""
     return {"stem": stem} | {

@@ -1,4 +1,4 @@
-"""Orders of axes: places of an image as tokens, channels last, and heads of attention."""
+"""Orders of axes: places of an image as tokens, channels last, and attention by heads."""
 
 from typing import Any
 
@@ -50,3 +50,56 @@ def joined_heads(nn: Any, x: Any) -> Any:
     n = len(batch)
     x = nn.permute(x, (*range(n), n + 1, n, n + 2))
     return nn.reshape(x, (*batch, tokens, heads * width))
+
+
+def attend(
+    nn: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    heads: int,
+    bias: Any = None,
+    dropout: Any = None,
+) -> Any:
+    """Attend with several heads between tokens that are projected already.
+
+    Args:
+        nn: The vocabulary.
+        query, key, value: ``(batch, tokens, width)``; there are as many keys as values.
+        heads: Their number; it divides the width.
+        bias, dropout: As in `attend_heads`.
+    """
+    query = split_heads(nn, query, heads)
+    key = split_heads(nn, key, heads)
+    value = split_heads(nn, value, heads)
+    return attend_heads(nn, query, key, value, bias, dropout)
+
+
+def attend_heads(
+    nn: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    dropout: Any = None,
+    scale: float | None = None,
+) -> Any:
+    """Attend with heads that are split already, and put their outputs side by side.
+
+    Args:
+        nn: The vocabulary.
+        query: ``(..., heads, queries, width)``; see `split_heads` and `unpacked_heads`.
+        key, value: ``(..., heads, keys, width)``.
+        bias: Added to the scores ``(..., heads, queries, keys)``, or None.
+        dropout: The layer by whose probability weights are dropped in training, or None.
+        scale: The factor of the scores; ``1 / sqrt(width)`` when not given.
+
+    Returns:
+        ``(..., queries, heads * width)``.
+    """
+    mask = None
+    if dropout is not None:
+        shape = (*query.shape[:-1], key.shape[-2])
+        mask = nn.dropout_factors(dropout, shape, query)
+    y, _ = nn.attention(query, key, value, bias, mask, scale, need_weights=False)
+    return joined_heads(nn, y)

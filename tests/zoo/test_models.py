@@ -168,7 +168,7 @@ FREE = {
     "stem_channels",
     "transformer_num_layers",
 }
-FREE |= {"eos_token_id", "decoder_start_token_id", "n_conv_per_stage_decoder"}
+FREE |= {"eos_token_id", "n_conv_per_stage_decoder"}
 FREE |= {"global_attn_indexes"}
 MAY_BE_0 = {
     "num_classes",

@@ -14,7 +14,7 @@ from deliralike.nn.start import ZEROS, Constant, Normal
 from deliralike.zoo.blocks import classifier, images
 from deliralike.zoo.classification.efficientformer import TokenMlp
 from deliralike.zoo.classification.vit import after
-from deliralike.zoo.layouts import as_grid, as_tokens, joined_heads, unpacked_heads
+from deliralike.zoo.layouts import as_grid, as_tokens, attend_heads, unpacked_heads
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.rotary import frequencies, rotated
@@ -175,8 +175,7 @@ class Attention(Network):
         query, key, value = unpacked_heads(nn, packed, self.num_heads)
         query = rotated(nn, query, cosines, sines)
         key = rotated(nn, key, cosines, sines)
-        y, _ = nn.attention(query, key, value, need_weights=False)
-        return self.proj(joined_heads(nn, y))
+        return self.proj(attend_heads(nn, query, key, value))
 
 
 # size: (blocks, heads, width of the tokens, parameters)

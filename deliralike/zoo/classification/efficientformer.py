@@ -20,7 +20,7 @@ from deliralike.zoo.blocks import (
     images_of_size,
     in_turn,
 )
-from deliralike.zoo.layouts import as_grid, as_tokens, joined_heads, split_heads
+from deliralike.zoo.layouts import as_grid, as_tokens, attend_heads, split_heads
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import paired, positive
@@ -64,8 +64,7 @@ class Attention(Network):
         key = packed[..., _KEY_WIDTH : 2 * _KEY_WIDTH]
         value = packed[..., 2 * _KEY_WIDTH :]
         bias = nn.select(self.attention_biases, self.attention_bias_idxs, 1)
-        y, _ = nn.attention(query, key, value, bias, need_weights=False)
-        return self.proj(joined_heads(nn, y))
+        return self.proj(attend_heads(nn, query, key, value, bias))
 
 
 class LayerScale(Network):

@@ -12,7 +12,7 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal
 from deliralike.zoo.blocks import by_stage, classifier, drop_rates, images, in_turn
-from deliralike.zoo.layouts import joined_heads, unpacked_heads
+from deliralike.zoo.layouts import attend_heads, unpacked_heads
 from deliralike.zoo.mobile import SqueezeExcitation
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
@@ -123,8 +123,7 @@ class RelativeAttention(Network):
         )
         bias = nn.permute(bias, (2, 0, 1))  # (heads, tokens, tokens)
         scale = self.to_qkv.in_features**-0.5
-        y, _ = nn.attention(query, key, value, bias, scale=scale, need_weights=False)
-        return self.merge(joined_heads(nn, y))
+        return self.merge(attend_heads(nn, query, key, value, bias, scale=scale))
 
 
 class PartitionAttention(Network):

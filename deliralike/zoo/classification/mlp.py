@@ -5,6 +5,7 @@ Unlike the paper they have ReLU instead of the logistic function by default.
 
 from collections.abc import Sequence
 
+from deliralike.zoo.blocks import numbered
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers, one_of, positive
@@ -90,10 +91,7 @@ class MLP(Model):
     def forward_stages(self, x):
         """Return the flattened input, then each hidden layer after its activation and dropout."""
         first, *hidden = self._hidden(x)
-        stages = {"input": first}
-        for i, y in enumerate(hidden, start=1):
-            stages[f"hidden_{i}"] = y
-        return stages
+        return {"input": first} | numbered("hidden_", hidden, 1)
 
     def _hidden(self, x):
         hidden = [self.nn.flatten(x)]  # (batch, in_features)

@@ -18,7 +18,7 @@ from deliralike.nn.start import ZEROS, Constant, Normal
 from deliralike.zoo import swin_layouts
 from deliralike.zoo.blocks import classifier, drop_rates, images, run_stages
 from deliralike.zoo.classification.convnext import Permute
-from deliralike.zoo.layouts import channels_first, joined_heads, unpacked_heads
+from deliralike.zoo.layouts import attend_heads, channels_first, unpacked_heads
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers, paired, positive
@@ -143,11 +143,9 @@ class WindowAttention(Network):
     def _attend(self, x, bias):
         nn = self.nn
         query, key, value = unpacked_heads(nn, self.qkv(x), self.heads)
-        shape = (*query.shape[:-1], query.shape[-2])
-        mask = nn.dropout_factors(self.attention_dropout, shape, query)
         query, key, scale = self._scaled(query, key)
-        y, _ = nn.attention(query, key, value, bias, mask, scale, need_weights=False)
-        return joined_heads(nn, y)
+        dropout = self.attention_dropout
+        return attend_heads(nn, query, key, value, bias, dropout, scale)
 
     def _scaled(self, query, key):
         """Return queries, keys, and the factor of their products; None for the usual one."""

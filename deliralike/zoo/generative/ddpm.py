@@ -16,9 +16,8 @@ from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo.blocks import by_dims
-from deliralike.zoo.generative.latent_blocks import attend
 from deliralike.zoo.inputs import Input
-from deliralike.zoo.layouts import as_grid, as_tokens
+from deliralike.zoo.layouts import as_grid, as_tokens, attend
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers

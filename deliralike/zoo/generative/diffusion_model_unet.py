@@ -23,8 +23,7 @@ from deliralike.zoo.generative.ddpm import (
 )
 from deliralike.zoo.generative.latent_blocks import (
     GENERATIVE_MODELS,
-    CrossAttention,
-    SelfAttention,
+    Attention,
     SpatialAttention,
     head_count,
 )
@@ -271,15 +270,16 @@ class TransformerBlock(Network):
     def __init__(self, width: int, heads: int, shared: Shared) -> None:
         super().__init__()
         nn = self.nn
-        self.attn1 = SelfAttention(width, heads, False, shared.include_fc)
+        self.attn1 = Attention(width, heads, width, include_fc=shared.include_fc)
         self.ff = GatedPerceptron(width, 4 * width)
-        self.attn2 = CrossAttention(width, heads, shared.cross_attention_dim)
+        self.attn2 = Attention(width, heads, shared.cross_attention_dim)
         self.norm1 = nn.LayerNorm(width)
         self.norm2 = nn.LayerNorm(width)
         self.norm3 = nn.LayerNorm(width)
 
     def forward(self, x, context):
-        x = x + self.attn1(self.norm1(x))
+        y = self.norm1(x)
+        x = x + self.attn1(y, y)
         y = self.norm2(x)
         x = x + self.attn2(y, y if context is None else context)
         return x + self.ff(self.norm3(x))
@@ -348,12 +348,6 @@ def _attention(channels: int, head_width: int, shared: Shared) -> Any:
     )
 
 
-def _attended(attention: Any, x: Any, context: Any) -> Any:
-    if isinstance(attention, SpatialTransformer):
-        return attention(x, context)
-    return attention(x)
-
-
 class Down(Network):
     """Residual blocks, perhaps with attention, then perhaps a layer that halves the size.
 
@@ -387,7 +381,7 @@ class Down(Network):
         for number, block in enumerate(self.resnets):
             x = block(x, time)
             if self.attentions is not None:
-                x = _attended(self.attentions[number], x, context)
+                x = self.attentions[number](x, context)
             outputs.append(x)
         if self.downsampler is not None:
             x = self.downsampler(x)
@@ -405,7 +399,7 @@ class Middle(Network):
         self.resnet_2 = Residual(channels, channels, shared)
 
     def forward(self, x, time, context):
-        x = _attended(self.attention, self.resnet_1(x, time), context)
+        x = self.attention(self.resnet_1(x, time), context)
         return self.resnet_2(x, time)
 
 
@@ -448,7 +442,7 @@ class Up(Network):
         for number, (block, skip) in enumerate(zip(self.resnets, skips, strict=True)):
             x = block(self.nn.cat([x, skip], dim=1), time)
             if self.attentions is not None:
-                x = _attended(self.attentions[number], x, context)
+                x = self.attentions[number](x, context)
         if self.upsampler is not None:
             x = self.upsampler(x)
         return x

@@ -3,7 +3,7 @@
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo.keymaps import KeyMap, by_patterns
-from deliralike.zoo.layouts import as_grid, as_tokens, joined_heads, split_heads
+from deliralike.zoo.layouts import as_grid, as_tokens, attend
 
 # MONAI Generative Models, the extension in which these networks were before MONAI 1.4.
 GENERATIVE_MODELS = KeyMap(
@@ -20,70 +20,38 @@ GENERATIVE_MODELS = KeyMap(
 )
 
 
-def attend(nn, query, key, value, heads: int):
-    """Attend with several heads between tokens that are projected already.
+class Attention(Network):
+    """Attention of tokens to those of a context, which may be themselves.
 
-    Shapes:
-        ``(batch, tokens, width)`` for all three, as many keys as values; gives that of `query`.
-    """
-    q, k, v = (split_heads(nn, tokens, heads) for tokens in (query, key, value))
-    y, _ = nn.attention(q, k, v, need_weights=False)
-    return joined_heads(nn, y)
-
-
-class SelfAttention(Network):
-    """Attention of tokens to each other.
-
-    Source: MONAI's ``SABlock``.
+    Source: MONAI's ``SABlock`` and ``CrossAttentionBlock``.
 
     Args:
         width: Width of the tokens.
         heads: Number of heads; divides the width.
+        context_width: Width of the context.
         bias: Whether queries, keys and values have biases.
         include_fc: Whether a linear layer follows.
-
-    Shapes:
-        ``(batch, tokens, width)`` gives the same.
-    """
-
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        bias: bool,
-        include_fc: bool,
-    ) -> None:
-        super().__init__()
-        nn = self.nn
-        self.heads = heads
-        self.out_proj = nn.Linear(width, width) if include_fc else nn.Identity()
-        self.to_q = nn.Linear(width, width, bias=bias)
-        self.to_k = nn.Linear(width, width, bias=bias)
-        self.to_v = nn.Linear(width, width, bias=bias)
-
-    def forward(self, x):
-        q, k, v = self.to_q(x), self.to_k(x), self.to_v(x)
-        return self.out_proj(attend(self.nn, q, k, v, self.heads))
-
-
-class CrossAttention(Network):
-    """Attention of tokens to those of a context.
-
-    Source: MONAI's ``CrossAttentionBlock``.
 
     Shapes:
         ``(batch, tokens, width)`` and ``(batch, others, context_width)`` give
         ``(batch, tokens, width)``.
     """
 
-    def __init__(self, width: int, heads: int, context_width: int) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        context_width: int,
+        bias: bool = False,
+        include_fc: bool = True,
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.heads = heads
-        self.out_proj = nn.Linear(width, width)
-        self.to_q = nn.Linear(width, width, bias=False)
-        self.to_k = nn.Linear(context_width, width, bias=False)
-        self.to_v = nn.Linear(context_width, width, bias=False)
+        self.out_proj = nn.Linear(width, width) if include_fc else nn.Identity()
+        self.to_q = nn.Linear(width, width, bias=bias)
+        self.to_k = nn.Linear(context_width, width, bias=bias)
+        self.to_v = nn.Linear(context_width, width, bias=bias)
 
     def forward(self, x, context):
         q, k, v = self.to_q(x), self.to_k(context), self.to_v(context)
@@ -99,10 +67,10 @@ class SpatialAttention(Network):
         channels: Channels of input and output.
         head_width: Width of each head; one head when None.
         num_groups, eps: Of the normalisation.
-        include_fc: See `SelfAttention`.
+        include_fc: See `Attention`.
 
     Shapes:
-        ``(batch, channels, *size)`` gives the same.
+        ``(batch, channels, *size)`` gives the same, whatever the context.
     """
 
     def __init__(
@@ -116,10 +84,11 @@ class SpatialAttention(Network):
         super().__init__()
         heads = 1 if head_width is None else head_count(channels, head_width)
         self.norm = self.nn.GroupNorm(num_groups, channels, eps)
-        self.attn = SelfAttention(channels, heads, bias=True, include_fc=include_fc)
+        self.attn = Attention(channels, heads, channels, True, include_fc)
 
-    def forward(self, x):
-        y = self.attn(as_tokens(self.nn, self.norm(x)))
+    def forward(self, x, context=None):
+        tokens = as_tokens(self.nn, self.norm(x))
+        y = self.attn(tokens, tokens)
         return x + as_grid(self.nn, y, x.shape[2:])
 
 

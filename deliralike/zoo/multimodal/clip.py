@@ -13,7 +13,7 @@ from deliralike.errors import ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Constant, Normal
-from deliralike.zoo.blocks import has_side, images_of_size
+from deliralike.zoo.blocks import each_output, has_side, images_of_size
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, State, apart, by_patterns, joined
 from deliralike.zoo.layouts import as_tokens
@@ -417,11 +417,7 @@ class Encoder(Network):
         }
 
     def forward(self, x, bias):
-        outputs = [x]
-        for layer in self.layers:
-            x = layer(x, bias)
-            outputs.append(x)
-        return outputs
+        return [x, *each_output(x, self.layers, bias)]
 
 
 class Layer(Network):

@@ -16,7 +16,7 @@ from deliralike.nn import checks, geometry
 from deliralike.nn.geometry import Sizes
 from deliralike.nn.start import ZEROS, HeNormal
 from deliralike.zoo import medical
-from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.blocks import by_dims, each_output, numbered
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers
@@ -154,12 +154,9 @@ class DynUNet(Model):
         """Return the outputs of the blocks on the way down and up, by their paths."""
         medical.divides(self, x, self.factors, "bottleneck", self.several)
         x = self.input_block(x)
-        stages = {"input_block": x}
-        for i, down in enumerate(self.downsamples):
-            x = down(x)
-            stages[f"downsamples.{i}"] = x
-        skips = list(stages.values())
-        x = self.bottleneck(x)
+        skips = [x, *each_output(x, self.downsamples)]
+        stages = {"input_block": x} | numbered("downsamples.", skips[1:])
+        x = self.bottleneck(skips[-1])
         stages["bottleneck"] = x
         for i, up in enumerate(self.upsamples):
             x = up(x, skips.pop())

@@ -14,7 +14,7 @@ from deliralike.nn import checks, geometry
 from deliralike.nn.geometry import Sizes
 from deliralike.nn.start import ZEROS, HeNormal
 from deliralike.zoo import medical
-from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.blocks import by_dims, each_output, numbered
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers
@@ -65,11 +65,8 @@ class NNUNet(Model):
             self, x, self.factors, f"encoder.stages.{depth - 1}", self.several
         )
         skips = self.encoder(x)
-        stages = {f"encoder.stages.{stage}": skip for stage, skip in enumerate(skips)}
         decoded = self.decoder(skips)
-        return stages | {
-            f"decoder.stages.{stage}": x for stage, x in enumerate(decoded)
-        }
+        return numbered("encoder.stages.", skips) | numbered("decoder.stages.", decoded)
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Leave one name for each array.
@@ -424,7 +421,7 @@ class PlainEncoder(Network):
         self.stages = nn.Sequential(*stages)
 
     def forward(self, x):
-        return _each(self.stages, x)
+        return each_output(x, self.stages)
 
 
 class ResidualEncoder(Network):
@@ -449,7 +446,7 @@ class ResidualEncoder(Network):
         self.stages = self.nn.Sequential(*stages)
 
     def forward(self, x):
-        return _each(self.stages, self.stem(x))
+        return each_output(self.stem(x), self.stages)
 
 
 class Decoder(Network):
@@ -513,15 +510,6 @@ class Decoder(Network):
         ):
             outputs.append(layer(x))
         return outputs
-
-
-def _each(stages, x):
-    """Run stages in a row, and return the output of each."""
-    outputs = []
-    for stage in stages:
-        x = stage(x)
-        outputs.append(x)
-    return outputs
 
 
 _PLAIN = (

@@ -15,9 +15,9 @@ from deliralike.zoo.classification.convnext import ChannelNorm
 from deliralike.zoo.classification.mixer import PatchEmbed
 from deliralike.zoo.keymaps import KeyMap, State, by_patterns
 from deliralike.zoo.layouts import (
+    attend_heads,
     channels_first,
     channels_last,
-    joined_heads,
     unpacked_heads,
 )
 from deliralike.zoo.model import Model
@@ -245,8 +245,8 @@ class Attention(Network):
         batch, side, _, width = x.shape
         tokens = nn.reshape(x, (batch, side * side, width))
         q, k, v = unpacked_heads(nn, self.qkv(tokens), self.heads)
-        y, _ = nn.attention(q, k, v, self._bias(q, side), need_weights=False)
-        return nn.reshape(self.proj(joined_heads(nn, y)), (batch, side, side, width))
+        y = attend_heads(nn, q, k, v, self._bias(q, side))
+        return nn.reshape(self.proj(y), (batch, side, side, width))
 
     def _bias(self, q, side: int):
         """Return the term of the scores, ``(batch, heads, places, places)``."""

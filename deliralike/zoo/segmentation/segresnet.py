@@ -10,7 +10,7 @@ from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo import medical
-from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.blocks import by_dims, each_output, numbered
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import one_of
@@ -108,12 +108,8 @@ class SegResNet(Model):
         """
         depth = len(self.up_layers)
         medical.divides(self, x, self.factors, f"down_layers.{depth}")
-        stages = {}
-        x = self.dropout(self.convInit(x))
-        for i, down in enumerate(self.down_layers):
-            x = down(x)
-            stages[f"down_layers.{i}"] = x
-        skips = list(stages.values())[:-1]
+        *skips, x = each_output(self.dropout(self.convInit(x)), self.down_layers)
+        stages = numbered("down_layers.", [*skips, x])
         for i, (up, blocks) in enumerate(
             zip(self.up_samples, self.up_layers, strict=True)
         ):

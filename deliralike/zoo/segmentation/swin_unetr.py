@@ -17,11 +17,16 @@ from deliralike.nn.geometry import Sizes
 from deliralike.nn.start import Normal
 from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims, drop_rates
-from deliralike.zoo.layouts import channels_first, channels_last
+from deliralike.zoo.layouts import (
+    attend_heads,
+    channels_first,
+    channels_last,
+    unpacked_heads,
+)
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.segmentation.dynunet import OutBlock, UpBlock
-from deliralike.zoo.segmentation.unetr import MLP, ConvLayer, attend
+from deliralike.zoo.segmentation.unetr import MLP, ConvLayer
 from deliralike.zoo.setting_checks import numbers, one_of
 from deliralike.zoo.windows import relative_positions, within_windows
 
@@ -389,7 +394,8 @@ class WindowAttention(Network):
         bias = nn.permute(bias, (2, 0, 1))  # (heads, tokens, tokens)
         if mask is not None:
             bias = bias + mask
-        y = attend(self, self.qkv(x), self.num_heads, self.attn_drop, bias)
+        query, key, value = unpacked_heads(nn, self.qkv(x), self.num_heads)
+        y = attend_heads(nn, query, key, value, bias, self.attn_drop)
         return self.proj_drop(self.proj(y))
 
 

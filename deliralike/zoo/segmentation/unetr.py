@@ -13,12 +13,12 @@ from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.geometry import Sizes
 from deliralike.nn.start import ZEROS, Normal
-from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.blocks import by_dims, each_output
 from deliralike.zoo.layouts import (
     as_grid,
     as_tokens,
+    attend_heads,
     channels_last,
-    joined_heads,
     unpacked_heads,
 )
 from deliralike.zoo.model import Model
@@ -227,11 +227,8 @@ class ViT(Network):
 
     def forward(self, x):
         x = self.patch_embedding(x)
-        every = []
-        for block in self.blocks:
-            x = block(x)
-            every.append(x)
-        return every, self.norm(x)
+        every = each_output(x, self.blocks)
+        return every, self.norm(every[-1])
 
 
 class PatchEmbedding(Network):
@@ -353,26 +350,10 @@ class SelfAttention(Network):
         self.drop_weights = nn.Dropout(dropout)
 
     def forward(self, x):
-        x = attend(self, self.qkv(x), self.num_heads, self.drop_weights)
+        nn = self.nn
+        query, key, value = unpacked_heads(nn, self.qkv(x), self.num_heads)
+        x = attend_heads(nn, query, key, value, dropout=self.drop_weights)
         return self.drop_output(self.out_proj(x))
-
-
-def attend(layer: Any, packed: Any, heads: int, dropout: Any, bias: Any = None) -> Any:
-    """Attend with several heads, from queries, keys and values side by side.
-
-    Args:
-        packed: ``(..., tokens, 3 * width)``.
-        dropout: The layer that drops weights in training.
-        bias: Added to the scores ``(..., heads, tokens, tokens)``.
-
-    Returns:
-        ``(..., tokens, width)``.
-    """
-    nn = layer.nn
-    query, key, value = unpacked_heads(nn, packed, heads)
-    mask = nn.dropout_factors(dropout, (*query.shape[:-1], query.shape[-2]), query)
-    y, _ = nn.attention(query, key, value, bias, mask, need_weights=False)
-    return joined_heads(nn, y)
 
 
 class ConvLayer(Network):

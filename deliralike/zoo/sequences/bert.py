@@ -9,13 +9,13 @@ from typing import Any
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal
-from deliralike.zoo.blocks import classifier
+from deliralike.zoo.blocks import classifier, each_output, numbered
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
+from deliralike.zoo.layouts import attend
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.tokens import (
-    attend,
     check_mask,
     check_tokens,
     padding_bias,
@@ -139,11 +139,7 @@ class Encoder(Network):
         self.layer = self.nn.ModuleList(layers)
 
     def forward(self, x, bias):
-        outputs = []
-        for layer in self.layer:
-            x = layer(x, bias)
-            outputs.append(x)
-        return outputs
+        return each_output(x, self.layer, bias)
 
 
 class Pooler(Network):
@@ -289,10 +285,7 @@ class BERT(_BERTModel):
         bias = (
             None if attention_mask is None else padding_bias(self.nn, attention_mask, x)
         )
-        stages = {"embedding": x}
-        for i, y in enumerate(self.encoder(x, bias), start=1):
-            stages[f"layer{i}"] = y
-        return stages
+        return {"embedding": x} | numbered("layer", self.encoder(x, bias), 1)
 
 
 class BERTClassifier(_BERTModel):

@@ -8,13 +8,13 @@ import math
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal
+from deliralike.zoo.blocks import each_output, numbered
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
-from deliralike.zoo.layouts import split_heads
+from deliralike.zoo.layouts import attend_heads, split_heads
 from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.language_model import Decoder, LanguageModel
 from deliralike.zoo.sequences.tokens import (
-    attend_heads,
     decoder_bias,
     decoder_positions,
 )
@@ -149,12 +149,9 @@ class Body(Decoder):
         positions = decoder_positions(self, input_ids, cache, most, "n_positions")
         x = self.drop(self.wte(input_ids) + self.wpe(positions))
         bias = decoder_bias(self, input_ids, attention_mask, cache, x)
-        stages = {"embedding": x}
-        for number, block in enumerate(self.h, 1):
-            x = block(x, bias, cache)
-            stages[f"layer{number}"] = x
-        stages["norm"] = self.ln_f(x)
-        return stages
+        outputs = each_output(x, self.h, bias, cache)
+        last = {"norm": self.ln_f(outputs[-1])}
+        return {"embedding": x} | numbered("layer", outputs, 1) | last
 
 
 class GPT2(LanguageModel):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from deliralike.network.base import Network
+from deliralike.zoo.blocks import numbered
 from deliralike.zoo.model import Model
 
 
@@ -53,7 +54,5 @@ def named_outputs(stack: str, outputs: Sequence[Any]) -> dict[str, Any]:
         {'encoder_embedding': 1, 'encoder_layer1': 2, 'encoder_norm': 3}
     """
     embedding, *layers, norm = outputs
-    stages = {f"{stack}_embedding": embedding}
-    for number, layer in enumerate(layers, 1):
-        stages[f"{stack}_layer{number}"] = layer
-    return stages | {f"{stack}_norm": norm}
+    first = {f"{stack}_embedding": embedding}
+    return first | numbered(f"{stack}_layer", layers, 1) | {f"{stack}_norm": norm}

@@ -12,12 +12,11 @@ from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
-from deliralike.zoo.layouts import split_heads
+from deliralike.zoo.layouts import joined_heads, split_heads
 from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.language_model import Decoder, LanguageModel
 from deliralike.zoo.sequences.rotary import angles, frequencies, rotated
 from deliralike.zoo.sequences.tokens import (
-    attend_heads,
     decoder_bias,
     decoder_positions,
 )
@@ -83,8 +82,37 @@ class Attention(Network):
         key = rotated(nn, key, *turns)
         if cache is not None:
             key, value = cache.extend(key, value)
-        y = attend_heads(nn, query, key, value, bias, self.dropout, self.scale)
+        y = attend_groups(nn, query, key, value, bias, self.dropout, self.scale)
         return self.o_proj(y)
+
+
+def attend_groups(
+    nn: Any, query: Any, key: Any, value: Any, bias: Any, dropout: Any, scale: float
+) -> Any:
+    """Attend with groups of heads of queries that share a head of keys.
+
+    The queries of a group count as further queries, so that no key is copied.
+
+    Args:
+        nn: The vocabulary.
+        query: ``(batch, heads, queries, width)``.
+        key, value: ``(batch, key heads, keys, width)``; their number divides that of the queries.
+        bias: Added to the scores; the same for all heads of a group.
+        dropout: The layer by whose probability weights are dropped in training.
+        scale: The factor of the scores.
+
+    Returns:
+        ``(batch, queries, heads * width)``.
+    """
+    batch, heads, queries, width = query.shape
+    _, key_heads, keys, _ = key.shape
+    group = heads // key_heads
+    query = nn.reshape(query, (batch, key_heads, group * queries, width))
+    if bias.shape[-2] > 1:
+        bias = nn.concatenate([bias] * group, dim=-2)
+    mask = nn.dropout_factors(dropout, (*query.shape[:-1], keys), query)
+    y, _ = nn.attention(query, key, value, bias, mask, scale, need_weights=False)
+    return joined_heads(nn, nn.reshape(y, (batch, heads, queries, width)))
 
 
 class MLP(Network):

@@ -4,6 +4,7 @@ They follow the paper's code. A chunk of tokens is computed by matrix products, 
 what came before it is one state, so that a token costs the same however long the text is.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ONES, ZEROS, Normal, Shape
+from deliralike.zoo.blocks import each_output, numbered
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.registry import register
@@ -149,10 +151,11 @@ def scan(
         logs: The logarithms of the decays, ``(batch, tokens, groups, heads)``.
         to_state, from_state: ``(batch, tokens, groups, states)``, the same for a group's heads.
         state: The state before the first token, ``(batch, groups, heads, width, states)``.
-        chunk_size: Number of tokens that are computed by one matrix product.
+        chunk_size: Number of tokens, at most, that are computed by one matrix product.
     """
     tokens = x.shape[1]
-    size = min(chunk_size, tokens)
+    chunks = math.ceil(tokens / chunk_size)
+    size = math.ceil(tokens / chunks)  # the least padding for so many chunks
     x, logs, to_state, from_state = (
         _chunks(nn, each, size) for each in (x, logs, to_state, from_state)
     )
@@ -163,14 +166,21 @@ def scan(
     y = nn.einsum("bcghts,bcsghw->bctghw", within * nn.unsqueeze(scores, 3), x)
     at_end = nn.einsum("bcght,bctghw->bctghw", within[..., -1, :], x)
     added = nn.einsum("bctghw,bctgn->bcghwn", at_end, to_state)
-    states = nn.concatenate([nn.unsqueeze(state, 1), added], dim=1)
-    totals = nn.permute(nn.sum(logs, -1), (0, 2, 3, 1))
-    between = decays(nn, nn.pad(totals, (1, 0)))
-    states = nn.einsum("bghsc,bcghwn->bsghwn", between, states)
+    states = _between_chunks(nn, state, added, nn.sum(logs, -1))
     given = nn.einsum("bctgn,bcghwn->bctghw", from_state, states[:, :-1])
     y = y + nn.einsum("bcght,bctghw->bctghw", nn.exp(nn.cumsum(logs, -1)), given)
     y = nn.reshape(y, (y.shape[0], -1, *y.shape[3:]))
     return y[:, :tokens], states[:, -1]
+
+
+def _between_chunks(nn: Any, state: Any, added: Any, logs: Any) -> Any:
+    """Return the state before each chunk, and the one after the last.
+
+    The first one comes; each chunk lets it decay and adds to it.
+    """
+    states = nn.concatenate([nn.unsqueeze(state, 1), added], dim=1)
+    logs = nn.pad(nn.permute(logs, (0, 2, 3, 1)), (1, 0))
+    return nn.einsum("bghsc,bcghwn->bsghwn", decays(nn, logs), states)
 
 
 def _chunks(nn: Any, x: Any, size: int) -> Any:
@@ -228,12 +238,9 @@ class Body(Decoder):
         check_tokens(self, input_ids)
         x = self.embeddings(input_ids)
         valid = self._valid(input_ids, attention_mask, cache, x)
-        stages = {"embedding": x}
-        for number, layer in enumerate(self.layers, 1):
-            x = layer(x, valid, cache)
-            stages[f"layer{number}"] = x
-        stages["norm"] = self.norm_f(x)
-        return stages
+        outputs = each_output(x, self.layers, valid, cache)
+        last = {"norm": self.norm_f(outputs[-1])}
+        return {"embedding": x} | numbered("layer", outputs, 1) | last
 
     def _valid(self, tokens, attention_mask, cache, like):
         """Return ones for tokens and zeros for padding, ``(batch, tokens, 1)``; None for ones."""
@@ -259,7 +266,8 @@ class Mamba2(LanguageModel):
         state_size: Number of states of each channel.
         head_dim: Number of channels of a head, which decay alike.
         n_groups: Number of groups of heads; each has its own maps into the states and out of them.
-        chunk_size: Number of tokens that are computed by one matrix product. It changes no result.
+        chunk_size: Number of tokens, at most, that are computed by one matrix product. It changes
+            no result.
         tie_word_embeddings: Whether ``lm_head.weight`` is the embedding's own table.
 
     Shapes:

@@ -12,12 +12,11 @@ import numpy as np
 from deliralike.network.base import Network
 from deliralike.nn.start import Normal
 from deliralike.zoo.inputs import Input
-from deliralike.zoo.layouts import split_heads
+from deliralike.zoo.layouts import attend_heads, split_heads
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.language_model import named_outputs
 from deliralike.zoo.sequences.tokens import (
-    attend_heads,
     causal_bias,
     check_mask,
     check_tokens,
@@ -302,8 +301,6 @@ class T5(Model):
         feed_forward_proj: ``"relu"``, or ``"gated-gelu"`` as in version 1.1 and FLAN-T5.
         tie_word_embeddings: Whether ``lm_head.weight`` is the embedding's own table, and what it
             reads is divided by the root of the width; in version 1.1 and FLAN-T5 it is not.
-        decoder_start_token_id: The token with which an answer begins; `deliralike.zoo.generate`
-            does not return it.
 
     Shapes:
         ``input_ids`` ``(batch, tokens)``, ``decoder_input_ids`` ``(batch, answer)``, and if given
@@ -323,6 +320,8 @@ class T5(Model):
     # a table of distances between texts, which older files hold and nobody reads
     ignored_names = r"\.EncDecAttention\.relative_attention_bias\.weight$"
     max_tokens = None
+    # an answer begins with it; `generate` returns what follows
+    decoder_start_token_id = 0
 
     def __init__(
         self,
@@ -336,7 +335,6 @@ class T5(Model):
         dropout: float = 0.1,
         feed_forward_proj: str = "relu",
         tie_word_embeddings: bool = True,
-        decoder_start_token_id: int = 0,
     ) -> None:
         super().__init__()
         if num_decoder_layers is None:
@@ -354,7 +352,6 @@ class T5(Model):
         one_of(feed_forward_proj, FEED_FORWARDS, "feed_forward_proj", "T5")
         self.sizes = (d_model, d_kv, d_ff, num_heads)
         self.vocab_size = vocab_size
-        self.decoder_start_token_id = decoder_start_token_id
         self.is_scaled = tie_word_embeddings
         stack: dict[str, Any] = {
             "buckets": BUCKETS,

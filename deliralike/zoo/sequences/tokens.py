@@ -7,7 +7,7 @@ import numpy as np
 from deliralike.errors import ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
-from deliralike.zoo.layouts import joined_heads, split_heads
+from deliralike.zoo.layouts import attend_heads, split_heads
 
 # The least number of float16. It is finite, so that a sequence of padding alone gives no NaN.
 FORBIDDEN = -65504.0
@@ -125,63 +125,6 @@ def decoder_bias(
         return bias
     check_mask(model, attention_mask, tokens, "attention_mask")
     return bias + padding_bias(nn, attention_mask, like)
-
-
-def attend(
-    nn: Any, query: Any, key: Any, value: Any, heads: int, bias: Any, dropout: Any
-) -> Any:
-    """Attend with several heads between tokens that are projected already.
-
-    Args:
-        nn: The vocabulary.
-        query, key, value: ``(batch, tokens, width)``.
-        heads: Their number; it divides the width.
-        bias: Added to the scores ``(batch, heads, queries, keys)``, or None.
-        dropout: The layer by whose probability weights are dropped in training.
-    """
-    query = split_heads(nn, query, heads)
-    key = split_heads(nn, key, heads)
-    value = split_heads(nn, value, heads)
-    return attend_heads(nn, query, key, value, bias, dropout)
-
-
-def attend_heads(
-    nn: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    bias: Any,
-    dropout: Any,
-    scale: float | None = None,
-) -> Any:
-    """Attend with heads that are split already, and put their outputs side by side.
-
-    Where there are fewer heads of keys than of queries, a group of queries shares one: the queries
-    of a group then count as further queries, so that no key is copied.
-
-    Args:
-        nn: The vocabulary.
-        query: ``(batch, heads, queries, width)``; see `split_heads`.
-        key, value: ``(batch, key heads, keys, width)``; their number divides that of the queries.
-        bias: Added to the scores ``(batch, heads, queries, keys)``; the same for all heads of a
-            group. Or None.
-        dropout: The layer by whose probability weights are dropped in training.
-        scale: The factor of the scores; ``1 / sqrt(width)`` when not given.
-
-    Returns:
-        ``(batch, queries, heads * width)``.
-    """
-    batch, heads, queries, width = query.shape
-    _, key_heads, keys, _ = key.shape
-    group = heads // key_heads
-    rows = group * queries
-    if group > 1:
-        query = nn.reshape(query, (batch, key_heads, rows, width))
-        if bias is not None and bias.shape[-2] > 1:
-            bias = nn.concatenate([bias] * group, dim=-2)
-    mask = nn.dropout_factors(dropout, (batch, key_heads, rows, keys), query)
-    y, _ = nn.attention(query, key, value, bias, mask, scale, need_weights=False)
-    return joined_heads(nn, nn.reshape(y, (batch, heads, queries, width)))
 
 
 class Attention(Network):

@@ -13,6 +13,7 @@ from deliralike.errors import ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ONES, ZEROS, Normal
+from deliralike.zoo.blocks import each_output
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.model import Model
@@ -128,11 +129,8 @@ class Encoder(Network):
         self._check_length(x)
         x = nn.permute(nn.gelu(self.conv2(x)), (0, 2, 1))
         x = self.dropout(self.embed_positions(x))
-        outputs = [x]
-        for layer in self.layers:
-            x = layer(x)
-            outputs.append(x)
-        return [*outputs, self.layer_norm(x)]
+        outputs = each_output(x, self.layers)
+        return [x, *outputs, self.layer_norm(outputs[-1])]
 
     def _check_length(self, x):
         if x.shape[2] != self.frames:
