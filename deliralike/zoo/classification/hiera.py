@@ -266,13 +266,15 @@ class PooledAttention(Network):
 
     def forward(self, windows, sides):
         nn = self.nn
-        query, key, value = unpacked_heads(nn, self.qkv(windows), self.heads)
+        # PyTorch's fused attention wants one axis of batches
+        tokens = nn.flatten(windows, 0, 1)
+        query, key, value = unpacked_heads(nn, self.qkv(tokens), self.heads)
         if self.stride == 2:
-            *groups, _, width = query.shape
+            count, heads, _, width = query.shape
             grids = _halved(nn, nn.reshape(query, (-1, *sides, width)))
-            query = nn.reshape(grids, (*groups, -1, width))
+            query = nn.reshape(grids, (count, heads, -1, width))
         y, _ = nn.attention(query, key, value, need_weights=False)
-        return self.proj(joined_heads(nn, y))
+        return nn.unflatten(self.proj(joined_heads(nn, y)), 0, tuple(windows.shape[:2]))
 
 
 def _halved(nn: Any, grid: Any) -> Any:

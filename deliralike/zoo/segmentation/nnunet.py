@@ -301,32 +301,6 @@ class ConvBlock(Network):
         return self.all_modules(x)
 
 
-class StackedConvBlocks(Network):
-    """Several `ConvBlock` in a row, the first with the stride.
-
-    Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
-    """
-
-    def __init__(
-        self,
-        count: int,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes,
-        stride: Sizes = 1,
-        **options: Any,
-    ) -> None:
-        super().__init__()
-        blocks = [ConvBlock(in_channels, out_channels, kernel_size, stride, **options)]
-        for _ in range(1, count):
-            blocks.append(ConvBlock(out_channels, out_channels, kernel_size, **options))
-        self.convs = self.nn.Sequential(*blocks)
-
-    def forward(self, x):
-        return self.convs(x)
-
-
 class ResidualBlock(Network):
     """A residual branch of two `ConvBlock`.
 
@@ -370,34 +344,26 @@ class ResidualBlock(Network):
         return self.nonlin2(y + (x if self.skip is None else self.skip(x)))
 
 
-class StackedResidualBlocks(Network):
-    """Several `ResidualBlock` in a row, the first with the stride.
+def _convs(nn: Any, *stage: Any, **options: Any) -> Any:
+    """Make several `ConvBlock` in a row; the arguments are those of `_row`."""
+    return nn.Sequential({"convs": _row(nn, ConvBlock, *stage, **options)})
 
-    Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
-    """
 
-    def __init__(
-        self,
-        count: int,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes,
-        stride: Sizes,
-        **options: Any,
-    ) -> None:
-        super().__init__()
-        blocks = [
-            ResidualBlock(in_channels, out_channels, kernel_size, stride, **options)
-        ]
-        for _ in range(1, count):
-            blocks.append(
-                ResidualBlock(out_channels, out_channels, kernel_size, 1, **options)
-            )
-        self.blocks = self.nn.Sequential(*blocks)
-
-    def forward(self, x):
-        return self.blocks(x)
+def _row(
+    nn: Any,
+    kind: type[Network],
+    count: int,
+    in_channels: int,
+    out_channels: int,
+    kernel_size: Sizes,
+    stride: Sizes = 1,
+    **options: Any,
+) -> Any:
+    """Make several blocks of a kind in a row, the first with the stride."""
+    blocks = [kind(in_channels, out_channels, kernel_size, stride, **options)]
+    for _ in range(1, count):
+        blocks.append(kind(out_channels, out_channels, kernel_size, 1, **options))
+    return nn.Sequential(*blocks)
 
 
 class PlainEncoder(Network):
@@ -417,7 +383,7 @@ class PlainEncoder(Network):
         nn = self.nn
         stages = []
         for stage in zip(counts, before, features, kernels, strides, strict=True):
-            stages.append(nn.Sequential(StackedConvBlocks(*stage, **options)))
+            stages.append(nn.Sequential(_convs(nn, *stage, **options)))
         self.stages = nn.Sequential(*stages)
 
     def forward(self, x):
@@ -437,13 +403,15 @@ class ResidualEncoder(Network):
         **options: Any,
     ) -> None:
         super().__init__()
+        nn = self.nn
         first = features[0]
-        self.stem = StackedConvBlocks(1, in_channels, first, kernels[0], **options)
+        self.stem = _convs(nn, 1, in_channels, first, kernels[0], **options)
         before = (first, *features[:-1])
         stages = []
         for stage in zip(counts, before, features, kernels, strides, strict=True):
-            stages.append(StackedResidualBlocks(*stage, **options))
-        self.stages = self.nn.Sequential(*stages)
+            blocks = _row(nn, ResidualBlock, *stage, **options)
+            stages.append(nn.Sequential({"blocks": blocks}))
+        self.stages = nn.Sequential(*stages)
 
     def forward(self, x):
         return each_output(self.stem(x), self.stages)
@@ -479,7 +447,7 @@ class Decoder(Network):
         coarse = features[:0:-1]
         stages = []
         for count, width, kernel in zip(counts, fine, kernels[-2::-1], strict=True):
-            stages.append(StackedConvBlocks(count, 2 * width, width, kernel, **options))
+            stages.append(_convs(nn, count, 2 * width, width, kernel, **options))
         self.stages = nn.ModuleList(stages)
         ups = []
         for before, width, stride in zip(coarse, fine, strides[:0:-1], strict=True):

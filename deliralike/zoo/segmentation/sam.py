@@ -206,56 +206,49 @@ class Block(Network):
         self.mlp = Mlp(width, inner)
 
     def forward(self, x):
-        x = x + self._within_windows(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
-
-    def _within_windows(self, x):
         sides = (self.window, self.window)
-        return within_windows(self.nn, x, sides, (0, 0), self._attended)
-
-    def _attended(self, windows, _):
-        grids = self.nn.reshape(
-            windows, (-1, self.window, self.window, windows.shape[-1])
-        )
-        return self.nn.reshape(self.attn(grids), tuple(windows.shape))
+        x = x + within_windows(self.nn, self.norm1(x), sides, (0, 0), self.attn)
+        return x + self.mlp(self.norm2(x))
 
 
 class Attention(Network):
-    """Attention between all places of a grid, with a term for rows and columns between them.
+    """Attention within windows, with a term for rows and columns between two places.
 
     The term depends on the query: its product with a learned vector for each distance.
 
     Source: Li et al. 2022, arXiv 2112.01526.
 
     Shapes:
-        ``(batch, side, side, width)`` gives the same.
+        ``(batch, windows, side * side, width)`` gives the same.
     """
 
     def __init__(self, width: int, heads: int, side: int) -> None:
         super().__init__()
         nn = self.nn
         self.heads = heads
+        self.side = side
         self.rel_pos_h = nn.Parameter((2 * side - 1, width // heads), ZEROS)
         self.rel_pos_w = nn.Parameter((2 * side - 1, width // heads), ZEROS)
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
 
-    def forward(self, x):
+    def forward(self, windows, _):
         nn = self.nn
-        batch, side, _, width = x.shape
-        tokens = nn.reshape(x, (batch, side * side, width))
+        # PyTorch's fused attention wants one axis of batches
+        tokens = nn.flatten(windows, 0, 1)
         q, k, v = unpacked_heads(nn, self.qkv(tokens), self.heads)
-        y = attend_heads(nn, q, k, v, self._bias(q, side))
-        return nn.reshape(self.proj(y), (batch, side, side, width))
+        y = attend_heads(nn, q, k, v, self._bias(q))
+        return nn.reshape(self.proj(y), tuple(windows.shape))
 
-    def _bias(self, q, side: int):
-        """Return the term of the scores, ``(batch, heads, places, places)``."""
+    def _bias(self, q):
+        """Return the term of the scores, ``(batch * windows, heads, places, places)``."""
         nn = self.nn
+        side = self.side
         places = nn.arange(side, like=q)
         # (query, key)
         distance = nn.unsqueeze(places, 1) - nn.unsqueeze(places, 0) + (side - 1)
         batch, heads, _, channels = q.shape
-        q = nn.reshape(q, (batch * heads, side, side, channels))
+        q = nn.reshape(q, (-1, side, side, channels))
         rows = nn.einsum("bhwc,hkc->bhwk", q, nn.take(self.rel_pos_h, distance))
         columns = nn.einsum("bhwc,wkc->bhwk", q, nn.take(self.rel_pos_w, distance))
         bias = nn.unsqueeze(rows, -1) + nn.unsqueeze(columns, -2)
