@@ -171,6 +171,8 @@ SETTINGS = {
     "heads": ("MultiheadAttention", {"args": (5, 2)}, "num_heads"),
     "layers": ("GRU", {"args": (3, 2, 0)}, "num_layers"),
     "probability": ("Dropout", {"p": 1.5}, "1.5"),
+    "no epsilon": ("BatchNorm2d", {"args": (3, 0.0)}, "BatchNorm2d: eps=0.0"),
+    "one recurrent layer": ("LSTM", {"args": (3, 4), "dropout": 2.0}, "2.0"),
     "pool padding": ("AvgPool2d", {"args": (3,), "padding": 2}, "padding"),
     "shuffle": ("PixelShuffle", {"args": (0,)}, "upscale_factor"),
     "half a kernel": ("Conv2d", {"args": (3, 4, 2.5)}, "kernel_size=2.5 must be whole"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.arguments import in_float32
@@ -35,7 +36,7 @@ class _RunningNorm(_Norm):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.check_settings(num_features)
+        self.check_settings(num_features, eps)
         self.num_features = num_features
         self.eps = eps
         self.momentum = momentum
@@ -48,8 +49,12 @@ class _RunningNorm(_Norm):
             self.num_batches_tracked = self.nn.Buffer(np.zeros((), np.int64))
 
     @classmethod
-    def check_settings(cls, num_features: int, *args: Any, **kwargs: Any) -> None:
+    def check_settings(
+        cls, num_features: int, eps: float = 1e-5, *args: Any, **kwargs: Any
+    ) -> None:
         checks.positive(num_features, "num_features", cls.__name__)
+        if not eps > 0:
+            raise SettingError(f"{cls.__name__}: eps={eps!r}; wanted a number above 0")
 
     def _share(self, mean):
         """The weight of a batch's own statistics among the running ones."""

@@ -39,6 +39,7 @@ class _Recurrent(Network):
             )
         self.proj_size = proj_size
         self.num_layers = checks.positive(num_layers, "num_layers", name)
+        Dropout.check_settings(dropout)
         self.bias = bias
         self.batch_first = batch_first
         self.bidirectional = bidirectional
