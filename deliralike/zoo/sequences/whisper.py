@@ -252,8 +252,10 @@ class Whisper(Model):
             max_source_positions=max_source_positions,
             max_target_positions=max_target_positions,
         )
-        for number, name in ((num_attention_heads, "num_attention_heads"), (2, "2")):
-            checks.divides(d_model, number, "Whisper: d_model", name)
+        checks.divides(
+            d_model, num_attention_heads, "Whisper: d_model", "num_attention_heads"
+        )
+        checks.divides(d_model, 2, "Whisper: d_model", "2 (sines and cosines)")
         layer: dict[str, Any] = {
             "inner": ffn_dim,
             "heads": num_attention_heads,
