@@ -11,6 +11,7 @@ from torchvision.models.vision_transformer import interpolate_embeddings
 
 from deliralike import weights, zoo
 from deliralike.errors import ShapeError
+from deliralike.zoo.classification.efficientvit import LinearAttention
 from deliralike.zoo.classification.maxvit import PartitionAttention
 from deliralike.zoo.tables import CORNERS, EDGES, SMOOTH, resampled
 from tests.references import Later
@@ -509,3 +510,19 @@ def test_the_file_of_hugging_faces_convnext_v2_gives_its_outputs(tmp_path):
     x = torch.from_numpy(case.inputs("float32")[0])
     with torch.no_grad():
         close(network(x).numpy(), theirs(x).logits.numpy(), 1e-4)
+
+
+def test_linear_attention_over_many_places_stays_within_float16():
+    """The sums of products over 4,096 places are past the largest number of float16."""
+    layer = LinearAttention.on("torch")(8, 4)
+    with torch.no_grad():  # of each head 4 rows of queries, of keys and of values
+        layer.qkv.conv.weight.view(2, 12, -1)[:, 4:8].mul_(100)
+    x = torch.from_numpy(generator().standard_normal((1, 8, 64, 64)).astype("float32"))
+    packed = layer.qkv(x)
+    _, key, value = torch.chunk(packed.reshape(2, 12, -1), 3, dim=1)
+    products = torch.einsum("hdn,hen->hde", value, key.relu())
+    assert products.abs().max() > torch.finfo(torch.float16).max
+    wanted = layer(x)
+    with torch.autocast("cpu", torch.float16):
+        came = layer(x)
+    close(came.detach().numpy(), wanted.detach().numpy(), 0.05)

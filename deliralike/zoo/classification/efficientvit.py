@@ -1,7 +1,7 @@
 """EfficientViT of the MIT, as timm builds it: inverted bottlenecks, later with linear attention.
 
-It follows the paper's code. Under mixed precision timm computes the attention in single precision,
-which this one does not.
+It follows the paper's code, but that under mixed precision attention is not computed in single
+precision.
 """
 
 from collections.abc import Sequence
@@ -135,11 +135,13 @@ class LinearAttention(Network):
         packed = nn.concatenate([packed, self.aggreg[0](packed)], 1)
         packed = nn.reshape(packed, (batch, -1, 3 * self.head_dim, size[0] * size[1]))
         query, key, value = nn.chunk(packed, 3, 2)  # (batch, heads, head_dim, places)
-        query, key = nn.relu(query), nn.relu(key)
+        # both sums over keys are scaled, so that they stay within float16
+        scale = (size[0] * size[1]) ** -0.5
+        query, key = nn.relu(query), nn.relu(key) * scale
         products = nn.einsum("bhdn,bhen->bhde", value, key)
         weighted = nn.einsum("bhde,bhen->bhdn", products, query)
         total = nn.einsum("bhe,bhen->bhn", nn.sum(key, dim=-1), query)
-        y = weighted / (nn.unsqueeze(total, 2) + _EPS)
+        y = weighted / (nn.unsqueeze(total, 2) + _EPS * scale)
         return self.proj(nn.reshape(y, (batch, -1, *size)))
 
 
