@@ -192,7 +192,8 @@ class StatementRewriter(NameRewriter):
         written: Any = updated.value
         name, array = func.attr.value, written.func.value
         args, kwargs = arguments(written.args)
-        is_plain = len(args) < 2 and not kwargs and not isinstance(array, cst.Call)
+        is_chain = isinstance(func.value, cst.Call)
+        is_plain = len(args) < 2 and not kwargs and not is_chain
         if name not in IN_PLACE or not is_plain:
             reason = f"{name} while the network is created: x[...] = ... of NumPy"
             self.program.needs_hand(self.where(call), reason)
