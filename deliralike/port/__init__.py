@@ -11,7 +11,7 @@ The module is called: ``deliralike.port(MyNet, inputs, classes=4)``. Its files, 
   class have found out in the run, `remarks` what is to be known of their lines,
   `output` their order and imports, `finishing` how they get at the functions of the backend.
 - `rewriting` is the walk through one definition. Its parts are one class after the other:
-  `context`, `leaving_out`, `definitions`, `names`, `gradients`, `statements`, and calls. They ask
+  `context`, `leaving_out`, `definitions`, `names`, `statements`, and calls. They ask
   `choices` (what tables and factories gave), `start_code` (what only sets start values), `buffers`
   (those that are written into), `mask_layers` and `dropping` (layers in the place of functions
   that draw).

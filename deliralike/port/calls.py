@@ -203,7 +203,9 @@ def filled(text: str, fields: Mapping[str, str]) -> str:
 
 def tuple_of(parts: Sequence[str]) -> str:
     """The source of a tuple."""
-    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+    if len(parts) == 1:
+        return f"({parts[0]},)"
+    return f"({', '.join(parts)})"
 
 
 def elements(text: str) -> list[str] | None:

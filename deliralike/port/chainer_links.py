@@ -92,7 +92,8 @@ def pad_sequence(nn, xs, length=None, padding=0):
     length = max(len(x) for x in xs) if length is None else length
     rows = []
     for x in xs:
-        widths = [(0, length - len(x)), *[(0, 0)] * (len(x.shape) - 1)]
+        others = [(0, 0)] * (len(x.shape) - 1)
+        widths = [(0, length - len(x)), *others]
         rows.append(nn.pad(x, widths, "constant", padding))
     return nn.stack(rows, 0)
 
@@ -101,7 +102,8 @@ def depth2space(nn, X, r):
     """Channels as pixels, r times r; the position comes before the channel."""
     n, _, height, width = X.shape
     X = nn.reshape(X, (n, r, r, -1, height, width))
-    return nn.reshape(nn.permute(X, (0, 3, 4, 1, 5, 2)), (n, -1, height * r, width * r))
+    X = nn.permute(X, (0, 3, 4, 1, 5, 2))
+    return nn.reshape(X, (n, -1, height * r, width * r))
 
 
 def spatial_pyramid_pooling_2d(nn, x, pyramid_height, pooling="max"):

@@ -38,7 +38,7 @@ class DefinitionRewriter(LeavingOut):
             return
         self.class_name = node.name.value
         self.start_code.cls = self.cls
-        self.reported = reported(self.source, self.observed, self.class_name)
+        self.reported = reported(self.source, self.observed, node)
         self.methods, self.local_names = [], {}
         for base in node.bases:
             if self._is_idle(self.source.meaning(base.value)):

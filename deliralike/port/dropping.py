@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ _SHAPE = (64, 3, 4, 4)
 _DRAWS = re.compile(r"\b(rand|bernoulli_?)\(")
 
 
+@cache
 def dropping_layer(function: Callable[..., Any], framework: str) -> str | None:
     """The layer of `nn` that drops what ``function(x, rate)`` does in training, or None."""
     names = list(inspect.signature(function).parameters)

@@ -33,7 +33,6 @@ class Original:
         self.framework, self.observation, self.blocks = framework, observation, blocks
         self._blocks: dict[type, list[Any]] = {}
         self._only_draws: dict[Any, bool] = {}
-        self._layers: dict[Any, str | None] = {}
 
     # Blocks
     # ---------------------------------------------------------------------------------------------
@@ -133,11 +132,7 @@ class Original:
         """The layer of `nn` that drops what a function of one's own does, or None."""
         if not self.is_portable_function(function):
             return None
-        if function not in self._layers:
-            self._layers[function] = dropping_layer(
-                function, self.framework.packages[0]
-            )
-        return self._layers[function]
+        return dropping_layer(function, self.framework.packages[0])
 
     def makes_constants(self, function: Any) -> bool:
         """Whether a function that a network calls is given no arrays, so that NumPy does."""

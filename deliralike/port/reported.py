@@ -12,20 +12,17 @@ from deliralike.port.observing import FORWARD, Observed
 from deliralike.port.resolving import Source
 
 
-def reported(source: Source, observed: Observed, class_name: str) -> set[str]:
+def reported(source: Source, observed: Observed, definition: Any) -> set[str]:
     """The attributes that methods of a class set while it runs, and that nothing reads there.
 
     A compiled program forgets them.
     """
-    definition: Any = source.statements.get(class_name)
-    if not isinstance(definition, cst.ClassDef):
-        return set()
     written: set[str] = set()
     read: set[str] = set()
     for method in definition.body.body:
         if not isinstance(method, cst.FunctionDef):
             continue
-        phases = observed.phases(f"{class_name}.{method.name.value}")
+        phases = observed.phases(f"{definition.name.value}.{method.name.value}")
         stored = _stored(method)
         if FORWARD in phases:
             written |= {one.attr.value for one in stored}

@@ -386,3 +386,26 @@ def test_training_a_layer_at_times_needs_a_hand(line, tmp_path, monkeypatch):
     text = THAWING.format(line=line)
     found = ported(f"thawing_{len(line)}", text, tmp_path, monkeypatch)
     assert "whether it is trained is said in __init__" in str(found.hands[0])
+
+
+CHAINED = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        mask = torch.ones(5)
+        mask.add_(1).mul_(2)
+        self.register_buffer("mask", mask)
+
+    def forward(self, x):
+        return x * self.mask
+"""
+
+
+def test_methods_that_write_over_one_behind_the_other_need_a_hand(
+    tmp_path, monkeypatch
+):
+    (hand,) = ported("chained", CHAINED, tmp_path, monkeypatch).hands
+    assert "habits_chained.py:9: mul_ while the network is created" in str(hand)
