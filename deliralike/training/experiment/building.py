@@ -260,8 +260,8 @@ def untried_network(
 def make_trainer(
     network: AbstractNetwork,
     settings: Settings,
-    callbacks: Iterable[Callback] = (),
-    losses: Any = None,
+    callbacks: Iterable[Callback],
+    losses: Any,
 ) -> Trainer:
     """Return the trainer of complete settings for a network."""
     metrics = make_metrics(settings.metrics)
