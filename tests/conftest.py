@@ -48,9 +48,14 @@ def backend(request):
 SEED = os.environ.get("DELIRALIKE_TEST_SEED", "0")
 
 
+def number_of(name):
+    """The seed of a file or test."""
+    return zlib.crc32(f"{SEED} {name}".encode())
+
+
 def seed_all(name):
     """Seed the global generators by the name of a file or test."""
-    number = zlib.crc32(f"{SEED} {name}".encode())
+    number = number_of(name)
     random.seed(number)
     np.random.seed(number)
     if "torch" in sys.modules:
@@ -72,8 +77,13 @@ def restored_zoo():
 
 @pytest.fixture(autouse=True)
 def seeded(request):
-    """Seed what a test draws."""
+    """Seed what a test draws, so that it does not depend on the tests before it: from the global
+    generators, and from those of its file."""
     seed_all(request.node.nodeid)
+    for value in vars(request.module).values():
+        if isinstance(value, np.random.Generator):
+            fresh = np.random.default_rng(number_of(request.node.nodeid))
+            value.bit_generator.state = fresh.bit_generator.state
 
 
 @pytest.fixture(autouse=True)

@@ -235,7 +235,7 @@ def is_picture(file: Path, folder: Path, suffixes: frozenset[str] = SUFFIXES) ->
     return not any(part.startswith(".") for part in parts)
 
 
-def by_stem(folder: Path, suffixes: frozenset[str] = SUFFIXES) -> dict[str, Path]:
+def by_stem(folder: Path, suffixes: frozenset[str]) -> dict[str, Path]:
     """Return the pictures below a folder by their names without suffix.
 
     Raises:

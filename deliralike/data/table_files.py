@@ -132,7 +132,7 @@ def column_of_paths(name: str, columns: Sequence[str]) -> str | None:
     return _chosen(name, columns, _PATHS)
 
 
-def read_table(path: Path, name: str, label: str | None = None) -> Table:
+def read_table(path: Path, name: str, label: str | None) -> Table:
     """Read a CSV file.
 
     Args:

@@ -55,8 +55,8 @@ def draw_curves(
 
 def figure_of(
     runs: Runs,
-    title: str = "",
-    metrics: Sequence[str] | None = None,
+    title: str,
+    metrics: Sequence[str] | None,
     with_differences: bool = True,
 ) -> Figure:
     """Return the picture that `draw_curves` saves, as a figure."""

@@ -146,8 +146,8 @@ def load(
 def matched(
     network: AbstractNetwork,
     file: Contents,
-    names: Mapping[str, str | None] | None = None,
-    guess: bool | Collection[str] = False,
+    names: Mapping[str, str | None] | None,
+    guess: bool | Collection[str],
     strict: bool = True,
 ) -> tuple[FileMatch, dict[str, np.ndarray]]:
     """Match a file's contents to a network, and return its arrays in the network's layouts too.

@@ -277,9 +277,10 @@ def test_functions_of_a_copy_compute_with_the_layers_of_the_copy(backend):
     assert set(state) == {"fc.weight", "fc.bias"}
     twin.load_neutral_state({name: 3 * value + 1 for name, value in state.items()})
     weight, bias = 3 * state["fc.weight"] + 1, 3 * state["fc.bias"] + 1
-    np.testing.assert_allclose(run(twin, x), 2 * (x @ weight.T + bias), rtol=1e-5)
+    wanted = 2 * (x @ weight.T + bias)
+    np.testing.assert_allclose(run(twin, x), wanted, rtol=1e-5, atol=1e-6)
     outputs = 2 * (x @ state["fc.weight"].T + state["fc.bias"])
-    np.testing.assert_allclose(run(network, x), outputs, rtol=1e-5)
+    np.testing.assert_allclose(run(network, x), outputs, rtol=1e-5, atol=1e-6)
 
 
 class Outer(Network):

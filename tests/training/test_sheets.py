@@ -47,10 +47,11 @@ def test_wrong_pictures_come_first_and_the_matrix_is_scikit_learns(
     backend, figures, tmp_path
 ):
     inputs = DRAW.random((50, 3, 2, 2))
-    labels = DRAW.integers(0, 3, 50)
-    draw(backend, inputs, labels, "classification", tmp_path)
     scores = inputs[:, :, 0, 0]
     predicted = scores.argmax(1)
+    labels = predicted.copy()
+    labels[::2] = (predicted[::2] + DRAW.integers(1, 3, 25)) % 3  # half of them wrong
+    draw(backend, inputs, labels, "classification", tmp_path)
     expected = sklearn.metrics.confusion_matrix(labels, predicted)
     assert np.array_equal(counts_in(figures["confusion.png"]), expected)
     sheet = figures["predictions.png"]

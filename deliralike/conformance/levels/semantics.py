@@ -270,7 +270,7 @@ def unsteady(
     batch: Batch,
     training: bool,
     first: Look,
-    elements: int | None = None,
+    elements: int | None,
 ) -> list[Tap]:
     """Return the calls whose outputs differ between two equal runs of one network, in order.
 

@@ -121,7 +121,7 @@ def known(expected: Mapping[str, str]) -> dict[str, str]:
     return dict(expected)
 
 
-def result_of(check: Check, backend: Backend, reason: str | None = None) -> Result:
+def result_of(check: Check, backend: Backend, reason: str | None) -> Result:
     """What a check finds; `reason` is why it is expected to fail, None where it is not."""
     begun = time.perf_counter()
     outcome, message = _outcome(check, backend)

@@ -278,8 +278,8 @@ def untried_network(
 def make_trainer(
     network: AbstractNetwork,
     settings: Settings,
-    callbacks: Iterable[Callback] = (),
-    losses: Any = None,
+    callbacks: Iterable[Callback],
+    losses: Any,
 ) -> Trainer:
     """Return the trainer of complete settings for a network."""
     scaling = scaling_of(settings.held_out_transforms)

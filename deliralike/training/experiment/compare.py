@@ -113,7 +113,7 @@ def read_runs(parent: str | Path, metric: str | None = None) -> list[Row]:
     return rows
 
 
-def read_run(folder: Path, metric: str | None = None) -> Row:
+def read_run(folder: Path, metric: str | None) -> Row:
     """Return one run, also one that goes on, was killed or is damaged."""
     try:
         settings = read_content(folder / run_folder.SETTINGS)

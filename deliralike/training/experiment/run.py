@@ -321,7 +321,7 @@ def load_result(
 
 
 def finished_result(
-    folder: Path, settings: Settings, accept: Collection[str] = ()
+    folder: Path, settings: Settings, accept: Collection[str]
 ) -> RunResult | None:
     """Return the result in a run's folder if it has finished all epochs of these settings.
 

@@ -238,7 +238,7 @@ def match_of(
     reference: Side,
     candidate: Side,
     pairs: Sequence[Pair],
-    left_out: Sequence[str] = (),
+    left_out: Sequence[str],
 ) -> Match:
     """Return the match that has these pairs; all other tensors are missing or unexpected."""
     mine: set[Unit] = set()
