@@ -82,7 +82,8 @@ class ProcessWorker(Worker):
     def __call__(self, job: Any) -> Any:
         """Return the result when the process has sent it."""
         try:
-            self._connection.send(job)
+            # as bytes: `send` would leave a view of a buffer in the traceback of its error
+            self._connection.send_bytes(pickle.dumps(job))
             result, error, trace = self._connection.recv()
         except (EOFError, ConnectionError) as gone:
             raise SettingError(
