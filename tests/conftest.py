@@ -18,6 +18,7 @@ from deliralike.zoo import registry, table
 
 REQUIRED = ("torch", "chainer", "jax")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")  # read when JAX is first used
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # it would ask the hosts of tests
 # No test reads programs that an earlier one compiled, or writes into the user's cache.
 os.environ["DELIRALIKE_PROGRAMS"] = ""
 

@@ -17,7 +17,7 @@ class Host:
         manners: For a path, what to do at each of the next requests (GET), oldest first; after
             them the file is served.
         requests: Method, path and range of every request.
-        tokens: What each request says of who asks.
+        tokens: The path of every request, and what it says of who asks.
     """
 
     def __init__(self):
@@ -66,7 +66,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.answer(self.path, is_head=False)
 
     def note(self):
-        self.host.tokens.append(self.headers.get("Authorization", ""))
+        token = self.headers.get("Authorization", "")
+        self.host.tokens.append((self.path, token))
         self.host.requests.append(
             (self.command, self.path, self.headers.get("Range", ""))
         )

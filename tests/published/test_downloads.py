@@ -63,11 +63,12 @@ def test_the_token_goes_to_the_hub_and_to_no_other_host(
     host, of_hub, file, monkeypatch
 ):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    of_hub[0].fetch()
-    assert {*host.tokens} == {"Bearer hf_secret"}
-    host.tokens.clear()
+    hub_file, path = of_hub
+    hub_file.fetch()
     file.fetch()
-    assert {*host.tokens} == {""}
+    tokens = {(path, "Bearer hf_secret"), (PATH, "")}
+    # others of this machine may knock at the port
+    assert {each for each in host.tokens if each[0] in (path, PATH)} == tokens
 
 
 def test_what_a_transfer_left_when_it_was_broken_off_is_written_over(host, file):
