@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from deliralike.training.experiment.compare import Row
 
 _REPEATS = ("seed", "fold")  # what repetitions of one experiment differ in
-_MEASURED = "scale-columns"
 # Settings with a column of their own, or that say where a run computes and not what.
 _NO_COLUMN = ("network", "backend", "data", "epochs", "devices", "fold", "folds")
 
@@ -165,14 +164,16 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 def _without_measured(value: Any) -> Any:
     """Return a setting without numbers that training samples gave: they are nobody's choice."""
+    from deliralike.training.experiment.checks import NAME
+    from deliralike.training.experiment.parts import SCALING
+
     if not isinstance(value, list):
         return value
-    return [
-        each["name"]
-        if isinstance(each, Mapping) and each.get("name") == _MEASURED
-        else each
-        for each in value
-    ]
+    found = []
+    for each in value:
+        is_scaling = isinstance(each, Mapping) and each.get(NAME) == SCALING
+        found.append(SCALING if is_scaling else each)
+    return found
 
 
 def _figure(value: float | None, deviation: float | None) -> str:

@@ -270,8 +270,7 @@ class Normalise:
     std: float | Sequence[float]
 
     def __post_init__(self) -> None:
-        if not (np.asarray(self.std) > 0).all():
-            raise SettingError(f"std must be above zero, not {self.std!r}")
+        _check_std(self.std)
 
     def __call__(self, sample: Any) -> Any:
         """Return the sample with its picture normalised."""
@@ -301,9 +300,8 @@ class ScaleColumns:
     target_std: Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        for std in (self.std, self.target_std):
-            if not (np.asarray(std) > 0).all():
-                raise SettingError(f"std must be above zero, not {std!r}")
+        _check_std(self.std)
+        _check_std(self.target_std)
 
     @classmethod
     def of(cls, inputs: np.ndarray, targets: np.ndarray | None = None) -> ScaleColumns:
@@ -584,6 +582,11 @@ def _for_channels(value: Any, picture: np.ndarray) -> np.ndarray:
         return numbers
     spatial = (1,) * (picture.ndim - 1)
     return numbers.reshape(-1, *spatial)
+
+
+def _check_std(std: float | Sequence[float]) -> None:
+    if not (np.asarray(std) > 0).all():
+        raise SettingError(f"std must be above zero, not {std!r}")
 
 
 def _check_axes(axes: Sequence[int]) -> None:

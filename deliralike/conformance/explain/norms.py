@@ -146,11 +146,9 @@ def _batch_norm(nn: Any, given: Arguments) -> Any:
     """Batch norm by the rules that are given, which are the usual ones where nothing is."""
     if given["moves"]:
         _move(nn, given)
-    return (
-        _without_running_statistics
-        if given["source"] == "batch"
-        else _with_stored_statistics
-    )(nn, given)
+    if given["source"] == "batch":
+        return _without_running_statistics(nn, given)
+    return _with_stored_statistics(nn, given)
 
 
 def _with_stored_statistics(nn: Any, given: Arguments) -> Any:

@@ -31,7 +31,7 @@ from deliralike.training.experiment.building import is_given, load_network
 from deliralike.training.experiment.files import read_settings
 from deliralike.training.experiment.folder import SETTINGS, read_last_start
 from deliralike.training.experiment.parts import make_transform
-from deliralike.training.experiment.predictions import in_units, main_output
+from deliralike.training.experiment.predictions import main_output, restorer
 from deliralike.training.experiment.settings import Settings
 
 _SAMPLES_AT_ONCE = 64
@@ -175,9 +175,8 @@ def predict_files(
     new = paths if isinstance(paths, NewSamples) else new_samples(folder, paths)
     settings = read_settings(Path(folder) / SETTINGS)
     network = load_network(folder, backend)
-    outputs = new.outputs(network, settings, batch_size)
-    for sample, output in zip(new.samples, outputs, strict=True):
-        yield sample, in_units(settings, output)
+    outputs = map(restorer(settings), new.outputs(network, settings, batch_size))
+    yield from zip(new.samples, outputs, strict=True)
 
 
 def new_samples(folder: str | Path, paths: Iterable[str | PathLike[str]]) -> NewSamples:

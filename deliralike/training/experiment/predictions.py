@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,16 +38,17 @@ def predict_held_out(
     for batch in held_out.batches(0):
         outputs.extend(map(main_output, predict(network, batch.inputs)))
         labels.append(batch.labels)
-    return (
-        in_units(settings, concatenate(outputs)),
-        in_units(settings, concatenate(labels)),
-    )
+    restored = restorer(settings)
+    return restored(concatenate(outputs)), restored(concatenate(labels))
 
 
-def in_units(settings: Settings, values: Any) -> Any:
-    """Return outputs or labels in the units of the table, where the run has scaled its targets."""
+def restorer(settings: Settings) -> Callable[[Any], Any]:
+    """Return what brings outputs and labels into the units of the table.
+
+    They are left as they are where the run has not scaled its targets.
+    """
     scaling = scaling_of(settings.held_out_transforms)
-    return values if scaling is None else scaling.restored(values)
+    return (lambda values: values) if scaling is None else scaling.restored
 
 
 def main_output(outputs: Any) -> np.ndarray:

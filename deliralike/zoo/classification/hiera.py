@@ -20,9 +20,9 @@ from deliralike.zoo.blocks import (
     run_stages,
 )
 from deliralike.zoo.layouts import (
+    attend_heads,
     channels_first,
     channels_last,
-    joined_heads,
     unpacked_heads,
 )
 from deliralike.zoo.model import Model
@@ -273,8 +273,8 @@ class PooledAttention(Network):
             count, heads, _, width = query.shape
             grids = _halved(nn, nn.reshape(query, (-1, *sides, width)))
             query = nn.reshape(grids, (count, heads, -1, width))
-        y, _ = nn.attention(query, key, value, need_weights=False)
-        return nn.unflatten(self.proj(joined_heads(nn, y)), 0, tuple(windows.shape[:2]))
+        y = self.proj(attend_heads(nn, query, key, value))
+        return nn.unflatten(y, 0, tuple(windows.shape[:2]))
 
 
 def _halved(nn: Any, grid: Any) -> Any:
