@@ -208,6 +208,65 @@ def test_each_replica_keeps_the_gradient_of_its_own_share():
         assert gradients["unused.weight"] is None
 
 
+class Branches(Network):
+    """The first replica uses one layer, all others the other one."""
+
+    def __init__(self):
+        super().__init__()
+        nn = self.nn
+        self.first, self.other = nn.Linear(3, 2), nn.Linear(3, 2)
+        self.unused = nn.Linear(2, 2)
+
+    def forward(self, x):
+        replica = current_replica()
+        is_first = replica is None or replica.index == 0
+        return (self.first if is_first else self.other)(x)
+
+
+def test_a_parameter_that_another_replica_alone_uses_is_updated():
+    """The update's program adds up the gradients of three replicas, which have different ones."""
+    network, x = DataParallel(built(JAX, Branches), THREE), rows(7)
+    optimizer, before = optimizer_of(network), network.neutral_state()
+    lr = optimizer.lr
+    optimizer.update(in_replicas(mean_square), x)
+    after = network.neutral_state()
+
+    def outputs(layer):
+        return x @ before[f"{layer}.weight"].T + before[f"{layer}.bias"]
+
+    of_first, of_other = outputs("first")[:3] / 7, outputs("other")[3:] / 7
+    wanted = {
+        "first.weight": of_first.T @ x[:3],
+        "other.weight": of_other.T @ x[3:],
+        "first.bias": of_first.sum(0),
+        "other.bias": of_other.sum(0),
+    }
+    for name, gradient in wanted.items():
+        np.testing.assert_allclose(
+            after[name], before[name] - lr * gradient, rtol=1e-12, atol=1e-15
+        )
+    assert {*optimizer.updated} == {*wanted}
+
+
+class Scaled(nnx.Module):
+    """A variable that is read through a hook."""
+
+    def __init__(self):
+        self.layer = nnx.Linear(3, 2, param_dtype=jnp.float64, rngs=nnx.Rngs(3))
+        self.layer.kernel.set_metadata(on_get_value=lambda variable, value: value * 3)
+
+    def __call__(self, x):
+        return self.layer(x)
+
+
+def test_replicas_read_a_variable_with_a_hook_as_one_device_does():
+    networks = DataParallel(Scaled(), THREE), JAX.wrap(Scaled())
+    for network in networks:
+        for _ in range(2):
+            optimizer_of(network).update(mean_square, rows(7))
+    same_named(networks[0].neutral_state(), networks[1].neutral_state())
+
+
 def test_an_optimizer_of_optax_over_a_part_leaves_the_rest_alone():
     network = DataParallel(built(JAX, Small, 0.0), TWO)
     optimizer = JAX.optimizer(rule("adam", lr=0.1), network, parameters="fc.*")

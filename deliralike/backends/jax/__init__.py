@@ -43,6 +43,7 @@ from deliralike.backends.jax.replicas.network import DataParallelJaxNetwork
 from deliralike.backends.jax.replicas.optimizer import DataParallelJaxOptimizer
 from deliralike.backends.jax.replicas.programs import summed_gradients
 from deliralike.backends.jax.update_rules import NativeRule, NeutralRule
+from deliralike.backends.jax.variables import array_of, set_array
 from deliralike.backends.native_calls import blocks_of, is_layer_of
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork
@@ -163,8 +164,8 @@ class JaxBackend(Backend):
         for _, node in walk(network):
             if not isinstance(node, nnx.Variable):
                 _set_module_dtype(node, before, dtype)
-            elif jax.numpy.issubdtype(node.get_value().dtype, jax.numpy.floating):
-                node.set_value(arrays.copied(node.get_value(), dtype))
+            elif jax.numpy.issubdtype(array_of(node).dtype, jax.numpy.floating):
+                set_array(node, arrays.copied(array_of(node), dtype))
 
     compiling_quickly = staticmethod(arrays.compiling_quickly)
     recomputed = staticmethod(recomputed)

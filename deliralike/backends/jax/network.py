@@ -19,6 +19,7 @@ from flax.nnx.module import ModuleMeta
 from deliralike import nest
 from deliralike.backends.jax import arrays, host_random
 from deliralike.backends.jax.compiled import nested_gradients
+from deliralike.backends.jax.variables import array_of, set_array
 from deliralike.errors import ArgumentError
 from deliralike.network.base import (
     AbstractNetwork,
@@ -104,11 +105,11 @@ class JaxSlot(Slot):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape in PyTorch's layout."""
-        return self.layout.shape(self.native.get_value().shape)
+        return self.layout.shape(array_of(self.native).shape)
 
     def read(self) -> np.ndarray:
         """A copy on the host, in the neutral type (a counter is int64, whatever JAX counts in)."""
-        value = self.layout.to_neutral(arrays.numpy(self.native.get_value()))
+        value = self.layout.to_neutral(arrays.numpy(array_of(self.native)))
         name = self.native.get_metadata("neutral_dtype", "")
         if name.startswith("int"):
             return value.astype(name)
@@ -117,14 +118,14 @@ class JaxSlot(Slot):
     def write(self, value: np.ndarray) -> None:
         """Set the variable's value, in its type, on its devices."""
         value = self.layout.to_native(value)
-        self.native.set_value(arrays.put_like(value, self.native.get_value()))
+        set_array(self.native, arrays.put_like(value, array_of(self.native)))
 
     def resize(self, shape: tuple[int, ...]) -> None:
         """Let the parameter hold zeros of another shape."""
         if not self.is_parameter:
             super().resize(shape)
         native_shape = self.layout.to_native(np.empty(shape)).shape
-        self.native.set_value(arrays.zeros(native_shape, self.native.get_value()))
+        set_array(self.native, arrays.zeros(native_shape, array_of(self.native)))
 
     def in_native_layout(self, value: np.ndarray) -> np.ndarray:
         """An array of PyTorch's layout with the axes in flax's order."""
@@ -133,11 +134,11 @@ class JaxSlot(Slot):
     @property
     def value(self) -> Any:
         """The variable's array; when set, the variable holds another one."""
-        return self.native.get_value()
+        return array_of(self.native)
 
     @value.setter
     def value(self, array: Any) -> None:
-        self.native.set_value(array)
+        set_array(self.native, array)
 
 
 class StaticList(list):
@@ -206,7 +207,7 @@ class AbstractJaxNetwork(
                     f"self.{name}.set_value(array)"
                 )
             if not isinstance(value, jax.Array):
-                value = arrays.put_like(value, present.get_value())
+                value = arrays.put_like(value, array_of(present))
             if isinstance(present, nnx.BatchStat):  # as elsewhere, without its graph
                 value = jax.lax.stop_gradient(value)
             nested_gradients.store(present, value)
@@ -230,7 +231,7 @@ class AbstractJaxNetwork(
             if id(node) in memo:
                 continue
             if isinstance(node, nnx.Variable):  # its deepcopy would give its array
-                value = node.get_value()
+                value = array_of(node)
                 copy = arrays.copied if isinstance(value, jax.Array) else deepcopy
                 memo[id(node)] = node.copy(copy(value))
             elif "__deepcopy__" in vars(type(node)):  # a stream of random numbers
@@ -325,7 +326,7 @@ class AbstractJaxNetwork(
     def device_name(self) -> str:
         """The device of the first parameter or buffer."""
         for variable in _saved(self):
-            return arrays.name_of_device(variable.get_value())
+            return arrays.name_of_device(array_of(variable))
         return arrays.default_device()
 
     def _each_slot(self) -> Iterator[tuple[str, JaxSlot]]:
@@ -334,7 +335,7 @@ class AbstractJaxNetwork(
     @property
     def dtype_name(self) -> str:
         """The floating type of the parameters and buffers."""
-        dtypes = (variable.get_value().dtype for variable in _saved(self))
+        dtypes = (array_of(variable).dtype for variable in _saved(self))
         dtype = widest(
             each for each in dtypes if jax.numpy.issubdtype(each, jax.numpy.floating)
         )
@@ -533,9 +534,7 @@ def _saved(root: Any) -> Iterator[nnx.Variable]:
 
 
 def _is_saved(variable: nnx.Variable) -> bool:
-    return not isinstance(variable, _NOT_SAVED) and hasattr(
-        variable.get_value(), "shape"
-    )
+    return not isinstance(variable, _NOT_SAVED) and hasattr(array_of(variable), "shape")
 
 
 def _slot(
@@ -554,13 +553,13 @@ def _slot(
 
 def _linear_layout(module: nnx.Linear, kernel: nnx.Variable) -> Layout:
     """Return the layout of a kernel (in, out), which becomes (out, in); stacked axes stay first."""
-    n = len(kernel.get_value().shape) - 2
+    n = len(array_of(kernel).shape) - 2
     return Layout((*range(n), n + 1, n))
 
 
 def _conv_layout(module: nnx.Conv, kernel: nnx.Variable) -> Layout:
     """Return the layout of a kernel (*kernel, in, out), which becomes (out, in, *kernel)."""
-    n = len(kernel.get_value().shape) - 2
+    n = len(array_of(kernel).shape) - 2
     return Layout((n + 1, n, *range(n)))
 
 
@@ -570,7 +569,7 @@ def _conv_transpose_layout(module: nnx.ConvTranspose, kernel: nnx.Variable) -> L
     The kernel is (*kernel, in, out), or (*kernel, out, in), which flax reverses when it is applied;
     it becomes (in, out, *kernel).
     """
-    n = len(kernel.get_value().shape) - 2
+    n = len(array_of(kernel).shape) - 2
     if module.transpose_kernel:
         return Layout((n + 1, n, *range(n)))
     return Layout((n, n + 1, *range(n)), tuple(range(2, n + 2)))

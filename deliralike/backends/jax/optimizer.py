@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -124,15 +125,24 @@ class JaxOptimizer(AbstractOptimizer):
 
     def apply(self, gradients):
         """Run the update alone as one program."""
+        self.apply_sum([gradients])
+
+    def apply_sum(self, summands: Sequence[Named]) -> list[str]:
+        """Update by the sum of several gradients, as one program.
+
+        Return the names of the parameters that change; one without a gradient in any of them is
+        left alone.
+        """
         variables = self._programs.variables()
         constants, numbers = self.rule.numbers(variables)
 
         def make() -> Callable:
             def step(
-                state: Any, values: Values, gradients: Named, numbers: Any
+                state: Any, values: Values, summands: list[Named], numbers: Any
             ) -> tuple:
                 parameters, frozen, _ = values
                 owned = variables.only_owned(frozen)
+                gradients = {name: _total(summands, name) for name in parameters}
                 return self.rule.update(
                     constants, parameters, owned, gradients, state, numbers
                 )
@@ -142,10 +152,12 @@ class JaxOptimizer(AbstractOptimizer):
         program = self._programs.get_or_compile(
             ("apply", id(variables), constants), make
         )
-        known = {name: gradients.get(name) for name in variables.parameters}
+        known = []
+        for gradients in summands:
+            known.append({name: gradients.get(name) for name in variables.parameters})
         state = self.rule.state_for(variables)
         parameters, state = program(state, variables.values(), known, numbers)
-        self._store(variables, parameters, [None] * len(variables.others), state)
+        return self._store(variables, parameters, [None] * len(variables.others), state)
 
     @property
     def lr(self) -> float:
@@ -266,6 +278,12 @@ class JaxOptimizer(AbstractOptimizer):
         ]
         self.rule.keep(state, updated)
         return updated
+
+
+def _total(summands: Sequence[Named], name: str) -> Any:
+    """Return the sum of a parameter's gradients, in their order; None where it has none."""
+    present = [each[name] for each in summands if each[name] is not None]
+    return reduce(operator.add, present) if present else None
 
 
 def in_order(gradients: Named, variables: ModuleVariables) -> Named:

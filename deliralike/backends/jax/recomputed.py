@@ -9,6 +9,7 @@ import jax
 from flax import nnx
 
 from deliralike import nest
+from deliralike.backends.jax.variables import array_of, set_array
 
 
 class _Nest:
@@ -55,7 +56,7 @@ def recomputed(
     outputs = nnx.remat(run)(block, given.arrays)
     variables = _variables(block)
     for path in untouched:  # `nnx.remat` gives them back as other arrays of the trace
-        variables[path].set_value(before[path])
+        set_array(variables[path], before[path])
     return found[0].filled(outputs)
 
 
@@ -66,4 +67,4 @@ def _variables(module: nnx.Module) -> dict[Any, nnx.Variable]:
 
 
 def _values(module: nnx.Module) -> dict[Any, Any]:
-    return {path: variable.get_value() for path, variable in _variables(module).items()}
+    return {path: array_of(variable) for path, variable in _variables(module).items()}

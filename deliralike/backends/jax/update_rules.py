@@ -14,6 +14,7 @@ import optax
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.compiled.program import ModuleVariables, Named
 from deliralike.backends.jax.network import JaxSlot, Layout
+from deliralike.backends.jax.variables import array_of
 from deliralike.errors import CapabilityError, StateError
 from deliralike.network.state import Slot
 from deliralike.optim.groups import Groups
@@ -208,7 +209,7 @@ def _empty_state(rule: Rule, slot: JaxSlot) -> Named:
 
     It has the parameter's own layout, or PyTorch's where the rule depends on it.
     """
-    value = slot.native.get_value()
+    value = array_of(slot.native)
     native = value.shape if rule.any_layout else slot.shape
     state = {}
     for name, shape in rule.state_shapes(native).items():
@@ -250,7 +251,7 @@ class NativeRule(UpdateRule):
     def state_for(self, variables):
         if self.state is None:
             values = {
-                name: slot.native.get_value() for name, slot in variables.owned.items()
+                name: array_of(slot.native) for name, slot in variables.owned.items()
             }
             self.state = self.native.init(values)
         return self.state

@@ -9,6 +9,8 @@ from typing import Any
 import jax
 from flax import nnx
 
+from deliralike.backends.jax.variables import array_of
+
 _Changed = dict[
     int, tuple[nnx.Variable, Any]
 ]  # by identity: a variable and its value before
@@ -26,7 +28,7 @@ def store(variable: nnx.Variable, value: Any) -> None:
     if changed is None:
         variable.set_value(value)
     else:
-        changed.setdefault(id(variable), (variable, variable.get_value()))
+        changed.setdefault(id(variable), (variable, array_of(variable)))
         _overwrite(variable, value)
 
 
@@ -41,7 +43,7 @@ def gradient(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Ar
         token = _changed.set(changed)
         try:
             value = function(at)
-            stored = [variable.get_value() for variable, _ in changed.values()]
+            stored = [array_of(variable) for variable, _ in changed.values()]
             return value, stored
         finally:
             _changed.reset(token)

@@ -32,6 +32,7 @@ from deliralike.backends.jax.unstable import (
     dce_jaxpr,
     jaxpr_as_fun,
 )
+from deliralike.backends.jax.variables import array_of
 from deliralike.errors import CapabilityError
 from deliralike.network.core import widest
 from deliralike.network.state import each_once, owned_slots
@@ -206,7 +207,7 @@ class ModuleVariables:
         """The parameters that a function has set in a copy, and what to."""
         values = {}
         for name, variable in (*self.parameters.items(), *self.frozen.items()):
-            value = rebuilt.copies[id(variable)].get_value()
+            value = array_of(rebuilt.copies[id(variable)])
             before = parameters if name in parameters else frozen
             if value is not before[name]:
                 values[name] = value
@@ -338,9 +339,9 @@ def mark_of_setting(value: Any) -> Any:
 
 
 def _reader(variable: nnx.Variable) -> Callable[[], Any]:
-    """Return what reads the array of a variable, without its hooks: a copy around it has them."""
+    """Return what reads the array of a variable; see `array_of`."""
     if isinstance(variable.get_raw_value(), jax.Array):
-        return variable.get_raw_value  # ten times as fast as get_value
+        return variable.get_raw_value
     return variable.get_value
 
 
@@ -596,7 +597,7 @@ def changed_values(
     """The values of variables; None for each that still has the value of before."""
     changed = []
     for variable, old in zip(variables, before, strict=True):
-        value = variable.get_value()
+        value = array_of(variable)
         changed.append(None if value is old else value)
     return changed
 

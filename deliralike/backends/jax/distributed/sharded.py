@@ -19,6 +19,7 @@ from deliralike.backends.jax.compiled.program import ModuleVariables
 from deliralike.backends.jax.distributed.process_group import AXIS, JaxProcessGroup
 from deliralike.backends.jax.distributed.spmd import JaxSpmdReplicas, SpmdJaxNetwork
 from deliralike.backends.jax.network import JaxSlot
+from deliralike.backends.jax.variables import array_of
 from deliralike.errors import (
     CapabilityError,
     SettingError,
@@ -143,7 +144,7 @@ class ShardedJaxNetwork(SpmdJaxNetwork):
     def _shard_parameter(
         self, name: str, variable: Any, spec: Sequence[str | None]
     ) -> None:
-        value = np.asarray(variable.get_value())
+        value = np.asarray(array_of(variable))
         sharding = self.process_mesh.sharding(spec)
         self.process_mesh.sharded[name] = (value.shape, sharding)
         variable.set_value(

@@ -21,6 +21,7 @@ from deliralike.backends.jax.compiled.program import (
 )
 from deliralike.backends.jax.network import walk
 from deliralike.backends.jax.unstable import NNX_STATE
+from deliralike.backends.jax.variables import array_of, set_array
 
 
 class ReplicaCopy:
@@ -51,9 +52,9 @@ class ReplicaCopy:
         """The replica's own values in the places of the root's."""
 
         def read(named: dict[str, nnx.Variable]) -> Named:
-            return {name: self.of(each).get_value() for name, each in named.items()}
+            return {name: array_of(self.of(each)) for name, each in named.items()}
 
-        others = [self.of(each).get_value() for each in variables.others]
+        others = [array_of(self.of(each)) for each in variables.others]
         return read(variables.parameters), read(variables.frozen), others
 
     def follow(self, root: Any) -> None:
@@ -74,7 +75,7 @@ class ReplicaCopy:
             return
         copies = jax.device_put(list(values), self.device, may_alias=False)
         for variable, value in zip(variables, copies, strict=True):
-            self.of(variable).set_value(value)
+            set_array(self.of(variable), value)
 
     def derive_streams(self, variables: Iterable[nnx.Variable]) -> None:
         """Let random streams follow the root's, with different keys for each replica.
@@ -83,7 +84,7 @@ class ReplicaCopy:
         """
         changed, values = [], []
         for variable in variables:
-            value = variable.get_value()
+            value = array_of(variable)
             if self._streams.get(id(variable)) is value:
                 continue
             self._streams[id(variable)] = value
@@ -112,7 +113,7 @@ class ReplicaCopy:
         return copy_around(value, self._copies, self._copy_variable)
 
     def _copy_variable(self, variable: nnx.Variable) -> nnx.Variable:
-        value = jax.device_put(variable.get_value(), self.device, may_alias=False)
+        value = jax.device_put(array_of(variable), self.device, may_alias=False)
         return variable.copy(value)
 
 

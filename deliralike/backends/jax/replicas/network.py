@@ -33,6 +33,7 @@ from deliralike.backends.jax.replicas.traced import (
     is_floating,
 )
 from deliralike.backends.jax.replicas.whole_batch import WholeBatch
+from deliralike.backends.jax.variables import array_of, set_array
 from deliralike.errors import CapabilityError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.construction import Construction, constructing
@@ -87,8 +88,8 @@ class ReplicaState:
 
     def values_of(self, variable: nnx.Variable) -> tuple:
         """A variable's value in each replica, the root first."""
-        return variable.get_value(), *(
-            copy.of(variable).get_value() for copy in self.copies
+        return array_of(variable), *(
+            array_of(copy.of(variable)) for copy in self.copies
         )
 
     def note_settled(self, variables: Sequence[nnx.Variable]) -> None:
@@ -121,7 +122,7 @@ class ReplicaState:
         """
         if self.copied.get(id(variable)) is value:
             return False
-        other = self.copies[0].of(variable).get_value()  # all are written together
+        other = array_of(self.copies[0].of(variable))  # all are written together
         may_be_nan = jnp.issubdtype(value.dtype, jnp.inexact)
         if not np.array_equal(
             arrays.numpy(value), arrays.numpy(other), equal_nan=may_be_nan
@@ -290,7 +291,7 @@ class JaxReplicas(Replicas):
         for name, slot in state.programs.latest.slots.items():
             if names is None or name in names:
                 parameters.append(slot.native)
-                values.append(slot.native.get_value())
+                values.append(array_of(slot.native))
         for copy in state.copies:
             copy.store(parameters, values)
         state.note_copied(parameters, values)
@@ -307,13 +308,13 @@ class JaxReplicas(Replicas):
         if self.settings.buffers == "mean" and sizes and changed:
             self._average(changed, sizes)
         for copy in state.copies:
-            copy.store(changed, [variable.get_value() for variable in changed])
+            copy.store(changed, [array_of(variable) for variable in changed])
         state.note_settled(buffers)
 
     def _average(self, buffers: Sequence[nnx.Variable], sizes: Sequence[int]) -> None:
         """Give the root the means of floating buffers over the replicas, weighted by samples."""
         state, device = self.network._current_state(), self.network.device_name
-        floating = [each for each in buffers if is_floating(each.get_value())]
+        floating = [each for each in buffers if is_floating(array_of(each))]
         by_buffer = [state.values_of(each)[: len(sizes)] for each in floating]
         by_replica = [
             arrays.move_all(values, device) for values in zip(*by_buffer, strict=True)
@@ -460,7 +461,7 @@ class DataParallelJaxNetwork(
         for copy, values in zip(self._current_state().copies, of_copies, strict=True):
             for variable, value in zip(variables.others, values, strict=True):
                 if value is not None:
-                    copy.of(variable).set_value(value)
+                    set_array(copy.of(variable), value)
 
     def on_output_device(self, outputs: Any) -> Any:
         """Return a nest of outputs with its arrays on the device that was chosen for them."""
@@ -489,7 +490,7 @@ class DataParallelJaxNetwork(
     def _is_concrete(self, nests: Any) -> bool:
         """Return whether neither the root nor the nests hold traced values."""
         for _, node in walk(self.root):
-            if isinstance(node, nnx.Variable) and arrays.is_traced(node.get_value()):
+            if isinstance(node, nnx.Variable) and arrays.is_traced(array_of(node)):
                 return False
         return not any(map(arrays.is_traced, nest.leaves(nests)))
 
@@ -514,7 +515,7 @@ def _synchronized(variables: ModuleVariables) -> list[nnx.Variable]:
     """
     buffers = []
     for variable in variables.others:
-        is_array = isinstance(variable.get_value(), jax.Array)
+        is_array = isinstance(array_of(variable), jax.Array)
         if is_array and not isinstance(variable, nnx.RngState):
             buffers.append(variable)
     return buffers
