@@ -50,7 +50,10 @@ def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
                 or type(error) not in self.argument_errors
             ):
                 raise
-            raise _refusal(name, args, kwargs, str(error)) from error
+            cause = str(error)
+            if not self.takes_host_arrays and _holds_host_array((args, kwargs)):
+                cause = f"an argument is a NumPy array, see nn.constant: {cause}"
+            raise _refusal(name, args, kwargs, cause) from error
 
     return call
 
@@ -90,6 +93,14 @@ def _refusal(name: str, args: tuple, kwargs: dict, cause: str) -> OperationError
     first_line = cause.strip().partition("\n")[0]
     message = f"{name}: cannot be computed of ({', '.join(given)}): {first_line}"
     return OperationError(message, cause)
+
+
+def _holds_host_array(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, list | tuple):
+        return any(map(_holds_host_array, value))
+    return isinstance(value, np.ndarray)
 
 
 def _described(value: Any) -> str:

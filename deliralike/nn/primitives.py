@@ -54,9 +54,11 @@ class Primitives(ABC):
     Attributes:
         argument_errors: The types of error by which a framework refuses arguments; a function of a
             subclass raises `OperationError` in their place.
+        takes_host_arrays: Whether functions compute with NumPy arrays beside the backend's own.
     """
 
     argument_errors = BARE_ERRORS
+    takes_host_arrays = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Let the functions of a vocabulary look at their arguments."""

@@ -7,7 +7,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from deliralike.errors import ArgumentError, IndexRangeError, SettingError, ShapeError
+from deliralike import backends
+from deliralike.errors import (
+    ArgumentError,
+    IndexRangeError,
+    OperationError,
+    SettingError,
+    ShapeError,
+)
+from tests.conftest import BACKENDS
 from tests.nn.agreement import NAMES, get, hold, normal, shelf
 
 # Layer, settings, shape of the input, and what the message says after "Layer at 'layer': ".
@@ -488,3 +496,27 @@ def test_a_softmax_over_no_axis_is_none_over_all_of_them(name, function):
     backend = get(name)
     with pytest.raises(ShapeError, match="there is no axis None in an array of 2 axes"):
         getattr(backend.nn, function)(backend.array(np.ones((2, 3))), None)
+
+
+HOST_ARRAY = np.array([0, 2])
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_numpy_array_is_computed_with_or_refused_with_what_to_do(name):
+    backend = backends.get(name)
+    x = backend.array(np.arange(6.0).reshape(2, 3))
+    calls = {
+        "cross_entropy": (x, HOST_ARRAY),
+        "concatenate": ([x, np.ones((1, 3))], 0),
+        "one_hot": (HOST_ARRAY, 3),
+    }
+    for function, arguments in calls.items():
+        call = partial(getattr(backend.nn, function), *arguments)
+        if backend.nn.takes_host_arrays:
+            call()
+            continue
+        with pytest.raises(OperationError, match="is a NumPy array, see nn.constant"):
+            call()
+        with pytest.raises(OperationError) as refused:  # whose arrays are all its own
+            backend.nn.matmul(x, x)
+        assert "NumPy" not in str(refused.value)

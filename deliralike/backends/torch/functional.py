@@ -54,6 +54,7 @@ class TorchFunctions(Functions):
     """The functions of `nn` on tensors."""
 
     argument_errors = Functions.argument_errors | {RuntimeError}
+    takes_host_arrays = False
 
     # Parameters
 
