@@ -6,7 +6,7 @@ import os
 from types import TracebackType
 
 from deliralike.errors import DeliralikeError
-from deliralike.training.identity.code_digest import is_user_code
+from deliralike.references import is_user_code
 
 _SHOW_ALL = "DELIRALIKE_TRACEBACK"
 _NOTE = f"(lines of packages are left out; {_SHOW_ALL}=full shows them)"

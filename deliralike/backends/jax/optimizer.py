@@ -30,6 +30,7 @@ from deliralike.backends.jax.compiled.program import (
     stream_position,
     unpack,
 )
+from deliralike.backends.jax.compiled.surroundings import Surroundings
 from deliralike.backends.jax.update_rules import NeutralRule, UpdateRule
 from deliralike.nest import host_arrays
 from deliralike.network.base import AbstractNetwork
@@ -84,9 +85,11 @@ class JaxOptimizer(AbstractOptimizer):
         arguments = flatten_arguments(batch)
         variables, position = self._programs.latest, stream_position()  # of `prepared`
         constants, numbers = self.rule.numbers(variables)
+        surroundings = self._programs.surroundings(loss_function)
         key = (
             "update",
             loss_function,
+            surroundings.key,
             id(variables),
             tuple(self.pre_update_hooks),
             arguments.key,
@@ -96,7 +99,7 @@ class JaxOptimizer(AbstractOptimizer):
         program = self._programs.get_or_compile(
             key,
             lambda: self._whole_step(
-                loss_function, variables, arguments, position, constants
+                surroundings, loss_function, variables, arguments, position, constants
             ),
         )
         result, changed, parameters, state = program(
@@ -197,10 +200,11 @@ class JaxOptimizer(AbstractOptimizer):
                 shapes[slot] = array.shape
         return shapes
 
-    def _whole_step(self, *what: Any) -> Any:
+    def _whole_step(self, surroundings: Surroundings, *what: Any) -> Any:
         step = self._step(*what)
         name_program(step, "step", type(self.network))
-        return with_host_checks(step, 2, partial(self._jit, donate_argnums=0))
+        jit = partial(self._jit, donate_argnums=0)
+        return with_host_checks(step, 2, surroundings.compiler(jit))
 
     def _step(
         self,
@@ -304,6 +308,7 @@ def run_gradients(
     Return the auxiliary output beside the loss, and the gradients.
     """
     position, are_arrays = stream_position(), arguments.are_arrays
+    surroundings = programs.surroundings(loss_function)
 
     def make() -> Callable:
         def run(values: Values, batch: list[Any], numbers: tuple) -> tuple:
@@ -323,11 +328,12 @@ def run_gradients(
                 return aux_and_gradient(loss, (parameters, differentiable))
 
         name_program(run, "gradients", type(variables.network))
-        return with_host_checks(run, 1, jit)
+        return with_host_checks(run, 1, surroundings.compiler(jit))
 
     key = (
         "gradients",
         loss_function,
+        surroundings.key,
         id(variables),
         arguments.key,
         position.seed,

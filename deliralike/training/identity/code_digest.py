@@ -9,16 +9,19 @@ from __future__ import annotations
 import dis
 import inspect
 import platform
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
 from xxhash import xxh3_64_hexdigest
 
-_OURS = __name__.partition(".")[0]
-_INSTALLED = ("site-packages", "dist-packages")
+from deliralike.references import (
+    cell_value,
+    globals_in,
+    is_user_code,
+    methods_of,
+    names_in,
+)
+
 _VERSION = ".".join(platform.python_version_tuple()[:2])
 _PYTHON = f" of Python {_VERSION}"  # bytecode depends on the version
 _ENTRIES = (
@@ -48,24 +51,6 @@ def digest(content: str | bytes | memoryview) -> str:
     return xxh3_64_hexdigest(content)
 
 
-def is_user_code(module: str | None) -> bool:
-    """Return whether a module is the user's own.
-
-    Example:
-        >>> [is_user_code(name) for name in ("deliralike.data", "json", "numpy", "__main__")]
-        [False, False, False, True]
-    """
-    top = (module or "").partition(".")[0]
-    if top == "__main__":
-        return True
-    if top in ("", _OURS) or top in sys.stdlib_module_names:
-        return False
-    file = getattr(sys.modules.get(module or ""), "__file__", None)
-    if not file:
-        return True
-    return set(Path(file).parts).isdisjoint(_INSTALLED)
-
-
 def of_function(function: FunctionType) -> str:
     """Return a digest of a function's code and of the user's own functions that it calls by name.
 
@@ -87,10 +72,10 @@ def of_class(kind: type) -> str | None:
 
     The classes are the object's class and its bases; None if none of them is the user's own.
     """
-    methods = _methods(kind)
+    methods = methods_of(kind)
     reached = [name for name in _ENTRIES if name in methods]
     for name in reached:
-        used = methods.keys() & _names(methods[name].__code__)
+        used = methods.keys() & set(names_in(methods[name].__code__))
         reached += sorted(used.difference(reached))  # visited by this loop too
     if not reached:
         return None
@@ -110,9 +95,9 @@ def values_of(function: FunctionType) -> dict[str, Any]:
         function.__code__.co_freevars, function.__closure__ or (), strict=True
     ):
         if name != "__class__":
-            values[name] = _cell_value(cell)
+            values[name] = cell_value(cell)
     for helper in _with_helpers(function):
-        for name in _globals(helper.__code__):
+        for name in globals_in(helper.__code__):
             if isinstance(helper.__globals__.get(name, _ABSENT), _SCALARS):
                 values.setdefault(name, helper.__globals__[name])
     return values
@@ -149,47 +134,10 @@ def _with_helpers(function: FunctionType) -> list[FunctionType]:
     """Return a function and the user's own functions that it calls by name, directly or not."""
     functions = [function]
     for caller in functions:  # grows in the loop
-        for name in _globals(caller.__code__):
+        for name in globals_in(caller.__code__):
             helper = caller.__globals__.get(name)
             if not isinstance(helper, FunctionType) or helper in functions:
                 continue
             if is_user_code(helper.__module__):
                 functions.append(helper)
     return functions
-
-
-def _globals(code: CodeType) -> Iterator[str]:
-    """Yield the module's names that code looks up, that of inner functions included."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "LOAD_GLOBAL":
-            yield instruction.argval
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _globals(inner)
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    """Yield the attributes and names that code uses."""
-    yield from code.co_names
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _names(inner)
-
-
-def _methods(kind: type) -> dict[str, FunctionType]:
-    """Return the methods of a class and its bases that the user has written."""
-    methods: dict[str, FunctionType] = {}
-    for each in reversed(kind.__mro__):
-        if not is_user_code(each.__module__):
-            continue
-        for name, value in vars(each).items():
-            if isinstance(value, FunctionType):
-                methods[name] = value
-    return methods
-
-
-def _cell_value(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # a name that has no value yet
-        return None

@@ -19,6 +19,7 @@ from deliralike.network.base import AbstractNetwork, Block
 from deliralike.network.core import unwrap
 from deliralike.optim.clipping import ClipNorm, ClipValue
 from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.references import is_user_code
 from deliralike.training.identity import code_digest
 from deliralike.training.identity.values import (
     UNKNOWN,
@@ -165,7 +166,7 @@ def _of_optimizer(name: str, optimizer: AbstractOptimizer, lr: float | None) -> 
     values = [hook.max_value for hook in hooks if isinstance(hook, ClipValue)]
     own_hooks = []
     for hook in hooks:
-        if code_digest.is_user_code(getattr(hook, "__module__", None)):
+        if is_user_code(getattr(hook, "__module__", None)):
             own_hooks.append(hook)
     settings = {
         "precision": optimizer.precision,

@@ -23,6 +23,7 @@ from deliralike.backends.base import Backend
 from deliralike.network.base import AbstractNetwork, Block
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.processes.group import ProcessGroup
+from deliralike.references import is_user_code
 from deliralike.training.identity import code_digest
 
 UNKNOWN = "unknown"
@@ -148,7 +149,7 @@ def _sequence(value: Collection[Any], above: Above) -> tuple[str, Parts]:
 
 
 def _parts_of_function(function: FunctionType) -> Parts:
-    if not code_digest.is_user_code(function.__module__):
+    if not is_user_code(function.__module__):
         return {}
     code = code_digest.of_function(function)
     return {"code": code, **code_digest.values_of(function)}

@@ -20,14 +20,15 @@ from flax import nnx
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.compiled.compile_messages import name_program
 from deliralike.backends.jax.compiled.host_checks import with_host_checks
+from deliralike.backends.jax.compiled.marks import mark_of_setting
 from deliralike.backends.jax.compiled.program import (
     Arguments,
     flatten_arguments,
-    mark_of_setting,
     pack,
     unpack,
 )
 from deliralike.backends.jax.compiled.snapshot import Snapshot
+from deliralike.backends.jax.compiled.surroundings import Surroundings, surroundings_of
 from deliralike.network.parallelism import is_replicated
 
 _KEPT_NETWORKS = 16
@@ -47,7 +48,11 @@ def network_program(function: Callable[..., Any], network: Any) -> Callable[...,
             return function(network, *values)
         arguments = flatten_arguments(values)
         evaluation = _evaluation(
-            function, search.structure, arguments.key, arrays.is_quick()
+            function,
+            surroundings_of(function, None, _surroundings),
+            search.structure,
+            arguments.key,
+            arrays.is_quick(),
         )
         if evaluation.compiles:
             try:
@@ -155,6 +160,7 @@ class _Search:
         return [read() for read in self._readers]
 
 
+_surroundings: dict[Any, Surroundings] = {}  # by function
 # by the identity of the network, which a search does not keep alive
 _searches: dict[int, tuple[weakref.ref, _Search]] = {}
 
@@ -240,7 +246,11 @@ class _Evaluation:
 
 @lru_cache(maxsize=_KEPT_PROGRAMS)
 def _evaluation(
-    function: Callable[..., Any], structure: _Structure, key: tuple, quickly: bool
+    function: Callable[..., Any],
+    surroundings: Surroundings,
+    structure: _Structure,
+    key: tuple,
+    quickly: bool,
 ) -> _Evaluation:
     spec, static = key
 
@@ -251,4 +261,5 @@ def _evaluation(
         return pack(result)
 
     name_program(compute, "outputs", structure.graph.nodes[0].type)
-    return _Evaluation(with_host_checks(compute, 1, arrays.jit))
+    compiler = surroundings.compiler(arrays.jit)
+    return _Evaluation(with_host_checks(compute, 1, compiler))

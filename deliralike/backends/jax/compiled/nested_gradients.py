@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 import jax
 from flax import nnx
 
-from deliralike.backends.jax.variables import array_of
+from deliralike.backends.jax.variables import array_of, overwrite
 
 _Changed = dict[
     int, tuple[nnx.Variable, Any]
@@ -29,7 +30,17 @@ def store(variable: nnx.Variable, value: Any) -> None:
         variable.set_value(value)
     else:
         changed.setdefault(id(variable), (variable, array_of(variable)))
-        _overwrite(variable, value)
+        overwrite(variable, value)
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Return a block in which `store` sets variables of outer traces, whose values others keep."""
+    token = _changed.set({})
+    try:
+        yield
+    finally:
+        _changed.reset(token)
 
 
 def gradient(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
@@ -49,13 +60,9 @@ def gradient(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Ar
             _changed.reset(token)
             # no value may leave the trace but through the result
             for variable, before in changed.values():
-                _overwrite(variable, before)
+                overwrite(variable, before)
 
     derivative, stored = jax.grad(value_and_stored, has_aux=True)(x)
     for (variable, _), value in zip(changed.values(), stored, strict=True):
         store(variable, value)
     return derivative
-
-
-def _overwrite(variable: nnx.Variable, value: Any) -> None:
-    object.__setattr__(variable, "_raw_value", value)  # past nnx's check of the trace

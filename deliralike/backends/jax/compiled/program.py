@@ -8,8 +8,8 @@ other arguments stay the same.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain, zip_longest
@@ -24,7 +24,18 @@ from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax import random as native_random
 from deliralike.backends.jax.arrays import numpy as to_host
+from deliralike.backends.jax.compiled.marks import (
+    BY_VALUE,
+    is_setting,
+    mark_of_nodes,
+    mark_of_setting,
+)
+from deliralike.backends.jax.compiled.nested_gradients import unchecked
 from deliralike.backends.jax.compiled.snapshot import Snapshot
+from deliralike.backends.jax.compiled.surroundings import (
+    Surroundings,
+    surroundings_of,
+)
 from deliralike.backends.jax.network import JaxSlot, StaticDict, StaticList, walk
 from deliralike.backends.jax.unstable import (
     NNX_STATE,
@@ -32,7 +43,7 @@ from deliralike.backends.jax.unstable import (
     dce_jaxpr,
     jaxpr_as_fun,
 )
-from deliralike.backends.jax.variables import array_of
+from deliralike.backends.jax.variables import array_of, holding, overwrite
 from deliralike.errors import CapabilityError
 from deliralike.network.core import widest
 from deliralike.network.state import each_once, owned_slots
@@ -40,8 +51,6 @@ from deliralike.optim.loss import LossResult, no_array, no_scalar
 from deliralike.terminal import warn
 
 _KEPT = 16
-_BY_VALUE = (bool, int, float, str, type(None))
-_BY_ITEMS = (tuple, frozenset)
 # what is passed to a program; arrays of JAX's own take longest to tell
 _PASSED = (np.ndarray, np.generic, float, jax.Array)
 _OWN_SETTINGS = ("_inside",)  # of copies of replicated networks
@@ -129,19 +138,9 @@ class ModuleVariables:
 
         It does not change with values.
         """
-        marks: list[Any] = []
-        for node in self.nodes:
-            marks.append(type(node))
-            for name, value in vars(node).items():
-                if _is_setting(name):
-                    marks.append((name, mark_of_setting(value)))
         # in an order that does not depend on which parameters are frozen
         parameters = [slot.native for slot in self.slots.values()]
-        for variable in (*parameters, *self.others):
-            marks.append(
-                mark_of_setting(variable.get_metadata())
-            )  # hooks, and whether it is frozen
-        return tuple(marks)
+        return mark_of_nodes(self.nodes, [*parameters, *self.others])
 
     def changed_attributes(self, before: ModuleVariables) -> list[str]:
         """Return the attributes, as ``Class.name``, whose marks differ from an earlier search.
@@ -153,7 +152,7 @@ class ModuleVariables:
             self.nodes, self.attributes, before.attributes, strict=False
         ):
             for name, value in now.items():
-                if _is_setting(name) and mark_of_setting(value) != mark_of_setting(
+                if is_setting(name) and mark_of_setting(value) != mark_of_setting(
                     then.get(name)
                 ):
                     changed[f"{type(node).__name__}.{name}"] = None
@@ -203,6 +202,26 @@ class ModuleVariables:
             network, [copies[id(variable)] for variable in self.others], copies
         )
 
+    @contextmanager
+    def in_place(
+        self, rebuilt: Rebuilt, parameters: Named, frozen: Named, others: Sequence[Any]
+    ) -> Iterator[None]:
+        """Return a block in which the network itself holds the arrays of a copy, too.
+
+        A function may use it by another name than its argument, as ``self`` or in a closure. What
+        the function sets there is set in the copy.
+        """
+        arrays = {**parameters, **frozen}
+        variables = [*self.parameters.values(), *self.frozen.values()]
+        values = [arrays[name] for name in (*self.parameters, *self.frozen)]
+        with holding(variables + self.others, [*values, *others]), unchecked():
+            yield
+            for variable, value in zip(
+                variables + self.others, [*values, *others], strict=True
+            ):
+                if array_of(variable) is not value:
+                    overwrite(rebuilt.copies[id(variable)], array_of(variable))
+
     def written(self, rebuilt: Rebuilt, parameters: Named, frozen: Named) -> Named:
         """The parameters that a function has set in a copy, and what to."""
         values = {}
@@ -224,7 +243,7 @@ class ModuleVariables:
             now = before
             if id(node) in rebuilt.copies:
                 now = vars(rebuilt.copies[id(node)])
-            for name in filter(_is_setting, before):
+            for name in filter(is_setting, before):
                 value = now.get(name)
                 if value is before[name] or name in _OWN_SETTINGS:
                     continue
@@ -234,7 +253,7 @@ class ModuleVariables:
                         "step would forget: make it a variable, such as self.nn.State(shape, like) "
                         "or nnx.Cache(array), and set that"
                     )
-                if type(value) in _BY_VALUE and value != before[name]:
+                if type(value) in BY_VALUE and value != before[name]:
                     found.append((node, name, value))
         return found
 
@@ -286,10 +305,6 @@ def _is_floating(dtype: np.dtype) -> bool:
     return jax.numpy.issubdtype(dtype, jax.numpy.floating)
 
 
-def _is_setting(name: str) -> bool:
-    return not name.startswith("_pytree_")
-
-
 def _holds_new_array(now: Any, before: Any) -> bool:
     """Whether a setting is or holds an array that it did not hold before.
 
@@ -302,40 +317,6 @@ def _holds_new_array(now: Any, before: Any) -> bool:
     else:
         return isinstance(now, jax.Array) and now is not before
     return any(_holds_new_array(*pair) for pair in pairs)
-
-
-class Identity:
-    """A key that is equal for one and the same object, which it keeps alive.
-
-    A number of ``id`` may be that of another object, once the first is gone.
-    """
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-
-def mark_of_setting(value: Any) -> Any:
-    """Return a key that is equal for two settings with which a network computes the same."""
-    kind = type(value)
-    if kind in _BY_VALUE:
-        return kind, value  # as 1, 1.0 and True are equal, and do not compute the same
-    if kind in _BY_ITEMS:
-        return kind, kind(map(mark_of_setting, value))
-    if isinstance(value, list):
-        return kind, tuple(map(mark_of_setting, value))
-    if isinstance(value, dict):
-        return (
-            kind,
-            tuple(map(mark_of_setting, value)),
-            tuple(map(mark_of_setting, value.values())),
-        )
-    return Identity(value)
 
 
 def _reader(variable: nnx.Variable) -> Callable[[], Any]:
@@ -372,6 +353,8 @@ class ProgramCache:
         self._variables: OrderedDict[tuple, ModuleVariables] = OrderedDict()
         self._programs: OrderedDict[Any, Any] = OrderedDict()
         self._latest: tuple[Any, Any] = (None, None)
+        self._surroundings: dict[Any, Surroundings] = {}
+        self._changed: list[str] = []
         self._warned = False
 
     def variables(self) -> ModuleVariables:
@@ -399,6 +382,12 @@ class ProgramCache:
         assert self._latest_variables is not None
         return self._latest_variables
 
+    def surroundings(self, function: Callable[..., Any]) -> Surroundings:
+        """Return what a loss function reads beside the network and its batch, as it is now."""
+        found = surroundings_of(function, self.network, self._surroundings)
+        self._changed = found.changed
+        return found
+
     def get_or_compile(self, key: Any, make: Callable[[], Any]) -> Any:
         """The program of a key, made when there is none."""
         latest_key, latest = self._latest
@@ -422,6 +411,11 @@ class ProgramCache:
 
     def _cause(self) -> str:
         """Return the likely cause of so many programs."""
+        if self._changed:
+            return (
+                f"The loss reads {', '.join(self._changed)}, and is compiled for each value: give "
+                "what changes with the batch, as an array or a float"
+            )
         searches = list(self._variables.values())
         changed = []
         if len(searches) >= _KEPT // 2:
@@ -585,7 +579,8 @@ def run_on_copy(
     The buffers and the parameters that the function has set are returned beside it.
     """
     rebuilt = variables.rebuild(*values)
-    result = function(rebuilt.network, *batch)
+    with variables.in_place(rebuilt, *values):
+        result = function(rebuilt.network, *batch)
     variables.traced_settings = variables.settings_written(rebuilt)
     written = variables.written(rebuilt, *values[:2])
     return result, changed_values(rebuilt.others, values[2]), written

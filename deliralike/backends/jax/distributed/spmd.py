@@ -235,6 +235,7 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
         """Run a function on the batch of all processes as one program; buffers change."""
         programs, position = self._current_state().programs, stream_position()
         arguments, variables = flatten_arguments(batch), programs.variables()
+        surroundings = programs.surroundings(function)
 
         def make() -> Callable:
             def run(values: Values, arrays: list[Any], numbers: tuple) -> tuple:
@@ -245,9 +246,16 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
                     )
                 return pack(result), changed, written
 
-            return self.process_mesh.compile(run)
+            return surroundings.compiler(self.process_mesh.compile)(run)
 
-        key = ("together", function, id(variables), arguments.key, position.seed)
+        key = (
+            "together",
+            function,
+            surroundings.key,
+            id(variables),
+            arguments.key,
+            position.seed,
+        )
         program = programs.get_or_compile(key, make)
         values = variables.values()
         result, changed, written = program(values, arguments.arrays, position.numbers)

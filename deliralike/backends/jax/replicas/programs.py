@@ -110,6 +110,7 @@ def _run_replicas(
 ) -> Results:
     """Run each replica on its share."""
     variables, position = programs.variables(), stream_position()
+    surroundings = programs.surroundings(loss_function)
     are_arrays, buffers = arguments.are_arrays, network.settings.buffers
 
     def make() -> Callable:
@@ -132,11 +133,13 @@ def _run_replicas(
 
         name_program(run, "gradients", type(network))
         places = network.settings.places
-        return with_host_checks(run, 1, partial(PlacedProgram, devices=places))
+        compiler = surroundings.compiler(partial(PlacedProgram, devices=places))
+        return with_host_checks(run, 1, compiler)
 
     key = (
         "replicas",
         loss_function,
+        surroundings.key,
         id(variables),
         arguments.key,
         position.seed,
@@ -160,10 +163,8 @@ def _run_replicas(
 def _loss_and_aux(
     replicas: TracedReplicas, loss_function: Callable, batch: tuple
 ) -> tuple[Any, tuple]:
-    """Return the loss on a copy of the network with traced replicas, and all other results."""
-    copy = replicas.rebuilt_network()
-    vars(copy)["_inside"] = replicas
-    result = loss_function(copy, *batch)
+    """Return the loss on a network with traced replicas, and all other results."""
+    result = replicas.compute(loss_function, batch)
     value = scalar_loss(result)
     counts = StaticValue((replicas.active_count, replicas.sizes))
     return value, (pack(result), value, replicas.changed_others(), counts)

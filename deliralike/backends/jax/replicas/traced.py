@@ -54,10 +54,17 @@ class TracedReplicas:
         self.sizes: tuple[int, ...] = ()
         self.active_count = 0
 
-    def rebuilt_network(self) -> Any:
-        """Return a copy of the network around the root's values."""
-        parameters = self.parameters[0]
-        return self.variables.rebuild(parameters, parameters, self.others[0]).network
+    def compute(self, function: Callable[..., Any], batch: tuple) -> Any:
+        """Return ``function(network, *batch)``, with the network around the root's values."""
+        parameters, others = self.parameters[0], [*self.others[0]]
+        rebuilt = self.variables.rebuild(parameters, parameters, others)
+        vars(rebuilt.network)["_inside"] = self
+        with self.variables.in_place(rebuilt, parameters, parameters, others):
+            result = function(rebuilt.network, *batch)
+        # what was set without running the replicas
+        changed = changed_values(rebuilt.others, others)
+        self.others[0] = replace_present(self.others[0], changed)
+        return result
 
     def run(
         self,
@@ -95,7 +102,8 @@ class TracedReplicas:
 
         def compute(parameters: Named, others: list[Any], batch: list[Any]) -> tuple:
             rebuilt = variables.rebuild(parameters, parameters, others)
-            with entered(context):
+            in_place = variables.in_place(rebuilt, parameters, parameters, others)
+            with entered(context), in_place:
                 result = function(rebuilt.network.root, *arguments.unflatten(batch))
             variables.refuse_written(rebuilt, parameters, parameters)
             return result, changed_values(rebuilt.others, others)
