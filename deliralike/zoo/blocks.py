@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
-from deliralike.network.base import Network
 from deliralike.nn import checks
+from deliralike.nn.layers.containers import Sequential
 
 
 def by_dims(nn: Any, dims: int, *kinds: str) -> Any:
@@ -43,17 +43,17 @@ def classifier(
     return nn.Linear(width, checks.positive(num_classes, "num_classes", what), bias)
 
 
-class Mlp(Network):
+class Mlp(Sequential):
     """Two linear layers and a GELU between them, over the last axis."""
 
     def __init__(self, width: int, inner: int, approximate: str = "none") -> None:
-        super().__init__()
-        self.fc1 = self.nn.Linear(width, inner)
-        self.act = self.nn.GELU(approximate)
-        self.fc2 = self.nn.Linear(inner, width)
-
-    def forward(self, x):
-        return self.fc2(self.act(self.fc1(x)))
+        nn = self.nn
+        layers = {
+            "fc1": nn.Linear(width, inner),
+            "act": nn.GELU(approximate),
+            "fc2": nn.Linear(inner, width),
+        }
+        super().__init__(layers)
 
 
 def images(side: int) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:

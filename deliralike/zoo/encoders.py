@@ -16,6 +16,7 @@ from deliralike.nn.start import ZEROS, Distribution, HeUniform, XavierUniform
 from deliralike.zoo import chainer_links
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.keymaps import KeyMap, below, by_patterns
+from deliralike.zoo.mobile import check_output_stride
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import Architecture
 from deliralike.zoo.summary import Run, Stage, architecture_of, run_on_shapes, stages_of
@@ -133,10 +134,7 @@ class Encoder:
         Raises:
             SettingError: The architecture has no such setting.
         """
-        if output_stride not in (8, 16, 32):
-            raise SettingError(
-                f"{owner}: output_stride={output_stride!r}; wanted 8, 16 or 32"
-            )
+        check_output_stride(output_stride, owner)
         if "output_stride" not in self.architecture.settings:
             raise SettingError(
                 f"{owner}: encoder {self.architecture.name!r} cannot keep its last stages at "
@@ -250,7 +248,6 @@ class EncoderDecoder(Model):
         """
         owner = type(self).__name__
         depths = tuple(depths)
-        checks.positive(in_channels, "in_channels", owner)
         by_dims(self.nn, dims, "Conv")
         plan = Encoder.of(encoder, in_channels, dims, settings)
         taps = plan.taps([2**depth for depth in depths], owner)

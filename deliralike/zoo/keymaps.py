@@ -238,6 +238,18 @@ def by_patterns(
     return rename
 
 
+def without(state: State, pattern: str) -> State:
+    r"""Return a state without the names in which a regular expression is found; all if it is empty.
+
+    Example:
+        >>> without({"fc.bias": 1, "fc.mask": 2}, r"\.mask$")
+        {'fc.bias': 1}
+    """
+    if not pattern:
+        return state
+    return {name: state[name] for name in state if not re.search(pattern, name)}
+
+
 # Several arrays that another layout has as one
 # -----------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
-from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.geometry import Sizes
+from deliralike.nn.layers.containers import Sequential
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.setting_checks import one_of
 
@@ -58,7 +58,7 @@ def activation(nn: Any, act: str, **settings: Any) -> Any:
     return getattr(nn, ACTIVATIONS[act])(**settings)
 
 
-class ADN(Network):
+class ADN(Sequential):
     """Normalisation N (if any), dropout D and activation A (if any), in this order.
 
     The shape does not change.
@@ -86,21 +86,19 @@ class ADN(Network):
         num_groups: int = 8,
         negative_slope: float | None = None,
     ) -> None:
-        super().__init__()
         nn = self.nn
-        if norm is None:
-            self.N = nn.Identity()
-        else:
-            self.N = normalisation(nn, norm, channels, dims, affine, num_groups)
-        self.D = nn.Dropout(dropout)
-        options = {} if negative_slope is None else {"negative_slope": negative_slope}
-        self.A = nn.Identity() if act is None else activation(nn, act, **options)
+        layers = {"N": nn.Identity(), "D": nn.Dropout(dropout), "A": nn.Identity()}
+        if norm is not None:
+            layers["N"] = normalisation(nn, norm, channels, dims, affine, num_groups)
+        if act is not None:
+            slope = (
+                None if negative_slope is None else {"negative_slope": negative_slope}
+            )
+            layers["A"] = activation(nn, act, **(slope or {}))
+        super().__init__(layers)
 
-    def forward(self, x):
-        return self.A(self.D(self.N(x)))
 
-
-class Convolution(Network):
+class Convolution(Sequential):
     """A convolution, or a transposed one, that keeps the size at stride 1.
 
     `ADN` follows it unless it stands alone.
@@ -134,40 +132,17 @@ class Convolution(Network):
         alone: bool = False,
         **adn: Any,
     ) -> None:
-        super().__init__()
         kernel = odd(kernel_size, dims)
         strides = geometry.steps(stride, dims, "stride")
-        padding = tuple(size // 2 for size in kernel)
-        options = {"padding": padding, "bias": bias}
+        options: dict[str, Any] = {"bias": bias}
+        options["padding"] = tuple(size // 2 for size in kernel)
         if transposed:
-            kind = by_dims(self.nn, dims, "ConvTranspose")
             options["output_padding"] = tuple(step - 1 for step in strides)
-        else:
-            kind = by_dims(self.nn, dims, "Conv")
-        self.conv = kind(in_channels, out_channels, kernel, strides, **options)
-        self.adn = None if alone else ADN(out_channels, dims, **adn)
-
-    def forward(self, x):
-        x = self.conv(x)
-        if self.adn is not None:
-            x = self.adn(x)
-        return x
-
-
-class Deconv(Network):
-    """Double the size by a transposed convolution.
-
-    Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *2 * size)``.
-    """
-
-    def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
-        super().__init__()
-        kind = by_dims(self.nn, dims, "ConvTranspose")
-        self.deconv = kind(in_channels, out_channels, 2, stride=2)
-
-    def forward(self, x):
-        return self.deconv(x)
+        kind = by_dims(self.nn, dims, "ConvTranspose" if transposed else "Conv")
+        layers = {"conv": kind(in_channels, out_channels, kernel, strides, **options)}
+        if not alone:
+            layers["adn"] = ADN(out_channels, dims, **adn)
+        super().__init__(layers)
 
 
 def odd(kernel_size: Sizes, dims: int) -> tuple[int, ...]:

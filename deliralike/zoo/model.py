@@ -1,6 +1,5 @@
 """The base of the zoo's networks: stages, stem, head, and other layouts of names."""
 
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from deliralike.errors import CapabilityError
 from deliralike.network.base import Network
-from deliralike.zoo.keymaps import KeyMap
+from deliralike.zoo.keymaps import KeyMap, without
 
 
 class Model(Network):
@@ -57,6 +56,10 @@ class Model(Network):
             f"{type(self).__name__} names no stages: write forward_stages"
         )
 
+    def last_stage(self, *inputs: Any) -> Any:
+        """Return the output of the last stage."""
+        return next(reversed(self.forward_stages(*inputs).values()))
+
     def adapt_weight(
         self, name: str, value: np.ndarray, shape: tuple[int, ...]
     ) -> np.ndarray | None:
@@ -73,9 +76,4 @@ class Model(Network):
 
         By default what `ignored_names` matches is left out.
         """
-        if not self.ignored_names:
-            return state
-        ignored = re.compile(self.ignored_names)
-        return {
-            name: value for name, value in state.items() if not ignored.search(name)
-        }
+        return without(state, self.ignored_names)

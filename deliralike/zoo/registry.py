@@ -381,6 +381,38 @@ def register(
     return network
 
 
+def register_each(
+    network: Any,
+    variants: Mapping[str, tuple[Mapping[str, Any], int | None]],
+    **description: Any,
+) -> None:
+    """Add the variants of a family: for each name the settings and the published count."""
+    for name, (variant, parameters) in variants.items():
+        register(
+            network, name=name, variant=variant, parameters=parameters, **description
+        )
+
+
+def by_column(
+    columns: Sequence[str], rows: Mapping[str, Sequence[Any]], **constants: Any
+) -> dict[str, tuple[dict[str, Any], int | None]]:
+    """Return variants for `register_each` from a table of settings, whose last column is counts.
+
+    Args:
+        columns: The names of the settings.
+        constants: Settings that all of them have.
+
+    Example:
+        >>> by_column(["depth"], {"small": (2, 10)}, width=8)
+        {'small': ({'depth': 2, 'width': 8}, 10)}
+    """
+    variants = {}
+    for name, (*values, parameters) in rows.items():
+        settings = dict(zip(columns, values, strict=True)) | constants
+        variants[name] = (settings, parameters)
+    return variants
+
+
 def _listed() -> dict[str, table.Row | Architecture]:
     """Return what is known of each architecture without importing its family."""
     return {**table.rows(), **_architectures}

@@ -2,12 +2,12 @@
 
 import re
 
-from deliralike.zoo.keymaps import KeyMap, State, apart, by_patterns, joined
+from deliralike.zoo.keymaps import KeyMap, State, apart, by_patterns, joined, without
 
 # What follows from the windows: timm's files lack it, others may have it.
 _TABLES = r"attn\.relative_(?:position_index|coords_table)"
 _BIASES = (".q_bias", ".k_bias", ".v_bias")  # of which version 2 has no second one
-_COMPUTED = ("attn_mask", "relative_position_index", "relative_coords_table")
+_COMPUTED = "(attn_mask|relative_position_index|relative_coords_table)$"
 
 
 def _without_structure(state: State) -> State:
@@ -17,26 +17,21 @@ def _without_structure(state: State) -> State:
     without ``fc``. Version 2 has the biases of queries and values apart, and none of keys.
     """
     old = any(name.startswith("layers.0.downsample.") for name in state)
-    kept = {}
-    for name, value in state.items():
-        if not name.endswith(_COMPUTED):
-            kept[_newer(name) if old else name] = value
-    return joined(kept, _BIASES, ".qkv.bias")
+    arrays = without(state, _COMPUTED)
+    if old:
+        arrays = {_newer(name): value for name, value in arrays.items()}
+    return joined(arrays, _BIASES, ".qkv.bias")
 
 
 def _biases_apart(state: State) -> State:
     """Split the biases of version 2, whose attention has a ``logit_scale``."""
     if not _is_second(state):
         return state
-    return _without(apart(state, _BIASES, ".qkv.bias"), ".k_bias")
+    return without(apart(state, _BIASES, ".qkv.bias"), r"\.k_bias$")
 
 
 def _is_second(state: State) -> bool:
     return any(name.endswith(".logit_scale") for name in state)
-
-
-def _without(state: State, end: str) -> State:
-    return {name: value for name, value in state.items() if not name.endswith(end)}
 
 
 def _newer(name: str) -> str:
@@ -91,9 +86,8 @@ _LAYERS = {
 def _packed(state: State) -> State:
     """Join the maps of queries, keys and values; keys of version 2 have no bias, which is zero."""
     arrays = {}
-    for name, value in state.items():
-        if not name.endswith(_COMPUTED):
-            arrays[name.removeprefix("swin.").removeprefix("swinv2.")] = value
+    for name, value in without(state, _COMPUTED).items():
+        arrays[name.removeprefix("swin.").removeprefix("swinv2.")] = value
     return joined(arrays, _PARTS, _PACKED)
 
 
@@ -106,7 +100,7 @@ def _unpacked(state: State) -> State:
         name if name.startswith("classifier.") else f"{model}.{name}": split[name]
         for name in split
     }
-    return _without(named, ".key.bias") if is_second else named
+    return without(named, r"\.key\.bias$") if is_second else named
 
 
 def _in_block(match: re.Match[str]) -> str:

@@ -10,6 +10,7 @@ from deliralike.zoo.keymaps import (
     apart,
     by_patterns,
     joined,
+    without,
 )
 from deliralike.zoo.tables import EDGES, SMOOTH
 
@@ -67,11 +68,7 @@ def _packed(state: State) -> State:
     The pooler of the bare model and the token of DINOv2 that hides patches are left out.
     """
     named = {name.removeprefix("deit."): value for name, value in state.items()}
-    arrays = {
-        name: value
-        for name, value in named.items()
-        if not name.startswith(("pooler.", _MASK))
-    }
+    arrays = without(named, rf"^(pooler\.|{_MASK})")
     return joined(arrays, _HF_PARTS, _HF_PACKED)
 
 
@@ -173,15 +170,12 @@ TRANSFORMERS_REGISTERS = KeyMap(
 _SIGLIP = r"encoder.layers.\1"
 _SIGLIP_PACKED = ".self_attn.in_proj."
 _SIGLIP_PARTS = tuple(f".self_attn.{part}_proj." for part in ("q", "k", "v"))
-_OF_TEXT = ("text_model.", "logit_")  # in files of the whole SigLIP
 
 
 def _of_pictures(state: State) -> State:
     """Join the maps of queries, keys and values, and leave out the transformer over text."""
-    arrays = {
-        name: value for name, value in state.items() if not name.startswith(_OF_TEXT)
-    }
-    return joined(arrays, _SIGLIP_PARTS, _SIGLIP_PACKED)
+    of_pictures = without(state, r"^(text_model\.|logit_)")
+    return joined(of_pictures, _SIGLIP_PARTS, _SIGLIP_PACKED)
 
 
 TRANSFORMERS_SIGLIP = KeyMap(
@@ -213,8 +207,7 @@ _DINOV3_PACKED = ".attention.qkv.weight"
 
 def _without_mask(state: State) -> State:
     """Join the maps of queries, keys and values, and leave out the token that hides patches."""
-    arrays = {name: value for name, value in state.items() if name != _MASK}
-    return joined(arrays, _DINOV3_PARTS, _DINOV3_PACKED)
+    return joined(without(state, f"^{_MASK}$"), _DINOV3_PARTS, _DINOV3_PACKED)
 
 
 def _with_row_of_mask(state: State) -> State:

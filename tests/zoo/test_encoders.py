@@ -416,13 +416,11 @@ def test_bottlenecks_are_dilated_as_the_reference_does_it(output_stride):
             "fpn",
             {
                 "encoder_depth": 3,
-                "merge": "cat",
                 "pyramid_channels": 6,
                 "segmentation_channels": 32,
             },
             {
                 "encoder_depth": 3,
-                "decoder_merge_policy": "cat",
                 "decoder_pyramid_channels": 6,
                 "decoder_segmentation_channels": 32,
                 "upsampling": 1,

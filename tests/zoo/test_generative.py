@@ -100,7 +100,7 @@ def test_the_other_settings_of_the_diffusion_network_are_diffusers():
 
 MONAI = [
     ("diffusion_model_unet", latent_unet, {"transformer_num_layers": 2, **CONDITIONED}),
-    ("diffusion_model_unet", latent_unet, {"num_class_embeds": 3, "include_fc": False}),
+    ("diffusion_model_unet", latent_unet, {"num_class_embeds": 3}),
     (
         "diffusion_model_unet",
         latent_unet,

@@ -212,11 +212,10 @@ OTHERS = {
             "mlp_dim": 6,
             "num_heads": 2,
             "out_channels": 2,
-            "proj_type": "perceptron",
             "norm": "batch",
         },
         (1, 16, 32, 16),
-        partial(UNETR, 1, 2, (16, 32, 16), 2, 4, 6, 2, "perceptron", "batch"),
+        partial(UNETR, 1, 2, (16, 32, 16), 2, 4, 6, 2, "conv", "batch"),
     ),
     "swin_unetr in 3d": (
         "swin_unetr",

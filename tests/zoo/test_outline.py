@@ -30,10 +30,10 @@ SMALL = {
         {"layers": (1, 1, 1, 1), "replace_stride_with_dilation": (False, True, True)},
     ),
     "unet": ("unet", (1, 19, 23), {"features": (8, 8, 16, 8), "norm": "batch"}),
-    "unet nontrainable": (
-        "unet",
-        (1, 5, 7, 9),
-        {"features": (4, 8, 4), "upsample": "nontrainable", "dims": 3},
+    "segresnet": (
+        "segresnet",
+        (1, 4, 6, 8),
+        {"blocks_down": (1, 1), "blocks_up": (1,)},
     ),
 }
 

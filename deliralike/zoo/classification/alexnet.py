@@ -7,7 +7,6 @@ Unlike the 2012 paper: one tower instead of two, no local response normalisation
 from deliralike.zoo.blocks import classifier, images, large_enough, run_stages
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import positive
 
 _STAGES = (("conv1", 2), ("conv2", 5), ("conv5", 12), ("features", 13))
 
@@ -45,7 +44,6 @@ class AlexNet(Model):
         hidden: int = 4096,
     ) -> None:
         super().__init__()
-        positive("AlexNet", in_channels=in_channels, hidden=hidden)
         nn = self.nn
         self.features = nn.Sequential(
             nn.Conv2d(in_channels, 64, 11, stride=4, padding=2),

@@ -181,7 +181,6 @@ class ConvNeXt(Model):
         conv_mlp: bool = False,
     ) -> None:
         super().__init__()
-        checks.positive(in_channels, "in_channels", "ConvNeXt")
         layers, widths = paired("ConvNeXt", layers=layers, widths=widths)
         nn = self.nn
         conv = by_dims(self.nn, dims, "Conv")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.network.base import Network
-from deliralike.nn import checks
+from deliralike.nn.layers.containers import Sequential
 from deliralike.nn.start import ZEROS, Normal
 from deliralike.zoo.blocks import (
     by_dims,
@@ -117,26 +117,24 @@ class GlobalResponseNorm(Network):
         return x + weight * (x * relative) + bias
 
 
-class ResponseMlp(Network):
+class ResponseMlp(Sequential):
     """Two linear layers over the channels, with a GELU and the response normalisation between.
 
     The channels are the last axis, with convolutions the first one after the batch.
     """
 
     def __init__(self, channels: int, conv_mlp: bool, dims: int) -> None:
-        super().__init__()
-        linear: Any = self.nn.Linear
-        channel_dim = -1
+        nn = self.nn
+        linear: Any = nn.Linear
         if conv_mlp:
-            linear = partial(by_dims(self.nn, dims, "Conv"), kernel_size=1)
-            channel_dim = 1
-        self.fc1 = linear(channels, 4 * channels)
-        self.act = self.nn.GELU()
-        self.grn = GlobalResponseNorm(4 * channels, channel_dim)
-        self.fc2 = linear(4 * channels, channels)
-
-    def forward(self, x):
-        return self.fc2(self.grn(self.act(self.fc1(x))))
+            linear = partial(by_dims(nn, dims, "Conv"), kernel_size=1)
+        layers = {
+            "fc1": linear(channels, 4 * channels),
+            "act": nn.GELU(),
+            "grn": GlobalResponseNorm(4 * channels, 1 if conv_mlp else -1),
+            "fc2": linear(4 * channels, channels),
+        }
+        super().__init__(layers)
 
 
 class Block(Network):
@@ -178,7 +176,7 @@ class Block(Network):
         return x + self.drop_path(y)
 
 
-class Stage(Network):
+class Stage(Sequential):
     """Blocks, from the second stage on after a normalisation and a convolution of stride 2.
 
     Args:
@@ -198,30 +196,13 @@ class Stage(Network):
         conv_mlp: bool,
         dims: int,
     ) -> None:
-        super().__init__()
         nn = self.nn
-        if before is None:
-            self.downsample = nn.Identity()
-        else:
+        downsample = nn.Identity()
+        if before is not None:
             conv = by_dims(nn, dims, "Conv")(before, width, 2, 2)
-            self.downsample = nn.Sequential(ChannelNorm(before, eps=_EPS), conv)
-        self.blocks = nn.Sequential(*[Block(width, conv_mlp, p, dims) for p in chances])
-
-    def forward(self, x):
-        return self.blocks(self.downsample(x))
-
-
-class Head(Network):
-    """The average over all places, a normalisation and the classifier."""
-
-    def __init__(self, channels: int, num_classes: int, dims: int) -> None:
-        super().__init__()
-        self.pool = by_dims(self.nn, dims, "AdaptiveAvgPool")(1)
-        self.norm = ChannelNorm(channels, eps=_EPS)
-        self.fc = classifier(self.nn, channels, num_classes, "ConvNeXtV2")
-
-    def forward(self, x):
-        return self.fc(self.nn.flatten(self.norm(self.pool(x)), 1))
+            downsample = nn.Sequential(ChannelNorm(before, eps=_EPS), conv)
+        blocks = [Block(width, conv_mlp, chance, dims) for chance in chances]
+        super().__init__({"downsample": downsample, "blocks": nn.Sequential(*blocks)})
 
 
 class ConvNeXtV2(Model):
@@ -273,7 +254,6 @@ class ConvNeXtV2(Model):
         dims: int = 2,
     ) -> None:
         super().__init__()
-        checks.positive(in_channels, "in_channels", "ConvNeXtV2")
         layers, widths = paired("ConvNeXtV2", layers=layers, widths=widths)
         nn = self.nn
         conv = by_dims(nn, dims, "Conv")(in_channels, widths[0], 4, 4)
@@ -286,7 +266,13 @@ class ConvNeXtV2(Model):
             stages.append(Stage(before, width, rates, conv_mlp, dims))
             before = width
         self.stages = nn.Sequential(*stages)
-        self.head = Head(widths[-1], num_classes, dims)
+        head = {
+            "pool": by_dims(nn, dims, "AdaptiveAvgPool")(1),
+            "norm": ChannelNorm(widths[-1], eps=_EPS),
+            "flatten": nn.Flatten(),
+            "fc": classifier(nn, widths[-1], num_classes, "ConvNeXtV2"),
+        }
+        self.head = nn.Sequential(head)
         self.kernel = (1,) * dims if conv_mlp else ()
 
     @property

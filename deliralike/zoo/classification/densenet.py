@@ -6,19 +6,19 @@ asked for.
 
 import re
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from deliralike.network.base import Network
+from deliralike.nn.layers.containers import Sequential
 from deliralike.nn.start import ZEROS, HeNormal
-from deliralike.zoo.blocks import by_dims, classifier, images, in_turn, large_enough
+from deliralike.zoo.blocks import by_dims, classifier, images, large_enough, run_stages
 from deliralike.zoo.keymaps import KeyMap
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import numbers, positive
+from deliralike.zoo.registry import by_column, register_each
+from deliralike.zoo.setting_checks import numbers
 
 
-class DenseLayer(Network):
+class DenseLayer(Sequential):
     """The layer of a dense block: normalisation, 1x1 and normalisation, 3x3 convolution.
 
     Its output is the channels that it adds.
@@ -34,23 +34,21 @@ class DenseLayer(Network):
         in_channels: int,
         growth_rate: int,
         bottleneck: int,
-        dropout: float = 0.0,
-        dims: int = 2,
+        dropout: float,
+        dims: int,
     ) -> None:
-        super().__init__()
-        conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
-        self.norm1 = norm(in_channels)
-        self.relu1 = self.nn.ReLU()
-        self.conv1 = conv(in_channels, bottleneck, 1, bias=False)
-        self.norm2 = norm(bottleneck)
-        self.relu2 = self.nn.ReLU()
-        self.conv2 = conv(bottleneck, growth_rate, 3, padding=1, bias=False)
-        self.dropout = self.nn.Dropout(dropout)
-
-    def forward(self, x):
-        y = self.conv1(self.relu1(self.norm1(x)))  # (batch, bottleneck, *size)
-        y = self.conv2(self.relu2(self.norm2(y)))  # (batch, growth_rate, *size)
-        return self.dropout(y)
+        nn = self.nn
+        conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
+        layers = {
+            "norm1": norm(in_channels),
+            "relu1": nn.ReLU(),
+            "conv1": conv(in_channels, bottleneck, 1, bias=False),
+            "norm2": norm(bottleneck),
+            "relu2": nn.ReLU(),
+            "conv2": conv(bottleneck, growth_rate, 3, padding=1, bias=False),
+            "dropout": nn.Dropout(dropout),
+        }
+        super().__init__(layers)
 
 
 class DenseBlock(Network):
@@ -63,21 +61,12 @@ class DenseBlock(Network):
         ``(batch, in_channels + layers * growth_rate, *size)``.
     """
 
-    def __init__(
-        self,
-        layers: int,
-        in_channels: int,
-        growth_rate: int,
-        bottleneck: int,
-        dropout: float = 0.0,
-        dims: int = 2,
-    ) -> None:
+    def __init__(self, layers: int, in_channels: int, growth_rate: int, *layer: Any):
         super().__init__()
         self.layers = layers
         for i in range(layers):
             width = in_channels + i * growth_rate
-            layer = DenseLayer(width, growth_rate, bottleneck, dropout, dims)
-            setattr(self, f"denselayer{i + 1}", layer)
+            setattr(self, f"denselayer{i + 1}", DenseLayer(width, growth_rate, *layer))
 
     def forward(self, x):
         maps = [x]
@@ -87,7 +76,7 @@ class DenseBlock(Network):
         return self.nn.concatenate(maps, 1)
 
 
-class Transition(Network):
+class Transition(Sequential):
     """Half the channels and half the size: normalisation, 1x1 convolution, average pooling.
 
     Shapes:
@@ -95,88 +84,51 @@ class Transition(Network):
         down.
     """
 
-    def __init__(self, in_channels: int, dims: int = 2) -> None:
-        super().__init__()
+    def __init__(self, in_channels: int, dims: int) -> None:
         conv, norm, pool = by_dims(self.nn, dims, "Conv", "BatchNorm", "AvgPool")
-        self.norm = norm(in_channels)
-        self.relu = self.nn.ReLU()
-        self.conv = conv(in_channels, in_channels // 2, 1, bias=False)
-        self.pool = pool(2, 2)
+        layers = {
+            "norm": norm(in_channels),
+            "relu": self.nn.ReLU(),
+            "conv": conv(in_channels, in_channels // 2, 1, bias=False),
+            "pool": pool(2, 2),
+        }
+        super().__init__(layers)
 
-    def forward(self, x):
-        return self.pool(self.conv(self.relu(self.norm(x))))
 
-
-class Features(Network):
-    """All layers before the pooling.
+def _features(
+    nn: Any,
+    layers: Sequence[int],
+    growth_rate: int,
+    width: int,
+    in_channels: int,
+    bottleneck: int,
+    dropout: float,
+    dims: int,
+) -> tuple[dict[str, Any], int]:
+    """Make all layers before the pooling, by name.
 
     They are the stem, dense blocks with transitions between them, and the last normalisation.
+
+    Returns:
+        The layers, and the channels of the last one.
     """
-
-    def __init__(
-        self,
-        growth_rate: int,
-        layers: tuple[int, ...],
-        width: int,
-        bottleneck: int,
-        dropout: float,
-        in_channels: int,
-        dims: int,
-    ) -> None:
-        super().__init__()
-        nn = self.nn
-        self.layers = layers
-        conv, norm, pool = by_dims(nn, dims, "Conv", "BatchNorm", "MaxPool")
-        self.conv0 = conv(in_channels, width, 7, stride=2, padding=3, bias=False)
-        self.norm0 = norm(width)
-        self.relu0 = nn.ReLU()
-        self.pool0 = pool(3, stride=2, padding=1)
-        for i, count in enumerate(layers, start=1):
-            block = DenseBlock(count, width, growth_rate, bottleneck, dropout, dims)
-            setattr(self, f"denseblock{i}", block)
-            width += count * growth_rate
-            if i < len(layers):
-                setattr(self, f"transition{i}", Transition(width, dims))
-                width //= 2
-        setattr(self, f"norm{len(layers) + 1}", norm(width))
-        # not in place: what comes before it is a stage of its own
-        self.relu = nn.ReLU()
-        self.width = width
-
-    def forward(self, x):
-        *_, last = in_turn(x, self.steps()).values()
-        return self.relu(last)
-
-    def steps(self):
-        """Return the stem, each block, and the normalisation and ReLU after each block.
-
-        With them a block's transition begins. segmentation_models_pytorch cuts the network there
-        for its decoders; the last normalisation has no ReLU there.
-        """
-        steps = {"stem": self._stem}
-        last = len(self.layers)
-        for i in range(1, last + 1):
-            steps[f"denseblock{i}"] = partial(self._block, i)
-            name = f"transition{i}.relu" if i < last else f"norm{i + 1}"
-            steps[name] = partial(self._normalised, i)
-        return steps
-
-    def _stem(self, x):
-        return self.relu0(self.norm0(self.conv0(x)))
-
-    def _block(self, i, x):
-        x = self.pool0(x) if i == 1 else self._reduced(i - 1, x)
-        return getattr(self, f"denseblock{i}")(x)
-
-    def _reduced(self, i, x):
-        transition = getattr(self, f"transition{i}")
-        return transition.pool(transition.conv(x))
-
-    def _normalised(self, i, x):
-        if i == len(self.layers):
-            return getattr(self, f"norm{i + 1}")(x)
-        transition = getattr(self, f"transition{i}")
-        return transition.relu(transition.norm(x))
+    conv, norm, pool = by_dims(nn, dims, "Conv", "BatchNorm", "MaxPool")
+    features = {
+        "conv0": conv(in_channels, width, 7, stride=2, padding=3, bias=False),
+        "norm0": norm(width),
+        "relu0": nn.ReLU(),
+        "pool0": pool(3, stride=2, padding=1),
+    }
+    for i, count in enumerate(layers, start=1):
+        block = DenseBlock(count, width, growth_rate, bottleneck, dropout, dims)
+        features[f"denseblock{i}"] = block
+        width += count * growth_rate
+        if i < len(layers):
+            features[f"transition{i}"] = Transition(width, dims)
+            width //= 2
+    features[f"norm{len(layers) + 1}"] = norm(width)
+    # not in place: what comes before it is a stage of its own
+    return features | {"relu": nn.ReLU()}, width
 
 
 _OLD = re.compile(r"(denselayer\d+\.(?:norm|conv))([12]\.)")
@@ -239,35 +191,55 @@ class DenseNet(Model):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        sizes = {"growth_rate": growth_rate, "width": width, "bottleneck": bottleneck}
-        positive("DenseNet", in_channels=in_channels, **sizes)
         layers = numbers(layers, "layers", "DenseNet")
         # The last transition's input has two elements; it is 2 ** (len(layers) - 2) times smaller
         # than the first one's.
         self.least = 4 * 2 ** (len(layers) - 1) - 3
-        self.features = Features(
-            growth_rate,
+        nn = self.nn
+        features, width = _features(
+            nn,
             layers,
+            growth_rate,
             width,
+            in_channels,
             bottleneck * growth_rate,
             dropout,
-            in_channels,
             dims,
         )
-        self.avgpool = by_dims(self.nn, dims, "AdaptiveAvgPool")(1)
-        self.classifier = classifier(
-            self.nn, self.features.width, num_classes, "DenseNet"
-        )
+        self.features = nn.Sequential(features)
+        self.ends = _ends(len(layers))
+        self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
+        self.classifier = classifier(nn, width, num_classes, "DenseNet")
 
     def forward(self, x):
-        *_, last = self.forward_stages(x).values()
+        last = self.last_stage(x)
         x = self.avgpool(self.features.relu(last))
         return self.classifier(self.nn.flatten(x))
 
     def forward_stages(self, x, until=None):
         """Return the stem, / 2, and each dense block, / 4 to / 32, as it is and normalised."""
-        large_enough(self, x, self.least, f"transition{len(self.features.layers) - 1}")
-        return in_turn(x, self.features.steps(), until)
+        before_last, _ = self.ends[-3]
+        large_enough(self, x, self.least, before_last.removesuffix(".relu"))
+        layers: list[Any] = []
+        for layer in self.features:
+            layers += layer if isinstance(layer, Transition) else [layer]
+        return run_stages(layers, x, self.ends, until)
+
+
+def _ends(blocks: int) -> tuple[tuple[str, int], ...]:
+    """Return the names of the stages, each with the number of layers up to its end.
+
+    A transition has four layers, and ends a stage after its normalisation and ReLU.
+    segmentation_models_pytorch cuts the network there for its decoders; the last normalisation has
+    no ReLU there.
+    """
+    ends = [("stem", 3)]
+    for i in range(1, blocks + 1):
+        end = 5 * i
+        ends.append((f"denseblock{i}", end))
+        last = (f"norm{i + 1}", end + 1)
+        ends.append((f"transition{i}.relu", end + 2) if i < blocks else last)
+    return tuple(ends)
 
 
 # name: (growth rate, layers of each block, channels of the stem, parameters)
@@ -278,16 +250,10 @@ _VARIANTS = {
     "densenet201": (32, (6, 12, 48, 32), 64, 20_013_928),
 }
 
-for _name, (_growth_rate, _layers, _width, _count) in _VARIANTS.items():
-    _variant: dict[str, Any] = {"layers": _layers}
-    if _width != 64:
-        _variant |= {"growth_rate": _growth_rate, "width": _width}
-    register(
-        DenseNet,
-        name=_name,
-        variant=_variant,
-        dims=(1, 2, 3),
-        source="Huang et al. 2017, arXiv 1608.06993; torchvision",
-        shape=images(224),
-        parameters=_count,
-    )
+register_each(
+    DenseNet,
+    by_column(("growth_rate", "layers", "width"), _VARIANTS),
+    dims=(1, 2, 3),
+    source="Huang et al. 2017, arXiv 1608.06993; torchvision",
+    shape=images(224),
+)

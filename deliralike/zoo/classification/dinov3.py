@@ -16,7 +16,7 @@ from deliralike.zoo.classification.efficientformer import TokenMlp
 from deliralike.zoo.classification.vit import after
 from deliralike.zoo.layouts import as_grid, as_tokens, attend_heads, unpacked_heads
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import register
+from deliralike.zoo.registry import by_column, register_each
 from deliralike.zoo.sequences.rotary import frequencies, rotated
 from deliralike.zoo.setting_checks import one_of, positive
 from deliralike.zoo.vit_layouts import TRANSFORMERS_DINOV3
@@ -96,7 +96,7 @@ class DINOv3(Model):
         self.head = classifier(nn, hidden_dim, num_classes, "DINOv3")
 
     def forward(self, x):
-        *_, features = self.forward_stages(x).values()
+        features = self.last_stage(x)
         return self.head(features)
 
     def forward_stages(self, x):
@@ -178,23 +178,18 @@ class Attention(Network):
         return self.proj(attend_heads(nn, query, key, value))
 
 
-# size: (blocks, heads, width of the tokens, parameters)
-_SIZES = {
-    "small": (12, 6, 384, 21_586_944),
-    "base": (12, 12, 768, 85_641_216),
-    "large": (24, 16, 1024, 303_079_424),
+# name: (blocks, heads, width of the tokens, parameters)
+_VARIANTS = {
+    "vit_small_patch16_dinov3": (12, 6, 384, 21_586_944),
+    "vit_base_patch16_dinov3": (12, 12, 768, 85_641_216),
+    "vit_large_patch16_dinov3": (24, 16, 1024, 303_079_424),
 }
 
-for _size, (_layers, _heads, _width, _count) in _SIZES.items():
-    register(
-        DINOv3,
-        name=f"vit_{_size}_patch16_dinov3",
-        variant={
-            "num_layers": _layers,
-            "num_heads": _heads,
-            "hidden_dim": _width,
-        },
-        source="Siméoni et al. 2025, arXiv 2508.10104; timm",
-        shape=images(256),
-        parameters=_count,
-    )
+_COLUMNS = ("num_layers", "num_heads", "hidden_dim")
+
+register_each(
+    DINOv3,
+    by_column(_COLUMNS, _VARIANTS),
+    source="Siméoni et al. 2025, arXiv 2508.10104; timm",
+    shape=images(256),
+)

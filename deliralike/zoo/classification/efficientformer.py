@@ -10,6 +10,7 @@ import numpy as np
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
+from deliralike.nn.layers.containers import Sequential
 from deliralike.nn.start import ZEROS, Constant, Normal
 from deliralike.zoo.blocks import (
     Mlp,
@@ -22,7 +23,7 @@ from deliralike.zoo.blocks import (
 )
 from deliralike.zoo.layouts import as_grid, as_tokens, attend_heads, split_heads
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import register
+from deliralike.zoo.registry import by_column, register_each
 from deliralike.zoo.setting_checks import paired, positive
 
 _MLP_RATIO = 4  # how many times wider the hidden layer of each perceptron is
@@ -91,21 +92,19 @@ class Pooling(Network):
         return self.pool(x) - x
 
 
-class ConvMlp(Network):
+class ConvMlp(Sequential):
     """Two 1x1 convolutions, each normalised, with a GELU between."""
 
     def __init__(self, width: int, inner: int) -> None:
-        super().__init__()
         nn = self.nn
-        self.fc1 = nn.Conv2d(width, inner, 1)
-        self.norm1 = nn.BatchNorm2d(inner)
-        self.act = nn.GELU()
-        self.fc2 = nn.Conv2d(inner, width, 1)
-        self.norm2 = nn.BatchNorm2d(width)
-
-    def forward(self, x):
-        x = self.act(self.norm1(self.fc1(x)))
-        return self.norm2(self.fc2(x))
+        layers = {
+            "fc1": nn.Conv2d(width, inner, 1),
+            "norm1": nn.BatchNorm2d(inner),
+            "act": nn.GELU(),
+            "fc2": nn.Conv2d(inner, width, 1),
+            "norm2": nn.BatchNorm2d(width),
+        }
+        super().__init__(layers)
 
 
 class TokenMlp(Mlp):
@@ -180,19 +179,7 @@ class Flat(Network):
         return as_tokens(self.nn, x)
 
 
-class Downsample(Network):
-    """A normalised convolution that halves the size."""
-
-    def __init__(self, before: int, width: int) -> None:
-        super().__init__()
-        self.conv = self.nn.Conv2d(before, width, 3, 2, 1)
-        self.norm = self.nn.BatchNorm2d(width)
-
-    def forward(self, x):
-        return self.norm(self.conv(x))
-
-
-class Stage(Network):
+class Stage(Sequential):
     """Blocks, from the second stage on after a downsampling.
 
     Args:
@@ -211,18 +198,18 @@ class Stage(Network):
         num_vit: int,
         side: int,
     ) -> None:
-        super().__init__()
         nn = self.nn
-        self.downsample = nn.Identity() if before is None else Downsample(before, width)
+        downsample = nn.Identity()
+        if before is not None:
+            halving = nn.Conv2d(before, width, 3, 2, 1)
+            layers = {"conv": halving, "norm": nn.BatchNorm2d(width)}
+            downsample = nn.Sequential(layers)
         first = len(chances) - num_vit
         blocks = [PoolBlock(width, chance) for chance in chances[:first]]
         if num_vit:
             blocks.append(Flat())
             blocks += [TokenBlock(width, chance, side) for chance in chances[first:]]
-        self.blocks = nn.Sequential(*blocks)
-
-    def forward(self, x):
-        return self.blocks(self.downsample(x))
+        super().__init__({"downsample": downsample, "blocks": nn.Sequential(*blocks)})
 
 
 class EfficientFormer(Model):
@@ -269,7 +256,7 @@ class EfficientFormer(Model):
         distilled_training: bool = False,
     ) -> None:
         super().__init__()
-        positive("EfficientFormer", image_size=image_size, in_channels=in_channels)
+        positive("EfficientFormer", image_size=image_size)
         layers, widths = paired("EfficientFormer", layers=layers, widths=widths)
         if not 1 <= num_vit <= layers[-1]:
             raise SettingError(
@@ -338,12 +325,11 @@ _VARIANTS = {
 }
 
 
-for _name, (_layers, _widths, _num_vit, _parameters) in _VARIANTS.items():
-    register(
-        EfficientFormer,
-        name=_name,
-        variant={"layers": _layers, "widths": _widths, "num_vit": _num_vit},
-        source="Li et al. 2022, arXiv 2206.01191; timm",
-        shape=images_of_size,
-        parameters=_parameters,
-    )
+_COLUMNS = ("layers", "widths", "num_vit")
+
+register_each(
+    EfficientFormer,
+    by_column(_COLUMNS, _VARIANTS),
+    source="Li et al. 2022, arXiv 2206.01191; timm",
+    shape=images_of_size,
+)

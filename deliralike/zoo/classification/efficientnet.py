@@ -5,7 +5,7 @@ and PyTorch's epsilon in B0 to B4.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from deliralike.errors import SettingError
@@ -32,21 +32,65 @@ from deliralike.zoo.mobile_layouts import (
 )
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import positive
+from deliralike.zoo.setting_checks import indices, positive
 
 # kind, expansion, kernel, stride, channels, blocks
 Stage = tuple[str, float, int, int, int, int]
 
 
-class _Residual(Network):
-    """A chain of parts beside a shortcut where stride and width allow it."""
+class MBConv(Network):
+    """Widening, a depthwise convolution, a gate for each channel, narrowing, beside a shortcut.
+
+    Source: Tan and Le 2019, figure 1.
+
+    The gate's inner width is a quarter of the block's input, not of the widened channels.
+
+    Args:
+        fused: One full convolution for the widening and the depthwise one, and no gate: Tan and Le
+            2021.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, channels, *size / stride)``, rounded up.
+    """
 
     def __init__(
-        self, parts: Sequence[Any], shortcut: bool, stochastic_depth: float
+        self,
+        fused: bool,
+        in_channels: int,
+        channels: int,
+        expansion: float,
+        kernel: int,
+        stride: int,
+        dilation: int,
+        stochastic_depth: float,
+        **options: Any,
     ) -> None:
         super().__init__()
+        width = make_divisible(in_channels * expansion)
+        widens = width != in_channels
+        spatial = options | {"dilation": dilation}
+        kernels = (kernel, 1 if dilation > 1 else stride)
+        narrowing = conv_norm_activation(
+            width, channels, **options | {"activation": None}
+        )
+        parts = []
+        if fused:
+            out = width if widens else channels
+            parts.append(conv_norm_activation(in_channels, out, *kernels, **spatial))
+        else:
+            if widens:
+                parts.append(conv_norm_activation(in_channels, width, **options))
+            squeezed = max(1, in_channels // 4)
+            parts += [
+                conv_norm_activation(width, width, *kernels, groups=width, **spatial),
+                SqueezeExcitation(width, squeezed, "SiLU", dims=options["dims"]),
+            ]
+        if widens or not fused:
+            parts.append(narrowing)
         self.block = self.nn.Sequential(*parts)
-        self.stochastic_depth = self.nn.DropPath(stochastic_depth) if shortcut else None
+        self.stochastic_depth = None
+        if stride == 1 and in_channels == channels:
+            self.stochastic_depth = self.nn.DropPath(stochastic_depth)
 
     def forward(self, x):
         y = self.block(x)
@@ -54,88 +98,6 @@ class _Residual(Network):
             y = self.stochastic_depth(y)
             y += x  # in place on PyTorch, as torchvision
         return y
-
-
-class MBConv(_Residual):
-    """Widening, a depthwise convolution, a gate for each channel, narrowing.
-
-    Source: Tan and Le 2019, figure 1.
-
-    The gate's inner width is a quarter of the block's input, not of the widened channels.
-
-    Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, channels, *size / stride)``, rounded up.
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        channels: int,
-        expansion: float,
-        kernel: int,
-        stride: int,
-        dilation: int,
-        stochastic_depth: float,
-        **options: Any,
-    ) -> None:
-        width = make_divisible(in_channels * expansion)
-        step = 1 if dilation > 1 else stride
-        dilated = options | {"dilation": dilation}
-        narrowing = options | {"activation": None}
-        parts = []
-        if width != in_channels:
-            parts.append(conv_norm_activation(in_channels, width, **options))
-        parts += [
-            conv_norm_activation(width, width, kernel, step, groups=width, **dilated),
-            SqueezeExcitation(
-                width, max(1, in_channels // 4), "SiLU", dims=options["dims"]
-            ),
-            conv_norm_activation(width, channels, **narrowing),
-        ]
-        super().__init__(
-            parts, stride == 1 and in_channels == channels, stochastic_depth
-        )
-
-
-class FusedMBConv(_Residual):
-    """`MBConv` with one full convolution for the widening and the depthwise one, and no gate.
-
-    Source: Tan and Le 2021.
-
-    Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, channels, *size / stride)``, rounded up.
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        channels: int,
-        expansion: float,
-        kernel: int,
-        stride: int,
-        dilation: int,
-        stochastic_depth: float,
-        **options: Any,
-    ) -> None:
-        width = make_divisible(in_channels * expansion)
-        step = 1 if dilation > 1 else stride
-        dilated = options | {"dilation": dilation}
-        narrowing = options | {"activation": None}
-        if width == in_channels:
-            parts = [
-                conv_norm_activation(in_channels, channels, kernel, step, **dilated)
-            ]
-        else:
-            parts = [
-                conv_norm_activation(in_channels, width, kernel, step, **dilated),
-                conv_norm_activation(width, channels, **narrowing),
-            ]
-        super().__init__(
-            parts, stride == 1 and in_channels == channels, stochastic_depth
-        )
-
-
-BLOCKS: Mapping[str, Any] = {"mb": MBConv, "fused": FusedMBConv}
 
 
 class EfficientNet(Model):
@@ -214,7 +176,6 @@ class EfficientNet(Model):
     ) -> None:
         super().__init__()
         check_output_stride(output_stride, "EfficientNet")
-        checks.positive(in_channels, "in_channels", "EfficientNet")
         nn = self.nn
         plan = _plan(stages, width_mult, depth_mult)
         options: dict[str, Any] = {
@@ -241,8 +202,11 @@ class EfficientNet(Model):
                 reduction *= step
                 dilation = dilation_at(reduction, output_stride)
                 sizes = (width, channels, expansion, kernel, step, dilation)
-                block = BLOCKS[kind](*sizes, chance, same_padding=padding, **options)
-                blocks.append(block)
+                blocks.append(
+                    MBConv(
+                        kind == "fused", *sizes, chance, same_padding=padding, **options
+                    )
+                )
                 width = channels
                 padding = same_padding_after(padding, step)
                 done += 1
@@ -350,11 +314,7 @@ def _ends(
             end += count
             ends.append((f"stage{number}", end))
     else:
-        if not set(feature_blocks) <= set(range(total)):
-            raise SettingError(
-                f"EfficientNet: feature_blocks={feature_blocks!r}; wanted numbers of blocks, from "
-                f"0 to {total - 1}"
-            )
+        indices(feature_blocks, total, "feature_blocks", "EfficientNet")
         for block in sorted(feature_blocks):
             ends.append((f"block{block}", block + 2))
     return (*ends, ("last", total + 2))
@@ -363,7 +323,7 @@ def _ends(
 def _plan(stages: Sequence[Stage], width_mult: float, depth_mult: float) -> list[Stage]:
     """Return the stages with their scaled numbers of channels and blocks."""
     rows = () if isinstance(stages, str) else stages
-    if not rows or any(len(row) != 6 or row[0] not in BLOCKS for row in rows):
+    if not rows or any(len(row) != 6 or row[0] not in ("mb", "fused") for row in rows):
         raise SettingError(
             f"EfficientNet: stages={stages!r}; wanted for each stage (kind, expansion, kernel, "
             "stride, channels, blocks) with the kind 'mb' or 'fused'"

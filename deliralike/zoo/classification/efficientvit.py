@@ -12,7 +12,7 @@ from deliralike.nn import checks
 from deliralike.zoo.blocks import by_stage, classifier, images, in_turn
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import numbers, positive
+from deliralike.zoo.setting_checks import numbers
 
 _EXPANSION = 4  # of the bottlenecks
 _EPS = 1e-5  # added to the sums that attention divides by
@@ -62,7 +62,7 @@ class EfficientViT(Model):
         widths = numbers(widths, "widths", what, count=5)
         depths = numbers(depths, "depths", what, count=5)
         before_pooling, features = numbers(head_widths, "head_widths", what, count=2)
-        positive(what, head_dim=head_dim, in_channels=in_channels)
+        checks.positive(head_dim, "head_dim", what)
         nn = self.nn
         self.stem = _stem(nn, in_channels, widths[0], depths[0])
         # of each stage the width before it, its width, and its number of blocks
@@ -82,7 +82,7 @@ class EfficientViT(Model):
         self.head = nn.ModuleDict(head)
 
     def forward(self, x):
-        *_, last = self.forward_stages(x).values()
+        last = self.last_stage(x)
         pooled = self.nn.mean(self.head["in_conv"](last), dim=(2, 3))
         return self.head["classifier"](pooled)
 

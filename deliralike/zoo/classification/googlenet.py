@@ -6,15 +6,14 @@ were trained with.
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.nn.geometry import Sizes
+from deliralike.nn.layers.containers import Sequential
 from deliralike.nn.start import Normal
-from deliralike.zoo.blocks import classifier, images, in_turn, large_enough
+from deliralike.zoo.blocks import classifier, images, large_enough, run_stages
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
@@ -35,7 +34,7 @@ _BLOCKS = {
 }
 
 
-class ConvNorm(Network):
+class ConvNorm(Sequential):
     """A convolution without bias, a normalisation and a ReLU.
 
     The normalisation's epsilon is 0.001. This is torchvision's ``BasicConv2d``.
@@ -49,15 +48,14 @@ class ConvNorm(Network):
         stride: Sizes = 1,
         padding: Sizes = 0,
     ) -> None:
-        super().__init__()
         nn = self.nn
-        self.conv = nn.Conv2d(
-            in_channels, out_channels, kernel_size, stride, padding, bias=False
-        )
-        self.bn = nn.BatchNorm2d(out_channels, eps=1e-3)
-
-    def forward(self, x):
-        return self.nn.relu(self.bn(self.conv(x)))
+        conv = (in_channels, out_channels, kernel_size, stride, padding)
+        layers = {
+            "conv": nn.Conv2d(*conv, bias=False),
+            "bn": nn.BatchNorm2d(out_channels, eps=1e-3),
+            "relu": nn.ReLU(),
+        }
+        super().__init__(layers)
 
 
 class Inception(Network):
@@ -93,7 +91,7 @@ class Inception(Network):
         return self.nn.concatenate(branches, 1)
 
 
-class Auxiliary(Network):
+class Auxiliary(Sequential):
     """A classifier from the middle of the network, for training.
 
     Source: section 5 of the paper; torchvision.
@@ -103,18 +101,18 @@ class Auxiliary(Network):
     """
 
     def __init__(self, in_channels: int, num_classes: int, dropout: float) -> None:
-        super().__init__()
         nn = self.nn
-        # the paper's pooling gives this at 224 pixels
-        self.pool = nn.AdaptiveAvgPool2d(4)
-        self.conv = ConvNorm(in_channels, 128, 1)
-        self.fc1 = nn.Linear(128 * 16, 1024)
-        self.fc2 = nn.Linear(1024, num_classes)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x):
-        x = self.nn.flatten(self.conv(self.pool(x)))  # (batch, 2048)
-        return self.fc2(self.dropout(self.nn.relu(self.fc1(x))))
+        layers = {
+            # the paper's pooling gives this at 224 pixels
+            "pool": nn.AdaptiveAvgPool2d(4),
+            "conv": ConvNorm(in_channels, 128, 1),
+            "flatten": nn.Flatten(),
+            "fc1": nn.Linear(128 * 16, 1024),
+            "relu": nn.ReLU(),
+            "dropout": nn.Dropout(dropout),
+            "fc2": nn.Linear(1024, num_classes),
+        }
+        super().__init__(layers)
 
 
 class GoogLeNet(Model):
@@ -211,35 +209,27 @@ class GoogLeNet(Model):
         The blocks 3 have / 8, the blocks 4 / 16 and the blocks 5 / 32.
         """
         large_enough(self, x, 15, "maxpool3")
-        steps = {"conv1": self._first, "conv3": self._third}
+        layers = [self.conv1, self.maxpool1, self.conv2, self.conv3]
+        ends = [("conv1", 1), ("conv3", 4)]
+        number = ""
         for name in self.names:
-            steps[f"inception{name}"] = partial(self._inception, name)
-        return in_turn(x, steps, until)
-
-    def _first(self, x):
+            if name[0] != number:
+                number = name[0]
+                layers.append(getattr(self, f"maxpool{int(number) - 1}"))
+            layers.append(getattr(self, f"inception{name}"))
+            ends.append((f"inception{name}", len(layers)))
         if self.transform_input:
             x = as_trained(self.nn, x)
-        return self.conv1(x)
-
-    def _third(self, x):
-        return self.conv3(self.conv2(self.maxpool1(x)))
-
-    def _inception(self, name, x):
-        number = name[0]
-        first = next(other for other in self.names if other[0] == number)
-        if name == first:
-            x = getattr(self, f"maxpool{int(number) - 1}")(x)
-        return getattr(self, f"inception{name}")(x)
+        return run_stages(layers, x, ends, until)
 
 
 def check_input_settings(what: str, in_channels: Any, transform_input: bool) -> None:
-    """Refuse a number of channels that makes no sense.
+    """Refuse to transform an input that has not three channels.
 
     Raises:
-        SettingError: It is no positive number, or the input is to be transformed and has not three
-            channels.
+        SettingError: It has another number of them.
     """
-    if checks.positive(in_channels, "in_channels", what) != 3 and transform_input:
+    if transform_input and in_channels != 3:
         raise SettingError(
             f"{what}: transform_input=True is for three channels, not in_channels={in_channels}"
         )

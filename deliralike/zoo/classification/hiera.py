@@ -26,8 +26,8 @@ from deliralike.zoo.layouts import (
     unpacked_heads,
 )
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import numbers, positive
+from deliralike.zoo.registry import by_column, register_each
+from deliralike.zoo.setting_checks import numbers
 from deliralike.zoo.windows import within_windows
 
 _EPS = 1e-6
@@ -75,9 +75,7 @@ class HieraTrunk(Model):
         super().__init__()
         nn = self.nn
         what = type(self).__name__
-        positive(
-            what, in_channels=in_channels, embed_dim=embed_dim, num_heads=num_heads
-        )
+        checks.positive(num_heads, "num_heads", what)
         checks.divides(embed_dim, num_heads, f"{what}: embed_dim", "num_heads")
         layers = numbers(layers, "layers", what, count=4)
         patches = nn.Conv2d(in_channels, embed_dim, 7, _STRIDE, padding=3)
@@ -182,7 +180,7 @@ class Hiera(HieraTrunk):
         return values
 
     def forward(self, x):
-        *_, last = self.forward_stages(x).values()
+        last = self.last_stage(x)
         features = self.head["norm"](self.nn.mean(last, dim=(2, 3)))
         return self.head["fc"](features)
 
@@ -291,12 +289,11 @@ _VARIANTS = {
     "hiera_large_224": (144, 2, (2, 6, 36, 4), 213_739_912),
 }
 
-for _name, (_width, _heads, _layers, _parameters) in _VARIANTS.items():
-    register(
-        Hiera,
-        name=_name,
-        variant={"embed_dim": _width, "num_heads": _heads, "layers": _layers},
-        source="Ryali et al. 2023, arXiv 2306.00989; timm",
-        shape=images_of_size,
-        parameters=_parameters,
-    )
+_COLUMNS = ("embed_dim", "num_heads", "layers")
+
+register_each(
+    Hiera,
+    by_column(_COLUMNS, _VARIANTS),
+    source="Ryali et al. 2023, arXiv 2306.00989; timm",
+    shape=images_of_size,
+)

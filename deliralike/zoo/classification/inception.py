@@ -5,14 +5,14 @@ the padding, as the published weights want it.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
+from deliralike.nn.layers.containers import Sequential
 from deliralike.nn.start import Normal
-from deliralike.zoo.blocks import classifier, images, in_turn, large_enough
+from deliralike.zoo.blocks import classifier, images, large_enough, run_stages
 from deliralike.zoo.classification.googlenet import (
     ConvNorm,
     as_trained,
@@ -185,7 +185,7 @@ class InceptionE(_Mixed):
         return self.nn.concatenate(branches, 1)
 
 
-class Auxiliary(Network):
+class Auxiliary(Sequential):
     """A classifier from the middle of the network, for training: figure 8 of the paper.
 
     Shapes:
@@ -193,16 +193,16 @@ class Auxiliary(Network):
     """
 
     def __init__(self, in_channels: int, num_classes: int) -> None:
-        super().__init__()
-        self.pool = self.nn.AvgPool2d(5, stride=3)
-        self.conv0 = ConvNorm(in_channels, 128, 1)
-        self.conv1 = ConvNorm(128, 768, 5)
-        self.average = self.nn.AdaptiveAvgPool2d(1)
-        self.fc = self.nn.Linear(768, num_classes)
-
-    def forward(self, x):
-        x = self.conv1(self.conv0(self.pool(x)))  # (batch, 768, 1, 1) at 299 pixels
-        return self.fc(self.nn.flatten(self.average(x)))
+        nn = self.nn
+        layers = {
+            "pool": nn.AvgPool2d(5, stride=3),
+            "conv0": ConvNorm(in_channels, 128, 1),
+            "conv1": ConvNorm(128, 768, 5),  # (batch, 768, 1, 1) at 299 pixels
+            "average": nn.AdaptiveAvgPool2d(1),
+            "flatten": nn.Flatten(),
+            "fc": nn.Linear(768, num_classes),
+        }
+        super().__init__(layers)
 
 
 class Inception3(Model):
@@ -322,23 +322,22 @@ class Inception3(Model):
         The blocks 5 have about / 8, the blocks 6 / 16 and the blocks 7 / 32.
         """
         large_enough(self, x, 75, "Mixed_7a")
-        steps = {"Conv2d_2b_3x3": self._second, "Conv2d_4a_3x3": self._fourth}
+        layers = [
+            self.Conv2d_1a_3x3,
+            self.Conv2d_2a_3x3,
+            self.Conv2d_2b_3x3,
+            self.maxpool1,
+            self.Conv2d_3b_1x1,
+            self.Conv2d_4a_3x3,
+            self.maxpool2,
+        ]
+        ends = [("Conv2d_2b_3x3", 3), ("Conv2d_4a_3x3", 6)]
         for name in self.names:
-            steps[name] = partial(self._mixed, name)
-        return in_turn(x, steps, until)
-
-    def _mixed(self, name, x):
-        if name == "Mixed_5b":
-            x = self.maxpool2(x)
-        return getattr(self, name)(x)
-
-    def _second(self, x):
+            layers.append(getattr(self, name))
+            ends.append((name, len(layers)))
         if self.transform_input:
             x = as_trained(self.nn, x)
-        return self.Conv2d_2b_3x3(self.Conv2d_2a_3x3(self.Conv2d_1a_3x3(x)))
-
-    def _fourth(self, x):
-        return self.Conv2d_4a_3x3(self.Conv2d_3b_1x1(self.maxpool1(x)))
+        return run_stages(layers, x, ends, until)
 
 
 _LETTERS = "bcdefghijklmnopqrstuvwxyz"

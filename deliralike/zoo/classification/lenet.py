@@ -51,7 +51,6 @@ class LeNet(Model):
             raise SettingError(
                 f"LeNet: image_size={image_size!r} is too small, it must be at least 12"
             )
-        checks.positive(in_channels, "in_channels", "LeNet")
         self.conv1 = nn.Conv2d(in_channels, 6, 5, padding=2)
         self.conv2 = nn.Conv2d(6, 16, 5)
         self.pool = nn.MaxPool2d(2)

@@ -182,49 +182,37 @@ class PartitionAttention(Network):
         return nn.reshape(y, (batch, channels, height, width))
 
 
-class Layer(Network):
-    """An inverted bottleneck, attention within windows and attention over a grid."""
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        stride: int,
-        stochastic_depth: float,
-        head_dim: int,
-        side: int,
-    ) -> None:
-        super().__init__()
-        attention = (out_channels, head_dim, side, stochastic_depth)
-        layers = {
-            "MBconv": MBConv(in_channels, out_channels, stride, stochastic_depth),
-            "window_attention": PartitionAttention("window", *attention),
-            "grid_attention": PartitionAttention("grid", *attention),
-        }
-        self.layers = self.nn.Sequential(layers)
-
-    def forward(self, x):
-        return self.layers(x)
+def _layer(
+    nn: Any,
+    in_channels: int,
+    out_channels: int,
+    stride: int,
+    stochastic_depth: float,
+    head_dim: int,
+    side: int,
+) -> Any:
+    """Make an inverted bottleneck, attention within windows and attention over a grid."""
+    attention = (out_channels, head_dim, side, stochastic_depth)
+    layers = {
+        "MBconv": MBConv(in_channels, out_channels, stride, stochastic_depth),
+        "window_attention": PartitionAttention("window", *attention),
+        "grid_attention": PartitionAttention("grid", *attention),
+    }
+    return nn.Sequential({"layers": nn.Sequential(layers)})
 
 
-class Stage(Network):
-    """Layers, of which the first one halves the size; the arguments are those of `Layer`."""
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        chances: Sequence[float],
-        *settings: Any,
-    ) -> None:
-        super().__init__()
-        layers = [Layer(in_channels, out_channels, 2, chances[0], *settings)]
-        for chance in chances[1:]:
-            layers.append(Layer(out_channels, out_channels, 1, chance, *settings))
-        self.layers = self.nn.Sequential(*layers)
-
-    def forward(self, x):
-        return self.layers(x)
+def _stage(
+    nn: Any,
+    in_channels: int,
+    out_channels: int,
+    chances: Sequence[float],
+    *settings: int,
+) -> Any:
+    """Make layers, of which the first one halves the size; see `_layer`."""
+    layers = [_layer(nn, in_channels, out_channels, 2, chances[0], *settings)]
+    for chance in chances[1:]:
+        layers.append(_layer(nn, out_channels, out_channels, 1, chance, *settings))
+    return nn.Sequential({"layers": nn.Sequential(*layers)})
 
 
 class MaxViT(Model):
@@ -277,7 +265,6 @@ class MaxViT(Model):
         in_channels: int = 3,
     ) -> None:
         super().__init__()
-        checks.positive(in_channels, "in_channels", "MaxViT")
         self.partition_size = checks.positive(
             partition_size, "partition_size", "MaxViT"
         )
@@ -293,7 +280,8 @@ class MaxViT(Model):
         blocks = []
         before = stem_channels
         for width, rates in zip(block_channels, chances, strict=True):
-            blocks.append(Stage(before, width, rates, head_dim, partition_size))
+            stage = _stage(nn, before, width, rates, head_dim, partition_size)
+            blocks.append(stage)
             before = width
         self.blocks = nn.Sequential(*blocks)
         self.classifier = nn.Sequential(

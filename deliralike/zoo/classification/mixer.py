@@ -20,7 +20,7 @@ from deliralike.nn.start import (
 from deliralike.zoo.blocks import Mlp, classifier, has_side, images_of_size
 from deliralike.zoo.layouts import as_grid, as_tokens
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import register
+from deliralike.zoo.registry import by_column, register_each
 from deliralike.zoo.setting_checks import one_of, positive
 
 
@@ -121,21 +121,6 @@ class ResBlock(Network):
         return x + self.drop_path2(self.ls2 * self.mlp_channels(self.norm2(x)))
 
 
-class PatchEmbed(Network):
-    """The patches of an image as tokens.
-
-    Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, width, *size / patch_size)``.
-    """
-
-    def __init__(self, in_channels: int, width: int, patch_size: int) -> None:
-        super().__init__()
-        self.proj = self.nn.Conv2d(in_channels, width, patch_size, patch_size)
-
-    def forward(self, x):
-        return self.proj(x)
-
-
 BLOCKS: Mapping[str, Any] = {"mixer": MixerBlock, "residual": ResBlock}
 
 
@@ -198,7 +183,8 @@ class MlpMixer(Model):
         self.image_size = image_size
         self.patch_size = patch_size
         self.fan_in = in_channels * patch_size**2
-        self.stem = PatchEmbed(in_channels, embed_dim, patch_size)
+        patches = nn.Conv2d(in_channels, embed_dim, patch_size, patch_size)
+        self.stem = nn.Sequential({"proj": patches})
         settings = (embed_dim, tokens, mlp_ratio, stochastic_depth, layer_scale)
         blocks = [BLOCKS[block](*settings) for _ in range(num_blocks)]
         self.blocks = nn.Sequential(*blocks)
@@ -251,9 +237,6 @@ class MlpMixer(Model):
         return as_tokens(self.nn, self.stem(x))
 
 
-_MIXER = "Tolstikhin et al. 2021, arXiv 2105.01601; timm"
-_RESMLP = "Touvron et al. 2021, arXiv 2105.03404; timm"
-
 # name: (patch, blocks, width, parameters)
 _MIXERS = {
     "mixer_s32_224": (32, 8, 512, 19_104_624),
@@ -273,29 +256,21 @@ _RESIDUAL = {
 }
 
 
-for _name, (_patch, _count, _width, _parameters) in _MIXERS.items():
-    register(
-        MlpMixer,
-        name=_name,
-        variant={"patch_size": _patch, "num_blocks": _count, "embed_dim": _width},
-        source=_MIXER,
-        shape=images_of_size,
-        parameters=_parameters,
-    )
+register_each(
+    MlpMixer,
+    by_column(("patch_size", "num_blocks", "embed_dim"), _MIXERS),
+    source="Tolstikhin et al. 2021, arXiv 2105.01601; timm",
+    shape=images_of_size,
+)
 
-for _name, (_patch, _count, _width, _scale, _parameters) in _RESIDUAL.items():
-    register(
-        MlpMixer,
-        name=_name,
-        variant={
-            "patch_size": _patch,
-            "num_blocks": _count,
-            "embed_dim": _width,
-            "block": "residual",
-            "mlp_ratio": (4.0, 4.0),
-            "layer_scale": _scale,
-        },
-        source=_RESMLP,
-        shape=images_of_size,
-        parameters=_parameters,
-    )
+register_each(
+    MlpMixer,
+    by_column(
+        ("patch_size", "num_blocks", "embed_dim", "layer_scale"),
+        _RESIDUAL,
+        block="residual",
+        mlp_ratio=(4.0, 4.0),
+    ),
+    source="Touvron et al. 2021, arXiv 2105.03404; timm",
+    shape=images_of_size,
+)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from deliralike.zoo.blocks import numbered
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import numbers, one_of, positive
+from deliralike.zoo.setting_checks import numbers, one_of
 
 ACTIVATIONS = {
     "relu": "ReLU",
@@ -70,7 +70,6 @@ class MLP(Model):
     ) -> None:
         super().__init__()
         nn = self.nn
-        positive("MLP", in_features=in_features, out_features=out_features)
         widths = numbers(hidden, "hidden", "MLP", least=0)
         sizes = zip((in_features, *widths), (*widths, out_features), strict=True)
         self.layers = nn.ModuleList(

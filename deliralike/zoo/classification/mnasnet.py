@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Uniform
 from deliralike.zoo.blocks import classifier, images, run_stages
 from deliralike.zoo.keymaps import KeyMap
 from deliralike.zoo.mobile import make_divisible
 from deliralike.zoo.mobile_layouts import TIMM, by_blocks
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import register
+from deliralike.zoo.registry import by_column, register_each
 from deliralike.zoo.setting_checks import number_rows
 
 # figure 7 of the paper
@@ -113,7 +112,6 @@ class MNASNet(Model):
         momentum: float = _MOMENTUM,
     ) -> None:
         super().__init__()
-        checks.positive(in_channels, "in_channels", "MNASNet")
         nn = self.nn
         stacks = number_rows(stacks, _COLUMNS, "stacks", "MNASNet")
         first = make_divisible(32 * width_mult)
@@ -192,7 +190,7 @@ class MNASNet(Model):
         return values
 
     def forward(self, x):
-        *_, last = self.forward_stages(x).values()
+        last = self.last_stage(x)
         return self.classifier(self.nn.mean(last, (2, 3)))
 
     def forward_stages(self, x, until=None):
@@ -208,12 +206,9 @@ _VARIANTS = {
     "mnasnet1_3": (1.3, 6_282_256),
 }
 
-for _name, (_factor, _count) in _VARIANTS.items():
-    register(
-        MNASNet,
-        name=_name,
-        variant={"width_mult": _factor},
-        source="Tan et al. 2019, arXiv 1807.11626; torchvision",
-        shape=images(224),
-        parameters=_count,
-    )
+register_each(
+    MNASNet,
+    by_column(("width_mult",), _VARIANTS),
+    source="Tan et al. 2019, arXiv 1807.11626; torchvision",
+    shape=images(224),
+)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Normal
 from deliralike.zoo.blocks import by_dims, classifier, images, run_stages
 from deliralike.zoo.keymaps import KeyMap
@@ -138,7 +137,6 @@ class MobileNetV2(Model):
     ) -> None:
         super().__init__()
         check_output_stride(output_stride, "MobileNetV2")
-        checks.positive(in_channels, "in_channels", "MobileNetV2")
         nn = self.nn
         width = make_divisible(32 * width_mult)
         last = make_divisible(1280 * max(1.0, width_mult))
@@ -178,7 +176,7 @@ class MobileNetV2(Model):
         return (KeyMap("timm", by_blocks(places, ends)),)
 
     def forward(self, x):
-        *_, last = self.forward_stages(x).values()
+        last = self.last_stage(x)
         return self.classifier(self.nn.flatten(self.avgpool(last)))
 
     def forward_stages(self, x, until=None):

@@ -12,6 +12,7 @@ import numpy as np
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
+from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Normal
 from deliralike.zoo.blocks import by_dims, classifier, images, run_stages
 from deliralike.zoo.mobile import (
@@ -23,8 +24,7 @@ from deliralike.zoo.mobile import (
 )
 from deliralike.zoo.mobile_layouts import TIMM, timm
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import positive
+from deliralike.zoo.registry import by_column, register_each
 
 Row = tuple[int, int, int, bool, str, int]
 
@@ -156,22 +156,10 @@ def trunk(
     return [*blocks, ConvNormActivation(width, 6 * width, 1, **ends)]
 
 
-def scaled(
-    rows: Sequence[Row], width_mult: float = 1.0, reduced_tail: bool = False
-) -> tuple[Row, ...]:
-    """Return the rows with their channels multiplied.
-
-    If wanted, only half of the channels are kept from the last halving on.
-
-    The block that halves keeps its channels inside (torchvision, after the paper's section 6.4).
-    """
-    tail = _tail(rows) if reduced_tail else len(rows)
+def scaled(rows: Sequence[Row], width_mult: float = 1.0) -> tuple[Row, ...]:
+    """Return the rows with their channels multiplied."""
     table = []
-    for at, (kernel, inside, outside, *rest) in enumerate(rows):
-        if at > tail:
-            inside = inside // 2
-        if at >= tail:
-            outside = outside // 2
+    for kernel, inside, outside, *rest in rows:
         inside = make_divisible(inside * width_mult)
         outside = make_divisible(outside * width_mult)
         table.append((kernel, inside, outside, *rest))
@@ -198,8 +186,6 @@ class MobileNetV3(Model):
             excite, activation (``"ReLU"`` or ``"Hardswish"``), stride.
         hidden: Width of the first linear layer.
         width_mult: Factor for all channels, which are rounded to multiples of 8.
-        reduced_tail: Half the channels from the last halving on, as for segmentation (the paper's
-            section 6.4).
         dilated: Dilate from the last halving on instead of halving there, as for segmentation.
         num_classes: Number of outputs; 0 for no head: what comes before the last linear layer.
         in_channels: Number of input channels.
@@ -234,7 +220,6 @@ class MobileNetV3(Model):
         blocks: Sequence[Row] = LARGE,
         hidden: int = 1280,
         width_mult: float = 1.0,
-        reduced_tail: bool = False,
         dilated: bool = False,
         num_classes: int = 1000,
         in_channels: int = 3,
@@ -245,9 +230,9 @@ class MobileNetV3(Model):
         same_padding: bool = False,
     ) -> None:
         super().__init__()
-        positive("MobileNetV3", in_channels=in_channels, hidden=hidden)
+        checks.positive(hidden, "hidden", "MobileNetV3")
         nn = self.nn
-        rows = scaled(_rows(blocks), width_mult, reduced_tail)
+        rows = scaled(_rows(blocks), width_mult)
         width = make_divisible(16 * width_mult)
         blocks = trunk(
             rows, in_channels, width, dilated, dims, eps, momentum, bool(same_padding)
@@ -255,8 +240,6 @@ class MobileNetV3(Model):
         self.features = nn.Sequential(*blocks)
         self.ends = stage_ends([2, *(row[5] for row in rows)])
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
-        if reduced_tail:
-            hidden = hidden // 2
         hidden = make_divisible(hidden * width_mult)
         self.classifier = nn.Sequential(
             nn.Linear(6 * rows[-1][2], hidden),
@@ -283,7 +266,7 @@ class MobileNetV3(Model):
         return (replace(keymap, shapes={"classifier.0.weight": as_linear}),)
 
     def forward(self, x):
-        *_, last = self.forward_stages(x).values()
+        last = self.last_stage(x)
         return self.classifier(self.nn.flatten(self.avgpool(last)))
 
     def forward_stages(self, x, until=None):
@@ -339,13 +322,10 @@ _VARIANTS = {
     "mobilenet_v3_small": (SMALL, 1024, 2_542_856),
 }
 
-for _name, (_blocks, _hidden, _count) in _VARIANTS.items():
-    register(
-        MobileNetV3,
-        name=_name,
-        variant={"blocks": _blocks, "hidden": _hidden},
-        dims=(1, 2, 3),
-        source="Howard et al. 2019, arXiv 1905.02244; torchvision",
-        shape=images(224),
-        parameters=_count,
-    )
+register_each(
+    MobileNetV3,
+    by_column(("blocks", "hidden"), _VARIANTS),
+    dims=(1, 2, 3),
+    source="Howard et al. 2019, arXiv 1905.02244; torchvision",
+    shape=images(224),
+)

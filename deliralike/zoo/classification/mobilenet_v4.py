@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Normal
 from deliralike.zoo.blocks import by_stage, classifier, images, in_turn
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.mobile import ConvNormActivation, make_divisible
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import register
+from deliralike.zoo.registry import by_column, register_each
 
 _BLOCK = re.compile(r"(cn|er|uir)_r([1-9])(?:_a(\d))?_k(\d)_s([12])_e([1-9])_c(\d+)")
 _HIDDEN = 1280  # channels before the linear layer
@@ -116,13 +115,11 @@ class Block(Network):
 
     def __init__(self, layers: Mapping[str, Network], shortcut: bool) -> None:
         super().__init__()
-        self.layers = self.nn.ModuleDict(layers)
+        self.layers = self.nn.Sequential(layers)
         self.shortcut = shortcut
 
     def forward(self, x):
-        y = x
-        for _, layer in self.layers.items():
-            y = layer(y)
+        y = self.layers(x)
         return x + y if self.shortcut else y
 
 
@@ -172,7 +169,7 @@ class MobileNetV4(Model):
     ) -> None:
         super().__init__()
         nn = self.nn
-        width = checks.positive(stem_width, "stem_width", "MobileNetV4")
+        width = stem_width
         self.stem = ConvNormActivation(in_channels, width, 3, 2)
         rows = []
         for texts in stages:
@@ -186,7 +183,7 @@ class MobileNetV4(Model):
         self.classifier = classifier(nn, _HIDDEN, num_classes, "MobileNetV4")
 
     def forward(self, x):
-        *_, x = self.forward_stages(x).values()
+        x = self.last_stage(x)
         x = self.head(self.nn.mean(x, (2, 3), keepdim=True))
         return self.classifier(self.nn.flatten(x))
 
@@ -245,20 +242,17 @@ def _universal(
     return layers
 
 
-# size: (stages, channels of the stem, factor for the channels, parameters)
+# name: (stages, channels of the stem, factor for the channels, parameters)
 _VARIANTS = {
-    "small_050": (_SMALL, 32, 0.5, 2_238_952),
-    "small": (_SMALL, 32, 1.0, 3_774_024),
-    "medium": (_MEDIUM, 32, 1.0, 9_715_512),
-    "large": (_LARGE, 24, 1.0, 32_590_864),
+    "mobilenetv4_conv_small_050": (_SMALL, 32, 0.5, 2_238_952),
+    "mobilenetv4_conv_small": (_SMALL, 32, 1.0, 3_774_024),
+    "mobilenetv4_conv_medium": (_MEDIUM, 32, 1.0, 9_715_512),
+    "mobilenetv4_conv_large": (_LARGE, 24, 1.0, 32_590_864),
 }
 
-for _name, (_stages, _width, _factor, _count) in _VARIANTS.items():
-    register(
-        MobileNetV4,
-        name=f"mobilenetv4_conv_{_name}",
-        variant={"stages": _stages, "stem_width": _width, "width_mult": _factor},
-        source="Qin et al. 2024, arXiv 2404.10518; timm",
-        shape=images(224),
-        parameters=_count,
-    )
+register_each(
+    MobileNetV4,
+    by_column(("stages", "stem_width", "width_mult"), _VARIANTS),
+    source="Qin et al. 2024, arXiv 2404.10518; timm",
+    shape=images(224),
+)

@@ -10,13 +10,14 @@ from typing import Any
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
+from deliralike.nn.layers.containers import Sequential
 from deliralike.nn.start import ZEROS, HeNormal, Normal
 from deliralike.zoo.blocks import by_dims, classifier, images, in_turn
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.mobile import ConvNormActivation, SqueezeExcitation
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import paired, positive
+from deliralike.zoo.registry import by_column, register_each
+from deliralike.zoo.setting_checks import paired
 
 _LAYERS = {"0": "conv", "1": "bn"}
 _CONVOLUTIONS = {"proj": "downsample", "f.a": "conv1", "f.b": "conv2", "f.c": "conv3"}
@@ -46,7 +47,7 @@ _TIMM = KeyMap(
 )
 
 
-class Transform(Network):
+class Transform(Sequential):
     """1x1 (`a`), grouped 3x3 (`b`) and 1x1 (`c`) convolutions.
 
     RegNet Y has squeeze and excitation (`se`).
@@ -67,26 +68,18 @@ class Transform(Network):
         stride: int,
         group_width: int,
         squeeze_channels: int,
-        dims: int = 2,
+        dims: int,
     ) -> None:
-        super().__init__()
-        groups = out_channels // group_width
-        self.a = ConvNormActivation(in_channels, out_channels, 1, dims=dims)
-        self.b = ConvNormActivation(
-            out_channels, out_channels, 3, stride, groups=groups, dims=dims
-        )
-        self.se = None
+        out = out_channels
+        groups = out // group_width
+        layers: dict[str, Any] = {
+            "a": ConvNormActivation(in_channels, out, 1, dims=dims),
+            "b": ConvNormActivation(out, out, 3, stride, groups=groups, dims=dims),
+        }
         if squeeze_channels:
-            self.se = SqueezeExcitation(out_channels, squeeze_channels, dims=dims)
-        self.c = ConvNormActivation(
-            out_channels, out_channels, 1, activation=None, dims=dims
-        )
-
-    def forward(self, x):
-        y = self.b(self.a(x))  # (batch, out_channels, *size / stride)
-        if self.se is not None:
-            y = self.se(y)
-        return self.c(y)
+            layers["se"] = SqueezeExcitation(out, squeeze_channels, dims=dims)
+        layers["c"] = ConvNormActivation(out, out, 1, activation=None, dims=dims)
+        super().__init__(layers)
 
 
 class Block(Network):
@@ -105,7 +98,7 @@ class Block(Network):
         stride: int,
         group_width: int,
         squeeze: float,
-        dims: int = 2,
+        dims: int,
     ) -> None:
         super().__init__()
         self.proj = None
@@ -123,33 +116,23 @@ class Block(Network):
         return self.activation(shortcut + self.f(x))
 
 
-class Stage(Network):
+class Stage(Sequential):
     """Blocks in a row, of which the first halves the size.
 
     Those of the first stage are called ``block1-0``, ``block1-1`` …
     """
 
     def __init__(
-        self,
-        number: int,
-        count: int,
-        in_channels: int,
-        out_channels: int,
-        **options: Any,
+        self, number: int, count: int, width: int, out_channels: int, **options: Any
     ) -> None:
-        super().__init__()
-        self.names = tuple(f"block{number}-{i}" for i in range(count))
-        width = in_channels
+        blocks = {}
         stride = 2
-        for name in self.names:
-            setattr(self, name, Block(width, out_channels, stride, **options))
+        for i in range(count):
+            block = Block(width, out_channels, stride, **options)
+            blocks[f"block{number}-{i}"] = block
             width = out_channels
             stride = 1
-
-    def forward(self, x):
-        for name in self.names:
-            x = getattr(self, name)(x)
-        return x
+        super().__init__(blocks)
 
 
 class RegNet(Model):
@@ -202,7 +185,7 @@ class RegNet(Model):
         dims: int = 2,
     ) -> None:
         super().__init__()
-        positive("RegNet", in_channels=in_channels, group_width=group_width)
+        checks.positive(group_width, "group_width", "RegNet")
         layers, widths = paired("RegNet", layers=layers, widths=widths)
         for width in widths:
             checks.divides(
@@ -230,7 +213,7 @@ class RegNet(Model):
         self.fc = classifier(self.nn, width, num_classes, "RegNet")
 
     def forward(self, x):
-        *_, last = self.forward_stages(x).values()
+        last = self.last_stage(x)
         return self.fc(self.nn.flatten(self.avgpool(last)))
 
     def forward_stages(self, x, until=None):
@@ -241,7 +224,7 @@ class RegNet(Model):
 
 # name: (blocks of each stage, channels of each stage, channels of a group, parameters); both
 # numbers of each stage follow from the paper's equations 2 to 4
-_VARIANTS = {
+_X = {
     "regnet_x_400mf": ((1, 2, 7, 12), (32, 64, 160, 400), 16, 5_495_976),
     "regnet_x_800mf": ((1, 3, 7, 5), (64, 128, 288, 672), 16, 7_259_656),
     "regnet_x_1_6gf": ((2, 4, 10, 2), (72, 168, 408, 912), 24, 9_190_136),
@@ -249,6 +232,8 @@ _VARIANTS = {
     "regnet_x_8gf": ((2, 5, 15, 1), (80, 240, 720, 1920), 120, 39_572_648),
     "regnet_x_16gf": ((2, 6, 13, 1), (256, 512, 896, 2048), 128, 54_278_536),
     "regnet_x_32gf": ((2, 7, 13, 1), (336, 672, 1344, 2520), 168, 107_811_560),
+}
+_Y = {
     "regnet_y_400mf": ((1, 3, 6, 6), (48, 104, 208, 440), 8, 4_344_144),
     "regnet_y_800mf": ((1, 3, 8, 2), (64, 144, 320, 784), 16, 6_432_512),
     "regnet_y_1_6gf": ((2, 6, 17, 2), (48, 120, 336, 888), 24, 11_202_430),
@@ -259,16 +244,12 @@ _VARIANTS = {
     "regnet_y_128gf": ((2, 7, 17, 1), (528, 1056, 2904, 7392), 264, 644_812_894),
 }
 
-for _name, (_layers, _widths, _group_width, _count) in _VARIANTS.items():
-    _variant = {"layers": _layers, "widths": _widths, "group_width": _group_width}
-    if "_x_" in _name:
-        _variant["squeeze"] = 0.0
-    register(
-        RegNet,
-        name=_name,
-        variant=_variant,
-        dims=(1, 2, 3),
-        source="Radosavovic et al. 2020, arXiv 2003.13678; torchvision",
-        shape=images(224),
-        parameters=_count,
-    )
+_COLUMNS = ("layers", "widths", "group_width")
+
+register_each(
+    RegNet,
+    by_column(_COLUMNS, _X, squeeze=0.0) | by_column(_COLUMNS, _Y),
+    dims=(1, 2, 3),
+    source="Radosavovic et al. 2020, arXiv 2003.13678; torchvision",
+    shape=images(224),
+)

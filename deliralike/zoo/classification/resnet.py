@@ -11,12 +11,11 @@ from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal
-from deliralike.zoo import chainer_links
 from deliralike.zoo.blocks import by_dims, classifier, images, in_turn
 from deliralike.zoo.mobile import SqueezeExcitation
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import numbers, one_of, positive
+from deliralike.zoo.setting_checks import numbers, one_of
 
 
 class _Block(Network):
@@ -201,16 +200,7 @@ class ResNet(Model):
         shortcut: str = "B",
     ) -> None:
         super().__init__()
-        positive(
-            "ResNet",
-            in_channels=in_channels,
-            stem_stride=stem_stride,
-            groups=groups,
-            width_per_group=width_per_group,
-        )
-        widths = _stem_widths(
-            stem_type, checks.positive(stem_width, "stem_width", "ResNet")
-        )
+        widths = _stem_widths(stem_type, stem_width)
         layers = numbers(layers, "layers", "ResNet", count=4)
         steps = _dilated(_flags(replace_stride_with_dilation), output_stride, block)
         if avg_down and any(dilations != (1, 1) for _, dilations in steps):
@@ -224,9 +214,7 @@ class ResNet(Model):
         self.last_norm = block_class.last_norm
         self.zero_init_residual = bool(zero_init_residual)
         self.avg_down = bool(avg_down)
-        self.squeeze_excitation = bool(squeeze_excitation)
         self.has_deep_stem = len(widths) > 1
-        self.is_monais = shortcut == "A"
         self.conv1 = _stem(nn, in_channels, widths, stem_stride, dims)
         self.bn1 = by_dims(nn, dims, "BatchNorm")(widths[-1])
         self.relu = nn.ReLU()
@@ -236,7 +224,7 @@ class ResNet(Model):
             "base_width": width_per_group,
             "dims": dims,
             "shortcut": _shortcut_kind(shortcut, avg_down),
-            "squeeze_excitation": self.squeeze_excitation,
+            "squeeze_excitation": bool(squeeze_excitation),
         }
         self.layer1, self.layer2, self.layer3, self.layer4 = _stages(
             nn, block_class, widths[-1], layers, steps, options
@@ -248,14 +236,6 @@ class ResNet(Model):
     def stem_paths(self):  # type: ignore[override]
         """The first convolution."""
         return ("conv1.0",) if self.has_deep_stem else ("conv1",)
-
-    @property
-    def keymaps(self):  # type: ignore[override]
-        """Chainer's own names, where Chainer has such a network."""
-        is_another = self.avg_down or self.squeeze_excitation or self.is_monais
-        if self.has_deep_stem or is_another:
-            return ()
-        return (chainer_links.RESNET,)
 
     @property
     def start_values(self):  # type: ignore[override]
@@ -369,7 +349,6 @@ class SmallResNet(Model):
         shortcut: str = "A",
     ) -> None:
         super().__init__()
-        checks.positive(in_channels, "in_channels", "SmallResNet")
         if checks.positive(depth, "depth", "SmallResNet") < 8 or depth % 6 != 2:
             raise SettingError(
                 f"SmallResNet: depth={depth!r}; wanted 6n + 2, for example 8, 14, 20, 32, 44, 56 "
@@ -550,28 +529,9 @@ def _flags(dilate: Sequence[bool]) -> tuple[bool, ...]:
     return tuple(map(bool, flags))
 
 
-_RESNET = "He et al. 2016, arXiv 1512.03385; torchvision"
-_RESNEXT = "Xie et al. 2017, arXiv 1611.05431; torchvision"
 _OF_TIMM = "He et al. 2019, arXiv 1812.01187; Hu et al. 2018, arXiv 1709.01507; timm"
-_OF_MONAI = "He et al. 2016, arXiv 1512.03385; MONAI"
-_WIDE = "Zagoruyko and Komodakis 2016, arXiv 1605.07146; torchvision"
 
-# name: (block, blocks in each stage, groups, width of a group, published parameters, source)
-_VARIANTS: dict[str, tuple[str, tuple[int, ...], int, int, int | None, str]] = {
-    "resnet10": ("basic", (1, 1, 1, 1), 1, 64, None, _OF_MONAI),
-    "resnet18": ("basic", (2, 2, 2, 2), 1, 64, 11_689_512, _RESNET),
-    "resnet34": ("basic", (3, 4, 6, 3), 1, 64, 21_797_672, _RESNET),
-    "resnet50": ("bottleneck", (3, 4, 6, 3), 1, 64, 25_557_032, _RESNET),
-    "resnet101": ("bottleneck", (3, 4, 23, 3), 1, 64, 44_549_160, _RESNET),
-    "resnet152": ("bottleneck", (3, 8, 36, 3), 1, 64, 60_192_808, _RESNET),
-    "resnext50_32x4d": ("bottleneck", (3, 4, 6, 3), 32, 4, 25_028_904, _RESNEXT),
-    "resnext101_32x8d": ("bottleneck", (3, 4, 23, 3), 32, 8, 88_791_336, _RESNEXT),
-    "resnext101_64x4d": ("bottleneck", (3, 4, 23, 3), 64, 4, 83_455_272, _RESNEXT),
-    "wide_resnet50_2": ("bottleneck", (3, 4, 6, 3), 1, 128, 68_883_240, _WIDE),
-    "wide_resnet101_2": ("bottleneck", (3, 4, 23, 3), 1, 128, 126_886_696, _WIDE),
-}
-
-# what timm's letters stand for
+# what timm's letters, and the numbers of groups and widths, stand for
 _D = {"stem_type": "deep", "avg_down": True}
 _T = {"stem_type": "tiered", "avg_down": True}
 _C = {"stem_type": "deep"}
@@ -580,87 +540,92 @@ _SE = {"squeeze_excitation": True}
 _X4 = {"groups": 32, "width_per_group": 4}
 _X8 = {"groups": 32, "width_per_group": 8}
 _64X4 = {"groups": 64, "width_per_group": 4}
+_WIDE = {"width_per_group": 128}
 
-# timm's name: (basic blocks or bottlenecks in each stage, other settings, parameters)
-_TIMM: dict[str, tuple[str, tuple[int, ...], dict[str, Any], int]] = {
-    "resnet10t": ("basic", (1, 1, 1, 1), _T, 5_435_488),
-    "resnet14t": ("bottleneck", (1, 1, 1, 1), _T, 10_081_632),
-    "resnet18d": ("basic", (2, 2, 2, 2), _D, 11_708_744),
-    "resnet26": ("bottleneck", (2, 2, 2, 2), {}, 15_995_176),
-    "resnet26d": ("bottleneck", (2, 2, 2, 2), _D, 16_014_408),
-    "resnet26t": ("bottleneck", (2, 2, 2, 2), _T, 16_011_872),
-    "resnet34d": ("basic", (3, 4, 6, 3), _D, 21_816_904),
-    "resnet50c": ("bottleneck", (3, 4, 6, 3), _C, 25_576_264),
-    "resnet50d": ("bottleneck", (3, 4, 6, 3), _D, 25_576_264),
-    "resnet50s": ("bottleneck", (3, 4, 6, 3), _S, 25_680_808),
-    "resnet50t": ("bottleneck", (3, 4, 6, 3), _T, 25_573_728),
-    "resnet101c": ("bottleneck", (3, 4, 23, 3), _C, 44_568_392),
-    "resnet101d": ("bottleneck", (3, 4, 23, 3), _D, 44_568_392),
-    "resnet101s": ("bottleneck", (3, 4, 23, 3), _S, 44_672_936),
-    "resnet152c": ("bottleneck", (3, 8, 36, 3), _C, 60_212_040),
-    "resnet152d": ("bottleneck", (3, 8, 36, 3), _D, 60_212_040),
-    "resnet152s": ("bottleneck", (3, 8, 36, 3), _S, 60_316_584),
-    "resnet200": ("bottleneck", (3, 24, 36, 3), {}, 64_673_832),
-    "resnet200d": ("bottleneck", (3, 24, 36, 3), _D, 64_693_064),
-    "resnext50d_32x4d": ("bottleneck", (3, 4, 6, 3), _X4 | _D, 25_048_136),
-    "resnext101_32x4d": ("bottleneck", (3, 4, 23, 3), _X4, 44_177_704),
-    "seresnet18": ("basic", (2, 2, 2, 2), _SE, 11_779_624),
-    "seresnet34": ("basic", (3, 4, 6, 3), _SE, 21_960_416),
-    "seresnet50": ("bottleneck", (3, 4, 6, 3), _SE, 28_088_024),
-    "seresnet101": ("bottleneck", (3, 4, 23, 3), _SE, 49_326_872),
-    "seresnet152": ("bottleneck", (3, 8, 36, 3), _SE, 66_821_848),
-    "seresnet152d": ("bottleneck", (3, 8, 36, 3), _SE | _D, 66_841_080),
-    "seresnext26d_32x4d": ("bottleneck", (2, 2, 2, 2), _SE | _X4 | _D, 16_809_512),
-    "seresnext26t_32x4d": ("bottleneck", (2, 2, 2, 2), _SE | _X4 | _T, 16_806_976),
-    "seresnext50_32x4d": ("bottleneck", (3, 4, 6, 3), _SE | _X4, 27_559_896),
-    "seresnext101_32x4d": ("bottleneck", (3, 4, 23, 3), _SE | _X4, 48_955_416),
-    "seresnext101_32x8d": ("bottleneck", (3, 4, 23, 3), _SE | _X8, 93_569_048),
-    "seresnext101_64x4d": ("bottleneck", (3, 4, 23, 3), _SE | _64X4, 88_232_984),
-    "seresnext101d_32x8d": ("bottleneck", (3, 4, 23, 3), _SE | _X8 | _D, 93_588_280),
+# source: name: (basic blocks or bottlenecks in each stage, other settings, parameters)
+_VARIANTS: dict[
+    str, dict[str, tuple[str, tuple[int, ...], dict[str, Any], int | None]]
+] = {
+    "He et al. 2016, arXiv 1512.03385; MONAI": {
+        "resnet10": ("basic", (1, 1, 1, 1), {}, None),
+    },
+    "He et al. 2016, arXiv 1512.03385; torchvision": {
+        "resnet18": ("basic", (2, 2, 2, 2), {}, 11_689_512),
+        "resnet34": ("basic", (3, 4, 6, 3), {}, 21_797_672),
+        "resnet50": ("bottleneck", (3, 4, 6, 3), {}, 25_557_032),
+        "resnet101": ("bottleneck", (3, 4, 23, 3), {}, 44_549_160),
+        "resnet152": ("bottleneck", (3, 8, 36, 3), {}, 60_192_808),
+    },
+    "Xie et al. 2017, arXiv 1611.05431; torchvision": {
+        "resnext50_32x4d": ("bottleneck", (3, 4, 6, 3), _X4, 25_028_904),
+        "resnext101_32x8d": ("bottleneck", (3, 4, 23, 3), _X8, 88_791_336),
+        "resnext101_64x4d": ("bottleneck", (3, 4, 23, 3), _64X4, 83_455_272),
+    },
+    "Zagoruyko and Komodakis 2016, arXiv 1605.07146; torchvision": {
+        "wide_resnet50_2": ("bottleneck", (3, 4, 6, 3), _WIDE, 68_883_240),
+        "wide_resnet101_2": ("bottleneck", (3, 4, 23, 3), _WIDE, 126_886_696),
+    },
+    _OF_TIMM: {
+        "resnet10t": ("basic", (1, 1, 1, 1), _T, 5_435_488),
+        "resnet14t": ("bottleneck", (1, 1, 1, 1), _T, 10_081_632),
+        "resnet18d": ("basic", (2, 2, 2, 2), _D, 11_708_744),
+        "resnet26": ("bottleneck", (2, 2, 2, 2), {}, 15_995_176),
+        "resnet26d": ("bottleneck", (2, 2, 2, 2), _D, 16_014_408),
+        "resnet26t": ("bottleneck", (2, 2, 2, 2), _T, 16_011_872),
+        "resnet34d": ("basic", (3, 4, 6, 3), _D, 21_816_904),
+        "resnet50c": ("bottleneck", (3, 4, 6, 3), _C, 25_576_264),
+        "resnet50d": ("bottleneck", (3, 4, 6, 3), _D, 25_576_264),
+        "resnet50s": ("bottleneck", (3, 4, 6, 3), _S, 25_680_808),
+        "resnet50t": ("bottleneck", (3, 4, 6, 3), _T, 25_573_728),
+        "resnet101c": ("bottleneck", (3, 4, 23, 3), _C, 44_568_392),
+        "resnet101d": ("bottleneck", (3, 4, 23, 3), _D, 44_568_392),
+        "resnet101s": ("bottleneck", (3, 4, 23, 3), _S, 44_672_936),
+        "resnet152c": ("bottleneck", (3, 8, 36, 3), _C, 60_212_040),
+        "resnet152d": ("bottleneck", (3, 8, 36, 3), _D, 60_212_040),
+        "resnet152s": ("bottleneck", (3, 8, 36, 3), _S, 60_316_584),
+        "resnet200": ("bottleneck", (3, 24, 36, 3), {}, 64_673_832),
+        "resnet200d": ("bottleneck", (3, 24, 36, 3), _D, 64_693_064),
+        "resnext50d_32x4d": ("bottleneck", (3, 4, 6, 3), _X4 | _D, 25_048_136),
+        "resnext101_32x4d": ("bottleneck", (3, 4, 23, 3), _X4, 44_177_704),
+        "seresnet18": ("basic", (2, 2, 2, 2), _SE, 11_779_624),
+        "seresnet34": ("basic", (3, 4, 6, 3), _SE, 21_960_416),
+        "seresnet50": ("bottleneck", (3, 4, 6, 3), _SE, 28_088_024),
+        "seresnet101": ("bottleneck", (3, 4, 23, 3), _SE, 49_326_872),
+        "seresnet152": ("bottleneck", (3, 8, 36, 3), _SE, 66_821_848),
+        "seresnet152d": ("bottleneck", (3, 8, 36, 3), _SE | _D, 66_841_080),
+        "seresnext26d_32x4d": ("bottleneck", (2, 2, 2, 2), _SE | _X4 | _D, 16_809_512),
+        "seresnext26t_32x4d": ("bottleneck", (2, 2, 2, 2), _SE | _X4 | _T, 16_806_976),
+        "seresnext50_32x4d": ("bottleneck", (3, 4, 6, 3), _SE | _X4, 27_559_896),
+        "seresnext101_32x4d": ("bottleneck", (3, 4, 23, 3), _SE | _X4, 48_955_416),
+        "seresnext101_32x8d": ("bottleneck", (3, 4, 23, 3), _SE | _X8, 93_569_048),
+        "seresnext101_64x4d": ("bottleneck", (3, 4, 23, 3), _SE | _64X4, 88_232_984),
+        "seresnext101d_32x8d": (
+            "bottleneck",
+            (3, 4, 23, 3),
+            _SE | _X8 | _D,
+            93_588_280,
+        ),
+    },
 }
 
 # depth: (input channels, side of the images); the paper states the counts in millions
 _SMALL = {8: (1, 8), 20: (3, 32), 32: (3, 32), 44: (3, 32), 56: (3, 32), 110: (3, 32)}
 
 
-for _name, (
-    _kind,
-    _layer_counts,
-    _groups,
-    _width,
-    _parameters,
-    _source,
-) in _VARIANTS.items():
-    _variant: dict[str, Any] = {"block": _kind, "layers": _layer_counts}
-    if _groups != 1:
-        _variant["groups"] = _groups
-    if _width != 64:
-        _variant["width_per_group"] = _width
-    register(
-        ResNet,
-        name=_name,
-        variant=_variant,
-        dims=(1, 2, 3),
-        source=_source,
-        shape=images(224),
-        parameters=_parameters,
-    )
-
-for _name, (_kind, _layer_counts, _settings, _parameters) in _TIMM.items():
-    register(
-        ResNet,
-        name=_name,
-        variant={
-            "block": _kind,
-            "layers": _layer_counts,
-            "zero_init_residual": True,
-            **_settings,
-        },
-        dims=(1, 2, 3),
-        source=_OF_TIMM,
-        shape=images(224),
-        parameters=_parameters,
-    )
+for _source, _table in _VARIANTS.items():
+    for _name, (_kind, _layer_counts, _settings, _parameters) in _table.items():
+        _variant: dict[str, Any] = {"block": _kind, "layers": _layer_counts}
+        if _source is _OF_TIMM:
+            _variant["zero_init_residual"] = True
+        register(
+            ResNet,
+            name=_name,
+            variant=_variant | _settings,
+            dims=(1, 2, 3),
+            source=_source,
+            shape=images(224),
+            parameters=_parameters,
+        )
 
 for _depth, (_channels, _side) in _SMALL.items():
     _variant = {"depth": _depth}

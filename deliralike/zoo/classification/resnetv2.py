@@ -14,7 +14,7 @@ from deliralike.nn.start import ZEROS, HeNormal, Normal
 from deliralike.zoo.blocks import by_dims, images, in_turn
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import one_of, paired, positive
+from deliralike.zoo.setting_checks import one_of, paired
 
 GROUPS = 32
 NORMS = ("batch", "group")
@@ -206,49 +206,30 @@ BLOCKS: dict[str, Any] = {
 }
 
 
-class Stage(Network):
-    """Blocks in a row, of which the first has the stride."""
-
-    def __init__(
-        self,
-        block: str,
-        count: int,
-        in_channels: int,
-        out_channels: int,
-        stride: int,
-        parts: Parts,
-    ) -> None:
-        super().__init__()
-        blocks = [BLOCKS[block](in_channels, out_channels, stride, True, parts)]
-        for _ in range(1, count):
-            blocks.append(BLOCKS[block](out_channels, out_channels, 1, False, parts))
-        self.blocks = self.nn.Sequential(*blocks)
-
-    def forward(self, x):
-        return self.blocks(x)
+def _stage(
+    nn: Any,
+    block: Any,
+    count: int,
+    in_channels: int,
+    out_channels: int,
+    stride: int,
+    parts: Parts,
+) -> Any:
+    """Make blocks in a row, of which the first has the stride."""
+    blocks = [block(in_channels, out_channels, stride, True, parts)]
+    for _ in range(1, count):
+        blocks.append(block(out_channels, out_channels, 1, False, parts))
+    return nn.Sequential({"blocks": nn.Sequential(*blocks)})
 
 
-class Head(Network):
-    """The mean over the spatial axes, and a 1x1 convolution `fc`; without classes the mean alone.
-
-    Shapes:
-        ``(batch, channels, *size)`` gives ``(batch, num_classes)``, or ``(batch, channels)``.
-    """
-
-    def __init__(self, channels: int, num_classes: int, dims: int) -> None:
-        super().__init__()
-        pool, conv = by_dims(self.nn, dims, "AdaptiveAvgPool", "Conv")
-        self.pool = pool(1)
-        self.fc = None
-        if num_classes != 0 or isinstance(num_classes, bool):
-            checks.positive(num_classes, "num_classes", "ResNetV2")
-            self.fc = conv(channels, num_classes, 1)
-
-    def forward(self, x):
-        x = self.pool(x)
-        if self.fc is not None:
-            x = self.fc(x)
-        return self.nn.flatten(x)
+def _head(nn: Any, channels: int, num_classes: int, dims: int) -> Any:
+    """Make the mean over the spatial axes, and a 1x1 convolution if there are classes."""
+    pool, conv = by_dims(nn, dims, "AdaptiveAvgPool", "Conv")
+    layers = {"pool": pool(1)}
+    if num_classes != 0 or isinstance(num_classes, bool):
+        checks.positive(num_classes, "num_classes", "ResNetV2")
+        layers["fc"] = conv(channels, num_classes, 1)
+    return nn.Sequential({**layers, "flatten": nn.Flatten()})
 
 
 class ResNetV2(Model):
@@ -308,7 +289,6 @@ class ResNetV2(Model):
     ) -> None:
         super().__init__()
         nn = self.nn
-        positive("ResNetV2", in_channels=in_channels, stem_width=stem_width)
         layers, widths = paired("ResNetV2", layers=layers, widths=widths)
         for width in widths:
             checks.divides(
@@ -326,14 +306,13 @@ class ResNetV2(Model):
         stages = []
         width = stem_width
         for number, (count, out) in enumerate(zip(layers, widths, strict=True)):
-            stages.append(
-                Stage(block, count, width, out, 1 if number == 0 else 2, parts)
-            )
+            stride = 1 if number == 0 else 2
+            stages.append(_stage(nn, BLOCKS[block], count, width, out, stride, parts))
             width = out
         self.stages = nn.Sequential(*stages)
         self.norm = parts.normalisation(nn, width)
         self.relu = nn.ReLU()
-        self.head = Head(width, num_classes, dims)
+        self.head = _head(nn, width, num_classes, dims)
 
     @property
     def stem_paths(self):  # type: ignore[override]

@@ -8,11 +8,10 @@ from typing import Any
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.zoo.blocks import classifier, images, in_turn
 from deliralike.zoo.mobile import ConvNormActivation
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import register
+from deliralike.zoo.registry import by_column, register_each
 from deliralike.zoo.setting_checks import numbers
 
 
@@ -105,7 +104,6 @@ class ShuffleNetV2(Model):
         in_channels: int = 3,
     ) -> None:
         super().__init__()
-        checks.positive(in_channels, "in_channels", "ShuffleNetV2")
         layers = numbers(layers, "layers", "ShuffleNetV2", count=3)
         first, *stages, last = numbers(widths, "widths", "ShuffleNetV2", count=5)
         if any(width % 2 for width in stages):
@@ -152,12 +150,9 @@ _VARIANTS = {
     "shufflenet_v2_x2_0": ((24, 244, 488, 976, 2048), 7_393_996),
 }
 
-for _name, (_widths, _count) in _VARIANTS.items():
-    register(
-        ShuffleNetV2,
-        name=_name,
-        variant={"widths": _widths},
-        source="Ma et al. 2018, arXiv 1807.11164; torchvision",
-        shape=images(224),
-        parameters=_count,
-    )
+register_each(
+    ShuffleNetV2,
+    by_column(("widths",), _VARIANTS),
+    source="Ma et al. 2018, arXiv 1807.11164; torchvision",
+    shape=images(224),
+)

@@ -13,8 +13,8 @@ from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeUniform, Normal
 from deliralike.zoo.blocks import by_dims, images, large_enough, run_stages
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import numbers, positive
+from deliralike.zoo.registry import by_column, register_each
+from deliralike.zoo.setting_checks import numbers
 
 Plan = tuple[tuple[int, int] | None, ...]
 
@@ -123,7 +123,6 @@ class SqueezeNet(Model):
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
-        positive("SqueezeNet", in_channels=in_channels, kernel=kernel, width=width)
         nn = self.nn
         plan = _plan(plan)
         conv, pool, average = by_dims(nn, dims, "Conv", "MaxPool", "AdaptiveAvgPool")
@@ -157,7 +156,7 @@ class SqueezeNet(Model):
         return ("classifier.1",) if self.num_classes else ()
 
     def forward(self, x):
-        *_, last = self.forward_stages(x).values()
+        last = self.last_stage(x)
         return self.nn.flatten(self.classifier(last))
 
     def forward_stages(self, x, until=None):
@@ -184,13 +183,10 @@ _VARIANTS = {
     "squeezenet1_1": (_1_1, 3, 64, 1_235_496),
 }
 
-for _name, (_rows, _kernel, _width, _count) in _VARIANTS.items():
-    register(
-        SqueezeNet,
-        name=_name,
-        variant={"plan": _rows, "kernel": _kernel, "width": _width},
-        dims=(1, 2, 3),
-        source="Iandola et al. 2016, arXiv 1602.07360; torchvision",
-        shape=images(224),
-        parameters=_count,
-    )
+register_each(
+    SqueezeNet,
+    by_column(("plan", "kernel", "width"), _VARIANTS),
+    dims=(1, 2, 3),
+    source="Iandola et al. 2016, arXiv 1602.07360; torchvision",
+    shape=images(224),
+)

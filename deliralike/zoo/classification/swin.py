@@ -21,7 +21,7 @@ from deliralike.zoo.classification.convnext import Permute
 from deliralike.zoo.layouts import attend_heads, channels_first, unpacked_heads
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import numbers, paired, positive
+from deliralike.zoo.setting_checks import numbers, paired
 from deliralike.zoo.tables import EDGES, resampled_rows
 from deliralike.zoo.windows import relative_positions, within_windows
 
@@ -349,7 +349,6 @@ class SwinTransformer(Model):
         pretrained_window_size: int | Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        positive("SwinTransformer", in_channels=in_channels, patch_size=patch_size)
         depths, num_heads = paired(
             "SwinTransformer", depths=depths, num_heads=num_heads
         )

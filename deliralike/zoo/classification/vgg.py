@@ -17,7 +17,7 @@ from deliralike.zoo.blocks import by_dims, classifier, images, large_enough, run
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import paired, positive
+from deliralike.zoo.setting_checks import paired
 
 _TIMM = by_patterns(
     {
@@ -87,14 +87,13 @@ class VGG(Model):
         pooled: int = 7,
     ) -> None:
         super().__init__()
-        checks.positive(in_channels, "in_channels", "VGG")
         nn = self.nn
         layers, widths = paired("VGG", layers=layers, widths=widths)
         blocks, self.convolutions, self.ends = _features(
             nn, dims, in_channels, layers, widths, bool(batch_norm)
         )
         self.features = nn.Sequential(*blocks)
-        positive("VGG", pooled=pooled, hidden=hidden)
+        checks.positive(pooled, "pooled", "VGG")
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(pooled)
         self.classifier = nn.Sequential(
             nn.Linear(widths[-1] * pooled**dims, hidden),

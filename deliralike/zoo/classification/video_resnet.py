@@ -8,11 +8,10 @@ from typing import Any
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Normal
 from deliralike.zoo.blocks import classifier, in_turn
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import register
+from deliralike.zoo.registry import register_each
 from deliralike.zoo.setting_checks import numbers, one_of
 
 KINDS = ("3d", "2d", "2+1d")
@@ -129,7 +128,6 @@ class VideoResNet(Model):
     ) -> None:
         super().__init__()
         nn = self.nn
-        checks.positive(in_channels, "in_channels", "VideoResNet")
         kinds = _kinds(kinds)
         layers = numbers(layers, "layers", "VideoResNet", count=4)
         self.stem = _stem(nn, in_channels, split_stem)
@@ -188,20 +186,17 @@ def _kinds(kinds: Any) -> tuple[str, ...]:
     return tuple(kinds)
 
 
-_VARIANTS = {
+_VARIANTS: dict[str, tuple[dict[str, Any], int]] = {
     "r3d_18": ({}, 33_371_472),
     "mc3_18": ({"kinds": ("3d", "2d", "2d", "2d")}, 11_695_440),
     "r2plus1d_18": ({"kinds": ("2+1d",) * 4, "split_stem": True}, 31_505_325),
 }
 
-for _name, (_variant, _parameters) in _VARIANTS.items():
-    register(
-        VideoResNet,
-        name=_name,
-        variant=_variant,
-        task="video classification",
-        dims=(3,),
-        source="Tran et al. 2018, arXiv 1711.11248; torchvision",
-        shape=lambda settings: (settings["in_channels"], 16, 112, 112),
-        parameters=_parameters,
-    )
+register_each(
+    VideoResNet,
+    _VARIANTS,
+    task="video classification",
+    dims=(3,),
+    source="Tran et al. 2018, arXiv 1711.11248; torchvision",
+    shape=lambda settings: (settings["in_channels"], 16, 112, 112),
+)

@@ -20,7 +20,7 @@ from deliralike.zoo.blocks import Mlp, classifier, has_side, images_of_size
 from deliralike.zoo.classification.efficientformer import LayerScale
 from deliralike.zoo.layouts import as_grid, as_tokens
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import register
+from deliralike.zoo.registry import by_column, register, register_each
 from deliralike.zoo.setting_checks import one_of, positive
 from deliralike.zoo.tables import CORNERS, RESAMPLED, SMOOTH, Matrix, resampled_rows
 from deliralike.zoo.vit_layouts import (
@@ -499,21 +499,18 @@ _SIGLIP = {
     "vit_so400m_patch14_siglip_224": (224, 14, 27, 16, 1152, 4304, 427_680_704),
 }
 
-for _name, (_side, _patch, _layers, _heads, _width, _inner, _count) in _SIGLIP.items():
-    register(
-        SigLIP,
-        name=_name,
-        variant={
-            "image_size": _side,
-            "patch_size": _patch,
-            "num_layers": _layers,
-            "num_heads": _heads,
-            "hidden_dim": _width,
-            "mlp_dim": _inner,
-            "num_classes": 0,
-            "attention_pool": True,
-        },
-        source="Zhai et al. 2023, arXiv 2303.15343; timm, under names like torchvision's",
-        shape=images_of_size,
-        parameters=_count,
-    )
+_COLUMNS = (
+    "image_size",
+    "patch_size",
+    "num_layers",
+    "num_heads",
+    "hidden_dim",
+    "mlp_dim",
+)
+
+register_each(
+    SigLIP,
+    by_column(_COLUMNS, _SIGLIP, num_classes=0, attention_pool=True),
+    source="Zhai et al. 2023, arXiv 2303.15343; timm, under names like torchvision's",
+    shape=images_of_size,
+)

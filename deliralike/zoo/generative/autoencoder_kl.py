@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.generative.diffusion_model_unet import Double
@@ -30,7 +29,6 @@ class Shared:
     dims: int
     norm_num_groups: int
     norm_eps: float
-    include_fc: bool
 
 
 class AutoencoderKL(Model):
@@ -52,7 +50,6 @@ class AutoencoderKL(Model):
         norm_eps: Their epsilon.
         with_encoder_nonlocal_attn, with_decoder_nonlocal_attn: Whether attention between two
             residual blocks ends the encoder and starts the decoder.
-        include_fc: Whether a linear layer follows each attention.
         dims: Number of spatial axes: 1, 2 or 3. (MONAI's ``spatial_dims``.)
 
     Shapes:
@@ -83,7 +80,6 @@ class AutoencoderKL(Model):
         norm_eps: float = 1e-6,
         with_encoder_nonlocal_attn: bool = True,
         with_decoder_nonlocal_attn: bool = True,
-        include_fc: bool = True,
         dims: int = 2,
     ) -> None:
         super().__init__()
@@ -96,15 +92,14 @@ class AutoencoderKL(Model):
             "num_res_blocks",
             what,
         )
-        checks.positive(latent_channels, "latent_channels", what)
-        shared = Shared(dims, norm_num_groups, norm_eps, bool(include_fc))
+        shared = Shared(dims, norm_num_groups, norm_eps)
         nn = self.nn
         down = [medical.Convolution(in_channels, widths[0], dims, alone=True)]
         down += _levels(widths, layers, attends, shared, partial(Halve, dims=dims))
         if with_encoder_nonlocal_attn:
             down += _nonlocal(widths[-1], shared)
         down += _last(nn, widths[-1], latent_channels, shared)
-        self.encoder = InTurn(down)
+        self.encoder = nn.Sequential({"blocks": nn.Sequential(*down)})
         up = [medical.Convolution(latent_channels, widths[-1], dims, alone=True)]
         if with_decoder_nonlocal_attn:
             up += _nonlocal(widths[-1], shared)
@@ -116,7 +111,7 @@ class AutoencoderKL(Model):
             partial(Double, dims=dims),
         )
         up += _last(nn, widths[0], out_channels, shared)
-        self.decoder = InTurn(up)
+        self.decoder = nn.Sequential({"blocks": nn.Sequential(*up)})
         latent = (latent_channels, latent_channels, dims, 1)
         self.quant_conv_mu = medical.Convolution(*latent, alone=True)
         self.quant_conv_log_sigma = medical.Convolution(*latent, alone=True)
@@ -160,19 +155,6 @@ class AutoencoderKL(Model):
         return self.quant_conv_mu(encoded), nn.exp(log_variance / 2)
 
 
-class InTurn(Network):
-    """Blocks that run one after the other."""
-
-    def __init__(self, blocks: Sequence[Any]) -> None:
-        super().__init__()
-        self.blocks = self.nn.ModuleList(blocks)
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x)
-        return x
-
-
 class Residual(Network):
     """Two convolutions, each after a normalisation and SiLU, beside a shortcut.
 
@@ -209,21 +191,11 @@ class Halve(Network):
 
     def __init__(self, channels: int, dims: int) -> None:
         super().__init__()
-        self.conv = Unpadded(channels, dims)
+        conv = by_dims(self.nn, dims, "Conv")(channels, channels, 3, 2)
+        self.conv = self.nn.Sequential({"conv": conv})
 
     def forward(self, x):
         return self.conv(self.nn.pad(x, [(0, 1)] * (len(x.shape) - 2)))
-
-
-class Unpadded(Network):
-    """A convolution with stride 2, without padding."""
-
-    def __init__(self, channels: int, dims: int) -> None:
-        super().__init__()
-        self.conv = by_dims(self.nn, dims, "Conv")(channels, channels, 3, 2)
-
-    def forward(self, x):
-        return self.conv(x)
 
 
 def _levels(
@@ -253,9 +225,7 @@ def _nonlocal(channels: int, shared: Shared) -> Iterator[Any]:
 
 
 def _attention(channels: int, shared: Shared) -> Any:
-    return SpatialAttention(
-        channels, None, shared.norm_num_groups, shared.norm_eps, shared.include_fc
-    )
+    return SpatialAttention(channels, None, shared.norm_num_groups, shared.norm_eps)
 
 
 def _last(

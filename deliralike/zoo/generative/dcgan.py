@@ -13,7 +13,7 @@ from deliralike.nn.start import Normal
 from deliralike.zoo.blocks import by_dims, has_side, images_of_size, run_stages
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import one_of, positive
+from deliralike.zoo.setting_checks import one_of
 
 NORMS = ("batch", "instance", "layer", None)
 
@@ -53,8 +53,7 @@ class Generator(Model):
         dims: int = 2,
     ) -> None:
         super().__init__()
-        self.latent_size = checks.positive(latent_size, "latent_size", "Generator")
-        checks.positive(width, "width", "Generator")
+        self.latent_size = latent_size
         self.levels = doublings(image_size, "Generator")
         self.dims = dims
         layers = _up(self.nn, latent_size, width, out_channels, self.levels, dims)
@@ -72,7 +71,7 @@ class Generator(Model):
 
     def forward(self, noise):
         nn = self.nn
-        x = next(reversed(self.forward_stages(noise).values()))
+        x = self.last_stage(noise)
         return nn.tanh(self.main[3 * self.levels](x))
 
     def forward_stages(self, noise):
@@ -132,7 +131,6 @@ class Discriminator(Model):
         norm: str | None = "batch",
     ) -> None:
         super().__init__()
-        positive(type(self).__name__, in_channels=in_channels, width=width)
         one_of(norm, NORMS, "norm", type(self).__name__)
         self.levels = doublings(image_size, type(self).__name__)
         self.image_size = image_size

@@ -8,13 +8,14 @@ It follows the paper's code for CIFAR-10, with diffusers' layout of the way up.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
+from deliralike.nn.layers.containers import Sequential
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.layouts import as_grid, as_tokens, attend
@@ -88,7 +89,12 @@ class DiffusionUNet(Model):
             "head_width": head_width,
         }
         self.conv_in = conv(in_channels, first, 3, padding=1)
-        self.time_embedding = TimeEmbedding(first, time_width)
+        embedding = {
+            "linear_1": nn.Linear(first, time_width),
+            "act": nn.SiLU(),
+            "linear_2": nn.Linear(time_width, time_width),
+        }
+        self.time_embedding = nn.Sequential(embedding)
         down_blocks = []
         for level, (before, width) in enumerate(pairwise((first, *widths))):
             halves = level < self.halvings
@@ -108,7 +114,7 @@ class DiffusionUNet(Model):
         self.conv_out = conv(first, out_channels, 3, padding=1)
 
     def forward(self, x, time):
-        x = next(reversed(self.forward_stages(x, time).values()))
+        x = self.last_stage(x, time)
         return self.conv_out(self.nn.silu(self.conv_norm_out(x)))
 
     def forward_stages(self, x, time):
@@ -207,20 +213,10 @@ def time_waves(
     return nn.cat(waves, dim=1)
 
 
-class TimeEmbedding(Network):
-    """Two linear layers with a SiLU between them.
-
-    Shapes:
-        ``(batch, in_features)`` gives ``(batch, out_features)``.
-    """
-
-    def __init__(self, in_features: int, out_features: int) -> None:
-        super().__init__()
-        self.linear_1 = self.nn.Linear(in_features, out_features)
-        self.linear_2 = self.nn.Linear(out_features, out_features)
-
-    def forward(self, x):
-        return self.linear_2(self.nn.silu(self.linear_1(x)))
+def add_time(nn: Any, y: Any, projection: Any, time: Any) -> Any:
+    """Add a linear map of the time's embedding, after SiLU, to each place of a picture."""
+    shift = projection(nn.silu(time))  # (batch, channels)
+    return y + nn.reshape(shift, (*shift.shape, *(1,) * (len(y.shape) - 2)))
 
 
 class Residual(Network):
@@ -259,8 +255,7 @@ class Residual(Network):
     def forward(self, x, time):
         nn = self.nn
         y = self.conv1(nn.silu(self.norm1(x)))  # (batch, out_channels, *size)
-        shift = self.time_emb_proj(nn.silu(time))  # (batch, out_channels)
-        y = y + nn.reshape(shift, (*shift.shape, *(1,) * (len(x.shape) - 2)))
+        y = add_time(nn, y, self.time_emb_proj, time)
         y = self.conv2(self.dropout(nn.silu(self.norm2(y))))
         if self.conv_shortcut is not None:
             x = self.conv_shortcut(x)
@@ -298,13 +293,34 @@ class Attention(Network):
         return x + as_grid(nn, y, x.shape[2:])
 
 
-class Down(Network):
-    """Residual blocks, perhaps with attention, then perhaps a convolution that halves the size.
+class DownLevel(Network):
+    """Residual blocks, perhaps with attention, then perhaps a layer that halves the size.
+
+    A subclass makes `resnets`, `attentions` or None, and the layer that `resizing` names or None.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / 2)``, and a list of
         the outputs of all blocks.
     """
+
+    resizing: ClassVar[str] = "downsamplers"
+
+    def forward(self, x, time, *context):
+        outputs = []
+        for number, block in enumerate(self.resnets):
+            x = block(x, time)
+            if self.attentions is not None:
+                x = self.attentions[number](x, *context)
+            outputs.append(x)
+        halve = getattr(self, self.resizing)
+        if halve is not None:
+            x = halve(x)
+            outputs.append(x)
+        return x, outputs
+
+
+class Down(DownLevel):
+    """The level of `DiffusionUNet` on the way down."""
 
     def __init__(
         self,
@@ -327,19 +343,7 @@ class Down(Network):
         )
         self.downsamplers = None
         if halves:
-            self.downsamplers = nn.ModuleList([Halve(out_channels, options["dims"])])
-
-    def forward(self, x, time):
-        outputs = []
-        for number, block in enumerate(self.resnets):
-            x = block(x, time)
-            if self.attentions is not None:
-                x = self.attentions[number](x)
-            outputs.append(x)
-        if self.downsamplers is not None:
-            x = self.downsamplers[0](x)
-            outputs.append(x)
-        return x, outputs
+            self.downsamplers = nn.Sequential(Halve(out_channels, options["dims"]))
 
 
 class Middle(Network):
@@ -357,15 +361,30 @@ class Middle(Network):
         return second(self.attentions[0](first(x, time)), time)
 
 
-class Up(Network):
+class UpLevel(Network):
     """Residual blocks, each on its input and a skip, with attention if wanted.
 
-    If wanted, the size is doubled at the end.
+    If wanted, the size is doubled at the end. A subclass makes the same as one of `DownLevel`, and
+    `layers`, the number of residual blocks.
 
     Shapes:
         ``(batch, in_channels, *size)`` and the skips, the coarsest first, give
         ``(batch, out_channels, *2 * size)``.
     """
+
+    resizing: ClassVar[str] = "upsamplers"
+
+    def forward(self, x, skips, time, *context):
+        for number, (block, skip) in enumerate(zip(self.resnets, skips, strict=True)):
+            x = block(self.nn.cat([x, skip], dim=1), time)
+            if self.attentions is not None:
+                x = self.attentions[number](x, *context)
+        double = getattr(self, self.resizing)
+        return x if double is None else double(x)
+
+
+class Up(UpLevel):
+    """The level of `DiffusionUNet` on the way up."""
 
     def __init__(
         self,
@@ -389,16 +408,7 @@ class Up(Network):
         )
         self.upsamplers = None
         if doubles:
-            self.upsamplers = nn.ModuleList([Double(out_channels, options["dims"])])
-
-    def forward(self, x, skips, time):
-        for number, (block, skip) in enumerate(zip(self.resnets, skips, strict=True)):
-            x = block(self.nn.concatenate([x, skip], dim=1), time)
-            if self.attentions is not None:
-                x = self.attentions[number](x)
-        if self.upsamplers is not None:
-            x = self.upsamplers[0](x)
-        return x
+            self.upsamplers = nn.Sequential(Double(out_channels, options["dims"]))
 
 
 class Halve(Network):
@@ -418,7 +428,7 @@ class Halve(Network):
         return self.conv(self.nn.pad(x, [(0, 1)] * (len(x.shape) - 2)))
 
 
-class Double(Network):
+class Double(Sequential):
     """Each element twice along each axis, then a convolution.
 
     Shapes:
@@ -426,11 +436,8 @@ class Double(Network):
     """
 
     def __init__(self, channels: int, dims: int) -> None:
-        super().__init__()
-        self.conv = by_dims(self.nn, dims, "Conv")(channels, channels, 3, padding=1)
-
-    def forward(self, x):
-        return self.conv(self.nn.interpolate(x, scale_factor=2.0))
+        conv = by_dims(self.nn, dims, "Conv")(channels, channels, 3, padding=1)
+        super().__init__({"upsample": self.nn.Upsample(scale_factor=2.0), "conv": conv})
 
 
 def _attentions(

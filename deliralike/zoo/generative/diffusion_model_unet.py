@@ -12,9 +12,13 @@ from typing import Any
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
+from deliralike.nn.layers.containers import Sequential
 from deliralike.nn.start import ZEROS
 from deliralike.zoo import medical
 from deliralike.zoo.generative.ddpm import (
+    DownLevel,
+    UpLevel,
+    add_time,
     check_halvings,
     levels_up,
     run_levels,
@@ -47,7 +51,6 @@ class Shared:
     norm_eps: float
     transformer_num_layers: int
     cross_attention_dim: int
-    include_fc: bool
 
 
 class DiffusionModelUNet(Model):
@@ -74,7 +77,6 @@ class DiffusionModelUNet(Model):
         transformer_num_layers: Blocks of each such transformer.
         cross_attention_dim: Width of the context; wanted with `with_conditioning` alone.
         num_class_embeds: Number of classes that condition the network; None for none.
-        include_fc: Whether a linear layer follows each self-attention.
         dims: Number of spatial axes: 1, 2 or 3. (MONAI's ``spatial_dims``, there 2 or 3.)
 
     Shapes:
@@ -114,7 +116,6 @@ class DiffusionModelUNet(Model):
         transformer_num_layers: int = 1,
         cross_attention_dim: int | None = None,
         num_class_embeds: int | None = None,
-        include_fc: bool = True,
         dims: int = 2,
     ) -> None:
         super().__init__()
@@ -141,7 +142,6 @@ class DiffusionModelUNet(Model):
             norm_eps,
             transformer_num_layers,
             cross_attention_dim or 0,
-            bool(include_fc),
         )
         self.width = first
         self.halvings = levels - 1
@@ -152,7 +152,6 @@ class DiffusionModelUNet(Model):
         )
         self.class_embedding = None
         if num_class_embeds is not None:
-            checks.positive(num_class_embeds, "num_class_embeds", what)
             self.class_embedding = nn.Embedding(num_class_embeds, 4 * first)
         heads = [
             head if on else None for head, on in zip(head_widths, attends, strict=True)
@@ -217,10 +216,6 @@ def _check_conditioning(
             f"DiffusionModelUNet: with_conditioning={with_conditioning!r} and "
             f"cross_attention_dim={cross_attention_dim!r}; wanted both or neither"
         )
-    if cross_attention_dim is not None:
-        checks.positive(
-            cross_attention_dim, "cross_attention_dim", "DiffusionModelUNet"
-        )
 
 
 class Residual(Network):
@@ -253,8 +248,7 @@ class Residual(Network):
     def forward(self, x, time):
         nn = self.nn
         y = self.conv1(nn.silu(self.norm1(x)))  # (batch, out_channels, *size)
-        shift = self.time_emb_proj(nn.silu(time))  # (batch, out_channels)
-        y = y + nn.reshape(shift, (*shift.shape, *(1,) * (len(x.shape) - 2)))
+        y = add_time(nn, y, self.time_emb_proj, time)
         y = self.conv2(nn.silu(self.norm2(y)))
         return y + self.skip_connection(x)
 
@@ -270,7 +264,7 @@ class TransformerBlock(Network):
     def __init__(self, width: int, heads: int, shared: Shared) -> None:
         super().__init__()
         nn = self.nn
-        self.attn1 = Attention(width, heads, width, include_fc=shared.include_fc)
+        self.attn1 = Attention(width, heads, width)
         self.ff = GatedPerceptron(width, 4 * width)
         self.attn2 = Attention(width, heads, shared.cross_attention_dim)
         self.norm1 = nn.LayerNorm(width)
@@ -344,17 +338,13 @@ def _attention(channels: int, head_width: int, shared: Shared) -> Any:
         head_width,
         shared.norm_num_groups,
         shared.norm_eps,
-        shared.include_fc,
     )
 
 
-class Down(Network):
-    """Residual blocks, perhaps with attention, then perhaps a layer that halves the size.
+class Down(DownLevel):
+    """The level of `DiffusionModelUNet` on the way down."""
 
-    Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / 2)``, and a list of
-        the outputs of all blocks.
-    """
+    resizing = "downsampler"
 
     def __init__(
         self,
@@ -374,19 +364,9 @@ class Down(Network):
         )
         self.downsampler = None
         if halves:
-            self.downsampler = Halve(out_channels, shared.dims)
-
-    def forward(self, x, time, context):
-        outputs = []
-        for number, block in enumerate(self.resnets):
-            x = block(x, time)
-            if self.attentions is not None:
-                x = self.attentions[number](x, context)
-            outputs.append(x)
-        if self.downsampler is not None:
-            x = self.downsampler(x)
-            outputs.append(x)
-        return x, outputs
+            halving = (out_channels, out_channels, shared.dims)
+            conv = medical.Convolution(*halving, stride=2, alone=True)
+            self.downsampler = nn.Sequential({"op": conv})
 
 
 class Middle(Network):
@@ -403,15 +383,10 @@ class Middle(Network):
         return self.resnet_2(x, time)
 
 
-class Up(Network):
-    """Residual blocks, each on its input and a skip, with attention if wanted.
+class Up(UpLevel):
+    """The level of `DiffusionModelUNet` on the way up."""
 
-    If wanted, the size is doubled at the end.
-
-    Shapes:
-        ``(batch, in_channels, *size)`` and the skips, the coarsest first, give
-        ``(batch, out_channels, *2 * size)``.
-    """
+    resizing = "upsampler"
 
     def __init__(
         self,
@@ -438,32 +413,8 @@ class Up(Network):
         if doubles:
             self.upsampler = Double(out_channels, shared.dims)
 
-    def forward(self, x, skips, time, context):
-        for number, (block, skip) in enumerate(zip(self.resnets, skips, strict=True)):
-            x = block(self.nn.cat([x, skip], dim=1), time)
-            if self.attentions is not None:
-                x = self.attentions[number](x, context)
-        if self.upsampler is not None:
-            x = self.upsampler(x)
-        return x
 
-
-class Halve(Network):
-    """A convolution with stride 2.
-
-    Shapes:
-        ``(batch, channels, *size)`` gives ``(batch, channels, *size / 2)``.
-    """
-
-    def __init__(self, channels: int, dims: int) -> None:
-        super().__init__()
-        self.op = medical.Convolution(channels, channels, dims, stride=2, alone=True)
-
-    def forward(self, x):
-        return self.op(x)
-
-
-class Double(Network):
+class Double(Sequential):
     """Each element twice along each axis, then a convolution.
 
     Shapes:
@@ -471,11 +422,10 @@ class Double(Network):
     """
 
     def __init__(self, channels: int, dims: int) -> None:
-        super().__init__()
-        self.postconv = medical.Convolution(channels, channels, dims, alone=True)
-
-    def forward(self, x):
-        return self.postconv(self.nn.interpolate(x, scale_factor=2.0))
+        conv = medical.Convolution(channels, channels, dims, alone=True)
+        super().__init__(
+            {"upsample": self.nn.Upsample(scale_factor=2.0), "postconv": conv}
+        )
 
 
 def _attentions(

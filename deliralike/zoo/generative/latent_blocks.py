@@ -30,7 +30,6 @@ class Attention(Network):
         heads: Number of heads; divides the width.
         context_width: Width of the context.
         bias: Whether queries, keys and values have biases.
-        include_fc: Whether a linear layer follows.
 
     Shapes:
         ``(batch, tokens, width)`` and ``(batch, others, context_width)`` give
@@ -43,12 +42,11 @@ class Attention(Network):
         heads: int,
         context_width: int,
         bias: bool = False,
-        include_fc: bool = True,
     ) -> None:
         super().__init__()
         nn = self.nn
         self.heads = heads
-        self.out_proj = nn.Linear(width, width) if include_fc else nn.Identity()
+        self.out_proj = nn.Linear(width, width)
         self.to_q = nn.Linear(width, width, bias=bias)
         self.to_k = nn.Linear(context_width, width, bias=bias)
         self.to_v = nn.Linear(context_width, width, bias=bias)
@@ -67,7 +65,6 @@ class SpatialAttention(Network):
         channels: Channels of input and output.
         head_width: Width of each head; one head when None.
         num_groups, eps: Of the normalisation.
-        include_fc: See `Attention`.
 
     Shapes:
         ``(batch, channels, *size)`` gives the same, whatever the context.
@@ -79,12 +76,11 @@ class SpatialAttention(Network):
         head_width: int | None,
         num_groups: int,
         eps: float,
-        include_fc: bool,
     ) -> None:
         super().__init__()
         heads = 1 if head_width is None else head_count(channels, head_width)
         self.norm = self.nn.GroupNorm(num_groups, channels, eps)
-        self.attn = Attention(channels, heads, channels, True, include_fc)
+        self.attn = Attention(channels, heads, channels, True)
 
     def forward(self, x, context=None):
         tokens = as_tokens(self.nn, self.norm(x))

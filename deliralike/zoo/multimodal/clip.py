@@ -15,10 +15,10 @@ from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Constant, Normal
 from deliralike.zoo.blocks import each_output, has_side, images_of_size
 from deliralike.zoo.inputs import Input
-from deliralike.zoo.keymaps import KeyMap, State, apart, by_patterns, joined
+from deliralike.zoo.keymaps import KeyMap, State, apart, by_patterns, joined, without
 from deliralike.zoo.layouts import as_tokens
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import register
+from deliralike.zoo.registry import register_each
 from deliralike.zoo.sequences.tokens import (
     Attention,
     causal_bias,
@@ -35,13 +35,12 @@ ACTIVATIONS = ("quick_gelu", "gelu")
 # OpenAI's own layout, which open_clip has too. Queries, keys and values are one array there.
 _PACKED = ".attn.in_proj_"
 _PARTS = (".attn.q_proj.", ".attn.k_proj.", ".attn.v_proj.")
-_ONLY_THEIRS = ("input_resolution", "context_length", "vocab_size", "attn_mask")
+_ONLY_THEIRS = "^(input_resolution|context_length|vocab_size|attn_mask)$"
 
 
 def _unpacked(state: State) -> State:
     """Split the maps of queries, keys and values, and leave out what are settings here."""
-    arrays = {name: value for name, value in state.items() if name not in _ONLY_THEIRS}
-    return apart(arrays, _PARTS, _PACKED)
+    return apart(without(state, _ONLY_THEIRS), _PARTS, _PACKED)
 
 
 def _tower(ours: str, theirs: str) -> dict[str, str]:
@@ -488,13 +487,10 @@ def _inputs(settings: Mapping[str, Any]) -> list[Any]:
     return [text, images_of_size(settings)]
 
 
-for _name, (_variant, _parameters) in _VARIANTS.items():
-    register(
-        CLIP,
-        name=_name,
-        variant=_variant,
-        task="feature extraction",
-        source="Radford et al. 2021, arXiv 2103.00020; Hugging Face CLIPModel",
-        shape=_inputs,
-        parameters=_parameters,
-    )
+register_each(
+    CLIP,
+    _VARIANTS,
+    task="feature extraction",
+    source="Radford et al. 2021, arXiv 2103.00020; Hugging Face CLIPModel",
+    shape=_inputs,
+)

@@ -9,6 +9,7 @@ from typing import Any
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.geometry import Sizes
+from deliralike.nn.layers.containers import Sequential
 from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.model import Model
@@ -62,7 +63,6 @@ class AttentionUNet(Model):
     ) -> None:
         super().__init__()
         what, nn = "AttentionUNet", self.nn
-        checks.positive(out_channels, "out_channels", what)
         widths = numbers(channels, "channels", what, least=2)
         strides = medical.per_stage(strides, len(widths) - 1, "strides", what)
         self.levels = len(strides)
@@ -81,7 +81,7 @@ class AttentionUNet(Model):
         self.model = nn.Sequential(first, below, last)
 
     def forward(self, x):
-        return self.model[2](next(reversed(self.forward_stages(x).values())))
+        return self.model[2](self.last_stage(x))
 
     def forward_stages(self, x):
         """Return the levels on the way down and on the way up again.
@@ -108,7 +108,7 @@ class AttentionUNet(Model):
         return stages
 
 
-class ConvBlock(Network):
+class ConvBlock(Sequential):
     """Two convolutions, the first with the stride, each with batch normalisation and ReLU.
 
     Shapes:
@@ -124,42 +124,14 @@ class ConvBlock(Network):
         dims: int,
         dropout: float,
     ) -> None:
-        super().__init__()
         adn: dict[str, Any] = {"norm": "batch", "act": "relu", "dropout": dropout}
-        self.conv = self.nn.Sequential(
+        layers = self.nn.Sequential(
             medical.Convolution(
                 in_channels, out_channels, dims, kernel_size, stride, **adn
             ),
             medical.Convolution(out_channels, out_channels, dims, kernel_size, **adn),
         )
-
-    def forward(self, x):
-        return self.conv(x)
-
-
-class UpConv(Network):
-    """A transposed convolution with batch normalisation and ReLU.
-
-    Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size * stride)``.
-    """
-
-    def __init__(
-        self, in_channels: int, out_channels: int, stride: Sizes, dims: int
-    ) -> None:
-        super().__init__()
-        self.up = medical.Convolution(
-            in_channels,
-            out_channels,
-            dims,
-            stride=stride,
-            transposed=True,
-            norm="batch",
-            act="relu",
-        )
-
-    def forward(self, x):
-        return self.up(x)
+        super().__init__({"conv": layers})
 
 
 class AttentionBlock(Network):
@@ -201,7 +173,11 @@ class AttentionLayer(Network):
     ) -> None:
         super().__init__()
         self.attention = AttentionBlock(fine, dims)
-        self.upconv = UpConv(coarse, fine, stride, dims)
+        adn: dict[str, Any] = {"norm": "batch", "act": "relu"}
+        up = medical.Convolution(
+            coarse, fine, dims, stride=stride, transposed=True, **adn
+        )
+        self.upconv = self.nn.Sequential({"up": up})
         # By MONAI's defaults this is normalised by instance, not by batch.
         self.merge = medical.Convolution(2 * fine, fine, dims, dropout=dropout)
         self.submodule = submodule

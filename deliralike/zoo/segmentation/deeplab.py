@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.nn.layers.containers import Sequential
 from deliralike.zoo.blocks import by_dims, images
 from deliralike.zoo.encoders import EncoderDecoder, depth_of, segmentation_head
@@ -164,7 +163,6 @@ class TorchvisionDeepLabV3(BackboneSegmentation):
     ) -> None:
         super().__init__()
         width, aux_width = self.run_on(backbone, in_channels, dims, backbone_settings)
-        checks.positive(num_classes, "num_classes", "TorchvisionDeepLabV3")
         self.classifier = deeplab_head(
             self.nn, width, num_classes, rates, dropout, dims
         )
@@ -221,7 +219,7 @@ class DeepLabV3(EncoderDecoder):
     ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 1, "DeepLabV3")
-        width = checks.positive(decoder_channels, "decoder_channels", "DeepLabV3")
+        width = decoder_channels
         rates = numbers(rates, "rates", "DeepLab")
         (channels,) = self.encode_with(
             encoder, (depth,), in_channels, dims, encoder_settings, output_stride
@@ -304,7 +302,7 @@ class DeepLabV3Plus(EncoderDecoder):
     ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 3, "DeepLabV3Plus")
-        width = checks.positive(decoder_channels, "decoder_channels", "DeepLabV3Plus")
+        width = decoder_channels
         rates = numbers(rates, "rates", "DeepLab")
         fine, coarse = self.encode_with(
             encoder, (2, depth), in_channels, dims, encoder_settings, output_stride

@@ -14,6 +14,7 @@ from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.geometry import Sizes
+from deliralike.nn.layers.containers import Sequential
 from deliralike.nn.start import ZEROS, HeNormal
 from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims, each_output, numbered
@@ -37,8 +38,6 @@ class DynUNet(Model):
         out_channels: Number of output channels.
         kernel_size: Of each stage, at least three: numbers, or tuples with one for each axis.
         strides: By what each stage divides the size, in the same way.
-        upsample_kernel_size: Of the transposed convolutions, which also have these strides;
-            ``strides[1:]`` when None, as it must be for the sizes to fit.
         filters: The width of each stage; when None 32, 64, 128 … up to 320, or 512 with one or two
             axes.
         dims: Number of spatial axes: 1, 2 or 3.
@@ -47,7 +46,6 @@ class DynUNet(Model):
         deep_supervision: Whether to give the outputs of several sizes in training.
         deep_supr_num: How many besides the finest.
         res_block: Whether the blocks on the way down are residual.
-        trans_bias: Whether the transposed convolutions have biases.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / strides[0])``; with
@@ -78,7 +76,6 @@ class DynUNet(Model):
         out_channels: int = 2,
         kernel_size: Sequence[Sizes] = (3, 3, 3, 3, 3, 3),
         strides: Sequence[Sizes] = (1, 2, 2, 2, 2, 2),
-        upsample_kernel_size: Sequence[Sizes] | None = None,
         filters: Sequence[int] | None = None,
         dims: int = 3,
         dropout: float = 0.0,
@@ -86,12 +83,9 @@ class DynUNet(Model):
         deep_supervision: bool = False,
         deep_supr_num: int = 1,
         res_block: bool = False,
-        trans_bias: bool = False,
     ) -> None:
         super().__init__()
         count = _count(kernel_size, strides)
-        ups = strides[1:] if upsample_kernel_size is None else upsample_kernel_size
-        ups = medical.per_stage(ups, count - 1, "upsample_kernel_size", "DynUNet")
         widths = _widths(filters, count, dims)
         options: dict[str, Any] = {"dims": dims, "norm": norm, "dropout": dropout}
         self.factors = medical.reductions(strides, dims)
@@ -104,11 +98,11 @@ class DynUNet(Model):
         ]
         fine = widths[-2::-1]
         coarse = widths[:0:-1]
-        steps = zip(coarse, fine, kernel_size[:0:-1], ups[::-1], strict=True)
+        steps = zip(coarse, fine, kernel_size[:0:-1], strides[:0:-1], strict=True)
         self.input_block = first
         self.downsamples = nn.ModuleList(downs)
         self.bottleneck = last
-        up_blocks = [UpBlock(*step, bias=trans_bias, **options) for step in steps]
+        up_blocks = [UpBlock(*step, **options) for step in steps]
         self.upsamples = nn.ModuleList(up_blocks)
         self.output_block = OutBlock(widths[0], out_channels, dims, dropout)
         heads = []
@@ -248,7 +242,6 @@ class UpBlock(Network):
         *,
         dims: int,
         dropout: float = 0.0,
-        bias: bool = False,
         **block: Any,
     ) -> None:
         super().__init__()
@@ -259,7 +252,6 @@ class UpBlock(Network):
             upsample,
             dims,
             dropout,
-            bias,
             transposed=True,
         )
         block |= {"dims": dims, "dropout": dropout}
@@ -270,7 +262,7 @@ class UpBlock(Network):
         return self.conv_block(self.nn.concatenate([x, skip], dim=1))
 
 
-class OutBlock(Network):
+class OutBlock(Sequential):
     """A 1x1 convolution with bias to the outputs.
 
     Shapes:
@@ -280,14 +272,11 @@ class OutBlock(Network):
     def __init__(
         self, in_channels: int, out_channels: int, dims: int, dropout: float = 0.0
     ) -> None:
-        super().__init__()
-        self.conv = Conv(in_channels, out_channels, 1, 1, dims, dropout, bias=True)
-
-    def forward(self, x):
-        return self.conv(x)
+        conv = Conv(in_channels, out_channels, 1, 1, dims, dropout, bias=True)
+        super().__init__({"conv": conv})
 
 
-class Conv(Network):
+class Conv(Sequential):
     """A convolution padded by half of what the kernel is longer than the stride, then dropout.
 
     Shapes:
@@ -306,7 +295,6 @@ class Conv(Network):
         bias: bool = False,
         transposed: bool = False,
     ) -> None:
-        super().__init__()
         kernel = geometry.steps(kernel_size, dims, "kernel_size")
         stride = geometry.steps(stride, dims, "strides")
         padding = tuple((k - s + 1) // 2 for k, s in zip(kernel, stride, strict=True))
@@ -315,11 +303,8 @@ class Conv(Network):
                 f"DynUNet: a kernel of {kernel} is too small for the stride {stride}"
             )
         kind = by_dims(self.nn, dims, "ConvTranspose" if transposed else "Conv")
-        self.conv = kind(in_channels, out_channels, kernel, stride, padding, bias=bias)
-        self.dropout = self.nn.Dropout(dropout)
-
-    def forward(self, x):
-        return self.dropout(self.conv(x))
+        conv = kind(in_channels, out_channels, kernel, stride, padding, bias=bias)
+        super().__init__({"conv": conv, "dropout": self.nn.Dropout(dropout)})
 
 
 def _twins(downs: list[Any], ups: list[Any], bottleneck: Any, heads: list[Any]) -> Any:

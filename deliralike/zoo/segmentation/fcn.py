@@ -9,7 +9,6 @@ interpolation instead of learned transposed convolutions.
 from collections.abc import Mapping
 from typing import Any
 
-from deliralike.nn import checks
 from deliralike.zoo.blocks import by_dims, images
 from deliralike.zoo.encoders import Encoder
 from deliralike.zoo.model import Model
@@ -60,7 +59,6 @@ class BackboneSegmentation(Model):
         Returns:
             The channels of its last stage, and of the one before, which the auxiliary head reads.
         """
-        checks.positive(in_channels, "in_channels", type(self).__name__)
         by_dims(self.nn, dims, "Conv")
         known = architecture_of(backbone).settings
         dilation = {name: value for name, value in DILATION.items() if name in known}
@@ -142,7 +140,6 @@ class FCN(BackboneSegmentation):
     ) -> None:
         super().__init__()
         width, aux_width = self.run_on(backbone, in_channels, dims, backbone_settings)
-        checks.positive(num_classes, "num_classes", "FCN")
         self.classifier = fcn_head(self.nn, width, num_classes, dropout, dims)
         self.add_aux_head(aux_loss, aux_width, num_classes, aux_dropout, dims)
 

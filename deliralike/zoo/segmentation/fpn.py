@@ -7,7 +7,6 @@ branches, group normalisation.
 from collections.abc import Mapping
 from typing import Any
 
-from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn.start import ZEROS, HeUniform
 from deliralike.zoo.blocks import by_dims, images
@@ -18,7 +17,6 @@ from deliralike.zoo.encoders import (
     segmentation_head,
 )
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import positive
 
 
 class FPN(EncoderDecoder):
@@ -35,7 +33,6 @@ class FPN(EncoderDecoder):
         pyramid_channels: Width of the pyramid.
         segmentation_channels: Width of the levels that are added up; a multiple of 32, the groups
             of the normalisation.
-        merge: ``"add"`` or ``"cat"``: how the levels come together.
         num_classes: Number of output channels.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3, as the encoder can have.
@@ -65,7 +62,6 @@ class FPN(EncoderDecoder):
         encoder_depth: int = 5,
         pyramid_channels: int = 256,
         segmentation_channels: int = 128,
-        merge: str = "add",
         num_classes: int = 1,
         in_channels: int = 3,
         dims: int = 2,
@@ -74,21 +70,12 @@ class FPN(EncoderDecoder):
     ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 3, "FPN")
-        positive(
-            "FPN",
-            pyramid_channels=pyramid_channels,
-            segmentation_channels=segmentation_channels,
-        )
-        if merge not in ("add", "cat"):
-            raise SettingError(f"FPN: merge={merge!r}; wanted 'add' or 'cat'")
         self.multiple = 2**depth
         channels = self.encode_with(
             encoder, range(depth - 3, depth + 1), in_channels, dims, encoder_settings
         )
         width = segmentation_channels
-        self.decoder = Decoder(channels, pyramid_channels, width, merge, dropout, dims)
-        if merge == "cat":
-            width *= 4
+        self.decoder = Decoder(channels, pyramid_channels, width, dropout, dims)
         upsampling = 2 ** (depth - 3)
         self.segmentation_head = segmentation_head(
             self.nn, width, num_classes, 1, dims, upsampling
@@ -96,7 +83,7 @@ class FPN(EncoderDecoder):
 
 
 class Decoder(Network):
-    """A pyramid from the coarsest level to the finest, whose levels are then merged.
+    """A pyramid from the coarsest level to the finest, whose levels are then added.
 
     Each level doubles the size of the one before and adds the encoder's stage.
 
@@ -109,22 +96,18 @@ class Decoder(Network):
         channels: tuple[int, ...],
         pyramid: int,
         width: int,
-        merge: str,
         dropout: float,
         dims: int,
     ) -> None:
         super().__init__()
         nn = self.nn
         conv, drop = by_dims(nn, dims, "Conv", "Dropout")
-        self.adds = merge == "add"
         c2, c3, c4, c5 = channels
         self.p5 = conv(c5, pyramid, 1)
         self.p4 = Level(pyramid, c4, dims)
         self.p3 = Level(pyramid, c3, dims)
         self.p2 = Level(pyramid, c2, dims)
-        blocks = [
-            Upwards(pyramid, width, doublings, dims) for doublings in (3, 2, 1, 0)
-        ]
+        blocks = [_upwards(nn, pyramid, width, count, dims) for count in (3, 2, 1, 0)]
         self.seg_blocks = nn.ModuleList(blocks)
         self.dropout = drop(dropout)
 
@@ -137,9 +120,7 @@ class Decoder(Network):
         levels = []
         for block, level in zip(self.seg_blocks, (p5, p4, p3, p2), strict=True):
             levels.append(block(level))
-        if self.adds:
-            return self.dropout(sum(levels[1:], levels[0]))
-        return self.dropout(self.nn.concatenate(levels, dim=1))
+        return self.dropout(sum(levels[1:], levels[0]))
 
 
 class Level(Network):
@@ -154,52 +135,27 @@ class Level(Network):
         return x + self.skip_conv(skip)
 
 
-class Upwards(Network):
-    """Convolutions, each followed by a doubling of the size.
+def _upwards(
+    nn: Any, in_channels: int, out_channels: int, doublings: int, dims: int
+) -> Any:
+    """Make 3x3 convolutions, each followed by a linear doubling of the size.
 
-    With no doublings it is a single convolution.
+    With no doublings it is a single convolution. Group normalisation has 32 groups.
     """
-
-    def __init__(
-        self, in_channels: int, out_channels: int, doublings: int, dims: int
-    ) -> None:
-        super().__init__()
-        doubles = doublings > 0
-        blocks = [Convolution(in_channels, out_channels, doubles, dims)]
-        for _ in range(1, doublings):
-            blocks.append(Convolution(out_channels, out_channels, doubles, dims))
-        self.block = self.nn.Sequential(*blocks)
-
-    def forward(self, x):
-        return self.block(x)
-
-
-class Convolution(Network):
-    """A 3x3 convolution, group normalisation with 32 groups and ReLU.
-
-    If wanted, a linear doubling of the size follows.
-    """
-
-    def __init__(
-        self, in_channels: int, out_channels: int, doubles: bool, dims: int
-    ) -> None:
-        super().__init__()
-        nn = self.nn
-        conv = by_dims(self.nn, dims, "Conv")
-        self.doubles = doubles
-        self.block = nn.Sequential(
+    conv = by_dims(nn, dims, "Conv")
+    blocks = []
+    for _ in range(max(1, doublings)):
+        layers = nn.Sequential(
             conv(in_channels, out_channels, 3, padding=1, bias=False),
             nn.GroupNorm(32, out_channels),
             nn.ReLU(),
         )
-
-    def forward(self, x):
-        x = self.block(x)
-        if self.doubles:
-            x = self.nn.interpolate(
-                x, scale_factor=2.0, mode="linear", align_corners=True
-            )
-        return x
+        double = nn.Identity()
+        if doublings:
+            double = nn.Upsample(scale_factor=2.0, mode="linear", align_corners=True)
+        blocks.append(nn.Sequential({"block": layers, "upsample": double}))
+        in_channels = out_channels
+    return nn.Sequential({"block": nn.Sequential(*blocks)})
 
 
 register(

@@ -4,6 +4,7 @@ It follows the paper, on any encoder.
 """
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from deliralike.network.base import Network
@@ -82,10 +83,8 @@ class Decoder(Network):
     def __init__(self, channels: tuple[int, ...], dims: int) -> None:
         super().__init__()
         widths = (*reversed(channels), LAST)
-        pairs = zip(widths, widths[1:], strict=False)
-        self.blocks = self.nn.ModuleList(
-            [Block(before, after, dims) for before, after in pairs]
-        )
+        blocks = [_block(self.nn, *pair, dims) for pair in pairwise(widths)]
+        self.blocks = self.nn.ModuleList(blocks)
 
     def forward(self, features, size):
         *skips, x = features
@@ -96,28 +95,21 @@ class Decoder(Network):
         return x
 
 
-class Block(Network):
-    """A doubling of the size between two 1x1 convolutions, at a quarter of the channels.
+def _block(nn: Any, in_channels: int, out_channels: int, dims: int) -> Any:
+    """Make a doubling of the size between two 1x1 convolutions, at a quarter of the channels.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *2 * size)``.
     """
-
-    def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
-        super().__init__()
-        nn = self.nn
-        deconv, norm = by_dims(self.nn, dims, "ConvTranspose", "BatchNorm")
-        width = in_channels // 4
-        self.block = nn.Sequential(
-            ConvNormActivation(in_channels, width, 1, dims=dims),
-            nn.Sequential(
-                deconv(width, width, 4, stride=2, padding=1), norm(width), nn.ReLU()
-            ),
-            ConvNormActivation(width, out_channels, 1, dims=dims),
-        )
-
-    def forward(self, x):
-        return self.block(x)
+    deconv, norm = by_dims(nn, dims, "ConvTranspose", "BatchNorm")
+    width = in_channels // 4
+    double = [deconv(width, width, 4, stride=2, padding=1), norm(width), nn.ReLU()]
+    layers = nn.Sequential(
+        ConvNormActivation(in_channels, width, 1, dims=dims),
+        nn.Sequential(*double),
+        ConvNormActivation(width, out_channels, 1, dims=dims),
+    )
+    return nn.Sequential({"block": layers})
 
 
 register(

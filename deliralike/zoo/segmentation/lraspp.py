@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal
 from deliralike.zoo.blocks import by_dims, images, run_stages
 from deliralike.zoo.classification.mobilenet_v3 import LARGE, Row, scaled, trunk
@@ -15,7 +14,6 @@ from deliralike.zoo.mobile import make_divisible
 from deliralike.zoo.registry import register
 from deliralike.zoo.segmentation.deeplab import deeplab_head
 from deliralike.zoo.segmentation.fcn import BackboneSegmentation
-from deliralike.zoo.setting_checks import positive
 
 
 class MobileSegmentation(BackboneSegmentation):
@@ -40,7 +38,6 @@ class MobileSegmentation(BackboneSegmentation):
             The channels of its last stage, and of the third but last, which is at an eighth of the
             size.
         """
-        checks.positive(in_channels, "in_channels", type(self).__name__)
         # Torchvision ends a stage with each block that has a stride, where others end it before
         # that.
         halvings = [at for at, row in enumerate(blocks, start=1) if row[5] > 1]
@@ -96,7 +93,6 @@ class MobileDeepLabV3(MobileSegmentation):
     ) -> None:
         super().__init__()
         width, aux_width = self.run_on_trunk(blocks, width_mult, in_channels, dims)
-        checks.positive(num_classes, "num_classes", "MobileDeepLabV3")
         self.classifier = deeplab_head(
             self.nn, width, num_classes, rates, dropout, dims
         )
@@ -133,7 +129,6 @@ class LRASPP(MobileSegmentation):
     ) -> None:
         super().__init__()
         high, low = self.run_on_trunk(blocks, width_mult, in_channels, dims)
-        positive("LRASPP", num_classes=num_classes, inter_channels=inter_channels)
         self.classifier = LiteHead(low, high, num_classes, inter_channels, dims)
 
     def forward(self, x):

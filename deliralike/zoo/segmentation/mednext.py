@@ -4,10 +4,10 @@ It follows the paper, whose start of large kernels from small ones (UpKern) is n
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.nn.geometry import Sizes
 from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims
@@ -60,7 +60,6 @@ class MedNeXt(Model):
     ) -> None:
         super().__init__()
         medical.two_or_three(dims, "MedNeXt")
-        checks.positive(features, "features", "MedNeXt")
         blocks, expansions = paired("MedNeXt", blocks=blocks, expansions=expansions)
         depth = len(blocks) // 2
         if depth == 0 or len(blocks) % 2 == 0:
@@ -88,11 +87,11 @@ class MedNeXt(Model):
         self.bottleneck = stages[depth]
         self.up_blocks = nn.ModuleList(steps[depth:])
         self.dec_stages = nn.ModuleList(stages[depth + 1 :])
-        self.out_0 = OutBlock(features, out_channels, dims)
+        self.out_0 = _head(nn, features, out_channels, dims)
         self.out_blocks = None
         if deep_supervision:
             widths = [features * 2**level for level in range(depth, 0, -1)]
-            heads = [OutBlock(width, out_channels, dims) for width in widths]
+            heads = [_head(nn, width, out_channels, dims) for width in widths]
             self.out_blocks = nn.ModuleList(heads)
 
     @property
@@ -181,16 +180,10 @@ class Block(Network):
         return y
 
 
-class OutBlock(Network):
-    """The classes at each place."""
-
-    def __init__(self, in_channels: int, num_classes: int, dims: int) -> None:
-        super().__init__()
-        transposed = by_dims(self.nn, dims, "ConvTranspose")
-        self.conv_out = transposed(in_channels, num_classes, 1)
-
-    def forward(self, x):
-        return self.conv_out(x)
+def _head(nn: Any, in_channels: int, out_channels: int, dims: int) -> Any:
+    """Make the map to the classes at each place."""
+    transposed = by_dims(nn, dims, "ConvTranspose")
+    return nn.Sequential({"conv_out": transposed(in_channels, out_channels, 1)})
 
 
 # size: (blocks and expansions down to the coarsest stage, parameters in 3 dimensions)

@@ -77,7 +77,7 @@ class NNUNet(Model):
 
     def _build(
         self,
-        encoder: type[Network],
+        residual: bool,
         in_channels: int,
         num_classes: int,
         features_per_stage: Sequence[int],
@@ -88,7 +88,7 @@ class NNUNet(Model):
         deep_supervision: bool,
         **options: Any,
     ) -> None:
-        """Build the encoder of a class, with so many blocks in each stage, and the decoder."""
+        """Build the encoder, with so many blocks in each stage, and the decoder."""
         what = type(self).__name__
         features = numbers(features_per_stage, "features_per_stage", what, least=2)
         depth = len(features)
@@ -98,7 +98,8 @@ class NNUNet(Model):
         counts = medical.per_stage(
             n_conv_per_stage_decoder, depth - 1, "n_conv_per_stage_decoder", what
         )
-        self.encoder = encoder(
+        self.encoder = Encoder(
+            residual,
             in_channels,
             features,
             kernels,
@@ -140,7 +141,6 @@ class PlainConvUNet(NNUNet):
             coarsest to the finest.
         dims: Number of spatial axes: 1, 2 or 3.
         norm: ``"instance"`` (with scale and shift), ``"batch"`` or None.
-        nonlin: ``"leaky_relu"`` (slope 0.01) or ``"relu"``.
         dropout: Probability of dropping a channel in training, after each convolution. With dropout
             a normalisation's second name is ``all_modules.2``, as in the reference.
         deep_supervision: Whether to give the outputs of all sizes; in evaluation too, as the
@@ -171,13 +171,12 @@ class PlainConvUNet(NNUNet):
         n_conv_per_stage_decoder: int | Sequence[int] = 2,
         dims: int = 3,
         norm: str | None = "instance",
-        nonlin: str = "leaky_relu",
         dropout: float = 0.0,
         deep_supervision: bool = False,
     ) -> None:
         super().__init__()
         self._build(
-            PlainEncoder,
+            False,
             in_channels,
             num_classes,
             features_per_stage,
@@ -188,7 +187,6 @@ class PlainConvUNet(NNUNet):
             deep_supervision,
             dims=dims,
             norm=norm,
-            nonlin=nonlin,
             dropout=dropout,
         )
 
@@ -204,7 +202,7 @@ class ResidualEncoderUNet(NNUNet):
     Args:
         n_blocks_per_stage: Residual blocks in each stage of the encoder, or one number for all.
         in_channels, num_classes, features_per_stage, kernel_sizes, strides: See `PlainConvUNet`.
-        n_conv_per_stage_decoder, dims, norm, nonlin, deep_supervision: See `PlainConvUNet`.
+        n_conv_per_stage_decoder, dims, norm, deep_supervision: See `PlainConvUNet`.
         dropout: Probability of dropping a channel in training, after the convolutions of the stem
             and the decoder, and after the first one of a block.
 
@@ -233,13 +231,12 @@ class ResidualEncoderUNet(NNUNet):
         n_conv_per_stage_decoder: int | Sequence[int] = 1,
         dims: int = 3,
         norm: str | None = "instance",
-        nonlin: str = "leaky_relu",
         dropout: float = 0.0,
         deep_supervision: bool = False,
     ) -> None:
         super().__init__()
         self._build(
-            ResidualEncoder,
+            True,
             in_channels,
             num_classes,
             features_per_stage,
@@ -250,7 +247,6 @@ class ResidualEncoderUNet(NNUNet):
             deep_supervision,
             dims=dims,
             norm=norm,
-            nonlin=nonlin,
             dropout=dropout,
         )
 
@@ -275,7 +271,7 @@ class ConvBlock(Network):
         *,
         dims: int,
         norm: str | None,
-        nonlin: str | None,
+        active: bool = True,
         dropout: float = 0.0,
         bias: bool = True,
     ) -> None:
@@ -292,8 +288,8 @@ class ConvBlock(Network):
         if norm is not None:
             self.norm = medical.normalisation(nn, norm, out_channels, dims)
             steps.append(self.norm)
-        if nonlin is not None:
-            self.nonlin = medical.activation(nn, nonlin)
+        if active:
+            self.nonlin = nn.LeakyReLU()
             steps.append(self.nonlin)
         self.all_modules = nn.Sequential(*steps)
 
@@ -323,12 +319,12 @@ class ResidualBlock(Network):
         super().__init__()
         nn = self.nn
         dims = options["dims"]
-        bare = options | {"nonlin": None, "dropout": 0.0}
+        bare = options | {"active": False, "dropout": 0.0}
         self.conv1 = ConvBlock(
             in_channels, out_channels, kernel_size, stride, **options
         )
         self.conv2 = ConvBlock(out_channels, out_channels, kernel_size, **bare)
-        self.nonlin2 = medical.activation(nn, options["nonlin"])
+        self.nonlin2 = nn.LeakyReLU()
         stride = geometry.steps(stride, dims, "strides")
         changes = []
         if max(stride) > 1:
@@ -366,35 +362,16 @@ def _row(
     return nn.Sequential(*blocks)
 
 
-class PlainEncoder(Network):
-    """The way down of `PlainConvUNet`; it returns the outputs of all stages as a list."""
+class Encoder(Network):
+    """The way down; it returns the outputs of all stages as a list.
+
+    Args:
+        residual: Whether stages have residual blocks, after a stem.
+    """
 
     def __init__(
         self,
-        in_channels: int,
-        features: Sequence[int],
-        kernels: Sequence[Sizes],
-        strides: Sequence[Sizes],
-        counts: Sequence[int],
-        **options: Any,
-    ) -> None:
-        super().__init__()
-        before = (in_channels, *features[:-1])
-        nn = self.nn
-        stages = []
-        for stage in zip(counts, before, features, kernels, strides, strict=True):
-            stages.append(nn.Sequential(_convs(nn, *stage, **options)))
-        self.stages = nn.Sequential(*stages)
-
-    def forward(self, x):
-        return each_output(x, self.stages)
-
-
-class ResidualEncoder(Network):
-    """The way down of `ResidualEncoderUNet`; it returns the outputs of all stages as a list."""
-
-    def __init__(
-        self,
+        residual: bool,
         in_channels: int,
         features: Sequence[int],
         kernels: Sequence[Sizes],
@@ -404,17 +381,25 @@ class ResidualEncoder(Network):
     ) -> None:
         super().__init__()
         nn = self.nn
-        first = features[0]
-        self.stem = _convs(nn, 1, in_channels, first, kernels[0], **options)
+        first = in_channels
+        self.stem = None
+        if residual:
+            first = features[0]
+            self.stem = _convs(nn, 1, in_channels, first, kernels[0], **options)
         before = (first, *features[:-1])
         stages = []
         for stage in zip(counts, before, features, kernels, strides, strict=True):
-            blocks = _row(nn, ResidualBlock, *stage, **options)
-            stages.append(nn.Sequential({"blocks": blocks}))
+            if residual:
+                row = _row(nn, ResidualBlock, *stage, **options)
+                stages.append(nn.Sequential({"blocks": row}))
+            else:
+                stages.append(nn.Sequential(_convs(nn, *stage, **options)))
         self.stages = nn.Sequential(*stages)
 
     def forward(self, x):
-        return each_output(self.stem(x), self.stages)
+        if self.stem is not None:
+            x = self.stem(x)
+        return each_output(x, self.stages)
 
 
 class Decoder(Network):

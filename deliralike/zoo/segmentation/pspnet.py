@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.zoo.blocks import by_dims, images
 from deliralike.zoo.encoders import (
     DECODER_START,
@@ -67,7 +66,6 @@ class PSPNet(EncoderDecoder):
     ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 1, "PSPNet")
-        checks.positive(psp_channels, "psp_channels", "PSPNet")
         (channels,) = self.encode_with(
             encoder, (depth,), in_channels, dims, encoder_settings, output_stride
         )

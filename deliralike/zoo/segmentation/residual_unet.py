@@ -16,7 +16,7 @@ from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import numbers, positive
+from deliralike.zoo.setting_checks import numbers
 
 
 class ResidualUNet(Model):
@@ -74,7 +74,6 @@ class ResidualUNet(Model):
     ) -> None:
         super().__init__()
         what = "ResidualUNet"
-        positive(what, in_channels=in_channels, out_channels=out_channels)
         if num_res_units != 0:
             checks.positive(num_res_units, "num_res_units", what)
         widths = numbers(channels, "channels", what, least=2)
@@ -114,7 +113,7 @@ class ResidualUNet(Model):
         return ("model.0.conv.unit0.conv",)
 
     def forward(self, x):
-        return next(reversed(self.forward_stages(x).values()))
+        return self.last_stage(x)
 
     def forward_stages(self, x):
         """Return the levels on the way down and up again; the last one is the output.
@@ -219,7 +218,7 @@ class ResidualUnit(Network):
                 **options,
             )
             width = out_channels
-        self.conv = Units(units)
+        self.conv = self.nn.Sequential(units)
         steps = geometry.steps(stride, dims, "strides")
         if max(steps) == 1 and in_channels == out_channels:
             self.residual = self.nn.Identity()
@@ -234,21 +233,6 @@ class ResidualUnit(Network):
 
     def forward(self, x):
         return self.conv(x) + self.residual(x)
-
-
-class Units(Network):
-    """Blocks by name that are applied one after the other."""
-
-    def __init__(self, blocks: dict[str, Any]) -> None:
-        super().__init__()
-        self.names = tuple(blocks)
-        for name, block in blocks.items():
-            setattr(self, name, block)
-
-    def forward(self, x):
-        for name in self.names:
-            x = getattr(self, name)(x)
-        return x
 
 
 def _down(

@@ -4,6 +4,7 @@ It follows the paper. Prompts and masks are not part of it.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -12,8 +13,7 @@ from deliralike.nn import checks, geometry
 from deliralike.nn.start import ZEROS
 from deliralike.zoo.blocks import Mlp, has_side, images_of_size
 from deliralike.zoo.classification.convnext import ChannelNorm
-from deliralike.zoo.classification.mixer import PatchEmbed
-from deliralike.zoo.keymaps import KeyMap, State, by_patterns
+from deliralike.zoo.keymaps import KeyMap, by_patterns, without
 from deliralike.zoo.layouts import (
     attend_heads,
     channels_first,
@@ -21,22 +21,16 @@ from deliralike.zoo.layouts import (
     unpacked_heads,
 )
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import register
+from deliralike.zoo.registry import by_column, register_each
 from deliralike.zoo.setting_checks import indices, positive
 from deliralike.zoo.tables import EDGES, resampled
 from deliralike.zoo.windows import within_windows
 
-_OTHER_PARTS = ("prompt_encoder.", "mask_decoder.", "shared_image_embedding.", "pixel_")
-
-
-def _encoder_alone(state: State) -> dict[str, np.ndarray]:
-    """Leave out the parts of the whole network that read prompts and draw masks."""
-    return {
-        name: value
-        for name, value in state.items()
-        if not name.startswith(_OTHER_PARTS)
-    }
-
+# the parts of the whole network that read prompts and draw masks
+_encoder_alone = partial(
+    without,
+    pattern=r"^(prompt_encoder|mask_decoder|shared_image_embedding)\.|^pixel_",
+)
 
 _ORIGINAL = KeyMap(
     "segment_anything",
@@ -131,7 +125,8 @@ class SAMEncoder(Model):
         self.image_size = image_size
         side = image_size // patch_size
         self.pos_embed = nn.Parameter((1, side, side, embed_dim), ZEROS)
-        self.patch_embed = PatchEmbed(in_channels, embed_dim, patch_size)
+        patches = nn.Conv2d(in_channels, embed_dim, patch_size, patch_size)
+        self.patch_embed = nn.Sequential({"proj": patches})
         inner = int(embed_dim * mlp_ratio)
         blocks = []
         for number in range(depth):
@@ -146,7 +141,7 @@ class SAMEncoder(Model):
         )
 
     def forward(self, x):
-        return self.neck(next(reversed(self.forward_stages(x).values())))
+        return self.neck(self.last_stage(x))
 
     def forward_stages(self, x):
         """Return the patches and each block, ``(batch, embed_dim, *size / patch_size)``."""
@@ -262,18 +257,10 @@ _VARIANTS = {
     "samvit_huge_patch16": (1280, 32, 16, (7, 15, 23, 31), 637_026_048),
 }
 
-for _name, (_width, _depth, _heads, _across, _parameters) in _VARIANTS.items():
-    register(
-        SAMEncoder,
-        name=_name,
-        variant={
-            "embed_dim": _width,
-            "depth": _depth,
-            "num_heads": _heads,
-            "global_attn_indexes": _across,
-        },
-        task="feature extraction",
-        source="Kirillov et al. 2023, arXiv 2304.02643; timm VisionTransformerSAM",
-        shape=images_of_size,
-        parameters=_parameters,
-    )
+register_each(
+    SAMEncoder,
+    by_column(("embed_dim", "depth", "num_heads", "global_attn_indexes"), _VARIANTS),
+    task="feature extraction",
+    source="Kirillov et al. 2023, arXiv 2304.02643; timm VisionTransformerSAM",
+    shape=images_of_size,
+)

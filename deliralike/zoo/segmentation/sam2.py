@@ -4,29 +4,21 @@ It follows the paper's code. Prompts, masks and memory are not part of it.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
-
-import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal
 from deliralike.zoo.blocks import images
 from deliralike.zoo.classification.hiera import HieraTrunk
-from deliralike.zoo.keymaps import KeyMap, State, by_patterns
+from deliralike.zoo.keymaps import KeyMap, by_patterns, without
 from deliralike.zoo.layouts import channels_last
-from deliralike.zoo.registry import register
+from deliralike.zoo.registry import by_column, register_each
 from deliralike.zoo.setting_checks import indices, numbers
 
-_OF_PICTURES = ("image_encoder.", "vision_encoder.")
-
-
-def _encoder_alone(state: State) -> dict[str, np.ndarray]:
-    """Leave out the parts of the whole network that read prompts, draw masks and remember."""
-    return {
-        name: value for name, value in state.items() if name.startswith(_OF_PICTURES)
-    }
-
+# all but the encoder: what reads prompts, draws masks and remembers
+_encoder_alone = partial(without, pattern=r"^(?!image_encoder\.|vision_encoder\.)")
 
 _ORIGINAL = KeyMap(
     "segment_anything_2",
@@ -132,7 +124,6 @@ class SAM2Encoder(HieraTrunk):
         self.pos_embed_window = nn.Parameter((1, embed_dim, first, first), ZEROS)
         convs = []
         if neck_chans:
-            checks.positive(neck_chans, "neck_chans", "SAM2Encoder")
             for factor in (8, 4, 2, 1):
                 convs.append(nn.Conv2d(factor * embed_dim, neck_chans, 1))
         self.neck = nn.ModuleList(convs)
@@ -195,13 +186,10 @@ _SETTINGS = (
     "coarse_positions",
 )
 
-for _name, (*_values, _parameters) in _VARIANTS.items():
-    register(
-        SAM2Encoder,
-        name=_name,
-        variant=dict(zip(_SETTINGS, _values, strict=True)),
-        task="feature extraction",
-        source="Ravi et al. 2024, arXiv 2408.00714; transformers, timm",
-        shape=images(1024),
-        parameters=_parameters,
-    )
+register_each(
+    SAM2Encoder,
+    by_column(_SETTINGS, _VARIANTS),
+    task="feature extraction",
+    source="Ravi et al. 2024, arXiv 2408.00714; transformers, timm",
+    shape=images(1024),
+)

@@ -13,9 +13,6 @@ from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims, each_output, numbered
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import one_of
-
-UPSAMPLINGS = ("nontrainable", "deconv")
 
 
 class SegResNet(Model):
@@ -33,8 +30,6 @@ class SegResNet(Model):
         dims: Number of spatial axes: 2 or 3.
         dropout: Probability of dropping a channel after the first convolution in training.
         num_groups: Groups of the normalisations.
-        upsample: ``"nontrainable"`` (linear interpolation) or ``"deconv"`` (transposed
-            convolutions).
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be
@@ -60,13 +55,11 @@ class SegResNet(Model):
         dims: int = 3,
         dropout: float = 0.0,
         num_groups: int = 8,
-        upsample: str = "nontrainable",
     ) -> None:
         super().__init__()
         downs, ups = _counts(blocks_down, blocks_up)
         medical.two_or_three(dims, "SegResNet")
-        width = checks.positive(init_filters, "init_filters", "SegResNet")
-        one_of(upsample, UPSAMPLINGS, "upsample", "SegResNet")
+        width = init_filters
         nn = self.nn
         self.factors = (2 ** len(ups),) * dims
         self.convInit = _conv(in_channels, width, dims)
@@ -87,9 +80,8 @@ class SegResNet(Model):
         up_samples = []
         for wide in widths:
             conv = _conv(wide, wide // 2, dims, kernel_size=1)
-            up_samples.append(
-                nn.Sequential(conv, _upsample(nn, wide // 2, dims, upsample))
-            )
+            double = nn.Upsample(scale_factor=2.0, mode="linear")
+            up_samples.append(nn.Sequential(conv, double))
         self.up_samples = nn.ModuleList(up_samples)
         self.conv_final = nn.Sequential(
             nn.GroupNorm(num_groups, width),
@@ -99,7 +91,7 @@ class SegResNet(Model):
         self.dropout = by_dims(nn, dims, "Dropout")(dropout)
 
     def forward(self, x):
-        return self.conv_final(next(reversed(self.forward_stages(x).values())))
+        return self.conv_final(self.last_stage(x))
 
     def forward_stages(self, x):
         """Return the levels on the way down and up again.
@@ -142,12 +134,6 @@ def _conv(
     return medical.Convolution(
         in_channels, out_channels, dims, bias=bias, alone=True, **options
     )
-
-
-def _upsample(nn: Any, channels: int, dims: int, kind: str) -> Any:
-    if kind == "deconv":
-        return medical.Deconv(channels, channels, dims)
-    return nn.Upsample(scale_factor=2.0, mode="linear")
 
 
 def _counts(

@@ -122,7 +122,7 @@ class SwinUNETR(Model):
         super().__init__()
         medical.two_or_three(dims, "SwinUNETR")
         one_of(downsample, MERGINGS, "downsample", "SwinUNETR")
-        width = checks.positive(feature_size, "feature_size", "SwinUNETR")
+        width = feature_size
         options: dict[str, Any] = {
             "dims": dims,
             "norm": norm,
@@ -244,7 +244,8 @@ class SwinTransformer(Network):
         nn = self.nn
         chances = drop_rates(stochastic_depth, depths)
         self.use_v2 = bool(use_v2)
-        self.patch_embed = PatchEmbed(in_channels, width, len(window))
+        patches = by_dims(nn, len(window), "Conv")(in_channels, width, 2, 2)
+        self.patch_embed = nn.Sequential({"proj": patches})
         self.pos_drop = nn.Dropout(dropout)
         for i, (rates, count) in enumerate(zip(chances, heads, strict=True)):
             stage = Stage(width * 2**i, count, window, rates, downsample, **options)
@@ -269,21 +270,6 @@ class SwinTransformer(Network):
             x = getattr(self, f"layers{i}")[0](x)
             stages.append(x)
         return stages
-
-
-class PatchEmbed(Network):
-    """Patches with a side of 2 as tokens.
-
-    Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, width, *size / 2)``.
-    """
-
-    def __init__(self, in_channels: int, width: int, dims: int) -> None:
-        super().__init__()
-        self.proj = by_dims(self.nn, dims, "Conv")(in_channels, width, 2, 2)
-
-    def forward(self, x):
-        return self.proj(x)
 
 
 class Stage(Network):

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from deliralike.network.base import Network
+from deliralike.nn.layers.containers import Sequential
 from deliralike.zoo.blocks import by_dims, large_enough
-from deliralike.zoo.medical import Convolution, Deconv, volume
+from deliralike.zoo.medical import Convolution, volume
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import numbers, one_of, positive
+from deliralike.zoo.setting_checks import numbers
 
 
 class UNet(Model):
@@ -35,8 +36,6 @@ class UNet(Model):
         negative_slope: Of the leaky ReLUs.
         bias: Whether the convolutions before a normalisation have biases.
         dropout: Probability of dropping an element after each normalisation in training.
-        upsample: ``"deconv"`` (transposed convolutions) or ``"nontrainable"`` (a 1x1 convolution,
-            then linear interpolation with aligned corners).
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)`` for any size of at
@@ -65,11 +64,10 @@ class UNet(Model):
         negative_slope: float = 0.1,
         bias: bool = True,
         dropout: float = 0.0,
-        upsample: str = "deconv",
     ) -> None:
         super().__init__()
         *widths, last = numbers(features, "features", "UNet", least=3)
-        positive("UNet", in_channels=in_channels, out_channels=out_channels)
+        nn = self.nn
         options = {
             "norm": norm,
             "num_groups": num_groups,
@@ -81,16 +79,18 @@ class UNet(Model):
         self.levels = len(widths) - 1
         self.conv_0 = TwoConv(in_channels, widths[0], **options)
         for level in range(1, self.levels + 1):
-            setattr(
-                self, f"down_{level}", Down(widths[level - 1], widths[level], **options)
-            )
+            down = {
+                "max_pooling": by_dims(nn, dims, "MaxPool")(2),
+                "convs": TwoConv(widths[level - 1], widths[level], **options),
+            }
+            setattr(self, f"down_{level}", nn.Sequential(down))
         for level in range(self.levels, 0, -1):
             fine = widths[level - 1]
             out = fine if level > 1 else last
             halves = level > 1  # as the reference: the finest level keeps all channels
-            block = UpCat(widths[level], fine, out, halves, upsample, **options)
+            block = UpCat(widths[level], fine, out, halves, **options)
             setattr(self, f"upcat_{level}", block)
-        self.final_conv = by_dims(self.nn, dims, "Conv")(last, out_channels, 1)
+        self.final_conv = by_dims(nn, dims, "Conv")(last, out_channels, 1)
 
     def forward(self, x):
         return self.final_conv(self.forward_stages(x)["upcat_1"])
@@ -113,7 +113,7 @@ class UNet(Model):
         return stages
 
 
-class TwoConv(Network):
+class TwoConv(Sequential):
     """Two 3x3 convolutions, each with normalisation, dropout and leaky ReLU.
 
     Shapes:
@@ -121,29 +121,12 @@ class TwoConv(Network):
     """
 
     def __init__(self, in_channels: int, out_channels: int, **options: Any) -> None:
-        super().__init__()
-        adn: dict[str, Any] = {"act": "leaky_relu", "affine": True}
-        self.conv_0 = Convolution(in_channels, out_channels, **options, **adn)
-        self.conv_1 = Convolution(out_channels, out_channels, **options, **adn)
-
-    def forward(self, x):
-        return self.conv_1(self.conv_0(x))
-
-
-class Down(Network):
-    """Halve the size by maxima, then two convolutions.
-
-    Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / 2)``, rounded down.
-    """
-
-    def __init__(self, in_channels: int, out_channels: int, **options: Any) -> None:
-        super().__init__()
-        self.max_pooling = by_dims(self.nn, options["dims"], "MaxPool")(2)
-        self.convs = TwoConv(in_channels, out_channels, **options)
-
-    def forward(self, x):
-        return self.convs(self.max_pooling(x))
+        options |= {"act": "leaky_relu", "affine": True}
+        layers = {
+            "conv_0": Convolution(in_channels, out_channels, **options),
+            "conv_1": Convolution(out_channels, out_channels, **options),
+        }
+        super().__init__(layers)
 
 
 class UpCat(Network):
@@ -160,13 +143,13 @@ class UpCat(Network):
         skip_channels: int,
         out_channels: int,
         halves: bool,
-        upsample: str,
         **options: Any,
     ) -> None:
         super().__init__()
-        one_of(upsample, UPSAMPLINGS, "upsample", "UNet")
         width = in_channels // 2 if halves else in_channels
-        self.upsample = UPSAMPLINGS[upsample](in_channels, width, options["dims"])
+        deconv = by_dims(self.nn, options["dims"], "ConvTranspose")
+        double = {"deconv": deconv(in_channels, width, 2, stride=2)}
+        self.upsample = self.nn.Sequential(double)
         self.convs = TwoConv(skip_channels + width, out_channels, **options)
 
     def forward(self, x, skip):
@@ -177,25 +160,6 @@ class UpCat(Network):
         x = nn.pad(x, missing, mode="replicate")
         return self.convs(nn.concatenate([skip, x], dim=1))
 
-
-class Resize(Network):
-    """Double the size linearly after a 1x1 convolution.
-
-    Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *2 * size)``.
-    """
-
-    def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
-        super().__init__()
-        self.preconv = by_dims(self.nn, dims, "Conv")(in_channels, out_channels, 1)
-        resize = self.nn.Upsample(scale_factor=2.0, mode="linear", align_corners=True)
-        self.upsample_non_trainable = resize
-
-    def forward(self, x):
-        return self.upsample_non_trainable(self.preconv(x))
-
-
-UPSAMPLINGS = {"deconv": Deconv, "nontrainable": Resize}
 
 _SOURCE = (
     "Ronneberger et al. 2015, arXiv 1505.04597; Falk et al. 2019, doi 10.1038/s41592-018-0261-2; "

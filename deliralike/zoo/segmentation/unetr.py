@@ -12,27 +12,22 @@ from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.geometry import Sizes
+from deliralike.nn.layers.containers import Sequential
 from deliralike.nn.start import ZEROS, Normal
 from deliralike.zoo.blocks import by_dims, each_output
 from deliralike.zoo.layouts import (
     as_grid,
     as_tokens,
     attend_heads,
-    channels_last,
     unpacked_heads,
 )
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.segmentation.dynunet import Block, Conv, OutBlock, UpBlock
-from deliralike.zoo.setting_checks import one_of
-from deliralike.zoo.windows import cut_windows
 
 # the reference has no other: four steps up lead from patches to elements
-PATCH, LAYERS = (
-    16,
-    12,
-)
-PROJECTIONS = ("conv", "perceptron")
+PATCH = 16
+LAYERS = 12
 
 
 class UNETR(Model):
@@ -52,12 +47,9 @@ class UNETR(Model):
         hidden_size: The width of the tokens; a multiple of `num_heads`.
         mlp_dim: The inner width of each block's perceptron.
         num_heads: The number of attention heads.
-        proj_type: How patches become tokens: ``"conv"`` or ``"perceptron"`` (a linear map; the
-            weights lie otherwise).
         norm: ``"instance"`` (without scale and shift), ``"batch"`` or ``"group"``.
         dropout: Probability of dropping an element of tokens and attention weights in training.
         dims: Number of spatial axes: 1, 2 or 3.
-        qkv_bias: Whether queries, keys and values have biases.
 
     Shapes:
         ``(batch, in_channels, *img_size)`` gives ``(batch, out_channels, *img_size)``.
@@ -68,6 +60,11 @@ class UNETR(Model):
             names the layer).
     """
 
+    stem_paths = (
+        "vit.patch_embedding.patch_embeddings",
+        "encoder1.layer.conv1.conv",
+        "encoder1.layer.conv3.conv",
+    )
     head_paths = ("out.conv.conv",)
     outputs = "out_channels"
     # attention across sequences, which MONAI's files had for a while, unused
@@ -82,11 +79,9 @@ class UNETR(Model):
         hidden_size: int = 768,
         mlp_dim: int = 3072,
         num_heads: int = 12,
-        proj_type: str = "conv",
         norm: str = "instance",
         dropout: float = 0.0,
         dims: int = 3,
-        qkv_bias: bool = False,
     ) -> None:
         super().__init__()
         by_dims(self.nn, dims, "Conv")
@@ -97,15 +92,14 @@ class UNETR(Model):
             )
         checks.positive(num_heads, "num_heads", "UNETR")
         checks.divides(hidden_size, num_heads, "UNETR: hidden_size", "num_heads")
-        width = checks.positive(feature_size, "feature_size", "UNETR")
-        wide = hidden_size
+        width, wide = feature_size, hidden_size
         options: dict[str, Any] = {
             "dims": dims,
             "norm": norm,
             "affine": False,
             "res_block": True,
         }
-        self.img_size, self.proj_type = size, proj_type
+        self.img_size = size
         self.grid = tuple(n // PATCH for n in size)
         self.vit = ViT(
             in_channels,
@@ -113,9 +107,7 @@ class UNETR(Model):
             wide,
             mlp_dim,
             num_heads,
-            proj_type,
             dropout,
-            qkv_bias,
         )
         self.encoder1 = ConvLayer(in_channels, width, **options)
         self.encoder2 = ProjectedUp(wide, 2 * width, 2, **options)
@@ -126,17 +118,6 @@ class UNETR(Model):
         self.decoder3 = UpBlock(4 * width, 2 * width, 3, 2, **options)
         self.decoder2 = UpBlock(2 * width, width, 3, 2, **options)
         self.out = OutBlock(width, out_channels, dims)
-
-    @property
-    def stem_paths(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The patches and the finest level.
-
-        A linear map of patches is not among them, since its columns are elements.
-        """
-        paths = ("encoder1.layer.conv1.conv", "encoder1.layer.conv3.conv")
-        if self.proj_type == "conv":
-            return ("vit.patch_embedding.patch_embeddings", *paths)
-        return paths
 
     def forward(self, x):
         return self.out(self.forward_stages(x)["decoder2"])
@@ -210,16 +191,12 @@ class ViT(Network):
         hidden_size: int,
         mlp_dim: int,
         num_heads: int,
-        proj_type: str,
         dropout: float,
-        qkv_bias: bool,
     ) -> None:
         super().__init__()
         nn = self.nn
-        self.patch_embedding = PatchEmbedding(
-            in_channels, grid, hidden_size, proj_type, dropout
-        )
-        settings = (hidden_size, mlp_dim, num_heads, dropout, qkv_bias)
+        self.patch_embedding = PatchEmbedding(in_channels, grid, hidden_size, dropout)
+        settings = (hidden_size, mlp_dim, num_heads, dropout)
         self.blocks = nn.ModuleList(
             [TransformerBlock(*settings) for _ in range(LAYERS)]
         )
@@ -238,56 +215,22 @@ class PatchEmbedding(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, tokens, hidden_size)``.
     """
 
-    start_values = {
-        "position_embeddings": Normal(0.02),
-        "patch_embeddings.1.weight": Normal(0.02),
-        "patch_embeddings.1.bias": ZEROS,
-    }
+    start_values = {"position_embeddings": Normal(0.02)}
 
     def __init__(
-        self,
-        in_channels: int,
-        grid: tuple[int, ...],
-        hidden_size: int,
-        proj_type: str,
-        dropout: float,
+        self, in_channels: int, grid: tuple[int, ...], hidden_size: int, dropout: float
     ) -> None:
         super().__init__()
         nn = self.nn
-        dims = len(grid)
-        one_of(proj_type, PROJECTIONS, "proj_type", "UNETR")
-        self.position_embeddings = nn.Parameter(
-            (1, math.prod(grid), hidden_size), ZEROS
-        )
-        if proj_type == "conv":
-            conv = by_dims(nn, dims, "Conv")
-            self.patch_embeddings = conv(in_channels, hidden_size, PATCH, PATCH)
-        else:
-            checks.positive(in_channels, "in_channels", "UNETR")
-            linear = nn.Linear(in_channels * PATCH**dims, hidden_size)
-            self.patch_embeddings = nn.Sequential(Patches(), linear)
-        self.proj_type = proj_type
+        shape = (1, math.prod(grid), hidden_size)
+        self.position_embeddings = nn.Parameter(shape, ZEROS)
+        conv = by_dims(nn, len(grid), "Conv")
+        self.patch_embeddings = conv(in_channels, hidden_size, PATCH, PATCH)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x):
-        x = self.patch_embeddings(x)
-        if self.proj_type == "conv":
-            x = as_tokens(self.nn, x)
+        x = as_tokens(self.nn, self.patch_embeddings(x))
         return self.dropout(x + self.position_embeddings)
-
-
-class Patches(Network):
-    """Cut images into patches, each laid out with its channels last.
-
-    Shapes:
-        ``(batch, channels, *size)`` gives ``(batch, tokens, 16 ** axes * channels)``.
-    """
-
-    def forward(self, x):
-        nn = self.nn
-        window = (PATCH,) * (len(x.shape) - 2)
-        patches = cut_windows(nn, channels_last(nn, x), window)
-        return nn.reshape(patches, (*patches.shape[:2], -1))
 
 
 class TransformerBlock(Network):
@@ -297,18 +240,13 @@ class TransformerBlock(Network):
     """
 
     def __init__(
-        self,
-        hidden_size: int,
-        mlp_dim: int,
-        num_heads: int,
-        dropout: float,
-        qkv_bias: bool,
+        self, hidden_size: int, mlp_dim: int, num_heads: int, dropout: float
     ) -> None:
         super().__init__()
         nn = self.nn
         self.mlp = MLP(hidden_size, mlp_dim, dropout)
         self.norm1 = nn.LayerNorm(hidden_size)
-        self.attn = SelfAttention(hidden_size, num_heads, dropout, qkv_bias)
+        self.attn = SelfAttention(hidden_size, num_heads, dropout)
         self.norm2 = nn.LayerNorm(hidden_size)
         # never used, but in MONAI's files
         self.norm_cross_attn = nn.LayerNorm(hidden_size)
@@ -318,34 +256,30 @@ class TransformerBlock(Network):
         return x + self.mlp(self.norm2(x))
 
 
-class MLP(Network):
+class MLP(Sequential):
     """Two linear maps, GELU between them; the shape stays."""
 
     def __init__(self, hidden_size: int, mlp_dim: int, dropout: float) -> None:
-        super().__init__()
         nn = self.nn
-        self.linear1 = nn.Linear(hidden_size, mlp_dim)
-        self.linear2 = nn.Linear(mlp_dim, hidden_size)
-        self.fn = nn.GELU()
-        self.drop1 = nn.Dropout(dropout)
-        self.drop2 = nn.Dropout(dropout)
-
-    def forward(self, x):
-        x = self.drop1(self.fn(self.linear1(x)))
-        return self.drop2(self.linear2(x))
+        layers = {
+            "linear1": nn.Linear(hidden_size, mlp_dim),
+            "fn": nn.GELU(),
+            "drop1": nn.Dropout(dropout),
+            "linear2": nn.Linear(mlp_dim, hidden_size),
+            "drop2": nn.Dropout(dropout),
+        }
+        super().__init__(layers)
 
 
 class SelfAttention(Network):
     """Attention of tokens to each other; ``(batch, tokens, hidden_size)`` gives the same."""
 
-    def __init__(
-        self, hidden_size: int, num_heads: int, dropout: float, qkv_bias: bool
-    ) -> None:
+    def __init__(self, hidden_size: int, num_heads: int, dropout: float) -> None:
         super().__init__()
         nn = self.nn
         self.num_heads = num_heads
         self.out_proj = nn.Linear(hidden_size, hidden_size)
-        self.qkv = nn.Linear(hidden_size, 3 * hidden_size, bias=qkv_bias)
+        self.qkv = nn.Linear(hidden_size, 3 * hidden_size, bias=False)
         self.drop_output = nn.Dropout(dropout)
         self.drop_weights = nn.Dropout(dropout)
 
@@ -356,7 +290,7 @@ class SelfAttention(Network):
         return self.drop_output(self.out_proj(x))
 
 
-class ConvLayer(Network):
+class ConvLayer(Sequential):
     """A block of convolutions under the name ``layer``.
 
     Shapes:
@@ -364,14 +298,10 @@ class ConvLayer(Network):
     """
 
     def __init__(self, in_channels: int, out_channels: int, **options: Any) -> None:
-        super().__init__()
-        self.layer = Block(in_channels, out_channels, **options)
-
-    def forward(self, x):
-        return self.layer(x)
+        super().__init__({"layer": Block(in_channels, out_channels, **options)})
 
 
-class ProjectedUp(Network):
+class ProjectedUp(Sequential):
     """A transposed convolution, and `count` more of them, each with a block of convolutions.
 
     Shapes:
@@ -385,24 +315,16 @@ class ProjectedUp(Network):
         count: int,
         **options: Any,
     ) -> None:
-        super().__init__()
         nn = self.nn
         dims = options["dims"]
-        self.transp_conv_init = Conv(
-            in_channels, out_channels, 2, 2, dims, transposed=True
-        )
+        first = Conv(in_channels, out_channels, 2, 2, dims, transposed=True)
         blocks = []
         for _ in range(count):
             up = Conv(out_channels, out_channels, 2, 2, dims, transposed=True)
             block = Block(out_channels, out_channels, **options)
             blocks.append(nn.Sequential(up, block))
-        self.blocks = nn.ModuleList(blocks)
-
-    def forward(self, x):
-        x = self.transp_conv_init(x)
-        for block in self.blocks:
-            x = block(x)
-        return x
+        layers = {"transp_conv_init": first, "blocks": nn.Sequential(*blocks)}
+        super().__init__(layers)
 
 
 register(

@@ -69,7 +69,12 @@ class VNet(Model):
         self.up_tr128 = UpTransition(256, 128, 2, dropout, skip_dropout, dims)
         self.up_tr64 = UpTransition(128, 64, 1, 0.0, skip_dropout, dims)
         self.up_tr32 = UpTransition(64, 32, 1, 0.0, skip_dropout, dims)
-        self.out_tr = OutputTransition(32, out_channels, dims)
+        last = {
+            "conv_block": _conv(32, out_channels, dims),
+            "act_function1": self.nn.ELU(),
+            "conv2": by_dims(self.nn, dims, "Conv")(out_channels, out_channels, 1),
+        }
+        self.out_tr = self.nn.Sequential(last)
 
     def forward(self, x):
         return self.out_tr(self.forward_stages(x)["up_tr32"])
@@ -110,16 +115,14 @@ class InputTransition(Network):
         return self.act_function(self.conv_block(x) + repeated)
 
 
-class LUConv(Network):
-    """A 5x5 convolution with normalisation and activation; the shape stays."""
-
-    def __init__(self, channels: int, dims: int) -> None:
-        super().__init__()
-        self.act_function = self.nn.ELU()
-        self.conv_block = _conv(channels, channels, dims)
-
-    def forward(self, x):
-        return self.act_function(self.conv_block(x))
+def _repeated(nn: Any, count: int, channels: int, dims: int) -> Any:
+    """Make so many 5x5 convolutions with normalisation and activation; the shape stays."""
+    blocks = []
+    for _ in range(count):
+        conv = _conv(channels, channels, dims)
+        layers = {"conv_block": conv, "act_function": nn.ELU()}
+        blocks.append(nn.Sequential(layers))
+    return nn.Sequential(*blocks)
 
 
 class DownTransition(Network):
@@ -138,8 +141,7 @@ class DownTransition(Network):
         self.bn1 = norm(width)
         self.act_function1 = nn.ELU()
         self.act_function2 = nn.ELU()
-        blocks = [LUConv(width, dims) for _ in range(count)]
-        self.ops = nn.Sequential(*blocks)
+        self.ops = _repeated(nn, count, width, dims)
         # MONAI always takes 3-D dropout, which with two axes drops whole samples; here it drops
         # channels with any.
         self.dropout = drop(dropout)
@@ -179,32 +181,13 @@ class UpTransition(Network):
         self.dropout2 = drop(skip_dropout)
         self.act_function1 = nn.ELU()
         self.act_function2 = nn.ELU()
-        blocks = [LUConv(out_channels, dims) for _ in range(count)]
-        self.ops = nn.Sequential(*blocks)
+        self.ops = _repeated(nn, count, out_channels, dims)
 
     def forward(self, x, skip):
         x = self.up_conv(self.dropout(x))  # (batch, out_channels / 2, *size)
         x = self.act_function1(self.bn1(x))
         x = self.nn.concatenate([x, self.dropout2(skip)], dim=1)
         return self.act_function2(self.ops(x) + x)
-
-
-class OutputTransition(Network):
-    """A 5x5 and a 1x1 convolution to the outputs.
-
-    Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
-    """
-
-    def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
-        super().__init__()
-        checks.positive(out_channels, "out_channels", "VNet")
-        self.act_function1 = self.nn.ELU()
-        self.conv_block = _conv(in_channels, out_channels, dims)
-        self.conv2 = by_dims(self.nn, dims, "Conv")(out_channels, out_channels, 1)
-
-    def forward(self, x):
-        return self.conv2(self.act_function1(self.conv_block(x)))
 
 
 def _conv(in_channels: int, out_channels: int, dims: int) -> Any:

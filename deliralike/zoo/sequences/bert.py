@@ -94,18 +94,6 @@ class Attention(Network):
         return self.output(self.self(x, bias), x)
 
 
-class Intermediate(Network):
-    """A linear map and exact GELU."""
-
-    def __init__(self, width: int, inner: int) -> None:
-        super().__init__()
-        self.dense = self.nn.Linear(width, inner)
-        self.intermediate_act_fn = self.nn.GELU()
-
-    def forward(self, x):
-        return self.intermediate_act_fn(self.dense(x))
-
-
 class Layer(Network):
     """Attention and perceptron, a normalisation after each.
 
@@ -123,7 +111,9 @@ class Layer(Network):
     ) -> None:
         super().__init__()
         self.attention = Attention(width, heads, dropout, attention_dropout)
-        self.intermediate = Intermediate(width, inner)
+        nn = self.nn
+        hidden = {"dense": nn.Linear(width, inner), "intermediate_act_fn": nn.GELU()}
+        self.intermediate = nn.Sequential(hidden)
         self.output = Output(inner, width, dropout)
 
     def forward(self, x, bias):
@@ -237,16 +227,11 @@ class BERT(_BERTModel):
         attention_dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        sizes = {
-            "vocab_size": vocab_size,
-            "hidden_size": hidden_size,
-            "num_hidden_layers": num_hidden_layers,
-            "num_attention_heads": num_attention_heads,
-            "intermediate_size": intermediate_size,
-            "max_position_embeddings": max_position_embeddings,
-            "type_vocab_size": type_vocab_size,
-        }
-        positive("BERT", **sizes)
+        positive(
+            "BERT",
+            num_hidden_layers=num_hidden_layers,
+            num_attention_heads=num_attention_heads,
+        )
         checks.divides(
             hidden_size, num_attention_heads, "BERT: hidden_size", "num_attention_heads"
         )
@@ -265,9 +250,7 @@ class BERT(_BERTModel):
         self.pooler = Pooler(hidden_size)
 
     def forward(self, input_ids, attention_mask=None, token_type_ids=None):
-        *_, last = self.forward_stages(
-            input_ids, attention_mask, token_type_ids
-        ).values()
+        last = self.last_stage(input_ids, attention_mask, token_type_ids)
         return {"last_hidden_state": last, "pooler_output": self.pooler(last)}
 
     def forward_stages(self, input_ids, attention_mask=None, token_type_ids=None):

@@ -73,20 +73,6 @@ class Attention(Network):
         return self.resid_dropout(self.c_proj(y))
 
 
-class MLP(Network):
-    """Two linear maps with GELU in its tanh approximation between them."""
-
-    def __init__(self, width: int, inner: int, dropout: float) -> None:
-        super().__init__()
-        self.c_fc = Conv1D(width, inner)
-        self.c_proj = Conv1D(inner, width)
-        self.act = self.nn.GELU("tanh")
-        self.dropout = self.nn.Dropout(dropout)
-
-    def forward(self, x):
-        return self.dropout(self.c_proj(self.act(self.c_fc(x))))
-
-
 class Block(Network):
     """Attention and perceptron, each after a normalisation and beside a shortcut.
 
@@ -106,7 +92,13 @@ class Block(Network):
         self.ln_1 = self.nn.LayerNorm(width)
         self.attn = Attention(width, heads, dropout, attention_dropout)
         self.ln_2 = self.nn.LayerNorm(width)
-        self.mlp = MLP(width, inner, dropout)
+        perceptron = {
+            "c_fc": Conv1D(width, inner),
+            "act": self.nn.GELU("tanh"),
+            "c_proj": Conv1D(inner, width),
+            "dropout": self.nn.Dropout(dropout),
+        }
+        self.mlp = self.nn.Sequential(perceptron)
 
     def forward(self, x, bias, cache=None):
         x = x + self.attn(self.ln_1(x), bias, cache)

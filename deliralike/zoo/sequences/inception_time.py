@@ -14,7 +14,7 @@ from deliralike.nn.start import ZEROS, XavierUniform
 from deliralike.zoo.blocks import classifier, in_turn
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import numbers, positive
+from deliralike.zoo.setting_checks import numbers
 
 # Keras' batch normalisation, which the authors' code uses.
 EPS = 1e-3
@@ -146,7 +146,7 @@ class InceptionTime(Model):
         bottleneck: int = 32,
     ) -> None:
         super().__init__()
-        positive("InceptionTime", in_channels=in_channels, layers=layers, width=width)
+        checks.positive(layers, "layers", "InceptionTime")
         kernel_sizes = numbers(kernel_sizes, "kernel_sizes", "InceptionTime")
         if bottleneck != 0:
             checks.positive(bottleneck, "bottleneck", "InceptionTime")
@@ -158,7 +158,7 @@ class InceptionTime(Model):
         self.fc = classifier(self.nn, channels, num_classes, "InceptionTime")
 
     def forward(self, x):
-        *_, last = self.forward_stages(x).values()
+        last = self.last_stage(x)
         return self.fc(self.nn.mean(last, 2))
 
     def forward_stages(self, x, until=None):

@@ -308,16 +308,13 @@ class Llama(LanguageModel):
         key_heads = num_key_value_heads
         if key_heads is None:
             key_heads = num_attention_heads
-        sizes = {
-            "vocab_size": vocab_size,
-            "hidden_size": hidden_size,
-            "intermediate_size": intermediate_size,
-            "num_hidden_layers": num_hidden_layers,
-            "num_attention_heads": num_attention_heads,
-            "num_key_value_heads": key_heads,
-            "max_position_embeddings": max_position_embeddings,
-        }
-        positive("Llama", **sizes)
+        positive(
+            "Llama",
+            num_hidden_layers=num_hidden_layers,
+            num_attention_heads=num_attention_heads,
+            num_key_value_heads=key_heads,
+            max_position_embeddings=max_position_embeddings,
+        )
         checks.divides(
             num_attention_heads,
             key_heads,

@@ -16,7 +16,7 @@ from deliralike.nn.start import ONES, ZEROS, Normal, Shape
 from deliralike.zoo.blocks import each_output, numbered
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
-from deliralike.zoo.registry import register
+from deliralike.zoo.registry import by_column, register_each
 from deliralike.zoo.sequences.language_model import Decoder, LanguageModel
 from deliralike.zoo.sequences.tokens import check_mask, check_tokens
 from deliralike.zoo.setting_checks import positive
@@ -342,14 +342,11 @@ _VARIANTS = {
     "mamba2_2_7b": (2560, 64, 2_702_599_680),
 }
 
-for _name, (_width, _layers, _parameters) in _VARIANTS.items():
-    register(
-        Mamba2,
-        name=_name,
-        variant={"hidden_size": _width, "num_hidden_layers": _layers},
-        task="language modelling",
-        dims=(1,),
-        source="Dao and Gu 2024, arXiv 2405.21060; Hugging Face Mamba2ForCausalLM",
-        shape=lambda settings: Input((1024,), below=settings["vocab_size"]),
-        parameters=_parameters,
-    )
+register_each(
+    Mamba2,
+    by_column(("hidden_size", "num_hidden_layers"), _VARIANTS),
+    task="language modelling",
+    dims=(1,),
+    source="Dao and Gu 2024, arXiv 2405.21060; Hugging Face Mamba2ForCausalLM",
+    shape=lambda settings: Input((1024,), below=settings["vocab_size"]),
+)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.network.base import Network
+from deliralike.nn.layers.containers import Sequential
 from deliralike.nn.start import Normal
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.layouts import attend_heads, split_heads
@@ -96,17 +97,18 @@ class CrossAttention(Network):
         return x + self.dropout(self.EncDecAttention(self.layer_norm(x), keys, bias))
 
 
-class Perceptron(Network):
+class Perceptron(Sequential):
     """Two linear maps with ReLU between them."""
 
     def __init__(self, width: int, inner: int, dropout: float) -> None:
-        super().__init__()
-        self.wi = self.nn.Linear(width, inner, bias=False)
-        self.wo = self.nn.Linear(inner, width, bias=False)
-        self.dropout = self.nn.Dropout(dropout)
-
-    def forward(self, x):
-        return self.wo(self.dropout(self.nn.relu(self.wi(x))))
+        nn = self.nn
+        layers = {
+            "wi": nn.Linear(width, inner, bias=False),
+            "act": nn.ReLU(),
+            "dropout": nn.Dropout(dropout),
+            "wo": nn.Linear(inner, width, bias=False),
+        }
+        super().__init__(layers)
 
 
 class GatedPerceptron(Network):
@@ -129,7 +131,7 @@ class FeedForward(Network):
 
     def __init__(self, width: int, inner: int, dropout: float, is_gated: bool) -> None:
         super().__init__()
-        kind = GatedPerceptron if is_gated else Perceptron
+        kind: Any = GatedPerceptron if is_gated else Perceptron
         self.DenseReluDense = kind(width, inner, dropout)
         self.layer_norm = self.nn.RMSNorm(width, EPS)
         self.dropout = self.nn.Dropout(dropout)
@@ -339,16 +341,12 @@ class T5(Model):
         super().__init__()
         if num_decoder_layers is None:
             num_decoder_layers = num_layers
-        sizes = {
-            "vocab_size": vocab_size,
-            "d_model": d_model,
-            "d_kv": d_kv,
-            "d_ff": d_ff,
-            "num_layers": num_layers,
-            "num_decoder_layers": num_decoder_layers,
-            "num_heads": num_heads,
-        }
-        positive("T5", **sizes)
+        positive(
+            "T5",
+            num_layers=num_layers,
+            num_decoder_layers=num_decoder_layers,
+            num_heads=num_heads,
+        )
         one_of(feed_forward_proj, FEED_FORWARDS, "feed_forward_proj", "T5")
         self.sizes = (d_model, d_kv, d_ff, num_heads)
         self.vocab_size = vocab_size
@@ -389,9 +387,7 @@ class T5(Model):
         }
 
     def forward(self, input_ids, decoder_input_ids, attention_mask=None):
-        *_, last = self.forward_stages(
-            input_ids, decoder_input_ids, attention_mask
-        ).values()
+        last = self.last_stage(input_ids, decoder_input_ids, attention_mask)
         return self._logits(last)
 
     def forward_stages(self, input_ids, decoder_input_ids, attention_mask=None):

@@ -85,21 +85,16 @@ class TemporalBlock(Network):
         return nn.relu(y + x)
 
 
-class TemporalConvNet(Network):
-    """Blocks in a row; each doubles the dilation of the one before it."""
-
-    def __init__(
-        self, in_channels: int, widths: Sequence[int], kernel_size: int, dropout: float
-    ) -> None:
-        super().__init__()
-        blocks = []
-        channels = in_channels
-        for number, width in enumerate(widths):
-            blocks.append(
-                TemporalBlock(channels, width, kernel_size, 2**number, dropout)
-            )
-            channels = width
-        self.network = self.nn.Sequential(*blocks)
+def _blocks(
+    nn: Any, channels: int, widths: Sequence[int], kernel_size: int, dropout: float
+) -> Any:
+    """Make blocks in a row; each doubles the dilation of the one before it."""
+    blocks = []
+    for number, width in enumerate(widths):
+        block = TemporalBlock(channels, width, kernel_size, 2**number, dropout)
+        blocks.append(block)
+        channels = width
+    return nn.Sequential({"network": nn.Sequential(*blocks)})
 
 
 PARAMETRIZED = KeyMap(
@@ -141,6 +136,7 @@ class TCN(Model):
     head_paths = ("linear",)
     can_stop = True
     keymaps = (PARAMETRIZED,)
+    ignored_names = r"\.net\."  # what the authors' blocks hold a second time
     start_values = {"*downsample.weight": Normal(0.01)}
 
     def __init__(
@@ -157,11 +153,11 @@ class TCN(Model):
         widths = numbers(widths, "widths", "TCN")
         self.every_step = bool(every_step)
         self.receptive_field = 1 + 2 * (kernel_size - 1) * (2 ** len(widths) - 1)
-        self.tcn = TemporalConvNet(in_channels, widths, kernel_size, dropout)
+        self.tcn = _blocks(self.nn, in_channels, widths, kernel_size, dropout)
         self.linear = classifier(self.nn, widths[-1], num_classes, "TCN")
 
     def forward(self, x):
-        *_, last = self.forward_stages(x).values()
+        last = self.last_stage(x)
         if not self.every_step:
             return self.linear(last[:, :, -1])
         steps_first = self.nn.transpose(last, 1, 2)  # (batch, time, channels)
@@ -173,10 +169,6 @@ class TCN(Model):
         for number, block in enumerate(self.tcn.network):
             steps[f"network.{number}"] = block
         return in_turn(x, steps, until)
-
-    def adapt_state(self, state):
-        """Leave out the arrays that the authors' blocks hold a second time, in `net`."""
-        return {name: value for name, value in state.items() if ".net." not in name}
 
 
 register(

@@ -85,14 +85,7 @@ class TransformerClassifier(Model):
     ) -> None:
         super().__init__()
         nn = self.nn
-        positive(
-            "TransformerClassifier",
-            vocab_size=vocab_size,
-            max_tokens=max_tokens,
-            d_model=d_model,
-            num_layers=num_layers,
-            dim_feedforward=dim_feedforward,
-        )
+        positive("TransformerClassifier", max_tokens=max_tokens, num_layers=num_layers)
         one_of(activation, ACTIVATIONS, "activation", "TransformerClassifier")
         one_of(pooling, POOLINGS, "pooling", "TransformerClassifier")
         self.max_tokens = max_tokens
@@ -119,7 +112,7 @@ class TransformerClassifier(Model):
         return {"embedding.weight": Normal(1.0 / math.sqrt(self.d_model))}
 
     def forward(self, tokens, padding_mask=None):
-        *_, last = self.forward_stages(tokens, padding_mask).values()
+        last = self.last_stage(tokens, padding_mask)
         return self.fc(self._pooled(last, padding_mask))
 
     def forward_stages(self, tokens, padding_mask=None):

@@ -113,16 +113,7 @@ class WaveNet(Model):
         kernel_size: int = 2,
     ) -> None:
         super().__init__()
-        sizes = {
-            "levels": levels,
-            "layers": layers,
-            "stacks": stacks,
-            "width": width,
-            "gate_width": gate_width,
-            "skip_width": skip_width,
-            "kernel_size": kernel_size,
-        }
-        positive("WaveNet", **sizes)
+        positive("WaveNet", layers=layers, stacks=stacks)
         nn = self.nn
         self.levels = levels
         self.stacks = stacks

@@ -17,7 +17,7 @@ from deliralike.zoo.blocks import each_output
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import register
+from deliralike.zoo.registry import register_each
 from deliralike.zoo.sequences.language_model import named_outputs
 from deliralike.zoo.sequences.tokens import (
     Attention,
@@ -242,15 +242,10 @@ class Whisper(Model):
         super().__init__()
         positive(
             "Whisper",
-            vocab_size=vocab_size,
-            num_mel_bins=num_mel_bins,
-            d_model=d_model,
             encoder_layers=encoder_layers,
             decoder_layers=decoder_layers,
             num_attention_heads=num_attention_heads,
-            ffn_dim=ffn_dim,
             max_source_positions=max_source_positions,
-            max_target_positions=max_target_positions,
         )
         checks.divides(
             d_model, num_attention_heads, "Whisper: d_model", "num_attention_heads"
@@ -331,15 +326,12 @@ def _sample(settings: Mapping[str, Any]) -> list[Any]:
     return [(settings["num_mel_bins"], frames), text]
 
 
-for _name, (_settings, _parameters) in _VARIANTS.items():
-    register(
-        Whisper,
-        name=_name,
-        variant=_settings,
-        task="speech recognition",
-        dims=(1,),
-        source="Radford et al. 2022, arXiv 2212.04356; Hugging Face "
-        "WhisperForConditionalGeneration",
-        shape=_sample,
-        parameters=_parameters,
-    )
+register_each(
+    Whisper,
+    _VARIANTS,
+    task="speech recognition",
+    dims=(1,),
+    source="Radford et al. 2022, arXiv 2212.04356; Hugging Face "
+    "WhisperForConditionalGeneration",
+    shape=_sample,
+)

@@ -23,7 +23,6 @@ CASES = [
             "res_block": True,
             "deep_supervision": True,
             "deep_supr_num": 2,
-            "trans_bias": True,
         },
         (2, 4, 8, 4),
         reference=partial(
@@ -38,7 +37,6 @@ CASES = [
             res_block=True,
             deep_supervision=True,
             deep_supr_num=2,
-            trans_bias=True,
         ),
     ),
     Case(

@@ -276,12 +276,10 @@ CONDITIONED = {
     "cross_attention_dim": 5,
     "num_class_embeds": 4,
 }
-OTHERS = {"include_fc": False}
 AUTOENCODER = LATENT | {"attention_levels": (False, True), "num_res_blocks": 1}
-WITHOUT_FC = {
+WITHOUT_ATTENTION = {
     "attention_levels": (False, False),
     "num_res_blocks": 1,
-    "include_fc": False,
     "with_encoder_nonlocal_attn": False,
     "latent_channels": 1,
 }
@@ -366,13 +364,13 @@ CASES = [
     ),
     Case(
         "diffusion_model_unet",
-        UNET | CONDITIONED | OTHERS | {"num_head_channels": (1, 2), "dims": 3},
+        UNET | CONDITIONED | {"num_head_channels": (1, 2), "dims": 3},
         [(2, 4, 2, 6), TIME, (3, 5), Input((), below=4)],
         of="conditioned",
         reference=partial(
             latent_unet,
             3,
-            **UNET | CONDITIONED | OTHERS | {"num_head_channels": (1, 2)},
+            **UNET | CONDITIONED | {"num_head_channels": (1, 2)},
         ),
         call=noise_of,
     ),
@@ -386,10 +384,10 @@ CASES = [
     ),
     Case(
         "autoencoder_kl",
-        LATENT | WITHOUT_FC | {"dims": 3},
+        LATENT | WITHOUT_ATTENTION | {"dims": 3},
         [(2, 4, 6, 2), (1, 2, 3, 1)],
         of="in 3d",
-        reference=partial(autoencoder, 3, **LATENT | WITHOUT_FC),
+        reference=partial(autoencoder, 3, **LATENT | WITHOUT_ATTENTION),
         call=reconstructed,
         zero=("*.to_k.bias",),
     ),

@@ -31,27 +31,4 @@ CASES = [
             norm=("group", {"num_groups": 2}),
         ),
     ),
-    Case(
-        "segresnet",
-        {
-            "init_filters": 3,
-            "blocks_down": (1, 1),
-            "blocks_up": (1,),
-            "dims": 2,
-            "num_groups": 3,
-            "upsample": "deconv",
-        },
-        (1, 6, 4),
-        of="deconv",
-        zero=("*.deconv.bias",),
-        reference=partial(
-            SegResNet,
-            2,
-            3,
-            norm=("group", {"num_groups": 3}),
-            blocks_down=(1, 1),
-            blocks_up=(1,),
-            upsample_mode="deconv",
-        ),
-    ),
 ]

@@ -21,12 +21,9 @@ CASES = [
             "mlp_dim": 5,
             "num_heads": 2,
             "dims": 2,
-            "qkv_bias": True,
         },
         (2, 32, 16),
         zero=("*norm_cross_attn*",),
-        reference=partial(
-            UNETR, 2, 2, (32, 16), 2, 4, 5, 2, spatial_dims=2, qkv_bias=True
-        ),
+        reference=partial(UNETR, 2, 2, (32, 16), 2, 4, 5, 2, spatial_dims=2),
     ),
 ]
