@@ -85,7 +85,7 @@ def command(
     from deliralike.conformance.comparing import LEVELS, QUICK, compare
     from deliralike.conformance.proof import Proofs, check_ending
     from deliralike.conformance.subject import Subject
-    from deliralike.errors import ArgumentError, suggestion
+    from deliralike.errors import ArgumentError, refuse_unknown
     from deliralike.terminal import plain
     from deliralike.zoo.building import on_first
 
@@ -108,11 +108,8 @@ def command(
     else:
         known = {*zoo.find(name).words, *zoo.find(candidate).words, "num_classes"}
         for key in settings:
-            if key not in known:
-                both = f"{name} and {candidate}"
-                raise ArgumentError(
-                    f"{both}: there is no setting {key!r}. {suggestion(key, known)}"
-                )
+            message = f"{name} and {candidate}: there is no setting {key!r}"
+            refuse_unknown(key, known, message, ArgumentError)
         networks = [
             on_first(name, names, seed, settings),
             on_first(candidate, names[::-1], seed, settings),

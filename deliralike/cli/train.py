@@ -298,9 +298,9 @@ def _from_source(source: str, changes: Mapping[str, Any]) -> "Experiment":
 def _from_folder(folder: Path, changes: Mapping[str, Any]) -> "Experiment":
     """Return the experiment whose settings a run's folder holds."""
     from deliralike.training.experiment import SETTINGS, Experiment, read_settings
-    from deliralike.training.experiment.folder import refuse_none
+    from deliralike.training.experiment.folder import refuse_no_run
 
-    refuse_none(folder)
+    refuse_no_run(folder, may_have_folds=True)
     return Experiment(read_settings(folder / SETTINGS, changes))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from deliralike.data.dataset import Samples
 from deliralike.data.transforms import on_axes
-from deliralike.errors import BatchError, SettingError, suggestion
+from deliralike.errors import BatchError, SettingError, refuse_unknown
 from deliralike.pictures import colours, open_picture, pillow
 
 SUFFIXES = frozenset(
@@ -80,7 +80,7 @@ def image_folder(
         BatchError: When a sample is read: a file is no picture, or damaged; the file is named.
         DataUnavailable: When a sample is read: Pillow is not installed.
     """
-    _check_mode(mode)
+    refuse_unknown(mode, MODES, f"mode {mode!r} is unknown", SettingError)
     root = _folder(path)
     present = subfolders(root)
     if not present:
@@ -89,10 +89,8 @@ def image_folder(
         )
     names = tuple(present if classes is None else classes)
     for name in names:
-        if name not in present:
-            raise SettingError(
-                f"folder {str(root)!r} has no subfolder {name!r}. {suggestion(name, present)}"
-            )
+        message = f"folder {str(root)!r} has no subfolder {name!r}"
+        refuse_unknown(name, present, message, SettingError)
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(names):
@@ -122,7 +120,7 @@ def listed_pictures(
     Raises:
         SettingError: There is no such file.
     """
-    _check_mode(mode)
+    refuse_unknown(mode, MODES, f"mode {mode!r} is unknown", SettingError)
     paths = tuple(Path(file) for file in files)
     for path in paths:
         if not path.is_file():
@@ -269,11 +267,6 @@ def picture_size(size: int | tuple[int, int]) -> tuple[int, int]:
             f"size must be a height and a width above zero, not {size!r}"
         )
     return height, width
-
-
-def _check_mode(mode: str) -> None:
-    if mode not in MODES:
-        raise SettingError(f"mode {mode!r} is unknown. {suggestion(mode, MODES)}")
 
 
 # Reading ------------------------------------------------------------------------------------------

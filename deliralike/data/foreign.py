@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import is_dataclass
 from itertools import islice
 from typing import Any
@@ -116,16 +116,11 @@ class Batches(Loader):
         self._next_epoch = 0
         self._expected: tuple[int, int, int] | None = None
         self._passes = 0
+        self._ahead = 0  # there are no workers
+        self._block = ExitStack()
 
     def __repr__(self) -> str:
         return f"Batches({_class_name(self.source)}, seed={self.seed})"
-
-    def __enter__(self) -> Loader:
-        """Return this loader, which has no workers."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Leave the source as it is."""
 
     @property
     def samples(self) -> int:

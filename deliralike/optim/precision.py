@@ -12,7 +12,7 @@ from functools import wraps
 from numbers import Integral, Real
 from typing import Any
 
-from deliralike.errors import SettingError, refuse_unknown_settings, suggestion
+from deliralike.errors import SettingError, refuse_unknown, refuse_unknown_settings
 
 PRECISIONS = ("bfloat16", "float16")
 
@@ -174,10 +174,9 @@ def check_precision(precision: str | None) -> str | None:
     Raises:
         SettingError: There is no such precision.
     """
-    if precision is not None and precision not in PRECISIONS:
-        raise SettingError(
-            f"there is no mixed precision {precision!r}. {suggestion(precision, PRECISIONS)}"
-        )
+    if precision is not None:
+        message = f"there is no mixed precision {precision!r}"
+        refuse_unknown(precision, PRECISIONS, message, SettingError)
     return precision
 
 

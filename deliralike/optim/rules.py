@@ -23,9 +23,8 @@ import numpy as np
 from deliralike.errors import (
     ArgumentError,
     SettingError,
-    UnknownName,
+    refuse_unknown,
     refuse_unknown_settings,
-    suggestion,
 )
 
 Array = Any
@@ -843,8 +842,7 @@ def rule(name: str, **settings: Any) -> Rule:
         >>> rule("sgd", lr=0.1, momentum=0.9)
         SGD(lr=0.1, weight_decay=0.0, momentum=0.9, nesterov=False, dampening=0.0)
     """
-    if name not in RULES:
-        raise UnknownName(f"there is no optimizer {name!r}. {suggestion(name, RULES)}")
+    refuse_unknown(name, RULES, f"there is no optimizer {name!r}")
     refuse_unknown_settings(f"optimizer {name!r}", settings, RULES[name].settings())
     if "lr" not in settings:
         raise ArgumentError(f"optimizer {name!r} needs a learning rate: lr=...")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy as np
 
 from deliralike.data.foreign import Batches, checksum
 from deliralike.errors import CheckpointError
-from deliralike.network.base import AbstractNetwork
 from deliralike.network.freezing import parts_in_evaluation, set_parts_in_evaluation
 from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer, known_lr
@@ -37,7 +35,7 @@ from deliralike.training.identity.fingerprints import (
     samples_of,
 )
 from deliralike.training.identity.values import parents
-from deliralike.training.run import Run, Trainer
+from deliralike.training.run import Run
 
 _OPTIMIZER = "optimizer."
 _PARTS = ("network", "unaveraged", "average", "random", "callbacks", "run")
@@ -104,7 +102,7 @@ def gather(run: Run) -> State:
         "epochs": list(map(asdict, run.history.epochs)),
     }
     if isinstance(run.loader, Batches) and run.batch and run.latest_batches:
-        state["run"]["latest_batch"] = checksum(run.latest_batch)
+        state["run"]["latest_batch"] = checksum(run.latest_batches[-1])
     return state
 
 
@@ -209,13 +207,12 @@ def _take_over(run: Run, state: Mapping[str, Any], changed: Collection[str]) -> 
     run.step = position["step"]
     if isinstance(run.loader, Batches) and "latest_batch" in state["run"]:
         run.loader.expect(run.epoch, run.batch, state["run"]["latest_batch"])
-    run.history.epochs[:] = map(_epoch, state["run"]["epochs"])
+    epochs = []
+    for record in state["run"]["epochs"]:
+        refuse_wrong_fields("a record of an epoch", record, _EPOCH)
+        epochs.append(Epoch(**record))
+    run.history.epochs[:] = epochs
     _load_random_state(run, state["random"])  # last: what came before may have drawn
-
-
-def _epoch(record: Mapping[str, Any]) -> Epoch:
-    refuse_wrong_fields("a record of an epoch", record, _EPOCH)
-    return Epoch(**record)
 
 
 def _frozen(run: Run) -> list[str]:
@@ -290,61 +287,6 @@ def _slots_of(optimizer: AbstractOptimizer) -> set[str]:
         if slot.trainable and optimizer.owns(name):
             slots.update(groups.rules[groups.index(name)].state_shapes(slot.shape))
     return slots
-
-
-@contextmanager
-def without_side_effects(trainer: Trainer) -> Iterator[None]:
-    """Give back random generators, buffers and the attributes of all blocks as they are now.
-
-    Not where parameters that waited for an input were started; and parameters only where arrays
-    cannot change, so that keeping them costs nothing: a forward pass may set them.
-    """
-    network = trainer.network
-    backend = network.backend
-    run = Run(trainer, epochs=0)
-    attributes = []
-    for _, block in network.named_blocks():
-        if hasattr(block, "__dict__"):
-            attributes.append((block, dict(vars(block))))
-    generators = _random_state(run)
-    shapes = _shapes(network)
-    zero = backend.array(np.zeros(1, np.float32))
-    are_constant = backend.copied(zero) is zero
-    values = {}
-    for name, slot in network.neutral_slots().items() if shapes else ():
-        if are_constant or not slot.is_parameter:
-            values[name] = backend.copied(slot.value)
-    try:
-        yield
-    finally:
-        if _shapes(network) == shapes:
-            _load_random_state(run, generators)
-            slots = network.neutral_slots()
-            for name, value in values.items():
-                slots[name].value = value
-            if values:
-                network.parallelism.copy_state()
-        for block, before in attributes:
-            _set_attributes(vars(block), before)
-
-
-def _set_attributes(now: dict[str, Any], before: Mapping[str, Any]) -> None:
-    """Set the public attributes of a block to those from before."""
-    for name in now.keys() - before.keys():
-        if not name.startswith("_"):
-            del now[name]
-    for name, value in before.items():
-        if not name.startswith("_"):
-            now[name] = value
-
-
-def _shapes(network: AbstractNetwork) -> dict[str, Any]:
-    """Return the shape of each parameter and buffer; nothing while one waits for an input."""
-    try:
-        slots = network.neutral_slots().items()
-        return {name: slot.shape for name, slot in slots}
-    except Exception:  # noqa: BLE001  # frameworks differ in what they raise
-        return {}
 
 
 # Random numbers -----------------------------------------------------------------------------------

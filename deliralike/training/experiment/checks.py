@@ -16,9 +16,8 @@ import numpy as np
 from deliralike.errors import (
     DeliralikeError,
     SettingError,
-    UnknownName,
+    refuse_unknown,
     refuse_unknown_settings,
-    suggestion,
     whole_number,
 )
 
@@ -106,10 +105,7 @@ def one_of(*choices: str) -> Check:
     """Return a check for one of these words."""
 
     def check(key: str, value: Any) -> str:
-        if value not in choices:
-            raise UnknownName(
-                f"{key}={value!r} is unknown. {suggestion(str(value), choices)}"
-            )
+        refuse_unknown(value, choices, f"{key}={value!r} is unknown")
         return value
 
     return check

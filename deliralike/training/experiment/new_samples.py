@@ -118,9 +118,12 @@ class NewVolumes(NewSamples):
                     "keep the size"
                 )
             within = tuple(slice(length) for length in picture.size)
-            yield self._on_voxels_of_file(
-                Volume(scores[(slice(None), *within)], picture.affine), sample.file
-            )
+            of_size = Volume(scores[(slice(None), *within)], picture.affine)
+            grid = read_nifti(sample.file, orientation=None)
+            if self.source.spacing is None:
+                yield oriented(of_size, grid.orientation)
+            else:
+                yield placed_on(of_size, grid)
 
     def _picture(self, number: int) -> Volume:
         picture = self.source.picture(number)
@@ -131,12 +134,6 @@ class NewVolumes(NewSamples):
                 f"the run have {self.channels}: give NAME_0000, NAME_0001 …, or a file with all"
             )
         return picture
-
-    def _on_voxels_of_file(self, scores: Volume, file: Path) -> Volume:
-        grid = read_nifti(file, orientation=None)
-        if self.source.spacing is None:
-            return oriented(scores, grid.orientation)
-        return placed_on(scores, grid)
 
 
 def predict_files(

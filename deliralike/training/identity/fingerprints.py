@@ -13,7 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 from deliralike.data import Loader
-from deliralike.errors import ArgumentError, CheckpointError, SettingError, suggestion
+from deliralike.errors import (
+    ArgumentError,
+    CheckpointError,
+    SettingError,
+    refuse_unknown,
+)
 from deliralike.network.arguments import recorded_arguments
 from deliralike.network.base import AbstractNetwork, Block
 from deliralike.network.core import unwrap
@@ -107,9 +112,8 @@ def refuse_unknown_names(accept: Iterable[str], paths: Iterable[str]) -> None:
         known.update(parents(path))
     for name in accept:
         if name not in known:
-            raise SettingError(
-                f"accept: a run has no {name!r}. {suggestion(name, sorted(_kinds(known)))}"
-            )
+            kinds = sorted(_kinds(known))
+            refuse_unknown(name, kinds, f"accept: a run has no {name!r}", SettingError)
 
 
 def samples_of(loader: Loader) -> int | None:
@@ -238,9 +242,7 @@ def _arguments(written: Any, block: Any) -> dict[str, Any]:
 
 
 def _defaults(written: Any) -> dict[str, Any]:
-    """Return the arguments of a class that have defaults; none of a framework's own class."""
-    if written is None:
-        return {}
+    """Return the arguments of a class that have defaults."""
     parameters = inspect.signature(written.__init__).parameters.values()
     return {
         each.name: each.default for each in parameters if each.default is not each.empty

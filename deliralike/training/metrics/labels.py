@@ -125,16 +125,6 @@ class CrossEntropy(LabelMetric):
     def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
         """Return the sum over each sample's labels, and the number of labels that count."""
         batch = self.labelled(outputs, targets)
-        return {
-            "sum": self._losses(batch).sum(axis=1),
-            "counted": batch.counted.sum(axis=1),
-        }
-
-    def compute(self, evidence: Any) -> float:
-        """Return the mean over all labels that count."""
-        return ratio(evidence["sum"].sum(), evidence["counted"].sum())
-
-    def _losses(self, batch: Labelled) -> np.ndarray:
         scores = batch.scores.astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             # log(0) is an infinite loss; inf - inf is NaN
@@ -142,7 +132,14 @@ class CrossEntropy(LabelMetric):
         labels = batch.labels[:, np.newaxis]
         of_label = np.take_along_axis(log_p, labels, axis=1)[:, 0]
         of_label = np.where(np.isnan(scores).any(axis=1), np.nan, of_label)
-        return np.where(batch.counted, -of_label, 0.0)
+        return {
+            "sum": np.where(batch.counted, -of_label, 0.0).sum(axis=1),
+            "counted": batch.counted.sum(axis=1),
+        }
+
+    def compute(self, evidence: Any) -> float:
+        """Return the mean over all labels that count."""
+        return ratio(evidence["sum"].sum(), evidence["counted"].sum())
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:
@@ -192,7 +189,11 @@ class CalibrationError(LabelMetric):
             ``gaps`` is ``(samples, bins)``.
         """
         batch = self.labelled(outputs, targets)
-        confidence = self._confidence(batch)
+        scores = batch.scores.astype(np.float64)
+        confidence = scores.max(axis=1)
+        if not self.from_probabilities:
+            with np.errstate(invalid="ignore"):  # infinite logits give NaN
+                confidence = np.exp(log_softmax(scores).max(axis=1))
         is_right = batch.predicted() == batch.labels
         gaps = np.where(batch.counted, is_right - confidence, 0.0)
         inner_edges = np.linspace(0, 1, self.bins + 1)[1:-1]
@@ -206,13 +207,6 @@ class CalibrationError(LabelMetric):
         """Return the sum of the sizes of the bins' gaps, divided by the number of labels."""
         gaps = evidence["gaps"].sum(axis=0)
         return ratio(np.abs(gaps).sum(), evidence["counted"].sum())
-
-    def _confidence(self, batch: Labelled) -> np.ndarray:
-        scores = batch.scores.astype(np.float64)
-        if self.from_probabilities:
-            return scores.max(axis=1)
-        with np.errstate(invalid="ignore"):  # infinite logits give NaN
-            return np.exp(log_softmax(scores).max(axis=1))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,12 +58,9 @@ class FromFunction(Metric):
 
     higher_is_better = True
 
-    def __init__(
-        self, function: MetricFunction, *, higher_is_better: bool = True
-    ) -> None:
+    def __init__(self, function: MetricFunction) -> None:
         """Wrap a function, which returns a figure or a dict of figures."""
         self.function = function
-        self.higher_is_better = higher_is_better
         self.name = getattr(function, "__name__", type(function).__name__)
 
     def evidence(self, outputs: Any, targets: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.data.packages import needed
-from deliralike.errors import BatchError, SettingError, suggestion
+from deliralike.errors import BatchError, SettingError, refuse_unknown
 from deliralike.training.metrics.metric import Figures
 from deliralike.training.metrics.scores import ClassMetric, array_of, ratio
 
@@ -33,10 +33,8 @@ class Ranking(ClassMetric):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        if self.average not in AVERAGES:
-            raise SettingError(
-                f"{self.name} has no average {self.average!r}. {suggestion(self.average, AVERAGES)}"
-            )
+        message = f"{self.name} has no average {self.average!r}"
+        refuse_unknown(self.average, AVERAGES, message, SettingError)
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
         """Return the scores of each question in the order of probabilities, and its answers.

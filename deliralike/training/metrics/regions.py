@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from deliralike.errors import SettingError, suggestion
+from deliralike.errors import SettingError, refuse_unknown
 from deliralike.training.metrics.scores import (
     ClassMetric,
     Labelled,
@@ -44,11 +44,8 @@ class RegionRatio(ClassMetric):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        if self.over not in OVER:
-            raise SettingError(
-                f"{self.name} is taken over samples or voxels, not {self.over!r}. "
-                f"{suggestion(self.over, OVER)}"
-            )
+        message = f"{self.name} is taken over samples or voxels, not {self.over!r}"
+        refuse_unknown(self.over, OVER, message, SettingError)
         check_mean(self.mean_of, self.classes, self.name)
         if self.mean_of == "samples":
             self.need_samples("mean_of='samples'")
@@ -138,11 +135,8 @@ def check_mean(mean_of: str, classes: Sequence[str] | None, metric: str) -> None
     Raises:
         SettingError: A class is called ``"mean"``, or there is no such mean.
     """
-    if mean_of not in MEAN_OF:
-        raise SettingError(
-            f"{metric} has a mean of classes or of samples, not of {mean_of!r}. "
-            f"{suggestion(mean_of, MEAN_OF)}"
-        )
+    message = f"{metric} has a mean of classes or of samples, not of {mean_of!r}"
+    refuse_unknown(mean_of, MEAN_OF, message, SettingError)
     if classes is not None and "mean" in classes:
         raise SettingError(
             f"{metric}: a class cannot be called 'mean', which is the mean over classes"
