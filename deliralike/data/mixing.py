@@ -20,6 +20,8 @@ from deliralike import nest
 from deliralike.errors import BatchError, SettingError, whole_number
 from deliralike.nn.start import Shape
 
+Mix = Callable[[np.ndarray], np.ndarray]
+
 
 @dataclass(frozen=True)
 class Mixing(ABC):
@@ -52,7 +54,7 @@ class Mixing(ABC):
         others: np.ndarray,
         inputs: list[np.ndarray],
         generator: np.random.Generator,
-    ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    ) -> tuple[np.ndarray, Mix]:
         """Return the share of each sample in its label, and a function that mixes inputs."""
 
 
@@ -88,7 +90,7 @@ class Mixup(Mixing):
         others: np.ndarray,
         inputs: list[np.ndarray],
         generator: np.random.Generator,
-    ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    ) -> tuple[np.ndarray, Mix]:
         shares = generator.beta(self.alpha, self.alpha, len(others))
         return shares, lambda array: _weighted(array, array[others], shares)
 
@@ -126,7 +128,7 @@ class CutMix(Mixing):
         others: np.ndarray,
         inputs: list[np.ndarray],
         generator: np.random.Generator,
-    ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    ) -> tuple[np.ndarray, Mix]:
         spatial = _spatial(inputs)
         is_pasted = np.zeros((len(others), *spatial), bool)
         for each in is_pasted:

@@ -29,6 +29,9 @@ from deliralike.errors import (
 
 Array = Any
 State = dict[str, Array]
+Stepped = tuple[Array, State]  # a parameter and its state after a step
+Scalars = Mapping[str, Any]  # the numbers of an update, by name
+Shape = tuple[int, ...]
 Exponent = float  # at most 0
 Pair = tuple[float, float]  # of any numbers from 0 on
 _ADJUSTMENTS = ("original", "match_rms_adamw")
@@ -78,7 +81,7 @@ class Rule:
         """
         return self._slots
 
-    def state_shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    def state_shapes(self, shape: Shape) -> dict[str, Shape]:
         """Return the shape of each array in the state of a parameter of this shape, by slot."""
         return dict.fromkeys(self.slots, shape)
 
@@ -87,8 +90,8 @@ class Rule:
         return {"lr": self.lr}
 
     def update(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Return a parameter and its state after one step.
 
         Args:
@@ -106,8 +109,8 @@ class Rule:
         return self._step(p, self._decayed(p, g), state, scalars, xp)
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Return a parameter and its state after the decay and one step; see `update`."""
         raise NotImplementedError
 
@@ -126,7 +129,7 @@ class Rule:
             return g
         return g + self.weight_decay * p
 
-    def _shrunk(self, p: Array, scalars: Mapping[str, Any]) -> Array:
+    def _shrunk(self, p: Array, scalars: Scalars) -> Array:
         """Return the parameter after decay that is decoupled from the gradient."""
         if not self.weight_decay:
             return p
@@ -181,8 +184,8 @@ class SGD(Rule):
         return ("momentum_buffer",)
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step; the velocity starts at the first gradient."""
         if not self.momentum:
             return p - scalars["lr"] * g, state
@@ -253,8 +256,8 @@ class Adam(Moments):
         }
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         new = self._moved(g, state)
         square = new["exp_avg_sq"]
         if self.amsgrad:
@@ -309,8 +312,8 @@ class RAdam(Moments):
         return {"lr": self.lr, "step_size": step_size, "adaptive": 1.0}
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         new = self._moved(g, state)
         # A compiled program takes no branch: the divisor is the root or 1.
@@ -352,8 +355,8 @@ class NAdam(Moments):
         return self.betas[0], self.momentum_decay
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         new = self._moved(g, state)
         ahead = scalars["of_gradient"] * g + scalars["of_mean"] * new["exp_avg"]
@@ -383,8 +386,8 @@ class Adamax(Moments):
     _slots = ("exp_avg", "exp_inf")
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         beta1, beta2 = self.betas
         mean = _mean(beta1, state["exp_avg"], g)
@@ -426,7 +429,7 @@ class Adafactor(Rule):
         if self.d < 1.0:
             raise SettingError(f"Adafactor: d={self.d!r} must be at least 1")
 
-    def state_shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    def state_shapes(self, shape: Shape) -> dict[str, Shape]:
         """Return the shapes of the means by row and column, or of the mean by element."""
         if len(shape) < 2:
             return {"variance": shape}
@@ -438,8 +441,8 @@ class Adafactor(Rule):
         return {"lr": self.lr, "relative": relative, "weight": step**self.beta2_decay}
 
     def update(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         eps1, eps2 = self.eps
         if eps1 is None:
@@ -452,7 +455,7 @@ class Adafactor(Rule):
 
     def _mean_of_squares(
         self, squares: Array, state: State, weight: Any, eps1: float, xp: Any
-    ) -> tuple[Array, State]:
+    ) -> Stepped:
         """Return the mean of squares for each element, and the state that it comes from."""
         if squares.ndim < 2:
             mean = state["variance"] + weight * (squares - state["variance"])
@@ -523,7 +526,7 @@ class Muon(Rule):
                 f"Muon: adjust_lr_fn={self.adjust_lr_fn!r} must be {wanted}"
             )
 
-    def state_shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    def state_shapes(self, shape: Shape) -> dict[str, Shape]:
         """Return the shape of a matrix's momentum, or of AdamW's means."""
         if self._is_orthogonal(shape):
             return {"momentum_buffer": shape}
@@ -534,8 +537,8 @@ class Muon(Rule):
         return self._adamw.scalars(step)
 
     def update(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step of Muon for a matrix, one of AdamW for others."""
         if not self._is_orthogonal(p.shape):
             return self._adamw.update(p, g, state, scalars, xp)
@@ -555,10 +558,10 @@ class Muon(Rule):
         eps = self.adamw_eps
         return AdamW(lr=self.lr, weight_decay=decay, betas=betas, eps=eps)
 
-    def _is_orthogonal(self, shape: tuple[int, ...]) -> bool:
+    def _is_orthogonal(self, shape: Shape) -> bool:
         return len(shape) == 2 and not self.adamw
 
-    def _rate_factor(self, shape: tuple[int, ...]) -> float:
+    def _rate_factor(self, shape: Shape) -> float:
         rows, columns = shape
         if self.adjust_lr_fn == "match_rms_adamw":
             return 0.2 * max(rows, columns) ** 0.5
@@ -591,8 +594,8 @@ class LAMB(Moments):
     eps: float = 1e-6
 
     def update(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         new = self._moved(g, state)
         root = new["exp_avg_sq"] ** 0.5 / scalars["scale"] + self.eps
@@ -623,8 +626,8 @@ class Lion(Rule):
     betas: tuple[float, float] = (0.9, 0.99)
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         beta1, beta2 = self.betas
         mean = state["exp_avg"]
@@ -671,8 +674,8 @@ class Rprop(Rule):
         return {"lr": self.lr, "start": self.lr if step == 1 else 0.0}
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         turned = _sign(g, xp) * xp.sign(state["prev"])
         smaller, larger = self.etas
@@ -705,8 +708,8 @@ class ASGD(Rule):
         return {"lr": self.lr, "eta": eta, "weight": 1.0 / max(1.0, step - 1 - self.t0)}
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         eta = scalars["eta"]
         weight = scalars["weight"]
@@ -737,8 +740,8 @@ class RMSprop(Rule):
         return ("square_avg", *(name for name, is_kept in slots.items() if is_kept))
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         square = _mean(self.alpha, state["square_avg"], g * g)
         new = {"square_avg": square}
@@ -772,8 +775,8 @@ class Adagrad(Rule):
         return {"lr": self.lr / (1.0 + (step - 1) * self.lr_decay)}
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         total = state["sum"] + g * g
         return p - scalars["lr"] * g / (total**0.5 + self.eps), {"sum": total}
@@ -797,8 +800,8 @@ class Adadelta(Rule):
     eps: float = 1e-6
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         square = _mean(self.rho, state["square_avg"], g * g)
         ratio = (state["acc_delta"] + self.eps) ** 0.5 / (square + self.eps) ** 0.5

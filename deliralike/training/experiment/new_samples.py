@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from deliralike.training.experiment.folder import SETTINGS, read_last_start
 from deliralike.training.experiment.parts import make_transform
 from deliralike.training.experiment.predictions import main_output, restorer
 from deliralike.training.experiment.settings import Settings
+from deliralike.weights.inflate import AnyPath
 
 _SAMPLES_AT_ONCE = 64
 _WINDOWS_AT_ONCE = 4
@@ -138,7 +138,7 @@ class NewVolumes(NewSamples):
 
 def predict_files(
     folder: str | Path,
-    paths: NewSamples | Iterable[str | PathLike[str]],
+    paths: NewSamples | Iterable[AnyPath],
     *,
     backend: str | None = None,
     batch_size: int | None = None,
@@ -176,7 +176,7 @@ def predict_files(
     yield from zip(new.samples, outputs, strict=True)
 
 
-def new_samples(folder: str | Path, paths: Iterable[str | PathLike[str]]) -> NewSamples:
+def new_samples(folder: str | Path, paths: Iterable[AnyPath]) -> NewSamples:
     """Return the new samples that `predict_files` predicts; pictures and volumes are not read yet.
 
     Raises:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from os import PathLike
 from pathlib import Path
 
 from deliralike import data, weights
@@ -46,6 +45,7 @@ from deliralike.training.experiment.settings import Settings, names
 from deliralike.training.history import History
 from deliralike.training.interrupt import Interrupted
 from deliralike.training.run import Run
+from deliralike.weights.inflate import AnyPath
 
 # The settings that may change when a run is resumed; all others decide its results.
 MAY_CHANGE = (
@@ -284,9 +284,7 @@ def record_start(
         run_folder.write_json(path, [*before, {**entry, "seed": settings.seed}])
 
 
-def load_result(
-    folder: str | PathLike[str], network: AbstractNetwork | None = None
-) -> RunResult:
+def load_result(folder: AnyPath, network: AbstractNetwork | None = None) -> RunResult:
     """Return the result of a run that has finished.
 
     Raises:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError
+from deliralike.training.metrics.metric import Rows
 from deliralike.training.metrics.scores import (
     ClassMetric,
     Labelled,
@@ -41,7 +42,7 @@ class Accuracy(LabelMetric):
     name = "accuracy"
     higher_is_better = True
 
-    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    def evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return the number of right labels of each sample, and the number of labels that count."""
         batch = self.labelled(outputs, targets)
         is_right = self._is_right(batch) & batch.counted
@@ -122,7 +123,7 @@ class CrossEntropy(LabelMetric):
     name = "loss"
     higher_is_better = False
 
-    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    def evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return the sum over each sample's labels, and the number of labels that count."""
         batch = self.labelled(outputs, targets)
         scores = batch.scores.astype(np.float64)
@@ -182,7 +183,7 @@ class CalibrationError(LabelMetric):
         if self.bins < 1:
             raise SettingError(f"{self.name} needs at least one bin, not {self.bins!r}")
 
-    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    def evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return each sample's sum of ``right - confidence`` in each bin, and its counted labels.
 
         Shapes:
@@ -236,7 +237,7 @@ class ConfusionMatrix(ClassMetric):
     pads = True  # nothing is added to a cell
     normalise: bool = False
 
-    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    def evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return the cells of the matrix and the numbers that each sample adds to them.
 
         A sample with one label has one cell, other samples have all cells.

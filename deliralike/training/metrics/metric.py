@@ -6,9 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+
 from deliralike.errors import SettingError
 
 MetricFunction = Callable[[Any, Any], float]
+Rows = dict[str, np.ndarray]  # evidence by name, one row a sample
 Figures = float | dict[str, float]  # one, or several by name
 
 

@@ -18,6 +18,9 @@ from deliralike.training.metrics.scores import (
 
 OVER = ("samples", "voxels")
 MEAN_OF = ("classes", "samples")
+Ratio = tuple[
+    np.ndarray, np.ndarray
+]  # a part and the whole, or figures and whether there is one
 
 
 class Counts(NamedTuple):
@@ -89,13 +92,13 @@ class RegionRatio(ClassMetric):
             mean_of=self.mean_of,
         )
 
-    def _figures(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+    def _figures(self, counts: Counts) -> Ratio:
         """Return the figures, and where there is one: not where it would be 0 by 0."""
         part, whole = self._ratio(counts)
         return ratios(part, whole), whole != 0
 
     @abstractmethod
-    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+    def _ratio(self, counts: Counts) -> Ratio:
         """Return what is divided, and by what."""
 
 
@@ -178,7 +181,7 @@ class Overlap(RegionRatio):
         if self.ignore_empty is not None:
             self.need_samples(f"ignore_empty={self.ignore_empty!r}")
 
-    def _figures(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+    def _figures(self, counts: Counts) -> Ratio:
         figures, defined = super()._figures(counts)
         if self.ignore_empty is None:
             return figures, defined
@@ -224,7 +227,7 @@ class Dice(Overlap):
 
     name = "dice"
 
-    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+    def _ratio(self, counts: Counts) -> Ratio:
         return 2 * counts.both, counts.predicted + counts.true
 
 
@@ -248,7 +251,7 @@ class IoU(Overlap):
 
     name = "iou"
 
-    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+    def _ratio(self, counts: Counts) -> Ratio:
         union = counts.predicted + counts.true - counts.both
         return counts.both, union
 
@@ -282,7 +285,7 @@ class Sensitivity(RegionRatio):
 
     name = "sensitivity"
 
-    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+    def _ratio(self, counts: Counts) -> Ratio:
         return counts.both, counts.true
 
 
@@ -303,7 +306,7 @@ class Specificity(RegionRatio):
 
     name = "specificity"
 
-    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+    def _ratio(self, counts: Counts) -> Ratio:
         others = counts.voxels - counts.true
         return others - counts.predicted + counts.both, others
 
@@ -325,7 +328,7 @@ class Precision(RegionRatio):
 
     name = "precision"
 
-    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+    def _ratio(self, counts: Counts) -> Ratio:
         return counts.both, counts.predicted
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from deliralike.data.packages import needed
 from deliralike.errors import BatchError, SettingError
+from deliralike.training.metrics.metric import Rows
 from deliralike.training.metrics.regions import by_class, check_mean
 from deliralike.training.metrics.scores import ClassMetric
 
@@ -33,7 +34,7 @@ class SurfaceMetric(ClassMetric):
             )
         check_mean(self.mean_of, self.classes, self.name)
 
-    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    def evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return the figure of each class in each sample, and whether it is defined.
 
         Shapes:
