@@ -8,7 +8,7 @@ import fnmatch
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from deliralike.terminal import plain
@@ -167,6 +167,11 @@ def naming(path: object) -> Iterator[None]:
         if error.filename is None:
             error.filename = str(path)
         raise
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a real number, and no flag."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def whole_number(name: str, value: Any, least: int) -> int:

@@ -52,6 +52,7 @@ def command(
     With --weights: the published weights.
     """
     from deliralike import zoo
+    from deliralike.cli.console import say
     from deliralike.cli.options import key_values
     from deliralike.errors import SettingError, UnknownName
 
@@ -73,7 +74,10 @@ def command(
     shape = shape_of(size)
     settings = key_values(set_ or (), "--set")
     if draw is not None:
-        _draw(name, draw, shape, depth, settings)
+        from deliralike.zoo.drawing import draw as write_drawing
+
+        write_drawing(name, draw, shape, depth, **settings)
+        say(f"{draw}: {name}")
     else:
         _detail(name, shape, settings)
 
@@ -141,20 +145,6 @@ def _detail(name: str, shape: tuple[int, ...] | None, settings: dict[str, Any]) 
         ["setting", "value"], zip(values, map(repr, values.values()), strict=True)
     )
     say(str(outline))
-
-
-def _draw(
-    name: str,
-    path: Path,
-    shape: tuple[int, ...] | None,
-    depth: int | None,
-    settings: dict[str, Any],
-) -> None:
-    from deliralike.cli.console import say
-    from deliralike.zoo.drawing import draw
-
-    draw(name, path, shape, depth, **settings)
-    say(f"{path}: {name}")
 
 
 def shape_of(text: str | None) -> tuple[int, ...] | None:

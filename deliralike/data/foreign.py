@@ -276,16 +276,11 @@ def _is_read_by_loader(source: Any) -> bool:
     """Return whether a `Loader` reads it: arrays, or a dataset with length and items."""
     if isinstance(source, tuple | Mapping | np.ndarray):
         return True
-    if _is_batched(source):
-        return False
+    if hasattr(source, "to_iter_dataset") and "Batch" in type(source).__name__:
+        return False  # a ``MapDataset`` of grain whose items are batches
     return is_indexable(source) or (
         is_dataclass(source) and not hasattr(source, "__iter__")
     )
-
-
-def _is_batched(source: Any) -> bool:
-    """Return whether it is a ``MapDataset`` of grain whose items are batches."""
-    return hasattr(source, "to_iter_dataset") and "Batch" in type(source).__name__
 
 
 def _gives_samples(source: Any) -> bool:

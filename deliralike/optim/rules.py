@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy as np
 from deliralike.errors import (
     ArgumentError,
     SettingError,
+    is_number,
     refuse_unknown,
     refuse_unknown_settings,
 )
@@ -546,7 +546,11 @@ class Muon(Rule):
         direction = buffer
         if self.nesterov:
             direction = _mean(self.momentum, buffer, g)
-        rate = scalars["lr"] * self._rate_factor(p.shape)
+        rows, columns = p.shape
+        factor = max(1.0, rows / max(columns, 1)) ** 0.5
+        if self.adjust_lr_fn == "match_rms_adamw":
+            factor = 0.2 * max(rows, columns) ** 0.5
+        rate = scalars["lr"] * factor
         p = self._shrunk(p, scalars) - rate * self._orthogonalized(direction, xp)
         return p, {"momentum_buffer": buffer}
 
@@ -560,12 +564,6 @@ class Muon(Rule):
 
     def _is_orthogonal(self, shape: Shape) -> bool:
         return len(shape) == 2 and not self.adamw
-
-    def _rate_factor(self, shape: Shape) -> float:
-        rows, columns = shape
-        if self.adjust_lr_fn == "match_rms_adamw":
-            return 0.2 * max(rows, columns) ** 0.5
-        return max(1.0, rows / max(columns, 1)) ** 0.5
 
     def _orthogonalized(self, x: Array, xp: Any) -> Array:
         """Return the matrix with its singular values brought near 1."""
@@ -861,7 +859,7 @@ def number(value: Any, where: str = "lr") -> float:
     Raises:
         SettingError: The value is no number, not finite or below 0.
     """
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if not is_number(value):
         raise SettingError(f"{where}={value!r} must be a number")
     if not 0 <= float(value) < math.inf:
         raise SettingError(f"{where}={value!r} must be at least 0 and finite")
@@ -900,8 +898,7 @@ def _exponent(where: str, value: Any) -> float:
 
 
 def _finite(where: str, value: Any) -> float:
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value):
+    if not is_number(value) or not math.isfinite(value):
         raise SettingError(f"{where}={value!r} must be a finite number")
     return float(value)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deliralike.errors import CheckpointError
+from deliralike.errors import CheckpointError, is_number
 
 _SHOWN = 60  # characters of a value, in an error
 
@@ -29,10 +29,6 @@ class Kind:
         return Kind(f"{self.words}, or None", fits)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _is_list_of(kind: type, value: Any) -> bool:
     return type(value) is list and all(isinstance(each, kind) for each in value)
 
@@ -44,7 +40,7 @@ def _is_texts_by_name(value: Any) -> bool:
 COUNT = Kind(
     "a whole number of at least 0", lambda value: type(value) is int and value >= 0
 )
-NUMBER = Kind("a number", _is_number)
+NUMBER = Kind("a number", is_number)
 TEXT = Kind("a text", lambda value: isinstance(value, str))
 TEXTS = Kind("a list of texts", lambda value: _is_list_of(str, value))
 NEST = Kind("a nest by name", lambda value: isinstance(value, Mapping))

@@ -158,18 +158,15 @@ def _refuse_other_run(
     refuse_unknown_names(accept, {*here, *before})
     same_backend = of_run["backend"] == run.network.backend.name
     changed = refuse_differences(before, here, same_backend, accept)
-    if changed:
-        _refuse_position(run, of_run["position"]["batch"])
-    return changed
-
-
-def _refuse_position(run: Run, batch: int) -> None:
-    """Raise an error if accepted other data or batches end before the position of a checkpoint."""
-    if samples_of(run.loader) is not None and batch > len(run.loader):
+    batch = of_run["position"]["batch"]
+    # Accepted other data or batches may end before the position.
+    has_length = samples_of(run.loader) is not None
+    if changed and has_length and batch > len(run.loader):
         raise CheckpointError(
             f"the checkpoint stands after batch {batch} of its epoch, and an epoch has "
             f"{len(run.loader)} here: go on from one that was written between two epochs"
         )
+    return changed
 
 
 def _optimizer_names(parts: Iterable[str]) -> str:
@@ -256,7 +253,8 @@ def _load_optimizer(
     own_state = state["state"]
     starts_anew = where in changed
     if any(where in parents(path) for path in changed):
-        starts_anew = starts_anew or _slots_in(own_state) != _slots_of(optimizer)
+        slots = {key.rpartition("/")[2] for key in own_state} - {"steps", "step"}
+        starts_anew = starts_anew or slots != _slots_of(optimizer)
     if starts_anew:
         own_state = {"steps": own_state["steps"]}
     optimizer.load_neutral_state(own_state)
@@ -270,11 +268,6 @@ def _load_optimizer(
             optimizer.lr = base
     if optimizer.loss_scale is not None and state["loss_scale"] is not None:
         optimizer.loss_scale.load_state(state["loss_scale"])
-
-
-def _slots_in(state: Mapping[str, Any]) -> set[str]:
-    """Return the names of the arrays that an optimizer's state has for its parameters."""
-    return {name.rpartition("/")[2] for name in state} - {"steps", "step"}
 
 
 def _slots_of(optimizer: AbstractOptimizer) -> set[str]:

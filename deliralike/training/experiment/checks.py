@@ -16,6 +16,7 @@ import numpy as np
 from deliralike.errors import (
     DeliralikeError,
     SettingError,
+    is_number,
     refuse_unknown,
     refuse_unknown_settings,
     whole_number,
@@ -93,8 +94,7 @@ def between(low: float, high: float = math.inf) -> Check:
         wanted += f" and below {high:g}"
 
     def check(key: str, value: Any) -> float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not low < value < high:
+        if not is_number(value) or not low < value < high:
             raise _wrong(key, value, wanted)
         return float(value)
 

@@ -43,7 +43,7 @@ def fingerprints(run: Run) -> Texts:
     """Return the fingerprints of a run: of ``"loss"``, ``"data"``, ``"optimizer"`` and others."""
     # The data are unknown where another process reads them.
     texts: Texts = dict.fromkeys(("data", "transform", "batch_transform"), UNKNOWN)
-    for name, value in (_of_trainer(run) | _of_loader(run.loader)).items():
+    for name, value in _of_trainer(run).items():
         texts |= described(name, value)
     if run.trainer.average is not None:
         texts["average"] = type(run.trainer.average).__name__
@@ -129,6 +129,7 @@ def samples_of(loader: Loader) -> int | None:
 
 def _of_trainer(run: Run) -> dict[str, Any]:
     trainer = run.trainer
+    loader: Loader = run.loader
     average = None
     if trainer.average is not None:
         names = ("decay", "start")
@@ -139,11 +140,6 @@ def _of_trainer(run: Run) -> dict[str, Any]:
         "rng": trainer.rng,
         "loss": trainer.losses,
         "average": average,
-    }
-
-
-def _of_loader(loader: Loader) -> dict[str, Any]:
-    return {
         "batch_size": loader.batch_size,
         "drop_last": loader.drop_last,
         "samples": samples_of(loader),
