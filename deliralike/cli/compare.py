@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from deliralike.cli.options import Pairs, settings_option
+
 
 def command(
     name: Annotated[
@@ -43,12 +45,7 @@ def command(
         ),
     ] = None,
     set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="A setting of the network: num_classes=10.",
-        ),
+        Pairs, settings_option("A setting of the network: num_classes=10.")
     ] = None,
     levels: Annotated[
         str | None, typer.Option(help="Which levels: L0,L1,L3. (default: all)")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deliralike.cli.options import Pairs, settings_option
 from deliralike.errors import SettingError, listed
 
 if TYPE_CHECKING:
@@ -134,11 +135,9 @@ def command(
         ),
     ] = None,
     set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Any setting: clip_norm=1, schedule.steps=90; the network's: depth=14.",
+        Pairs,
+        settings_option(
+            "Any setting: clip_norm=1, schedule.steps=90; the network's: depth=14."
         ),
     ] = None,
     proof: Annotated[

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from deliralike.cli.options import Pairs, settings_option
+
 _WIDE = 120  # the columns of a terminal in which tables show everything
 
 
@@ -22,10 +24,7 @@ def command(
         ),
     ] = None,
     set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A setting of NAME: num_classes=10."
-        ),
+        Pairs, settings_option("A setting of NAME: num_classes=10.")
     ] = None,
     draw: Annotated[
         Path | None,

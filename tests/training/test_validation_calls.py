@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import Network, data, rules
+from deliralike import data, rules
 from deliralike.errors import BatchError, SettingError
 from deliralike.training import Trainer, evaluate, predict
 from deliralike.training.metrics import Evidence, metric
+from tests.training.networks import Linear
 
 RNG = np.random.default_rng(4)
 X, Y, WEIGHT = (
@@ -15,16 +16,8 @@ X, Y, WEIGHT = (
     RNG.integers(0, 3, 11),
     RNG.uniform(0.1, 3.0, 11),
 )
+
 SGD = rules.rule("sgd", lr=0.0)
-
-
-class Linear(Network):
-    def __init__(self):
-        super().__init__()
-        self.fc = self.nn.Linear(4, 3)
-
-    def forward(self, x):
-        return self.fc(x)
 
 
 class Named(Linear):
