@@ -35,8 +35,7 @@ from deliralike.optim.accumulation import (
 )
 from deliralike.optim.groups import Groups
 from deliralike.optim.loss import Loss, LossFunction, LossResult, as_loss, or_one
-from deliralike.optim.mixed_precision import check_mixed
-from deliralike.optim.precision import LossScale, check_precision
+from deliralike.optim.precision import LossScale, check_mixed, check_precision
 
 if TYPE_CHECKING:
     from deliralike.network.core import NetworkCore

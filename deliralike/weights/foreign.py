@@ -17,9 +17,8 @@ from deliralike.terminal import log
 from deliralike.weights import foreign_layouts
 from deliralike.weights.file_match import FileMatch
 from deliralike.weights.inflate import AnyPath
-from deliralike.weights.matching.match import propose_between
+from deliralike.weights.matching.match import by_number, propose_between
 from deliralike.weights.matching.naming import role
-from deliralike.weights.matching.numbering import by_number
 from deliralike.weights.matching.pairing import COUNTER, STATISTICS, Side, Tensor
 from deliralike.weights.matching.parts import join
 from deliralike.weights.reading import Contents, contents

@@ -18,8 +18,8 @@ import numpy as np
 from deliralike.errors import StateError, refuse_unknown
 from deliralike.network.core import NetworkCore, unwrap
 from deliralike.terminal import log
-from deliralike.weights.matching.kinds import bare
 from deliralike.weights.matching.layouts import flattenings
+from deliralike.weights.matching.naming import bare
 from deliralike.weights.reading import Contents
 
 _MOST_SHOWN = 4
