@@ -8,7 +8,7 @@ import fnmatch
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from deliralike.terminal import plain
@@ -169,6 +169,11 @@ def naming(path: object) -> Iterator[None]:
         raise
 
 
+def is_number(value: Any) -> bool:
+    """Return whether a value is a real number, and no flag."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def whole_number(name: str, value: Any, least: int) -> int:
     """Return a setting that is a whole number of at least `least`.
 
@@ -192,10 +197,33 @@ def refuse_unknown_settings(
     """
     known = list(known)
     for setting in settings:
-        if setting not in known:
-            raise ArgumentError(
-                f"{owner} has no setting {setting!r}. {suggestion(setting, known)}"
-            )
+        message = f"{owner} has no setting {setting!r}"
+        refuse_unknown(setting, known, message, ArgumentError)
+
+
+def refuse_unknown(
+    name: object,
+    known: Iterable[object],
+    message: str,
+    error: type[DeliralikeError] = UnknownName,
+) -> None:
+    """Raise an error if a name is not among the known ones, with the nearest of these.
+
+    Args:
+        message: The beginning of the error, without a full stop.
+
+    Raises:
+        DeliralikeError: One of the class `error`.
+
+    Example:
+        >>> refuse_unknown("fast", ("slow", "fastest"), "there is no mode 'fast'")
+        Traceback (most recent call last):
+        ...
+        deliralike.errors.UnknownName: there is no mode 'fast'. Did you mean 'fastest'?
+    """
+    known = list(known)
+    if name not in known:
+        raise error(f"{message}. {suggestion(str(name), known)}")
 
 
 def listed(names: Iterable[object], most: int = 3) -> str:

@@ -52,10 +52,9 @@ def _installed(name: str, entry: "Entry") -> Sequence[str]:
 def _loaded(name: str, known: Mapping[str, "Entry"]) -> Sequence[str]:
     """Return the row of a backend; an error of the backend is shown in its row."""
     from deliralike import backends
-    from deliralike.errors import UnknownName, suggestion
+    from deliralike.errors import refuse_unknown
 
-    if name not in known:
-        raise UnknownName(f"there is no backend {name!r}. {suggestion(name, known)}")
+    refuse_unknown(name, known, f"there is no backend {name!r}")
     if known[name].missing:
         return name, "-", "-", "-", _how_to_install(known[name])
     # A broken installation may fail in any way, and must not hide the other backends.

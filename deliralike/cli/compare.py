@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from deliralike.cli.options import Pairs, settings_option
+
 
 def command(
     name: Annotated[
@@ -43,12 +45,7 @@ def command(
         ),
     ] = None,
     set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="A setting of the network: num_classes=10.",
-        ),
+        Pairs, settings_option("A setting of the network: num_classes=10.")
     ] = None,
     levels: Annotated[
         str | None, typer.Option(help="Which levels: L0,L1,L3. (default: all)")
@@ -85,7 +82,7 @@ def command(
     from deliralike.conformance.comparing import LEVELS, QUICK, compare
     from deliralike.conformance.proof import Proofs, check_ending
     from deliralike.conformance.subject import Subject
-    from deliralike.errors import ArgumentError, suggestion
+    from deliralike.errors import ArgumentError, refuse_unknown
     from deliralike.terminal import plain
     from deliralike.zoo.building import on_first
 
@@ -108,11 +105,8 @@ def command(
     else:
         known = {*zoo.find(name).words, *zoo.find(candidate).words, "num_classes"}
         for key in settings:
-            if key not in known:
-                both = f"{name} and {candidate}"
-                raise ArgumentError(
-                    f"{both}: there is no setting {key!r}. {suggestion(key, known)}"
-                )
+            message = f"{name} and {candidate}: there is no setting {key!r}"
+            refuse_unknown(key, known, message, ArgumentError)
         networks = [
             on_first(name, names, seed, settings),
             on_first(candidate, names[::-1], seed, settings),
@@ -181,32 +175,7 @@ def _probe(
     seed: int,
     settings: dict[str, Any],
 ) -> tuple[tuple[Any, ...], Any]:
-    """Return inputs (and labels) of the right kind, and a loss that fits them."""
-    import numpy as np
-
-    from deliralike.conformance.probing import distance_loss
-    from deliralike.training import classification_loss
-
-    inputs, output = _inputs_and_output(
-        architecture, network, batch, shape, seed, settings
-    )
-    has_scores = isinstance(output, np.ndarray) and output.ndim == 2
-    if architecture.task == "classification" and has_scores:
-        classes = output.shape[1]
-        labels = np.random.default_rng(seed + 1).integers(0, classes, batch)
-        return (*inputs, labels), classification_loss
-    return inputs, distance_loss
-
-
-def _inputs_and_output(
-    architecture: Any,
-    network: Any,
-    batch: int,
-    shape: tuple[int, ...] | None,
-    seed: int,
-    settings: dict[str, Any],
-) -> tuple[tuple[Any, ...], Any]:
-    """Return inputs and the network's output for them.
+    """Return inputs (and labels) of the right kind, and a loss that fits them.
 
     The inputs have the given shape, or lie as a framework's own network takes that shape; else
     they are small, or of the usual size where the network takes no others.
@@ -217,24 +186,31 @@ def _inputs_and_output(
     from deliralike.conformance.layout_adapter import evaluate_in_own_layout
     from deliralike.conformance.probing import distance_loss
     from deliralike.conformance.subject import Subject
+    from deliralike.training import classification_loss
     from deliralike.zoo.inputs import Input
 
-    def evaluate(entries: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
+    def probe(entries: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
         generator = np.random.default_rng(seed)
         inputs = tuple(entry.draw(generator, batch) for entry in entries)
         if not isinstance(network, Network):
             inputs, _ = evaluate_in_own_layout(Subject(network, distance_loss), inputs)
-        return inputs, _output(network, inputs)
+        output = _output(network, inputs)
+        has_scores = isinstance(output, np.ndarray) and output.ndim == 2
+        if architecture.task == "classification" and has_scores:
+            classes = output.shape[1]
+            labels = np.random.default_rng(seed + 1).integers(0, classes, batch)
+            return (*inputs, labels), classification_loss
+        return inputs, distance_loss
 
     if shape is not None:
-        return evaluate([Input(shape)])
+        return probe([Input(shape)])
     usual = architecture.inputs_for(**settings)
     small = tuple(map(_smaller, usual))
     if small != usual:
         # They may be too small, or the network may want a fixed size.
         with contextlib.suppress(ValueError, RuntimeError):
-            return evaluate(small)
-    return evaluate(usual)
+            return probe(small)
+    return probe(usual)
 
 
 def _smaller(entry: Any) -> Any:

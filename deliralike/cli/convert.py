@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from deliralike.cli.options import Pairs, settings_option
+
 
 def command(
     source: Annotated[
@@ -32,10 +34,7 @@ def command(
         ),
     ] = None,
     set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A setting of the model: num_classes=10."
-        ),
+        Pairs, settings_option("A setting of the model: num_classes=10.")
     ] = None,
     name: Annotated[
         list[str] | None,

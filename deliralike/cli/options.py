@@ -5,7 +5,16 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
+import typer
+
 from deliralike.errors import SettingError
+
+Pairs = list[str] | None  # KEY=VALUE
+
+
+def settings_option(help: str) -> Any:
+    """Return the option ``--set``, which may be given several times."""
+    return typer.Option("--set", metavar="KEY=VALUE", help=help)
 
 
 def key_values(pairs: Iterable[str], option: str) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from deliralike.cli.options import Pairs, settings_option
+
 
 def command(
     name: Annotated[
@@ -25,10 +27,7 @@ def command(
         ),
     ],
     set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="An argument of the class: classes=4."
-        ),
+        Pairs, settings_option("An argument of the class: classes=4.")
     ] = None,
     out: Annotated[
         Path | None,

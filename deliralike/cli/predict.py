@@ -11,6 +11,8 @@ from deliralike.errors import SettingError
 if TYPE_CHECKING:
     from deliralike.training.experiment.new_samples import NewSample, NewSamples
 
+Cells = dict[str, Any]  # a row of a table, by column
+
 SHOWN = 20  # rows of the table on the terminal
 
 
@@ -100,24 +102,20 @@ def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -
     say(f"predictions: {target}")
 
 
-def _rows(
-    labels: Any, scores: Any, classes: tuple[str, ...]
-) -> Iterator[dict[str, Any]]:
+def _rows(labels: Any, scores: Any, classes: tuple[str, ...]) -> Iterator[Cells]:
     for index, (label, row) in enumerate(zip(labels, scores, strict=True)):
         yield {"sample": index, "label": classes[label]} | _classified(row, classes)
 
 
-def _measured(
-    targets: Any, outputs: Any, names: tuple[str, ...]
-) -> Iterator[dict[str, Any]]:
+def _measured(targets: Any, outputs: Any, names: tuple[str, ...]) -> Iterator[Cells]:
     for index, (target, output) in enumerate(zip(targets, outputs, strict=True)):
-        row: dict[str, Any] = {"sample": index}
+        row: Cells = {"sample": index}
         for name, wanted, value in zip(names, target, output, strict=True):
             row |= {name: f"{wanted:.6g}", f"predicted {name}": f"{value:.6g}"}
         yield row
 
 
-def _predicted(output: Any, start: Mapping[str, Any]) -> dict[str, Any]:
+def _predicted(output: Any, start: Mapping[str, Any]) -> Cells:
     """Return the predictions for a new sample of a run."""
     if start["task"] != "regression":
         return _classified(output, tuple(start["classes"]))
@@ -125,7 +123,7 @@ def _predicted(output: Any, start: Mapping[str, Any]) -> dict[str, Any]:
     return {f"predicted {name}": f"{value:.6g}" for name, value in values}
 
 
-def _classified(scores: Any, classes: tuple[str, ...]) -> dict[str, Any]:
+def _classified(scores: Any, classes: tuple[str, ...]) -> Cells:
     import numpy as np
 
     from deliralike.training.metrics.labels import log_softmax
@@ -206,7 +204,7 @@ def _with_progress(
             update(sample.file.name, number / len(new))
 
 
-def _cells(sample: "NewSample") -> dict[str, Any]:
+def _cells(sample: "NewSample") -> Cells:
     """Return the row of a sample's table, or its file."""
     return dict(sample.cells) or {"file": str(sample.file)}
 
@@ -224,7 +222,7 @@ def _refuse_same_names(samples: Iterable["NewSample"]) -> None:
 
 def _write_mask(
     target: Path, sample: "NewSample", scores: Any, classes: list[str]
-) -> dict[str, Any]:
+) -> Cells:
     """Write the mask of a picture or volume, and its overlay; return the share of each class."""
     import numpy as np
 
@@ -273,7 +271,7 @@ def _write_volume(place: Path, file: Path, scores: Any) -> Any:
     return mask.array
 
 
-def _show_predicted(rows: list[dict[str, Any]], start: Mapping[str, Any]) -> None:
+def _show_predicted(rows: list[Cells], start: Mapping[str, Any]) -> None:
     """Print the first rows: measured targets, or the class with its probability."""
     columns = ["predicted", "probability"]
     if start["task"] == "regression":
@@ -289,7 +287,7 @@ def _show_predicted(rows: list[dict[str, Any]], start: Mapping[str, Any]) -> Non
     _show(columns, rows, shown, columns[-1:])
 
 
-def _show_shares(rows: list[dict[str, Any]], classes: list[str]) -> None:
+def _show_shares(rows: list[Cells], classes: list[str]) -> None:
     shown = []
     for row in rows[:SHOWN]:
         shown.append([f"{float(row[f'share {name}']):.1%}" for name in classes])
@@ -298,7 +296,7 @@ def _show_shares(rows: list[dict[str, Any]], classes: list[str]) -> None:
 
 def _show(
     columns: list[str],
-    rows: list[dict[str, Any]],
+    rows: list[Cells],
     shown: list[list[Any]],
     right: Iterable[str],
 ) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Any
 
-from deliralike.errors import UnknownName, suggestion
+from deliralike.errors import refuse_unknown
 
 if TYPE_CHECKING:
     from deliralike.training.experiment.compare import Row
@@ -91,10 +91,7 @@ def sorted_by(listed: Sequence[Record], column: str) -> list[Record]:
         UnknownName: There is no such column.
     """
     columns = list(listed[0].cells)
-    if column not in columns:
-        raise UnknownName(
-            f"--sort: there is no column {column!r}. {suggestion(column, columns)}"
-        )
+    refuse_unknown(column, columns, f"--sort: there is no column {column!r}")
     falls = column in ("best", "last") and listed[0].rising
     present = [record for record in listed if record.cells[column] is not None]
     absent = [record for record in listed if record.cells[column] is None]

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from deliralike.cli.options import Pairs, settings_option
+
 
 def command(
     network: Annotated[
@@ -14,12 +16,7 @@ def command(
         ),
     ] = "resnet8",
     set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Another value: data=mri-slices, optimizer.lr=0.1.",
-        ),
+        Pairs, settings_option("Another value: data=mri-slices, optimizer.lr=0.1.")
     ] = None,
 ) -> None:
     """Print a file of all settings as TOML, with what they do.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deliralike.cli.options import Pairs, settings_option
 from deliralike.errors import SettingError, listed
 
 if TYPE_CHECKING:
@@ -134,11 +135,9 @@ def command(
         ),
     ] = None,
     set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Any setting: clip_norm=1, schedule.steps=90; the network's: depth=14.",
+        Pairs,
+        settings_option(
+            "Any setting: clip_norm=1, schedule.steps=90; the network's: depth=14."
         ),
     ] = None,
     proof: Annotated[
@@ -298,9 +297,9 @@ def _from_source(source: str, changes: Mapping[str, Any]) -> "Experiment":
 def _from_folder(folder: Path, changes: Mapping[str, Any]) -> "Experiment":
     """Return the experiment whose settings a run's folder holds."""
     from deliralike.training.experiment import SETTINGS, Experiment, read_settings
-    from deliralike.training.experiment.folder import refuse_none
+    from deliralike.training.experiment.folder import refuse_no_run
 
-    refuse_none(folder)
+    refuse_no_run(folder, may_have_folds=True)
     return Experiment(read_settings(folder / SETTINGS, changes))
 
 

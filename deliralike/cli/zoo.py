@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from deliralike.cli.options import Pairs, settings_option
+
 _WIDE = 120  # the columns of a terminal in which tables show everything
 
 
@@ -22,10 +24,7 @@ def command(
         ),
     ] = None,
     set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A setting of NAME: num_classes=10."
-        ),
+        Pairs, settings_option("A setting of NAME: num_classes=10.")
     ] = None,
     draw: Annotated[
         Path | None,
@@ -52,6 +51,7 @@ def command(
     With --weights: the published weights.
     """
     from deliralike import zoo
+    from deliralike.cli.console import say
     from deliralike.cli.options import key_values
     from deliralike.errors import SettingError, UnknownName
 
@@ -73,7 +73,10 @@ def command(
     shape = shape_of(size)
     settings = key_values(set_ or (), "--set")
     if draw is not None:
-        _draw(name, draw, shape, depth, settings)
+        from deliralike.zoo.drawing import draw as write_drawing
+
+        write_drawing(name, draw, shape, depth, **settings)
+        say(f"{draw}: {name}")
     else:
         _detail(name, shape, settings)
 
@@ -141,20 +144,6 @@ def _detail(name: str, shape: tuple[int, ...] | None, settings: dict[str, Any]) 
         ["setting", "value"], zip(values, map(repr, values.values()), strict=True)
     )
     say(str(outline))
-
-
-def _draw(
-    name: str,
-    path: Path,
-    shape: tuple[int, ...] | None,
-    depth: int | None,
-    settings: dict[str, Any],
-) -> None:
-    from deliralike.cli.console import say
-    from deliralike.zoo.drawing import draw
-
-    draw(name, path, shape, depth, **settings)
-    say(f"{path}: {name}")
 
 
 def shape_of(text: str | None) -> tuple[int, ...] | None:

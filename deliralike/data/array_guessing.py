@@ -65,11 +65,12 @@ def as_dataset(
         for part in samples
     ]
     task = "classification" if numbered[0].labels.ndim == 1 else "segmentation"
-    if len(numbered) == 2:
-        train, held = numbered
-    else:
-        train, held = _split(numbered[0], held_out, seed)
-    return Dataset(name, train, held, names, task)
+    if len(numbered) == 1:
+        # Of each class the same fraction; of pictures of labels a fraction of all.
+        split = stratified_split if task == "classification" else random_split
+        numbered = [*split(numbered[0], held_out, seed)]
+    train, judge = numbered
+    return Dataset(name, train, judge, names, task)
 
 
 def first_present(names: Iterable[str], among: Container[str]) -> str | None:
@@ -118,16 +119,10 @@ def _samples(part: Any, name: str) -> Samples:
             f"{name!r} has inputs {inputs.shape} and labels {labels.shape}: wanted is one label, "
             "or one picture of labels, for each input"
         )
-    return Samples(as_inputs(inputs), _texts(labels))
-
-
-def _texts(labels: np.ndarray) -> np.ndarray:
-    """Return labels that are objects, as pandas keeps texts, as an array of texts."""
-    if labels.dtype.kind == "O" and all(
-        isinstance(label, str) for label in labels.flat
-    ):
-        return labels.astype(str)
-    return labels
+    is_object = labels.dtype.kind == "O"
+    if is_object and all(isinstance(label, str) for label in labels.flat):
+        labels = labels.astype(str)  # as pandas keeps texts
+    return Samples(as_inputs(inputs), labels)
 
 
 def _stacked(samples: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -301,10 +296,3 @@ def _refuse_others(labels: np.ndarray, classes: Sequence[str], name: str) -> Non
             f"{name!r} has the label {str(labels[0])!r}, which is none of the {len(classes)} "
             f"classes {listed(classes)}"
         )
-
-
-def _split(samples: Samples, held_out: float, seed: int) -> tuple[Samples, Samples]:
-    """Split samples: of each class the same fraction; of pictures of labels a fraction of all."""
-    if samples.labels.ndim == 1:
-        return stratified_split(samples, held_out, seed)
-    return random_split(samples, held_out, seed)

@@ -33,27 +33,21 @@ def collate(samples: Sequence[Any]) -> Any:
     for place, sample in enumerate(samples[1:], 1):
         rows.append(_leaves(sample, structure, samples[0], place))
     stacked = []
-    try:
-        for column in zip(*rows, strict=True):
-            stacked.append(_stacked(column))
-    except _Unequal as unequal:
-        path, _ = nest.leaves_with_paths(samples[0], "sample")[len(stacked)]
-        raise BatchError(
-            f"the samples of a batch must agree in shape, to be stacked: {path} has "
-            f"{unequal.first} at place 0 of the batch and {unequal.other} at place {unequal.at}. "
-            "Crop or pad them in a transform, or use batch_size=1."
-        ) from unequal
+    for number, column in enumerate(zip(*rows, strict=True)):
+        stacked.append(_stacked(column, samples[0], number))
     return structure.unflatten(stacked)
 
 
-class _Unequal(Exception):
-    """The leaves of one place cannot be stacked."""
-
-    def __init__(self, first: str, other: str, at: int):
-        super().__init__(f"{first} and {other}")
-        self.first = first
-        self.other = other
-        self.at = at
+def _unequal(
+    sample: Any, number: int, first: str, other: str, place: int
+) -> BatchError:
+    """Return the error of the first sample's leaf of this number, from which another differs."""
+    path, _ = nest.leaves_with_paths(sample, "sample")[number]
+    return BatchError(
+        f"the samples of a batch must agree in shape, to be stacked: {path} has {first} at place "
+        f"0 of the batch and {other} at place {place}. Crop or pad them in a transform, or use "
+        "batch_size=1."
+    )
 
 
 def _leaves(sample: Any, structure: Any, first: Any, place: int) -> list[Any]:
@@ -65,9 +59,14 @@ def _leaves(sample: Any, structure: Any, first: Any, place: int) -> list[Any]:
     return leaves
 
 
-def _stacked(column: tuple[Any, ...]) -> Any:
-    if not _is_stackable(column[0]):
-        return _common(column)
+def _stacked(column: tuple[Any, ...], sample: Any, number: int) -> Any:
+    first = column[0]
+    if not _is_stackable(first):
+        for place, leaf in enumerate(column):
+            if leaf is not first and leaf != first:
+                words = nest.described(first), nest.described(leaf)
+                raise _unequal(sample, number, *words, place)
+        return first
     if any(map(np.ma.is_masked, column)):
         raise BatchError(
             "a sample has masked elements, which a batch cannot keep: fill them in a transform, "
@@ -77,7 +76,8 @@ def _stacked(column: tuple[Any, ...]) -> Any:
     shape = arrays[0].shape
     for place, array in enumerate(arrays):
         if array.shape != shape:
-            raise _Unequal(f"shape {shape}", f"shape {array.shape}", place)
+            words = f"shape {shape}", f"shape {array.shape}"
+            raise _unequal(sample, number, *words, place)
     return np.stack(arrays)
 
 
@@ -85,11 +85,3 @@ def _is_stackable(leaf: Any) -> bool:
     if isinstance(leaf, bool | int | float | complex | str | np.generic):
         return True
     return hasattr(leaf, "__array__")
-
-
-def _common(column: tuple[Any, ...]) -> Any:
-    first = column[0]
-    for place, leaf in enumerate(column):
-        if leaf is not first and leaf != first:
-            raise _Unequal(nest.described(first), nest.described(leaf), place)
-    return first

@@ -11,7 +11,7 @@ import numpy as np
 
 from deliralike.data.dataset import Samples
 from deliralike.data.transforms import on_axes
-from deliralike.errors import BatchError, SettingError, suggestion
+from deliralike.errors import BatchError, SettingError, refuse_unknown
 from deliralike.pictures import colours, open_picture, pillow
 
 SUFFIXES = frozenset(
@@ -19,6 +19,8 @@ SUFFIXES = frozenset(
 )
 VOLUMES = frozenset({".nii", ".nii.gz"})
 MODES = ("RGB", "L")
+Size = tuple[int, int]  # height and width
+AnySize = int | Size  # one number for both
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,7 +41,7 @@ class ImageFolder:
     files: tuple[Path, ...]
     labels: np.ndarray
     classes: tuple[str, ...]
-    size: tuple[int, int] | None = None
+    size: Size | None = None
     mode: str = "RGB"
 
     def __repr__(self) -> str:
@@ -59,7 +61,7 @@ class ImageFolder:
 def image_folder(
     path: str | Path,
     *,
-    size: int | tuple[int, int] | None = None,
+    size: AnySize | None = None,
     mode: str = "RGB",
     classes: Sequence[str] | None = None,
 ) -> ImageFolder:
@@ -80,7 +82,7 @@ def image_folder(
         BatchError: When a sample is read: a file is no picture, or damaged; the file is named.
         DataUnavailable: When a sample is read: Pillow is not installed.
     """
-    _check_mode(mode)
+    refuse_unknown(mode, MODES, f"mode {mode!r} is unknown", SettingError)
     root = _folder(path)
     present = subfolders(root)
     if not present:
@@ -89,10 +91,8 @@ def image_folder(
         )
     names = tuple(present if classes is None else classes)
     for name in names:
-        if name not in present:
-            raise SettingError(
-                f"folder {str(root)!r} has no subfolder {name!r}. {suggestion(name, present)}"
-            )
+        message = f"folder {str(root)!r} has no subfolder {name!r}"
+        refuse_unknown(name, present, message, SettingError)
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(names):
@@ -108,7 +108,7 @@ def listed_pictures(
     labels: Sequence[int] | np.ndarray,
     classes: Sequence[str],
     *,
-    size: int | tuple[int, int] | None = None,
+    size: AnySize | None = None,
     mode: str = "RGB",
 ) -> ImageFolder:
     """Return pictures that are listed one by one, as a table has them.
@@ -122,7 +122,7 @@ def listed_pictures(
     Raises:
         SettingError: There is no such file.
     """
-    _check_mode(mode)
+    refuse_unknown(mode, MODES, f"mode {mode!r} is unknown", SettingError)
     paths = tuple(Path(file) for file in files)
     for path in paths:
         if not path.is_file():
@@ -160,7 +160,7 @@ def pictures_of(
     return files
 
 
-def picture_form(shape: Sequence[int]) -> tuple[tuple[int, int], str] | None:
+def picture_form(shape: Sequence[int]) -> tuple[Size, str] | None:
     """Return the size and the mode of pictures that are samples of a shape; None if none are.
 
     Example:
@@ -253,11 +253,11 @@ def by_stem(folder: Path, suffixes: frozenset[str]) -> dict[str, Path]:
     return files
 
 
-def _size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+def _size(size: AnySize | None) -> Size | None:
     return None if size is None else picture_size(size)
 
 
-def picture_size(size: int | tuple[int, int]) -> tuple[int, int]:
+def picture_size(size: AnySize) -> Size:
     """Return a height and a width, which may be given as one number.
 
     Raises:
@@ -271,15 +271,10 @@ def picture_size(size: int | tuple[int, int]) -> tuple[int, int]:
     return height, width
 
 
-def _check_mode(mode: str) -> None:
-    if mode not in MODES:
-        raise SettingError(f"mode {mode!r} is unknown. {suggestion(mode, MODES)}")
-
-
 # Reading ------------------------------------------------------------------------------------------
 
 
-def read_picture(file: Path, size: tuple[int, int] | None, mode: str) -> np.ndarray:
+def read_picture(file: Path, size: Size | None, mode: str) -> np.ndarray:
     """Return a picture as floats in [0, 1], channels first.
 
     Raises:
@@ -293,7 +288,7 @@ def read_picture(file: Path, size: tuple[int, int] | None, mode: str) -> np.ndar
     return np.ascontiguousarray(array.transpose(2, 0, 1))
 
 
-def read_mask(file: Path, size: tuple[int, int] | None) -> np.ndarray:
+def read_mask(file: Path, size: Size | None) -> np.ndarray:
     """Return the number of each pixel of a mask; colours have those of `colour_number`.
 
     Raises:
@@ -356,7 +351,7 @@ def mask_classes(mask: np.ndarray, values: Sequence[int], file: Path) -> np.ndar
     return order[places]
 
 
-def _scaled(picture: Any, size: tuple[int, int] | None, nearest: bool = False) -> Any:
+def _scaled(picture: Any, size: Size | None, nearest: bool = False) -> Any:
     if size is None:
         return picture
     filters = pillow("Image").Resampling

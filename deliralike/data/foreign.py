@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import is_dataclass
 from itertools import islice
 from typing import Any
@@ -116,16 +116,11 @@ class Batches(Loader):
         self._next_epoch = 0
         self._expected: tuple[int, int, int] | None = None
         self._passes = 0
+        self._ahead = 0  # there are no workers
+        self._block = ExitStack()
 
     def __repr__(self) -> str:
         return f"Batches({_class_name(self.source)}, seed={self.seed})"
-
-    def __enter__(self) -> Loader:
-        """Return this loader, which has no workers."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Leave the source as it is."""
 
     @property
     def samples(self) -> int:
@@ -281,16 +276,11 @@ def _is_read_by_loader(source: Any) -> bool:
     """Return whether a `Loader` reads it: arrays, or a dataset with length and items."""
     if isinstance(source, tuple | Mapping | np.ndarray):
         return True
-    if _is_batched(source):
-        return False
+    if hasattr(source, "to_iter_dataset") and "Batch" in type(source).__name__:
+        return False  # a ``MapDataset`` of grain whose items are batches
     return is_indexable(source) or (
         is_dataclass(source) and not hasattr(source, "__iter__")
     )
-
-
-def _is_batched(source: Any) -> bool:
-    """Return whether it is a ``MapDataset`` of grain whose items are batches."""
-    return hasattr(source, "to_iter_dataset") and "Batch" in type(source).__name__
 
 
 def _gives_samples(source: Any) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from deliralike.data import batching, pool
 from deliralike.data.batch_pipeline import BatchPipeline, Job
-from deliralike.data.keyed_rng import Call, KeyedGlobals, watched
+from deliralike.data.keyed_rng import KeyedGlobals, watched
 from deliralike.data.sampling import (
     Sampler,
     SequentialSampler,
@@ -21,7 +21,7 @@ from deliralike.data.source import readable
 from deliralike.errors import (
     BatchError,
     SettingError,
-    suggestion,
+    refuse_unknown,
     whole_number,
 )
 from deliralike.nn import start
@@ -100,7 +100,12 @@ class Loader:
         worker_kind: str = "thread",
         timeout: float | None = None,
     ):
-        _check_options(batch_size, seed, prefetch, workers, worker_kind)
+        whole_number("batch_size", batch_size, 1)
+        whole_number("prefetch", prefetch, 0)
+        whole_number("workers", workers, 0)
+        start.key(seed, "data")
+        message = f"worker_kind {worker_kind!r} is unknown"
+        refuse_unknown(worker_kind, pool.KINDS, message, SettingError)
         _check_timeout(timeout, max(prefetch, workers))
         self.source = source
         self.batch_size = batch_size
@@ -120,7 +125,11 @@ class Loader:
         # The rank of this process among those that share each batch, and their number.
         self._rank = 0
         self._world_size = 1
-        self._check_count()
+        if len(self) == 0:
+            raise BatchError(
+                f"an epoch has {self.samples} samples, fewer than the {self.batch_size} of a "
+                "batch, and drop_last=True leaves out the only one"
+            )
 
     def shared(self, rank: int, count: int) -> "Loader":
         """Return a loader of the same batches that loads only the share of one process.
@@ -217,8 +226,10 @@ class Loader:
         """Return the source and the transforms by name, which do not tell size or order."""
         return {
             "data": self.source,
-            "transform": _function_of(self._pipeline.transform),
-            "batch_transform": _function_of(self._pipeline.batch_transform),
+            "transform": getattr(self._pipeline.transform, "function", None),
+            "batch_transform": getattr(
+                self._pipeline.batch_transform, "function", None
+            ),
         }
 
     def order(self, epoch: int) -> np.ndarray:
@@ -271,11 +282,6 @@ class Loader:
             self._latest = (epoch, indices)
         return self._latest[1]
 
-    @property
-    def _mixes(self) -> bool:
-        """Whether each process loads whole batches, and keeps its rows afterwards."""
-        return self._world_size > 1 and self._pipeline.mixes_samples
-
     def _jobs(self, epoch: int, numbers: range) -> Iterator[Job]:
         indices = self._indices(epoch)
         before = np.zeros(len(indices), int)
@@ -285,7 +291,8 @@ class Loader:
             begin = number * self.batch_size
             batch = slice(begin, begin + self.batch_size)
             own = self._share_of(epoch, number)
-            if self._mixes:
+            if self._world_size > 1 and self._pipeline.mixes_samples:
+                # Each process loads whole batches, and keeps its rows afterwards.
                 yield Job(epoch, number, indices[batch], before[batch], rows=own)
             else:
                 yield Job(epoch, number, indices[batch][own], before[batch][own])
@@ -306,13 +313,6 @@ class Loader:
             make = KeyedGlobals(make, self.seed)
         return pool.workers(self._kind, self._workers, make, self._timeout)
 
-    def _check_count(self) -> None:
-        if len(self) == 0:
-            raise BatchError(
-                f"an epoch has {self.samples} samples, fewer than the {self.batch_size} of a "
-                "batch, and drop_last=True leaves out the only one"
-            )
-
 
 def _sampler(shuffle: bool | None, sampler: Sampler | None) -> Sampler:
     if sampler is None:
@@ -325,25 +325,6 @@ def _sampler(shuffle: bool | None, sampler: Sampler | None) -> Sampler:
             f"sampler must be callable with (samples, seed, epoch), not {sampler!r}"
         )
     return sampler
-
-
-def _function_of(call: Call | None) -> Callable[..., Any] | None:
-    if call is None:
-        return None
-    return call.function
-
-
-def _check_options(
-    batch_size: int, seed: int, ahead: int, workers: int, kind: str
-) -> None:
-    whole_number("batch_size", batch_size, 1)
-    whole_number("prefetch", ahead, 0)
-    whole_number("workers", workers, 0)
-    start.key(seed, "data")
-    if kind not in pool.KINDS:
-        raise SettingError(
-            f"worker_kind {kind!r} is unknown. {suggestion(kind, pool.KINDS)}"
-        )
 
 
 def _check_timeout(timeout: Any, ahead: int) -> None:

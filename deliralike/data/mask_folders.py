@@ -16,6 +16,8 @@ from deliralike.data.dataset import Dataset, Samples, held_out_places
 from deliralike.data.folders import (
     SUFFIXES,
     VOLUMES,
+    AnySize,
+    Size,
     by_stem,
     colour_number,
     colour_text,
@@ -128,7 +130,7 @@ class MaskFolder:
         self,
         name: str,
         *,
-        size: int | tuple[int, int] | None = None,
+        size: AnySize | None = None,
         mode: str | None = None,
         values: Sequence[int | str] | None = None,
         classes: Sequence[str] | None = None,
@@ -232,7 +234,7 @@ def _labels_of(file: Path) -> dict[str, int]:
 
 def _pictures(
     files: Sequence[Pair], size: Any, mode: str | None
-) -> tuple[np.ndarray, list[np.ndarray], tuple[int, int]]:
+) -> tuple[np.ndarray, list[np.ndarray], Size]:
     for images, _ in files:
         if len(images) > 1:
             raise SettingError(
@@ -250,7 +252,7 @@ def _pictures(
     return np.stack(inputs), masks, shape
 
 
-def _usual_size(height: int, width: int) -> tuple[int, int]:
+def _usual_size(height: int, width: int) -> Size:
     sides = np.array([height, width])
     if (sides % _STEP == 0).all() and sides.max() <= _LARGEST:
         return height, width

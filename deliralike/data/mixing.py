@@ -9,6 +9,7 @@ With several processes each loads the whole batch, and keeps its own samples aft
 their number does not matter.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -19,9 +20,46 @@ from deliralike import nest
 from deliralike.errors import BatchError, SettingError, whole_number
 from deliralike.nn.start import Shape
 
+Mix = Callable[[np.ndarray], np.ndarray]
+
 
 @dataclass(frozen=True)
-class Mixup:
+class Mixing(ABC):
+    """The base of transforms that mix each sample with another one of its batch."""
+
+    whole_batch: ClassVar[bool] = True
+    num_classes: int
+    alpha: float
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        whole_number(f"{name}: num_classes", self.num_classes, 2)
+        if not 0 < self.alpha < np.inf:  # from infinite ones NumPy draws NaN
+            raise SettingError(
+                f"{name}: alpha={self.alpha!r} must be a finite number above 0"
+            )
+
+    def __call__(self, batch: Any, generator: np.random.Generator) -> Any:
+        """Return the batch with mixed inputs, and with rows in the place of its classes."""
+        inputs, labels = _parts(batch)
+        others = generator.permutation(len(labels))
+        shares, mixed = self._mixed_with(others, inputs, generator)
+        rows = _rows(labels, self.num_classes, inputs[0].dtype)
+        rows = _weighted(rows, rows[others], shares)
+        return nest.map(lambda leaf: rows if leaf is labels else mixed(leaf), batch)
+
+    @abstractmethod
+    def _mixed_with(
+        self,
+        others: np.ndarray,
+        inputs: list[np.ndarray],
+        generator: np.random.Generator,
+    ) -> tuple[np.ndarray, Mix]:
+        """Return the share of each sample in its label, and a function that mixes inputs."""
+
+
+@dataclass(frozen=True)
+class Mixup(Mixing):
     """Mix each sample with another one of its batch: ``share * x + (1 - share) * other``.
 
     The shares are drawn from ``Beta(alpha, alpha)`` for each sample, the others are a permutation
@@ -45,28 +83,20 @@ class Mixup:
         (True, True)
     """
 
-    whole_batch: ClassVar[bool] = True
-    num_classes: int
     alpha: float = 0.2
 
-    def __post_init__(self) -> None:
-        _check(self)
-
-    def __call__(self, batch: Any, generator: np.random.Generator) -> Any:
-        """Return the mixed batch."""
-        inputs, labels = _parts(batch)
-        others = generator.permutation(len(labels))
-        shares = generator.beta(self.alpha, self.alpha, len(labels))
-
-        def mixed(array: np.ndarray) -> np.ndarray:
-            return _weighted(array, array[others], shares)
-
-        rows = _rows(labels, self.num_classes, inputs[0].dtype)
-        return _replaced(batch, labels, mixed(rows), mixed)
+    def _mixed_with(
+        self,
+        others: np.ndarray,
+        inputs: list[np.ndarray],
+        generator: np.random.Generator,
+    ) -> tuple[np.ndarray, Mix]:
+        shares = generator.beta(self.alpha, self.alpha, len(others))
+        return shares, lambda array: _weighted(array, array[others], shares)
 
 
 @dataclass(frozen=True)
-class CutMix:
+class CutMix(Mixing):
     """Paste a box of another sample of the batch into each picture.
 
     The box has the share ``1 - s`` of the picture, with s drawn from ``Beta(alpha, alpha)``, the
@@ -91,28 +121,23 @@ class CutMix:
         True
     """
 
-    whole_batch: ClassVar[bool] = True
-    num_classes: int
     alpha: float = 1.0
 
-    def __post_init__(self) -> None:
-        _check(self)
-
-    def __call__(self, batch: Any, generator: np.random.Generator) -> Any:
-        """Return the batch with pasted boxes."""
-        inputs, labels = _parts(batch)
+    def _mixed_with(
+        self,
+        others: np.ndarray,
+        inputs: list[np.ndarray],
+        generator: np.random.Generator,
+    ) -> tuple[np.ndarray, Mix]:
         spatial = _spatial(inputs)
-        others = generator.permutation(len(labels))
-        is_pasted = np.zeros((len(labels), *spatial), bool)
+        is_pasted = np.zeros((len(others), *spatial), bool)
         for each in is_pasted:
             each[self._box(spatial, generator)] = True
 
         def pasted(array: np.ndarray) -> np.ndarray:
             return np.where(is_pasted[:, np.newaxis], array[others], array)
 
-        shares = 1.0 - is_pasted.reshape(len(labels), -1).mean(1)
-        rows = _rows(labels, self.num_classes, inputs[0].dtype)
-        return _replaced(batch, labels, _weighted(rows, rows[others], shares), pasted)
+        return 1.0 - is_pasted.reshape(len(others), -1).mean(1), pasted
 
     def _box(self, spatial: Shape, generator: np.random.Generator) -> tuple[slice, ...]:
         """Return a box within a picture."""
@@ -124,16 +149,6 @@ class CutMix:
             begin = int(generator.integers(length)) - size // 2
             box.append(slice(max(begin, 0), min(begin + size, length)))
         return tuple(box)
-
-
-def _check(mixing: Mixup | CutMix) -> None:
-    """Refuse settings that make no sense."""
-    name, classes = type(mixing).__name__, mixing.num_classes
-    whole_number(f"{name}: num_classes", classes, 2)
-    if not 0 < mixing.alpha < np.inf:  # from infinite ones NumPy draws NaN
-        raise SettingError(
-            f"{name}: alpha={mixing.alpha!r} must be a finite number above 0"
-        )
 
 
 def _parts(batch: Any) -> tuple[list[np.ndarray], np.ndarray]:
@@ -185,13 +200,3 @@ def _weighted(array: np.ndarray, other: np.ndarray, shares: np.ndarray) -> np.nd
     """Return ``share * array + (1 - share) * other`` with a share for each sample."""
     shares = shares.reshape(-1, *(1,) * (array.ndim - 1))
     return (shares * array + (1.0 - shares) * other).astype(array.dtype)
-
-
-def _replaced(
-    batch: Any,
-    labels: np.ndarray,
-    rows: np.ndarray,
-    mixed: Callable[[np.ndarray], np.ndarray],
-) -> Any:
-    """Return a batch with rows in the place of classes, and its other arrays mixed."""
-    return nest.map(lambda leaf: rows if leaf is labels else mixed(leaf), batch)

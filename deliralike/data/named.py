@@ -10,7 +10,7 @@ from deliralike.data import template
 from deliralike.data.dataset import Dataset, Samples, stratified_split
 from deliralike.data.packages import needed
 from deliralike.data.user_data import kind, load_user_data
-from deliralike.errors import UnknownName, refuse_unknown_settings, suggestion
+from deliralike.errors import refuse_unknown, refuse_unknown_settings
 
 
 def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> Dataset:
@@ -40,8 +40,7 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
     """
     if name not in _READERS and kind(name):
         return load_user_data(name, held_out=held_out, seed=seed, **options)
-    if name not in _READERS:
-        raise UnknownName(f"there is no dataset {name!r}. {suggestion(name, _READERS)}")
+    refuse_unknown(name, _READERS, f"there is no dataset {name!r}")
     choices = inspect.signature(_READERS[name]).parameters.keys()
     refuse_unknown_settings(f"dataset {name!r}", options, choices)
     return _READERS[name](held_out=held_out, seed=seed, **options)

@@ -322,7 +322,8 @@ def _read(file: Path, labels: bool) -> Volume:
         raise BatchError(
             f"volume {str(file)!r} does not say where its voxels are: {affine}"
         )
-    array = _whole(array, file) if labels else _single(array)
+    with np.errstate(over="ignore"):  # what is too large for float32 is infinite in it
+        array = _whole(array, file) if labels else array.astype(np.float32)
     if labels and array.shape[AXES:] == (1,):
         array = array[..., 0]
     if array.ndim > AXES:
@@ -353,11 +354,6 @@ def _contents(file: Path) -> tuple[np.ndarray, np.ndarray]:
         raise BatchError(
             f"volume {str(file)!r} cannot be read ({error}): replace it, or take it out"
         ) from error
-
-
-def _single(array: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # what is too large for float32 is infinite in it
-        return array.astype(np.float32)
 
 
 def _whole(array: np.ndarray, file: Path) -> np.ndarray:

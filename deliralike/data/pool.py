@@ -128,7 +128,15 @@ class Pool:
         atexit.register(self.end, _SHORT)
         try:
             for worker in workers:
-                self._begin(worker)
+                self._workers.append(worker)
+                thread = threading.Thread(
+                    target=self._work,
+                    args=(worker,),
+                    daemon=True,
+                    name=f"deliralike {worker.name}",
+                )
+                self._threads.append(thread)
+                thread.start()
         except BaseException:
             self.end(_SHORT)
             raise
@@ -191,17 +199,6 @@ class Pool:
                 # None is the word to a worker that it may end, from an end that was interrupted.
                 if task is not None:
                     task[0].cancel()
-
-    def _begin(self, worker: Worker) -> None:
-        thread = threading.Thread(
-            target=self._work,
-            args=(worker,),
-            daemon=True,
-            name=f"deliralike {worker.name}",
-        )
-        self._workers.append(worker)
-        self._threads.append(thread)
-        thread.start()
 
     def _work(self, worker: Worker) -> None:
         worker.start()

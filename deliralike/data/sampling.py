@@ -162,13 +162,9 @@ def _checked_weights(weights: Any) -> np.ndarray:
     if not are_numbers or array.ndim != 1 or (array < 0).any() or not (array > 0).any():
         raise SettingError(
             "weights must be a row of numbers from zero up, at least one of them above zero, not "
-            f"{_shown(array)}"
+            + np.array2string(array, threshold=8, separator=", ")
         )
     return array.astype(np.float64)
-
-
-def _shown(array: np.ndarray) -> str:
-    return np.array2string(array, threshold=8, separator=", ")
 
 
 def _name(sampler: Sampler) -> str:

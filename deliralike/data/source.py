@@ -34,20 +34,18 @@ class Arrays:
         self.samples = batching.size(arrays)
         self._leaves, self._structure = nest.flatten(arrays)
 
-    def sample(self, index: int) -> Any:
-        """Return one sample, as views; leaves that are no arrays are in every one."""
-        return self._at(index)
+    def sample(self, index: Any) -> Any:
+        """Return one sample, as views; leaves that are no arrays are in every one.
 
-    def take(self, indices: np.ndarray) -> Any:
-        """Return a copy of some samples, as a batch."""
-        return self._at(indices)
-
-    def _at(self, places: Any) -> Any:
+        Of several indices it is a copy of these samples, as a batch.
+        """
         leaves = []
         for leaf in self._leaves:
             is_array = isinstance(leaf, np.ndarray) and leaf.ndim > 0
-            leaves.append(leaf[places] if is_array else leaf)
+            leaves.append(leaf[index] if is_array else leaf)
         return self._structure.unflatten(leaves)
+
+    take = sample
 
     def __reduce__(self) -> Any:
         return type(self), (self._arrays,)

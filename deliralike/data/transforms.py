@@ -411,12 +411,13 @@ class Rotate:
         angle = generator.uniform(-self.degrees, self.degrees)
 
         def rotated(array: np.ndarray) -> np.ndarray:
+            is_picture = array.dtype.kind == "f"
             return images.rotate(
-                _as_numbers(array),
+                array.astype(np.uint8) if array.dtype == bool else array,
                 angle,
                 self.axes,
                 reshape=False,
-                order=_order(array),
+                order=1 if is_picture else 0,  # linear, or the nearest value
                 mode="grid-constant",  # "constant" is zero already within half an element
             )
 
@@ -557,19 +558,6 @@ def on_picture(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any
 
 def _described(leaf: Any) -> str:
     return f"{nest.described(leaf)} ({getattr(leaf, 'dtype', 'no array')})"
-
-
-def _order(array: np.ndarray) -> int:
-    """Return the order of interpolation: linear for pictures, nearest for masks."""
-    if array.dtype.kind == "f":
-        return 1
-    return 0
-
-
-def _as_numbers(array: np.ndarray) -> np.ndarray:
-    if array.dtype == bool:
-        return array.astype(np.uint8)
-    return array
 
 
 def _for_channels(value: Any, picture: np.ndarray) -> np.ndarray:

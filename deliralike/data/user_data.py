@@ -31,8 +31,8 @@ from deliralike.data.table_files import HELD_OUT, TRAIN, read_table
 from deliralike.errors import (
     SettingError,
     listed,
+    refuse_unknown,
     refuse_unknown_settings,
-    suggestion,
 )
 from deliralike.weights.inflate import refuse_expansion
 
@@ -174,8 +174,8 @@ def _is_segmentation(name: str, masked: MaskFolder | None, task: str | None) -> 
     Raises:
         SettingError: It could mean two things; or it is no folder for the task.
     """
-    if task not in (None, *_TASKS):
-        raise SettingError(f"task={task!r} is unknown. {suggestion(str(task), _TASKS)}")
+    if task is not None:
+        refuse_unknown(task, _TASKS, f"task={task!r} is unknown", SettingError)
     if masked is None:
         if task == "segmentation":
             raise SettingError(

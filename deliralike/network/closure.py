@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.errors import ArgumentError, BatchError, SettingError, suggestion
+from deliralike.errors import ArgumentError, BatchError, SettingError, refuse_unknown
 from deliralike.nest.arrays import Arrays
 from deliralike.nest.host_arrays import plain
 
@@ -158,8 +158,7 @@ def entry(data_dict: Mapping[str, Any], key: str) -> Any:
     Raises:
         BatchError: There is no such key; the nearest is given.
     """
-    if key not in data_dict:
-        raise BatchError(f"the batch has no {key!r}. {suggestion(key, data_dict)}")
+    refuse_unknown(key, data_dict, f"the batch has no {key!r}", BatchError)
     return data_dict[key]
 
 

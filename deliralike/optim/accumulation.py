@@ -80,7 +80,7 @@ class AccumulationWindow:
         if factor == 1.0:
             return
         for gradients in self.of_replicas:
-            sums = _present(gradients)
+            sums = present(gradients)
             products = backend.scaled(list(sums.values()), factor)
             gradients.update(zip(sums, products, strict=True))
 
@@ -125,7 +125,7 @@ def _add(backend: Arrays, total: Gradients, addition: Gradients) -> None:
     )
 
 
-def _present(gradients: Gradients) -> Gradients:
+def present(gradients: Gradients) -> Gradients:
     """Return the gradients of the parameters that took part in the loss."""
     present = {}
     for name, gradient in gradients.items():

@@ -9,10 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from deliralike.errors import DtypeError, SettingError, refuse_unknown_settings
+from deliralike.errors import (
+    DtypeError,
+    SettingError,
+    is_number,
+    refuse_unknown_settings,
+)
 
 if TYPE_CHECKING:
     from deliralike.optim.optimizer import AbstractOptimizer
@@ -48,7 +52,7 @@ class ClipNorm:
             SettingError: `max_norm` or `norm_type` is not above 0.
         """
         _refuse_no_bound("max_norm", self.max_norm)
-        if not _is_number(self.norm_type) or not self.norm_type > 0:
+        if not is_number(self.norm_type) or not self.norm_type > 0:
             raise SettingError(
                 f"norm_type={self.norm_type!r} must be a number above 0, such as 2 or float('inf')"
             )
@@ -73,7 +77,7 @@ class ClipNorm:
             refuse_unknown_settings("clip_norm", value, ("max_norm", "norm_type"))
             if "max_norm" in value:
                 return cls(**value)
-        if _is_number(value) and 0 < value < math.inf:
+        if is_number(value) and 0 < value < math.inf:
             return cls(value)
         raise SettingError(
             f"clip_norm={value!r} must be a number above 0, or both settings: "
@@ -166,10 +170,6 @@ def _larger(one: Any, other: Any) -> Any:
     return one * (one >= other) + other * (other > one) + (one - one) + (other - other)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
 def _refuse_no_bound(name: str, value: Any) -> None:
-    if not _is_number(value) or not 0 < value < math.inf:
+    if not is_number(value) or not 0 < value < math.inf:
         raise SettingError(f"{name}={value!r} must be above 0 and finite")

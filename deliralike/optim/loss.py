@@ -12,7 +12,7 @@ from deliralike.errors import (
     BatchError,
     SettingError,
     ShapeError,
-    suggestion,
+    refuse_unknown,
 )
 from deliralike.nn.means import denominators
 
@@ -286,10 +286,8 @@ def in_replicas(
         >>> tuple(loss(net, torch.ones(4, 3), torch.zeros(4, dtype=torch.int64)).shape)
         ()
     """
-    if reduction not in REDUCTIONS:
-        raise SettingError(
-            f"there is no reduction {reduction!r}. {suggestion(reduction, REDUCTIONS)}"
-        )
+    message = f"there is no reduction {reduction!r}"
+    refuse_unknown(reduction, REDUCTIONS, message, SettingError)
     return Loss(loss_function, reduction, spec, per_replica=True)
 
 

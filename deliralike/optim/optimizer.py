@@ -30,12 +30,12 @@ from deliralike.optim.accumulation import (
     AccumulationWindow,
     Gradients,
     add_to_sums,
+    present,
     weight_before,
 )
 from deliralike.optim.groups import Groups
 from deliralike.optim.loss import Loss, LossFunction, LossResult, as_loss, or_one
-from deliralike.optim.mixed_precision import check_mixed
-from deliralike.optim.precision import LossScale, check_precision
+from deliralike.optim.precision import LossScale, check_mixed, check_precision
 
 if TYPE_CHECKING:
     from deliralike.network.core import NetworkCore
@@ -352,18 +352,15 @@ class AbstractOptimizer(ABC):
         """
         gradients = self.run_pre_update_hooks(gradients)
         self.latest_gradients = gradients if self.keep_gradients else {}
-        present = {}
-        for name, gradient in gradients.items():
-            if gradient is not None:
-                present[name] = gradient
+        updated = present(gradients)
         if self.loss_scale is not None:
-            is_finite = self.network.backend.all_finite(list(present.values()))
+            is_finite = self.network.backend.all_finite(list(updated.values()))
             self.loss_scale.observe(is_finite)
             if not is_finite:
                 self.updated = ()
                 return
         self.apply(gradients)
-        self.finish_update(present)
+        self.finish_update(updated)
 
     def run_pre_update_hooks(self, gradients: dict[str, Any]) -> dict[str, Any]:
         """Return what the pre-update hooks make of gradients, one after the other."""
@@ -375,8 +372,9 @@ class AbstractOptimizer(ABC):
         """Count the update that was made of these parameters, and call the post-update hooks."""
         self.steps += 1
         self.updated = tuple(updated)
-        for post_update in sorted(self.post_update_hooks, key=_runs_last):
-            post_update(self)
+        hooks = self.post_update_hooks
+        for hook in sorted(hooks, key=lambda each: getattr(each, "runs_last", False)):
+            hook(self)
 
     @abstractmethod
     def gradients(
@@ -481,10 +479,6 @@ def known_lr(optimizer: AbstractOptimizer) -> float | None:
 
 def _matches(pattern: str | None, name: str) -> bool:
     return pattern is None or fnmatch.fnmatchcase(name, pattern)
-
-
-def _runs_last(hook: PostUpdateHook) -> bool:
-    return getattr(hook, "runs_last", False)
 
 
 def refuse_wrong_state(

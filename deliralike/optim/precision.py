@@ -10,9 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from deliralike.errors import SettingError, refuse_unknown_settings, suggestion
+from deliralike.errors import (
+    CapabilityError,
+    SettingError,
+    refuse_unknown,
+    refuse_unknown_settings,
+)
+
+if TYPE_CHECKING:
+    from deliralike.network.core import NetworkCore
 
 PRECISIONS = ("bfloat16", "float16")
 
@@ -168,16 +176,45 @@ def _check_scaler(name: str, value: Any) -> None:
         )
 
 
+def check_mixed(network: NetworkCore, precision: str) -> None:
+    """Raise an error when a network cannot compute in a shorter type.
+
+    Raises:
+        CapabilityError: The backend cannot, or blocks of the framework's own would go on in their
+            own type.
+        SettingError: The network is not one of float32.
+    """
+    backend = network.backend
+    backend.require(f"mixed {precision}")
+    if network.dtype_name != "float32":
+        raise SettingError(
+            f"mixed precision is for networks of float32, and {type(network).__name__} is one "
+            f"of {network.dtype_name}: build it in float32, or leave precision out"
+        )
+    if backend.native_layers_mix:
+        return
+    blocks = dict(network.named_blocks())
+    for name, slot in network.neutral_slots().items():
+        path = name.rpartition(".")[0]
+        if not slot.is_parameter or path not in blocks:
+            continue
+        if not hasattr(blocks[path], "neutral_slots"):
+            raise CapabilityError(
+                f"the block {path!r} is a {type(blocks[path]).__name__} of the framework's "
+                f"own, and on backend {backend.name!r} only the layers and functions of nn "
+                f"compute in {precision}: give the block a type of its own, or leave precision out"
+            )
+
+
 def check_precision(precision: str | None) -> str | None:
     """Return the name of a type to compute in, as it is given; None is the network's own type.
 
     Raises:
         SettingError: There is no such precision.
     """
-    if precision is not None and precision not in PRECISIONS:
-        raise SettingError(
-            f"there is no mixed precision {precision!r}. {suggestion(precision, PRECISIONS)}"
-        )
+    if precision is not None:
+        message = f"there is no mixed precision {precision!r}"
+        refuse_unknown(precision, PRECISIONS, message, SettingError)
     return precision
 
 

@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,13 +22,16 @@ import numpy as np
 from deliralike.errors import (
     ArgumentError,
     SettingError,
-    UnknownName,
+    is_number,
+    refuse_unknown,
     refuse_unknown_settings,
-    suggestion,
 )
 
 Array = Any
 State = dict[str, Array]
+Stepped = tuple[Array, State]  # a parameter and its state after a step
+Scalars = Mapping[str, Any]  # the numbers of an update, by name
+Shape = tuple[int, ...]
 Exponent = float  # at most 0
 Pair = tuple[float, float]  # of any numbers from 0 on
 _ADJUSTMENTS = ("original", "match_rms_adamw")
@@ -79,7 +81,7 @@ class Rule:
         """
         return self._slots
 
-    def state_shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    def state_shapes(self, shape: Shape) -> dict[str, Shape]:
         """Return the shape of each array in the state of a parameter of this shape, by slot."""
         return dict.fromkeys(self.slots, shape)
 
@@ -88,8 +90,8 @@ class Rule:
         return {"lr": self.lr}
 
     def update(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Return a parameter and its state after one step.
 
         Args:
@@ -107,8 +109,8 @@ class Rule:
         return self._step(p, self._decayed(p, g), state, scalars, xp)
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Return a parameter and its state after the decay and one step; see `update`."""
         raise NotImplementedError
 
@@ -127,7 +129,7 @@ class Rule:
             return g
         return g + self.weight_decay * p
 
-    def _shrunk(self, p: Array, scalars: Mapping[str, Any]) -> Array:
+    def _shrunk(self, p: Array, scalars: Scalars) -> Array:
         """Return the parameter after decay that is decoupled from the gradient."""
         if not self.weight_decay:
             return p
@@ -182,8 +184,8 @@ class SGD(Rule):
         return ("momentum_buffer",)
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step; the velocity starts at the first gradient."""
         if not self.momentum:
             return p - scalars["lr"] * g, state
@@ -254,8 +256,8 @@ class Adam(Moments):
         }
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         new = self._moved(g, state)
         square = new["exp_avg_sq"]
         if self.amsgrad:
@@ -310,8 +312,8 @@ class RAdam(Moments):
         return {"lr": self.lr, "step_size": step_size, "adaptive": 1.0}
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         new = self._moved(g, state)
         # A compiled program takes no branch: the divisor is the root or 1.
@@ -353,8 +355,8 @@ class NAdam(Moments):
         return self.betas[0], self.momentum_decay
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         new = self._moved(g, state)
         ahead = scalars["of_gradient"] * g + scalars["of_mean"] * new["exp_avg"]
@@ -384,8 +386,8 @@ class Adamax(Moments):
     _slots = ("exp_avg", "exp_inf")
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         beta1, beta2 = self.betas
         mean = _mean(beta1, state["exp_avg"], g)
@@ -427,7 +429,7 @@ class Adafactor(Rule):
         if self.d < 1.0:
             raise SettingError(f"Adafactor: d={self.d!r} must be at least 1")
 
-    def state_shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    def state_shapes(self, shape: Shape) -> dict[str, Shape]:
         """Return the shapes of the means by row and column, or of the mean by element."""
         if len(shape) < 2:
             return {"variance": shape}
@@ -439,8 +441,8 @@ class Adafactor(Rule):
         return {"lr": self.lr, "relative": relative, "weight": step**self.beta2_decay}
 
     def update(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         eps1, eps2 = self.eps
         if eps1 is None:
@@ -453,7 +455,7 @@ class Adafactor(Rule):
 
     def _mean_of_squares(
         self, squares: Array, state: State, weight: Any, eps1: float, xp: Any
-    ) -> tuple[Array, State]:
+    ) -> Stepped:
         """Return the mean of squares for each element, and the state that it comes from."""
         if squares.ndim < 2:
             mean = state["variance"] + weight * (squares - state["variance"])
@@ -524,7 +526,7 @@ class Muon(Rule):
                 f"Muon: adjust_lr_fn={self.adjust_lr_fn!r} must be {wanted}"
             )
 
-    def state_shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    def state_shapes(self, shape: Shape) -> dict[str, Shape]:
         """Return the shape of a matrix's momentum, or of AdamW's means."""
         if self._is_orthogonal(shape):
             return {"momentum_buffer": shape}
@@ -535,8 +537,8 @@ class Muon(Rule):
         return self._adamw.scalars(step)
 
     def update(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step of Muon for a matrix, one of AdamW for others."""
         if not self._is_orthogonal(p.shape):
             return self._adamw.update(p, g, state, scalars, xp)
@@ -544,7 +546,11 @@ class Muon(Rule):
         direction = buffer
         if self.nesterov:
             direction = _mean(self.momentum, buffer, g)
-        rate = scalars["lr"] * self._rate_factor(p.shape)
+        rows, columns = p.shape
+        factor = max(1.0, rows / max(columns, 1)) ** 0.5
+        if self.adjust_lr_fn == "match_rms_adamw":
+            factor = 0.2 * max(rows, columns) ** 0.5
+        rate = scalars["lr"] * factor
         p = self._shrunk(p, scalars) - rate * self._orthogonalized(direction, xp)
         return p, {"momentum_buffer": buffer}
 
@@ -556,14 +562,8 @@ class Muon(Rule):
         eps = self.adamw_eps
         return AdamW(lr=self.lr, weight_decay=decay, betas=betas, eps=eps)
 
-    def _is_orthogonal(self, shape: tuple[int, ...]) -> bool:
+    def _is_orthogonal(self, shape: Shape) -> bool:
         return len(shape) == 2 and not self.adamw
-
-    def _rate_factor(self, shape: tuple[int, ...]) -> float:
-        rows, columns = shape
-        if self.adjust_lr_fn == "match_rms_adamw":
-            return 0.2 * max(rows, columns) ** 0.5
-        return max(1.0, rows / max(columns, 1)) ** 0.5
 
     def _orthogonalized(self, x: Array, xp: Any) -> Array:
         """Return the matrix with its singular values brought near 1."""
@@ -592,8 +592,8 @@ class LAMB(Moments):
     eps: float = 1e-6
 
     def update(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         new = self._moved(g, state)
         root = new["exp_avg_sq"] ** 0.5 / scalars["scale"] + self.eps
@@ -624,8 +624,8 @@ class Lion(Rule):
     betas: tuple[float, float] = (0.9, 0.99)
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         beta1, beta2 = self.betas
         mean = state["exp_avg"]
@@ -672,8 +672,8 @@ class Rprop(Rule):
         return {"lr": self.lr, "start": self.lr if step == 1 else 0.0}
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         turned = _sign(g, xp) * xp.sign(state["prev"])
         smaller, larger = self.etas
@@ -706,8 +706,8 @@ class ASGD(Rule):
         return {"lr": self.lr, "eta": eta, "weight": 1.0 / max(1.0, step - 1 - self.t0)}
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         eta = scalars["eta"]
         weight = scalars["weight"]
@@ -738,8 +738,8 @@ class RMSprop(Rule):
         return ("square_avg", *(name for name, is_kept in slots.items() if is_kept))
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         square = _mean(self.alpha, state["square_avg"], g * g)
         new = {"square_avg": square}
@@ -773,8 +773,8 @@ class Adagrad(Rule):
         return {"lr": self.lr / (1.0 + (step - 1) * self.lr_decay)}
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         total = state["sum"] + g * g
         return p - scalars["lr"] * g / (total**0.5 + self.eps), {"sum": total}
@@ -798,8 +798,8 @@ class Adadelta(Rule):
     eps: float = 1e-6
 
     def _step(
-        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
-    ) -> tuple[Array, State]:
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
         """Make one step."""
         square = _mean(self.rho, state["square_avg"], g * g)
         ratio = (state["acc_delta"] + self.eps) ** 0.5 / (square + self.eps) ** 0.5
@@ -843,8 +843,7 @@ def rule(name: str, **settings: Any) -> Rule:
         >>> rule("sgd", lr=0.1, momentum=0.9)
         SGD(lr=0.1, weight_decay=0.0, momentum=0.9, nesterov=False, dampening=0.0)
     """
-    if name not in RULES:
-        raise UnknownName(f"there is no optimizer {name!r}. {suggestion(name, RULES)}")
+    refuse_unknown(name, RULES, f"there is no optimizer {name!r}")
     refuse_unknown_settings(f"optimizer {name!r}", settings, RULES[name].settings())
     if "lr" not in settings:
         raise ArgumentError(f"optimizer {name!r} needs a learning rate: lr=...")
@@ -860,7 +859,7 @@ def number(value: Any, where: str = "lr") -> float:
     Raises:
         SettingError: The value is no number, not finite or below 0.
     """
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if not is_number(value):
         raise SettingError(f"{where}={value!r} must be a number")
     if not 0 <= float(value) < math.inf:
         raise SettingError(f"{where}={value!r} must be at least 0 and finite")
@@ -899,8 +898,7 @@ def _exponent(where: str, value: Any) -> float:
 
 
 def _finite(where: str, value: Any) -> float:
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value):
+    if not is_number(value) or not math.isfinite(value):
         raise SettingError(f"{where}={value!r} must be a finite number")
     return float(value)
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from deliralike.errors import (
     ArgumentError,
-    UnknownName,
+    refuse_unknown,
     refuse_unknown_settings,
-    suggestion,
 )
 
 
@@ -26,8 +25,7 @@ def make_by_name(
         UnknownName: There is none of that name.
         ArgumentError: It has no such setting, or lacks one that it needs.
     """
-    if name not in table:
-        raise UnknownName(f"there is no {kind} {name!r}. {suggestion(name, table)}")
+    refuse_unknown(name, table, f"there is no {kind} {name!r}")
     parameters = inspect.signature(table[name]).parameters
     refuse_unknown_settings(f"{kind} {name!r}", settings, parameters)
     for setting, parameter in parameters.items():

@@ -17,6 +17,7 @@ import shutil
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -103,12 +104,10 @@ def read(folder: AnyPath) -> dict[str, Any]:
         raise CheckpointError(f"{folder} is a file, wanted the folder of a checkpoint")
     described = _described(folder / STATE)
     try:
-        contents = {
-            part: Content(**content) for part, content in described["files"].items()
-        }
         arrays = {}
-        for part, content in contents.items():
-            arrays[part] = array_file.read(folder / _file(part), content)
+        for part, content in described["files"].items():
+            path = folder / _file(part)
+            arrays[part] = array_file.read(path, Content(**content))
         state = {}
         for part, value in described["state"].items():
             state[part] = unflatten(value, arrays.get(part, {}))
@@ -198,7 +197,7 @@ def _fill(new: Path, parts: Mapping[str, tuple[Any, dict[str, np.ndarray]]]) -> 
         values[part] = value
         if arrays:
             content = array_file.write(new / _file(part), arrays)
-            files[part] = {"bytes": content.bytes, "xxh3_128": content.xxh3_128}
+            files[part] = asdict(content)
     described = {"format": FORMAT, "version": VERSION, "files": files, "state": values}
     text = json.dumps(described, indent=1, allow_nan=False).removesuffix("\n}")
     checksum = zlib.crc32(text.encode())

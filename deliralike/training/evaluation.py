@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, is_dataclass
 from functools import cache, partial
-from itertools import chain, islice, zip_longest
+from itertools import chain, zip_longest
 from typing import Any
 
 from deliralike import backends, data
@@ -113,7 +113,7 @@ def evaluate(
         ['accuracy', 'loss']
     """
     network = backends.wrap(network)
-    evidence = {name: Evidence(each) for name, each in _named(metrics).items()}
+    evidence = _evidence(metrics)
     if processes is None:
         processes = SingleProcess()
     network.parallelism.synchronize()
@@ -153,33 +153,6 @@ def evaluate(
     if losses is None:
         return figures
     return losses.means() | figures
-
-
-def evaluate_first_batch(
-    network: AbstractNetwork,
-    source: Any,
-    metrics: Metrics,
-    losses: ValidationLosses,
-    inferer: Inferer | None,
-    inputs: int | None,
-) -> list[str]:
-    """Raise the errors that the first batch has in evaluation; return the names of its losses.
-
-    The figures of metrics are not computed: those of a part of the samples may not exist.
-    """
-    evidence = {name: Evidence(each) for name, each in _named(metrics).items()}
-    computed = losses.without(evidence)
-    with ExitStack() as contexts:
-        contexts.enter_context(network.training_mode(False))
-        batches = _loader(network, source, batch_size=512).batches(0)
-        contexts.enter_context(closing(batches))
-        first = islice(batches, 1)
-        for compared in _evaluated(
-            network, first, computed, inferer, inputs, has_metrics=bool(evidence)
-        ):
-            for each in evidence.values():
-                each.add(*compared)  # type: ignore[misc]  # there is a metric
-    return [] if computed is None else list(computed.means())
 
 
 @dataclass
@@ -362,7 +335,11 @@ WANTED = f"a pair (inputs, targets) or a dict with {INPUT!r} and {LABEL!r}"
 # Metrics ------------------------------------------------------------------------------------------
 
 
-def _named(metrics: Metrics | None) -> dict[str, Metric | MetricFunction]:
+def _evidence(metrics: Metrics | None) -> dict[str, Evidence]:
+    return {name: Evidence(each) for name, each in _named(metrics).items()}
+
+
+def _named(metrics: Metrics | None) -> dict[str, Metric]:
     if metrics is None:
         return dict(CLASSIFICATION)
     if isinstance(metrics, Mapping):
@@ -371,25 +348,24 @@ def _named(metrics: Metrics | None) -> dict[str, Metric | MetricFunction]:
         raise SettingError(
             f"metrics are a list, or a dict by name, not {metrics!r}: write metrics=[{metrics!r}]"
         )
-    named: dict[str, Metric | MetricFunction] = {}
-    for one in metrics:
-        each = _metric(one)
-        name = Evidence(each).metric.name
-        if name in named:
+    named: dict[str, Metric] = {}
+    for each in map(_metric, metrics):
+        if each.name in named:
             raise SettingError(
-                f"two metrics are called {name!r}: give them names, metrics={{'one': …, 'two': …}}"
+                f"two metrics are called {each.name!r}: give them names, metrics={{'one': …, "
+                "'two': …}"
             )
-        named[name] = each
+        named[each.name] = each
     return named
 
 
-def _metric(one: AnyMetric, name: str = "") -> Metric | MetricFunction:
+def _metric(one: AnyMetric, name: str = "") -> Metric:
     if isinstance(one, str):
         return metric(one)
-    if isinstance(one, Metric) or not name:
+    if isinstance(one, Metric):
         return one
     found = as_metric(one)
-    found.name = name
+    found.name = name or found.name
     return found
 
 
@@ -419,7 +395,7 @@ def figures_of(outputs: Any, targets: Any, metrics: Metrics) -> dict[str, float]
     Raises:
         BatchError: Outputs and targets do not fit together.
     """
-    evidence = {name: Evidence(each) for name, each in _named(metrics).items()}
+    evidence = _evidence(metrics)
     for each in evidence.values():
         each.add(outputs, targets)
     return _figures(evidence, False)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deliralike.errors import CheckpointError
+from deliralike.errors import CheckpointError, is_number
+
+_SHOWN = 60  # characters of a value, in an error
 
 State = dict[str, Any]  # numbers, texts and arrays by name, as a checkpoint has them
 
@@ -27,14 +29,6 @@ class Kind:
         return Kind(f"{self.words}, or None", fits)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
 def _is_list_of(kind: type, value: Any) -> bool:
     return type(value) is list and all(isinstance(each, kind) for each in value)
 
@@ -43,8 +37,10 @@ def _is_texts_by_name(value: Any) -> bool:
     return isinstance(value, Mapping) and _is_list_of(str, list(value.values()))
 
 
-COUNT = Kind("a whole number of at least 0", _is_count)
-NUMBER = Kind("a number", _is_number)
+COUNT = Kind(
+    "a whole number of at least 0", lambda value: type(value) is int and value >= 0
+)
+NUMBER = Kind("a number", is_number)
 TEXT = Kind("a text", lambda value: isinstance(value, str))
 TEXTS = Kind("a list of texts", lambda value: _is_list_of(str, value))
 NEST = Kind("a nest by name", lambda value: isinstance(value, Mapping))
@@ -92,8 +88,6 @@ def refuse_wrong_fields(
             )
 
 
-def _shown(value: Any, most: int = 60) -> str:
+def _shown(value: Any) -> str:
     text = repr(value)
-    if len(text) > most:
-        return f"{text[:most]}…"
-    return text
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

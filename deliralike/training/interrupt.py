@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType, TracebackType
 
@@ -42,6 +43,7 @@ class Interrupted(KeyboardInterrupt):
         super().__init__("Ctrl-C" if self.signal == signal.SIGINT else name)
 
 
+@dataclass
 class Interrupt:
     """A signal handler that asks all processes to end; a second signal takes effect at once.
 
@@ -50,11 +52,9 @@ class Interrupt:
         where: A function that returns the position of the run in words.
     """
 
-    def __init__(self, processes: ProcessGroup, where: Callable[[], str]) -> None:
-        """Make the handler without installing it."""
-        self.processes = processes
-        self.where = where
-        self.pressed = False
+    processes: ProcessGroup
+    where: Callable[[], str]
+    pressed: bool = field(default=False, init=False)
 
     def check(self) -> None:
         """Raise the signal that has been put off, once all processes know of it.

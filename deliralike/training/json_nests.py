@@ -16,6 +16,8 @@ from deliralike.errors import CheckpointError, StateError
 from deliralike.network.state import host_array
 from deliralike.weights.safetensors_files import RESERVED, TYPES
 
+Keys = tuple[str, ...]  # on the way to a value
+
 _SIGN = "$"
 _ARRAY = "$array"
 _TUPLE = "$tuple"
@@ -44,7 +46,7 @@ class Flattener:
     where: str
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def flatten(self, value: Any, path: tuple[str, ...] = ()) -> Any:
+    def flatten(self, value: Any, path: Keys = ()) -> Any:
         """Return the nest with names in the places of arrays.
 
         Raises:
@@ -62,22 +64,20 @@ class Flattener:
             return {_TUPLE: self._items(value, path)}
         return self._scalar(value, path)
 
-    def _mapping(
-        self, value: Mapping[Any, Any], path: tuple[str, ...]
-    ) -> dict[str, Any]:
+    def _mapping(self, value: Mapping[Any, Any], path: Keys) -> dict[str, Any]:
         flat = {}
         for key, item in value.items():
             name = self._key(key, path)
             flat[name] = self.flatten(item, (*path, key))
         return flat
 
-    def _items(self, values: Sequence[Any], path: tuple[str, ...]) -> list[Any]:
+    def _items(self, values: Sequence[Any], path: Keys) -> list[Any]:
         flat = []
         for place, item in enumerate(values):
             flat.append(self.flatten(item, (*path, str(place))))
         return flat
 
-    def _key(self, key: Any, path: tuple[str, ...]) -> str:
+    def _key(self, key: Any, path: Keys) -> str:
         if type(key) is not str:
             raise CheckpointError(
                 f"{self._at(path)} has the key {key!r}, wanted texts as keys"
@@ -86,7 +86,7 @@ class Flattener:
             return _SIGN + key
         return key
 
-    def _scalar(self, value: Any, path: tuple[str, ...]) -> Any:
+    def _scalar(self, value: Any, path: Keys) -> Any:
         if type(value) is float and not math.isfinite(value):
             return {_FLOAT: str(value)}
         if type(value) is int and value.bit_length() > _LARGEST:
@@ -101,7 +101,7 @@ class Flattener:
             )
         return value
 
-    def _named(self, value: np.ndarray, path: tuple[str, ...]) -> str:
+    def _named(self, value: np.ndarray, path: Keys) -> str:
         try:
             array = host_array(self._at(path), value, keep=("bfloat16",))
         except StateError as error:
@@ -122,7 +122,7 @@ class Flattener:
         self.arrays[name] = np.asarray(array)
         return name
 
-    def _at(self, path: tuple[str, ...]) -> str:
+    def _at(self, path: Keys) -> str:
         return self.where + "".join(f"[{key!r}]" for key in path)
 
 

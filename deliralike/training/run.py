@@ -6,40 +6,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.steps import the_optimizer
 from deliralike.optim.optimizer import AbstractOptimizer
-from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.terminal import warn
 from deliralike.training.history import History, Step
 from deliralike.training.pending_losses import PendingLosses
-
-
-class Trainer(Protocol):
-    """What a run, its callbacks and its checkpoints read of the trainer."""
-
-    network: AbstractNetwork
-    optimizers: dict[str, AbstractOptimizer]
-    schedules: dict[str, Any]
-    callbacks: list[Any]
-    processes: ProcessGroup
-    average: Any
-    base_lr: dict[str, float | None]
-    lr_scale: float
-    losses: Any
-    metrics: Any
-    precision: str | None
-    rng: Any
-    seed: int
-
-    @property
-    def is_main(self) -> bool:
-        """Whether this process is the main one of its group."""
-
-    def predict(self, samples: Any) -> Any:
-        """Return the outputs of the network, batch by batch."""
 
 
 @dataclass
@@ -74,7 +48,7 @@ class Run:
             compared with later ones.
     """
 
-    trainer: Trainer
+    trainer: Any
     epochs: int
     steps_per_epoch: int | None = None
     epoch: int = 0
@@ -113,13 +87,6 @@ class Run:
     def optimizer(self) -> AbstractOptimizer:
         """The optimizer of the default step."""
         return the_optimizer(self.optimizers)
-
-    @property
-    def latest_batch(self) -> Any:
-        """The last of `latest_batches`; None before the first step."""
-        if not self.latest_batches:
-            return None
-        return self.latest_batches[-1]
 
     @property
     def is_main(self) -> bool:
@@ -176,14 +143,14 @@ class Run:
 
     def call_all_callbacks(self, moment: str) -> None:
         """Call a method of every callback, also after errors, which are then raised, chained."""
-        self._tell_rest(iter(self.callbacks), moment)
+        self._call_rest(iter(self.callbacks), moment)
 
-    def _tell_rest(self, rest: Iterator[Any], moment: str) -> None:
+    def _call_rest(self, rest: Iterator[Any], moment: str) -> None:
         for callback in rest:
             try:
                 _call(callback, moment, self)
             finally:
-                self._tell_rest(rest, moment)
+                self._call_rest(rest, moment)
 
     @property
     def callbacks(self) -> list[Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy as np
 
 from deliralike.data.foreign import Batches, checksum
 from deliralike.errors import CheckpointError
-from deliralike.network.base import AbstractNetwork
 from deliralike.network.freezing import parts_in_evaluation, set_parts_in_evaluation
 from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer, known_lr
@@ -37,7 +35,7 @@ from deliralike.training.identity.fingerprints import (
     samples_of,
 )
 from deliralike.training.identity.values import parents
-from deliralike.training.run import Run, Trainer
+from deliralike.training.run import Run
 
 _OPTIMIZER = "optimizer."
 _PARTS = ("network", "unaveraged", "average", "random", "callbacks", "run")
@@ -104,7 +102,7 @@ def gather(run: Run) -> State:
         "epochs": list(map(asdict, run.history.epochs)),
     }
     if isinstance(run.loader, Batches) and run.batch and run.latest_batches:
-        state["run"]["latest_batch"] = checksum(run.latest_batch)
+        state["run"]["latest_batch"] = checksum(run.latest_batches[-1])
     return state
 
 
@@ -160,18 +158,15 @@ def _refuse_other_run(
     refuse_unknown_names(accept, {*here, *before})
     same_backend = of_run["backend"] == run.network.backend.name
     changed = refuse_differences(before, here, same_backend, accept)
-    if changed:
-        _refuse_position(run, of_run["position"]["batch"])
-    return changed
-
-
-def _refuse_position(run: Run, batch: int) -> None:
-    """Raise an error if accepted other data or batches end before the position of a checkpoint."""
-    if samples_of(run.loader) is not None and batch > len(run.loader):
+    batch = of_run["position"]["batch"]
+    # Accepted other data or batches may end before the position.
+    has_length = samples_of(run.loader) is not None
+    if changed and has_length and batch > len(run.loader):
         raise CheckpointError(
             f"the checkpoint stands after batch {batch} of its epoch, and an epoch has "
             f"{len(run.loader)} here: go on from one that was written between two epochs"
         )
+    return changed
 
 
 def _optimizer_names(parts: Iterable[str]) -> str:
@@ -209,13 +204,12 @@ def _take_over(run: Run, state: Mapping[str, Any], changed: Collection[str]) -> 
     run.step = position["step"]
     if isinstance(run.loader, Batches) and "latest_batch" in state["run"]:
         run.loader.expect(run.epoch, run.batch, state["run"]["latest_batch"])
-    run.history.epochs[:] = map(_epoch, state["run"]["epochs"])
+    epochs = []
+    for record in state["run"]["epochs"]:
+        refuse_wrong_fields("a record of an epoch", record, _EPOCH)
+        epochs.append(Epoch(**record))
+    run.history.epochs[:] = epochs
     _load_random_state(run, state["random"])  # last: what came before may have drawn
-
-
-def _epoch(record: Mapping[str, Any]) -> Epoch:
-    refuse_wrong_fields("a record of an epoch", record, _EPOCH)
-    return Epoch(**record)
 
 
 def _frozen(run: Run) -> list[str]:
@@ -259,7 +253,8 @@ def _load_optimizer(
     own_state = state["state"]
     starts_anew = where in changed
     if any(where in parents(path) for path in changed):
-        starts_anew = starts_anew or _slots_in(own_state) != _slots_of(optimizer)
+        slots = {key.rpartition("/")[2] for key in own_state} - {"steps", "step"}
+        starts_anew = starts_anew or slots != _slots_of(optimizer)
     if starts_anew:
         own_state = {"steps": own_state["steps"]}
     optimizer.load_neutral_state(own_state)
@@ -275,11 +270,6 @@ def _load_optimizer(
         optimizer.loss_scale.load_state(state["loss_scale"])
 
 
-def _slots_in(state: Mapping[str, Any]) -> set[str]:
-    """Return the names of the arrays that an optimizer's state has for its parameters."""
-    return {name.rpartition("/")[2] for name in state} - {"steps", "step"}
-
-
 def _slots_of(optimizer: AbstractOptimizer) -> set[str]:
     """Return the names of the arrays of an optimizer's rules; none for a framework's optimizer."""
     slots: set[str] = set()
@@ -290,61 +280,6 @@ def _slots_of(optimizer: AbstractOptimizer) -> set[str]:
         if slot.trainable and optimizer.owns(name):
             slots.update(groups.rules[groups.index(name)].state_shapes(slot.shape))
     return slots
-
-
-@contextmanager
-def without_side_effects(trainer: Trainer) -> Iterator[None]:
-    """Give back random generators, buffers and the attributes of all blocks as they are now.
-
-    Not where parameters that waited for an input were started; and parameters only where arrays
-    cannot change, so that keeping them costs nothing: a forward pass may set them.
-    """
-    network = trainer.network
-    backend = network.backend
-    run = Run(trainer, epochs=0)
-    attributes = []
-    for _, block in network.named_blocks():
-        if hasattr(block, "__dict__"):
-            attributes.append((block, dict(vars(block))))
-    generators = _random_state(run)
-    shapes = _shapes(network)
-    zero = backend.array(np.zeros(1, np.float32))
-    are_constant = backend.copied(zero) is zero
-    values = {}
-    for name, slot in network.neutral_slots().items() if shapes else ():
-        if are_constant or not slot.is_parameter:
-            values[name] = backend.copied(slot.value)
-    try:
-        yield
-    finally:
-        if _shapes(network) == shapes:
-            _load_random_state(run, generators)
-            slots = network.neutral_slots()
-            for name, value in values.items():
-                slots[name].value = value
-            if values:
-                network.parallelism.copy_state()
-        for block, before in attributes:
-            _set_attributes(vars(block), before)
-
-
-def _set_attributes(now: dict[str, Any], before: Mapping[str, Any]) -> None:
-    """Set the public attributes of a block to those from before."""
-    for name in now.keys() - before.keys():
-        if not name.startswith("_"):
-            del now[name]
-    for name, value in before.items():
-        if not name.startswith("_"):
-            now[name] = value
-
-
-def _shapes(network: AbstractNetwork) -> dict[str, Any]:
-    """Return the shape of each parameter and buffer; nothing while one waits for an input."""
-    try:
-        slots = network.neutral_slots().items()
-        return {name: slot.shape for name, slot in slots}
-    except Exception:  # noqa: BLE001  # frameworks differ in what they raise
-        return {}
 
 
 # Random numbers -----------------------------------------------------------------------------------

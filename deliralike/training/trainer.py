@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractContextManager,
@@ -22,7 +21,7 @@ from deliralike.errors import (
     ArgumentError,
     OptimizerError,
     SettingError,
-    suggestion,
+    refuse_unknown,
     whole_number,
 )
 from deliralike.network import steps
@@ -51,7 +50,7 @@ from deliralike.training.identity.processes import refuse_differing
 from deliralike.training.interrupt import Interrupt, Interrupted, deferred
 from deliralike.training.run import Run
 from deliralike.training.schedules import schedule_of
-from deliralike.training.state import restore, without_side_effects
+from deliralike.training.state import restore
 from deliralike.training.user_lines import UserLinesFirst
 from deliralike.training.validation_losses import ValidationLosses
 
@@ -151,8 +150,7 @@ class Trainer:
         compile: bool | Mapping[str, Any] = False,  # PyTorch's name
     ) -> None:
         """Combine the parts; nothing is trained."""
-        if rng not in RANDOM:
-            raise SettingError(f"rng={rng!r} is unknown. {suggestion(rng, RANDOM)}")
+        refuse_unknown(rng, RANDOM, f"rng={rng!r} is unknown", SettingError)
         self.network: AbstractNetwork = _spread(network, devices, processes, buffers)
         self.processes: ProcessGroup = self.network.parallelism.processes
         if layer_decay is not None or groups is not None:
@@ -295,8 +293,7 @@ class Trainer:
             loader=loader,
             validation=validation,
         )
-        with UserLinesFirst(), self.processes.report_errors(run.place):
-            self._check_validation(validation)
+        self._refuse_unknown_metrics(has_validation=validation is not None)
         if resume is not None or self.callbacks:
             run.fingerprints = fingerprints(run)
             run.fingerprinted_at = run.step
@@ -495,58 +492,24 @@ class Trainer:
         between = interrupt.check if self.processes.count == 1 else None
         return self._evaluate(validation, between=between)
 
-    def _check_validation(self, validation: Any) -> None:
-        """Raise the errors of validation that can be known before training.
+    def _refuse_unknown_metrics(self, has_validation: bool) -> None:
+        """Raise an error if a callback watches a figure that validation will not have.
 
-        The first batch is evaluated, and leaves no trace. Not where it cannot be read apart, as
-        that of an iterator, nor where the trainer's class has an evaluation of its own.
-
-        Raises:
-            UnknownName: A callback watches an unknown metric. Nothing is refused where one may add
-                figures of its own.
+        Nothing is refused where a callback may add figures of its own, nor where the names of the
+        losses are known only after computing them.
         """
-        losses = ValidationLosses(self.losses)
-        names = losses.names(self.network)
-        is_own = type(self).evaluate is not Trainer.evaluate
-        if (
-            validation is not None
-            and not isinstance(validation, Iterator)
-            and not is_own
-        ):
-            with ExitStack() as contexts:
-                contexts.enter_context(self._as_evaluated())
-                contexts.enter_context(without_side_effects(self))
-                # Its warnings come again.
-                contexts.enter_context(warnings.catch_warnings(action="ignore"))
-                names = evaluation.evaluate_first_batch(
-                    self.network,
-                    self._readable(validation),
-                    self.metrics or {},
-                    losses,
-                    self.inferer,
-                    self.inputs,
-                )
         if any(map(_may_add_figures, self.callbacks)):
             return
-        if validation is not None:
-            metrics = evaluation.figure_names(self.metrics or {})
-        else:
-            metrics = []
-        monitors = [each for each in self._monitors() if not each.is_known(metrics)]
-        if monitors and validation is None:
-            monitors[0].value(Epoch(0, 0))
-        if names is not None:
-            for monitor in monitors:
-                monitor.refuse_unknown(list(dict.fromkeys([*metrics, *names])))
-
-    def _monitors(self) -> list[Monitor]:
-        """Return the monitors of callbacks."""
-        monitors = []
+        losses = ValidationLosses(self.losses).names(self.network)
         for callback in self.callbacks:
             monitor = getattr(callback, "monitor", None)
-            if isinstance(monitor, Monitor):
-                monitors.append(monitor)
-        return monitors
+            if not isinstance(monitor, Monitor):
+                continue
+            if not has_validation:
+                monitor.value(Epoch(0, 0))
+            elif losses is not None:
+                metrics = evaluation.figure_names(self.metrics or {})
+                monitor.refuse_unknown(list(dict.fromkeys([*metrics, *losses])))
 
     def _step(self, run: Run, window: list[Any], waited: float) -> Step:
         begin = time.perf_counter()
@@ -623,19 +586,14 @@ class Trainer:
         return sum(optimizer.steps for optimizer in self.optimizers.values())
 
     def _follow_schedules(self) -> None:
-        for name in self.schedules:
+        for name, schedule in self.schedules.items():
             optimizer = self.optimizers[name]
-            lr = self._scheduled(name)
-            if lr is not None and lr != optimizer.lr:
+            base = self.base_lr[name]
+            if base is None:
+                continue
+            lr = base * self.lr_scale * schedule.factor(optimizer.steps)
+            if lr != optimizer.lr:
                 optimizer.lr = lr
-
-    def _scheduled(self, name: str) -> float | None:
-        """Return the learning rate that a schedule wants, if there is one."""
-        base = self.base_lr[name]
-        if name not in self.schedules or base is None:
-            return None
-        factor = self.schedules[name].factor(self.optimizers[name].steps)
-        return base * self.lr_scale * factor
 
     def _random_layers(self, run: Run) -> AbstractContextManager[Any]:
         """Return a context in which random layers draw by the seed and the step."""
@@ -726,34 +684,30 @@ def _grouped(
 def _optimizer(
     network: AbstractNetwork, name: str, optimizer: Any
 ) -> AbstractOptimizer:
+    """Return the optimizer of a rule, or of a framework's own optimizer; others as they are.
+
+    Raises:
+        ArgumentError: It is no such optimizer, or it has parameters, and none is the network's.
+    """
     if isinstance(optimizer, rules.Rule):
         pattern = None if name == MAIN else f"{name}.*"
         return network.backend.optimizer(optimizer, network, parameters=pattern)
     if not isinstance(optimizer, AbstractOptimizer):
-        return _wrapped(network, name, optimizer)
+        try:
+            return network.backend.wrap_optimizer(optimizer, network)
+        except OptimizerError as error:
+            raise ArgumentError(
+                f"optimizer {name!r} is a {type(optimizer).__name__}, wanted a rule such as "
+                "rules.rule('adam', lr=1e-3), an optimizer of the network's own framework (on "
+                "torch torch.optim.Adam(module.parameters())), or one from backend.optimizer or "
+                "backend.wrap_optimizer"
+            ) from error
     if optimizer.network is not network:
         raise ArgumentError(
             f"optimizer {name!r} updates another network than the one that is trained; with "
             "devices= there is a replicated one: give an update rule instead"
         )
     return optimizer
-
-
-def _wrapped(network: AbstractNetwork, name: str, native: Any) -> AbstractOptimizer:
-    """Return a framework's own optimizer as one of the network's.
-
-    Raises:
-        ArgumentError: It is no such optimizer, or it has parameters, and none is the network's.
-    """
-    try:
-        return network.backend.wrap_optimizer(native, network)
-    except OptimizerError as error:
-        raise ArgumentError(
-            f"optimizer {name!r} is a {type(native).__name__}, wanted a rule such as "
-            "rules.rule('adam', lr=1e-3), an optimizer of the network's own framework (on torch "
-            "torch.optim.Adam(module.parameters())), or one from backend.optimizer or "
-            "backend.wrap_optimizer"
-        ) from error
 
 
 def _schedules(
@@ -764,10 +718,8 @@ def _schedules(
     is_by_optimizer = isinstance(schedule, Mapping) and "name" not in schedule
     named = schedule if is_by_optimizer else dict.fromkeys(optimizers, schedule)
     for name in named:
-        if name not in optimizers:
-            raise SettingError(
-                f"there is no optimizer {name!r} for a schedule. {suggestion(name, optimizers)}"
-            )
+        message = f"there is no optimizer {name!r} for a schedule"
+        refuse_unknown(name, optimizers, message, SettingError)
     return dict(named)
 
 

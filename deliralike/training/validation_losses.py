@@ -100,7 +100,8 @@ class ValidationLosses:
             options = {} if self.losses is None else {"losses": self.losses}
             with backend.evaluating():
                 values = network.val_step(batch, **options)
-            if _are_losses(values):
+            # In MMEngine's style it gives predictions.
+            if isinstance(values, Mapping) and all(map(_is_number, values.values())):
                 return values, {name: noted.of(value) for name, value in values.items()}
         if not isinstance(self._loss, StepLoss):
             loss = as_loss(self._loss).recorded().with_denominator()
@@ -135,11 +136,6 @@ def mean_by_weights(values: Sequence[float], weights: Sequence[float]) -> float:
     return float(
         np.average(np.asarray(values)[counted], weights=np.asarray(weights)[counted])
     )
-
-
-def _are_losses(values: Any) -> bool:
-    """Return whether a `val_step` gave losses by name; in MMEngine's style it gives predictions."""
-    return isinstance(values, Mapping) and all(map(_is_number, values.values()))
 
 
 def _is_number(value: Any) -> bool:

@@ -203,7 +203,7 @@ class HubFile:
         _check(path, path.resolve().name, str(self), _DELETE)
         return path
 
-    def _found(self, hub: Any, retry: bool = False) -> tuple[str, Any]:
+    def _found(self, hub: Any, retry: bool) -> tuple[str, Any]:
         """Return the first of the names that the repository has, and what the Hub states of it."""
         *others, last = self.filenames
         with _explaining(str(self), self._advice(hub)):

@@ -17,9 +17,8 @@ from deliralike.terminal import log
 from deliralike.weights import foreign_layouts
 from deliralike.weights.file_match import FileMatch
 from deliralike.weights.inflate import AnyPath
-from deliralike.weights.matching.match import propose_between
+from deliralike.weights.matching.match import by_number, propose_between
 from deliralike.weights.matching.naming import role
-from deliralike.weights.matching.numbering import by_number
 from deliralike.weights.matching.pairing import COUNTER, STATISTICS, Side, Tensor
 from deliralike.weights.matching.parts import join
 from deliralike.weights.reading import Contents, contents
@@ -27,6 +26,7 @@ from deliralike.weights.reading import Contents, contents
 if TYPE_CHECKING:
     from deliralike.network.base import AbstractNetwork
 
+Names = Mapping[str, str | None]  # of a file by those of a network; None for none
 # Endings of names that other hands have given to what a layer holds.
 _ROLES = {
     "w": "weight",
@@ -74,7 +74,7 @@ class MatchReport(LoadReport):
 def match(
     network: AbstractNetwork,
     weights: AnyPath | Contents | Mapping[str, np.ndarray],
-    names: Mapping[str, str | None] | None = None,
+    names: Names | None = None,
 ) -> FileMatch:
     """Find which tensor of a file is which of a network; nothing is loaded.
 
@@ -123,7 +123,7 @@ def load(
     network: AbstractNetwork,
     path: AnyPath,
     strict: bool = True,
-    names: Mapping[str, str | None] | None = None,
+    names: Names | None = None,
     guess: bool | Collection[str] = False,
 ) -> MatchReport:
     """Match a file and load it; see `deliralike.weights.load`."""
@@ -146,7 +146,7 @@ def load(
 def matched(
     network: AbstractNetwork,
     file: Contents,
-    names: Mapping[str, str | None] | None,
+    names: Names | None,
     guess: bool | Collection[str],
     strict: bool = True,
 ) -> tuple[FileMatch, dict[str, np.ndarray]]:

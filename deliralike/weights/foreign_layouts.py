@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import StateError, UnknownName, suggestion
+from deliralike.errors import StateError, refuse_unknown
 from deliralike.network.core import NetworkCore, unwrap
 from deliralike.terminal import log
-from deliralike.weights.matching.kinds import bare
 from deliralike.weights.matching.layouts import flattenings
+from deliralike.weights.matching.naming import bare
 from deliralike.weights.reading import Contents
 
 _MOST_SHOWN = 4
@@ -103,8 +103,7 @@ def settled(
     usual = dict(state)
     names = opened if isinstance(guess, bool) else guess
     for name in names:
-        if name not in opened:
-            raise UnknownName(f"guess={name!r} is not open. {suggestion(name, opened)}")
+        refuse_unknown(name, opened, f"guess={name!r} is not open")
         usual[name] = as_usual(name, opened[name], state[name], contents.kind)
     return usual
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from deliralike.errors import StateError
 from deliralike.network.state import LoadReport
 from deliralike.weights import foreign, foreign_layouts
+from deliralike.weights.foreign import Names
 from deliralike.weights.inflate import AnyPath
 from deliralike.weights.reading import contents, report, without_prefix
 
@@ -19,7 +20,7 @@ def load(
     network: AbstractNetwork,
     path: AnyPath,
     strict: bool = True,
-    match: bool | Mapping[str, str | None] = False,
+    match: bool | Names = False,
     guess: bool | Collection[str] = False,
 ) -> LoadReport:
     """Load the weights in a file into a network; see `read`.

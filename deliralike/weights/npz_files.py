@@ -6,7 +6,6 @@ import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -37,8 +36,18 @@ def _read_member(
 ) -> np.ndarray:
     """Return one array; its header must describe exactly the bytes that follow."""
     with archive.open(member) as file:
-        shape, fortran_order, dtype = _array_header(file)
-        _refuse_kind(path, name, dtype)
+        version = np.lib.format.read_magic(file)
+        read_header = np.lib.format.read_array_header_2_0
+        if version == (1, 0):
+            read_header = np.lib.format.read_array_header_1_0
+        shape, fortran_order, dtype = read_header(file)
+        if dtype.kind not in "biufc":
+            kind = f"the type {dtype}"
+            if dtype.hasobject:
+                kind = "Python objects, which only unsafe reading brings back"
+            raise WeightFileError(
+                f"{path}: {name!r} holds {kind}; wanted an array of numbers"
+            )
         size = math.prod(shape)
         rest = archive.getinfo(member).file_size - file.tell()
         if size * dtype.itemsize != rest:
@@ -48,22 +57,6 @@ def _read_member(
         flat = np.empty(size, dtype)
         flat.view(np.uint8).data[:] = file.read(rest)  # reaching the end checks the sum
     return flat.reshape(shape, order="F" if fortran_order else "C")
-
-
-def _array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        return np.lib.format.read_array_header_1_0(file)
-    return np.lib.format.read_array_header_2_0(file)
-
-
-def _refuse_kind(path: Path, name: str, dtype: np.dtype) -> None:
-    if dtype.kind in "biufc":
-        return
-    kind = f"the type {dtype}"
-    if dtype.hasobject:
-        kind = "Python objects, which only unsafe reading brings back"
-    raise WeightFileError(f"{path}: {name!r} holds {kind}; wanted an array of numbers")
 
 
 def write(path: Path, state: Mapping[str, np.ndarray]) -> None:

@@ -57,8 +57,9 @@ def neutral(arrays: Mapping[Path, np.ndarray]) -> dict[str, np.ndarray]:
         name = neutral_name(path)
         if name in state:
             raise ValueError(f"two arrays are called {name!r}")
-        converted = _from_channels_last(path, np.asarray(array))
-        state[name] = np.asarray(converted, order="C")
+        if path[-1:] == ("kernel",) and array.ndim > 1:
+            array = np.moveaxis(array, (-1, -2), (0, 1))
+        state[name] = np.asarray(array, order="C")
     return state
 
 
@@ -169,9 +170,3 @@ def _merge_heads(arrays: dict[Path, np.ndarray], layer: Path) -> None:
                 array = arrays[place]
                 arrays[place] = array.reshape(*array.shape[:-2], -1)
     arrays[*layer, "out", "kernel"] = out.reshape(-1, out.shape[2])
-
-
-def _from_channels_last(path: Path, array: np.ndarray) -> np.ndarray:
-    if path[-1:] != ("kernel",) or array.ndim < 2:
-        return array
-    return np.moveaxis(array, (-1, -2), (0, 1))

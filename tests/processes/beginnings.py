@@ -29,7 +29,7 @@ class UsedSamples(Callback):
         self.numbers = []
 
     def on_step(self, run, step):
-        self.numbers += [int(number) for number in run.latest_batch[0][:, 0]]
+        self.numbers += [int(number) for number in run.latest_batches[-1][0][:, 0]]
 
 
 def samples(count=64):

@@ -1,9 +1,20 @@
-"""Networks with steps of their own: a GAN and a VAE, each with two optimizers, their noise part of
-the batch."""
+"""A layer alone; and networks with steps of their own: a GAN and a VAE, each with two optimizers,
+their noise part of the batch."""
 
 import numpy as np
 
 from deliralike import Network, in_replicas
+
+
+class Linear(Network):
+    """One linear layer."""
+
+    def __init__(self, inputs=4, outputs=3):
+        super().__init__()
+        self.fc = self.nn.Linear(inputs, outputs)
+
+    def forward(self, x):
+        return self.fc(x)
 
 
 def batch_of_noise(samples, seed=7):

@@ -5,28 +5,21 @@ import pytest
 import torch
 from torch.nn import functional
 
-from deliralike import DataParallel, Network, data, in_replicas, rules
+from deliralike import DataParallel, data, in_replicas, rules
 from deliralike.training import Trainer
 from deliralike.training.validation_losses import mean_by_weights
 from tests.parallel.networks import devices
+from tests.training.networks import Linear
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(10, 4)), RNG.integers(0, 3, 10)
 IGNORED = np.where(
     np.isin(np.arange(10), [0, 1, 2, 5, 6]), -100, Y
 )  # no label in the first three
+
 WEIGHTS = np.array([1.0, 5.0, 0.2])
 
 pytestmark = pytest.mark.filterwarnings("ignore:cross_entropy. every label is ignored")
-
-
-class Linear(Network):
-    def __init__(self):
-        super().__init__()
-        self.fc = self.nn.Linear(4, 3)
-
-    def forward(self, x):
-        return self.fc(x)
 
 
 def built(backend):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import Network, backends, rules, zoo
+from deliralike import backends, rules, zoo
 from deliralike.errors import (
     ArgumentError,
     BatchError,
@@ -15,6 +15,7 @@ from deliralike.errors import (
 )
 from deliralike.training import Trainer, evaluate, predict
 from deliralike.training.metrics import Accuracy, CrossEntropy
+from tests.training.networks import Linear
 
 X = np.random.default_rng(0).standard_normal((8, 3)).astype("float32")
 Y = np.array([0, 1, 1, 0, 1, 0, 0, 1])
@@ -103,19 +104,10 @@ def test_predict_refuses_more_arrays_than_the_network_has_inputs():
         list(predict(mlp(), (X, Y)))
 
 
-class Linear(Network):
-    def __init__(self):
-        super().__init__()
-        self.fc = self.nn.Linear(3, 2)
-
-    def forward(self, x):
-        return self.fc(x)
-
-
 @pytest.mark.parametrize("is_native", [False, True])
 def test_an_array_of_numpy_is_no_tensor(is_native):
     network = (
-        backends.wrap(torch.nn.Linear(3, 2)) if is_native else Linear.on("torch")()
+        backends.wrap(torch.nn.Linear(3, 2)) if is_native else Linear.on("torch")(3, 2)
     )
     with pytest.raises(
         DtypeError, match="Linear.*: got an array of NumPy, wanted a tensor"
@@ -125,7 +117,7 @@ def test_an_array_of_numpy_is_no_tensor(is_native):
 
 class Noisy(Linear):
     def __init__(self, source):
-        super().__init__()
+        super().__init__(3, 2)
         self.source = source
         self.own = np.random.default_rng(0)
 

@@ -7,19 +7,11 @@ import os
 import numpy as np
 import pytest
 
-from deliralike import Network, data
+from deliralike import data
 from deliralike.errors import CheckpointError, SettingError, UnknownName
 from deliralike.optim import rules
 from deliralike.training import Callback, Checkpoint, Checkpoints, Trainer, checkpoint
-
-
-class Line(Network):
-    def __init__(self):
-        super().__init__()
-        self.fc = self.nn.Linear(2, 2)
-
-    def forward(self, x):
-        return self.fc(x)
+from tests.training.networks import Linear
 
 
 class Script(Callback):
@@ -44,7 +36,7 @@ def samples(count=10):
 def trained(*callbacks, epochs=1, losses=None, **options):
     """Two steps an epoch."""
     trainer = Trainer(
-        Line.on("torch")(), rules.rule("sgd", lr=0.1), losses, callbacks=callbacks
+        Linear.on("torch")(2, 2), rules.rule("sgd", lr=0.1), losses, callbacks=callbacks
     )
     return trainer.fit(samples(), epochs=epochs, batch_size=5, **options)
 

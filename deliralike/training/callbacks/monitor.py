@@ -57,10 +57,6 @@ class Monitor:
             return value > than + self.min_delta
         return value < than - self.min_delta
 
-    def is_known(self, names: Sequence[str]) -> bool:
-        """Return whether one of the names is that of the metric, or of a metric with parts."""
-        return self.metric in names or self.metric.partition("/")[0] in names
-
     def refuse_unknown(self, known: Sequence[str]) -> None:
         """Raise an error before the first step if no figure will have the metric's name.
 
@@ -71,7 +67,7 @@ class Monitor:
         Raises:
             UnknownName: The name is unknown; the message lists the known names.
         """
-        if not self.is_known(known):
+        if self.metric not in known and self.metric.partition("/")[0] not in known:
             raise UnknownName(
                 f"there is no metric {self.metric!r} on validation data. "
                 f"{suggestion(self.metric, known)} Validation will give: {', '.join(known)}."

@@ -12,6 +12,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.errors import whole_number
 from deliralike.network.steps import TOTAL
+from deliralike.optim.accumulation import present
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.terminal import warn
 from deliralike.training.callbacks.callback import Callback
@@ -143,10 +144,7 @@ def _in_step(run: Run) -> Iterator[str]:
     for optimizer in run.optimizers.values():
         if optimizer.loss_scale is not None and not optimizer.updated:
             continue  # an update that was left out
-        gradients = {}
-        for name, gradient in optimizer.latest_gradients.items():
-            if gradient is not None:
-                gradients[name] = gradient
+        gradients = present(optimizer.latest_gradients)
         bad = _not_finite(run, gradients)
         if bad:
             yield f"the gradient of {_range(bad, len(gradients))}"

@@ -16,9 +16,9 @@ import numpy as np
 from deliralike.errors import (
     DeliralikeError,
     SettingError,
-    UnknownName,
+    is_number,
+    refuse_unknown,
     refuse_unknown_settings,
-    suggestion,
     whole_number,
 )
 
@@ -94,8 +94,7 @@ def between(low: float, high: float = math.inf) -> Check:
         wanted += f" and below {high:g}"
 
     def check(key: str, value: Any) -> float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not low < value < high:
+        if not is_number(value) or not low < value < high:
             raise _wrong(key, value, wanted)
         return float(value)
 
@@ -106,10 +105,7 @@ def one_of(*choices: str) -> Check:
     """Return a check for one of these words."""
 
     def check(key: str, value: Any) -> str:
-        if value not in choices:
-            raise UnknownName(
-                f"{key}={value!r} is unknown. {suggestion(str(value), choices)}"
-            )
+        refuse_unknown(value, choices, f"{key}={value!r} is unknown")
         return value
 
     return check

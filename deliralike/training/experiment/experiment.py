@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from deliralike.training.experiment.files import (
 from deliralike.training.experiment.folds import FoldsResult, run_folds
 from deliralike.training.experiment.run import RunPlan, RunResult, finished_result
 from deliralike.training.experiment.settings import Settings
+from deliralike.weights.inflate import AnyPath
 
 MakeCallbacks = Callable[[], Iterable[Callback]]
 
@@ -67,7 +68,7 @@ class Experiment:
 
     def __init__(
         self,
-        settings: Settings | str | PathLike[str] | Mapping[str, Any],
+        settings: Settings | AnyPath | Mapping[str, Any],
         *,
         dataset: data.Dataset | None = None,
         losses: steps.Losses | None = None,
@@ -104,7 +105,7 @@ class Experiment:
 
     def run(
         self,
-        folder: str | PathLike[str] | None = None,
+        folder: AnyPath | None = None,
         *,
         resume: bool = False,
         callbacks: Iterable[Callback] = (),
@@ -134,7 +135,7 @@ class Experiment:
 
     def plan(
         self,
-        folder: str | PathLike[str] | None = None,
+        folder: AnyPath | None = None,
         *,
         resume: bool = False,
         accept: Sequence[str] = (),
@@ -159,7 +160,7 @@ class Experiment:
         self,
         settings: Settings,
         dataset: data.Dataset,
-        folder: str | PathLike[str] | None,
+        folder: AnyPath | None,
         *,
         goes_on: bool,
         accept: Sequence[str] = (),
@@ -182,9 +183,7 @@ class Experiment:
             tuple(accept),
         )
 
-    def new_folder(
-        self, folder: str | PathLike[str] | None, settings: Settings
-    ) -> Path:
+    def new_folder(self, folder: AnyPath | None, settings: Settings) -> Path:
         """Make the folder of a run, once for all processes."""
         new = None
         if self.processes.is_root:
@@ -193,9 +192,7 @@ class Experiment:
             write_settings(new / run_folder.SETTINGS, settings)
         return self.processes.broadcast_object("the folder of the run", new)
 
-    def folds(
-        self, k: int | None = None, folder: str | PathLike[str] | None = None
-    ) -> FoldsResult:
+    def folds(self, k: int | None = None, folder: AnyPath | None = None) -> FoldsResult:
         """Cross-validate: make a run for each fold, in ``folder/fold-1``, ``fold-2`` ….
 
         Every fold has its own network, optimizer, callbacks and log, so a single one,
@@ -270,7 +267,7 @@ def _settings(given: Any) -> Settings:
         return given
     if isinstance(given, Mapping):
         return settings_from(given)
-    if not isinstance(given, str | PathLike):
+    if not isinstance(given, str | os.PathLike):
         raise SettingError(
             "an experiment is made from Settings, a file or a mapping, not a "
             f"{type(given).__name__}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import tomlkit
 
-from deliralike.errors import SettingError, UnknownName, suggestion
+from deliralike.errors import SettingError, refuse_unknown
 from deliralike.training.experiment.checks import located
 from deliralike.training.experiment.settings import Settings, documentation, names
 
@@ -53,8 +53,7 @@ def settings_from(content: Mapping[str, Any]) -> Settings:
         SettingError, UnknownName, ArgumentError: A value makes no sense.
     """
     for name in content:
-        if name not in names():
-            raise UnknownName(f"unknown setting {name!r}. {suggestion(name, names())}")
+        refuse_unknown(name, names(), f"unknown setting {name!r}")
     if "network" not in content:
         raise SettingError(
             "the setting 'network' is missing: name one of the zoo, network = \"resnet8\""

@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -109,37 +109,22 @@ def new_or_next_folder(path: str | os.PathLike[str] | None, prefix: str) -> Path
     return new_folder(Path(path))
 
 
-def refuse_none(folder: Path) -> None:
-    """Raise an error if a folder is neither that of a run nor that of folds.
+def refuse_no_run(folder: Path, may_have_folds: bool = False) -> None:
+    """Raise an error if a folder is not that of one run, or that of folds, if it may be.
 
     Raises:
         SettingError: The message says what the folder is instead.
     """
-    if (folder / SETTINGS).is_file():
-        return
-    refuse_several(folder)
-    raise SettingError(
-        f"{str(folder)!r} is not the folder of a run: there is no {SETTINGS} in it"
-    )
-
-
-def refuse_several(folder: Path) -> None:
-    """Raise an error if a folder holds several runs."""
+    is_run = (folder / SETTINGS).is_file()
     several = sorted(path.parent for path in folder.glob(f"*/{SETTINGS}"))
-    if several:
+    if several and not (is_run and may_have_folds):
         raise SettingError(
             f"{str(folder)!r} holds several runs: name one, for example {str(several[0])!r}"
         )
-
-
-def refuse_no_run(folder: Path) -> None:
-    """Raise an error if a folder is not that of one run.
-
-    Raises:
-        SettingError: The message says what the folder is instead.
-    """
-    refuse_several(folder)
-    refuse_none(folder)
+    if not is_run:
+        raise SettingError(
+            f"{str(folder)!r} is not the folder of a run: there is no {SETTINGS} in it"
+        )
 
 
 @contextmanager
@@ -161,14 +146,6 @@ def lock_folder(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _is_locked(folder: Path) -> bool:
-    try:
-        with lock_folder(folder):
-            return False
-    except SettingError:
-        return True
 
 
 # Status and history -------------------------------------------------------------------------------
@@ -264,8 +241,9 @@ def read_status(folder: Path) -> Status | None:
         ) from error
     status = Status(**content)
     status = replace(status, metrics=_number(status.metrics))
-    if status.status == RUNNING and not _is_locked(folder):
-        return replace(status, status=KILLED)
+    if status.status == RUNNING:
+        with suppress(SettingError), lock_folder(folder):
+            return replace(status, status=KILLED)
     return status
 
 

@@ -6,7 +6,6 @@ import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from deliralike.training.experiment import folder as run_folder
 from deliralike.training.experiment.files import read_settings, write_settings
 from deliralike.training.experiment.run import RunResult, refuse_another
 from deliralike.training.experiment.settings import Settings
+from deliralike.weights.inflate import AnyPath
 
 LEVEL = 0.95
 
@@ -77,7 +77,7 @@ RunFold = Callable[[Path, int], RunResult]
 
 
 def run_folds(
-    settings: Settings, folder: str | PathLike[str] | None, run_fold: RunFold
+    settings: Settings, folder: AnyPath | None, run_fold: RunFold
 ) -> FoldsResult:
     """Run every fold in its own folder, and write the summary; see `Experiment.folds`."""
     if settings.folds is None:
@@ -99,7 +99,7 @@ def fold_folder(parent: Path, fold: int) -> Path:
     return parent / f"fold-{fold}"
 
 
-def folds_folder(settings: Settings, folder: str | PathLike[str] | None) -> Path:
+def folds_folder(settings: Settings, folder: AnyPath | None) -> Path:
     """Return the folder for the folds: a new one, or one with folds of the same settings.
 
     Raises:

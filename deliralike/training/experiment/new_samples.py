@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from deliralike.training.experiment.folder import SETTINGS, read_last_start
 from deliralike.training.experiment.parts import make_transform
 from deliralike.training.experiment.predictions import main_output, restorer
 from deliralike.training.experiment.settings import Settings
+from deliralike.weights.inflate import AnyPath
 
 _SAMPLES_AT_ONCE = 64
 _WINDOWS_AT_ONCE = 4
@@ -118,9 +118,12 @@ class NewVolumes(NewSamples):
                     "keep the size"
                 )
             within = tuple(slice(length) for length in picture.size)
-            yield self._on_voxels_of_file(
-                Volume(scores[(slice(None), *within)], picture.affine), sample.file
-            )
+            of_size = Volume(scores[(slice(None), *within)], picture.affine)
+            grid = read_nifti(sample.file, orientation=None)
+            if self.source.spacing is None:
+                yield oriented(of_size, grid.orientation)
+            else:
+                yield placed_on(of_size, grid)
 
     def _picture(self, number: int) -> Volume:
         picture = self.source.picture(number)
@@ -132,16 +135,10 @@ class NewVolumes(NewSamples):
             )
         return picture
 
-    def _on_voxels_of_file(self, scores: Volume, file: Path) -> Volume:
-        grid = read_nifti(file, orientation=None)
-        if self.source.spacing is None:
-            return oriented(scores, grid.orientation)
-        return placed_on(scores, grid)
-
 
 def predict_files(
     folder: str | Path,
-    paths: NewSamples | Iterable[str | PathLike[str]],
+    paths: NewSamples | Iterable[AnyPath],
     *,
     backend: str | None = None,
     batch_size: int | None = None,
@@ -179,7 +176,7 @@ def predict_files(
     yield from zip(new.samples, outputs, strict=True)
 
 
-def new_samples(folder: str | Path, paths: Iterable[str | PathLike[str]]) -> NewSamples:
+def new_samples(folder: str | Path, paths: Iterable[AnyPath]) -> NewSamples:
     """Return the new samples that `predict_files` predicts; pictures and volumes are not read yet.
 
     Raises:

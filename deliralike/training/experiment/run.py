@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from os import PathLike
 from pathlib import Path
 
 from deliralike import data, weights
@@ -46,7 +45,7 @@ from deliralike.training.experiment.settings import Settings, names
 from deliralike.training.history import History
 from deliralike.training.interrupt import Interrupted
 from deliralike.training.run import Run
-from deliralike.training.trainer import Trainer
+from deliralike.weights.inflate import AnyPath
 
 # The settings that may change when a run is resumed; all others decide its results.
 MAY_CHANGE = (
@@ -175,16 +174,29 @@ class RunPlan:
 
     @contextmanager
     def _recorded(self) -> Iterator[run_folder.Record | None]:
-        """Hold the folder and record how the run ends, in the process that writes the files."""
+        """Hold the folder and record how the run ends, in the process that writes the files.
+
+        The curves of the whole run are drawn and its tables written at the end, also an early one.
+        """
         if not self.processes.is_root:
             yield None
             return
+        folder, settings = self.folder, self.settings
+        title = f"{settings.network} on {self.dataset.name}, {settings.dtype}, seed {settings.seed}"
         with (
-            run_folder.lock_folder(self.folder),
-            run_folder.track_status(self.folder, at_once=not self.resume) as record,
-            self._drawn(record),
+            run_folder.lock_folder(folder),
+            run_folder.track_status(folder, at_once=not self.resume) as record,
         ):
-            yield record
+            try:
+                yield record
+            finally:
+                history = History()
+                if record.has_begun:
+                    history = run_folder.read_history(folder)
+                if history.steps:
+                    history.write_csv(folder)
+                    curves = {self.network.backend.version(): history}
+                    draw_curves(curves, folder / run_folder.CURVES, title)
 
     def _fit(
         self, callbacks: Iterable[Callback], record: run_folder.Record | None
@@ -205,14 +217,21 @@ class RunPlan:
             self.network, self.settings, [*watching, *callbacks], losses
         )
         train, held_out = loaders(self.settings, self.dataset)
+        accept: set[str] = set()
+        for setting in self.accept:
+            accept.update(FINGERPRINTS.get(setting, (setting,)))
         history = trainer.fit(
             train,
             held_out,
             epochs=self.settings.epochs,
             resume=checkpoint,
-            accept=self._accepted(),
+            accept=sorted(accept),
         )
-        metrics = self._final_metrics(trainer, history, held_out)
+        early_stopping = self.settings.early_stopping or {}
+        if early_stopping.get("restore_best") or not history.epochs:
+            metrics: Mapping[str, float] = trainer.evaluate(held_out)
+        else:
+            metrics = history.epochs[-1].held_out
         if record is not None:
             record.metrics = metrics
             record.reason = history.stopped
@@ -224,41 +243,6 @@ class RunPlan:
         if not record.has_begun:
             record.begin()
         record_start(self.folder, self.settings, self.dataset, self.network)
-
-    def _accepted(self) -> list[str]:
-        """Return the fingerprints of the accepted settings."""
-        names: set[str] = set()
-        for setting in self.accept:
-            names.update(FINGERPRINTS.get(setting, (setting,)))
-        return sorted(names)
-
-    @contextmanager
-    def _drawn(self, record: run_folder.Record) -> Iterator[None]:
-        """Draw the curves of the whole run and write its tables at the end, also an early one."""
-        settings = self.settings
-        title = f"{settings.network} on {self.dataset.name}, {settings.dtype}, seed {settings.seed}"
-        try:
-            yield
-        finally:
-            history = History()
-            if record.has_begun:
-                history = run_folder.read_history(self.folder)
-            if history.steps:
-                history.write_csv(self.folder)
-                curves = {self.network.backend.version(): history}
-                draw_curves(curves, self.folder / run_folder.CURVES, title)
-
-    def _final_metrics(
-        self, trainer: Trainer, history: History, held_out: data.Loader
-    ) -> Mapping[str, float]:
-        """Return the metrics of the final weights.
-
-        They are those of the last epoch, unless earlier weights have been restored.
-        """
-        early_stopping = self.settings.early_stopping or {}
-        if early_stopping.get("restore_best") or not history.epochs:
-            return trainer.evaluate(held_out)
-        return history.epochs[-1].held_out
 
 
 def _callbacks_of(settings: Settings, folder: Path) -> Iterator[Callback]:
@@ -300,9 +284,7 @@ def record_start(
         run_folder.write_json(path, [*before, {**entry, "seed": settings.seed}])
 
 
-def load_result(
-    folder: str | PathLike[str], network: AbstractNetwork | None = None
-) -> RunResult:
+def load_result(folder: AnyPath, network: AbstractNetwork | None = None) -> RunResult:
     """Return the result of a run that has finished.
 
     Raises:

@@ -286,7 +286,12 @@ class Settings:
             check: Check = each.metadata["check"]
             value = check(each.name, getattr(self, each.name))
             object.__setattr__(self, each.name, value)
-        self._check_fold()
+        if self.fold is not None and self.folds is None:
+            raise SettingError(f"fold={self.fold!r} needs folds to be set")
+        if (self.fold or 0) > (self.folds or 0):
+            raise SettingError(
+                f"fold={self.fold!r} needs a number from 1 to {self.folds}, the number of folds"
+            )
         Groups.of(self.rule(), self.groups)
         self._check_parts()
 
@@ -315,16 +320,6 @@ class Settings:
         if changes.get("backend", self.backend) != self.backend:
             changes = {"devices": (), **changes}
         return replace(self, **changes)
-
-    def _check_fold(self) -> None:
-        if self.fold is None:
-            return
-        if self.folds is None:
-            raise SettingError(f"fold={self.fold!r} needs folds to be set")
-        if self.fold > self.folds:
-            raise SettingError(
-                f"fold={self.fold!r} needs a number from 1 to {self.folds}, the number of folds"
-            )
 
     def _check_parts(self) -> None:
         """Make the parts that settings name, to check that they can be made."""

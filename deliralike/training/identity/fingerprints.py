@@ -13,7 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 from deliralike.data import Loader
-from deliralike.errors import ArgumentError, CheckpointError, SettingError, suggestion
+from deliralike.errors import (
+    ArgumentError,
+    CheckpointError,
+    SettingError,
+    refuse_unknown,
+)
 from deliralike.network.arguments import recorded_arguments
 from deliralike.network.base import AbstractNetwork, Block
 from deliralike.network.core import unwrap
@@ -39,7 +44,7 @@ def fingerprints(run: Run) -> Texts:
     """Return the fingerprints of a run: of ``"loss"``, ``"data"``, ``"optimizer"`` and others."""
     # The data are unknown where another process reads them.
     texts: Texts = dict.fromkeys(("data", "transform", "batch_transform"), UNKNOWN)
-    for name, value in (_of_trainer(run) | _of_loader(run.loader)).items():
+    for name, value in _of_trainer(run).items():
         texts |= described(name, value)
     if run.trainer.average is not None:
         texts["average"] = type(run.trainer.average).__name__
@@ -108,9 +113,8 @@ def refuse_unknown_names(accept: Iterable[str], paths: Iterable[str]) -> None:
         known.update(parents(path))
     for name in accept:
         if name not in known:
-            raise SettingError(
-                f"accept: a run has no {name!r}. {suggestion(name, sorted(_kinds(known)))}"
-            )
+            kinds = sorted(_kinds(known))
+            refuse_unknown(name, kinds, f"accept: a run has no {name!r}", SettingError)
 
 
 def samples_of(loader: Loader) -> int | None:
@@ -126,6 +130,7 @@ def samples_of(loader: Loader) -> int | None:
 
 def _of_trainer(run: Run) -> dict[str, Any]:
     trainer = run.trainer
+    loader: Loader = run.loader
     average = None
     if trainer.average is not None:
         names = ("decay", "start")
@@ -136,11 +141,6 @@ def _of_trainer(run: Run) -> dict[str, Any]:
         "rng": trainer.rng,
         "loss": trainer.losses,
         "average": average,
-    }
-
-
-def _of_loader(loader: Loader) -> dict[str, Any]:
-    return {
         "batch_size": loader.batch_size,
         "drop_last": loader.drop_last,
         "samples": samples_of(loader),
@@ -239,9 +239,7 @@ def _arguments(written: Any, block: Any) -> dict[str, Any]:
 
 
 def _defaults(written: Any) -> dict[str, Any]:
-    """Return the arguments of a class that have defaults; none of a framework's own class."""
-    if written is None:
-        return {}
+    """Return the arguments of a class that have defaults."""
     parameters = inspect.signature(written.__init__).parameters.values()
     return {
         each.name: each.default for each in parameters if each.default is not each.empty

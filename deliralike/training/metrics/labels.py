@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError
+from deliralike.training.metrics.metric import Rows
 from deliralike.training.metrics.scores import (
     ClassMetric,
     Labelled,
@@ -41,7 +42,7 @@ class Accuracy(LabelMetric):
     name = "accuracy"
     higher_is_better = True
 
-    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    def evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return the number of right labels of each sample, and the number of labels that count."""
         batch = self.labelled(outputs, targets)
         is_right = self._is_right(batch) & batch.counted
@@ -122,19 +123,9 @@ class CrossEntropy(LabelMetric):
     name = "loss"
     higher_is_better = False
 
-    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    def evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return the sum over each sample's labels, and the number of labels that count."""
         batch = self.labelled(outputs, targets)
-        return {
-            "sum": self._losses(batch).sum(axis=1),
-            "counted": batch.counted.sum(axis=1),
-        }
-
-    def compute(self, evidence: Any) -> float:
-        """Return the mean over all labels that count."""
-        return ratio(evidence["sum"].sum(), evidence["counted"].sum())
-
-    def _losses(self, batch: Labelled) -> np.ndarray:
         scores = batch.scores.astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             # log(0) is an infinite loss; inf - inf is NaN
@@ -142,7 +133,14 @@ class CrossEntropy(LabelMetric):
         labels = batch.labels[:, np.newaxis]
         of_label = np.take_along_axis(log_p, labels, axis=1)[:, 0]
         of_label = np.where(np.isnan(scores).any(axis=1), np.nan, of_label)
-        return np.where(batch.counted, -of_label, 0.0)
+        return {
+            "sum": np.where(batch.counted, -of_label, 0.0).sum(axis=1),
+            "counted": batch.counted.sum(axis=1),
+        }
+
+    def compute(self, evidence: Any) -> float:
+        """Return the mean over all labels that count."""
+        return ratio(evidence["sum"].sum(), evidence["counted"].sum())
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:
@@ -185,14 +183,18 @@ class CalibrationError(LabelMetric):
         if self.bins < 1:
             raise SettingError(f"{self.name} needs at least one bin, not {self.bins!r}")
 
-    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    def evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return each sample's sum of ``right - confidence`` in each bin, and its counted labels.
 
         Shapes:
             ``gaps`` is ``(samples, bins)``.
         """
         batch = self.labelled(outputs, targets)
-        confidence = self._confidence(batch)
+        scores = batch.scores.astype(np.float64)
+        confidence = scores.max(axis=1)
+        if not self.from_probabilities:
+            with np.errstate(invalid="ignore"):  # infinite logits give NaN
+                confidence = np.exp(log_softmax(scores).max(axis=1))
         is_right = batch.predicted() == batch.labels
         gaps = np.where(batch.counted, is_right - confidence, 0.0)
         inner_edges = np.linspace(0, 1, self.bins + 1)[1:-1]
@@ -206,13 +208,6 @@ class CalibrationError(LabelMetric):
         """Return the sum of the sizes of the bins' gaps, divided by the number of labels."""
         gaps = evidence["gaps"].sum(axis=0)
         return ratio(np.abs(gaps).sum(), evidence["counted"].sum())
-
-    def _confidence(self, batch: Labelled) -> np.ndarray:
-        scores = batch.scores.astype(np.float64)
-        if self.from_probabilities:
-            return scores.max(axis=1)
-        with np.errstate(invalid="ignore"):  # infinite logits give NaN
-            return np.exp(log_softmax(scores).max(axis=1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +237,7 @@ class ConfusionMatrix(ClassMetric):
     pads = True  # nothing is added to a cell
     normalise: bool = False
 
-    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    def evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return the cells of the matrix and the numbers that each sample adds to them.
 
         A sample with one label has one cell, other samples have all cells.

@@ -6,9 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+
 from deliralike.errors import SettingError
 
 MetricFunction = Callable[[Any, Any], float]
+Rows = dict[str, np.ndarray]  # evidence by name, one row a sample
 Figures = float | dict[str, float]  # one, or several by name
 
 
@@ -58,12 +61,9 @@ class FromFunction(Metric):
 
     higher_is_better = True
 
-    def __init__(
-        self, function: MetricFunction, *, higher_is_better: bool = True
-    ) -> None:
+    def __init__(self, function: MetricFunction) -> None:
         """Wrap a function, which returns a figure or a dict of figures."""
         self.function = function
-        self.higher_is_better = higher_is_better
         self.name = getattr(function, "__name__", type(function).__name__)
 
     def evidence(self, outputs: Any, targets: Any) -> Any:

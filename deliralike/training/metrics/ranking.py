@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from deliralike.data.packages import needed
-from deliralike.errors import BatchError, SettingError, suggestion
-from deliralike.training.metrics.metric import Figures
+from deliralike.errors import BatchError, SettingError, refuse_unknown
+from deliralike.training.metrics.metric import Figures, Rows
 from deliralike.training.metrics.scores import ClassMetric, array_of, ratio
 
 AVERAGES = ("macro", "weighted")
@@ -33,12 +33,10 @@ class Ranking(ClassMetric):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        if self.average not in AVERAGES:
-            raise SettingError(
-                f"{self.name} has no average {self.average!r}. {suggestion(self.average, AVERAGES)}"
-            )
+        message = f"{self.name} has no average {self.average!r}"
+        refuse_unknown(self.average, AVERAGES, message, SettingError)
 
-    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    def evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return the scores of each question in the order of probabilities, and its answers.
 
         Shapes:
@@ -74,7 +72,7 @@ class Ranking(ClassMetric):
     @abstractmethod
     def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float: ...
 
-    def _of_one(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    def _of_one(self, outputs: Any, targets: Any) -> Rows:
         batch = self.labelled(outputs, targets)
         scores = batch.scores.astype(np.float64)
         if not self.from_probabilities:
@@ -89,7 +87,7 @@ class Ranking(ClassMetric):
             "counted": batch.counted[:, np.newaxis],
         }
 
-    def _of_several(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    def _of_several(self, outputs: Any, targets: Any) -> Rows:
         scores = array_of(outputs, "scores", self.name)
         labels = array_of(targets, "labels", self.name)
         if scores.ndim < 2 or scores.shape != labels.shape:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from deliralike.errors import SettingError, suggestion
+from deliralike.errors import SettingError, refuse_unknown
 from deliralike.training.metrics.scores import (
     ClassMetric,
     Labelled,
@@ -18,6 +18,9 @@ from deliralike.training.metrics.scores import (
 
 OVER = ("samples", "voxels")
 MEAN_OF = ("classes", "samples")
+Ratio = tuple[
+    np.ndarray, np.ndarray
+]  # a part and the whole, or figures and whether there is one
 
 
 class Counts(NamedTuple):
@@ -44,11 +47,8 @@ class RegionRatio(ClassMetric):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        if self.over not in OVER:
-            raise SettingError(
-                f"{self.name} is taken over samples or voxels, not {self.over!r}. "
-                f"{suggestion(self.over, OVER)}"
-            )
+        message = f"{self.name} is taken over samples or voxels, not {self.over!r}"
+        refuse_unknown(self.over, OVER, message, SettingError)
         check_mean(self.mean_of, self.classes, self.name)
         if self.mean_of == "samples":
             self.need_samples("mean_of='samples'")
@@ -92,13 +92,13 @@ class RegionRatio(ClassMetric):
             mean_of=self.mean_of,
         )
 
-    def _figures(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+    def _figures(self, counts: Counts) -> Ratio:
         """Return the figures, and where there is one: not where it would be 0 by 0."""
         part, whole = self._ratio(counts)
         return ratios(part, whole), whole != 0
 
     @abstractmethod
-    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+    def _ratio(self, counts: Counts) -> Ratio:
         """Return what is divided, and by what."""
 
 
@@ -138,11 +138,8 @@ def check_mean(mean_of: str, classes: Sequence[str] | None, metric: str) -> None
     Raises:
         SettingError: A class is called ``"mean"``, or there is no such mean.
     """
-    if mean_of not in MEAN_OF:
-        raise SettingError(
-            f"{metric} has a mean of classes or of samples, not of {mean_of!r}. "
-            f"{suggestion(mean_of, MEAN_OF)}"
-        )
+    message = f"{metric} has a mean of classes or of samples, not of {mean_of!r}"
+    refuse_unknown(mean_of, MEAN_OF, message, SettingError)
     if classes is not None and "mean" in classes:
         raise SettingError(
             f"{metric}: a class cannot be called 'mean', which is the mean over classes"
@@ -184,7 +181,7 @@ class Overlap(RegionRatio):
         if self.ignore_empty is not None:
             self.need_samples(f"ignore_empty={self.ignore_empty!r}")
 
-    def _figures(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+    def _figures(self, counts: Counts) -> Ratio:
         figures, defined = super()._figures(counts)
         if self.ignore_empty is None:
             return figures, defined
@@ -230,7 +227,7 @@ class Dice(Overlap):
 
     name = "dice"
 
-    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+    def _ratio(self, counts: Counts) -> Ratio:
         return 2 * counts.both, counts.predicted + counts.true
 
 
@@ -254,7 +251,7 @@ class IoU(Overlap):
 
     name = "iou"
 
-    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+    def _ratio(self, counts: Counts) -> Ratio:
         union = counts.predicted + counts.true - counts.both
         return counts.both, union
 
@@ -288,7 +285,7 @@ class Sensitivity(RegionRatio):
 
     name = "sensitivity"
 
-    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+    def _ratio(self, counts: Counts) -> Ratio:
         return counts.both, counts.true
 
 
@@ -309,7 +306,7 @@ class Specificity(RegionRatio):
 
     name = "specificity"
 
-    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+    def _ratio(self, counts: Counts) -> Ratio:
         others = counts.voxels - counts.true
         return others - counts.predicted + counts.both, others
 
@@ -331,7 +328,7 @@ class Precision(RegionRatio):
 
     name = "precision"
 
-    def _ratio(self, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+    def _ratio(self, counts: Counts) -> Ratio:
         return counts.both, counts.predicted
 
 

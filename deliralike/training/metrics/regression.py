@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import BatchError
-from deliralike.training.metrics.metric import Figures, Metric
+from deliralike.training.metrics.metric import Figures, Metric, Rows
 from deliralike.training.metrics.scores import array_of, ratio
 
 
@@ -49,7 +49,7 @@ class Errors(Metric):
         figures = {name: self._compute(evidence[name]) for name in self.columns}
         return figures | {"mean": float(np.mean(list(figures.values())))}
 
-    def _evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    def _evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return the sum over each sample's places, and the number of places."""
         errors, _ = self._flat(outputs, targets)
         return {
@@ -150,7 +150,7 @@ class R2(Errors):
     name = "r2"
     higher_is_better = True
 
-    def _evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    def _evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return each sample's squared errors, and its targets' mean and squared deviations."""
         errors, target = self._flat(outputs, targets)
         mean = target.mean(axis=1, keepdims=True)

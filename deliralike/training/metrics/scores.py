@@ -106,8 +106,18 @@ class ClassMetric(LabelMetric):
         return batch
 
     def class_names(self, count: int) -> list[str]:
-        """Return the names of the classes; see `class_names`."""
-        return class_names(self.classes, count, self.name)
+        """Return the names of the classes: those given, else their numbers.
+
+        Raises:
+            SettingError: There are more or fewer names than classes.
+        """
+        names = list(map(str, range(count) if self.classes is None else self.classes))
+        if len(names) != count:
+            raise SettingError(
+                f"{self.name} was given {len(names)} names of classes, and the scores have {count} "
+                "classes"
+            )
+        return names
 
 
 def class_numbers(scores: np.ndarray, axis: int = 1) -> np.ndarray:
@@ -143,22 +153,6 @@ def array_of(value: Any, what: str, metric: str) -> np.ndarray:
     if array.dtype.kind in "iub" or array.dtype in (np.float32, np.float64):
         return array
     return array.astype(np.float64)
-
-
-def class_names(classes: Sequence[str] | None, count: int, metric: str) -> list[str]:
-    """Return the names of the classes: those given, else their numbers.
-
-    Raises:
-        SettingError: There are more or fewer names than classes.
-    """
-    if classes is None:
-        return list(map(str, range(count)))
-    names = list(map(str, classes))
-    if len(names) != count:
-        raise SettingError(
-            f"{metric} was given {len(names)} names of classes, and the scores have {count} classes"
-        )
-    return names
 
 
 def counted_by_row(

@@ -11,6 +11,7 @@ import numpy as np
 
 from deliralike.data.packages import needed
 from deliralike.errors import BatchError, SettingError
+from deliralike.training.metrics.metric import Rows
 from deliralike.training.metrics.regions import by_class, check_mean
 from deliralike.training.metrics.scores import ClassMetric
 
@@ -33,7 +34,7 @@ class SurfaceMetric(ClassMetric):
             )
         check_mean(self.mean_of, self.classes, self.name)
 
-    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    def evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return the figure of each class in each sample, and whether it is defined.
 
         Shapes:
@@ -49,9 +50,12 @@ class SurfaceMetric(ClassMetric):
         first = 0 if self.include_background else 1
         for i in range(len(figures)):
             for c in range(first, batch.classes):
-                surfaces = Surfaces.of(predicted[i] == c, true[i] == c, spacing)
-                if surfaces is not None:
-                    figures[i, c] = self._figure(surfaces, settings[c])
+                ours = surface(predicted[i] == c) * spacing
+                theirs = surface(true[i] == c) * spacing
+                if len(ours) and len(theirs):
+                    figures[i, c] = self._figure(ours, theirs, settings[c])
+                elif len(ours) or len(theirs):
+                    figures[i, c] = getattr(self, "missing", 0.0)
         return {
             "figures": figures,
             "defined": ~np.isnan(figures) | batch.nan[:, np.newaxis],
@@ -75,8 +79,14 @@ class SurfaceMetric(ClassMetric):
         return [None] * classes
 
     @abstractmethod
-    def _figure(self, surfaces: Surfaces, setting: Any) -> float:
-        """Return the figure of one class in one sample, where it is predicted, true or both."""
+    def _figure(self, predicted: np.ndarray, true: np.ndarray, setting: Any) -> float:
+        """Return the figure of one class in one sample, from the voxels of both surfaces.
+
+        Where one of the regions is empty the figure is `missing`, or 0 without such a setting.
+
+        Shapes:
+            ``(voxels, axes)``, in the unit of the spacing.
+        """
 
     def _spacing(self, shape: tuple[int, ...]) -> np.ndarray:
         if not shape:
@@ -150,12 +160,10 @@ class Hausdorff(SurfaceMetric):
             return "hausdorff"
         return f"hausdorff{self.percentile:g}"
 
-    def _figure(self, surfaces: Surfaces, setting: Any) -> float:
-        if surfaces.is_one_sided:
-            return self.missing
-        forward = float(np.percentile(surfaces.forward, self.percentile))
-        backward = float(np.percentile(surfaces.backward, self.percentile))
-        return max(forward, backward)
+    def _figure(self, predicted: np.ndarray, true: np.ndarray, setting: Any) -> float:
+        forward = np.percentile(nearest(predicted, true), self.percentile)
+        backward = np.percentile(nearest(true, predicted), self.percentile)
+        return float(max(forward, backward))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,12 +192,10 @@ class AverageSurfaceDistance(SurfaceMetric):
     symmetric: bool = False
     missing: float = float("inf")
 
-    def _figure(self, surfaces: Surfaces, setting: Any) -> float:
-        if surfaces.is_one_sided:
-            return self.missing
-        distances = surfaces.forward
+    def _figure(self, predicted: np.ndarray, true: np.ndarray, setting: Any) -> float:
+        distances = nearest(predicted, true)
         if self.symmetric:
-            distances = np.concatenate([surfaces.forward, surfaces.backward])
+            distances = np.concatenate([distances, nearest(true, predicted)])
         return float(distances.mean())
 
 
@@ -243,48 +249,11 @@ class SurfaceDice(SurfaceMetric):
             )
         return [None] * without + list(np.broadcast_to(tolerances, classes - without))
 
-    def _figure(self, surfaces: Surfaces, setting: Any) -> float:
-        if surfaces.is_one_sided:
-            return 0.0
-        distances = np.concatenate([surfaces.forward, surfaces.backward])
+    def _figure(self, predicted: np.ndarray, true: np.ndarray, setting: Any) -> float:
+        both = [nearest(predicted, true), nearest(true, predicted)]
+        distances = np.concatenate(both)
         # In float32, since a distance of one voxel is the spacing but for its last bits.
         return float((distances.astype(np.float32) <= np.float32(setting)).mean())
-
-
-@dataclass(frozen=True)
-class Surfaces:
-    """The predicted and the true surface of a class.
-
-    Shapes:
-        ``(voxels, axes)``, in the unit of the spacing.
-    """
-
-    predicted: np.ndarray
-    true: np.ndarray
-
-    @classmethod
-    def of(
-        cls, predicted: np.ndarray, true: np.ndarray, spacing: np.ndarray
-    ) -> Surfaces | None:
-        """Return the surfaces of two regions; None where both are empty."""
-        if not predicted.any() and not true.any():
-            return None
-        return cls(surface(predicted) * spacing, surface(true) * spacing)
-
-    @property
-    def is_one_sided(self) -> bool:
-        """Whether one of the regions is empty."""
-        return len(self.predicted) == 0 or len(self.true) == 0
-
-    @property
-    def forward(self) -> np.ndarray:
-        """The distance of each predicted voxel to the true surface."""
-        return _nearest(self.predicted, self.true)
-
-    @property
-    def backward(self) -> np.ndarray:
-        """The distance of each true voxel to the predicted surface."""
-        return _nearest(self.true, self.predicted)
 
 
 def surface(region: np.ndarray) -> np.ndarray:
@@ -298,7 +267,7 @@ def surface(region: np.ndarray) -> np.ndarray:
     return np.argwhere(region & ~interior)
 
 
-def _nearest(points: np.ndarray, others: np.ndarray) -> np.ndarray:
+def nearest(points: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return the distance of each point to the nearest of the others."""
     tree = _scipy("spatial").cKDTree(others)
     distances, _ = tree.query(points)

@@ -11,9 +11,14 @@ from functools import cached_property
 import numpy as np
 
 from deliralike.weights.matching.distance import order_free
-from deliralike.weights.matching.kinds import kind_similarity
 from deliralike.weights.matching.layouts import NEAR, transforms
-from deliralike.weights.matching.naming import Spoken, role, similarity, spoken
+from deliralike.weights.matching.naming import (
+    Spoken,
+    kind_similarity,
+    role,
+    similarity,
+    spoken,
+)
 from deliralike.weights.matching.pairing import ROLES, Side
 from deliralike.weights.matching.parts import Unit
 from deliralike.weights.matching.unit_layouts import is_telling, same_layout

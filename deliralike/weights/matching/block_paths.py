@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from deliralike.weights.matching.kinds import bare, kind_similarity
-from deliralike.weights.matching.naming import similarity, spoken
+from deliralike.weights.matching.naming import bare, kind_similarity, similarity, spoken
 from deliralike.weights.matching.pairing import Pair, Side
 from deliralike.weights.matching.parts import Unit, above, parent
 

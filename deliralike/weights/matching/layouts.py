@@ -120,11 +120,9 @@ def transforms(start: Shape, end: Shape) -> tuple[Transform, ...]:
         found = [transform.inverse for transform in _merging(end, start)]
     else:
         found = list(_merging(start, end))
-    return tuple(sorted(dict.fromkeys(found), key=_usual_first))
-
-
-def _usual_first(transform: Transform) -> tuple[bool, bool]:
-    return not transform.plain, not transform.turned
+    return tuple(
+        sorted(dict.fromkeys(found), key=lambda each: (not each.plain, not each.turned))
+    )
 
 
 def flattenings(

@@ -7,9 +7,9 @@ certain says so, and can be corrected.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import chain
 from typing import Any
@@ -21,7 +21,7 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.tables import text_table
 from deliralike.weights.matching import block_paths
 from deliralike.weights.matching.layouts import transforms
-from deliralike.weights.matching.naming import role
+from deliralike.weights.matching.naming import numbers_in, role, unnumbered
 from deliralike.weights.matching.pairing import STATISTICS, Pair, Side
 from deliralike.weights.matching.parts import Shape, Unit, assembled, shown
 from deliralike.weights.matching.searching import Partners, search
@@ -325,3 +325,49 @@ def _how(pair: Pair) -> str:
     if pair.layouts:
         words.append("or another layout")
     return "; ".join(words)
+
+
+# Numbers -----------------------------------------------------------------------------------------
+
+
+def by_number(match: Match) -> Match:
+    """Return the match with those open pairs settled that are numbered series of one length.
+
+    Where ``layers.0``, ``layers.1`` may be ``fc1``, ``fc2`` in any order and stand in the order of
+    their numbers, the numbers decide.
+    """
+    groups: dict[frozenset[str], list[int]] = defaultdict(list)
+    for index, pair in enumerate(match.names):
+        if pair.alternatives:
+            choices = frozenset((pair.candidate[0].source, *pair.alternatives))
+            groups[choices].append(index)
+    pairs = list(match.names)
+    for choices, indices in groups.items():
+        mine = _series([pairs[index].reference[0].source for index in indices])
+        theirs = _series([pairs[index].candidate[0].source for index in indices])
+        if len(indices) == len(choices) > 1 and mine is not None and mine == theirs:
+            for index in indices:
+                pairs[index] = replace(pairs[index], decided="number", alternatives=())
+    return replace(match, names=tuple(pairs))
+
+
+def _series(names: Sequence[str]) -> list[int] | None:
+    """Return the place of each name in a series that differs in one number; None if it is none.
+
+    Example:
+        >>> _series(["fc2.weight", "fc10.weight", "fc1.weight"]), _series(["a1.b", "c2.b"])
+        ([1, 2, 0], None)
+    """
+    if len(set(map(unnumbered, names))) > 1:
+        return None
+    changing = []
+    for column in zip(*map(numbers_in, names), strict=True):
+        if len(set(column)) > 1:
+            changing.append(column)
+    if len(changing) != 1:
+        return None
+    column = changing[0]
+    if len(set(column)) < len(names):
+        return None
+    ordered = sorted(column)
+    return [ordered.index(number) for number in column]

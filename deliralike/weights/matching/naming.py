@@ -1,4 +1,4 @@
-"""How alike two names of layers are: words, their synonyms, and numbers in a series.
+"""How alike two names of layers, or of their classes, are: words, synonyms, numbers in a series.
 
 ``enc1`` of ``enc1, enc2`` is the first of its series, as is ``encoder_0`` of ``encoder_0,
 encoder_1``.
@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import cache
 
 from deliralike.weights import chainer_names, trees
 from deliralike.weights.matching.parts import last
-from deliralike.weights.matching.words import SYNONYMS
 
 Numbers = tuple[int, ...]
 
@@ -139,3 +139,62 @@ def _speak(parts: Iterable[_Part], series: Mapping[str, list[Numbers]]) -> Spoke
             word = word.lower()
             words.append(SYNONYMS.get(word, word))
     return Spoken(tuple(words), tuple(ranks))
+
+
+# Classes -----------------------------------------------------------------------------------------
+
+
+@cache
+def kind_similarity(one: str, two: str) -> float:
+    """From 0 to 1: how alike the names of two classes are, whatever framework they are from."""
+    if not one or not two:
+        return 0.5
+    return SequenceMatcher(None, bare(one), bare(two), autojunk=False).ratio()
+
+
+def bare(kind: str) -> str:
+    """A class's name without dimensions, endings and spelling.
+
+    Example:
+        >>> bare("BatchNorm2d"), bare("BatchNormalization"), bare("Deconvolution2D")
+        ('batchnorm', 'batchnorm', 'convtranspose')
+    """
+    name = kind.lower()
+    for ending in ("nd", "1d", "2d", "3d"):
+        name = name.removesuffix(ending)
+    for theirs, ours in _SPELLINGS.items():
+        name = name.replace(theirs, ours)
+    return name
+
+
+_SPELLINGS = {
+    "normalization": "norm",
+    "deconvolution": "convtranspose",
+    "convolution": "conv",
+    "embedid": "embedding",
+}
+# Words that mean one thing in the names of layers.
+_MEANINGS = {
+    "encoder": "enc encode down contracting contract analysis",
+    "decoder": "dec decode up upsample expanding expand synthesis",
+    "conv": "convolution cnn convolve cv",
+    "linear": "fc dense lin affine fully",
+    "norm": "bn ln gn batchnorm layernorm groupnorm normalization normalisation normalize",
+    "head": "classifier out output final last logits readout predictions proj projection wo",
+    "middle": "mid bottleneck bridge bottom centre center",
+    "stem": "inp input first entry",
+    "attention": "attn mha selfattention",
+    "mlp": "ffn ff feedforward",
+    "query": "q wq",
+    "key": "k wk",
+    "value": "v wv",
+    "embedding": "embed emb wte token tok embeddings",
+    "position": "pos wpe positional",
+    "block": "blocks layers layer stage stages h",
+    "shortcut": "downsample skip residual identity",
+    "upconv": "upconvolution deconv deconvolution transposed",
+    "recurrent": "rnn lstm gru cell nsteplstm",
+}
+SYNONYMS = {
+    word: meaning for meaning, words in _MEANINGS.items() for word in words.split()
+}

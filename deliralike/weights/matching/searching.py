@@ -10,7 +10,6 @@ import numpy as np
 
 from deliralike.errors import ShapeError, UnknownName, suggestion
 from deliralike.weights.matching.assignment import (
-    Layer,
     LayerPair,
     assign,
     layers,
@@ -65,7 +64,11 @@ class _Search:
         """Match all that is left: layers, then tensors that are cut, then single tensors."""
         self.split()
         for exact in (True, False):
-            for found in assign(self._layers(0), self._layers(1), exact):
+            mine, theirs = (
+                layers(left.values(), side)
+                for left, side in zip(self.left, self.sides, strict=True)
+            )
+            for found in assign(mine, theirs, exact):
                 self._pair_layers(found)
         self.cut()
         self.single()
@@ -194,16 +197,12 @@ class _Search:
         for here in (0, 1):
             pairs = [pair for pair in self.pairs if pair.sides[here][0].whole]
             for name, unit in list(self.left[here].items()):
-                pair = self._first_tied(here, unit, pairs)
-                if pair is not None:
-                    self.pairs.append(replace(_with(pair, here, unit), decided="tie"))
-                    del self.left[here][name]
-
-    def _first_tied(self, here: int, unit: Unit, pairs: Iterable[Pair]) -> Pair | None:
-        for pair in pairs:
-            if self._are_one(here, pair.sides[here][0], unit):
-                return pair
-        return None
+                for pair in pairs:
+                    if self._are_one(here, pair.sides[here][0], unit):
+                        tied = replace(_with(pair, here, unit), decided="tie")
+                        self.pairs.append(tied)
+                        del self.left[here][name]
+                        break
 
     def _are_one(self, here: int, one: Unit, two: Unit) -> bool:
         """Whether two tensors of a side are tied, or equal in every number."""
@@ -311,9 +310,6 @@ class _Search:
 
     # Layers
     # -------------------------------------------------------------------------
-
-    def _layers(self, here: int) -> list[Layer]:
-        return layers(self.left[here].values(), self.sides[here])
 
     def _pair_layers(self, found: LayerPair) -> None:
         for name, unit in found.reference.units.items():
