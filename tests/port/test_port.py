@@ -96,7 +96,7 @@ def test_a_network_that_exists_gives_its_weights(backend):
     network, x = networks.Masked(7, 3), image(3, 7)
     before = {name: value.clone() for name, value in network.state_dict().items()}
     found = port(network, x)
-    assert found.arguments == ((), {"width": 7, "hidden": 3})  # no attribute tells
+    assert found.arguments == ((), {"width": 7, "hidden": 3})
     proof = found.prove(backend)
     assert proof.headline.startswith("PROVED"), proof.headline
     state = found.network(backend).neutral_state()
