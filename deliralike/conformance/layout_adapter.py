@@ -86,8 +86,10 @@ class AdaptedNetwork(InPlace):
         mine, structure = nest.flatten(layout.likes[call])
         found = dict.fromkeys(range(len(mine)))
         for leaf in layout.outputs[call].leaves:
-            if leaf.theirs < len(theirs):
-                found[leaf.mine] = self._inverted(leaf.transform, theirs[leaf.theirs])
+            if leaf.candidate < len(theirs):
+                found[leaf.reference] = self._inverted(
+                    leaf.transform, theirs[leaf.candidate]
+                )
         if own_structure == structure:
             for place, own in enumerate(theirs):
                 if found[place] is None:
@@ -175,7 +177,9 @@ def _apart(mine: Sequence[Any], theirs: Sequence[Any], layout: Layout) -> list[f
     for one, other, alignment in zip(mine, theirs, layout.outputs, strict=False):
         wanted, came = nest.leaves(one), nest.leaves(alignment.back(other, one))
         for leaf in alignment.leaves:
-            found.append(relative_difference(wanted[leaf.mine], came[leaf.mine]))
+            found.append(
+                relative_difference(wanted[leaf.reference], came[leaf.reference])
+            )
     return found
 
 

@@ -150,7 +150,7 @@ PORTS = {
     "case",
     PORTS,
 )
-def test_optimizers_of_frameworks_are_told_apart(case):
+def test_optimizers_of_frameworks_are_distinguished(case):
     backend, name, settings, kind, native, cause = PORTS[case]
     kind = getattr(chainer.optimizers, kind) if isinstance(kind, str) else kind
     make = {"torch": of_torch, "chainer": of_chainer, "jax": of_optax}[backend]
@@ -267,7 +267,7 @@ def test_numbers_that_no_list_has_are_found(name, settings, cause):
 # -----------------------------------------------------------------------------
 
 
-def test_what_nothing_explains_is_said_to_be_unknown():
+def test_what_nothing_explains_is_called_unknown():
     random = np.random.default_rng(0)
 
     def drawn(optimizer, gradients):

@@ -161,7 +161,9 @@ def check(found, place, cause):
 
 
 @pytest.mark.parametrize(("backend", "name", "changes", "cause"), MISTAKES)
-def test_a_planted_mistake_is_seen_placed_and_explained(backend, name, changes, cause):
+def test_a_planted_mistake_is_detected_placed_and_explained(
+    backend, name, changes, cause
+):
     reference = with_optimizers(get("torch"), **{name: optimizer(name)})
     wrong = with_optimizers(get(backend), **{name: optimizer(name, **changes)})
     found = stepping.level(reference, wrong, never=("fc.bias",))

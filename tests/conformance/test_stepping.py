@@ -270,7 +270,7 @@ def test_parameters_go_by_the_candidates_names():
     assert finding.explanation.cause.startswith("no weight decay")
 
 
-def test_a_hidden_learning_rate_is_said_and_a_wrong_one_still_shows():
+def test_a_hidden_learning_rate_is_noted_and_a_wrong_one_still_shows():
     hidden = lambda network: network.backend.wrap_optimizer(optax.sgd(0.02), network)  # noqa: E731
     found = stepping.level(*sides(following("sgd", lr=0.01), hidden, "jax"))
     assert found.notes == (
@@ -284,7 +284,7 @@ def test_a_hidden_learning_rate_is_said_and_a_wrong_one_still_shows():
 # -----------------------------------------------------------------------------
 
 
-def test_a_schedule_inside_an_optimizer_is_seen():
+def test_a_schedule_inside_an_optimizer_is_detected():
     def make(network):
         optimizer = following("sgd", lr=0.1)(network)
         optimizer.post_update_hooks.append(

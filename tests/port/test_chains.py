@@ -114,7 +114,7 @@ def test_it_is_proved_on_jax(name):
     assert proof.headline.startswith("PROVED"), proof.headline
 
 
-def test_instances_of_a_class_are_told_the_sizes_that_they_found_out():
+def test_instances_of_a_class_are_given_the_sizes_that_they_found_out():
     source = ported("blocks").source
     assert "def __init__(self, out_channels, ksize, pad=1, *, in_channels):" in source
     assert "self.block1_2 = Block(6, 3, in_channels=6)" in source

@@ -299,7 +299,7 @@ class Net(nn.Module):
 """
 
 
-def test_a_branch_that_no_input_takes_is_told(tmp_path, monkeypatch):
+def test_a_branch_that_no_input_takes_is_reported(tmp_path, monkeypatch):
     found = ported("branches", BRANCHES, tmp_path, monkeypatch)
     number = BRANCHES.splitlines().index("            x = x + other.view(-1, 5)") + 1
     told = [str(one) for one in found.left_out if "did not take" in one.text]
