@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from deliralike import nest, random
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import LIMIT, arrays_in, is_array
-from deliralike.conformance.kinds import Axes, Batch
+from deliralike.conformance.kinds import Axes, Batch, Function
 from deliralike.conformance.loss_tracing import InPlace, Listener
 from deliralike.conformance.matching.aligning import Alignment, Orders, align
 from deliralike.conformance.subject import Subject, with_changed_function
@@ -40,11 +40,11 @@ class Layout:
     has_own_loss: bool = False
     given: frozenset[str] = frozenset()
 
-    def loss(self, loss: Callable[..., Any]) -> Callable[..., Any]:
+    def loss(self, loss: Function) -> Function:
         """A loss that sees its network, or each replica, in the reference's layout."""
         return with_changed_function(loss, self._adapted)
 
-    def _adapted(self, loss: Callable[..., Any]) -> Callable[..., Any]:
+    def _adapted(self, loss: Function) -> Function:
         def of_adapted(network: Any, *batch: Any) -> Any:
             if isinstance(network, Listener):
                 return loss(
@@ -271,7 +271,7 @@ def _run(subject: Subject, batch: Batch, layout: Layout) -> Evaluation:
     run, orders = Evaluation(), Orders(list(layout.inputs.values()))
 
     def interceptor(
-        path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict
+        path: str, block: Any, call: Function, args: tuple, kwargs: dict
     ) -> Any:
         run.paths.append(path)
         if not path:

@@ -118,7 +118,6 @@ PORTS = {
         {"alpha": 0.01},
         "epsilon unscaled",
     ),
-    "adadelta": ("chainer", "adadelta", {}, "AdaDelta", {}, "rho=0.95 instead of 0.9"),
     "adagrad": (
         "chainer",
         "adagrad",
@@ -171,7 +170,7 @@ def test_the_settings_of_a_native_reference_are_known():
     assert found.known
     assert found.cause.startswith("the learning rate inside the velocity")
     form = trace_of(reference).form
-    assert (form.name, form.momentum, form.weight_decay) == ("sgd", 0.73, 0.04)
+    assert (form.kind.__name__, form.momentum, form.weight_decay) == ("SGD", 0.73, 0.04)
 
 
 def of_chain(first, second):

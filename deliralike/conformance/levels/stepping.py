@@ -214,14 +214,6 @@ def linear(network: AbstractNetwork, gradients: Named) -> Any:
     return total.real if "complex" in str(total.dtype) else total
 
 
-def rate_of(optimizer: AbstractOptimizer) -> float | None:
-    """The learning rate; None where the optimizer hides it."""
-    try:
-        return optimizer.lr
-    except DeliralikeError:
-        return None
-
-
 class _Side:
     """A copy of one side's network with its optimizer."""
 
@@ -245,7 +237,10 @@ class _Side:
     @property
     def lr(self) -> float | None:
         """The learning rate; None where the optimizer hides it."""
-        return rate_of(self.optimizer)
+        try:
+            return self.optimizer.lr
+        except DeliralikeError:
+            return None
 
     def step(self, parameters: Tensors, gradients: Tensors, lr: float | None) -> None:
         """Make one update from these parameters with these gradients."""
@@ -358,7 +353,8 @@ class _Run:
         if step >= self.forced.middle:
             base *= DROP
         rate = None if self.free else base
-        self.rates.append(_or_one(self.reference.lr) if rate is None else rate)
+        used = self.reference.lr if rate is None else rate
+        self.rates.append(1.0 if used is None else used)
         self.reference.step(parameters, gradients, rate)
         _tried(partial(self.candidate.step, parameters, gradients, rate))
         if rate is not None:
@@ -494,7 +490,3 @@ def _relative(reference: float, candidate: float) -> float:
     if difference <= LIMIT * abs(reference):
         return 0.0
     return difference / (abs(reference) or 1.0)
-
-
-def _or_one(rate: float | None) -> float:
-    return 1.0 if rate is None else rate

@@ -67,21 +67,20 @@ class Units:
 
         A native function may forbid gradients of an argument; functions are no taps then.
         """
-        recording = record(self.reference, self.cotangent)
+        plain = replace(
+            self,
+            reference=replace(self.reference, functions=False),
+            candidate=replace(self.candidate, functions=False),
+        )
         try:
-            return (
-                self,
-                recording,
-                cotangents(self.reference, recording.calls, self.cotangent),
-            )
+            return self._recorded()
         except Exception:  # noqa: BLE001
-            mine, theirs = (
-                replace(one, functions=False)
-                for one in (self.reference, self.candidate)
-            )
-        recording = record(mine, self.cotangent)
-        weights = cotangents(mine, recording.calls, self.cotangent)
-        return replace(self, reference=mine, candidate=theirs), recording, weights
+            return plain._recorded()
+
+    def _recorded(self) -> tuple[Units, Recording, dict[Tap, CallCotangents]]:
+        recording = record(self.reference, self.cotangent)
+        weights = cotangents(self.reference, recording.calls, self.cotangent)
+        return self, recording, weights
 
     def opened(self, calls: Calls, own: Calls) -> Units | None:
         """The same with blocks looked into that one side calls and the other calls piece by piece.

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from deliralike import nest
 from deliralike.conformance.findings import Observed
-from deliralike.conformance.kinds import Named
+from deliralike.conformance.kinds import Function, Named
 from deliralike.conformance.matching.aligning import Alignment, plain
 from deliralike.conformance.observe import (
     Call,
@@ -105,7 +105,7 @@ class Correspondence:
         """The candidate's block for one of the reference; None where there is none."""
         return dict(candidate.named_blocks()).get(path)
 
-    def loss(self, loss: Callable[..., Any]) -> Callable[..., Any]:
+    def loss(self, loss: Function) -> Function:
         """A loss that gives its network inputs, and takes outputs, in the candidate's layout."""
         return loss
 

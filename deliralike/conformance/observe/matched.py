@@ -13,7 +13,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance.by_name import below, start, without
 from deliralike.conformance.findings import Observed, is_array, is_number
-from deliralike.conformance.kinds import Named, Shape
+from deliralike.conformance.kinds import Function, Named, Shape
 from deliralike.conformance.layout_adapter import Layout
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.aligning import (
@@ -27,8 +27,8 @@ from deliralike.conformance.observe import (
     Forced,
     Recording,
     Unit,
-    each_alone,
     force,
+    force_forwards,
     listen,
     record,
 )
@@ -122,7 +122,7 @@ class Matched(Correspondence):
             return None
         return dict(candidate.named_blocks()).get(partner.removeprefix(begin))
 
-    def loss(self, loss: Callable[..., Any]) -> Callable[..., Any]:
+    def loss(self, loss: Function) -> Function:
         """As in `Correspondence`."""
         return self.layout.loss(loss)
 
@@ -267,7 +267,8 @@ class Matched(Correspondence):
             Exception: What the candidate raises.
         """
         taps = dict(self._shared(calls, listen(other)))
-        found = each_alone(other, {tap.name: tap.given for tap in taps.values()})
+        calls = {tap.name: tap.given for tap in taps.values()}
+        _, found = force_forwards(other, calls)
         for tap in taps.values():
             if tap.name in found:
                 handed, output = found[tap.name]
