@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.conformance.kinds import Shape
+
 
 def differences(
     function: Callable[..., float],
@@ -21,7 +23,7 @@ def differences(
     found = np.zeros(inputs[which].shape)
     for place in np.ndindex(found.shape):
 
-        def moved(by: float, place: tuple[int, ...] = place) -> float:
+        def moved(by: float, place: Shape = place) -> float:
             changed = list(inputs)
             changed[which] = np.array(inputs[which], np.float64)
             changed[which][place] += by

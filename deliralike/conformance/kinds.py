@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ Batch = tuple[Any, ...]  # what a loss takes after its network
 Given = tuple[
     tuple[Any, ...], dict[str, Any]
 ]  # the arguments ``(args, kwargs)`` of a call
+Function = Callable[..., Any]
 Named = Mapping[str, Any]  # arrays or settings by name
 Arrays = Mapping[str, np.ndarray]
 Tensors = dict[str, np.ndarray]  # arrays of one's own

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from deliralike import nest, random
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import LIMIT, arrays_in, is_array
-from deliralike.conformance.kinds import Axes, Batch
+from deliralike.conformance.kinds import Axes, Batch, Function
 from deliralike.conformance.loss_tracing import InPlace, Listener
 from deliralike.conformance.matching.aligning import Alignment, Orders, align
 from deliralike.conformance.subject import Subject, with_changed_function
@@ -40,11 +40,11 @@ class Layout:
     has_own_loss: bool = False
     given: frozenset[str] = frozenset()
 
-    def loss(self, loss: Callable[..., Any]) -> Callable[..., Any]:
+    def loss(self, loss: Function) -> Function:
         """A loss that sees its network, or each replica, in the reference's layout."""
         return with_changed_function(loss, self._adapted)
 
-    def _adapted(self, loss: Callable[..., Any]) -> Callable[..., Any]:
+    def _adapted(self, loss: Function) -> Function:
         def of_adapted(network: Any, *batch: Any) -> Any:
             if isinstance(network, Listener):
                 return loss(
@@ -86,8 +86,10 @@ class AdaptedNetwork(InPlace):
         mine, structure = nest.flatten(layout.likes[call])
         found = dict.fromkeys(range(len(mine)))
         for leaf in layout.outputs[call].leaves:
-            if leaf.theirs < len(theirs):
-                found[leaf.mine] = self._inverted(leaf.transform, theirs[leaf.theirs])
+            if leaf.candidate < len(theirs):
+                found[leaf.reference] = self._inverted(
+                    leaf.transform, theirs[leaf.candidate]
+                )
         if own_structure == structure:
             for place, own in enumerate(theirs):
                 if found[place] is None:
@@ -175,7 +177,9 @@ def _apart(mine: Sequence[Any], theirs: Sequence[Any], layout: Layout) -> list[f
     for one, other, alignment in zip(mine, theirs, layout.outputs, strict=False):
         wanted, came = nest.leaves(one), nest.leaves(alignment.back(other, one))
         for leaf in alignment.leaves:
-            found.append(relative_difference(wanted[leaf.mine], came[leaf.mine]))
+            found.append(
+                relative_difference(wanted[leaf.reference], came[leaf.reference])
+            )
     return found
 
 
@@ -267,7 +271,7 @@ def _run(subject: Subject, batch: Batch, layout: Layout) -> Evaluation:
     run, orders = Evaluation(), Orders(list(layout.inputs.values()))
 
     def interceptor(
-        path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict
+        path: str, block: Any, call: Function, args: tuple, kwargs: dict
     ) -> Any:
         run.paths.append(path)
         if not path:

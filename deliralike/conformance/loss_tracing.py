@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from deliralike import random
-from deliralike.conformance.kinds import Batch
+from deliralike.conformance.kinds import Batch, Function
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
 
@@ -65,7 +65,7 @@ class _Hearing(InPlace):
 
 
 def handed(
-    loss: Callable[..., Any], network: AbstractNetwork, batch: Batch
+    loss: Function, network: AbstractNetwork, batch: Batch
 ) -> tuple[Any, Any] | None:
     """Return ``(args, kwargs)`` of a loss's first call of the network; None if it calls parts only.
 

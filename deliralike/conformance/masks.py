@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.backends.base import Backend
-from deliralike.conformance.kinds import Shape
+from deliralike.conformance.kinds import Function, Shape
 from deliralike.network.base import AbstractNetwork
 
 REFERENCE, CANDIDATE = 0, 1
@@ -62,7 +62,7 @@ class Masks:
                 stack.enter_context(self._layers_forced(backend))
             yield
 
-    def loss(self, loss: Callable[..., Any], side: int) -> Callable[..., Any]:
+    def loss(self, loss: Function, side: int) -> Function:
         """A loss whose calls of dropout are noted as those of a side."""
 
         def noted(network: Any, *batch: Any) -> Any:
@@ -119,7 +119,7 @@ class Masks:
         """Know the path of the block that is being called."""
 
         def interceptor(
-            path: str, block: Any, call: Callable[..., Any], args: Any, kwargs: Any
+            path: str, block: Any, call: Function, args: Any, kwargs: Any
         ) -> Any:
             before = getattr(self._running, "path", "")
             self._running.path = path

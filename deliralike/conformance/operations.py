@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from deliralike import backends, nest
 from deliralike.conformance.findings import is_array
+from deliralike.conformance.kinds import Function
 from deliralike.conformance.observe.raised import in_words
 from deliralike.conformance.suite.comparing import Disagreement, native
 from deliralike.conformance.suite.rows import Row
@@ -27,8 +28,8 @@ _MEANT = (
 def check_operation(
     name: str,
     *inputs: Any,
-    reference: Callable[..., Any] | None = None,
-    gradient: Callable[..., Any] | None = None,
+    reference: Function | None = None,
+    gradient: Function | None = None,
     on: Sequence[str] | None = None,
     **settings: Any,
 ) -> tuple[str, ...]:
@@ -101,7 +102,7 @@ def check_operation(
     return names
 
 
-def _on_host(backend: Any, call: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+def _on_host(backend: Any, call: Function, arguments: Sequence[Any]) -> Any:
     """What a backend gives for host arrays, as host arrays."""
     given = nest.map_where(is_array, partial(native, backend), arguments)
     with backend.evaluating():
@@ -129,7 +130,7 @@ def _backends_with(name: str) -> list[str]:
     return names
 
 
-def _drawn(function: Callable[..., Any]) -> tuple[np.ndarray, ...]:
+def _drawn(function: Function) -> tuple[np.ndarray, ...]:
     """Return a normal array for each argument that a function requires."""
     generator = np.random.default_rng(0)
     arrays = []

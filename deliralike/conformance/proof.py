@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,13 +27,13 @@ _EXIT = {PROVED: 0, DIVERGES: 1, UNDECIDED: 2}
 class Report(Verdict):
     """A verdict with its report: texts, files, and a check for tests."""
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values; see `deliralike.conformance.report.structured`."""
+        return structured.of(self)  # type: ignore[arg-type]
 
-    @abstractmethod
     def __rich__(self) -> Group:
         """The report with colours, for ``rich.print``."""
+        return text.of(self)  # type: ignore[arg-type]
 
     @property
     def exit_code(self) -> int:
@@ -92,14 +91,6 @@ class Proof(ProofData, Report):
         """The first sentence of the report."""
         return content.headline(self)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values; see `deliralike.conformance.report.structured`."""
-        return structured.of_proof(self)
-
-    def __rich__(self) -> Group:
-        """The report with colours, for ``rich.print``."""
-        return text.of_proof(self)
-
 
 class Proofs(ProofsData[Proof], Report):
     """Several proofs of one network, on many backends."""
@@ -108,14 +99,6 @@ class Proofs(ProofsData[Proof], Report):
     def headline(self) -> str:
         """The first sentence of the report."""
         return content.headline_of_all(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values; see `deliralike.conformance.report.structured`."""
-        return structured.of_proofs(self)
-
-    def __rich__(self) -> Group:
-        """The report with colours, for ``rich.print``."""
-        return text.of_proofs(self)
 
 
 def check_ending(path: str | Path) -> Path:

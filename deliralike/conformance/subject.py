@@ -39,7 +39,6 @@ class Subject:
         loss: ``loss(network, *batch)``, a scalar.
         optimizers: Functions from a network to its optimizer, by name: ``{"sgd": lambda network:
             ...}``.
-        schedule: The learning rate by the number of finished updates; None where it stays.
         keeps_layout: Whether inputs and outputs lie as those of the reference, as in a network that
             takes its place: another layout is a difference.
     """
@@ -47,7 +46,6 @@ class Subject:
     network: AbstractNetwork
     loss: LossFunction = classification_loss
     optimizers: Mapping[str, Make] = field(default_factory=dict)
-    schedule: Callable[[int], float] | None = None
     keeps_layout: bool = False
 
     def replace(self, **changes: Any) -> Subject:

@@ -249,18 +249,6 @@ def _embedding(call: Call) -> str:
     return filled(text, given)
 
 
-_MAXOUT = _link(
-    "in_size out_size pool_size -> LinearMaxout({in_size}, {out_size}, {pool_size})",
-    late=("in_size", "linear.W", 1),
-)
-
-
-def _maxout(call: Call) -> str:
-    if call.kwargs.get("initial_bias") == "None":
-        raise NeedsHand(f"{call.name} without a bias: nn.Linear and nn.amax")
-    return _MAXOUT(call)
-
-
 def _prelu(call: Call) -> str:
     count = elements(call.only("shape=() init")["shape"])
     if count is None or len(count) > 1:
@@ -372,9 +360,23 @@ _UNLIKE = {
     ),
     "nn.cat([nn.relu(x), nn.relu(-x)], 1)": "crelu",
     "nn.movedim(x, axis, place)": "rollaxis",
-    "nn.permute of an array with more axes": "space2depth",
+    "nn.permute of an array with more axes": "space2depth depth2space",
     "nn.matmul, of arrays with three axes": "batch_matmul",
-    "L.DepthwiseConvolution2D": "depthwise_convolution_2d",
+    "nn.conv2d, with as many groups as channels": (
+        "DepthwiseConvolution2D depthwise_convolution_2d"
+    ),
+    "pad the sequences to one array, and call outputs(x, lengths) of an nn.LSTM or nn.GRU": (
+        "NStepLSTM NStepBiLSTM NStepGRU NStepBiGRU NStepRNNTanh NStepBiRNNTanh NStepRNNReLU "
+        "NStepBiRNNReLU pad_sequence"
+    ),
+    "a class of one's own: a GRU that resets the state before its product, of six nn.Linear": (
+        "StatelessGRU StatefulGRU"
+    ),
+    'nn.einsum("bi,bj,ijk->bk", a, b, self.W) of an nn.Parameter': "Bilinear bilinear",
+    "nn.amax over an axis of nn.reshape": "Maxout maxout",
+    "the gates by nn.split, nn.sigmoid and nn.tanh": "tree_lstm ChildSumTreeLSTM NaryTreeLSTM",
+    "x * nn.sigmoid(beta * x)": "Swish swish",
+    "nn.max_pool2d for each level, and nn.cat": "spatial_pyramid_pooling_2d",
 }
 
 
@@ -386,16 +388,6 @@ LINKS: dict[str, Entry] = {
     "PReLU": _prelu,
     "Sequential": _sequence,
     "ChainList": _list,
-    "Bilinear": _link(
-        "left_size right_size out_size nobias -> "
-        "BilinearForm({left_size}, {right_size}, {out_size}{nobias?})"
-    ),
-    "Maxout": _maxout,
-    "DepthwiseConvolution2D": _link(
-        "in_channels channel_multiplier ksize stride pad nobias -> DepthwiseConvolution2D("
-        "{in_channels}, {channel_multiplier}, {ksize}{stride?}{pad?}{nobias?})",
-        late=("in_channels", "W", 1),
-    ),
     "LayerNormalization": _link(
         "size=None eps=1e-6 -> nn.LayerNorm({size}{eps?})", late=("size", "gamma", 0)
     ),
@@ -404,15 +396,10 @@ LINKS: dict[str, Entry] = {
         late=("size", "gamma", 0),
     ),
 }
-for _name, _layer, _weight in (
-    ("StatelessGRU", "StatelessGRU", "W.W"),
-    ("StatefulGRU", "StatefulGRU", "W.W"),
-    ("LSTM", "StatefulLSTM", "upward.W"),
-    ("StatelessLSTM", "StatelessLSTM", "upward.W"),
-):
+for _name, _layer in (("LSTM", "StatefulLSTM"), ("StatelessLSTM", "StatelessLSTM")):
     LINKS[_name] = _link(
         f"in_size out_size -> {_layer}({{in_size}}, {{out_size}})",
-        late=("in_size", _weight, 1),
+        late=("in_size", "upward.W", 1),
     )
 for _n in (1, 2, 3):
     _transposed = f"ConvTranspose{_n}d"
@@ -420,14 +407,6 @@ for _n in (1, 2, 3):
     LINKS[f"Deconvolution{_n}D"] = _convolution(_transposed, "nobias outsize", axis=0)
 LINKS["ConvolutionND"] = _convolution_nd("Conv")
 LINKS["DeconvolutionND"] = _convolution_nd("ConvTranspose", "nobias outsize", axis=0)
-_SIZES = "n_layers in_size out_size dropout"
-for _kind in ("LSTM", "GRU", "RNNTanh", "RNNReLU"):
-    _layer = f"Sequences{_kind.removeprefix('RNN')}"
-    _given = (
-        f"{_SIZES} -> {_layer}({{n_layers}}, {{in_size}}, {{out_size}}, {{dropout}}"
-    )
-    LINKS[f"NStep{_kind}"] = _link(f"{_given})")
-    LINKS[f"NStepBi{_kind}"] = _link(f"{_given}, directions=2)")
 for _reason, _links in _UNLIKE.items():
     LINKS |= dict.fromkeys(_links.split(), refused(_reason))
 _OF_PYTHON = ("get_dtype", "get_array_types", "is_debug")

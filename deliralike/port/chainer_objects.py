@@ -22,7 +22,6 @@ class Chainer(ChainerCalls):
     array_class = "Variable"
     # Links made of other links.
     ported_modules = (
-        "chainer.links.activation.swish",
         "chainer.links.connection.bias",
         "chainer.links.connection.highway",
         "chainer.links.connection.inception",
@@ -30,7 +29,6 @@ class Chainer(ChainerCalls):
         "chainer.links.connection.mlp_convolution_2d",
         "chainer.links.connection.parameter",
         "chainer.links.connection.scale",
-        "chainer.links.rnn.tree_lstm",
     )
     bases = {
         "Chain": "Network",

@@ -1,4 +1,4 @@
-"""The arguments that networks were created with: as they were seen, or found by their weights."""
+"""The arguments that networks were created with: as the run has shown, or as they keep them."""
 
 from __future__ import annotations
 
@@ -50,64 +50,33 @@ def shapes(network: Any, inputs: Any) -> Shapes:
 
 
 def find_arguments(network: Any, inputs: Any = ()) -> dict[str, Any]:
-    """The arguments that a network was created with, which its class does not keep.
-
-    They are its attributes of the same names, else the numbers with which its weights have their
-    shapes, else the defaults.
+    """The arguments that a network was created with: its attributes of these names, or defaults.
 
     Raises:
-        SettingError: No such arguments give weights of these names and shapes.
+        SettingError: These arguments give no weights of these names and shapes.
     """
     cls = type(network)
-    wanted = shapes(network, inputs)
-
-    def distance(arguments: Mapping[str, Any]) -> float:
-        try:
-            return len(_sizes(wanted) ^ _sizes(shapes(cls(**arguments), inputs)))
-        except Exception:  # noqa: BLE001 - of the class, which takes no such arguments
-            return float("inf")
-
+    is_native = backends.of(network).is_native
+    found = {}
+    for name, parameter in _parameters(cls).items():
+        value = getattr(network, name, MISSING)
+        # A layer is not what was given for a size, or for the name of a layer.
+        is_of_size = isinstance(parameter.default, (int, str))
+        if not (_is_plain(value) or (is_native(value) and not is_of_size)):
+            value = parameter.default
+        if value is not parameter.empty:
+            found[name] = deepcopy(value)  # the network that came stays as it is
     with backends.of(network).preserve_global_state():
-        choices = _choices(network, wanted)
-        found = {name: values[0] for name, values in choices.items()}
-        off, before = distance(found), float("inf")
-        while off and off < before:  # one argument may tell once another one is right
-            before = off
-            for name, values in choices.items():
-                if len(values) > 1:
-                    found[name] = min(
-                        values, key=lambda value: distance({**found, name: value})
-                    )
-            off = distance(found)
-    if off:
+        try:
+            is_same = shapes(cls(**found), inputs) == shapes(network, inputs)
+        except Exception:  # noqa: BLE001 - of the class, which takes no such arguments
+            is_same = False
+    if not is_same:
         names = ", ".join(f"{name}=..." for name in _parameters(cls))
         raise SettingError(
-            f"port: neither attributes nor weights tell what this {cls.__name__} was created with: "
+            f"port: the attributes do not tell what this {cls.__name__} was created with: "
             f"say it, port(network, inputs, {names})"
         )
-    return found
-
-
-def _choices(network: Any, wanted: Shapes) -> dict[str, list[Any]]:
-    """The values that each argument may have had, the likeliest first."""
-    is_native = backends.of(network).is_native
-    sizes = sorted({size for shape in wanted.values() for size in shape}, reverse=True)
-    found: dict[str, list[Any]] = {}
-    for name, parameter in _parameters(type(network)).items():
-        default, values = parameter.default, [parameter.default]
-        if default is parameter.empty:
-            values = list(sizes)
-        elif isinstance(default, bool):
-            values.append(not default)
-        elif isinstance(default, int):
-            values += sizes
-        attribute = getattr(network, name, MISSING)
-        if _is_plain(attribute) or is_native(attribute):
-            is_size = is_native(attribute) and isinstance(default, (int, str))
-            copied = deepcopy(attribute)  # the network that came stays as it is
-            values = [*values, copied] if is_size else [copied]
-        if values:
-            found[name] = values
     return found
 
 
@@ -122,14 +91,6 @@ def _is_plain(value: Any) -> bool:
         return all(map(_is_plain, value))
     is_definition = inspect.isclass(value) or inspect.isfunction(value)
     return isinstance(value, PLAIN) or is_definition
-
-
-def _sizes(found: Shapes) -> set[tuple[str, int, int]]:
-    """Each size of each weight, by name and axis."""
-    sizes = set()
-    for name, shape in found.items():
-        sizes |= {(name, axis, size) for axis, size in enumerate(shape)}
-    return sizes
 
 
 def mapped(value: Any, framework: Framework, change: Callable[[Any], Any]) -> Any:

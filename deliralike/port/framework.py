@@ -236,13 +236,12 @@ class Framework:
     # Calls
     # ---------------------------------------------------------------------------------------------
 
-    def of_old(self, _: Call, __: Any) -> str | None:
-        """The source of a call with arguments of former times; None for all others.
+    def refuse_old(self, call: Call, function: Any) -> None:
+        """Refuse a call with arguments of former times.
 
         Raises:
-            NeedsHand: What they say depends on a variable.
+            NeedsHand: It has some.
         """
-        return None
 
     def masking(self, call: Call) -> dict[str, str]:
         """The source of ``input``, ``p`` and ``training`` in a call of one of `drawing`."""

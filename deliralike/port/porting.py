@@ -202,8 +202,8 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
             a network, or a network, which gives its weights.
         inputs: What the network is called with, an array of NumPy or of PyTorch, samples first; a
             tuple of several, a dict where they are given by name.
-        args, kwargs: Arguments of the class or function. Those of a network that exists are found
-            by its attributes and the shapes of its weights where none are given.
+        args, kwargs: Arguments of the class or function. Those of a network that exists are its
+            attributes of the same names, else the defaults, where none are given.
 
     Raises:
         SettingError: It makes no network, has no source, or exists already and was created with

@@ -277,47 +277,7 @@ def _batch_norm(call: Call) -> str:
 
 
 _LOSS = re.compile("loss|entropy|kl_div", re.IGNORECASE)
-#: What losses were told before there was ``reduction``.
-_REDUCTIONS = {
-    ("None", "None"): None,
-    ("False", "None"): '"sum"',
-    ("True", "None"): '"mean"',
-    ("None", "True"): '"mean"',
-    ("None", "False"): '"none"',
-}
-
-
-def _reduced(call: Call, names: list[str]) -> str | None:
-    """``F.cross_entropy(x, t, None, False)``, whose fourth argument is ``size_average``."""
-    first = names.index("size_average")
-    if len(call.args) <= first and not {"size_average", "reduce"} & {*call.kwargs}:
-        return None
-    given = call.bound(" ".join(names))
-    old = given.pop("size_average", "None"), given.pop("reduce", "None")
-    if old not in _REDUCTIONS:
-        raise NeedsHand(f"{call.name} with size_average or reduce: give reduction")
-    reduction = _REDUCTIONS[old]
-    if reduction is not None:
-        given["reduction"] = reduction
-    args = [given.pop(name) for name in names[: min(first, len(call.args))]]
-    return call_of_nn(call.name, *args, **given)
-
-
 _SOFTMAX = re.compile("^(log_?)?soft(max|min)$", re.IGNORECASE)
-
-
-def _over_axis(call: Call) -> str | None:
-    """``F.softmax(x)``, whose axis PyTorch chooses by their number."""
-    is_layer = call.name[0].isupper()
-    given = call.bound("dim" if is_layer else "input dim ...")
-    if given.get("dim", "None") != "None":
-        return None
-    if is_layer:
-        raise NeedsHand(
-            f"{call.name} without dim: 0 for inputs of one or three axes, else 1"
-        )
-    axis = "0" if call.result.ndim in (1, 3) else "1"
-    return call_of_nn(call.name, given["input"], axis)
 
 
 _RANDOM = refused(
@@ -763,14 +723,22 @@ class PyTorchCalls(Framework):
     )
     in_axes = staticmethod(in_axes)
 
-    def of_old(self, call: Call, function: Any) -> str | None:
+    def refuse_old(self, call: Call, function: Any) -> None:
         """See `Framework`; of losses, and of softmax without an axis."""
         if _SOFTMAX.search(call.name):
-            return _over_axis(call)
+            signature = "dim" if call.name[0].isupper() else "input dim ..."
+            if call.bound(signature).get("dim", "None") == "None":
+                raise NeedsHand(
+                    f"{call.name} without dim: 0 for inputs of one or three axes, else 1"
+                )
         if inspect.isbuiltin(function) or not _LOSS.search(call.name):
-            return None
+            return
         names = list(inspect.signature(function).parameters)
-        return _reduced(call, names) if "size_average" in names else None
+        if {"size_average", "reduce"} & {*names[: len(call.args)], *call.kwargs}:
+            raise NeedsHand(
+                f"{call.name} with size_average or reduce: give reduction by its name, "
+                '"mean", "sum" or "none"'
+            )
 
     def in_numpy(self, call: Call) -> str:
         """A function on arrays while a network is created.

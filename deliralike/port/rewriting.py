@@ -181,9 +181,7 @@ class Rewriter(StatementRewriter):
             return updated.with_changes(func=cst.Name("Network"))  # to hold others
         call = self._call_of(name, original, updated)
         meaning = self.source.meaning(original.func)
-        text = framework.of_old(call, meaning)
-        if text is not None:
-            return self.parsed(text)
+        framework.refuse_old(call, meaning)
         if name in framework.drawing:
             return self._drawing(call, original, updated)
         if name in framework.attending:

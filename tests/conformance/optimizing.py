@@ -88,24 +88,18 @@ def optimizer(name, kind=None, hooks=None, **changes):
     return following(kind or usual, *hooks, **(settings | changes))
 
 
-def schedule(step):
-    """The learning rate before each step: it drops after eight steps, and after sixteen."""
-    return LR * (0.1 if step >= 8 else 1.0) * (0.5 if step >= 16 else 1.0)
-
-
 @cache
 def right(backend, network=Two):
-    """A right subject with all optimizers and a schedule; nothing changes it."""
+    """A right subject with all optimizers; nothing changes it."""
     return Subject(
         network.on(backend, dtype="float64")(),
         optimizers={name: optimizer(name) for name in OPTIMIZERS},
-        schedule=schedule,
     )
 
 
 def with_optimizers(backend, **optimizers):
-    """The same with other optimizers and without a schedule."""
-    return right(backend).replace(optimizers=optimizers, schedule=None)
+    """The same with other optimizers."""
+    return right(backend).replace(optimizers=optimizers)
 
 
 def of_torch(kind, **settings):

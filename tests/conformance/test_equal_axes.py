@@ -23,7 +23,7 @@ def test_an_array_that_is_close_as_it_lies_is_not_taken_for_a_turned_one():
     orders = Orders()
     (leaf,) = align(reference, turned, orders).leaves
     assert leaf.transform.plain
-    assert not orders.seen
+    assert not orders.used
 
 
 def test_an_array_that_is_far_as_it_lies_is_found_turned():

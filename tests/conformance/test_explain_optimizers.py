@@ -118,7 +118,6 @@ PORTS = {
         {"alpha": 0.01},
         "epsilon unscaled",
     ),
-    "adadelta": ("chainer", "adadelta", {}, "AdaDelta", {}, "rho=0.95 instead of 0.9"),
     "adagrad": (
         "chainer",
         "adagrad",
@@ -150,7 +149,7 @@ PORTS = {
     "case",
     PORTS,
 )
-def test_optimizers_of_frameworks_are_told_apart(case):
+def test_optimizers_of_frameworks_are_distinguished(case):
     backend, name, settings, kind, native, cause = PORTS[case]
     kind = getattr(chainer.optimizers, kind) if isinstance(kind, str) else kind
     make = {"torch": of_torch, "chainer": of_chainer, "jax": of_optax}[backend]
@@ -171,7 +170,7 @@ def test_the_settings_of_a_native_reference_are_known():
     assert found.known
     assert found.cause.startswith("the learning rate inside the velocity")
     form = trace_of(reference).form
-    assert (form.name, form.momentum, form.weight_decay) == ("sgd", 0.73, 0.04)
+    assert (form.kind.__name__, form.momentum, form.weight_decay) == ("SGD", 0.73, 0.04)
 
 
 def of_chain(first, second):
@@ -267,7 +266,7 @@ def test_numbers_that_no_list_has_are_found(name, settings, cause):
 # -----------------------------------------------------------------------------
 
 
-def test_what_nothing_explains_is_said_to_be_unknown():
+def test_what_nothing_explains_is_called_unknown():
     random = np.random.default_rng(0)
 
     def drawn(optimizer, gradients):

@@ -36,7 +36,7 @@ def lstm(w, x, order="ifgo", forget=0.0):
     return y, (h, c)
 
 
-def gru(w, x, order="rzn", before=False):
+def gru(w, x, order="rzn"):
     wi, wh, bi, bh = (each.chunk(3) for each in gates(w, order, "rzn"))
     h = torch.zeros(x.shape[1], H, dtype=x.dtype)
     ys = []
@@ -45,9 +45,7 @@ def gru(w, x, order="rzn", before=False):
             torch.sigmoid(F.linear(step, wi[k], bi[k]) + F.linear(h, wh[k], bh[k]))
             for k in (0, 1)
         )
-        hidden = F.linear(r * h, wh[2], bh[2])
-        if not before:
-            hidden = r * F.linear(h, wh[2], bh[2])
+        hidden = r * F.linear(h, wh[2], bh[2])
         n = torch.tanh(F.linear(step, wi[2], bi[2]) + hidden)
         h = (1 - z) * n + z * h
         ys.append(h)
@@ -69,7 +67,6 @@ RNN = {"input_size": 2, "hidden_size": H}
         ("LSTM", partial(lstm, order="ofgi"), ["gate order o, f, g, i instead"]),
         ("LSTM", partial(lstm, forget=1.0), ["forget bias plus 1"]),
         ("LSTM", partial(lstm, forget=0.37), ["forget bias plus 0.37"]),
-        ("GRU", partial(gru, before=True), ["reset before"]),
         ("GRU", partial(gru, order="zrn"), ["gate order z, r, n instead of r, z, n"]),
     ],
 )

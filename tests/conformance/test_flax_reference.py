@@ -51,7 +51,7 @@ def test_the_batch_lies_as_either_side_wants_it(layout, backend):
     assert compared(*looks, sides.correspondence).worst < 1e-13
 
 
-def test_a_port_that_differs_is_not_said_to_raise():
+def test_a_port_that_differs_is_not_reported_to_raise():
     sides = sides_of("first", "torch", stride=1)
     looks = [
         look(side, sides.batch, False) for side in (sides.reference, sides.candidate)

@@ -42,7 +42,7 @@ def test_shapes_decide_where_values_do_not():
     assert only(normal(2, 3), normal(3)) is None
 
 
-def test_an_order_that_was_seen_is_preferred_for_arrays_of_as_many_axes():
+def test_an_order_that_was_used_is_preferred_for_arrays_of_as_many_axes():
     orders = Orders()
     assert only(normal(2, 5, 5), normal(2, 5, 5), orders).transform.axes == (0, 1, 2)
     seen = normal(2, 5, 5)

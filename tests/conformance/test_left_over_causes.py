@@ -230,7 +230,7 @@ class Unlike(Network):
         return self.last(self.nn.mean(self.wide(x), (2, 3)))
 
 
-def test_what_does_not_match_is_said_in_the_first_and_the_last_sentence_alone():
+def test_what_does_not_match_stands_in_the_first_and_the_last_sentence_alone():
     draw = np.random.default_rng(0).standard_normal
     batch = draw((3, 3, 9, 9)), np.array([0, 1, 4])
     found = compare(

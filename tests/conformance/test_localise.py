@@ -148,7 +148,7 @@ def test_what_a_block_does_between_its_layers_is_the_block_itself(backend):
 @pytest.mark.parametrize(
     ("method", "what"), [("relu", "the input of two"), ("tanh", "the input of tanh()")]
 )
-def test_another_function_or_another_input_of_one_is_seen_by_what_follows(
+def test_another_function_or_another_input_of_one_is_detected_by_what_follows(
     backend, method, what
 ):
     class Other(Plain):
@@ -256,7 +256,7 @@ def test_a_gradient_in_which_what_comes_back_cancels_out_is_rounding():
     assert all_differences(endless, endless, [coming_back])[slope] == 0.0
 
 
-def test_settings_are_those_that_a_layer_was_made_with():
+def test_settings_are_those_that_a_layer_was_created_with():
     nn = get("torch").nn
     assert settings(nn.BatchNorm1d(4, momentum=0.2))["momentum"] == 0.2
     native_ones = settings(torch.nn.Conv2d(2, 3, 3, bias=False))

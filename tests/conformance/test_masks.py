@@ -176,14 +176,14 @@ def test_a_right_port_is_proved_in_training_too(candidate):
 
 
 @pytest.mark.parametrize("backend", ["torch", "chainer"])
-def test_masks_that_a_network_of_pytorch_draws_in_place_are_made_equal(backend):
+def test_masks_that_a_network_of_pytorch_draws_in_place_become_equal(backend):
     found = proof(PathsOnTorch(), Paths.on(backend)())
     assert found.proved, found
     with pytest.raises(ProofFailed, match=r"drops 0\.3 .* 0\.2|0\.2 .* 0\.3"):
         proof(PathsOnTorch(), Paths.on(backend)(0.2)).check()
 
 
-def test_a_rate_that_the_framework_does_not_know_is_said_so():
+def test_a_rate_that_the_framework_does_not_know_is_reported():
     assert proof(PathsByRand(), Paths.on("torch")()).proved
     found = proof(PathsByRand(), Paths.on("torch")(0.0))
     assert found.diverges and "dropout p=0 instead of ?" in str(found), found

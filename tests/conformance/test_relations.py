@@ -63,7 +63,7 @@ GATES = numbers(8, 3, seed=6)
         (
             GATES,
             np.concatenate([GATES[:4], GATES[6:], GATES[4:6]]),
-            "blocks in the order i, f, o, g",
+            "axis 0 in the order [0, 1, 2, 3, 6, 7, 4, 5]",
         ),
         (GATES, GATES * 0.1, "scaled: times 0.1"),
         (GATES, 0 * GATES, "zero"),

@@ -121,7 +121,7 @@ def test_references_that_differ_are_named_in_the_matrix():
     )
 
 
-def test_null_gradients_and_reasons_are_told():
+def test_null_gradients_and_reasons_are_reported():
     text = str(proved())
     assert (
         "Gradients that are zero but for rounding, not compared: fc.0.bias, conv1.bias."

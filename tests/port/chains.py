@@ -161,7 +161,8 @@ class ByHand(chainer.Chain):
         with self.init_scope():
             self.lstm = L.StatefulZoneoutLSTM(4, 3)
             self.peep = L.StatefulPeepholeLSTM(3, 3)
-            self.most = L.Maxout(3, 3, 2, initial_bias=None)
+            self.most = L.Maxout(3, 3, 2)
+            self.steps = L.NStepLSTM(1, 3, 3, 0.0)
             self.out = L.Linear(3, 2)
 
     def __call__(self, x):
@@ -248,12 +249,11 @@ class Made(chainer.Chain):
             self.bn = L.InceptionBN(16, 0, 3, 4, 3, 4, "max", stride=2)
             self.fc = L.Linear(None, 6)
             self.highway = L.Highway(6)
-            self.maxout = L.Maxout(6, 4, 3)
         self.train = True
 
     def __call__(self, x):
         h = self.bn(self.inception(x))
-        return self.maxout(self.highway(self.fc(h))), self.train
+        return self.highway(self.fc(h)), self.train
 
 
 class Listed(chainer.ChainList):
@@ -317,18 +317,16 @@ class SequenceClassifier(chainer.Chain):
     def __init__(self, n_in=4, n_units=5, n_out=3):
         super(SequenceClassifier, self).__init__(
             lstm=L.LSTM(n_in, n_units),
-            gru=L.StatefulGRU(n_units, n_units),
             out=L.Linear(n_units, n_out),
         )
 
     def reset_state(self):
-        for link in (self.lstm, self.gru):
-            link.reset_state()
+        self.lstm.reset_state()
 
     def __call__(self, xs):
         self.reset_state()
         for t in range(xs.shape[1]):
-            h = self.gru(self.lstm(xs[:, t]))
+            h = self.lstm(xs[:, t])
         return self.out(h)
 
 
@@ -366,30 +364,6 @@ class AttSeq2Seq(chainer.Chain):
             )
             ys.append(self.hj(F.concat([h, att])))
         return F.stack(ys, 1)
-
-
-class BiSentiment(chainer.Chain):
-    def __init__(self, n_layers, n_vocab, n_units, n_class, dropout=0.1):
-        super(BiSentiment, self).__init__()
-        with self.init_scope():
-            self.embed = L.EmbedID(
-                n_vocab, n_units, initialW=initializers.Uniform(0.25)
-            )
-            self.lstm = L.NStepBiLSTM(n_layers, n_units, n_units, dropout)
-            self.gru = L.NStepBiGRU(1, 2 * n_units, n_units, dropout)
-            self.rnn = L.NStepRNNTanh(2, 2 * n_units, n_units, dropout)
-            self.out = L.Linear(n_units, n_class)
-        self.n_layers = n_layers
-
-    def __call__(self, xs):
-        x_len = [len(x) for x in xs]
-        x_section = np.cumsum(x_len[:-1])
-        ex = self.embed(F.concat(xs, axis=0))
-        exs = F.split_axis(ex, x_section, 0)
-        hy, cy, ys = self.lstm(None, None, exs)
-        h2, ys = self.gru(None, ys)
-        last_h, ys = self.rnn(None, ys)
-        return self.out(last_h[-1]), F.concat((hy[-2], hy[-1], h2[0]), axis=1)
 
 
 class BottleNeckA(chainer.Chain):
@@ -940,51 +914,35 @@ class HighwayLM(chainer.Chain):
             self.prelu = L.PReLU()
             self.prelu2 = L.PReLU(shape=(n,))
             self.scale = L.Scale(W_shape=(n,), bias_term=True)
-            self.swish = L.Swish(beta_shape=())
-            self.bilinear = L.Bilinear(n, n, 3)
 
     def __call__(self, x):
         g = F.sigmoid(self.transform(x))
         h = self.prelu(self.plain(x)) * g + x * (1.0 - g)
         h = self.scale(self.prelu2(h))
-        return self.bilinear(F.normalize(h), self.swish(x))
-
-
-class ThinStackTree(chainer.Chain):
-    def __init__(self, n_vocab, n_units, n_label=3):
-        super(ThinStackTree, self).__init__()
-        with self.init_scope():
-            self.embed = L.EmbedID(n_vocab, n_units)
-            self.tree = L.NaryTreeLSTM(n_units, n_units, n_ary=2)
-            self.sums = L.ChildSumTreeLSTM(n_units, n_units)
-            self.w = L.Linear(n_units, n_label)
-
-    def __call__(self, x):
-        left, right = self.embed(x[:, 0]), self.embed(x[:, 1])
-        lc, lh = self.tree(None, None, None, None, left)
-        rc, rh = self.tree(None, None, None, None, right)
-        c, h = self.tree(lc, rc, lh, rh, left)
-        c, h = self.sums(lc, c, rh, h, right)
-        return self.w(h)
+        return F.normalize(h)
 
 
 class MobileSeparable(chainer.Chain):
     def __init__(self, in_channels=3, depth_multiplier=2):
         super(MobileSeparable, self).__init__()
         with self.init_scope():
-            self.depthwise = L.DepthwiseConvolution2D(
-                in_channels, depth_multiplier, ksize=3, stride=2, pad=1
+            self.depthwise = L.Convolution2D(
+                in_channels,
+                in_channels * depth_multiplier,
+                ksize=3,
+                stride=2,
+                pad=1,
+                groups=in_channels,
             )
             self.bn = L.BatchNormalization(in_channels * depth_multiplier)
             self.pointwise = L.Convolution2D(
                 in_channels * depth_multiplier, 8, 1, nobias=True
             )
-            self.nd = L.ConvolutionND(2, 2, 4, 3, pad=1)
+            self.nd = L.ConvolutionND(2, 8, 4, 3, pad=1)
 
     def __call__(self, x):
         h = F.clipped_relu(self.bn(self.depthwise(x)), 6.0)
-        h = F.depth2space(self.pointwise(h), 2)
-        return F.spatial_pyramid_pooling_2d(self.nd(h), 2, "max")
+        return self.nd(self.pointwise(h))
 
 
 class StarGenerator(chainer.Chain):

@@ -290,6 +290,7 @@ class Masked(nn.Module):
 
     def __init__(self, width=5, hidden=4):
         super().__init__()
+        self.width, self.hidden = width, hidden
         self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, 2)
 
     def forward(self, x, *, mask=None):

@@ -22,19 +22,12 @@ LABELS = np.array([[0, 1, -1], [1, 1, 0]], np.int32)
 SCORES = drawn(2, 3)
 WIDTHS = ((0, 0), (0, 0), (1, 2), (2, 0))
 CALLS = [
-    ("spatial_pyramid_pooling_2d", (drawn(2, 3, 7, 5), 2, "max"), {}),
-    ("spatial_pyramid_pooling_2d", (drawn(1, 2, 11, 13), 3, "max"), {}),
-    ("depth2space", (IMAGE, 2), {}),
     ("pad", (IMAGE, WIDTHS, "edge"), {}),
     ("pad", (IMAGE, 1, "constant"), {"constant_values": 0.5}),
     ("scale", (IMAGE, MATRIX), {}),
     ("bias", (IMAGE, MATRIX), {}),
-    ("swish", (IMAGE, drawn(4)), {}),
-    ("maxout", (IMAGE, 2), {}),
-    ("maxout", (IMAGE, 3), {"axis": 3}),
     ("normalize", (ROWS,), {"axis": 2}),
     ("embed_id", (LABELS, SCORES), {"ignore_label": -1}),
-    ("pad_sequence", ([ROWS[0], ROWS[1, :2]],), {"padding": -1.0}),
     ("accuracy", (SCORES, np.array([1, 2], np.int32)), {}),
     ("huber_loss", (SCORES, -SCORES, 0.7), {}),
     ("huber_loss", (SCORES, -SCORES, 0.7), {"reduce": "no"}),
@@ -42,7 +35,6 @@ CALLS = [
     ("gaussian_kl_divergence", (SCORES, -SCORES), {"reduce": "mean"}),
     ("bernoulli_nll", (SCORES, -SCORES), {}),
     ("lstm", (drawn(3, 2), drawn(2, 8)), {}),
-    ("tree_lstm", (drawn(2, 3), drawn(2, 3)[::-1].copy(), drawn(2, 15)), {}),
 ]
 
 

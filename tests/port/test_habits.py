@@ -58,7 +58,7 @@ def test_it_is_proved_without_a_touch(name, backend):
     assert "train, gradients" in proof.level("L1").figures["differences"]
 
 
-def test_an_attribute_that_nothing_reads_is_a_local_name_and_said():
+def test_an_attribute_that_nothing_reads_is_a_local_name_and_reported():
     found = ported("reporting")
     assert "x, _attn = self.attend(q, k, v)" in found.source
     assert "        _last = nn.detach(x)\n" in found.source
@@ -173,7 +173,7 @@ def test_a_layer_called_like_the_functions_needs_a_hand_and_is_wrapped():
     assert wrapped.neutral_state()["nn.weight"].shape == (3, 3)
 
 
-def test_words_that_are_not_trained_and_a_kept_output():
+def test_words_that_are_not_trained_and_a_stored_output():
     found = ported("reading")
     assert 'self.set_trainable("words.*", False)' in found.source
     assert not found.network("jax").neutral_slots()["words.weight"].trainable

@@ -76,7 +76,7 @@ def test_it_is_proved_on_jax(name):
     assert proof.headline.startswith("PROVED"), proof.headline
 
 
-def test_rates_that_blocks_are_told_are_proved_on_torch():
+def test_rates_that_blocks_are_given_are_proved_on_torch():
     proof = ported("rated").prove("torch")
     assert proof.headline.startswith("PROVED"), proof.headline
 
@@ -96,7 +96,7 @@ def test_a_network_that_exists_gives_its_weights(backend):
     network, x = networks.Masked(7, 3), image(3, 7)
     before = {name: value.clone() for name, value in network.state_dict().items()}
     found = port(network, x)
-    assert found.arguments == ((), {"width": 7, "hidden": 3})  # no attribute tells
+    assert found.arguments == ((), {"width": 7, "hidden": 3})
     proof = found.prove(backend)
     assert proof.headline.startswith("PROVED"), proof.headline
     state = found.network(backend).neutral_state()
@@ -149,7 +149,7 @@ def test_definitions_stand_in_the_order_of_the_original():
     assert tables.index("def ACTIVATIONS") < tables.index("def LAYERS")
 
 
-def test_what_a_network_was_created_with_can_be_said():
+def test_what_a_network_was_created_with_can_be_given():
     network = networks.Chosen("gelu", width=5)
     assert port(network, image(3, 4), "gelu", 5).arguments[1] == {
         "activation": "gelu",

@@ -83,18 +83,17 @@ from torch import nn
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.l, self.mse = nn.Linear(5, 5), nn.MSELoss(size_average=False)
+        self.l, self.mse = nn.Linear(5, 5), nn.MSELoss(reduction="sum")
         self.norm = nn.SyncBatchNorm(5)
 
     def forward(self, x):
         y = self.l(x)
         label = x.argmax(1)
-        loss = F.cross_entropy(y, label, None, False, 1) + self.mse(y, x)
-        loss = loss + F.cross_entropy(y, label, reduce=False).sum()
-        far = F.triplet_margin_loss(y, x, -x, 0.7, p=1, size_average=True)
-        return loss + far + F.mse_loss(y, x, None, None, "sum")
+        loss = F.cross_entropy(y, label, None, ignore_index=1) + self.mse(y, x)
+        loss = loss + F.cross_entropy(y, label, reduction="none").sum()
+        return loss + F.triplet_margin_loss(y, x, -x, 0.7, p=1)
 """
-# Of former times: values without a gradient, an array that NumPy has made, softmax without an axis.
+# Of former times: values without a gradient, an array that NumPy has made.
 OLD = """
 import numpy as np
 import torch
@@ -113,8 +112,8 @@ class Net(nn.Module):
         if self.training:
             self.mean.data.mul_(0.9).add_(y.data.mean(0))
         zeros = y.data.new(y.data.size()).zero_().clamp_min(0.5)
-        y = F.softmax(y) * y.data + zeros + self.mean
-        return y + self.table(torch.arange(3)), F.log_softmax(y[None])
+        y = F.softmax(y, 1) * y.data + zeros + self.mean
+        return y + self.table(torch.arange(3)), F.log_softmax(y[None], 0)
 """
 CHAIN_OF_VALUES = """
 import chainer
@@ -130,19 +129,6 @@ class Net(chainer.Chain):
     def forward(self, x):
         y = self.l(x)
         return F.exp(y) * chainer.Variable(y.data) + F.tanh(y).array, y.data.shape[0]
-"""
-KEPT_FUNCTION = """
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.mlp = nn.ModuleDict(dict(fc=nn.Linear(5, 4), out=nn.Linear(4, 5)))
-        m = self.mlp
-        self.mlpf = lambda x: m.out(m.fc(x).tanh())
-
-    def forward(self, x):
-        return x + self.mlpf(x)
 """
 # A buffer as an index, here and in a function outside of the class.
 INDEXED = """
@@ -166,7 +152,6 @@ TEXTS = {
     "indexed": INDEXED,
     "chain": CHAIN,
     "chain_of_values": CHAIN_OF_VALUES,
-    "kept_function": KEPT_FUNCTION,
     "old": OLD,
     "module": MODULE,
     "chain_of_members": CHAIN_OF_MEMBERS,
@@ -186,9 +171,6 @@ def ported(name, text, folder, monkeypatch):
     return port(network, (x,))
 
 
-# PyTorch's, of what losses were told before ``reduction``
-@pytest.mark.filterwarnings("ignore:size_average and reduce args")
-@pytest.mark.filterwarnings("ignore:Implicit dimension choice")
 @pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
 @pytest.mark.parametrize("name", TEXTS)
 def test_it_is_proved_without_a_touch(name, backend, tmp_path, monkeypatch):
@@ -200,7 +182,9 @@ def test_it_is_proved_without_a_touch(name, backend, tmp_path, monkeypatch):
 
 HANDS = {
     "layers = [nn.Softmax()]": "Softmax without dim: 0 for inputs of one or three axes",
-    "layers = [nn.MSELoss(len(x) > 1)]": "MSELoss with size_average or reduce: give reduction",
+    "y = nn.functional.softmax(x)": "softmax without dim: 0 for inputs of one or three axes",
+    "loss = nn.MSELoss(len(x) > 1)": "MSELoss with size_average or reduce: give reduction",
+    "y = nn.functional.l1_loss(x, x, reduce=False)": "l1_loss with size_average or reduce",
     "with torch.set_grad_enabled(x is None): x": "y = y if trained else nn.detach(y)",
 }
 LINE = """
@@ -215,11 +199,32 @@ class Net(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:size_average and reduce args")
+@pytest.mark.filterwarnings("ignore:Implicit dimension choice")
 @pytest.mark.parametrize("line", HANDS)
 def test_a_line_that_needs_a_hand_says_what_to_write(line, tmp_path, monkeypatch):
     name = f"line_{list(HANDS).index(line)}"
     found = ported(name, LINE.format(line=line), tmp_path, monkeypatch)
     assert HANDS[line] in str(found.hands[0])
+
+
+KEPT_FUNCTION = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mlp = nn.ModuleDict(dict(fc=nn.Linear(5, 4), out=nn.Linear(4, 5)))
+        m = self.mlp
+        self.mlpf = lambda x: m.out(m.fc(x).tanh())
+
+    def forward(self, x):
+        return x + self.mlpf(x)
+"""
+
+
+def test_a_function_that_keeps_layers_needs_a_hand(tmp_path, monkeypatch):
+    (hand,) = ported("kept_function", KEPT_FUNCTION, tmp_path, monkeypatch).hands
+    assert "habits_kept_function.py:9: a function that calls layers" in str(hand)
 
 
 COUNTING = """
@@ -294,7 +299,7 @@ class Net(nn.Module):
 """
 
 
-def test_a_branch_that_no_input_takes_is_told(tmp_path, monkeypatch):
+def test_a_branch_that_no_input_takes_is_reported(tmp_path, monkeypatch):
     found = ported("branches", BRANCHES, tmp_path, monkeypatch)
     number = BRANCHES.splitlines().index("            x = x + other.view(-1, 5)") + 1
     told = [str(one) for one in found.left_out if "did not take" in one.text]

@@ -19,6 +19,7 @@ from deliralike.conformance.explain.convention import (
     instead,
     setting,
 )
+from deliralike.conformance.kinds import Function
 
 OfNumber = Callable[[Any, Any, float], Any]  # of `nn`, one array and a number
 
@@ -144,7 +145,7 @@ def of_x(function: Change) -> Formula:
     return lambda nn, given: function(nn, given["x"])
 
 
-def _of_number(function: OfNumber) -> Callable[..., Any]:
+def _of_number(function: OfNumber) -> Function:
     return lambda formula, nn, given, value: function(nn, given["x"], value)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import takewhile
 from typing import Any
 
 from deliralike.conformance.by_name import without
-from deliralike.conformance.kinds import Named
+from deliralike.conformance.kinds import Function, Named
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
 
@@ -117,7 +117,7 @@ def has_all(function: str, given: Named) -> bool:
     return all(one.name in given for one in parameters if one.default is one.empty)
 
 
-def _defaults(function: Callable[..., Any] | None) -> dict[str, Any]:
+def _defaults(function: Function | None) -> dict[str, Any]:
     if function is None:
         return {}
     parameters = inspect.signature(function).parameters.values()

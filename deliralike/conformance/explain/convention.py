@@ -38,11 +38,6 @@ LOG = Axis(
 )
 # From 0 on, over many decades.
 POSITIVE = Axis(lambda value: float(value**0.25), lambda place: float(place**4))
-# Between 0 and 1, and near to 1 most of the time.
-WEIGHT = Axis(
-    lambda value: float(np.log1p(-min(value, 1 - 1e-12))),
-    lambda place: 0.0 - float(np.expm1(np.clip(place, -27.0, 0.0))),
-)
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,6 @@ class Convention:
         usual: What the reference has there, or a function of the arguments that gives it.
         free: Whether it is a number that is searched for.
         axis: Along which it is searched for.
-        name: Of what a formula reads there, if it is a number.
     """
 
     setting: str
@@ -67,7 +61,6 @@ class Convention:
     usual: Any = None
     free: bool = False
     axis: Axis = LINE
-    name: str = ""
 
     def choices(self, arguments: Arguments) -> Iterator[Choice]:
         """Each alternative to what the reference has."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import permutations
 
+from deliralike.conformance.kinds import Shape
+
 
 def divisors(size: int) -> list[int]:
     """The numbers that divide one, the small ones first."""
@@ -23,7 +25,7 @@ def other_orders(count: int, most: int = 5) -> Iterator[tuple[int, ...]]:
     return orders
 
 
-def other_axes(shape: tuple[int, ...], most: int = 5) -> Iterator[tuple[int, ...]]:
+def other_axes(shape: Shape, most: int = 5) -> Iterator[tuple[int, ...]]:
     """Every order of axes that moves an element: axes of length one may stand anywhere.
 
     Example:

@@ -15,7 +15,6 @@ import numpy as np
 from deliralike.conformance.explain.arguments import called, names
 from deliralike.conformance.explain.convention import (
     POSITIVE,
-    Application,
     Arguments,
     Change,
     Convention,
@@ -69,15 +68,6 @@ def _owns(ways: Mapping[str, Formula]) -> Convention:
     return values("own", ways)
 
 
-def _owns_with(name: str, own: Formula) -> Application:
-    """Another loss with a number."""
-
-    def changes(nn: Any, given: Arguments, value: float) -> Arguments:
-        return {"own": lambda nn, given: own(nn, {**given, name: value})}
-
-    return changing(changes)
-
-
 def _reduced(kind: str, divisor: float, nn: Any, given: Arguments) -> Any:
     """The sum over a number."""
     return called(kind, nn, given, reduction="sum") * (1.0 / divisor)
@@ -122,11 +112,8 @@ def _of_labels(kind: str, given: Arguments) -> Iterator[Convention]:
     else:  # they have none
         yield _owns(_LOGS)
     yield _smoothing(given)
-    words = "gamma" if kind == "focal_loss" else "focal loss with gamma"
-    focal = _owns_with("gamma", partial(called, "focal_loss"))
-    yield Convention(
-        words, (2.0, 1.0, 0.5), focal, given.get("gamma"), free=True, axis=POSITIVE
-    )
+    if kind == "focal_loss":
+        yield setting("gamma", (2.0, 1.0, 0.5), free=True, axis=POSITIVE)
 
 
 def _other_target(nn: Any, given: Arguments, target: np.ndarray) -> Arguments:
@@ -179,8 +166,6 @@ def _of_elements(kind: str, given: Arguments) -> Iterator[Convention]:
             ways[f"{words} instead of {usual}"] = partial(_other_kind, kind, other)
     yield _owns(ways)
     how: dict[str, Any] = {"free": True, "axis": POSITIVE}
-    huber = _owns_with("delta", partial(_other_kind, kind, "huber_loss"))
-    yield Convention("Huber loss with delta =", (0.5, 2.0), huber, **how)
     for name in ("alpha", "beta", "gamma", "delta"):
         if given.get(name) is not None:
             yield setting(name, (0.25, 0.5, 0.75, 1.0, 2.0), **how)

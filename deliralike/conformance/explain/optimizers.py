@@ -6,7 +6,7 @@ simulated on what both sides were fed, and compared with the candidate's updates
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,10 +14,7 @@ import numpy as np
 
 from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain.convention import (
-    LOG,
-    WEIGHT,
     Arguments,
-    Axis,
     Convention,
     Formula,
     rules,
@@ -49,13 +46,8 @@ def explain(trace: Trace) -> Explanation | None:
     own = _of_settings(bench)
     if own is not None:
         return own
-    table = list(conventions(base, trace))
-    rate, factor = _scales(base)  # of what fits, the plainest
-    fixed = [rate, *(one for one in table if not one.free)]
-    trials = list(run(fixed, bench, bench.formula))
-    further = [factor] if any(trial.is_met for trial in trials) else table
-    trials += run([one for one in further if one.free], bench, bench.formula)
-    return _explanation(bench, trials)
+    table = conventions(base, trace)
+    return _explanation(bench, list(run(table, bench, bench.formula)))
 
 
 def _of_settings(bench: _Bench) -> Explanation | None:
@@ -252,7 +244,11 @@ def conventions(form: Form, trace: Trace) -> Iterator[Convention]:
             }
             yield rules("", {words: {name: value} for words, value in others.items()})
     yield rules("", dict(_of_values(form, trace)))
-    yield from numbers(form)
+    sums = "a sum for a mean, or the other way round: gradients times"
+    yield number("learning rate times", "rate", _TIMES, unit=form.rate)
+    yield number(sums, "factor", _TIMES, unit=form.factor)
+    decay = form.weight_decay
+    yield number("weight_decay", "weight_decay", _DECAYS, usual=decay)
 
 
 def _of_values(form: Form, trace: Trace) -> Iterator[tuple[str, Named]]:
@@ -286,53 +282,4 @@ def _of_values(form: Form, trace: Trace) -> Iterator[tuple[str, Named]]:
 
 
 _TIMES = (1e-3, 0.03, 0.3, 0.9, 1.1, 3.0, 30.0, 1e3)
-_DECADES = tuple(10.0**power for power in range(-12, 0))
-_WEIGHTS = (0.0, 0.5, 0.9, 0.99, 0.999)
-# Numbers that are searched for: their axis, and where searches begin.
-_NUMBERS: Mapping[str, tuple[Axis, Sequence[float]]] = {
-    "weight_decay": (LOG, (1e-6, 1e-4, 1e-2, 0.1, 0.3)),
-    "momentum": (WEIGHT, (0.3, 0.8, 0.95, 0.99)),
-    "dampening": (WEIGHT, (0.1, 0.5, 0.9)),
-    **dict.fromkeys(("beta1", "beta2", "alpha", "rho"), (WEIGHT, _WEIGHTS)),
-    "eps": (LOG, _DECADES),
-    "lr_decay": (LOG, (1e-3, 0.1)),
-}
-_WORDS = {"bound": "clip_bound"}
-
-
-def numbers(form: Form) -> Iterator[Convention]:
-    """Those that matter to a form; what updates are multiplied by comes first."""
-    rate, factor = _scales(form)
-    yield rate
-    for name, (axis, starts) in _NUMBERS.items():
-        if form.has(name):
-            yield _number(form, name, axis, starts)
-    if not np.any(form.weight_decay):
-        words = "weight decay decoupled from the gradient, as in AdamW, of"
-        also = {"decay_form": "decoupled"}
-        yield number(words, "weight_decay", (1e-4, 1e-2), LOG, also, usual=0.0)
-    yield factor
-    if form.clip is not None:
-        yield _number(form, "bound", LOG, (1e-3, 0.1, 0.5, 2.0, 10.0))
-        return
-    for how in ("norm", "value"):
-        words, also = (
-            f"clipping where the reference does not, by {how}, bound",
-            {"clip": how},
-        )
-        yield number(words, "bound", (1e-3, 0.03, 1.0, 30.0), LOG, also)
-
-
-def _scales(form: Form) -> tuple[Convention, Convention]:
-    """What updates and gradients may be multiplied by."""
-    sums = "a sum for a mean, or the other way round: gradients times"
-    rate = number("learning rate times", "rate", _TIMES, LOG, unit=form.rate)
-    return rate, number(sums, "factor", _TIMES, LOG, unit=form.factor)
-
-
-def _number(form: Form, name: str, axis: Axis, starts: Sequence[float]) -> Convention:
-    usual, words = getattr(form, name), _WORDS.get(name, name)
-    own = (float(usual),) if usual else ()
-    return number(
-        words, name, tuple(dict.fromkeys((*own, *starts))), axis, usual=float(usual)
-    )
+_DECAYS = (1e-6, 1e-4, 1e-2, 0.1, 0.3)

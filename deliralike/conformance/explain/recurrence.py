@@ -1,4 +1,4 @@
-"""Conventions of LSTM and GRU: gate orders, biases, directions and states."""
+"""Conventions of LSTM and GRU: orders of gates, and the bias of the forget gate."""
 
 from __future__ import annotations
 
@@ -61,25 +61,6 @@ def _forgetting(nn: Any, given: Arguments, plus: float) -> Arguments:
     return found
 
 
-def _reset_before(nn: Any, given: Arguments, _: Any) -> Arguments:
-    """GRU whose old state is reset before the product."""
-
-    def run(x: Any, h: Any, *weights: Any) -> tuple[Any, Any]:
-        w_ih, w_hh, b_ih, b_hh = weights
-        last, outputs = 2 * h.shape[-1], []
-        bias = 0.0 if b_hh is None else b_hh[last:]
-        for step in nn.linear(x, w_ih, b_ih):
-            r, z, n = nn.split(step, h.shape[-1], -1)
-            of_r, of_z, _ = nn.split(nn.linear(h, w_hh, b_hh), h.shape[-1], -1)
-            z = nn.sigmoid(z + of_z)
-            new = nn.tanh(n + nn.linear(nn.sigmoid(r + of_r) * h, w_hh[last:]) + bias)
-            h = (1.0 - z) * new + z * h
-            outputs.append(h)
-        return nn.stack(outputs, 0), h
-
-    return {"layer": run}
-
-
 # What is known
 # -----------------------------------------------------------------------------
 
@@ -93,7 +74,4 @@ def recurrent(kind: str, given: Arguments) -> Known:
     if kind == "LSTM":
         plus = changing(_forgetting)
         found.append(Convention("forget bias plus", (1.0, 0.5), plus, free=True))
-    else:
-        words = "reset before the product instead of after it"
-        found.append(Convention("", {words: None}, changing(_reset_before)))
     return partial(_run, kind), found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy as np
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.causes import few, number
 from deliralike.conformance.explain.activations import ACTIVATIONS, applied
-from deliralike.conformance.explain.enumeration import other_axes, short_decimals
-from deliralike.conformance.explain.trials import EXACT, Trial
+from deliralike.conformance.explain.enumeration import other_axes
+from deliralike.conformance.explain.trials import EXACT, Trial, plainest
 
 Array = np.ndarray
 Way = tuple[
@@ -70,26 +70,15 @@ def _scaled(r: Array, c: Array) -> Iterator[Way]:
     square = float(np.vdot(r, r))
     if r.size < _SEVERAL or not square:
         return
-    factor = _plain(
+    factor = plainest(
         float(np.vdot(r, c)) / square, lambda a: relative_difference(c, a * r)
     )
     words = (
         "negated (the sign)" if factor == -1.0 else f"scaled: times {number(factor)}"
     )
     yield words, factor * r
-    shift = _plain(float((c - r).mean()), lambda b: relative_difference(c, r + b))
+    shift = plainest(float((c - r).mean()), lambda b: relative_difference(c, r + b))
     yield f"plus {number(shift)}", r + shift
-
-
-def _plain(value: float, distance: Callable[[float], float]) -> float:
-    """The number with the fewest digits that fits as well."""
-    best = distance(value)
-    for plain in short_decimals(value, 6):
-        if abs(plain - value) <= 1e-6 * abs(value) and distance(plain) <= max(
-            2.0 * best, EXACT
-        ):
-            return plain
-    return value
 
 
 def _moved(r: Array, c: Array) -> Iterator[Way]:

@@ -60,26 +60,13 @@ def reduction(name: str, given: Arguments) -> list[Convention]:
     """Sums for means, and other axes."""
     rank = len(given["x"].shape)
     ways: dict[str, Formula] = {one: partial(_reduced, one) for one in ("mean", "sum")}
-    ways["maximum"] = _maximum
+    ways["maximum"] = partial(_reduced, "amax")
     ways.pop("maximum" if name == "max_along" else name)
     return [instead("reduction", ways, usual=name), setting("dim", range(rank))]
 
 
 def _reduced(name: str, nn: Any, given: Arguments) -> Any:
     return getattr(nn, name)(given["x"], given["dim"], given["keepdim"])
-
-
-def _maximum(nn: Any, given: Arguments) -> Any:
-    """Along one axis after another, the last one first."""
-    x, dims = given["x"], given["dim"]
-    rank = len(x.shape)
-    if dims is None:
-        dims = range(rank)
-    elif not isinstance(dims, Sequence):
-        dims = (dims,)
-    for dim in sorted((dim % rank for dim in dims), reverse=True):
-        x = nn.max_along(x, dim, given["keepdim"])
-    return x
 
 
 def linear(given: Arguments) -> list[Convention]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.explain.convention import (
-    LINE,
+    LOG,
     Arguments,
     Axis,
     Choice,
@@ -23,7 +23,6 @@ from deliralike.conformance.explain.convention import (
 )
 from deliralike.conformance.explain.enumeration import short_decimals
 from deliralike.conformance.findings import MATCH
-from deliralike.conformance.kinds import Named
 
 EXACT = 1e-12  # a match like this one is not improved any further
 _ENOUGH = 4  # with fewer numbers to compare, one that is searched for fits anything
@@ -99,7 +98,7 @@ class Executor:
         best = self.distance(formula)
         for start in sorted(choice.words, key=distance)[:_STARTS]:
             value = _improved(distance, start, choice.convention.axis)
-            value = _plainest(value, distance)
+            value = plainest(value, distance)
             if distance(value) < 0.999 * best:
                 best, found = distance(value), at(value)
             if best <= MATCH:
@@ -108,25 +107,11 @@ class Executor:
 
 
 def number(
-    words: str,
-    name: str,
-    starts: Sequence[float],
-    axis: Axis = LINE,
-    also: Named | None = None,
-    usual: Any = None,
-    unit: float = 1.0,
+    words: str, name: str, starts: Sequence[float], usual: Any = None, unit: float = 1.0
 ) -> Convention:
-    """A number that is searched for.
-
-    Args:
-        also: What else is then set.
-        unit: What is multiplied by it.
-    """
-    others = dict(also or {})
-    apply = changing(lambda nn, given, value: {**others, name: value * unit})
-    return Convention(
-        words, tuple(starts), apply, usual, free=True, axis=axis, name=name
-    )
+    """A number over many decades that is searched for; `unit` is what is multiplied by it."""
+    apply = changing(lambda nn, given, value: {name: value * unit})
+    return Convention(words, tuple(starts), apply, usual, free=True, axis=LOG)
 
 
 def run(
@@ -172,7 +157,7 @@ def _improved(distance: Callable[[float], float], value: float, axis: Axis) -> f
     return axis.number(place)
 
 
-def _plainest(value: float, distance: Callable[[float], float]) -> float:
+def plainest(value: float, distance: Callable[[float], float]) -> float:
     """The same number with as few digits as do as well."""
     found = distance(value)
     for short in (0.0, *short_decimals(value, 6)):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.by_name import without
-from deliralike.conformance.kinds import Axes, Named, Tensors
+from deliralike.conformance.kinds import Axes, Named, Shape, Tensors
 from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm, ClipValue
 
@@ -161,11 +161,6 @@ class Form:
         """Whether it has a setting of that name."""
         return name in self.usual or hasattr(self.kind, name)
 
-    @property
-    def name(self) -> str:
-        """Of the rule: ``"sgd"``."""
-        return self.kind.__name__.lower()
-
     def replace(self, **changes: Any) -> Form:
         """The same with other conventions."""
         return Form(self.kind, {**self.changes, **changes})
@@ -185,7 +180,7 @@ class Trace:
     """
 
     names: tuple[str, ...]
-    sizes: tuple[int, ...]
+    sizes: Shape
     axes: Axes
     parameters: Array
     gradients: Array

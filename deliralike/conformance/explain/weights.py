@@ -12,7 +12,6 @@ import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only
-from deliralike.conformance.explain.enumeration import other_orders
 from deliralike.conformance.explain.relations import nearest
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 from deliralike.conformance.kinds import Arrays
@@ -75,22 +74,6 @@ def _ways(name: str, reference: Arrays, came: Array, wrong: list[str]) -> Iterat
                 yield f"holds {other} ({how})", array
     if value.ndim > 2:
         yield "kernel flipped", np.flip(value, tuple(range(2, value.ndim)))
-    if value.shape == came.shape:
-        yield from _blocks(value, name)
-
-
-def _blocks(x: Array, name: str) -> Iterator[Way]:
-    """Blocks of rows in another order: gates of an LSTM or GRU, or queries, keys and values."""
-    of_three = "rzn" if "_ih" in name or "_hh" in name else "qkv"
-    for letters in ("ifgo", of_three, "ab"):
-        count = len(letters)
-        if not x.ndim or len(x) % count or len(x) == count:
-            continue
-        parts = np.split(x, count)
-        for order in other_orders(count):
-            words = ", ".join(letters[place] for place in order)
-            moved = np.concatenate([parts[place] for place in order])
-            yield f"blocks in the order {words} instead of {', '.join(letters)}", moved
 
 
 def compared(wanted: Array, came: Array) -> Explanation:

@@ -4,8 +4,7 @@ Both sides are given the same parameters before each step, and the same gradient
 loss. So their states follow from the same numbers, and the update of each step is judged alone,
 relative to itself. No rule asks for the size of a parameter, so a large one is replaced by a small
 one with as many axes; and where both sides follow one rule that is known, the first parameter of
-each name in each kind of layer stands for the others. Schedules are compared apart from that, over
-more steps than a proof could make.
+each name in each kind of layer stands for the others.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ SCALES = (1e-6, 1.0, 1e-3, 1e2)
 _LARGEST = 64  # elements of a parameter
 _ROUNDING = 4 * 2.0**-52  # of a parameter, relative: no fault of an update's
 DROP = 0.1  # of the learning rate in the middle: where it stands in a velocity shows only then
-HORIZON = 10_000  # steps over which schedules are compared
 
 T = TypeVar("T")
 
@@ -94,8 +92,7 @@ def level(
     if not shapes:
         return Level("L4", TITLE, NOT_REACHED, notes=tuple(notes))
     forced = replace(forced, shapes=shapes)
-    findings = list(_of_schedules(reference, candidate, shared[0]))
-    are_own = reference.schedule is None and candidate.schedule is None
+    findings: list[Finding] = []
     differences: dict[str, float] = {}
     few = replace(forced, shapes=_one_of_each_kind(reference.network, forced))
     for name in shared:
@@ -110,7 +107,7 @@ def level(
                 Finding("L4", f"optimizer {name}", f"raises {raised}", np.inf)
             )
             continue
-        findings += run.findings(are_own)
+        findings += run.findings()
         if run.hides:
             notes.append(
                 f"optimizer {name}: a side hides its learning rate, which did not change therefore"
@@ -217,14 +214,6 @@ def linear(network: AbstractNetwork, gradients: Named) -> Any:
     return total.real if "complex" in str(total.dtype) else total
 
 
-def rate_of(optimizer: AbstractOptimizer) -> float | None:
-    """The learning rate; None where the optimizer hides it."""
-    try:
-        return optimizer.lr
-    except DeliralikeError:
-        return None
-
-
 class _Side:
     """A copy of one side's network with its optimizer."""
 
@@ -248,7 +237,10 @@ class _Side:
     @property
     def lr(self) -> float | None:
         """The learning rate; None where the optimizer hides it."""
-        return rate_of(self.optimizer)
+        try:
+            return self.optimizer.lr
+        except DeliralikeError:
+            return None
 
     def step(self, parameters: Tensors, gradients: Tensors, lr: float | None) -> None:
         """Make one update from these parameters with these gradients."""
@@ -361,7 +353,8 @@ class _Run:
         if step >= self.forced.middle:
             base *= DROP
         rate = None if self.free else base
-        self.rates.append(_or_one(self.reference.lr) if rate is None else rate)
+        used = self.reference.lr if rate is None else rate
+        self.rates.append(1.0 if used is None else used)
         self.reference.step(parameters, gradients, rate)
         _tried(partial(self.candidate.step, parameters, gradients, rate))
         if rate is not None:
@@ -379,10 +372,10 @@ class _Run:
         self.updates.append(updates)
         self.unused.append(unused)
 
-    def findings(self, rates_are_own: bool) -> Iterator[Finding]:
+    def findings(self) -> Iterator[Finding]:
         """Yield what differs: the learning rate, the updates, unused parameters."""
         place, (mine, its) = f"optimizer {self.name}", self.start
-        if rates_are_own and not self.free and mine and its and _relative(mine, its):
+        if not self.free and mine and its and _relative(mine, its):
             words = (
                 f"lr={its:g} instead of {mine:g} (learning rate times {its / mine:g})"
             )
@@ -480,47 +473,6 @@ def _form(optimizer: AbstractOptimizer, names: Sequence[str]) -> Form | None:
     return form_of(kind, parts[0], hooks)
 
 
-# Schedules
-# -----------------------------------------------------------------------------
-
-
-def _of_schedules(
-    reference: Subject, candidate: Subject, name: str
-) -> Iterator[Finding]:
-    """A finding where the learning rates of some step differ."""
-    if reference.schedule is None and candidate.schedule is None:
-        return
-    mine, its = (_rates(subject, name) for subject in (reference, candidate))
-    if mine is None or its is None:
-        return
-    differences = np.array(
-        [_relative(one, two) for one, two in zip(mine, its, strict=True)]
-    )
-    wrong = np.flatnonzero(differences > LIMIT)
-    if wrong.size:
-        first = int(wrong[0])
-        words = f"lr={its[first]:g} instead of {mine[first]:g} at step {first + 1}"
-        yield Finding(
-            "L4",
-            "schedule",
-            "learning rate",
-            float(differences.max()),
-            explanation=Explanation.from_observation(words),
-            remarks=(f"It concerns {wrong.size} of {HORIZON} steps.",),
-        )
-
-
-def _rates(subject: Subject, name: str) -> np.ndarray | None:
-    """Return the learning rate before each step; None where the optimizer hides it.
-
-    It is that of the schedule, or else the optimizer's own.
-    """
-    if subject.schedule is not None:
-        return np.array([float(subject.schedule(step)) for step in range(HORIZON)])
-    own = _Side(subject.network, subject.optimizers[name]).lr
-    return None if own is None else np.full(HORIZON, own)
-
-
 # Numbers
 # -----------------------------------------------------------------------------
 
@@ -538,7 +490,3 @@ def _relative(reference: float, candidate: float) -> float:
     if difference <= LIMIT * abs(reference):
         return 0.0
     return difference / (abs(reference) or 1.0)
-
-
-def _or_one(rate: float | None) -> float:
-    return 1.0 if rate is None else rate

@@ -86,7 +86,7 @@ def level(
         findings,
         notes,
         parameters=[count_parameters(network) for network in networks],
-        tensors=[len(sides.ours), len(sides.own)],
+        tensors=[len(sides.reference), len(sides.untranslated)],
     )
 
 
@@ -159,14 +159,14 @@ class _Sides:
     """The weights of both networks.
 
     Attributes:
-        ours: The reference's.
-        own, theirs: The candidate's by its own names, and by those of the reference.
+        reference: The reference's.
+        untranslated, candidate: The candidate's by its own names, and by those of the reference.
         match: Of these names; None where they are to be equal.
     """
 
-    ours: Mapping[str, Weight]
-    own: Mapping[str, Weight]
-    theirs: Mapping[str, Weight]
+    reference: Mapping[str, Weight]
+    untranslated: Mapping[str, Weight]
+    candidate: Mapping[str, Weight]
     match: Match | None
 
     @classmethod
@@ -182,7 +182,7 @@ class _Sides:
     @property
     def both(self) -> list[str]:
         """The names that both sides have."""
-        return [name for name in self.ours if name in self.theirs]
+        return [name for name in self.reference if name in self.candidate]
 
     def is_fused(self, name: str) -> bool:
         """Whether the candidate's layer of a tensor holds what is of several of the reference's."""
@@ -204,7 +204,7 @@ class _Sides:
         summed = () if self.match is None else self.match.summed
         found = {}
         for name in self.both:
-            ours, theirs = wanted[name], self.theirs[name]
+            ours, theirs = wanted[name], self.candidate[name]
             if ours.value.shape == theirs.value.shape and _finite(ours, theirs):
                 found[name] = _value_difference(ours, theirs, name in summed)
         return found
@@ -212,11 +212,11 @@ class _Sides:
     def comparable(self) -> dict[str, Weight]:
         """The reference's weights as they would come back from the candidate."""
         if self.match is None:
-            return dict(self.ours)
-        back = self.match.to_reference(self.match.to_candidate(_values(self.ours)))
-        found = dict(self.ours)
-        for name, value in only(back, self.ours).items():
-            found[name] = replace(self.ours[name], value=value)
+            return dict(self.reference)
+        back = self.match.to_reference(self.match.to_candidate(_values(self.reference)))
+        found = dict(self.reference)
+        for name, value in only(back, self.reference).items():
+            found[name] = replace(self.reference[name], value=value)
         return found
 
 
@@ -251,12 +251,14 @@ def _names(sides: _Sides) -> Iterator[Finding]:
     match = sides.match
     if match is None:
         near: Mapping[str, Sequence[str]] = {}
-        missing = [name for name in sides.ours if name not in sides.theirs]
-        extra = [name for name in sides.own if name not in sides.ours]
+        missing = [name for name in sides.reference if name not in sides.candidate]
+        extra = [name for name in sides.untranslated if name not in sides.reference]
     else:  # what a buffer of one side is for shows in the values
         near = {**match.unexpected, **match.missing}
-        missing = [name for name in match.missing if sides.ours[name].is_parameter]
-        extra = [name for name in match.unexpected if sides.own[name].is_parameter]
+        missing = [name for name in match.missing if sides.reference[name].is_parameter]
+        extra = [
+            name for name in match.unexpected if sides.untranslated[name].is_parameter
+        ]
     for names, what, where in (
         (missing, "missing in the candidate", "there"),
         (extra, "in the candidate only", "in the reference"),
@@ -273,7 +275,7 @@ def _properties(
 ) -> Iterator[Finding]:
     """Other shapes, types and roles."""
     for name in sides.both:
-        ours, theirs = sides.ours[name], sides.theirs[name]
+        ours, theirs = sides.reference[name], sides.candidate[name]
         shape, its = ours.value.shape, theirs.value.shape
         if shape != its:
             yield _of_shape(name, shape, its, reference, candidate)
@@ -298,7 +300,9 @@ _STATES = ("frozen, in the reference trainable", "trainable, in the reference fr
 
 def _ties(sides: _Sides) -> Iterator[Finding]:
     """Tensors that are one parameter on one side and two on the other."""
-    mine, theirs = (_groups(side, sides.both) for side in (sides.ours, sides.theirs))
+    mine, theirs = (
+        _groups(side, sides.both) for side in (sides.reference, sides.candidate)
+    )
     for name in sides.both:
         for more, words in (
             (mine[name] - theirs[name], "not tied to {}, as in the reference"),
@@ -358,9 +362,9 @@ def _explained(findings: Sequence[Finding], sides: _Sides) -> list[Finding]:
     }
     about = [one.place for one in findings if one.what.startswith(_ABOUT_VALUES)]
     came = {
-        n: sides.theirs[n].value
+        n: sides.candidate[n].value
         for n in about
-        if n in wanted and _finite(sides.theirs[n])
+        if n in wanted and _finite(sides.candidate[n])
     }
     why = (
         dict(explain_weights(wanted, came)) if came else {}

@@ -46,12 +46,12 @@ class Suspect:
     def cotangent(self) -> Any:
         """The gradient of the unit's scalar with respect to the call's output."""
         return nest.unflatten(
-            nest.flatten(self.tap.mine.output)[1], self.weights.output
+            nest.flatten(self.tap.reference.output)[1], self.weights.output
         )
 
     def block(self, unit: Unit, path: str, layer: tuple[str, Named]) -> FailingBlock:
         """The call with all data to explain it."""
-        pair, call = self.pair or (Observed(), Observed()), self.tap.mine
+        pair, call = self.pair or (Observed(), Observed()), self.tap.reference
         return failing_block(unit, path, layer, call, pair, self.cotangent, self.noise)
 
 

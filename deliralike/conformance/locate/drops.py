@@ -67,43 +67,41 @@ def _differing_calls(running: Running) -> Iterator[tuple[str, str]]:
     counts = [len(masks.called(side)) for side in (REFERENCE, CANDIDATE)]
     times = f"called {_times(counts[1])} instead of {_times(counts[0])}"
     for mine, its in masks.differences():
-        if mine is None and its is not None:
-            yield _path(running, its), f"{_added(its)}, {times}"
-        elif mine is not None and its is None:
-            yield mine.path, f"{_missing(mine)}, {times}"
-        elif mine is not None and its is not None:
-            yield mine.path, _of_pair(mine, its)
+        if mine is None or its is None:
+            words = f"{_in_words(mine, its)}, {times}"
+        else:
+            words = _in_words(mine, its)
+        if mine is not None:
+            yield mine.path, words
+        elif its is not None:
+            yield _path(running, its), words
 
 
-def _added(its: Drop) -> str:
-    if its.kind == "keep":
-        return f"dropout p={_rate(its)} instead of 0"
-    return f"{its.kind} noise of shape {its.shape} instead of none"
-
-
-def _missing(mine: Drop) -> str:
-    if mine.kind == "keep":
-        return f"dropout p=0 instead of {_rate(mine)}"
-    return f"no {mine.kind} noise instead of that of shape {mine.shape}"
-
-
-def _of_pair(mine: Drop, its: Drop) -> str:
-    kinds = {mine.kind, its.kind}
-    if kinds == {"keep"} and mine.rate == its.rate:
-        return f"dropout with masks of shape {its.shape} instead of {mine.shape}"
-    if kinds != {"keep"}:
-        return f"{_noun(its)} of shape {its.shape} instead of {_noun(mine)} of {mine.shape}"
+def _in_words(mine: Drop | None, its: Drop | None) -> str:
+    """What the candidate has in the place of the reference's; None where a side makes no call."""
+    drops = [drop for drop in (mine, its) if drop is not None]
+    if any(drop.kind != "keep" for drop in drops):
+        return f"{_noise(its)} instead of {_noise(mine)}"
+    if len(drops) == 2 and drops[0].rate == drops[1].rate:
+        return (
+            f"dropout with masks of shape {drops[1].shape} instead of {drops[0].shape}"
+        )
     words = f"dropout p={_rate(its)} instead of {_rate(mine)}"
-    if math.isclose((mine.rate or 0.0) + (its.rate or 0.0), 1.0):
+    if len(drops) == 2 and math.isclose(sum(drop.rate or 0.0 for drop in drops), 1.0):
         words += ", the fraction that is kept in the place of that which is dropped"
     return words
 
 
-def _noun(drop: Drop) -> str:
-    return "a mask" if drop.kind == "keep" else f"{drop.kind} noise"
+def _noise(drop: Drop | None) -> str:
+    if drop is None:
+        return "none"
+    kind = "a mask" if drop.kind == "keep" else f"{drop.kind} noise"
+    return f"{kind} of shape {drop.shape}"
 
 
-def _rate(drop: Drop) -> str:
+def _rate(drop: Drop | None) -> str:
+    if drop is None:
+        return "0"
     return "?" if drop.rate is None else f"{drop.rate:g}"
 
 

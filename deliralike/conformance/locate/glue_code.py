@@ -63,19 +63,19 @@ class _Between:
 
     Attributes:
         units, forcing: The unit on both sides, and what both did at the reference's inputs.
-        mine, theirs: What either side hands on.
+        reference, candidate: What either side hands on.
     """
 
     units: Units
     forcing: Forcing
-    mine: Observed
-    theirs: Observed
+    reference: Observed
+    candidate: Observed
 
     def places(self, allowed: Allowed | None) -> Iterator[Place]:
         """The place, if anything differs by more than is allowed."""
         differing = self._differing()
         if not differing:
-            what, distance = first_difference(self.mine, self.theirs, allowed)
+            what, distance = first_difference(self.reference, self.candidate, allowed)
             if what is not None:
                 differing = [(what, distance)]
         if not differing:
@@ -86,7 +86,9 @@ class _Between:
             path, kind, what, difference, (), tuple(self._details()), self._glue(what)
         )
         if not what.gradient:
-            standing = substitutes(self.units, self.forcing, self.mine, self.theirs)
+            standing = substitutes(
+                self.units, self.forcing, self.reference, self.candidate
+            )
             place = replace(place, substitutes=tuple(standing))
         yield place
 
@@ -94,10 +96,10 @@ class _Between:
         """The path and class of the unit, or of the block in it that makes what a tap is given."""
         call = self.forcing.calls.get(what.tap)
         if call is not None and call.caller and what.kind == INPUT:
-            kind = block_kinds(self.units.mine.network)[call.caller]
+            kind = block_kinds(self.units.reference.network)[call.caller]
             return joined(self.units.path, call.caller), kind
         path = self.units.path
-        return path, "" if path == LOSS else kind_of(self.units.mine.network)
+        return path, "" if path == LOSS else kind_of(self.units.reference.network)
 
     def _differing(self) -> list[tuple[Quantity, float]]:
         """Return the forward results of a unit that differ, with their distances.
@@ -105,7 +107,7 @@ class _Between:
         They have the order of the candidate's calls.
         """
         position = {name: place for place, name in enumerate(self.order)}
-        distances = forward_differences(self.mine, self.theirs)
+        distances = forward_differences(self.reference, self.candidate)
         wrong = [
             (what, distance) for what, distance in distances.items() if distance > LIMIT
         ]
@@ -134,12 +136,12 @@ class _Between:
 
     def _glue(self, what: Quantity) -> Glue:
         """What is at hand, and what differs."""
-        unit = self.units.mine
+        unit = self.units.reference
         gradients = {}
-        for name, gradient in self.mine.inputs.items():
-            if name in self.theirs.inputs:
-                gradients[name] = gradient, self.theirs.inputs[name]
-        right, wrong = self.mine.values(), self.theirs.values()
+        for name, gradient in self.reference.inputs.items():
+            if name in self.candidate.inputs:
+                gradients[name] = gradient, self.candidate.inputs[name]
+        right, wrong = self.reference.values(), self.candidate.values()
         found = self.forcing.found.beyond
         beyond = {tap: call for tap, call in found.items() if tap.path and tap.call > 1}
         return Glue(

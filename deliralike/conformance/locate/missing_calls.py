@@ -14,7 +14,7 @@ from deliralike.conformance.kinds import Named, Tensors
 from deliralike.conformance.locate.accusing import failing_block, layer_of
 from deliralike.conformance.locate.place import joined
 from deliralike.conformance.locate.units import Forcing, Units
-from deliralike.conformance.observe import Call, handed_on
+from deliralike.conformance.observe import Call, force_forwards
 from deliralike.conformance.places import Tap
 
 
@@ -25,7 +25,7 @@ def substitutes(
 
     Args:
         units, forcing: The unit on both sides, and what both did at the reference's inputs.
-        mine, theirs: What either side hands on.
+        reference, candidate: What either side hands on.
     """
     right, wrong = _forward(mine), _forward(theirs)
     for name, call in forcing.calls.items():
@@ -40,28 +40,30 @@ def substitutes(
 def _layer(units: Units, name: Tap, call: Call) -> tuple[str, Named] | None:
     """The class or function of a call, and its settings; None where `nn` has no such function."""
     if call.path is not None:
-        return layer_of(units.mine, units.blocks[call.path])
+        return layer_of(units.reference, units.blocks[call.path])
     return (name.function, {}) if arguments.is_known(name.function) else None
 
 
 def _handed_on(units: Units, forcing: Forcing, name: Tap, output: Any) -> Tensors:
     """What the reference hands on with another result of a call; nothing where it refuses that."""
-    given = {tap: one.mine for tap, one in forcing.taps.items()}
+    given = {tap: one.reference for tap, one in forcing.taps.items()}
     try:
-        return _forward(handed_on(units.mine, given, {name: output}))
+        output, calls = force_forwards(units.reference, given, {name: output})
     except Exception:  # noqa: BLE001  # of a stranger's network, such as of sequences of no length
         return {}
+    handed = {tap: before for tap, (before, _) in calls.items()}
+    return _forward(Observed(output, handed=handed))
 
 
 def _failing(units: Units, layer: tuple[str, Named], call: Call) -> FailingBlock:
     path, slots = call.caller if call.path is None else call.path, {}
     if call.path:
-        slots = below(call.path, units.mine.network.neutral_slots())
+        slots = below(call.path, units.reference.network.neutral_slots())
     parameters = {name: None for name, slot in slots.items() if slot.is_parameter}
     pair = Observed(call.output, parameters=parameters), Observed()
     is_own = call.path is None and not call.caller
     where = units.path if is_own else joined(units.path, path)
-    return failing_block(units.mine, where, layer, call, pair)
+    return failing_block(units.reference, where, layer, call, pair)
 
 
 def _forward(one: Observed) -> Tensors:

@@ -78,7 +78,7 @@ def look_into(units: Units) -> Iterator[Place]:
     calls = recording.calls
     try:
         counterpart = units.correspondence.counterpart(
-            calls, units.theirs, units.cotangent
+            calls, units.candidate, units.cotangent
         )
         opened = units.opened(calls, counterpart.calls)
         if opened is not None:
@@ -93,7 +93,7 @@ def look_into(units: Units) -> Iterator[Place]:
     suspects, itself = _examined(units, forcing)
     # They hold as much as the network does, and blocks are looked into next.
     del calls, recording, counterpart, weights, forcing
-    collect(units.mine.network)
+    collect(units.reference.network)
     while suspects:
         yield from _judge(units, suspects.pop(0))
     yield from itself
@@ -121,7 +121,7 @@ def _not_forced(
         details = (
             f"Could not be judged at the reference's inputs: {in_words(error)}.",
         )
-        kind = kind_of(units.mine.network)
+        kind = kind_of(units.reference.network)
         yield Place(units.path, kind, Quantity(OUTPUT), np.inf, details=details)
 
 
@@ -161,7 +161,7 @@ def _examined(units: Units, forcing: Forcing) -> tuple[list[Suspect], list[Place
 
 def _judge(units: Units, suspect: Suspect) -> Iterator[Place]:
     """A tap that differs: a function, a layer, or the places within a block."""
-    call, mine = suspect.tap.mine, units.mine
+    call, mine = suspect.tap.reference, units.reference
     if call.path is None:
         function = suspect.name.function
         where = units.path
@@ -204,7 +204,9 @@ def _alone(units: Units, suspect: Suspect) -> Suspect | None:
     """
     name = suspect.name
     weights = {name: suspect.weights}
-    forcing = forced_once(units, {name: suspect.tap.mine}, {name: suspect.tap}, weights)
+    forcing = forced_once(
+        units, {name: suspect.tap.reference}, {name: suspect.tap}, weights
+    )
     noise = rounding(units, forcing).get(name, {})
     pair = forcing.sides(name)
     what, difference = first_of(all_differences(*pair, suspect.weights.output), noise)
@@ -215,14 +217,14 @@ def _alone(units: Units, suspect: Suspect) -> Suspect | None:
 
 def _inside(units: Units, suspect: Suspect) -> Iterator[Place]:
     """The places within a block that differs."""
-    tap, path = suspect.tap, suspect.tap.mine.path or ""
-    partner = units.correspondence.block(units.theirs.network, path)
+    tap, path = suspect.tap, suspect.tap.reference.path or ""
+    partner = units.correspondence.block(units.candidate.network, path)
     if partner is None:
         return
     deeper = units.correspondence.within(path, tap)
-    mine = _unit(units.mine, units.blocks[path], tap.mine, deeper.tap)
+    mine = _unit(units.reference, units.blocks[path], tap.reference, deeper.tap)
     mine = replace(mine, tapped=_tapping(deeper, mine))
-    theirs = _unit(units.theirs, partner, tap.given, deeper.tap_of)
+    theirs = _unit(units.candidate, partner, tap.given, deeper.tap_of)
     where = joined(units.path, path)
     yield from look_into(Units(mine, theirs, deeper, where, suspect.cotangent))
 

@@ -45,14 +45,14 @@ class Units:
     """A unit of the reference, and the candidate's.
 
     Attributes:
-        mine, theirs: Of the reference, and of the candidate.
+        reference, candidate: Of the reference, and of the candidate.
         correspondence: Which block of the candidate is which of the reference.
         path: Of the unit in the reference.
         cotangent: Of its output; None for a unit that gives a loss.
     """
 
-    mine: Unit
-    theirs: Unit
+    reference: Unit
+    candidate: Unit
     correspondence: Correspondence
     path: str
     cotangent: Any = None
@@ -60,27 +60,27 @@ class Units:
     @property
     def blocks(self) -> dict[str, Any]:
         """The blocks of the reference's unit by path."""
-        return dict(self.mine.network.named_blocks())
+        return dict(self.reference.network.named_blocks())
 
     def recorded(self) -> tuple[Units, Recording, dict[Tap, CallCotangents]]:
         """The reference's run with its cotangents, and how units have to be called for them.
 
         A native function may forbid gradients of an argument; functions are no taps then.
         """
-        recording = record(self.mine, self.cotangent)
+        plain = replace(
+            self,
+            reference=replace(self.reference, functions=False),
+            candidate=replace(self.candidate, functions=False),
+        )
         try:
-            return (
-                self,
-                recording,
-                cotangents(self.mine, recording.calls, self.cotangent),
-            )
+            return self._recorded()
         except Exception:  # noqa: BLE001
-            mine, theirs = (
-                replace(one, functions=False) for one in (self.mine, self.theirs)
-            )
-        recording = record(mine, self.cotangent)
-        weights = cotangents(mine, recording.calls, self.cotangent)
-        return replace(self, mine=mine, theirs=theirs), recording, weights
+            return plain._recorded()
+
+    def _recorded(self) -> tuple[Units, Recording, dict[Tap, CallCotangents]]:
+        recording = record(self.reference, self.cotangent)
+        weights = cotangents(self.reference, recording.calls, self.cotangent)
+        return self, recording, weights
 
     def opened(self, calls: Calls, own: Calls) -> Units | None:
         """The same with blocks looked into that one side calls and the other calls piece by piece.
@@ -93,11 +93,11 @@ class Units:
         """
         mine = {name.path for name in calls if not name.function}
         theirs = {name.path for name in own if not name.function}
-        one = _opened(self.mine, _divided(mine, theirs))
-        two = _opened(self.theirs, _divided(theirs, mine))
-        if one is self.mine and two is self.theirs:
+        one = _opened(self.reference, _divided(mine, theirs))
+        two = _opened(self.candidate, _divided(theirs, mine))
+        if one is self.reference and two is self.candidate:
             return None
-        return replace(self, mine=one, theirs=two)
+        return replace(self, reference=one, candidate=two)
 
 
 def _divided(mine: set[str], theirs: set[str]) -> frozenset[str]:
@@ -196,22 +196,24 @@ def forced_once(
     try:
         found = force_candidate(units, taps, weights)
     except Exception:  # noqa: BLE001
-        taps = {name: tap for name, tap in taps.items() if tap.mine.path is not None}
+        taps = {
+            name: tap for name, tap in taps.items() if tap.reference.path is not None
+        }
         found = force_candidate(units, taps, weights)
     return Forcing(calls, weights, taps, force_reference(units, taps, weights), found)
 
 
 def force_reference(units: Units, taps: SharedCalls, weights: Cotangents) -> Forced:
     """The reference forced at the calls that both sides make."""
-    given = {name: tap.mine for name, tap in taps.items()}
+    given = {name: tap.reference for name, tap in taps.items()}
     return force(
-        units.mine, given, {name: weights[name] for name in given}, units.cotangent
+        units.reference, given, {name: weights[name] for name in given}, units.cotangent
     )
 
 
 def force_candidate(units: Units, taps: SharedCalls, weights: Cotangents) -> Forced:
     """The candidate forced at them, in the reference's names and layouts."""
-    return units.correspondence.forced(units.theirs, taps, weights, units.cotangent)
+    return units.correspondence.forced(units.candidate, taps, weights, units.cotangent)
 
 
 def _differing(found: Forcing) -> Iterator[Quantity]:
@@ -237,9 +239,9 @@ def rounding(units: Units, forcing: Forcing) -> dict[Tap, Allowed]:
     change = partial(shaken, generator=np.random.default_rng(0), unit=EPS)
     moved_taps = {}
     for name, tap in forcing.taps.items():
-        args, kwargs = nest.map(change, tap.mine.given)
+        args, kwargs = nest.map(change, tap.reference.given)
         moved_taps[name] = replace(
-            tap, mine=replace(tap.mine, args=args, kwargs=kwargs)
+            tap, reference=replace(tap.reference, args=args, kwargs=kwargs)
         )
     moved = force_reference(units, moved_taps, forcing.weights).observed
     allowed: dict[Tap, Allowed] = {}

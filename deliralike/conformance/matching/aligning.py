@@ -38,13 +38,13 @@ class Leaf:
     """An array of the reference's nest, and the array of the candidate's that holds it.
 
     Attributes:
-        mine, theirs: Positions among the leaves of each nest.
+        reference, candidate: Positions among the leaves of each nest.
         transform: From the reference's layout to the candidate's.
         by_value: Whether both held the same numbers; else their shapes fit.
     """
 
-    mine: int
-    theirs: int
+    reference: int
+    candidate: int
     transform: Transform
     by_value: bool
 
@@ -54,10 +54,10 @@ class Orders:
     """The orders of axes that a candidate was seen to use, the latest first.
 
     Attributes:
-        seen: Orders of the reference's axes in the candidate, for arrays of as many axes.
+        used: Orders of the reference's axes in the candidate, for arrays of as many axes.
     """
 
-    seen: list[Axes] = field(default_factory=list)
+    used: list[Axes] = field(default_factory=list)
 
     def remember(self, axes: Axes) -> None:
         """Prefer this order from now on, if a layout has it.
@@ -66,11 +66,11 @@ class Orders:
         """
         if axes == TRANSPOSED:
             return
-        self.seen = [axes, *(other for other in self.seen if other != axes)]
+        self.used = [axes, *(other for other in self.used if other != axes)]
 
     def preferred(self, options: Sequence[Transform]) -> Transform:
         """The option whose order was seen last; the plainest one where none was."""
-        for axes in self.seen:
+        for axes in self.used:
             for option in options:
                 if option.axes == axes and len(option.start) == len(option.end):
                     return option
@@ -78,7 +78,7 @@ class Orders:
 
     def turned(self, array: np.ndarray) -> np.ndarray:
         """An array of the reference's in the order that was seen last for as many axes."""
-        for axes in self.seen:
+        for axes in self.used:
             if len(axes) == array.ndim:
                 return np.ascontiguousarray(array.transpose(axes))
         return array
@@ -107,7 +107,7 @@ class Alignment:
         theirs, structure = nest.flatten(like)
         theirs = list(theirs)
         for leaf in self.leaves:
-            theirs[leaf.theirs] = _moved(leaf.transform.apply, mine[leaf.mine])
+            theirs[leaf.candidate] = _moved(leaf.transform.apply, mine[leaf.reference])
         return nest.unflatten(structure, theirs)
 
     def back(self, candidate: Any, like: Any) -> Any:
@@ -119,24 +119,24 @@ class Alignment:
         mine, structure = nest.flatten(like)
         found: list[Any] = [None] * len(mine)
         for leaf in self.leaves:
-            if leaf.theirs < len(theirs):
-                array = theirs[leaf.theirs]
+            if leaf.candidate < len(theirs):
+                array = theirs[leaf.candidate]
                 fits = np.shape(array) == leaf.transform.end
                 if fits:
                     invert = leaf.transform.invert
                 else:
                     invert = partial(_turned_back, leaf.transform)
-                found[leaf.mine] = _moved(invert, array)
+                found[leaf.reference] = _moved(invert, array)
         return nest.unflatten(structure, found)
 
     def numbers_there(self, numbers: Sequence[Any], count: int) -> list[Any]:
         """One array or None for each leaf of the reference, as one for each of the candidate's."""
         found: list[Any] = [None] * count
         for leaf in self.leaves:
-            if numbers[leaf.mine] is not None:
-                moved = _moved(leaf.transform.apply, numbers[leaf.mine])
-                before = found[leaf.theirs]
-                found[leaf.theirs] = moved if before is None else before + moved
+            if numbers[leaf.reference] is not None:
+                moved = _moved(leaf.transform.apply, numbers[leaf.reference])
+                before = found[leaf.candidate]
+                found[leaf.candidate] = moved if before is None else before + moved
         return found
 
 
@@ -175,7 +175,7 @@ def align(reference: Any, candidate: Any, orders: Orders | None = None) -> Align
         leaf = _same(at, array, mine, theirs, taken, orders)
         if leaf is not None:
             found[at] = leaf
-            taken.setdefault(leaf.theirs, at)
+            taken.setdefault(leaf.candidate, at)
             if not leaf.transform.plain:
                 orders.remember(leaf.transform.axes)
     for at, array in mine.items():
@@ -183,7 +183,7 @@ def align(reference: Any, candidate: Any, orders: Orders | None = None) -> Align
             leaf = _fitting(at, array, theirs, taken, orders)
             if leaf is not None:
                 found[at] = leaf
-                taken[leaf.theirs] = at
+                taken[leaf.candidate] = at
     return Alignment(tuple(found[at] for at in sorted(found)), len(found) == len(mine))
 
 

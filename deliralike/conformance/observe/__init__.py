@@ -10,7 +10,7 @@ call. Three runs of a unit:
 """
 
 from deliralike.conformance.observe.arrays import SlotName, bare
-from deliralike.conformance.observe.forcing import each_alone, force, handed_on
+from deliralike.conformance.observe.forcing import force, force_forwards
 from deliralike.conformance.observe.recording import cotangents, listen, record, watch
 from deliralike.conformance.observe.units import (
     Call,
@@ -33,9 +33,8 @@ __all__ = [
     "Cotangents",
     "bare",
     "cotangents",
-    "each_alone",
     "force",
-    "handed_on",
+    "force_forwards",
     "listen",
     "record",
     "watch",

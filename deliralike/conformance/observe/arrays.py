@@ -10,6 +10,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.findings import has_floats, is_array, is_floating
+from deliralike.conformance.kinds import Shape
 from deliralike.network.base import AbstractNetwork
 
 Arrays = list[
@@ -87,7 +88,7 @@ def changed(
     return nest.unflatten(structure, leaves)
 
 
-def same_objects(network: AbstractNetwork, values: Any) -> tuple[int, ...]:
+def same_objects(network: AbstractNetwork, values: Any) -> Shape:
     """Return for each leaf the position of the first leaf that is the same array.
 
     A plain value has its own position.
@@ -101,7 +102,7 @@ def same_objects(network: AbstractNetwork, values: Any) -> tuple[int, ...]:
     return tuple(found)
 
 
-def tied(values: Any, same: tuple[int, ...]) -> Any:
+def tied(values: Any, same: Shape) -> Any:
     """Return a nest in which leaves that should be one object are one.
 
     A nest of another structure stays as it is.

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from deliralike import nest
 from deliralike.conformance.findings import Observed
-from deliralike.conformance.kinds import Named
+from deliralike.conformance.kinds import Function, Named
 from deliralike.conformance.matching.aligning import Alignment, plain
 from deliralike.conformance.observe import (
     Call,
@@ -31,27 +31,27 @@ class SharedCall:
 
     Attributes:
         name: The candidate's tap.
-        mine, theirs: The reference's call and the candidate's, which ran freely.
+        reference, candidate: The reference's call and the candidate's, which ran freely.
         inputs, output: Of the arguments ``(args, kwargs)`` and of the result.
     """
 
     name: Tap
-    mine: Call
-    theirs: Call
+    reference: Call
+    candidate: Call
     inputs: Alignment
     output: Alignment
 
     @property
     def given(self) -> Call:
         """The candidate's call with the reference's arrays."""
-        args, kwargs = self.inputs.there(self.mine.given, self.theirs.given)
-        output = self.output.there(self.mine.output, self.theirs.output)
-        return replace(self.theirs, args=args, kwargs=kwargs, output=output)
+        args, kwargs = self.inputs.there(self.reference.given, self.candidate.given)
+        output = self.output.there(self.reference.output, self.candidate.output)
+        return replace(self.candidate, args=args, kwargs=kwargs, output=output)
 
     def weights(self, cotangents: CallCotangents) -> CallCotangents:
         """Cotangents of the reference's arrays as those of the candidate's."""
-        into = nest.leaves(self.theirs.given)
-        output = nest.leaves(self.theirs.output)
+        into = nest.leaves(self.candidate.given)
+        output = nest.leaves(self.candidate.output)
         return CallCotangents(
             self.inputs.numbers_there(cotangents.inputs, len(into)),
             self.output.numbers_there(cotangents.output, len(output)),
@@ -105,7 +105,7 @@ class Correspondence:
         """The candidate's block for one of the reference; None where there is none."""
         return dict(candidate.named_blocks()).get(path)
 
-    def loss(self, loss: Callable[..., Any]) -> Callable[..., Any]:
+    def loss(self, loss: Function) -> Function:
         """A loss that gives its network inputs, and takes outputs, in the candidate's layout."""
         return loss
 
@@ -149,7 +149,10 @@ class Correspondence:
     ) -> Forced:
         """`taps.force` on the candidate, in the names and layouts of the reference."""
         return force(
-            unit, {name: tap.mine for name, tap in taps.items()}, weights, cotangent
+            unit,
+            {name: tap.reference for name, tap in taps.items()},
+            weights,
+            cotangent,
         )
 
     def to_reference(self, recording: Recording, reference: Recording) -> Recording:

@@ -98,8 +98,12 @@ def force(
     return Forced(_observed(unit, found, state, calls), beyond)
 
 
-def handed_on(unit: Unit, calls: Calls, results: Mapping[Tap, Any]) -> Observed:
-    """Return what a unit hands to each tap and gives itself, forwards, with other results of calls.
+def force_forwards(
+    unit: Unit, calls: Calls, results: Mapping[Tap, Any] | None = None
+) -> tuple[Any, dict[Tap, tuple[Any, Any]]]:
+    """Return what a unit gives, and for each tap what it is handed and what it makes of its inputs.
+
+    There are no gradients.
 
     Args:
         unit: Its network is left as it was.
@@ -107,38 +111,14 @@ def handed_on(unit: Unit, calls: Calls, results: Mapping[Tap, Any]) -> Observed:
         results: Of further calls: nests of NumPy arrays.
     """
     network, backend = unit.network, unit.backend
-    own: dict[Tap, Any] = {}
-    given, native = backend.prepare((_given(calls), dict(results)), network)
+    found: dict[Tap, tuple[Any, Any]] = {}
+    given, native = backend.prepare((_given(calls), dict(results or {})), network)
 
     def tap(met: Met) -> Any:
-        if met.name in given:
-            own[met.name] = copied(network, met.given)
         if met.name in native:
             if met.path is None:
                 met.result()  # a native function's result is given in the form of its own
             return native[met.name]
-        if met.name not in given:
-            return met.result()
-        into, output = given[met.name]
-        return changed(network, _result(network, met, into, calls), output, taken)
-
-    result = forwards(unit, tap)
-    handed, output = backend.to_numpy((own, copied(network, result)))
-    return Observed(output, handed=handed)
-
-
-def each_alone(unit: Unit, calls: Calls) -> dict[Tap, tuple[Any, Any]]:
-    """Return what a unit hands to each tap, and what the tap makes of given inputs; forwards.
-
-    Args:
-        unit: Its network is left as it was.
-        calls: What to give to each tap, and what to take as its output, as in `force`.
-    """
-    network, backend = unit.network, unit.backend
-    found: dict[Tap, tuple[Any, Any]] = {}
-    given = backend.prepare(_given(calls), network)
-
-    def tap(met: Met) -> Any:
         if met.name not in given:
             return met.result()
         into, output = given[met.name]
@@ -147,8 +127,8 @@ def each_alone(unit: Unit, calls: Calls) -> dict[Tap, tuple[Any, Any]]:
         found[met.name] = before, copied(network, result)
         return changed(network, result, output, taken)
 
-    forwards(unit, tap)
-    return backend.to_numpy(found)
+    result = forwards(unit, tap)
+    return backend.to_numpy((copied(network, result), found))
 
 
 def _result(network: AbstractNetwork, met: Met, into: Arrays, calls: Calls) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance.by_name import below, start, without
 from deliralike.conformance.findings import Observed, is_array, is_number
-from deliralike.conformance.kinds import Named, Shape
+from deliralike.conformance.kinds import Function, Named, Shape
 from deliralike.conformance.layout_adapter import Layout
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.aligning import (
@@ -27,8 +27,8 @@ from deliralike.conformance.observe import (
     Forced,
     Recording,
     Unit,
-    each_alone,
     force,
+    force_forwards,
     listen,
     record,
 )
@@ -87,7 +87,7 @@ class Matched(Correspondence):
         match: Of the tensors' and blocks' names.
         layout: How the network as a whole is seen by the loss.
         inside: The unit's path in the reference, and in the candidate; None for the loss.
-        around: How the unit was called; None for the loss.
+        call: How the unit was called; None for the loss.
         orders: The candidate's layouts, as far as they were seen.
     """
 
@@ -96,7 +96,7 @@ class Matched(Correspondence):
     match: Match
     layout: Layout = field(default_factory=Layout)
     inside: tuple[str, str] | None = None
-    around: SharedCall | None = None
+    call: SharedCall | None = None
     orders: Orders = field(default_factory=Orders)
 
     def tap(self, path: str) -> str | None:
@@ -112,7 +112,7 @@ class Matched(Correspondence):
     def within(self, path: str, tap: SharedCall) -> Matched:
         """As in `Correspondence`."""
         inside = _join(self._inside[0], path)
-        return replace(self, inside=(inside, self.match.blocks[inside]), around=tap)
+        return replace(self, inside=(inside, self.match.blocks[inside]), call=tap)
 
     def block(self, candidate: AbstractNetwork, path: str) -> Any:
         """As in `Correspondence`."""
@@ -122,7 +122,7 @@ class Matched(Correspondence):
             return None
         return dict(candidate.named_blocks()).get(partner.removeprefix(begin))
 
-    def loss(self, loss: Callable[..., Any]) -> Callable[..., Any]:
+    def loss(self, loss: Function) -> Function:
         """As in `Correspondence`."""
         return self.layout.loss(loss)
 
@@ -166,7 +166,7 @@ class Matched(Correspondence):
             if (
                 call.path is not None
                 or name.function in _ELEMENTARY
-                or self._is_made(call, own)
+                or self._is_computed(call, own)
             ):
                 continue  # other code may put it together in another way, and rightly so
             namesakes = [other for other in own if other.function == name.function]
@@ -176,7 +176,7 @@ class Matched(Correspondence):
                 return {} if tap is None else {name: tap}
         return {}
 
-    def _is_made(self, call: Call, own: Calls) -> bool:
+    def _is_computed(self, call: Call, own: Calls) -> bool:
         """Whether some call of the candidate gives what a call of the reference gives."""
         found = (align(call.output, one.output, self.orders) for one in own.values())
         return any(one.leaves and one.by_value for one in found)
@@ -267,16 +267,17 @@ class Matched(Correspondence):
             Exception: What the candidate raises.
         """
         taps = dict(self._shared(calls, listen(other)))
-        found = each_alone(other, {tap.name: tap.given for tap in taps.values()})
+        calls = {tap.name: tap.given for tap in taps.values()}
+        _, found = force_forwards(other, calls)
         for tap in taps.values():
             if tap.name in found:
                 handed, output = found[tap.name]
-                given = tap.mine.given
-                own = _shaped(handed, tap.theirs.given)
-                result = tap.output.back(output, tap.mine.output)
+                given = tap.reference.given
+                own = _shaped(handed, tap.candidate.given)
+                result = tap.output.back(output, tap.reference.output)
                 yield (
                     _numbers(given, tap.inputs.back(own, given)),
-                    _numbers(tap.mine.output, result),
+                    _numbers(tap.reference.output, result),
                 )
 
     def _function(
@@ -293,14 +294,14 @@ class Matched(Correspondence):
 
     def _free(self, recording: Recording) -> Observed | None:
         """What the unit did by itself, in the names and layouts of the reference."""
-        if self.around is None:
+        if self.call is None:
             return None
-        theirs = self.around.theirs
+        theirs = self.call.candidate
         names = arguments(theirs.args, {})
         gradients = dict(zip(names, nest.leaves(recording.inputs), strict=False))
         return Observed(
-            self.around.output.back(recording.output, self.around.mine.output),
-            _named_as(gradients, [_given(self.around)]),
+            self.call.output.back(recording.output, self.call.reference.output),
+            _named_as(gradients, [_given(self.call)]),
             self._below(self._inside, recording.parameters, gradients=True),
             self._below(self._inside, recording.state),
         )
@@ -362,10 +363,10 @@ class Matched(Correspondence):
 
     def _cotangent(self, cotangent: Any) -> Any:
         """The cotangent of the unit's output in the candidate's layout."""
-        if cotangent is None or self.around is None:
+        if cotangent is None or self.call is None:
             return cotangent
-        leaves, structure = nest.flatten(self.around.theirs.output)
-        moved = self.around.output.numbers_there(nest.leaves(cotangent), len(leaves))
+        leaves, structure = nest.flatten(self.call.candidate.output)
+        moved = self.call.output.numbers_there(nest.leaves(cotangent), len(leaves))
         return nest.unflatten(structure, moved)
 
     def _names(self) -> dict[str, str]:
@@ -382,7 +383,7 @@ class Matched(Correspondence):
         inside = (path, self.match.blocks[path]) if is_block else self._inside
         given = one.outputs
         if tap.output.leaves:
-            given = tap.output.back(given, tap.mine.output)
+            given = tap.output.back(given, tap.reference.output)
         gradients = _named_as(one.inputs, [_given(tap)])
         parameters = self._below(inside, one.parameters, gradients=True)
         return Observed(given, gradients, parameters, self._below(inside, one.state))
@@ -392,11 +393,11 @@ class Matched(Correspondence):
         handed = {}
         for name, tap in taps.items():
             if tap.name in one.handed:
-                given = _shaped(one.handed[tap.name], tap.theirs.given)
-                handed[name] = tap.inputs.back(given, tap.mine.given)
+                given = _shaped(one.handed[tap.name], tap.candidate.given)
+                handed[name] = tap.inputs.back(given, tap.reference.given)
         output, gradients = one.outputs, _named_as(one.inputs, self._sources(taps))
-        if self.around is not None:
-            output = self.around.output.back(output, self.around.mine.output)
+        if self.call is not None:
+            output = self.call.output.back(output, self.call.reference.output)
         else:
             given = [name for name in gradients if name.kind == ARGUMENT]
             gradients = without(
@@ -408,11 +409,11 @@ class Matched(Correspondence):
 
     def _sources(self, taps: SharedCalls) -> list[_Source]:
         """The arrays from which a unit computes: its arguments, and the outputs of its taps."""
-        found = [] if self.around is None else [_given(self.around)]
+        found = [] if self.call is None else [_given(self.call)]
         for name, tap in taps.items():
             mine, theirs = (
-                outputs(tap.mine.output, name),
-                outputs(tap.theirs.output, tap.name),
+                outputs(tap.reference.output, name),
+                outputs(tap.candidate.output, tap.name),
             )
             found.append((tap.output, mine, theirs))
         return found
@@ -462,7 +463,7 @@ def _upright(output: Alignment) -> Alignment:
 
 def _given(tap: SharedCall) -> _Source:
     """The arguments of a call, on both sides."""
-    mine, theirs = (arguments(*call.given) for call in (tap.mine, tap.theirs))
+    mine, theirs = (arguments(*call.given) for call in (tap.reference, tap.candidate))
     return tap.inputs, mine, theirs
 
 
@@ -496,14 +497,14 @@ def _named_as(
     found = without(gradients, known)
     for alignment, names, others in sources:
         met = set()
-        for leaf in sorted(alignment.leaves, key=lambda leaf: leaf.mine):
-            other = others[leaf.theirs]
-            if leaf.theirs not in met and other in gradients:
+        for leaf in sorted(alignment.leaves, key=lambda leaf: leaf.reference):
+            other = others[leaf.candidate]
+            if leaf.candidate not in met and other in gradients:
                 value = gradients[other]
-                found[names[leaf.mine]] = (
+                found[names[leaf.reference]] = (
                     None if value is None else leaf.transform.invert(value)
                 )
-            met.add(leaf.theirs)
+            met.add(leaf.candidate)
     return found
 
 

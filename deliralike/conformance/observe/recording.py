@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from operator import add
 from types import FrameType
 from typing import Any
 
 from deliralike import nest
+from deliralike.backends.base import Gradients
+from deliralike.conformance.kinds import Function, Tensors
 from deliralike.conformance.observe.arrays import (
     Arrays,
     changed,
@@ -63,10 +64,9 @@ def record(unit: Unit, cotangent: Any = None) -> Recording:
             output = unit.output(network, inputs)
         return scalar(network, output, weight), copied(network, output), calls
 
-    found, state = run_with_gradients(unit, run, weights_of(cotangent), unit.inputs)
-    output, calls = found.beside
-    named = {name: Call(*parts) for name, parts in calls.items()}
-    return Recording(output, named, found.parameters, found.inputs[1][0], state)
+    return _recording(
+        *run_with_gradients(unit, run, weights_of(cotangent), unit.inputs)
+    )
 
 
 def listen(unit: Unit) -> dict[Tap, Call]:
@@ -140,7 +140,7 @@ def watch(unit: Unit, elements: int | None = None) -> Recording:
         counts: Counter[str] = Counter()
 
         def interceptor(
-            path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict
+            path: str, block: Any, call: Function, args: tuple, kwargs: dict
         ) -> Any:
             output = call(*args, **kwargs)
             counts[path] += 1
@@ -159,10 +159,14 @@ def watch(unit: Unit, elements: int | None = None) -> Recording:
             loss = unit.output(network, inputs)
         return loss, copied(network, loss), calls
 
-    found, state = run_with_gradients(unit, run, unit.inputs)
+    return _recording(*run_with_gradients(unit, run, unit.inputs))
+
+
+def _recording(found: Gradients, state: Tensors) -> Recording:
+    """What a run has shown whose last argument are the unit's inputs."""
     output, calls = found.beside
     named = {name: Call(*parts) for name, parts in calls.items()}
-    return Recording(output, named, found.parameters, found.inputs[0][0], state)
+    return Recording(output, named, found.parameters, found.inputs[-1][0], state)
 
 
 def is_call(frame: FrameType) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from deliralike import nest, random
 from deliralike.backends.base import Gradients
-from deliralike.conformance.kinds import Given, Tensors
+from deliralike.conformance.kinds import Function, Given, Tensors
 from deliralike.conformance.observe.arrays import Setting, bare
 from deliralike.conformance.observe.units import Unit
 from deliralike.conformance.places import Tap
@@ -38,7 +38,7 @@ def forwards(unit: Unit, tap: Route) -> Any:
 
 
 def run_with_gradients(
-    unit: Unit, function: Callable[..., Any], *inputs: Any
+    unit: Unit, function: Function, *inputs: Any
 ) -> tuple[Gradients, Tensors]:
     """Return the gradients of a function in the unit's mode, and the buffers afterwards.
 
@@ -91,7 +91,7 @@ class Met:
 
     name: Tap
     path: str | None
-    call: Callable[..., Any]
+    call: Function
     given: Given
     caller: str = ""
 
@@ -197,7 +197,7 @@ def _packed(value: Any) -> Any:
     return Setting(value) if is_plain else value
 
 
-def _bound(call: Callable[..., Any], args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+def _bound(call: Function, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     """Return arguments by position, with the defaults, however a function is called."""
     try:
         bound = inspect.signature(call).bind(*args, **kwargs)

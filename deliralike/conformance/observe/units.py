@@ -11,7 +11,7 @@ import numpy as np
 from deliralike import backends, nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.findings import Observed
-from deliralike.conformance.kinds import Given, Named
+from deliralike.conformance.kinds import Function, Given, Named, Shape
 from deliralike.conformance.observe.arrays import Arrays, instead, tied
 from deliralike.conformance.places import Tap
 from deliralike.network.base import AbstractNetwork
@@ -34,13 +34,13 @@ class Unit:
     """
 
     network: AbstractNetwork
-    call: Callable[..., Any]
+    call: Function
     args: tuple[Any, ...]
     training: bool
     tapped: Callable[[str], str | None]
     kwargs: Named = field(default_factory=dict)
     functions: bool = True
-    same: tuple[int, ...] = ()
+    same: Shape = ()
 
     @property
     def inputs(self) -> Given:
@@ -75,7 +75,7 @@ class Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     output: Any
-    same: tuple[int, ...] = ()
+    same: Shape = ()
     caller: str = ""
 
     @property

@@ -40,17 +40,13 @@ ONE, SEVERAL = "deliralike.proof", "deliralike.proofs"
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def of_proof(proof: ProofData) -> dict[str, Any]:
-    """A proof as plain values."""
-    derived = {"verdict": proof.verdict, "headline": proof.headline}
-    return {"schema": ONE, "version": VERSION, **derived, **_fields(proof)}
-
-
-def of_proofs(proofs: ProofsData[Any]) -> dict[str, Any]:
-    """Several proofs as plain values."""
-    derived = {"verdict": proofs.verdict, "headline": proofs.headline}
-    each = list(map(of_proof, proofs))
-    return {"schema": SEVERAL, "version": VERSION, **derived, "proofs": each}
+def of(report: ProofData | ProofsData[Any]) -> dict[str, Any]:
+    """A proof, or several, as plain values."""
+    derived = {"verdict": report.verdict, "headline": report.headline}
+    if isinstance(report, ProofData):
+        return {"schema": ONE, "version": VERSION, **derived, **_fields(report)}
+    proofs = list(map(of, report))
+    return {"schema": SEVERAL, "version": VERSION, **derived, "proofs": proofs}
 
 
 def plain(value: Any) -> Any:

@@ -24,20 +24,20 @@ _STYLES = {
 }
 
 
-def of_proof(proof: ProofData) -> Group:
-    """The report of one proof; its verdict is the first line, and the last one."""
-    verdict = _verdict(proof)
-    return Group(verdict, *_drawn(content.sections(proof)), Text(""), verdict)
+def of(report: ProofData | ProofsData[Any]) -> Group:
+    """A report. The verdict of one proof is its first line, and its last one.
 
-
-def of_proofs(proofs: ProofsData[Any]) -> Group:
-    """The report of several: their matrix, and the headline of each that is not proved."""
+    That of several has their matrix, and the headline of each that is not proved.
+    """
+    verdict = _verdict(report)
+    if isinstance(report, ProofData):
+        return Group(verdict, *_drawn(content.sections(report)), Text(""), verdict)
     failed = []
-    for title, proof in content.titled(proofs):
+    for title, proof in content.titled(report):
         if not proof.proved:
             failed.append((f"{title}: {proof.headline}",))
-    parts = [content.matrix(proofs), Section("", failed)]
-    return Group(_verdict(proofs), *_drawn(part for part in parts if part.rows))
+    parts = [content.matrix(report), Section("", failed)]
+    return Group(verdict, *_drawn(part for part in parts if part.rows))
 
 
 def plain(report: Group) -> str:

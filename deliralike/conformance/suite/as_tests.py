@@ -12,7 +12,7 @@ from deliralike.conformance.suite.plugin import settle
 
 def test_conformance(
     backend: Any,
-    check: Check | None,
+    check: Check,
     reason: str | None,
     request: pytest.FixtureRequest,
 ) -> None:

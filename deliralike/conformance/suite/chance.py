@@ -16,7 +16,6 @@ from deliralike.conformance.suite.comparing import (
     true,
     values,
 )
-from deliralike.conformance.suite.nets import Dropped, Noisy
 
 _X = values(4, 3, 2, 5)
 # The shapes of the input and of the mask: some layers drop whole channels, or all of a sample.
@@ -36,9 +35,9 @@ def portable_masks(backend: Backend) -> None:
     What is kept is scaled up.
     """
     for kind, (of_input, shape) in _MASKED.items():
-        network, x = build_network(backend, Dropped, 0.3, kind), values(*of_input)
+        network, x = build_network(backend, kind, 0.3), values(*of_input)
         for step in (0, 7):
-            scale = random.keep_mask(5, "drop", step, 0, shape, 0.3) / 0.7
+            scale = random.keep_mask(5, "", step, 0, shape, 0.3) / 0.7
             with random.portable(seed=5, step=step):
                 agree(f"{kind} at step {step}", output(backend, network, x), x * scale)
                 found = backend.gradients(
@@ -51,7 +50,7 @@ def portable_masks(backend: Backend) -> None:
 @check("chance", "L1")
 def portable_masks_of_samples(backend: Backend) -> None:
     """Each sample has its own mask, wherever in the batch it is."""
-    network = build_network(backend, Dropped)
+    network = build_network(backend, "Dropout", 0.3)
     with random.portable(seed=5, step=1):
         whole = output(backend, network, _X)
     with random.portable(seed=5, step=1, first_sample=2):
@@ -62,7 +61,7 @@ def portable_masks_of_samples(backend: Backend) -> None:
 @check("chance", "L1")
 def native_masks(backend: Backend) -> None:
     """Masks outside of `random.portable` keep the declared share, scale it, and never repeat."""
-    ones, network = np.ones((40, 100)), build_network(backend, Dropped)
+    ones, network = np.ones((40, 100)), build_network(backend, "Dropout", 0.3)
     first, second = output(backend, network, ones), output(backend, network, ones)
     kept = first != 0.0
     agree("what is kept", first, kept / 0.7)
@@ -83,10 +82,10 @@ def several_draws(backend: Backend) -> None:
         _, scanned = net.nn.scan(lambda carry, row: (carry, net(row)), at[0], at)
         return net.nn.sum(net.nn.stack([*rows, scanned]) * 2.0)
 
-    network = build_network(backend, Dropped)
+    network = build_network(backend, "Dropout", 0.3)
     shape = (4, 3, 2)
     masks = [
-        random.keep_mask(5, "drop", 1, 0, sizes, 0.3, draw).astype("float64")
+        random.keep_mask(5, "", 1, 0, sizes, 0.3, draw).astype("float64")
         for draw, sizes in enumerate((shape, shape, shape[1:]))
     ]
     wanted = (masks[0] + masks[1] + masks[2]) / 0.35
@@ -106,14 +105,14 @@ def portable_noise(backend: Backend) -> None:
     """
     for layer, kind in (("NormalNoise", "normal"), ("UniformNoise", "uniform")):
         for training in (True, False):
-            network = build_network(backend, Noisy, layer).train(training)
+            network = build_network(backend, layer).train(training)
             with random.portable(seed=5, step=7, first_sample=3):
                 found = output(backend, network, _X)
                 slopes = backend.gradients(
-                    lambda net, at: net.nn.sum(net(at)), network, _X
+                    lambda net, at: net.nn.sum(net(at) * at), network, _X
                 )
-            wanted = random.noise(5, "noise", 7, 3, _X.shape, kind)
-            agree(f"an array times {layer}", found, _X * wanted)
+            wanted = random.noise(5, "", 7, 3, _X.shape, kind)
+            agree(layer, found, wanted)
             agree(f"gradient of an array times {layer}", slopes.inputs[0], wanted)
 
 
@@ -125,7 +124,7 @@ def native_noise(backend: Backend) -> None:
         ("NormalNoise", 0.0, 1.0),
         ("UniformNoise", 0.5, 1.0 / 12.0),
     ):
-        network = build_network(backend, Noisy, layer)
+        network = build_network(backend, layer)
         first, second = output(backend, network, ones), output(backend, network, ones)
         # five standard errors of 4000 numbers
         off = abs(first.mean() - mean) / np.sqrt(variance / 4000)
@@ -141,9 +140,9 @@ def native_noise(backend: Backend) -> None:
 def evaluation_draws_nothing(backend: Backend) -> None:
     """Dropout passes its input on in evaluation; so it does with p=0, and gives zeros with p=1."""
     for what, network, wanted in (
-        ("in evaluation", build_network(backend, Dropped).eval(), _X),
-        ("with p=0", build_network(backend, Dropped, 0.0), _X),
-        ("with p=1", build_network(backend, Dropped, 1.0), np.zeros(_X.shape)),
+        ("in evaluation", build_network(backend, "Dropout", 0.3).eval(), _X),
+        ("with p=0", build_network(backend, "Dropout", 0.0), _X),
+        ("with p=1", build_network(backend, "Dropout", 1.0), np.zeros(_X.shape)),
     ):
         agree(f"Dropout {what}", output(backend, network, _X), wanted)
 
@@ -151,7 +150,7 @@ def evaluation_draws_nothing(backend: Backend) -> None:
 @check("chance", "L1")
 def seeds(backend: Backend) -> None:
     """The same seed gives the same masks, another one others."""
-    network, drawn = build_network(backend, Dropped), []
+    network, drawn = build_network(backend, "Dropout", 0.3), []
     for seed in (3, 3, 4):
         backend.seed(seed)
         drawn.append(output(backend, network, _X))
@@ -162,7 +161,7 @@ def seeds(backend: Backend) -> None:
 @check("chance", "L1", "random state")
 def states_of_generators(backend: Backend) -> None:
     """From a state that was kept the masks go on as they did."""
-    network = build_network(backend, Dropped)
+    network = build_network(backend, "Dropout", 0.3)
     state = backend.random_state(network)
     first = [output(backend, network, _X) for _ in range(2)]
     backend.load_random_state(network, state)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.kinds import Function, Shape
 from deliralike.errors import DeliralikeError
 from deliralike.network.base import Network, build
 
@@ -69,9 +69,7 @@ def native(backend: Backend, value: np.ndarray) -> Any:
     )
 
 
-def output(
-    backend: Backend, function: Callable[..., Any], *inputs: np.ndarray
-) -> np.ndarray:
+def output(backend: Backend, function: Function, *inputs: np.ndarray) -> np.ndarray:
     """What a network or function of the backend's arrays gives for host arrays, as a host array."""
     return backend.numpy(function(*(native(backend, x) for x in inputs)))
 
@@ -196,7 +194,7 @@ def refused(what: str, wanted: type[Exception]) -> Any:
     raise Disagreement(f"{what}: was accepted, wanted {wanted.__name__}")
 
 
-def _first_place(got: np.ndarray, wanted: np.ndarray, limit: float) -> tuple[int, ...]:
+def _first_place(got: np.ndarray, wanted: np.ndarray, limit: float) -> Shape:
     """Return the first place where two arrays differ by more than the limit.
 
     If there is none, it is the first place where they differ at all.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from deliralike.backends.base import Backend
+from deliralike.conformance.kinds import Function
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     agree,
@@ -25,7 +26,7 @@ _TOKENS = values(2, 3, 4)
 _BOTH = ((4,), (4,))  # the shapes of a weight and a bias
 
 
-def _calling(function: str, settings: Sequence[Any]) -> Callable[..., Any]:
+def _calling(function: str, settings: Sequence[Any]) -> Function:
     """A function of `nn` with these settings."""
     return lambda nn, *arrays: getattr(nn, function)(*arrays, *settings)
 

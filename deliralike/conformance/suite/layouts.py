@@ -53,7 +53,7 @@ _ON_HOST = SimpleNamespace(
 def _permuted(name: str, order: Callable[[int], Sequence[int]]) -> Layout:
     """The axes in another order."""
 
-    def inverse(shape: Shape) -> tuple[int, ...]:
+    def inverse(shape: Shape) -> Shape:
         return tuple(map(int, np.argsort(order(len(shape)))))
 
     return Layout(
@@ -74,7 +74,7 @@ def _repeated(name: str, axis: int) -> Layout:
     )
 
 
-def _all(x: Any) -> tuple[int, ...]:
+def _all(x: Any) -> Shape:
     return tuple(range(len(x.shape)))
 
 

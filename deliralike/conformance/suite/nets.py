@@ -234,30 +234,6 @@ class Remembering(Network):
         return y
 
 
-class Dropped(Network):
-    """A dropout layer with a path."""
-
-    def __init__(self, p=0.3, kind="Dropout"):
-        super().__init__()
-        self.drop = getattr(self.nn, kind)(p)
-
-    def forward(self, x):
-        """Compute the outputs."""
-        return self.drop(x)
-
-
-class Noisy(Network):
-    """A layer of noise with a path."""
-
-    def __init__(self, kind="NormalNoise"):
-        super().__init__()
-        self.noise = getattr(self.nn, kind)()
-
-    def forward(self, x):
-        """Compute the outputs."""
-        return x * self.noise(x)
-
-
 class Moved(Network):
     """Parameters whose gradients a loss can give them, and one that takes no part.
 

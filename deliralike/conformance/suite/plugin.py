@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -68,16 +68,11 @@ def conformance_tests(
 
 
 def settle(check: Any, backend: Any, reason: str | None, item: Any) -> None:
-    """Run a check as a pytest item; a backend that cannot be loaded has none, and fails.
+    """Run a check as a pytest item.
 
     An undeclared one is skipped, an expected failure is an xfail, and any other failure fails.
     """
-    if isinstance(backend, Unavailable):
-        result = Result(
-            "backend/can be loaded", "backend", "L0", FAILED, backend.reason
-        )
-    else:
-        result = result_of(check, backend, reason)
+    result = result_of(check, backend, reason)
     # it comes back with the test's report, from worker processes, too
     item.user_properties.append(
         (_PROPERTY, {"backend": backend.name, "result": asdict(result)})
@@ -88,14 +83,6 @@ def settle(check: Any, backend: Any, reason: str | None, item: Any) -> None:
         pytest.skip(result.message)
     if result.outcome == EXPECTED:
         pytest.xfail(result.message)
-
-
-@dataclass(frozen=True)
-class Unavailable:
-    """In the place of a backend: why it cannot be loaded."""
-
-    name: str
-    reason: str
 
 
 # The options
@@ -113,7 +100,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         metavar="NAME",
         help="the backend to check: its name, or 'mypackage.backend:BACKEND'; several times for several; "
-        "'available' for all that are installed; one that is missing fails",
+        "'available' for all that are installed; one that is missing ends the command",
     )
     group.addoption(
         "--report", metavar="PATH", help="write what was found, by backend, as JSON"
@@ -126,8 +113,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse a command that names no backend, and expected failures that are none."""
-    if not config.option.help and not list(_named(config)):
+    """Refuse a command whose backends are none, and expected failures that are none."""
+    if not config.option.help and not _backends(config):
         raise pytest.UsageError(
             "name a backend: --backend NAME or --backend mypackage.backend:BACKEND"
         )
@@ -142,12 +129,15 @@ def pytest_configure(config: pytest.Config) -> None:
     _expected(config)
 
 
-def _named(config: pytest.Config) -> Iterator[str]:
-    """The names of the backends to check, each once."""
+def _backends(config: pytest.Config) -> list[Backend]:
+    """The backends to check, each once."""
     given: list[str] = []
     for each in config.option.backend:
         given += backends.available() if each == "available" else [each]
-    return iter(dict.fromkeys(given))
+    try:
+        return list(map(resolve, dict.fromkeys(given)))
+    except BackendUnavailable as error:
+        raise pytest.UsageError(f"--backend: {error}") from error
 
 
 def _expected(config: pytest.Config) -> dict[str, str]:
@@ -177,27 +167,17 @@ def pytest_collect_file(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One case for each backend and check; one alone for a backend that cannot be loaded."""
+    """One case for each backend and check."""
     if (
         metafunc.module.__name__.rpartition(".")[2] != _TESTS.stem
         or metafunc.function.__name__ != "test_conformance"
     ):
         return
     reasons, rows = _expected(metafunc.config), []
-    for name, backend, check in chain.from_iterable(
-        map(_cases, _named(metafunc.config))
-    ):
-        words = f"{name}-{check or 'can be loaded'}"
-        rows.append(pytest.param(backend, check, reasons.get(str(check)), id=words))
+    for backend, check in product(_backends(metafunc.config), chosen()):
+        reason, words = reasons.get(str(check)), f"{backend.name}-{check}"
+        rows.append(pytest.param(backend, check, reason, id=words))
     metafunc.parametrize(("backend", "check", "reason"), rows)
-
-
-def _cases(name: str) -> list[tuple[str, Any, Check | None]]:
-    try:
-        backend = resolve(name)
-    except BackendUnavailable as error:
-        return [(name, Unavailable(name, str(error)), None)]
-    return [(backend.name, backend, check) for check in chosen()]
 
 
 # The report
@@ -229,14 +209,11 @@ class _Collector:
 
 def _reports(config: pytest.Config) -> dict[str, Report]:
     found = config.stash[_results]
-    tested = dict(_cases(name)[0][:2] for name in _named(config))
-    return {name: Report(_about(tested[name]), tuple(found[name])) for name in found}
-
-
-def _about(backend: Backend | Unavailable) -> dict[str, Any]:
-    if isinstance(backend, Unavailable):
-        return {"backend": backend.name}
-    return header(backend)
+    reports = {}
+    for backend in _backends(config):
+        if backend.name in found:
+            reports[backend.name] = Report(header(backend), tuple(found[backend.name]))
+    return reports
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

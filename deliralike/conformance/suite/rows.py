@@ -7,7 +7,7 @@ gradients are finite differences, for what each backend writes itself; and for w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -18,7 +18,7 @@ from deliralike import nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.findings import is_array
 from deliralike.conformance.finite_differences import differences
-from deliralike.conformance.kinds import Arrays
+from deliralike.conformance.kinds import Arrays, Function
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     BY_DIFFERENCES,
@@ -54,8 +54,8 @@ class Row:
     """
 
     name: str
-    call: Callable[..., Any]
-    answer: Callable[..., Any]
+    call: Function
+    answer: Function
     arguments: Sequence[Any]
     weights: Arrays
     differentiable: bool
@@ -123,9 +123,7 @@ class Row:
     def _written_once(self, network: Any, *arrays: Any) -> tuple[Any, ...]:
         return self._answered(partial(self.answer, network.nn), arrays)
 
-    def _answered(
-        self, answer: Callable[..., Any], arrays: Sequence[Any]
-    ) -> tuple[Any, ...]:
+    def _answered(self, answer: Function, arrays: Sequence[Any]) -> tuple[Any, ...]:
         count = len(self.inputs)
         return each(answer(*self._with(arrays[:count]), *arrays[count:]))
 
@@ -199,7 +197,7 @@ def functions(
     capability: str,
     level: str,
     *table: tuple,
-    call: Callable[..., Any] | None = None,
+    call: Function | None = None,
     needs: Sequence[str] = (),
 ) -> None:
     """Checks that functions of `nn` are their formulas, at the same arguments.
@@ -227,7 +225,7 @@ def _unless_the_same(row: Row, function: str, backend: Backend) -> None:
         row(backend)
 
 
-def _called(function: str | Callable[..., Any], network: Any, *given: Any) -> Any:
+def _called(function: str | Function, network: Any, *given: Any) -> Any:
     """A function of `nn` by its name, or one that takes `nn` first."""
     if isinstance(function, str):
         return getattr(network.nn, function)(*given)
@@ -237,7 +235,7 @@ def _called(function: str | Callable[..., Any], network: Any, *given: Any) -> An
 def networks(
     capability: str,
     *table: tuple,
-    call: Callable[..., Any] = lambda network, *inputs: each(network(*inputs))[:1],
+    call: Function = lambda network, *inputs: each(network(*inputs))[:1],
     needs: Sequence[str] = (),
 ) -> None:
     """Checks that networks have these parameters, and are their formulas in training mode.
@@ -262,7 +260,7 @@ def networks(
         check(capability, "L1", *needs, name=name)(row)
 
 
-def _first(answer: Callable[..., Any], *given: Any) -> tuple[Any, ...]:
+def _first(answer: Function, *given: Any) -> tuple[Any, ...]:
     return each(answer(*given))[:1]
 
 
