@@ -12,7 +12,7 @@ import numpy as np
 from deliralike.data.packages import needed
 from deliralike.errors import BatchError, SettingError, suggestion
 from deliralike.training.metrics.metric import Figures
-from deliralike.training.metrics.scores import ClassMetric, array_of, ratio
+from deliralike.training.metrics.scores import ClassMetric, array_of, ratio, refuse_mean
 
 AVERAGES = ("macro", "weighted")
 
@@ -37,6 +37,8 @@ class Ranking(ClassMetric):
             raise SettingError(
                 f"{self.name} has no average {self.average!r}. {suggestion(self.average, AVERAGES)}"
             )
+        if self.by_class:
+            refuse_mean(self.classes or (), "class", self.name)
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
         """Return the scores of each question in the order of probabilities, and its answers.

@@ -149,7 +149,7 @@ def class_names(classes: Sequence[str] | None, count: int, metric: str) -> list[
     """Return the names of the classes: those given, else their numbers.
 
     Raises:
-        SettingError: There are more or fewer names than classes.
+        SettingError: There are more or fewer names than classes, or two are the same.
     """
     if classes is None:
         return list(map(str, range(count)))
@@ -158,7 +158,22 @@ def class_names(classes: Sequence[str] | None, count: int, metric: str) -> list[
         raise SettingError(
             f"{metric} was given {len(names)} names of classes, and the scores have {count} classes"
         )
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise SettingError(f"{metric}: two classes are called {name!r}")
     return names
+
+
+def refuse_mean(names: Sequence[str], kind: str, metric: str) -> None:
+    """Refuse the name that the mean has among the figures.
+
+    Raises:
+        SettingError: A class or column is called ``"mean"``.
+    """
+    if "mean" in names:
+        raise SettingError(
+            f"{metric}: a {kind} cannot be called 'mean', which is the mean of all"
+        )
 
 
 def counted_by_row(
