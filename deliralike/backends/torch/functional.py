@@ -380,7 +380,8 @@ class TorchFunctions(Functions):
     ):
         sizes, scales = self._new_size(x, size, scale_factor)
         kind = _resizing(mode, x.dim() - 2, bool(align_corners), antialias)
-        if kind in ("linear", "cubic"):
+        # PyTorch has the derivative of another function where a scale changes no size
+        if kind in ("linear", "cubic") and sizes != tuple(x.shape[2:]):
             native = "bicubic" if kind == "cubic" else _LINEAR_MODE[x.dim() - 2]
             settings = (native, bool(align_corners), recompute_scale_factor, antialias)
             return F.interpolate(x, size, scale_factor, *settings)
