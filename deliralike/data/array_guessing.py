@@ -11,6 +11,7 @@ import numpy as np
 from deliralike.data.dataset import Dataset, Samples, random_split, stratified_split
 from deliralike.data.source import is_indexable
 from deliralike.errors import SettingError, listed
+from deliralike.terminal import warn
 
 INPUTS = ("inputs", "x", "X", "images", "data")  # names of arrays, as they are in use
 LABELS = ("labels", "y", "targets", "target", "masks")
@@ -119,10 +120,22 @@ def _samples(part: Any, name: str) -> Samples:
             f"{name!r} has inputs {inputs.shape} and labels {labels.shape}: wanted is one label, "
             "or one picture of labels, for each input"
         )
-    is_object = labels.dtype.kind == "O"
-    if is_object and all(isinstance(label, str) for label in labels.flat):
-        labels = labels.astype(str)  # as pandas keeps texts
-    return Samples(as_inputs(inputs), labels)
+    if inputs.dtype.kind == "f" and _seems_to_end_in_channels(inputs):
+        channels, height, width = inputs.shape[1:]
+        warn(
+            f"{name!r} has pictures of {channels} channels and size {height} x {width}: where the "
+            "channels come last, move them, inputs.transpose(0, 3, 1, 2)"
+        )
+    return Samples(as_inputs(inputs), _texts(labels))
+
+
+def _texts(labels: np.ndarray) -> np.ndarray:
+    """Return labels that are objects, as pandas keeps texts, as an array of texts."""
+    if labels.dtype.kind == "O" and all(
+        isinstance(label, str) for label in labels.flat
+    ):
+        return labels.astype(str)
+    return labels
 
 
 def _stacked(samples: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -165,13 +178,15 @@ def as_inputs(inputs: np.ndarray) -> np.ndarray:
         return inputs
     if inputs.ndim == 3:
         inputs = inputs[:, np.newaxis]
-    elif (
-        inputs.ndim == 4
-        and inputs.shape[-1] in _CHANNELS
-        and inputs.shape[1] not in _CHANNELS
-    ):
+    elif _seems_to_end_in_channels(inputs):
         inputs = np.moveaxis(inputs, -1, 1)
     return np.ascontiguousarray(inputs, dtype=np.float32) / np.float32(255)
+
+
+def _seems_to_end_in_channels(inputs: np.ndarray) -> bool:
+    """Return whether the last axis of pictures has a usual number of channels, not the first."""
+    shape = inputs.shape
+    return len(shape) == 4 and shape[-1] in _CHANNELS and shape[1] not in _CHANNELS
 
 
 def class_names(

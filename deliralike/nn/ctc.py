@@ -102,7 +102,9 @@ class SequenceLosses(Losses):
             ends = self.cumsum(counts, 0)
             starts = self.expand_dims(ends - counts, 1)
             places = starts + self.constant(np.arange(most)[None], like=targets)
-            last = max(targets.shape[0] - 1, 0)
+            # one label more, as there may be none
+            targets = self.pad_constant(targets, ((0, 1),), 0)
+            last = targets.shape[0] - 1
             rows = self.select(
                 targets, self.where(places > last, places * 0 + last, places), 0
             )

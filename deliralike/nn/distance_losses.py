@@ -151,7 +151,7 @@ class DistanceLosses(Losses):
             ``(batch, classes)`` and labels ``(batch,)`` give a scalar.
         """
         self._check_label_shape(x, target, "multi_margin_loss")
-        self._check_weight(weight, x.shape[1], "multi_margin_loss")
+        weight = self._class_weight(weight, x, "multi_margin_loss")
         if x.ndim > 2:
             raise checks.shape_error("multi_margin_loss", "(batch, classes)", x)
         checks.one_of(p, (1, 2), "multi_margin_loss: p")

@@ -7,7 +7,7 @@ import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks
-from deliralike.nn.checks import is_floating
+from deliralike.nn.checks import is_floating, is_whole
 from deliralike.nn.means import mean_over
 from deliralike.nn.primitives import Array, other_name
 from deliralike.nn.selecting import Selecting
@@ -37,7 +37,7 @@ class Losses(Selecting):
             logits: Scores, one for each class along axis 1.
             target: Labels from 0 to ``classes - 1``, or `ignore_index`; or probabilities in the
                 shape of `logits`.
-            weight: One weight for each class.
+            weight: One weight for each class; numbers of the host will do.
             ignore_index: Positions with this label count neither in the sum nor in the mean's
                 denominator.
             reduction: ``"mean"`` (divided by the sum of the labels' weights, for probabilities by
@@ -54,8 +54,8 @@ class Losses(Selecting):
                 f"cross_entropy: label_smoothing={label_smoothing!r} must lie between 0 and 1"
             )
         self._check_axes(logits, "cross_entropy")
+        weight = self._class_weight(weight, logits, "cross_entropy")
         if is_floating(target) and tuple(target.shape) == tuple(logits.shape):
-            self._check_weight(weight, logits.shape[1])
             return self._soft_cross_entropy(
                 logits, target, weight, reduction, label_smoothing
             )
@@ -140,7 +140,7 @@ class Losses(Selecting):
             Two arrays of one shape give a scalar; `weight` and `pos_weight` broadcast to that
             shape.
         """
-        self._same_shape("bce_with_logits", logits, target)
+        target = self._target("bce_with_logits", logits, target)
         positive = self.exact_softplus(-logits)
         if pos_weight is not None:
             positive = pos_weight * positive
@@ -174,7 +174,7 @@ class Losses(Selecting):
         Raises:
             BatchError: A number is no probability. In a compiled program the loss is NaN then.
         """
-        self._same_shape("binary_cross_entropy", x, target)
+        target = self._target("binary_cross_entropy", x, target)
         self.checked(x, checks.Between(0.0, 1.0, _PROBABILITIES))
         # As in PyTorch the derivative is (x - target) / max(x * (1 - x), 1e-12): next to 0 and 1 a
         # line of the slope at x.
@@ -214,7 +214,7 @@ class Losses(Selecting):
         Shapes:
             Two arrays of one shape give a scalar.
         """
-        self._same_shape("binary_focal_loss", logits, target)
+        target = self._target("binary_focal_loss", logits, target)
         missed = target * self.sigmoid(-logits) + (1.0 - target) * self.sigmoid(logits)
         entropy = self.bce_with_logits(logits, target, reduction="none")
         loss = entropy * self._power(missed, gamma)
@@ -233,7 +233,7 @@ class Losses(Selecting):
 
         With a `weight` for each element, the mean is that of the weights.
         """
-        self._same_shape("mse_loss", prediction, target)
+        target = self._target("mse_loss", prediction, target)
         difference = prediction - target
         return self._weighted(difference * difference, weight, reduction)
 
@@ -241,7 +241,7 @@ class Losses(Selecting):
         self, prediction: Array, target: Array, reduction: str = "mean"
     ) -> Array:
         """Return the absolute difference."""
-        self._same_shape("l1_loss", prediction, target)
+        target = self._target("l1_loss", prediction, target)
         return self._reduce(self.abs(prediction - target), reduction)
 
     def one_hot(
@@ -301,6 +301,8 @@ class Losses(Selecting):
 
     def _weighted(self, loss: Array, weight: Array | None, reduction: str) -> Array:
         """Reduce with a weight for each element, over whose sum the mean is taken."""
+        if weight is not None:
+            self._same_shape("a loss and its weights", loss, weight)
         if weight is not None and reduction == "mean":
             total = self.sum(weight)
             return mean_over(lambda: total, self.sum(loss * weight) / total)
@@ -333,7 +335,7 @@ class Losses(Selecting):
     ) -> tuple[Array, Array]:
         """Return labels with 0 for ignored ones, and the weight of each; all are checked."""
         self._check_labels(logits, target, ignore_index, reduction, name)
-        self._check_weight(weight, logits.shape[1], name)
+        weight = self._class_weight(weight, logits, name)
         counts = target != ignore_index
         label = self.where(counts, target, target * 0)
         label_weight = self.cast(counts, logits)
@@ -391,14 +393,24 @@ class Losses(Selecting):
             )
         checks.whole_numbers(target, f"{name}: target")
 
-    def _check_weight(
-        self, weight: Array | None, classes: int, name: str = "cross_entropy"
-    ) -> None:
+    def _class_weight(self, weight: Any, logits: Array, name: str) -> Array | None:
+        """Return the weights of classes, which may be numbers of the host, as an array."""
+        if isinstance(weight, list | tuple | np.ndarray):
+            weight = self.constant(np.asarray(weight, np.float64), like=logits)
+        classes = logits.shape[1]
         if weight is not None and tuple(weight.shape) != (classes,):
             raise ShapeError(
                 f"{name}: weight has shape {tuple(weight.shape)}; wanted one for each of {classes} "
                 "classes"
             )
+        return weight
+
+    def _target(self, name: str, x: Array, target: Array) -> Array:
+        """Return a target of the shape of `x`; truth values and whole numbers become floating."""
+        self._same_shape(name, x, target)
+        if is_whole(target) or "bool" in str(target.dtype):
+            return self.cast(target, x)
+        return target
 
     def _same_shape(self, name: str, x: Any, y: Any) -> None:
         if tuple(x.shape) != tuple(y.shape):

@@ -1,6 +1,6 @@
 """Losses of segmentations, by the overlap of regions or the distance of their boundaries."""
 
-from deliralike.errors import ShapeError
+from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
@@ -181,8 +181,13 @@ class OverlapLosses(Losses):
                 "class numbers are for dice_ce_loss(logits, target), or become one-hot labels by "
                 f"one_hot(target, {probabilities.shape[1]}, like=probabilities)"
             )
-        self._same_shape(name, probabilities, target)
+        target = self._target(name, probabilities, target)
         if not include_background:
+            if probabilities.shape[1] == 1:
+                raise SettingError(
+                    f"{name}: include_background=False leaves out channel 0, and there is only "
+                    "one channel, which would be left out"
+                )
             probabilities = probabilities[:, 1:]
             target = target[:, 1:]
         return probabilities, target, tuple(range(2, probabilities.ndim))

@@ -350,6 +350,7 @@ class Reductions(Elementwise):
     def _shifted(self, x: Array, dim: int, shift: int, value: float) -> Array:
         """The elements moved towards the end of an axis, with a constant before them."""
         pads = [(0, 0)] * x.ndim
+        shift = min(shift, x.shape[dim])
         pads[dim] = (shift, -shift)
         return self.pad_constant(x, tuple(pads), value)
 

@@ -182,5 +182,10 @@ def key(seed: int, path: str) -> np.ndarray:
 def _fan(shape: Shape, which: str) -> int:
     if which not in ("in", "out"):
         raise SettingError(f"fan must be 'in' or 'out', not {which!r}")
+    if len(shape) < 2:
+        raise SettingError(
+            f"a parameter with a start value by its fan needs two axes, and one has the shape "
+            f"{shape}: take Uniform, TruncatedNormal or Normal"
+        )
     channels = shape[1] if which == "in" else shape[0]
     return max(1, channels * math.prod(shape[2:]))

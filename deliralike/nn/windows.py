@@ -349,6 +349,8 @@ class Windows(Maxima):
         kind = _resizing(mode, len(sizes), bool(align_corners), antialias)
         if kind == "area":
             return self.adaptive_avg_pool(x, sizes)
+        if (kind == "linear" or antialias) and sizes == tuple(x.shape[2:]):
+            return x  # whatever the scale is, as in PyTorch
         for dim, (new, scale) in enumerate(zip(sizes, scales, strict=True), start=2):
             old = x.shape[dim]
             if kind in ("linear", "cubic"):

@@ -326,8 +326,6 @@ class NameRewriter(DefinitionRewriter):
         value = self.choice(original)
         if value is not MISSING:
             return self.chosen(value, original)
-        if self._is_part(original):
-            return self.parsed(call_of_nn("Sequential", f"*{code(updated)}"))
         if self._is_reversed(original, updated):
             return self._flipped(original, updated)
         owner = self._owner_of_members(updated.value)
@@ -358,14 +356,6 @@ class NameRewriter(DefinitionRewriter):
         blocks = self.original.blocks_of(self.cls)
         values = [getattr(block, index.attr.value, None) for block in blocks]
         return any(self.framework.describe(value).is_array for value in values)
-
-    def _is_part(self, node: cst.Subscript) -> bool:
-        """Whether a network is created of a part of a sequence: ``self.features[:3]``."""
-        found = self.observed.objects["returned"][self.source.end(node)]
-        names = {self.framework.name_of(type(one)) for one in found}
-        return (
-            self.in_construction and names == {"Sequential"} and m.matches(node, _PART)
-        )
 
     def _is_reversed(self, original: cst.Subscript, updated: cst.Subscript) -> bool:
         """Whether it takes the network's array backwards, which has no such steps elsewhere."""
@@ -399,8 +389,6 @@ class NameRewriter(DefinitionRewriter):
 
 
 (_BACKWARDS,) = pattern("ARRAY[::-1]").slice
-_PART = m.Subscript(slice=[m.SubscriptElement(m.Slice())])
-
 
 #: What may need brackets, once something else stands in its place.
 _OPERANDS: dict[type, tuple[str, ...]] = {

@@ -154,6 +154,16 @@ def test_channels_that_come_last_are_moved_and_texts_are_classes():
     assert found == wanted
 
 
+def test_floating_channels_that_seem_to_come_last_are_told():
+    colours, labels = np.ones((6, 7, 9, 3), np.float32), np.arange(6) % 2
+    with pytest.warns(
+        UserWarning, match=r"pictures of 7 channels and size 9 x 3: where"
+    ):
+        dataset = data.as_dataset((colours, labels), "mine")
+    assert dataset.train.inputs.shape[1:] == (7, 9, 3)
+    data.as_dataset((colours.transpose(0, 3, 1, 2), labels), "mine")
+
+
 def test_pictures_of_labels_are_for_segmentation():
     masks = GENERATOR.integers(0, 4, (10, 7, 9))
     masks[0, 0] = 3

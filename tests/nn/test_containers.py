@@ -1,10 +1,13 @@
 """Containers are changed as PyTorch's are, and give what PyTorch's give, on every backend."""
 
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 import torch
 
 from deliralike import Network
+from tests.conftest import BACKENDS
 from tests.nn.agreement import NAMES, get
 
 
@@ -176,3 +179,40 @@ def test_a_dict_of_blocks_loses_and_gains_members(name):
     assert "old" not in network.heads
     with pytest.raises(KeyError, match="'old'"):
         del network.heads["old"]
+
+
+class Parts(Network):
+    """Slices of containers that are kept as attributes, as PyTorch's users take them."""
+
+    def __init__(self):
+        super().__init__()
+        keep_slices(self, self.nn)
+
+    def forward(self, x):
+        for layer in self.every_second:
+            x = layer(x)
+        return self.tail(self.named(x))
+
+
+class TorchParts(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        keep_slices(self, torch.nn)
+
+
+def keep_slices(network, nn):
+    body = nn.Sequential(*(nn.Linear(3, 3) for _ in range(4)))
+    layers = {"first": nn.Linear(3, 3), "second": nn.Linear(3, 3), "third": nn.Tanh()}
+    network.every_second = nn.ModuleList([nn.Linear(3, 3) for _ in range(4)])[::2]
+    network.body = body
+    network.tail = body[2:]
+    network.named = nn.Sequential(OrderedDict(layers))[1:]
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_slice_that_a_network_keeps_is_a_container_of_its_own(name):
+    network = Parts.on(get(name))()
+    assert list(network.neutral_state()) == list(TorchParts().state_dict())
+    assert network.tail[0] is network.body[2]
+    x = network.backend.array(np.ones((2, 3), np.float32))
+    assert tuple(network(x).shape) == (2, 3)

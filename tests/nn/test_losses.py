@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike.errors import BatchError
+from deliralike.errors import BatchError, ShapeError
 from tests.nn.agreement import (
     NAMES,
     FunctionCase,
@@ -80,6 +80,66 @@ def test_probabilities_are_looked_at_where_they_have_values():
     torch.testing.assert_close(gradient, torch.tensor([0.5 / 0.8, -0.5 / 0.7]))
     short = nn.binary_cross_entropy(x.bfloat16(), target.bfloat16())
     torch.testing.assert_close(short.float(), torch.tensor(0.29), rtol=0.02, atol=0.0)
+
+
+@pytest.mark.parametrize("kind", [bool, np.uint8, np.int64])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mask_of_any_type_counts_as_zeros_and_ones(name, kind):
+    backend, network = get(name), hold(name)
+    probabilities = np.random.default_rng(0).uniform(0.1, 0.9, (2, 3, 4))
+    mask = np.random.default_rng(1).integers(0, 2, (2, 3, 4))
+    x, wanted, given = backend.prepare(
+        (probabilities, mask * 1.0, mask.astype(kind)), network
+    )
+    for loss in (
+        "bce_with_logits",
+        "binary_cross_entropy",
+        "binary_focal_loss",
+        "mse_loss",
+        "l1_loss",
+        "dice_loss",
+        "generalized_dice_loss",
+        "tversky_loss",
+    ):
+        function = getattr(network.nn, loss)
+        found = backend.numpy(function(x, given))
+        np.testing.assert_allclose(found, backend.numpy(function(x, wanted)))
+
+
+@pytest.mark.parametrize("kind", [list, np.float32, np.float64])
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_of_classes_may_be_on_the_host(name, kind):
+    backend, network = get(name), hold(name)
+    weights = [1.0, 2.0, 3.0] if kind is list else np.array([1, 2, 3], kind)
+    scores, labels = normal(0, 4, 3), np.array([2, 0, 1, 2])
+    x, y = backend.prepare((scores, labels), network)
+    loss = network.nn.cross_entropy(x, y, weight=weights)
+    wanted = F.cross_entropy(
+        torch.tensor(scores),
+        torch.tensor(labels),
+        torch.tensor([1.0, 2.0, 3.0]).double(),
+    )
+    np.testing.assert_allclose(backend.numpy(loss), wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_weight_for_each_element_is_not_broadcast(name):
+    backend, network = get(name), hold(name)
+    x, y, weight = backend.prepare(
+        (normal(0, 4, 3), normal(1, 4, 3), np.ones((4, 1))), network
+    )
+    with pytest.raises(ShapeError, match=r"\(4, 3\) and \(4, 1\) differ"):
+        network.nn.mse_loss(x, y, weight=weight)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_targets_without_labels_are_all_blanks(name):
+    backend, network = get(name), hold(name)
+    scores = np.log(np.full((5, 2, 3), 1 / 3))
+    for labels in (np.zeros((2, 0), np.int64), np.zeros(0, np.int64)):
+        x, y = backend.prepare((scores, labels), network)
+        loss = network.nn.ctc_loss(x, y, [5, 4], [0, 0], reduction="none")
+        np.testing.assert_allclose(backend.numpy(loss), np.log(3.0) * np.array([5, 4]))
 
 
 def dice(reduction, background):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike.errors import ShapeError
+from deliralike.errors import SettingError, ShapeError
 from tests.nn.agreement import (
     NAMES,
     FunctionCase,
@@ -274,3 +274,12 @@ def test_without_spatial_axes_each_sample_counts_by_itself(name):
             rtol=1e-14,
             err_msg=function,
         )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_single_channel_is_no_background_to_leave_out(name):
+    backend, network = get(name), hold(name)
+    x, mask = backend.prepare((np.full((2, 1, 4), 0.5), np.ones((2, 1, 4))), network)
+    for loss in ("dice_loss", "generalized_dice_loss", "tversky_loss", "boundary_loss"):
+        with pytest.raises(SettingError, match="one channel, which would be left out"):
+            getattr(network.nn, loss)(x, mask, include_background=False)

@@ -75,3 +75,26 @@ def test_the_nearest_neighbour_of_a_scale_is_pytorchs_but_for_its_rounding(scale
         np.testing.assert_array_equal(
             geometry.nearest_index(old, len(expected), scale)[keep], expected[keep]
         )
+
+
+def of_scale(mode, size, scale, antialias):
+    """PyTorch's values alone are the oracle: it has other derivatives where no size changes."""
+    settings = {"scale_factor": scale, "mode": mode, "antialias": antialias}
+    elements = int(np.prod(size))
+    basis = torch.eye(elements, dtype=torch.float64).reshape(elements, 1, *size)
+    rows = torch.nn.functional.interpolate(basis, **settings).flatten(1)
+    return FunctionCase(
+        lambda nn, x: nn.interpolate(x, **settings),
+        lambda x: (x.flatten(1) @ rows).reshape(x.shape),
+        [normal(0, 2, 1, *size)],
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_scale_that_changes_no_size_counts_as_in_pytorch(name):
+    cases = {}
+    for mode, antialias in itertools.product(("bilinear", "bicubic"), (False, True)):
+        cases[f"{mode} {antialias=}"] = of_scale(mode, (4, 3), 1.2, antialias)
+    for mode, size in (("linear", (4,)), ("trilinear", (4, 3, 3)), ("nearest", (4, 3))):
+        cases[mode] = of_scale(mode, size, 1.2, False)
+    agree_all(name, cases)

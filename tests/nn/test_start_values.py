@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from deliralike import Network, build, start
+from deliralike.errors import SettingError
 from tests.nn.agreement import NAMES, get, hold, shelf
 
 LAYERS = {
@@ -179,3 +180,12 @@ def test_distributions_have_the_spread_of_pytorchs_initialisers(distribution):
     drawn = start.draw(distribution, (60, 20, 3), 0, "weight")
     np.testing.assert_allclose(drawn.std(), tensor.std().item(), rtol=0.05)
     np.testing.assert_allclose(drawn.mean(), tensor.mean().item(), atol=0.03)
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_a_fan_needs_two_axes(shape):
+    for distribution in (start.HeNormal(), start.XavierUniform()):
+        with pytest.raises(
+            SettingError, match=r"has the shape \(.*Uniform.* or Normal"
+        ):
+            start.draw(distribution, shape, 0, "bias")

@@ -66,7 +66,7 @@ class Net(nn.Module):
             for layer in self.features:
                 x = layer(x)
         self.out = nn.Linear(x.flatten(1).shape[1], self._size(x))
-        self.first = self.features[:2]
+        self.first, self.last = self.features[:2], self.features[2:]
         for p in self.features[2:].parameters():
             p.requires_grad = False
 

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from deliralike import zoo
+from deliralike import data, zoo
 from deliralike.errors import (
     ArgumentError,
     BackendUnavailable,
@@ -19,6 +19,7 @@ from deliralike.errors import (
 )
 from deliralike.optim.rules import RULES
 from deliralike.training.experiment import (
+    Experiment,
     Settings,
     as_toml,
     documentation,
@@ -477,3 +478,12 @@ def test_settings_are_equal_exactly_when_all_of_them_are():
         settings != replace(settings, **{name: value})
         for name, value in [("seed", 1), ("groups", {})]
     )
+
+
+def test_samples_of_one_class_are_refused_where_classes_are_learned():
+    samples = data.Samples(np.ones((6, 3), np.float32), np.zeros(6, np.int64))
+    dataset = data.Dataset("mine", samples, samples, ("cat",))
+    settings = Settings(network="mlp")
+    with pytest.raises(SettingError, match="'mine' has one class, 'cat'"):
+        Experiment(settings, dataset=dataset).complete()
+    Experiment(settings, dataset=dataset, losses={"own": loss}).complete()

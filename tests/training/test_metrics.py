@@ -260,3 +260,34 @@ def test_the_draws_are_known_in_advance():
         seed=7,
     )
     assert seen == [[0, 1, 2], words[:3].tolist(), words[3:].tolist()]
+
+
+NUMBERS = np.arange(6.0).reshape(3, 2)
+LABELS = np.array([0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    "names, outputs",
+    [(("a",), NUMBERS), (("a", "b", "c"), NUMBERS), (("a",), NUMBERS[:, 0])],
+)
+def test_every_column_has_a_name(names, outputs):
+    with pytest.raises(BatchError, match="mae: outputs of shape .* wanted .samples, "):
+        metrics.MeanAbsoluteError(columns=names)(outputs, outputs)
+
+
+@pytest.mark.parametrize(
+    "metric, settings",
+    [
+        (metrics.RootMeanSquaredError, {"columns": ("mean", "width")}),
+        (RocAuc, {"classes": ("mean", "b", "c"), "by_class": True}),
+    ],
+)
+def test_no_figure_is_replaced_by_the_mean(metric, settings):
+    with pytest.raises(SettingError, match="cannot be called 'mean'"):
+        metric(**settings)
+
+
+@pytest.mark.parametrize("metric", [Dice, metrics.ConfusionMatrix])
+def test_no_figure_is_replaced_by_that_of_another_class(metric):
+    with pytest.raises(SettingError, match="two classes are called 'a'"):
+        metric(classes=("a", "a", "b"))(np.eye(3), LABELS)

@@ -381,7 +381,11 @@ class TorchFunctions(Functions):
     ):
         sizes, scales = self._new_size(x, size, scale_factor)
         kind = _resizing(mode, x.dim() - 2, bool(align_corners), antialias)
-        if kind in ("linear", "cubic"):
+        # PyTorch has the derivative of another function where a scale changes no size
+        may_differ = kind == "cubic" or antialias
+        may_keep_size = any(scale is not None and 1 < scale < 2 for scale in scales)
+        is_other = may_differ and may_keep_size and sizes == tuple(x.shape[2:])
+        if kind in ("linear", "cubic") and not is_other:
             native = "bicubic" if kind == "cubic" else _LINEAR_MODE[x.dim() - 2]
             settings = (native, bool(align_corners), recompute_scale_factor, antialias)
             return F.interpolate(x, size, scale_factor, *settings)

@@ -164,7 +164,7 @@ class _InstanceNorm(_Native):
     def forward(self, x):
         checks.channels(self, x, self.num_features, self.n)
         if self.training or not self.track_running_stats:
-            checks.several_values(self, x[:1])
+            checks.several_values(self, x, math.prod(x.shape[2:]))
         if not self.track_running_stats:
             return self.nn.group_norm(
                 x, self.num_features, self.weight, self.bias, self.eps

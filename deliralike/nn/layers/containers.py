@@ -9,6 +9,7 @@ from typing import Any
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
+from deliralike.network.construction import current_construction
 
 
 class _Named(Network):
@@ -53,10 +54,19 @@ class _Numbered(_Named):
         return (getattr(self, name) for name in self.names)
 
     def __getitem__(self, index: int | slice) -> Any:
-        """Return the block at a position, also counted from the end, or a list of several."""
-        if isinstance(index, slice):
-            return list(self)[index]
-        return getattr(self, self._name(index))
+        """Return the block at a position, also counted from the end, or a list of several.
+
+        While a network is built the list is a container, which the network may keep.
+        """
+        if not isinstance(index, slice):
+            return getattr(self, self._name(index))
+        blocks = {name: getattr(self, name) for name in self.names[index]}
+        return self._several(blocks, current_construction() is not None)
+
+    def _several(self, blocks: dict[str, Any], is_kept: bool) -> Any:
+        """Return a slice; it may be kept while a network is built."""
+        listed = list(blocks.values())
+        return type(self)(listed) if is_kept else listed
 
     def __setitem__(self, index: int, block: Any) -> None:
         """Put a block in the place of another."""
@@ -128,10 +138,8 @@ class Sequential(_Numbered):
             for name, block in blocks[0].items():
                 self._add(name, block)
 
-    def __getitem__(self, index: int | slice) -> Any:
-        """Return the block at a position, also counted from the end, or several to be called."""
-        found = super().__getitem__(index)
-        return _Applied(found) if isinstance(index, slice) else found
+    def _several(self, blocks: dict[str, Any], is_kept: bool) -> Any:
+        return type(self)(blocks) if is_kept else _Applied(blocks.values())
 
     def forward(self, x):
         for name in self.names:

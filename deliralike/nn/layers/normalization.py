@@ -172,7 +172,7 @@ class _InstanceNorm(_RunningNorm):
         if self.track_running_stats and not self.training:
             return self._by_running_statistics(x)
         count = math.prod(x.shape[2:])
-        checks.several_values(self, x[:1])
+        checks.several_values(self, x, count)
         if self.track_running_stats:
             dims = tuple(range(2, x.ndim))
             mean = nn.mean(nn.mean(x, dims), 0)

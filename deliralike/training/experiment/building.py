@@ -202,7 +202,12 @@ def _refuse_unknown(architecture: zoo.Architecture, settings: Settings) -> None:
 
 
 def refuse_too_few_outputs(settings: Settings, dataset: data.Dataset) -> None:
-    """Raise an error where cross-entropy has fewer scores than there are classes."""
+    """Raise an error where cross-entropy has fewer scores than there are classes, or one alone."""
+    if dataset.task != "regression" and len(dataset.classes) == 1:
+        raise SettingError(
+            f"dataset {dataset.name!r} has one class, {dataset.classes[0]!r}: there is nothing to "
+            "tell apart. A folder of pictures has a subfolder for each class"
+        )
     name = zoo.find(settings.network).outputs
     outputs = settings.network_settings.get(name or "")
     if isinstance(outputs, int) and outputs < len(dataset.classes):

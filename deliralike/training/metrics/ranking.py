@@ -12,7 +12,7 @@ import numpy as np
 from deliralike.data.packages import needed
 from deliralike.errors import BatchError, SettingError, refuse_unknown
 from deliralike.training.metrics.metric import Figures, Rows
-from deliralike.training.metrics.scores import ClassMetric, array_of, ratio
+from deliralike.training.metrics.scores import ClassMetric, array_of, ratio, refuse_mean
 
 AVERAGES = ("macro", "weighted")
 
@@ -35,6 +35,8 @@ class Ranking(ClassMetric):
         """Check the settings."""
         message = f"{self.name} has no average {self.average!r}"
         refuse_unknown(self.average, AVERAGES, message, SettingError)
+        if self.by_class:
+            refuse_mean(self.classes or (), "class", self.name)
 
     def evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return the scores of each question in the order of probabilities, and its answers.

@@ -14,6 +14,7 @@ from deliralike.training.metrics.scores import (
     ClassMetric,
     Labelled,
     counted_by_row,
+    refuse_mean,
 )
 
 OVER = ("samples", "voxels")
@@ -140,10 +141,7 @@ def check_mean(mean_of: str, classes: Sequence[str] | None, metric: str) -> None
     """
     message = f"{metric} has a mean of classes or of samples, not of {mean_of!r}"
     refuse_unknown(mean_of, MEAN_OF, message, SettingError)
-    if classes is not None and "mean" in classes:
-        raise SettingError(
-            f"{metric}: a class cannot be called 'mean', which is the mean over classes"
-        )
+    refuse_mean(classes or (), "class", metric)
 
 
 def ratios(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

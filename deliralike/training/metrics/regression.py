@@ -10,7 +10,7 @@ import numpy as np
 
 from deliralike.errors import BatchError
 from deliralike.training.metrics.metric import Figures, Metric, Rows
-from deliralike.training.metrics.scores import array_of, ratio
+from deliralike.training.metrics.scores import array_of, ratio, refuse_mean
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,10 @@ class Errors(Metric):
 
     higher_is_better = False
 
+    def __post_init__(self) -> None:
+        """Check the names of columns."""
+        refuse_mean(self.columns, "column", self.name)
+
     def evidence(self, outputs: Any, targets: Any) -> dict[str, Any]:
         """Return what the figure of a batch is made of; by column, where there are any."""
         if self.scale:
@@ -36,6 +40,12 @@ class Errors(Metric):
             outputs, targets = outputs * factors, targets * factors
         if not self.columns:
             return self._evidence(outputs, targets)
+        shape = np.shape(outputs)
+        if shape[1:2] != (len(self.columns),):
+            raise BatchError(
+                f"{self.name}: outputs of shape {shape}, wanted (samples, {len(self.columns)}) "
+                f"for the columns {', '.join(self.columns)}"
+            )
         of_column = replace(self, columns=(), scale=())
         return {
             name: of_column.evidence(outputs[:, number], targets[:, number])

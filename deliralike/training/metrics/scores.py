@@ -109,7 +109,7 @@ class ClassMetric(LabelMetric):
         """Return the names of the classes: those given, else their numbers.
 
         Raises:
-            SettingError: There are more or fewer names than classes.
+            SettingError: There are more or fewer names than classes, or two are the same.
         """
         names = list(map(str, range(count) if self.classes is None else self.classes))
         if len(names) != count:
@@ -117,6 +117,9 @@ class ClassMetric(LabelMetric):
                 f"{self.name} was given {len(names)} names of classes, and the scores have {count} "
                 "classes"
             )
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                raise SettingError(f"{self.name}: two classes are called {name!r}")
         return names
 
 
@@ -153,6 +156,18 @@ def array_of(value: Any, what: str, metric: str) -> np.ndarray:
     if array.dtype.kind in "iub" or array.dtype in (np.float32, np.float64):
         return array
     return array.astype(np.float64)
+
+
+def refuse_mean(names: Sequence[str], kind: str, metric: str) -> None:
+    """Refuse the name that the mean has among the figures.
+
+    Raises:
+        SettingError: A class or column is called ``"mean"``.
+    """
+    if "mean" in names:
+        raise SettingError(
+            f"{metric}: a {kind} cannot be called 'mean', which is the mean of all"
+        )
 
 
 def counted_by_row(

@@ -91,13 +91,13 @@ class Fused(chainer.FunctionNode):
 
 
 def are_plain(*values: Any) -> bool:
-    """Return whether all that is not None has axes and one type, single or double precision.
+    """Return whether all that is not None has elements, axes and one type of 32 or 64 bits.
 
-    Of arrays without axes NumPy makes numbers, which Chainer does not take.
+    Of arrays without axes NumPy makes numbers, which Chainer does not take; without elements
+    ``reshape(-1)`` has no size.
     """
-    kinds = {
-        value.dtype.char if value.shape else "" for value in values if value is not None
-    }
+    given = [value for value in values if value is not None]
+    kinds = {value.dtype.char if value.shape and value.size else "" for value in given}
     return kinds in ({"f"}, {"d"})
 
 

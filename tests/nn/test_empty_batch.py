@@ -1,0 +1,27 @@
+"""Layers take a batch of no samples, as PyTorch's do."""
+
+import numpy as np
+import pytest
+
+from tests.nn.agreement import NAMES, LayerCase, agree_all
+
+RECURRENT = {"input_size": 3, "hidden_size": 2}
+LAYERS = {
+    "LayerNorm": ({"normalized_shape": 3}, (0, 4, 3)),
+    "GroupNorm": ({"num_groups": 2, "num_channels": 4}, (0, 4, 3)),
+    "InstanceNorm2d": ({"num_features": 4}, (0, 4, 3, 3)),
+    "LSTM": (RECURRENT | {"bidirectional": True}, (4, 0, 3)),
+    "GRU": (RECURRENT, (4, 0, 3)),
+    "RNN": (RECURRENT, (4, 0, 3)),
+    "Conv2d": ({"in_channels": 2, "out_channels": 4, "kernel_size": 3}, (0, 2, 5, 5)),
+    "MaxPool2d": ({"kernel_size": 2}, (0, 2, 5, 5)),
+    "Linear": ({"in_features": 3, "out_features": 2}, (0, 3)),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_empty_batch_has_empty_outputs_and_gradients_of_zero(name):
+    cases = {}
+    for layer, (settings, shape) in LAYERS.items():
+        cases[layer] = LayerCase(layer, settings, [np.zeros(shape)])
+    agree_all(name, cases)
