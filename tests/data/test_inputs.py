@@ -1,5 +1,5 @@
 """What arrays of any type become, or are refused with: one table for all backends, as in
-docs/howto/data.md."""
+docs/reference/array_types.md."""
 
 import importlib
 from functools import cache

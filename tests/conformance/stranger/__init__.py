@@ -1,5 +1,5 @@
-"""A backend that was written from docs/howto/backend.md alone: deliralike on autograd's NumPy, on
-one CPU.
+"""A backend that was written from docs/howto/backend.md and the two pages that it names alone:
+deliralike on autograd's NumPy, on one CPU.
 
 It has no replicas, no weight files of its own, no state of its generator and no optimizers of a
 framework to wrap.
