@@ -669,7 +669,7 @@ def test_synchronised_layers_need_two_values(within):
     norm = nn.BatchNorm1d(2, track_running_stats=False)
     network = over(layers(norm), 2, buffers="sync")
     with pytest.raises(
-        ShapeError, match="the batch over all replicas has 0: use a larger batch"
+        ShapeError, match=r"got shape \(1, 2, 0\): use a larger batch"
     ):
         within(network, torch.zeros(2, 2, 0, dtype=torch.float64))
 
