@@ -159,6 +159,21 @@ def renamed(
     return row
 
 
+def elementwise(names: str, arguments: str = "x") -> Rows:
+    """Return the rows of functions of one array whose names are the same in `nn`.
+
+    Args:
+        names: With spaces between them.
+        arguments: As in `renamed`.
+    """
+    return {name: renamed(name, arguments) for name in names.split()}
+
+
+def unpartnered(names: str) -> Rows:
+    """Return the rows of functions without a partner in `nn`, which are followed by their names."""
+    return dict.fromkeys(names.split())
+
+
 def unpacked(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return sizes or axes that were given one by one, or as one sequence."""
     if len(numbers) == 1 and not isinstance(numbers[0], int):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -288,7 +288,7 @@ class ChainerSingle(Single):
         """Return no hooks: `ChainerOptimizer` keeps replicated blocks in step."""
         return [], []
 
-    def clear_replica_gradients(self) -> None:
+    def clear_replica_gradients(self, parameters: Mapping[str, Any]) -> None:
         """Clear the gradients in every replica but the root: there are none."""
 
     def forget_gradients(self) -> None:

@@ -128,7 +128,7 @@ class ChainerOptimizer(BackwardOptimizer):
             if gradients.get(name) is None and parameter.update_rule is not None:
                 unused_rules.append(parameter.update_rule)
         # The gradients include those of replicas: no native hook must add them again.
-        self.parallelism.clear_replica_gradients()
+        self.parallelism.clear_replica_gradients(parameters)
         if unused_rules:
             with _disabled(unused_rules):  # Chainer's own rules would update by zeros
                 self.native.update()

@@ -83,10 +83,6 @@ class TorchSlot(Slot):
 class TorchSingle(Single):
     """The parallelism of a plain network on PyTorch: none."""
 
-    def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the copies of a parameter in further replicas: none."""
-        return []
-
     def replica_leaves(
         self, parameters: Mapping[str, Any]
     ) -> list[dict[str, torch.Tensor]]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import torch
@@ -31,15 +30,14 @@ from deliralike.backends.torch.replicas.thread_context import (
 )
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork, NetworkType
-from deliralike.network.state import each_once
 from deliralike.optim.loss import Loss
 from deliralike.parallel.batches.partition import mean_by_samples
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica
+from deliralike.parallel.replicas.leaves import ReplicasWithLeaves
 from deliralike.parallel.replicas.network import (
     CallLock,
-    Replicas,
     ReplicaSettings,
     ReplicatedNetwork,
 )
@@ -58,7 +56,7 @@ class _Wrapper(NetworkType):
     __call__ = type.__call__
 
 
-class TorchReplicas(Replicas, TorchSingle):
+class TorchReplicas(ReplicasWithLeaves, TorchSingle):
     """The parallelism of replicas on PyTorch: in threads, each with tensors of its own."""
 
     def follow(self) -> None:
@@ -132,7 +130,7 @@ class TorchReplicas(Replicas, TorchSingle):
 
         Previous ones are dropped there.
         """
-        self.clear_replica_gradients(parameters.values())
+        self.clear_replica_gradients(parameters)
         return _updating(self.network)
 
     def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
@@ -181,11 +179,6 @@ class TorchReplicas(Replicas, TorchSingle):
 
     # Parameters, gradients and buffers
 
-    def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the leaves of one of the root's parameters in other replicas, in their order."""
-        leaves = [copy.leaf_of(tensor) for copy in self.network._copies]
-        return [leaf for leaf in leaves if leaf is not None]
-
     def replica_leaves(
         self, parameters: Mapping[str, Any]
     ) -> list[dict[str, torch.Tensor]]:
@@ -200,58 +193,12 @@ class TorchReplicas(Replicas, TorchSingle):
             )
         return of_replicas
 
-    def clear_replica_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Drop the gradients of the parameters' copies in further replicas."""
-        for parameter in parameters:
-            for copy in self.copies_of(parameter):
-                copy.grad = None
-
-    def replica_gradients(
-        self, names: Sequence[str] | None = None
-    ) -> Iterator[dict[str, Any]]:
-        """Yield each replica's gradients (those named, or all), and clear them there.
-
-        So a second hook that accumulates them adds nothing. A tied parameter comes under its first
-        name.
-        """
-        parameters = self._parameters(names)
-        for leaves in self.replica_leaves(parameters):
-            gradients = {}
-            for name, leaf in leaves.items():
-                gradients[name] = leaf.grad
-                leaf.grad = None
-            yield gradients
-
-    def holds_replica_gradients(self) -> bool:
-        """See `Replicas`."""
-        leaves = map(self.copies_of, self.network.module.parameters())
-        return any(leaf.grad is not None for leaf in chain.from_iterable(leaves))
-
-    def accumulate_gradients(self, names: Sequence[str] | None = None) -> None:
-        """Add the replicas' gradients (those named, or all) to the module's, in their order."""
-        parameters = self._parameters(names)
-        for gradients in self.replica_gradients(names):
-            for name, gradient in gradients.items():
-                if gradient is None:
-                    continue
-                parameter = parameters[name]
-                device = str(parameter.device)
-                parameter.grad = self.network.backend.add(
-                    parameter.grad, gradient, device
-                )
-
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica."""
-        parameters = self._parameters(names).values()
+        parameters = self.parameters(names).values()
         with _without_graph():
             for copy in self.network._copies:
                 copy.copy_parameters(parameters)
-
-    def _parameters(self, names: Sequence[str] | None) -> dict[str, torch.nn.Parameter]:
-        parameters = self.network.own_parameters()
-        if names is None:
-            return parameters
-        return {name: parameters[name] for name in names if name in parameters}
 
     def synchronize_buffers(self, sizes: Sequence[int]) -> None:
         """Give all replicas new buffers where a buffer may have changed, so not in evaluation.
@@ -422,8 +369,8 @@ class DataParallelTorchNetwork(
 
     def own_parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return the root's parameters by neutral name, a tied one under its first name only."""
-        slots = each_once(self.root.neutral_slots())
-        return {name: slot.native for name, slot in slots.items() if slot.is_parameter}
+        parallelism: Any = self.parallelism
+        return parallelism.parameters()
 
     # A module of PyTorch's
 
@@ -453,15 +400,15 @@ class DataParallelTorchNetwork(
         """Clear the gradients of every replica."""
         self.root.zero_grad(set_to_none)
         parallelism: Any = self.parallelism
-        parallelism.clear_replica_gradients(self.module.parameters())
+        parallelism.clear_replica_gradients(self.own_parameters())
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         """Freeze or thaw every replica."""
         self.root.requires_grad_(requires_grad)
         parallelism: Any = self.parallelism
-        for parameter in self.module.parameters():
-            for copy in parallelism.copies_of(parameter):
-                copy.requires_grad_(requires_grad)
+        for leaves in parallelism.replica_leaves(self.own_parameters()):
+            for leaf in leaves.values():
+                leaf.requires_grad_(requires_grad)
         return self
 
     def _apply(
