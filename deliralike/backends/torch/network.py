@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from deliralike.network.parallelism import Single, is_replicated
 from deliralike.network.state import Slot
 from deliralike.network.unregistered_modules import refuse_in, refuse_without_init
 from deliralike.network.wrapper import NativeWrapper, WrapperNetwork
+
+# of a module: its parameters, buffers and blocks
+TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
 class TorchSlot(Slot):
@@ -217,6 +221,24 @@ def module_slots(module: torch.nn.Module) -> dict[str, Slot]:
                 slots[prefix + key] = TorchSlot(tensor)
         slots.update(extra_slots(part, prefix))
     return slots
+
+
+@contextmanager
+def unchanged_buffers(module: torch.nn.Module) -> Iterator[None]:
+    """Give buffers their former tensors and values back after a ``with`` block."""
+    before = []
+    for part in module.modules():
+        for name, buffer in part._buffers.items():
+            has_value = buffer is not None and not is_lazy(buffer)
+            before.append((part, name, buffer, buffer.clone() if has_value else None))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for part, name, buffer, value in before:
+                if value is not None:
+                    buffer.copy_(value)
+                part._buffers[name] = buffer
 
 
 def first_tensor(

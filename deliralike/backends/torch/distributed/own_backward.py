@@ -8,6 +8,7 @@ import torch
 
 from deliralike import nest
 from deliralike.backends.torch import arrays, unstable
+from deliralike.backends.torch.replicas.own_backward import watch_outputs
 from deliralike.network.wrapper import WrapperNetwork
 
 
@@ -42,9 +43,7 @@ class OwnCall:
 
     def watch_outputs(self, outputs: Any) -> None:
         """Watch the gradients that enter the network at its outputs."""
-        for leaf in nest.leaves(outputs):
-            if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None:
-                leaf.register_hook(self._on_output_gradient)
+        watch_outputs(outputs, self._on_output_gradient)
 
     def _on_output_gradient(self, gradient: torch.Tensor) -> torch.Tensor:
         if self.refusal is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from deliralike.backends.torch.network import (
+    TABLES,
     AbstractTorchNetwork,
     TorchSingle,
     WrappedTorchNetwork,
@@ -18,7 +19,7 @@ from deliralike.backends.torch.random import draws_masks
 from deliralike.backends.torch.replicas.batch_norm import synchronising
 from deliralike.backends.torch.replicas.copies import ReplicaCopy, SetByRuns, has_hooks
 from deliralike.backends.torch.replicas.lazy import has_lazy, initialize_lazy
-from deliralike.backends.torch.replicas.own_backward import OwnBackward
+from deliralike.backends.torch.replicas.own_backward import accumulate_after_backward
 from deliralike.backends.torch.replicas.sums import sum_in_threads, sum_of_graphs
 from deliralike.backends.torch.replicas.thread_context import (
     current_device,
@@ -47,7 +48,6 @@ _COMPILE_FIRST = (
     "replicas run in threads: compile the network, torch.compile(network), then replicate what "
     "that gives"
 )
-_TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
 class _Wrapper(NetworkType):
@@ -120,7 +120,7 @@ class TorchReplicas(ReplicasWithLeaves, TorchSingle):
         """
         outputs = super().call(args, kwargs)
         if self.network._copies and not self.network._is_updating:
-            OwnBackward(self.network).watch(outputs)
+            accumulate_after_backward(self, outputs)
         return outputs
 
     def gradients_wanted(
@@ -321,7 +321,7 @@ class DataParallelTorchNetwork(
 
     def _share_tables(self) -> None:
         """Use the tables of parameters, buffers and blocks of the given module as own ones."""
-        for table in _TABLES:
+        for table in TABLES:
             self.__dict__[table] = vars(self.module)[table]
 
     def _make_replicas(self) -> None:
@@ -465,7 +465,7 @@ class DataParallelTorchNetwork(
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes but the replicas, which `__setstate__` makes again."""
-        left_out = ("_copies", "_set_by_runs", "replicas", "_call_lock", *_TABLES)
+        left_out = ("_copies", "_set_by_runs", "replicas", "_call_lock", *TABLES)
         return {
             name: value for name, value in vars(self).items() if name not in left_out
         }
