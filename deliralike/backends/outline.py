@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
@@ -18,6 +18,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Backend
+from deliralike.context import holding
 from deliralike.errors import CapabilityError, ShapeError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.construction import require_construction
@@ -156,15 +157,9 @@ class Trace:
 _trace: ContextVar[Trace | None] = ContextVar("deliralike_outline", default=None)
 
 
-@contextmanager
-def tracing(depth: int | None = None) -> Iterator[Trace]:
+def tracing(depth: int | None = None) -> AbstractContextManager[Any]:
     """Record the blocks that run in the ``with`` block and, to a depth of calls, the data flow."""
-    trace = Trace({}, depth)
-    token = _trace.set(trace)
-    try:
-        yield trace
-    finally:
-        _trace.reset(token)
+    return holding(_trace, Trace({}, depth))
 
 
 def _letters(axes: str, open_axes: Iterable[int]) -> list[str | int]:

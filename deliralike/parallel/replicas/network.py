@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deliralike import random
+from deliralike.context import holding
 from deliralike.errors import (
     DeviceError,
     ReplicaError,
@@ -184,12 +185,8 @@ class CallLock:
                 "a replica calls the replicated network that it belongs to: a loss in replicas "
                 "computes with the network that it is given as its first argument"
             )
-        with self._lock:
-            token = _running.set(_running.get() | {id(self)})
-            try:
-                yield
-            finally:
-                _running.reset(token)
+        with self._lock, holding(_running, _running.get() | {id(self)}):
+            yield
 
     def __reduce__(self) -> tuple:
         """Return what creates a new lock for a copy."""
