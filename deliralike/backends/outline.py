@@ -23,6 +23,7 @@ from deliralike.errors import CapabilityError, ShapeError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.construction import require_construction
 from deliralike.network.state import Slot
+from deliralike.network.tree import walk
 from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
 
@@ -492,20 +493,7 @@ class AbstractOutlineNetwork(AbstractNetwork):
 
     def named_blocks(self) -> Iterator[tuple[str, Any]]:
         """Yield every block once, with its dotted path."""
-        return self._named("", set())
-
-    def _named(self, path: str, visited: set[int]) -> Iterator[tuple[str, Any]]:
-        if id(self) not in visited:
-            visited.add(id(self))
-            yield path, self
-            for name, block in self._children():
-                yield from block._named(f"{path}.{name}".lstrip("."), visited)
-
-    def train(self, mode: bool = True) -> AbstractOutlineNetwork:
-        """Set training or evaluation mode."""
-        for _, block in self.named_blocks():
-            block.training = mode
-        return self
+        return walk(self, AbstractOutlineNetwork._children)
 
     @property
     def dtype_name(self) -> str:

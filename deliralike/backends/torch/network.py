@@ -153,6 +153,9 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
             refuse_in(self, {}, name, module)
         super().add_module(name, module)
 
+    def _has_own_mode(self, block: Any) -> bool:
+        return type(block).train is not torch.nn.Module.train
+
     train = torch.nn.Module.train
     eval = torch.nn.Module.eval
     state_dict = torch.nn.Module.state_dict

@@ -580,6 +580,10 @@ class ReplicatedNetwork(WrapperNetwork):
         """Copy parameters from the root to every other replica: those named, or all."""
         self.parallelism.copy_parameters(names)
 
+    def named_blocks(self) -> Iterator[tuple[str, Any]]:
+        """Yield the root's blocks."""
+        return self.root.named_blocks()
+
     def neutral_slots(self) -> dict[str, Slot]:
         """Return the root's slots, without a prefix.
 

@@ -269,17 +269,12 @@ class DataParallelChainerNetwork(
     # ------------------------------------------------------------
 
     @property
-    def training(self) -> bool:
-        """Whether the root is in training mode."""
-        return self.root.training
+    def _training(self) -> bool:
+        return self.root._training
 
-    @training.setter
-    def training(self, value: bool) -> None:
-        self.root.training = value
-
-    def named_blocks(self) -> Iterator[tuple[str, chainer.Link]]:
-        """Return the root's blocks."""
-        return self.root.named_blocks()
+    @_training.setter
+    def _training(self, value: bool) -> None:
+        self.root._training = value
 
     # Chainer's own interface, which is the module's
     # ------------------------------------------------------------

@@ -455,10 +455,6 @@ class DataParallelTorchNetwork(
         """Yield the given module and its parts; this wrapper is not among them."""
         return self.module.named_modules(memo, prefix, remove_duplicate)
 
-    def named_blocks(self) -> Iterator[tuple[str, torch.nn.Module]]:
-        """Yield the root's blocks."""
-        return self.root.named_blocks()
-
     def extra_repr(self) -> str:
         """Show the devices."""
         return f"devices={list(self.settings.devices)}"
