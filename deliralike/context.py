@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def holding(variable: ContextVar[T], value: T) -> Iterator[T]:
+def context_value(variable: ContextVar[T], value: T) -> Iterator[T]:
     """Give a context variable a value for a ``with`` block."""
     token = variable.set(value)
     try:

@@ -347,14 +347,16 @@ class ChannelsLast:
         return self.permute(x, (0, *range(2, rank), 1))
 
 
-def product_of(equation: str, operands: Sequence[Any], permute: Any) -> Neutral:
+def product_of(equation: Any, operands: Sequence[Any], permute: Any) -> Neutral | None:
     """Return an einsum as the product of matrices that it is, or else as it is.
 
     Args:
-        equation: Such as ``"bqhd,bkhd->bhqk"``.
+        equation: Such as ``"bqhd,bkhd->bhqk"``; of another form of an einsum nothing is known.
         operands: Its arrays.
         permute: ``permute(x, axes)`` of the framework.
     """
+    if not isinstance(equation, str):
+        return None
     plain = Neutral("einsum", (equation, *operands))
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     x, comma, y = inputs.partition(",")

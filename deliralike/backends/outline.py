@@ -18,7 +18,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Backend
-from deliralike.context import holding
+from deliralike.context import context_value
 from deliralike.errors import CapabilityError, ShapeError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.construction import require_construction
@@ -160,7 +160,7 @@ _trace: ContextVar[Trace | None] = ContextVar("deliralike_outline", default=None
 
 def tracing(depth: int | None = None) -> AbstractContextManager[Any]:
     """Record the blocks that run in the ``with`` block and, to a depth of calls, the data flow."""
-    return holding(_trace, Trace({}, depth))
+    return context_value(_trace, Trace({}, depth))
 
 
 def _letters(axes: str, open_axes: Iterable[int]) -> list[str | int]:

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from deliralike.context import holding
+from deliralike.context import context_value
 from deliralike.errors import ConstructionError
 from deliralike.network.interface import Networks
 from deliralike.nn.start import Distribution
@@ -80,4 +80,4 @@ def require_construction(what: str) -> Construction:
 
 def constructing(construction: Construction) -> AbstractContextManager[Any]:
     """Make a construction the current one for a ``with`` block."""
-    return holding(_current, construction)
+    return context_value(_current, construction)

@@ -13,7 +13,7 @@ from typing import Any
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.functional import ChainerFunctions
-from deliralike.context import holding
+from deliralike.context import context_value
 from deliralike.nn.functional import Functions
 from deliralike.optim.precision import PRODUCTS, autocast
 
@@ -25,7 +25,7 @@ _CAST = ("float32", "float16")
 
 def computing_in(precision: str) -> AbstractContextManager[Any]:
     """Let products compute in a shorter type for a ``with`` block."""
-    return holding(_precision, precision)
+    return context_value(_precision, precision)
 
 
 def cast(value: Any, dtype: str) -> Any:

@@ -83,8 +83,6 @@ def _clipped_relu(x: NativeArray, z: float = 20.0) -> Neutral:
 
 
 def _einsum(equation: str, *operands: NativeArray) -> Neutral | None:
-    if not isinstance(equation, str):
-        return None
     return product_of(equation, operands, chainer.functions.transpose)
 
 

@@ -21,6 +21,7 @@ from deliralike.network.state import Slot
 from deliralike.network.tree import block_tree, walk
 from deliralike.network.unregistered_modules import refuse_without_init
 from deliralike.network.wrapper import NativeWrapper
+from deliralike.nn.start import Shape
 
 L = chainer.links
 
@@ -115,7 +116,7 @@ class ChainerSlot(Slot):
         set_requires_grad(self.native, value)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """The shape.
 
         The slope of a native `PReLU`, a scalar on Chainer, has one element as on PyTorch.
@@ -141,7 +142,7 @@ class ChainerSlot(Slot):
         value = value.reshape(array.shape).astype(array.dtype)
         array[...] = arrays.array_module(array).asarray(value)
 
-    def resize(self, shape: tuple[int, ...]) -> None:
+    def resize(self, shape: Shape) -> None:
         """Let the parameter hold zeros of another shape."""
         if not self.is_parameter:
             super().resize(shape)

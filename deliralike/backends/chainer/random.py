@@ -12,7 +12,7 @@ import numpy as np
 
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.context import holding
+from deliralike.context import context_value
 from deliralike.parallel.replicas.context import Replica
 
 
@@ -79,7 +79,7 @@ _current: ContextVar[Draws | None] = ContextVar(
 def drawing(draws: Draws, replica: Replica) -> AbstractContextManager[Any]:
     """Draw from a replica's own generator for a ``with`` block."""
     draws.key = (replica.seed, replica.index)
-    return holding(_current, draws)
+    return context_value(_current, draws)
 
 
 def current() -> Draws | None:

@@ -13,7 +13,12 @@ from typing import Any
 
 from deliralike import nest, random
 from deliralike.backends.chainer import random as native_random
-from deliralike.backends.chainer.arrays import Variable, chainer, is_array
+from deliralike.backends.chainer.arrays import (
+    Variable,
+    chainer,
+    gradients_through,
+    is_array,
+)
 from deliralike.errors import CapabilityError
 from deliralike.parallel.replicas import context as replicas
 
@@ -87,14 +92,7 @@ class _Recomputed(chainer.FunctionNode):
             outputs = context.run(self._drawing_again, inputs)
         variables = nest.split(outputs, Variable).arrays
         wanted = [*inputs, *self.parameters]
-        pairs = [
-            (output, gradient)
-            for output, gradient in zip(variables, gradients, strict=True)
-            if gradient is not None and output.requires_grad
-        ]
-        found = chainer.grad(
-            [output for output, _ in pairs], wanted, [gradient for _, gradient in pairs]
-        )
+        found = gradients_through(variables, gradients, wanted)
         return tuple(found[index] for index in indexes)
 
     def _drawing_again(self, inputs: Sequence[Any]) -> Any:

@@ -21,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from deliralike.backends.jax import unstable
 from deliralike.backends.jax.compiled.compilation_cache import compile_once
-from deliralike.context import holding
+from deliralike.context import context_value
 from deliralike.errors import (
     CapabilityError,
     DeviceError,
@@ -29,6 +29,7 @@ from deliralike.errors import (
     IndexRangeError,
     suggestion,
 )
+from deliralike.nn.start import Shape
 
 DTYPES = (
     "float64",
@@ -173,7 +174,7 @@ def copied(value: jax.Array, name: str | None = None) -> jax.Array:
     return jax.device_put(host)
 
 
-def zeros(shape: tuple[int, ...], like: jax.Array) -> jax.Array:
+def zeros(shape: Shape, like: jax.Array) -> jax.Array:
     """Return zeros with the type of `like`, placed as it is.
 
     Where the shape is another one they are whole on each of its devices. ``jnp.zeros`` would
@@ -465,7 +466,7 @@ def _on_device(leaf: Any) -> Any:
 
 def draw_on_host(
     draw: Callable[..., np.ndarray],
-    shape: tuple[int, ...],
+    shape: Shape,
     dtype: np.dtype,
     *numbers: Any,
 ) -> jax.Array:
@@ -492,7 +493,7 @@ def draw_on_each_device(mesh: Mesh) -> AbstractContextManager[Any]:
 
     Outside of it the first device draws for all.
     """
-    return holding(_drawing, mesh)
+    return context_value(_drawing, mesh)
 
 
 def keep_programs(folder: str | Path) -> None:
@@ -505,7 +506,7 @@ def keep_programs(folder: str | Path) -> None:
 
 def compiling_quickly() -> AbstractContextManager[Any]:
     """Return a context for programs that run a few times only: these compile twice as fast."""
-    return holding(_quickly, True)
+    return context_value(_quickly, True)
 
 
 @contextmanager
@@ -524,7 +525,7 @@ def preserve_global_state() -> Iterator[None]:
 
 def op_by_op() -> AbstractContextManager[Any]:
     """Return a context in which operations are compiled, once for all, and no whole programs."""
-    return holding(_op_by_op, True)
+    return context_value(_op_by_op, True)
 
 
 def is_op_by_op() -> bool:

@@ -41,6 +41,7 @@ from deliralike.nn.geometry import (
     tap_slices,
 )
 from deliralike.nn.primitives import axis_of, of_one_array
+from deliralike.nn.start import Shape
 
 
 class Buffer(nnx.BatchStat):
@@ -419,7 +420,7 @@ def _maxima_along(
 def _portable(
     stream: random.Stream,
     path: str,
-    shape: tuple[int, ...],
+    shape: Shape,
     dtype: Any,
     kind: str,
     p: float,
@@ -443,7 +444,7 @@ def _drawer(
     seed: int,
     path: str,
     number: int,
-    shape: tuple[int, ...],
+    shape: Shape,
     dtype: np.dtype,
     kind: str,
     p: float,

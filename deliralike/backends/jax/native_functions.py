@@ -194,9 +194,7 @@ def _var(
 def _einsum(
     subscripts: str, *operands: NativeArray, optimize: Any = None, precision: Any = None
 ) -> Neutral | None:
-    if isinstance(subscripts, str):
-        return product_of(subscripts, operands, _permute)
-    return None
+    return product_of(subscripts, operands, _permute)
 
 
 def _attention(

@@ -30,6 +30,7 @@ from deliralike.network.core import widest
 from deliralike.network.state import Slot
 from deliralike.network.unregistered_modules import refuse_without_init
 from deliralike.network.wrapper import NativeWrapper
+from deliralike.nn.start import Shape
 
 _NOT_SAVED = (nnx.RngState, nnx.Intermediate)
 _FROZEN = "frozen"
@@ -67,7 +68,7 @@ class Layout:
             value = xp.transpose(value, tuple(map(int, np.argsort(self.axes))))
         return value
 
-    def shape(self, native: tuple[int, ...]) -> tuple[int, ...]:
+    def shape(self, native: Shape) -> Shape:
         """The shape in PyTorch's layout."""
         if self.axes is None:
             return tuple(native)
@@ -101,7 +102,7 @@ class JaxSlot(Slot):
             self.native.set_metadata(_FROZEN, True)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """The shape in PyTorch's layout."""
         return self.layout.shape(self.native.get_value().shape)
 
@@ -118,7 +119,7 @@ class JaxSlot(Slot):
         value = self.layout.to_native(value)
         self.native.set_value(arrays.put_like(value, self.native.get_value()))
 
-    def resize(self, shape: tuple[int, ...]) -> None:
+    def resize(self, shape: Shape) -> None:
         """Let the parameter hold zeros of another shape."""
         if not self.is_parameter:
             super().resize(shape)

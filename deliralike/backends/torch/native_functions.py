@@ -195,8 +195,6 @@ def _var(
 
 
 def _einsum(equation: str, *operands: Any) -> Neutral | None:
-    if not isinstance(equation, str):
-        return None
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
         operands = tuple(operands[0])
     return product_of(equation, operands, torch.permute)

@@ -20,6 +20,7 @@ from deliralike.network.parallelism import Single, is_replicated
 from deliralike.network.state import Slot
 from deliralike.network.unregistered_modules import refuse_in, refuse_without_init
 from deliralike.network.wrapper import NativeWrapper, WrapperNetwork
+from deliralike.nn.start import Shape
 
 # of a module: its parameters, buffers and blocks
 TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
@@ -45,7 +46,7 @@ class TorchSlot(Slot):
         self.native.requires_grad_(value)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """The tensor's shape."""
         return tuple(self._initialized().shape)
 
@@ -67,7 +68,7 @@ class TorchSlot(Slot):
         with torch.no_grad():
             self.native.copy_(arrays.like(source, self.native))
 
-    def resize(self, shape: tuple[int, ...]) -> None:
+    def resize(self, shape: Shape) -> None:
         """Let the parameter hold zeros of another shape."""
         if not self.is_parameter:
             super().resize(shape)

@@ -659,11 +659,6 @@ class DistributedNetwork(ReplicatedNetwork):
     _process_state: ProcessState
 
     @property
-    def parallelism(self) -> ReplicasOverProcesses:
-        """The object that computes the network over processes."""
-        return self._parallelism(self)
-
-    @property
     def processes(self) -> ProcessGroup:
         """The processes that train together."""
         return self._process_state.processes

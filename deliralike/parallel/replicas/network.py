@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deliralike import random
-from deliralike.context import holding
+from deliralike.context import context_value
 from deliralike.errors import (
     DeviceError,
     ReplicaError,
@@ -185,7 +185,7 @@ class CallLock:
                 "a replica calls the replicated network that it belongs to: a loss in replicas "
                 "computes with the network that it is given as its first argument"
             )
-        with self._lock, holding(_running, _running.get() | {id(self)}):
+        with self._lock, context_value(_running, _running.get() | {id(self)}):
             yield
 
     def __reduce__(self) -> tuple:
@@ -565,8 +565,8 @@ class ReplicatedNetwork(WrapperNetwork):
     replicas: Sequence[Any]
 
     @property
-    def parallelism(self) -> Replicas:
-        """The object that computes the network over its replicas."""
+    def parallelism(self) -> Any:
+        """The object that computes the network over its replicas, with a backend's own methods."""
         return self._parallelism(self)
 
     def _self_in_steps(self) -> Any:

@@ -256,11 +256,6 @@ class DataParallelChainerNetwork(
         self._copies.remember()
 
     @property
-    def parallelism(self) -> ChainerReplicas:
-        """The computations of this network's replicas."""
-        return self._parallelism(self)
-
-    @property
     def replicas(self) -> Sequence[Any]:  # type: ignore[override]
         """All replicas, the root first."""
         return self._copies.networks
@@ -337,9 +332,8 @@ class DataParallelChainerNetwork(
         Raises:
             StateError: A plain optimizer has just left those of the replicas out.
         """
-        parallelism: Any = self.parallelism
-        if parallelism.holds_replica_gradients():
-            parallelism.prepare_run()
+        if self.parallelism.holds_replica_gradients():
+            self.parallelism.prepare_run()
         for parameters in self._copies.parameters:
             for parameter in parameters:
                 parameter.cleargrad()

@@ -18,7 +18,7 @@ import numpy as np
 
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.compiled.compile_messages import announced, samples_of
-from deliralike.context import holding
+from deliralike.context import context_value
 
 Check = Callable[[np.ndarray], None]
 
@@ -92,7 +92,7 @@ def with_host_checks(
         if kind in known:
             return program(*args)
         announcement = announced(function.__name__, batch, largest[0])
-        with holding(_call, _Call(batch, checks)), announcement:
+        with context_value(_call, _Call(batch, checks)), announcement:
             result = program(*args)
         known.add(kind)
         largest[0] = max(largest[0], samples_of(batch))

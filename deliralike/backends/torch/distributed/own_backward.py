@@ -9,7 +9,7 @@ import torch
 from deliralike import nest
 from deliralike.backends.torch import arrays, unstable
 from deliralike.backends.torch.replicas.own_backward import watch_outputs
-from deliralike.network.wrapper import WrapperNetwork
+from deliralike.parallel.replicas.network import ReplicatedNetwork
 
 
 class OwnCall:
@@ -25,7 +25,7 @@ class OwnCall:
         syncs: Whether a backward pass takes means over processes; not in a `no_sync` block.
     """
 
-    def __init__(self, network: WrapperNetwork) -> None:
+    def __init__(self, network: ReplicatedNetwork) -> None:
         """Begin a call of the network."""
         self.network = network
         self.syncs = network._process_state.syncs
@@ -49,8 +49,9 @@ class OwnCall:
         if self.refusal is not None:
             raise self.refusal
         if self.syncs:
-            parallelism: Any = self.network.parallelism
-            parallelism.begin_own_backward(unstable.current_backward_pass())
+            self.network.parallelism.begin_own_backward(
+                unstable.current_backward_pass()
+            )
         return gradient if self.weight == 1.0 else gradient * self.weight
 
 
@@ -61,7 +62,7 @@ class OwnBackward:
         task: Autograd's number of the pass.
     """
 
-    def __init__(self, network: WrapperNetwork, task: int) -> None:
+    def __init__(self, network: ReplicatedNetwork, task: int) -> None:
         """Record the present gradients, at the beginning of the pass."""
         self.network = network
         self.task = task
@@ -90,11 +91,10 @@ class OwnBackward:
         return self._versions[name] == _version(None)
 
     def _end(self) -> None:
-        parallelism: Any = self.network.parallelism
-        parallelism.end_own_backward(self)
+        self.network.parallelism.end_own_backward(self)
 
 
-def put_gradients(network: WrapperNetwork, gradients: dict[str, Any]) -> None:
+def put_gradients(network: ReplicatedNetwork, gradients: dict[str, Any]) -> None:
     """Give parameters these gradients, in their own types."""
     parameters = network.own_parameters()
     for name, gradient in gradients.items():

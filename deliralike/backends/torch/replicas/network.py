@@ -369,8 +369,7 @@ class DataParallelTorchNetwork(
 
     def own_parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return the root's parameters by neutral name, a tied one under its first name only."""
-        parallelism: Any = self.parallelism
-        return parallelism.parameters()
+        return self.parallelism.parameters()
 
     # A module of PyTorch's
 
@@ -399,14 +398,12 @@ class DataParallelTorchNetwork(
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of every replica."""
         self.root.zero_grad(set_to_none)
-        parallelism: Any = self.parallelism
-        parallelism.clear_replica_gradients(self.own_parameters())
+        self.parallelism.clear_replica_gradients(self.own_parameters())
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         """Freeze or thaw every replica."""
         self.root.requires_grad_(requires_grad)
-        parallelism: Any = self.parallelism
-        for leaves in parallelism.replica_leaves(self.own_parameters()):
+        for leaves in self.parallelism.replica_leaves(self.own_parameters()):
             for leaf in leaves.values():
                 leaf.requires_grad_(requires_grad)
         return self

@@ -75,8 +75,7 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
     def accumulate(self) -> None:
         """Add gradients that are left in the replicas to the module's, in the order of replicas."""
         if isinstance(self.network, DataParallelTorchNetwork):
-            parallelism: Any = self.network.parallelism
-            parallelism.accumulate_gradients(list(self._owned()))
+            self.network.parallelism.accumulate_gradients(list(self._owned()))
 
     def copy_parameters(self) -> None:
         """Copy this optimizer's parameters to the replicas."""
@@ -95,10 +94,8 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of this optimizer's parameters, in every replica."""
         self.optimizer.zero_grad(set_to_none)
-        if not isinstance(self.network, DataParallelTorchNetwork):
-            return
-        parallelism: Any = self.network.parallelism
-        parallelism.clear_replica_gradients(self._owned())
+        if isinstance(self.network, DataParallelTorchNetwork):
+            self.network.parallelism.clear_replica_gradients(self._owned())
 
     def _before_step(
         self, optimizer: Any, args: tuple, kwargs: dict
