@@ -256,7 +256,7 @@ class AbstractJaxNetwork(
         return {name: not training for name in flags if hasattr(block, name)}
 
     def _changed_by_mode(self, block: Any) -> Iterable[str]:
-        if not self._has_own_mode(block) or isinstance(block, AbstractNetwork):
+        if isinstance(block, AbstractNetwork) or not self._has_own_mode(block):
             return super()._changed_by_mode(block)
         settings = vars(block).items()  # it may set anything
         return [name for name, value in settings if type(value) in _PLAIN_SETTINGS]
