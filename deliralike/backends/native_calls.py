@@ -159,6 +159,21 @@ def renamed(
     return row
 
 
+def elementwise(names: str, arguments: str = "x") -> Rows:
+    """Return the rows of functions of one array whose names are the same in `nn`.
+
+    Args:
+        names: With spaces between them.
+        arguments: As in `renamed`.
+    """
+    return {name: renamed(name, arguments) for name in names.split()}
+
+
+def unpartnered(names: str) -> Rows:
+    """Return the rows of functions without a partner in `nn`, which are followed by their names."""
+    return dict.fromkeys(names.split())
+
+
 def unpacked(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return sizes or axes that were given one by one, or as one sequence."""
     if len(numbers) == 1 and not isinstance(numbers[0], int):
@@ -332,14 +347,16 @@ class ChannelsLast:
         return self.permute(x, (0, *range(2, rank), 1))
 
 
-def product_of(equation: str, operands: Sequence[Any], permute: Any) -> Neutral:
+def product_of(equation: Any, operands: Sequence[Any], permute: Any) -> Neutral | None:
     """Return an einsum as the product of matrices that it is, or else as it is.
 
     Args:
-        equation: Such as ``"bqhd,bkhd->bhqk"``.
+        equation: Such as ``"bqhd,bkhd->bhqk"``; of another form of an einsum nothing is known.
         operands: Its arrays.
         permute: ``permute(x, axes)`` of the framework.
     """
+    if not isinstance(equation, str):
+        return None
     plain = Neutral("einsum", (equation, *operands))
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     x, comma, y = inputs.partition(",")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
@@ -18,10 +18,12 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Backend
+from deliralike.context import context_value
 from deliralike.errors import CapabilityError, ShapeError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.construction import require_construction
 from deliralike.network.state import Slot
+from deliralike.network.tree import walk
 from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
 
@@ -156,15 +158,9 @@ class Trace:
 _trace: ContextVar[Trace | None] = ContextVar("deliralike_outline", default=None)
 
 
-@contextmanager
-def tracing(depth: int | None = None) -> Iterator[Trace]:
+def tracing(depth: int | None = None) -> AbstractContextManager[Any]:
     """Record the blocks that run in the ``with`` block and, to a depth of calls, the data flow."""
-    trace = Trace({}, depth)
-    token = _trace.set(trace)
-    try:
-        yield trace
-    finally:
-        _trace.reset(token)
+    return context_value(_trace, Trace({}, depth))
 
 
 def _letters(axes: str, open_axes: Iterable[int]) -> list[str | int]:
@@ -497,20 +493,7 @@ class AbstractOutlineNetwork(AbstractNetwork):
 
     def named_blocks(self) -> Iterator[tuple[str, Any]]:
         """Yield every block once, with its dotted path."""
-        return self._named("", set())
-
-    def _named(self, path: str, visited: set[int]) -> Iterator[tuple[str, Any]]:
-        if id(self) not in visited:
-            visited.add(id(self))
-            yield path, self
-            for name, block in self._children():
-                yield from block._named(f"{path}.{name}".lstrip("."), visited)
-
-    def train(self, mode: bool = True) -> AbstractOutlineNetwork:
-        """Set training or evaluation mode."""
-        for _, block in self.named_blocks():
-            block.training = mode
-        return self
+        return walk(self, AbstractOutlineNetwork._children)
 
     @property
     def dtype_name(self) -> str:

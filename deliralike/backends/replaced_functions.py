@@ -17,7 +17,7 @@ from collections.abc import (
     MutableMapping,
     MutableSequence,
 )
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
@@ -71,6 +71,28 @@ def replaced_by_name(functions: Mapping[tuple[Any, str], Any]) -> Iterator[None]
     finally:
         for place, function in before.items():
             setattr(*place, function)
+
+
+def wrapped_by_name(
+    functions: Mapping[tuple[Any, str], Callable[..., Any]],
+) -> AbstractContextManager[None]:
+    """Let functions be called in the place of others, each with the other as first argument.
+
+    Args:
+        functions: As in `replaced_by_name`.
+    """
+    replacements = {}
+    for place, function in functions.items():
+        replacements[place] = _wrapped(getattr(*place), function)
+    return replaced_by_name(replacements)
+
+
+def _wrapped(original: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(original, *args, **kwargs)
+
+    return call
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Nested containers: the only recursion over them, and the arrays that they hold."""
 
 from deliralike.nest.tree import (
+    SplitNest,
     described,
     first_difference,
     flatten,
@@ -10,10 +11,12 @@ from deliralike.nest.tree import (
     map,
     map_where,
     path_of,
+    split,
     unflatten,
 )
 
 __all__ = [
+    "SplitNest",
     "described",
     "first_difference",
     "flatten",
@@ -23,5 +26,6 @@ __all__ = [
     "map",
     "map_where",
     "path_of",
+    "split",
     "unflatten",
 ]

@@ -9,7 +9,7 @@ a container: what can be called, or has a metaclass of a framework's own, is a l
 import builtins
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import optree
 
@@ -51,6 +51,45 @@ def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
     Dataclasses are rebuilt without their ``__init__``.
     """
     return structure.unflatten(leaves)
+
+
+class SplitNest(NamedTuple):
+    """A nest whose arrays are apart from everything else.
+
+    Attributes:
+        spec: The structure of the nest.
+        static: For each leaf whether it is among the arrays, and the leaf where it is not.
+        arrays: These leaves.
+    """
+
+    spec: Any
+    static: tuple[tuple[bool, Any], ...]
+    arrays: list[Any]
+
+    def unflatten(self, arrays: Iterable[Any]) -> Any:
+        """Return the nest with other arrays in their places."""
+        rest = iter(arrays)
+        leaves = [next(rest) if is_array else value for is_array, value in self.static]
+        return unflatten(self.spec, leaves)
+
+
+def split(nest: Any, kinds: type | tuple[type, ...]) -> SplitNest:
+    """Return a nest with the leaves of some classes apart from the others.
+
+    Example:
+        >>> parts = split({"b": 1.5, "a": ("x", 2.5)}, float)
+        >>> parts.arrays, parts.unflatten([8, 9])
+        ([2.5, 1.5], {'b': 9, 'a': ('x', 8)})
+    """
+    leaves, spec = flatten(nest)
+    static = []
+    arrays = []
+    for leaf in leaves:
+        is_array = isinstance(leaf, kinds)
+        static.append((is_array, None if is_array else leaf))
+        if is_array:
+            arrays.append(leaf)
+    return SplitNest(spec, tuple(static), arrays)
 
 
 def map(

@@ -9,12 +9,12 @@ values, once every parameter's path is known.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from deliralike.context import context_value
 from deliralike.errors import ConstructionError
 from deliralike.network.interface import Networks
 from deliralike.nn.start import Distribution
@@ -78,11 +78,6 @@ def require_construction(what: str) -> Construction:
     return construction
 
 
-@contextmanager
-def constructing(construction: Construction) -> Iterator[Construction]:
+def constructing(construction: Construction) -> AbstractContextManager[Any]:
     """Make a construction the current one for a ``with`` block."""
-    token = _current.set(construction)
-    try:
-        yield construction
-    finally:
-        _current.reset(token)
+    return context_value(_current, construction)

@@ -90,13 +90,6 @@ class NetworkCore:
         """Yield every native block with its dotted path; this network, with ``""``, is first."""
         raise NotImplementedError
 
-    def train(self, mode: bool = True) -> Any:
-        """Set training or evaluation mode for this network and all its blocks.
-
-        The network is returned.
-        """
-        raise NotImplementedError
-
     @property
     def device_name(self) -> str:
         """The device that holds the parameters."""
@@ -117,32 +110,68 @@ class NetworkCore:
         """Set evaluation mode; returns the network."""
         return self.train(mode=False)
 
+    def train(self, mode: bool = True) -> Any:
+        """Set training or evaluation mode for this network and all its blocks.
+
+        Blocks of a class with a ``train`` or ``eval`` of its own do what that says. The network is
+        returned.
+        """
+        blocks = [block for _, block in self.named_blocks()]
+        for block in blocks:
+            self._set_mode(block, mode)
+        for block in blocks:
+            if block is self or not self._has_own_mode(block):
+                continue
+            if mode:
+                block.train()
+            else:
+                block.eval()
+        return self
+
     @contextmanager
     def training_mode(self, training: bool) -> Iterator[Any]:
         """Hold training or evaluation mode for a ``with`` block.
 
         Afterwards every block has the mode that it had before.
         """
-        modes = []
+        before = []
+        is_set = True
         for _, block in self.named_blocks():
-            mode = self._mode(block)
-            if mode is not None:
-                modes.append((block, mode))
-        self.train(training)
+            for name in self._changed_by_mode(block):
+                before.append((block, name, getattr(block, name)))
+            is_own = self._has_own_mode(block)
+            is_set = is_set and not is_own and self._mode(block) in (training, None)
+        if not is_set:
+            self.train(training)
         try:
             yield self
         finally:
-            for block, was_training in modes:
-                if self._mode(block) != was_training:
-                    self._set_mode(block, was_training)
+            for block, name, value in before:
+                _set(block, name, value)
+
+    def _mode_attributes(self, block: Any, training: bool) -> dict[str, bool]:
+        """Return the attributes that hold a block's own mode, with their values in a mode."""
+        return {"training": training} if hasattr(block, "training") else {}
+
+    def _changed_by_mode(self, block: Any) -> Iterable[str]:
+        """Return the names of the attributes of a block that another mode may change."""
+        return self._mode_attributes(block, True)
+
+    def _has_own_mode(self, block: Any) -> bool:
+        """Return whether a block's class has a way of its own to be set to a mode."""
+        return False
 
     def _mode(self, block: Any) -> bool | None:
         """Return whether a block is in training mode itself; None for one without a mode."""
-        return getattr(block, "training", None)
+        modes = []
+        for name, value in self._mode_attributes(block, True).items():
+            modes.append(getattr(block, name) == value)
+        return any(modes) if modes else None
 
     def _set_mode(self, block: Any, training: bool) -> None:
         """Set the mode of a block, not of those within it."""
-        block.training = training
+        for name, value in self._mode_attributes(block, training).items():
+            _set(block, name, value)
 
     def neutral_state(self) -> dict[str, np.ndarray]:
         """Return the weights by dotted torchvision names, in PyTorch layouts.
@@ -218,6 +247,11 @@ class NetworkCore:
             if slot.trainable or (slot.is_parameter and not trainable_only):
                 count += slot.size
         return count
+
+
+def _set(block: Any, name: str, value: Any) -> None:
+    if getattr(block, name) is not value:
+        setattr(block, name, value)
 
 
 def count_parameters(network: NetworkCore) -> int:

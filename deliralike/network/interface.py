@@ -22,6 +22,9 @@ from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import Rule
 
 N = TypeVar("N", bound=NetworkCore)
+NeutralLayer = tuple[
+    str, dict[str, Any]
+]  # a layer of `nn` by its name, and its settings
 LossCompiler = Callable[[LossFunction], LossFunction]
 
 
@@ -225,7 +228,7 @@ class Networks(Arrays, Generic[N]):
         """Return whether a call of a block of the framework ends in its method ``forward``."""
         return hasattr(block, "forward")
 
-    def neutral_layer(self, block: Any) -> tuple[str, dict[str, Any]] | None:
+    def neutral_layer(self, block: Any) -> NeutralLayer | None:
         """Return the layer of `nn` that equals a layer of the framework, and its settings there.
 
         None where no layer of `nn` does, or where its name and settings are the same.

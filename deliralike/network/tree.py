@@ -1,12 +1,36 @@
-"""The text of a network: a line for each block, as PyTorch prints its modules."""
+"""The tree of a network's blocks: a walk through it, and its text, as PyTorch prints modules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from deliralike import nest
 from deliralike.network.arguments import Block
+
+
+def walk(
+    root: Any, children: Callable[[Any], Iterable[tuple[Any, Any]]]
+) -> Iterator[tuple[str, Any]]:
+    """Yield an object and everything below it with its dotted path, each once.
+
+    Args:
+        children: Returns the name and the value of each part of an object, in order.
+
+    Example:
+        >>> list(walk({"a": {"b": 3}}, lambda node: node.items() if type(node) is dict else ()))
+        [('', {'a': {'b': 3}}), ('a', {'b': 3}), ('a.b', 3)]
+    """
+    visited: set[int] = set()
+
+    def visit(path: str, node: Any) -> Iterator[tuple[str, Any]]:
+        if id(node) not in visited:
+            visited.add(id(node))
+            yield path, node
+            for name, child in children(node):
+                yield from visit(f"{path}.{name}".lstrip("."), child)
+
+    return visit("", root)
 
 
 def block_tree(

@@ -22,12 +22,16 @@ from deliralike.terminal import warn
 def where(layer: Any) -> str:
     """Return the name of a layer for an error: its class, and its path within the network.
 
+    A text is the name itself.
+
     Example:
         >>> class Linear:
         ...     block_path = "layers.0"
         >>> where(Linear())
         "Linear at 'layers.0'"
     """
+    if isinstance(layer, str):
+        return layer
     name = getattr(layer, "kind", type(layer).__name__)
     path = getattr(layer, "block_path", "")
     if not path:

@@ -15,10 +15,10 @@ from deliralike.errors import SettingError, ShapeError
 from deliralike.nn.start import Shape
 
 Pads = tuple[tuple[int, int], ...]
+PerAxis = tuple[int, ...]  # one number for each axis
 Sizes = int | Sequence[int]  # one number, or one for each axis
-_Sizes = Shape
 PoolSettings = tuple[
-    _Sizes, _Sizes, _Sizes, _Sizes
+    PerAxis, PerAxis, PerAxis, PerAxis
 ]  # kernel, stride, padding, dilation
 
 

@@ -5,6 +5,8 @@ PyTorch layouts. A function takes the backend's parameters as well as its arrays
 argument.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from inspect import isfunction
@@ -29,6 +31,15 @@ def other_name(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     function.is_other_name = True  # type: ignore[attr-defined]
     return function
+
+
+def of_one_array(function: Callable[[Array], Array]) -> Any:
+    """Return the method of a vocabulary that is a framework's function of one array."""
+
+    def method(_: Primitives, x: Array) -> Array:
+        return function(x)
+
+    return method
 
 
 def at(x: Array, dim: int, index: int | slice) -> Array:

@@ -9,6 +9,8 @@ from typing import Any
 
 from deliralike.network.state import Slot, each_once, owned_slots
 
+_WIDE = ("float32", "float64")  # no other parameter has a wider type than these
+
 
 class OwnedParameters(ABC):
     """The owned parameters of a network by neutral name.
@@ -55,10 +57,15 @@ class OwnedParameters(ABC):
     def device_name(self) -> str:
         """The device of the network."""
 
-    @property
     @abstractmethod
+    def first_dtype(self) -> str:
+        """Return the name of the first parameter's type; empty where there is none."""
+
+    @property
     def dtype_name(self) -> str:
         """The floating type of the network, as of the last `refresh`."""
+        name = self.first_dtype()
+        return name if name in _WIDE else self.network.dtype_name
 
     def _is_unchanged(self, sizes: list[int], objects: list[Any]) -> bool:
         sizes_now, objects_now = self.contents()

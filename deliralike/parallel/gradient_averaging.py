@@ -23,6 +23,7 @@ from deliralike.parallel.processes.buckets import (
     assign_buckets,
     gradient_spec,
 )
+from deliralike.parallel.processes.gradient_sums import start_equal
 from deliralike.parallel.processes.group import ProcessGroup
 
 BUCKET = (
@@ -62,9 +63,7 @@ class GradientAveragingNetwork(ABC):
         Raises:
             SettingError: `wire` is unknown.
         """
-        state = processes.broadcast_object("weights", network.neutral_state())
-        if not processes.is_root:
-            network.load_neutral_state(state)
+        start_equal(network, processes)
         if wire not in (None, "bfloat16"):
             raise SettingError(
                 f"wire={wire!r} is unknown: 'bfloat16', or None for the gradients' own type"

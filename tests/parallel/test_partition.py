@@ -19,10 +19,10 @@ def test_numpy_integers_count_as_whole_numbers():
 @pytest.mark.parametrize(
     ("size", "parts", "message"),
     [
-        (-1, 2, r"partition: size=-1 is less than 0"),
-        (3, 0, r"partition: parts=0 is less than 1"),
-        (2.0, 2, r"partition: size=2\.0 is a float, wanted a whole number"),
-        (2, "2", r"partition: parts='2' is a str, wanted a whole number"),
+        (-1, 2, r"partition: size=-1 must be a whole number of at least 0"),
+        (3, 0, r"partition: parts=0 must be a whole number of at least 1"),
+        (2.0, 2, r"partition: size=2\.0 must be a whole number of at least 0"),
+        (2, "2", r"partition: parts='2' must be a whole number of at least 1"),
     ],
 )
 def test_what_is_no_count_is_an_error(size, parts, message):

@@ -36,6 +36,7 @@ __all__ = [
     "cuda",
     "devices",
     "find_dtype",
+    "gradients_through",
     "is_array",
     "moved",
     "numpy",
@@ -181,6 +182,26 @@ def _on_one_device(values: Sequence[Any], device: Any) -> list[Any]:
 
 
 _device = cache(chainer.get_device)
+
+
+def gradients_through(
+    outputs: Sequence[Variable],
+    gradients: Sequence[Any],
+    inputs: Sequence[Variable],
+    **options: Any,
+) -> list[Any]:
+    """Return the gradients of inputs from those of outputs, of which some may be None.
+
+    Args:
+        options: Those of ``chainer.grad``.
+    """
+    starts = []
+    present = []
+    for output, gradient in zip(outputs, gradients, strict=True):
+        if gradient is not None and output.requires_grad:
+            starts.append(output)
+            present.append(gradient)
+    return chainer.grad(starts, inputs, present, **options)
 
 
 def devices() -> list[str]:

@@ -2,63 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from deliralike.backends.chainer import arrays, unstable
 from deliralike.backends.chainer.arrays import F, chainer
-from deliralike.backends.replaced_functions import replaced_by_name
+from deliralike.backends.replaced_functions import wrapped_by_name
 
 _Factors = Callable[..., np.ndarray]
 
 
-@contextmanager
-def override_dropout_masks(factors: _Factors) -> Iterator[None]:
+def override_dropout_masks(factors: _Factors) -> AbstractContextManager[None]:
     """Let Chainer's own functions of dropout multiply by given factors; see `Backend`."""
-    steps = unstable.recurrent_dropout()
-    replacements = {
-        (F, "dropout"): _dropout(F.dropout, factors),
-        (F, "gaussian"): _gaussian(F.gaussian, factors),
-        steps: _recurrent_dropout(getattr(*steps), factors),
-    }
-    with replaced_by_name(replacements):
-        yield
+    return wrapped_by_name(
+        {
+            (F, "dropout"): partial(_dropout, factors),
+            (F, "gaussian"): partial(_gaussian, factors),
+            unstable.recurrent_dropout(): partial(_recurrent_dropout, factors),
+        }
+    )
 
 
-def _dropout(original: Callable[..., Any], factors: _Factors) -> Callable[..., Any]:
-    def dropout(x: Any, ratio: float = 0.5, **keywords: Any) -> Any:
-        if not chainer.config.train or ratio == 0.0 or keywords:
-            return original(x, ratio, **keywords)
-        xp = arrays.array_module(arrays.raw(x))
-        return x * xp.asarray(factors(tuple(x.shape), ratio), dtype=x.dtype)
-
-    return dropout
+def _dropout(
+    factors: _Factors, original: Any, x: Any, ratio: float = 0.5, **keywords: Any
+) -> Any:
+    if not chainer.config.train or ratio == 0.0 or keywords:
+        return original(x, ratio, **keywords)
+    return x * _like(x, factors(tuple(x.shape), ratio))
 
 
-def _gaussian(original: Callable[..., Any], factors: _Factors) -> Callable[..., Any]:
-    def gaussian(mean: Any, ln_var: Any, *, eps: Any = None, **keywords: Any) -> Any:
-        if eps is None:
-            xp = arrays.array_module(arrays.raw(mean))
-            given = factors(tuple(mean.shape), None, "normal")
-            eps = xp.asarray(given, dtype=mean.dtype)
-        return original(mean, ln_var, eps=eps, **keywords)
-
-    return gaussian
+def _gaussian(
+    factors: _Factors,
+    original: Any,
+    mean: Any,
+    ln_var: Any,
+    *,
+    eps: Any = None,
+    **keywords: Any,
+) -> Any:
+    if eps is None:
+        eps = _like(mean, factors(tuple(mean.shape), None, "normal"))
+    return original(mean, ln_var, eps=eps, **keywords)
 
 
 def _recurrent_dropout(
-    original: Callable[..., Any], factors: _Factors
-) -> Callable[..., Any]:
+    factors: _Factors, original: Any, xs: Sequence[Any], ratio: float
+) -> Sequence[Any]:
     """One factor for all steps between two layers, as other frameworks have one mask."""
+    if not chainer.config.train or ratio == 0.0:
+        return original(xs, ratio)
+    shape = (sum(map(len, xs)), *xs[0].shape[1:])
+    factor = float(factors(shape, ratio).flat[0])
+    return [x * factor for x in xs]
 
-    def dropout_sequence(xs: Sequence[Any], ratio: float) -> Sequence[Any]:
-        if not chainer.config.train or ratio == 0.0:
-            return original(xs, ratio)
-        shape = (sum(map(len, xs)), *xs[0].shape[1:])
-        factor = float(factors(shape, ratio).flat[0])
-        return [x * factor for x in xs]
 
-    return dropout_sequence
+def _like(x: Any, values: np.ndarray) -> Any:
+    """Return values on the device of an array, in its type."""
+    return arrays.array_module(x).asarray(values, dtype=x.dtype)

@@ -29,7 +29,7 @@ from deliralike.network.construction import Construction, require_construction
 from deliralike.nn import checks
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import conv_size, conv_transposed_sizes
-from deliralike.nn.primitives import axis_of
+from deliralike.nn.primitives import axis_of, of_one_array
 from deliralike.nn.start import Distribution
 
 F = chainer.functions
@@ -93,26 +93,13 @@ class ChainerFunctions(Functions):
     # Element by element
     # ------------------------------------------------------------
 
-    def exp(self, x):
-        return F.exp(x)
-
-    def log(self, x):
-        return F.log(x)
-
-    def sqrt(self, x):
-        return F.sqrt(x)
-
-    def sin(self, x):
-        return F.sin(x)
-
-    def cos(self, x):
-        return F.cos(x)
-
-    def tanh(self, x):
-        return F.tanh(x)
-
-    def erf(self, x):
-        return F.erf(x)
+    exp = of_one_array(F.exp)
+    log = of_one_array(F.log)
+    sqrt = of_one_array(F.sqrt)
+    sin = of_one_array(F.sin)
+    cos = of_one_array(F.cos)
+    tanh = of_one_array(F.tanh)
+    erf = of_one_array(F.erf)
 
     def sigmoid(self, x):
         return nodes.Sigmoid().apply((x,))[0]
@@ -135,22 +122,16 @@ class ChainerFunctions(Functions):
             return array_module(x).abs(raw(x))
         return F.absolute(x)
 
-    def floor(self, x):
-        return F.floor(x)
-
-    def atan(self, x):
-        return F.arctan(x)
+    floor = of_one_array(F.floor)
+    atan = of_one_array(F.arctan)
 
     def fmod(self, x, other):
         if x.dtype.kind != "f":
             return super().fmod(x, other)
         return nodes.Fmod().apply(F.broadcast(x, self._array(other, x)))[0]
 
-    def log1p(self, x):
-        return F.log1p(x)
-
-    def expm1(self, x):
-        return F.expm1(x)
+    log1p = of_one_array(F.log1p)
+    expm1 = of_one_array(F.expm1)
 
     def where(self, condition, x, y):
         x, y = _not_scalar(x), _not_scalar(y)

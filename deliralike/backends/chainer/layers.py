@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from deliralike.backends.chainer.arrays import chainer
+from deliralike.network.interface import NeutralLayer
 
 L = chainer.links
 
 
-def neutral_layer(block: Any) -> tuple[str, dict[str, Any]] | None:
+def neutral_layer(block: Any) -> NeutralLayer | None:
     """Return the name and settings of the layer of `nn` that equals a link of Chainer's own.
 
     None for other links.
@@ -20,7 +21,7 @@ def neutral_layer(block: Any) -> tuple[str, dict[str, Any]] | None:
     return None
 
 
-def _convolution(link: Any) -> tuple[str, dict[str, Any]]:
+def _convolution(link: Any) -> NeutralLayer:
     settings = {
         "stride": link.stride,
         "padding": link.pad,
@@ -31,7 +32,7 @@ def _convolution(link: Any) -> tuple[str, dict[str, Any]]:
     return f"Conv{link.W.ndim - 2}d", settings
 
 
-def _batch_norm(link: Any) -> tuple[str, dict[str, Any]]:
+def _batch_norm(link: Any) -> NeutralLayer:
     settings = {
         "eps": link.eps,
         "momentum": 1.0 - link.decay,
@@ -41,19 +42,19 @@ def _batch_norm(link: Any) -> tuple[str, dict[str, Any]]:
     return "BatchNorm2d", settings
 
 
-def _layer_norm(link: Any) -> tuple[str, dict[str, Any]]:
+def _layer_norm(link: Any) -> NeutralLayer:
     return "LayerNorm", {"normalized_shape": link.gamma.shape, "eps": link.eps}
 
 
-def _group_norm(link: Any) -> tuple[str, dict[str, Any]]:
+def _group_norm(link: Any) -> NeutralLayer:
     return "GroupNorm", {"num_groups": link.groups, "eps": link.eps}
 
 
-def _embedding(link: Any) -> tuple[str, dict[str, Any]]:
+def _embedding(link: Any) -> NeutralLayer:
     return "Embedding", {"padding_idx": link.ignore_label}
 
 
-def _linear(link: Any) -> tuple[str, dict[str, Any]]:
+def _linear(link: Any) -> NeutralLayer:
     return "Linear", {"bias": link.b is not None}
 
 

@@ -5,8 +5,7 @@ Chainer does not add arrays of different types, so the result of a product is ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.functional import ChainerFunctions
+from deliralike.context import context_value
 from deliralike.nn.functional import Functions
 from deliralike.optim.precision import PRODUCTS, autocast
 
@@ -23,14 +23,9 @@ _precision: ContextVar[str | None] = ContextVar(
 _CAST = ("float32", "float16")
 
 
-@contextmanager
-def computing_in(precision: str) -> Iterator[None]:
+def computing_in(precision: str) -> AbstractContextManager[Any]:
     """Let products compute in a shorter type for a ``with`` block."""
-    token = _precision.set(precision)
-    try:
-        yield
-    finally:
-        _precision.reset(token)
+    return context_value(_precision, precision)
 
 
 def cast(value: Any, dtype: str) -> Any:

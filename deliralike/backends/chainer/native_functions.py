@@ -21,8 +21,10 @@ from deliralike.backends.native_calls import (
     Table,
     along_one_axis,
     call_of,
+    elementwise,
     product_of,
     renamed,
+    unpartnered,
 )
 
 
@@ -81,8 +83,6 @@ def _clipped_relu(x: NativeArray, z: float = 20.0) -> Neutral:
 
 
 def _einsum(equation: str, *operands: NativeArray) -> Neutral | None:
-    if not isinstance(equation, str):
-        return None
     return product_of(equation, operands, chainer.functions.transpose)
 
 
@@ -192,10 +192,6 @@ def _pad(
     return call_of("pad", x=x, pad=pairs, value=constant_values)
 
 
-def _elements(*names: str) -> Rows:
-    return {name: renamed(name, "x") for name in names}
-
-
 def _shaped(name: str) -> Row:
     return renamed(name, "x shape")
 
@@ -236,9 +232,7 @@ _CONV_TRANSPOSE = renamed(
     {"outsize": None},
 )
 _ROWS: Rows = {
-    **_elements(
-        "relu", "relu6", "sigmoid", "tanh", "exp", "log", "sqrt", "sin", "cos", "erf"
-    ),
+    **elementwise("relu relu6 sigmoid tanh exp log sqrt sin cos erf"),
     "softmax": _along("softmax"),
     "log_softmax": _along("log_softmax"),
     **{f"convolution_{rank}d": _convolution(rank) for rank in (1, 2, 3)},
@@ -300,21 +294,12 @@ _ROWS: Rows = {
     "flip": renamed("flip", "x axis=dims", when=along_one_axis),
     "broadcast_to": _shaped("broadcast_to"),
     "pad": _pad,
-    # without a partner in `nn`
-    **dict.fromkeys(
-        ("batch_normalization", "bilinear", "cosine_similarity", "crelu", "cumprod")
+    **unpartnered(
+        "batch_normalization bilinear cosine_similarity crelu cumprod cumsum depth2space dropout "
+        "hard_sigmoid hinge huber_loss local_response_normalization log1p logsumexp maximum maxout "
+        "min minimum normalize prod rsqrt selu sigmoid_cross_entropy space2depth square "
+        "squared_error swish tensordot unpooling_2d"
     ),
-    **dict.fromkeys(
-        ("cumsum", "depth2space", "dropout", "hard_sigmoid", "hinge", "huber_loss")
-    ),
-    **dict.fromkeys(
-        ("local_response_normalization", "log1p", "logsumexp", "maximum", "maxout")
-    ),
-    **dict.fromkeys(("min", "minimum", "normalize", "prod", "rsqrt", "selu")),
-    **dict.fromkeys(
-        ("sigmoid_cross_entropy", "space2depth", "square", "squared_error", "swish")
-    ),
-    **dict.fromkeys(("tensordot", "unpooling_2d")),
 }
 
 # Made at once: later a comparison may have put functions of its own in their places.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -15,12 +15,13 @@ from deliralike.errors import ArgumentError, ConstructionError, StateError
 from deliralike.network.arguments import recorded_arguments
 from deliralike.network.base import AbstractNetwork, NetworkType, StateDictNames
 from deliralike.network.construction import current_construction
-from deliralike.network.core import widest
+from deliralike.network.core import NetworkCore, widest
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
-from deliralike.network.tree import block_tree
+from deliralike.network.tree import block_tree, walk
 from deliralike.network.unregistered_modules import refuse_without_init
 from deliralike.network.wrapper import NativeWrapper
+from deliralike.nn.start import Shape
 
 L = chainer.links
 
@@ -115,7 +116,7 @@ class ChainerSlot(Slot):
         set_requires_grad(self.native, value)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """The shape.
 
         The slope of a native `PReLU`, a scalar on Chainer, has one element as on PyTorch.
@@ -141,7 +142,7 @@ class ChainerSlot(Slot):
         value = value.reshape(array.shape).astype(array.dtype)
         array[...] = arrays.array_module(array).asarray(value)
 
-    def resize(self, shape: tuple[int, ...]) -> None:
+    def resize(self, shape: Shape) -> None:
         """Let the parameter hold zeros of another shape."""
         if not self.is_parameter:
             super().resize(shape)
@@ -229,17 +230,8 @@ def _children(link: chainer.Link) -> list[tuple[str, chainer.Link]]:
     return [(name, child) for name, child in vars(link).items() if name in names]
 
 
-def _blocks(
-    path: str, link: chainer.Link, visited: set[int]
-) -> Iterator[tuple[str, chainer.Link]]:
-    """Yield a link and all below it that are not visited yet, with their dotted paths."""
-    if id(link) in visited:
-        return
-    visited.add(id(link))
-    yield path, link
-    parent = link.native if isinstance(link, WrappedChainerNetwork) else link
-    for name, child in _children(parent):
-        yield from _blocks(f"{path}.{name}" if path else name, child, visited)
+def _children_of_link(link: Any) -> list[tuple[str, chainer.Link]]:
+    return _children(link.native if isinstance(link, WrappedChainerNetwork) else link)
 
 
 class _Running(threading.local):
@@ -288,7 +280,7 @@ class ChainerSingle(Single):
         """Return no hooks: `ChainerOptimizer` keeps replicated blocks in step."""
         return [], []
 
-    def clear_replica_gradients(self) -> None:
+    def clear_replica_gradients(self, parameters: Mapping[str, Any]) -> None:
         """Clear the gradients in every replica but the root: there are none."""
 
     def forget_gradients(self) -> None:
@@ -421,27 +413,12 @@ class AbstractChainerNetwork(
         finally:
             running.allowed, running.last = former
 
-    def train(self, mode: bool = True) -> Any:
-        """Set training or evaluation mode for this network and all blocks; return the network.
-
-        Blocks of a class with a ``train`` of its own do what that says.
-        """
-        blocks = self._abstract_blocks()
-        for block in blocks:
-            block.training = mode
-        for block in blocks:
-            has_own_train = type(block).train is not AbstractChainerNetwork.train
-            if has_own_train and block is not self:
-                block.train(mode)
-        return self
-
-    def _mode(self, block: Any) -> bool | None:
+    def _mode_attributes(self, block: Any, training: bool) -> dict[str, bool]:
         # Chainer's own switch may hide it from `training`
-        return getattr(block, "_training", None)
+        return {"_training": training} if hasattr(block, "_training") else {}
 
-    def _abstract_blocks(self) -> list[AbstractChainerNetwork]:
-        blocks = [block for _, block in self.named_blocks()]
-        return [block for block in blocks if isinstance(block, AbstractChainerNetwork)]
+    def _has_own_mode(self, block: Any) -> bool:
+        return getattr(type(block), "train", None) not in (None, NetworkCore.train)
 
     # The neutral interface
     # ------------------------------------------------------------
@@ -452,7 +429,7 @@ class AbstractChainerNetwork(
 
     def named_blocks(self) -> Iterator[tuple[str, chainer.Link]]:
         """Return every link with its dotted path, each once."""
-        return _blocks("", self, set())
+        return walk(self, _children_of_link)
 
     def params(self, include_uninit: bool = True) -> Iterator[chainer.Parameter]:
         """Return Chainer's `params`, with each shared parameter once.

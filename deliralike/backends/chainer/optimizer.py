@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from deliralike.backends.chainer import arrays, unstable
-from deliralike.backends.chainer.accumulation import give, take
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.backends.chainer.owned_parameters import OwnedParameters
 from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUpdateRule
@@ -18,8 +17,8 @@ from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.core import unwrap
 from deliralike.network.state import first_names
-from deliralike.optim.loss import as_loss, no_array, no_scalar, value_of, with_value
-from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.optim.backward_optimizer import BackwardOptimizer
+from deliralike.optim.loss import as_loss
 from deliralike.terminal import warn
 
 
@@ -43,12 +42,14 @@ class Part(chainer.Link):
                 yield "/" + name.replace(".", "/"), parameter
 
 
-class ChainerOptimizer(AbstractOptimizer):
+class ChainerOptimizer(BackwardOptimizer):
     """A Chainer optimizer behind the neutral interface; `native` is Chainer's own.
 
     Several may update one network, each with update rules of its own, different parts or the same
     parameters.
     """
+
+    _owned: OwnedParameters
 
     def __init__(
         self,
@@ -89,67 +90,31 @@ class ChainerOptimizer(AbstractOptimizer):
             result.append(names.get(id(parameter), unknown))
         return result
 
-    def prepared(self, batch):
-        """Prepare a batch for the device and type of the parameters."""
-        self._owned.refresh()
-        return self.network.backend.prepare(batch, self._owned)
-
     def gradients(self, loss_function, *batch):
         """Run forward and backward; previous gradients are dropped first, in every replica."""
-        result = self._forward_backward(loss_function, _backward, batch)
+        result, gradients = super().gradients(loss_function, *batch)
+        if not self._owned.replicated:
+            return result, gradients
         for replicated in self._owned.replicated:
             replicated.parallelism.accumulate_gradients()
-        return _detached(result), {
-            name: each.grad for name, each in self._trainable().items()
-        }
+        parameters = self._owned.parameters
+        return result, {name: parameters[name].grad for name in gradients}
 
-    def add_gradients(self, sums, loss_function, *batch):
-        """Run forward and backward; each gradient is added to its sum as it comes.
+    def adds_in_backward(self):
+        """Return whether there are no replicas, whose gradients are added to the root's later."""
+        return not (self.parallelism.is_replicated or self._owned.replicated)
 
-        With replicas the gradients are computed first, as they are added to the root's afterwards.
-        """
-        self._owned.refresh()
-        if self.parallelism.is_replicated or self._owned.replicated:
-            return super().add_gradients(sums, loss_function, *batch)
-        if not sums:
-            sums.append({})
-        has_begun = False
-        given: set[int] = set()
+    def unshared(self, gradient):
+        """Copy a gradient, of which Chainer may give one array to two parameters."""
+        return gradient.copy()
 
-        def backward(loss: Any) -> None:
-            nonlocal has_begun
-            _refuse_array(loss)
-            has_begun = True
-            # only now: nothing else that computes or clears gradients reaches the sums
-            given.update(give(sums[0], self._trainable()))
-            loss.backward()
-
-        try:
-            result = self._forward_backward(loss_function, backward, batch)
-        except BaseException:
-            if has_begun:
-                self._drop_window()
-            raise
-        take(sums[0], self._trainable(), given)
-        return _detached(result)
-
-    def _forward_backward(
-        self, loss_function: Callable, backward: Callable[[Any], None], batch: tuple
-    ) -> Any:
+    def forward_backward(self, loss_function, backward, batch):
         """Return the result of a loss function; previous gradients are dropped first."""
         self._owned.refresh()
         network: Any = self.network
         network.cleargrads()
         with _overflowing() if self.loss_scale else nullcontext():
             return as_loss(loss_function).forward_backward(network, backward, *batch)
-
-    def _trainable(self) -> dict[str, chainer.Parameter]:
-        """Return the parameters that are not frozen."""
-        trainable = {}
-        for name, parameter in self._owned.parameters.items():
-            if parameter.requires_grad:
-                trainable[name] = parameter
-        return trainable
 
     def apply(self, gradients):
         """Make one native step on these gradients."""
@@ -163,7 +128,7 @@ class ChainerOptimizer(AbstractOptimizer):
             if gradients.get(name) is None and parameter.update_rule is not None:
                 unused_rules.append(parameter.update_rule)
         # The gradients include those of replicas: no native hook must add them again.
-        self.parallelism.clear_replica_gradients()
+        self.parallelism.clear_replica_gradients(parameters)
         if unused_rules:
             with _disabled(unused_rules):  # Chainer's own rules would update by zeros
                 self.native.update()
@@ -272,18 +237,6 @@ def _tell_of_ties(network: AbstractNetwork) -> None:
             return
 
 
-def _backward(loss: Any) -> None:
-    _refuse_array(loss)
-    loss.backward()
-
-
-def _refuse_array(loss: Any) -> None:
-    if not isinstance(loss, chainer.Variable):
-        raise no_array(loss)
-    if loss.size != 1:
-        raise no_scalar(loss.shape)
-
-
 def _overflowing() -> AbstractContextManager[Any]:
     """Return a context in which NumPy does not warn of infinities: the loss scale finds them."""
     return np.errstate(over="ignore", invalid="ignore")
@@ -313,8 +266,3 @@ def _load(
     made = rule.state.get(slot, parameter)
     array = arrays.array(np.asarray(value), str(made.dtype), str(parameter.device))
     rule.state[slot] = array
-
-
-def _detached(result: Any) -> Any:
-    """Return a loss, or a tuple that starts with one, without the graph of the loss."""
-    return with_value(result, chainer.as_variable(arrays.raw(value_of(result))))

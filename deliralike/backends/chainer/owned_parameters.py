@@ -54,12 +54,9 @@ class OwnedParameters(owned_parameters.OwnedParameters):
         """The device of the network."""
         return self.network.device_name
 
-    @property
-    def dtype_name(self) -> str:
-        """The floating type of the network, as of the last `refresh`."""
-        dtype = None if self._first is None else self._first.dtype
-        is_known = dtype is not None and dtype.kind == "f" and dtype.itemsize >= 4
-        return arrays.dtype_name(dtype) if is_known else self.network.dtype_name
+    def first_dtype(self) -> str:
+        """Return the name of the first parameter's type; empty where there is none."""
+        return "" if self._first is None else arrays.dtype_name(self._first.dtype)
 
 
 def _names(link: chainer.Link) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from copy import deepcopy
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import chainer
+from deliralike.context import context_value
 from deliralike.parallel.replicas.context import Replica
 
 
@@ -75,15 +76,10 @@ _current: ContextVar[Draws | None] = ContextVar(
 )
 
 
-@contextmanager
-def drawing(draws: Draws, replica: Replica) -> Iterator[None]:
+def drawing(draws: Draws, replica: Replica) -> AbstractContextManager[Any]:
     """Draw from a replica's own generator for a ``with`` block."""
     draws.key = (replica.seed, replica.index)
-    token = _current.set(draws)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+    return context_value(_current, draws)
 
 
 def current() -> Draws | None:

@@ -13,7 +13,12 @@ from typing import Any
 
 from deliralike import nest, random
 from deliralike.backends.chainer import random as native_random
-from deliralike.backends.chainer.arrays import Variable, chainer, is_array
+from deliralike.backends.chainer.arrays import (
+    Variable,
+    chainer,
+    gradients_through,
+    is_array,
+)
 from deliralike.errors import CapabilityError
 from deliralike.parallel.replicas import context as replicas
 
@@ -24,23 +29,18 @@ def recomputed(
     """See `Backend.recomputed`."""
     if not (chainer.config.train and chainer.config.enable_backprop):
         return call(block, *args, **kwargs)
-    leaves, structure = nest.flatten((args, kwargs))
-    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Variable)]
+    given = nest.split((args, kwargs), Variable)
 
     def run(variables: Sequence[Any]) -> Any:
-        filled = [*leaves]
-        for place, variable in zip(places, variables, strict=True):
-            filled[place] = variable
-        own_args, own_kwargs = nest.unflatten(structure, filled)
+        own_args, own_kwargs = given.unflatten(variables)
         return call(block, *own_args, **own_kwargs)
 
     parameters = [
         each for each in block.params(include_uninit=False) if each.requires_grad
     ]
-    function = _Recomputed(block, run, len(places), parameters)
-    outputs = iter(function.apply([*(leaves[place] for place in places), *parameters]))
-    found = [next(outputs) if is_made else leaf for leaf, is_made in function.made]
-    return nest.unflatten(function.structure, found)
+    function = _Recomputed(block, run, len(given.arrays), parameters)
+    outputs = function.apply([*given.arrays, *parameters])
+    return function.returned.unflatten(outputs)
 
 
 class _Recomputed(chainer.FunctionNode):
@@ -68,11 +68,10 @@ class _Recomputed(chainer.FunctionNode):
             None if _shares_generator() else native_random.state(self.device)
         )
         with chainer.no_backprop_mode(), _refusing_shared_draws():
-            made = self.run([Variable(each) for each in inputs[: self.count]])
-        leaves, self.structure = nest.flatten(made)
-        self.made = [(leaf, isinstance(leaf, Variable)) for leaf in leaves]
+            outputs = self.run([Variable(each) for each in inputs[: self.count]])
+        self.returned = nest.split(outputs, Variable)
         self.retain_inputs(tuple(range(self.count)))
-        return tuple(leaf.array for leaf, is_made in self.made if is_made)
+        return tuple(leaf.array for leaf in self.returned.arrays)
 
     def backward(self, indexes: Any, gradients: Any) -> Any:
         """Compute once more, with a graph, and go back through it."""
@@ -90,17 +89,10 @@ class _Recomputed(chainer.FunctionNode):
         if self.draws is not None:
             context.run(native_random.follow, self.draws.copy())
         with self._again():
-            made = nest.leaves(context.run(self._drawing_again, inputs))
-        outputs = [leaf for leaf in made if isinstance(leaf, Variable)]
+            outputs = context.run(self._drawing_again, inputs)
+        variables = nest.split(outputs, Variable).arrays
         wanted = [*inputs, *self.parameters]
-        pairs = [
-            (output, gradient)
-            for output, gradient in zip(outputs, gradients, strict=True)
-            if gradient is not None and output.requires_grad
-        ]
-        found = chainer.grad(
-            [output for output, _ in pairs], wanted, [gradient for _, gradient in pairs]
-        )
+        found = gradients_through(variables, gradients, wanted)
         return tuple(found[index] for index in indexes)
 
     def _drawing_again(self, inputs: Sequence[Any]) -> Any:

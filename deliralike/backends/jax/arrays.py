@@ -21,6 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from deliralike.backends.jax import unstable
 from deliralike.backends.jax.compiled.compilation_cache import compile_once
+from deliralike.context import context_value
 from deliralike.errors import (
     CapabilityError,
     DeviceError,
@@ -28,6 +29,7 @@ from deliralike.errors import (
     IndexRangeError,
     suggestion,
 )
+from deliralike.nn.start import Shape
 
 DTYPES = (
     "float64",
@@ -172,7 +174,7 @@ def copied(value: jax.Array, name: str | None = None) -> jax.Array:
     return jax.device_put(host)
 
 
-def zeros(shape: tuple[int, ...], like: jax.Array) -> jax.Array:
+def zeros(shape: Shape, like: jax.Array) -> jax.Array:
     """Return zeros with the type of `like`, placed as it is.
 
     Where the shape is another one they are whole on each of its devices. ``jnp.zeros`` would
@@ -464,7 +466,7 @@ def _on_device(leaf: Any) -> Any:
 
 def draw_on_host(
     draw: Callable[..., np.ndarray],
-    shape: tuple[int, ...],
+    shape: Shape,
     dtype: np.dtype,
     *numbers: Any,
 ) -> jax.Array:
@@ -486,17 +488,12 @@ def draw_on_host(
     return on_each_device(*map(jnp.asarray, numbers))
 
 
-@contextmanager
-def draw_on_each_device(mesh: Mesh) -> Iterator[None]:
+def draw_on_each_device(mesh: Mesh) -> AbstractContextManager[Any]:
     """Return a context in which programs over a mesh draw on the host of each device.
 
     Outside of it the first device draws for all.
     """
-    token = _drawing.set(mesh)
-    try:
-        yield
-    finally:
-        _drawing.reset(token)
+    return context_value(_drawing, mesh)
 
 
 def keep_programs(folder: str | Path) -> None:
@@ -507,14 +504,9 @@ def keep_programs(folder: str | Path) -> None:
     compilation_cache.reset_cache()  # it has looked for a folder at the first compilation
 
 
-@contextmanager
-def compiling_quickly() -> Iterator[None]:
+def compiling_quickly() -> AbstractContextManager[Any]:
     """Return a context for programs that run a few times only: these compile twice as fast."""
-    token = _quickly.set(True)
-    try:
-        yield
-    finally:
-        _quickly.reset(token)
+    return context_value(_quickly, True)
 
 
 @contextmanager
@@ -531,14 +523,9 @@ def preserve_global_state() -> Iterator[None]:
             jax.config.update("jax_enable_x64", before)
 
 
-@contextmanager
-def op_by_op() -> Iterator[None]:
+def op_by_op() -> AbstractContextManager[Any]:
     """Return a context in which operations are compiled, once for all, and no whole programs."""
-    token = _op_by_op.set(True)
-    try:
-        yield
-    finally:
-        _op_by_op.reset(token)
+    return context_value(_op_by_op, True)
 
 
 def is_op_by_op() -> bool:

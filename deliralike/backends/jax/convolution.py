@@ -21,7 +21,8 @@ from jax import export, lax
 
 from deliralike.backends.jax.depthwise import depthwise
 from deliralike.nn import geometry
-from deliralike.nn.geometry import Pads
+from deliralike.nn.geometry import Pads, PerAxis
+from deliralike.nn.start import Shape
 
 # elements of a kernel up to which a convolution goes tap by tap
 _MOST_TAPS = 64
@@ -43,13 +44,13 @@ class Geometry:
         groups: Groups of channels.
     """
 
-    stride: tuple[int, ...]
+    stride: PerAxis
     pads: Pads
-    lhs_dilation: tuple[int, ...]
-    dilation: tuple[int, ...]
+    lhs_dilation: PerAxis
+    dilation: PerAxis
     groups: int
 
-    def counts(self, size: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
+    def counts(self, size: PerAxis, kernel: PerAxis) -> PerAxis:
         """Return the number of windows along each axis of an input that is not dilated."""
         each = map(
             geometry.conv_size, size, kernel, self.stride, self.pads, self.dilation
@@ -70,7 +71,7 @@ def _in_form(
     return form(x, weight, settings)
 
 
-def _form(shape: tuple[int, ...], weight: tuple[int, ...], settings: Geometry) -> Any:
+def _form(shape: Shape, weight: Shape, settings: Geometry) -> Any:
     """Return the function that computes a convolution of these shapes."""
     kernel = weight[2:]
     counts = settings.counts(shape[2:], kernel)
@@ -97,7 +98,7 @@ def _is_above(size: Any, limit: int) -> bool:
 
 
 def convolve_transposed(
-    x: jax.Array, weight: jax.Array, size: tuple[int, ...], settings: Geometry
+    x: jax.Array, weight: jax.Array, size: PerAxis, settings: Geometry
 ) -> jax.Array:
     """Compute the transpose of a convolution in its input.
 
@@ -161,7 +162,7 @@ def _as_matrix(weight: jax.Array) -> jax.Array:
 
 @partial(jax.jit, static_argnums=(2, 3))
 def _transposed_by_product(
-    x: jax.Array, weight: jax.Array, size: tuple[int, ...], settings: Geometry
+    x: jax.Array, weight: jax.Array, size: PerAxis, settings: Geometry
 ) -> jax.Array:
     """One product: without it a step of DCGAN's generator takes 8 times as long, of a U-Net 1.3."""
     last = jnp.moveaxis(x, 1, -1)
@@ -182,7 +183,7 @@ def _transposed_by_product(
 
 
 def _columns(
-    x: jax.Array, kernel: tuple[int, ...], counts: tuple[int, ...], settings: Geometry
+    x: jax.Array, kernel: PerAxis, counts: PerAxis, settings: Geometry
 ) -> jax.Array:
     """Return the elements of all windows.
 
@@ -202,7 +203,7 @@ def _columns(
 
 
 def _transposed_by_convolving(
-    x: jax.Array, weight: jax.Array, size: tuple[int, ...], settings: Geometry
+    x: jax.Array, weight: jax.Array, size: PerAxis, settings: Geometry
 ) -> jax.Array:
     kernel, groups = weight.shape[2:], settings.groups
     pads = []

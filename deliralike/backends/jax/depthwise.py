@@ -22,7 +22,8 @@ from jax import lax
 from jax.core import ShapedArray
 
 from deliralike.backends.jax.unstable import Primitive, ad, batching, mlir
-from deliralike.nn.geometry import Pads, conv_size, tap_slices
+from deliralike.nn.geometry import Pads, PerAxis, conv_size, tap_slices
+from deliralike.nn.start import Shape
 
 # sums that one loop computes at once
 _SUMS_PER_LOOP = 8
@@ -41,14 +42,14 @@ class Windows:
         pads: Zeros before and after the input, which negative numbers cut.
     """
 
-    size: tuple[int, ...]
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
+    size: PerAxis
+    kernel: PerAxis
+    stride: PerAxis
+    dilation: PerAxis
     pads: Pads
 
     @property
-    def counts(self) -> tuple[int, ...]:
+    def counts(self) -> PerAxis:
         """The number of windows."""
         axes = (self.size, self.kernel, self.stride, self.pads, self.dilation)
         return tuple(map(conv_size, *axes))
@@ -78,8 +79,8 @@ class Windows:
 def depthwise(
     x: jax.Array,
     weight: jax.Array,
-    stride: tuple[int, ...],
-    dilation: tuple[int, ...],
+    stride: PerAxis,
+    dilation: PerAxis,
     pads: Pads,
 ) -> jax.Array:
     """Convolve each channel of ``(batch, channels, *size)`` with its ``(channels, *kernel)``."""
@@ -143,15 +144,15 @@ def _exact(x: jax.Array) -> jax.Array:
     return x.astype(jnp.promote_types(x.dtype, np.float32))
 
 
-def _output_shape(x: Any, weight: Any, windows: Windows) -> tuple[int, ...]:
+def _output_shape(x: Any, weight: Any, windows: Windows) -> Shape:
     return (*x.shape[:2], *windows.counts)
 
 
-def _input_shape(y: Any, weight: Any, windows: Windows) -> tuple[int, ...]:
+def _input_shape(y: Any, weight: Any, windows: Windows) -> Shape:
     return (*y.shape[:2], *windows.size)
 
 
-def _weight_shape(x: Any, y: Any, windows: Windows) -> tuple[int, ...]:
+def _weight_shape(x: Any, y: Any, windows: Windows) -> Shape:
     return (x.shape[1], *windows.kernel)
 
 
@@ -160,7 +161,7 @@ def _weight_shape(x: Any, y: Any, windows: Windows) -> tuple[int, ...]:
 
 
 def _primitive(
-    name: str, compute: Callable[..., jax.Array], shape: Callable[..., tuple[int, ...]]
+    name: str, compute: Callable[..., jax.Array], shape: Callable[..., Shape]
 ) -> Primitive:
     def abstract(a: Any, b: Any, windows: Windows) -> ShapedArray:
         return ShapedArray(shape(a, b, windows), a.dtype)
@@ -180,7 +181,7 @@ def _primitive(
 
 def _not_fused(
     compute: Callable[..., jax.Array],
-    shape: tuple[int, ...],
+    shape: Shape,
     a: jax.Array,
     b: jax.Array,
 ) -> jax.Array:

@@ -6,10 +6,12 @@ from typing import Any
 
 from flax import nnx
 
+from deliralike.network.interface import NeutralLayer
+
 _CHANNELS_LAST = (nnx.Conv, nnx.BatchNorm, nnx.GroupNorm)
 
 
-def neutral_layer(block: Any) -> tuple[str, dict[str, Any]] | None:
+def neutral_layer(block: Any) -> NeutralLayer | None:
     """Return the name and settings of the layer of `nn` that equals a layer of flax's own.
 
     None for other layers, and for a convolution whose padding depends on the size of its input.
@@ -23,7 +25,7 @@ def has_channels_last(block: Any) -> bool:
     return isinstance(block, _CHANNELS_LAST)
 
 
-def _convolution(layer: nnx.Conv) -> tuple[str, dict[str, Any]] | None:
+def _convolution(layer: nnx.Conv) -> NeutralLayer | None:
     rank = len(layer.kernel_size)
     stride, dilation = (
         (given,) * rank if isinstance(given, int) else tuple(given or (1,) * rank)
@@ -49,7 +51,7 @@ def _convolution(layer: nnx.Conv) -> tuple[str, dict[str, Any]] | None:
     return f"Conv{rank}d", settings
 
 
-def _batch_norm(layer: nnx.BatchNorm) -> tuple[str, dict[str, Any]]:
+def _batch_norm(layer: nnx.BatchNorm) -> NeutralLayer:
     settings = {
         "eps": layer.epsilon,
         "momentum": 1.0 - layer.momentum,
@@ -60,14 +62,14 @@ def _batch_norm(layer: nnx.BatchNorm) -> tuple[str, dict[str, Any]]:
     return "BatchNorm2d", settings
 
 
-def _layer_norm(layer: nnx.LayerNorm) -> tuple[str, dict[str, Any]]:
+def _layer_norm(layer: nnx.LayerNorm) -> NeutralLayer:
     return "LayerNorm", {
         "normalized_shape": (layer.num_features,),
         "eps": layer.epsilon,
     }
 
 
-def _group_norm(layer: nnx.GroupNorm) -> tuple[str, dict[str, Any]]:
+def _group_norm(layer: nnx.GroupNorm) -> NeutralLayer:
     return "GroupNorm", {"num_groups": layer.num_groups, "eps": layer.epsilon}
 
 

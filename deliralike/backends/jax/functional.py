@@ -40,7 +40,8 @@ from deliralike.nn.geometry import (
     first_inside,
     tap_slices,
 )
-from deliralike.nn.primitives import axis_of
+from deliralike.nn.primitives import axis_of, of_one_array
+from deliralike.nn.start import Shape
 
 
 class Buffer(nnx.BatchStat):
@@ -56,6 +57,11 @@ def value_of(x: Any) -> Any:
     if _is_variable(x):
         return x.get_value()
     return x
+
+
+def _array(x: Any) -> jax.Array:
+    """The array in a variable, or of JAX with the values of another."""
+    return jnp.asarray(value_of(x))
 
 
 def _is_variable(x: Any) -> bool:
@@ -90,6 +96,11 @@ def _getitem(self: nnx.Variable, key: Any) -> Any:
 
 
 nnx.Variable.__getitem__ = _getitem
+
+
+def _of_value(function: Callable[[Any], Any]) -> Any:
+    """Return the method of a vocabulary that is a function of JAX of one array."""
+    return of_one_array(lambda x: function(value_of(x)))
 
 
 class JaxFunctions(Functions):
@@ -135,13 +146,10 @@ class JaxFunctions(Functions):
 
     def cast(self, x, dtype):
         native = arrays.find_dtype(dtype) if isinstance(dtype, str) else dtype.dtype
-        return jnp.asarray(value_of(x)).astype(native)
+        return _array(x).astype(native)
 
-    def stop_gradient(self, x):
-        return lax.stop_gradient(value_of(x))
-
-    def concrete(self, x):
-        return arrays.host_values(value_of(x))
+    stop_gradient = _of_value(lax.stop_gradient)
+    concrete = _of_value(arrays.host_values)
 
     def checked(self, x, check):
         """Check an array; within a program, what came with the batch is checked at each call."""
@@ -151,29 +159,14 @@ class JaxFunctions(Functions):
     # Element by element
     # ------------------------------------------------------------------------------------------
 
-    def exp(self, x):
-        return jnp.exp(value_of(x))
-
-    def log(self, x):
-        return jnp.log(value_of(x))
-
-    def sqrt(self, x):
-        return jnp.sqrt(value_of(x))
-
-    def sin(self, x):
-        return jnp.sin(value_of(x))
-
-    def cos(self, x):
-        return jnp.cos(value_of(x))
-
-    def tanh(self, x):
-        return jnp.tanh(value_of(x))
-
-    def erf(self, x):
-        return jax.scipy.special.erf(value_of(x))
-
-    def sigmoid(self, x):
-        return jax.nn.sigmoid(value_of(x))
+    exp = _of_value(jnp.exp)
+    log = _of_value(jnp.log)
+    sqrt = _of_value(jnp.sqrt)
+    sin = _of_value(jnp.sin)
+    cos = _of_value(jnp.cos)
+    tanh = _of_value(jnp.tanh)
+    erf = _of_value(jax.scipy.special.erf)
+    sigmoid = _of_value(jax.nn.sigmoid)
 
     def exact_softplus(self, x):
         return jnp.logaddexp(value_of(x), 0.0)
@@ -187,20 +180,14 @@ class JaxFunctions(Functions):
         x = value_of(x)
         return x * lax.stop_gradient(jnp.sign(x))  # jnp.abs has derivative 1 at 0
 
-    def floor(self, x):
-        return jnp.floor(value_of(x))
-
-    def atan(self, x):
-        return jnp.arctan(value_of(x))
+    floor = _of_value(jnp.floor)
+    atan = _of_value(jnp.arctan)
 
     def fmod(self, x, other):
         return jnp.fmod(value_of(x), value_of(other))
 
-    def log1p(self, x):
-        return jnp.log1p(value_of(x))
-
-    def expm1(self, x):
-        return jnp.expm1(value_of(x))
+    log1p = _of_value(jnp.log1p)
+    expm1 = _of_value(jnp.expm1)
 
     def where(self, condition, x, y):
         return jnp.where(value_of(condition), value_of(x), value_of(y))
@@ -215,7 +202,7 @@ class JaxFunctions(Functions):
         return jnp.mean(value_of(x), _axes(dim), keepdims=keepdim)
 
     def max_along(self, x, dim, keepdim=False):
-        x = jnp.asarray(value_of(x))
+        x = _array(x)
         first = jnp.argmax(
             x, dim, keepdims=True
         )  # jnp.max shares the gradient among equal maxima
@@ -248,18 +235,18 @@ class JaxFunctions(Functions):
         return jnp.concatenate([*map(value_of, arrays)], dim)
 
     def pad_constant(self, x, pads, value=0.0):
-        x = jnp.asarray(value_of(x))
+        x = _array(x)
         return lax.pad(x, np.asarray(value, x.dtype), _without_interior(pads))
 
     def flip_along(self, x, dim):
         return jnp.flip(value_of(x), dim)
 
     def select(self, x, index, dim):
-        x = jnp.asarray(value_of(x))
+        x = _array(x)
         return jnp.take(x, _without_wraparound(index, x.shape[dim]), dim, mode="fill")
 
     def select_along(self, x, index, dim):
-        x = jnp.asarray(value_of(x))
+        x = _array(x)
         index = _without_wraparound(index, x.shape[dim])
         # PyTorch reads a corner, NumPy broadcasts
         corner = [slice(size) for size in index.shape]
@@ -267,7 +254,7 @@ class JaxFunctions(Functions):
         return jnp.take_along_axis(x[tuple(corner)], index, dim, mode="fill")
 
     def scatter_add(self, x, dim, index, src):
-        x = jnp.asarray(value_of(x))
+        x = _array(x)
         self.checked(index, checks.InRange(x.shape[dim], "scatter_add: index"))
         index = _without_wraparound(index, x.shape[dim])
         places = list(jnp.ogrid[tuple(slice(size) for size in index.shape)])
@@ -294,14 +281,12 @@ class JaxFunctions(Functions):
         settings = Geometry(
             tuple(stride), tuple(pads), no_dilation, tuple(dilation), groups
         )
-        return convolve(
-            jnp.asarray(value_of(x)), jnp.asarray(value_of(weight)), settings
-        )
+        return convolve(_array(x), _array(weight), settings)
 
     def convolve_transposed(
         self, x, weight, stride, padding, output_padding, dilation, groups
     ):
-        x, weight = jnp.asarray(value_of(x)), jnp.asarray(value_of(weight))
+        x, weight = _array(x), _array(weight)
         size = conv_transposed_sizes(
             x.shape[2:], weight.shape[2:], stride, padding, dilation, output_padding
         )
@@ -311,7 +296,7 @@ class JaxFunctions(Functions):
         return convolve_transposed(x, weight, size, settings)
 
     def max_windows(self, x, kernel, stride, pads, dilation):
-        x = jnp.asarray(value_of(x))
+        x = _array(x)
         if jnp.issubdtype(x.dtype, jnp.floating):
             lowest = np.array(-np.inf, x.dtype)
         else:
@@ -323,7 +308,7 @@ class JaxFunctions(Functions):
         return x
 
     def sum_windows(self, x, kernel, stride, pads):
-        x = jnp.asarray(value_of(x))
+        x = _array(x)
         return lax.reduce_window(
             x,
             np.zeros((), x.dtype),
@@ -342,7 +327,7 @@ class JaxFunctions(Functions):
             checks.scalar(result, "gradient: the function's value")
             return result
 
-        return nested_gradients.gradient(value, jnp.asarray(value_of(x)))
+        return nested_gradients.gradient(value, _array(x))
 
     def scan(self, step, carry, xs):
         carry = jax.tree.map(value_of, carry, is_leaf=_is_variable)
@@ -395,7 +380,7 @@ def _without_interior(pads: Pads) -> list[tuple[int, int, int]]:
 
 def _without_wraparound(index: Any, size: int) -> jax.Array:
     """Positions with negative ones moved out of range: JAX would count them from the end."""
-    index = jnp.asarray(value_of(index))
+    index = _array(index)
     if jnp.issubdtype(index.dtype, jnp.unsignedinteger):
         return index
     return jnp.where(index < 0, size, index)
@@ -435,7 +420,7 @@ def _maxima_along(
 def _portable(
     stream: random.Stream,
     path: str,
-    shape: tuple[int, ...],
+    shape: Shape,
     dtype: Any,
     kind: str,
     p: float,
@@ -459,7 +444,7 @@ def _drawer(
     seed: int,
     path: str,
     number: int,
-    shape: tuple[int, ...],
+    shape: Shape,
     dtype: np.dtype,
     kind: str,
     p: float,

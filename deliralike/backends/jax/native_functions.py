@@ -29,11 +29,13 @@ from deliralike.backends.native_calls import (
     Table,
     along_one_axis,
     call_of,
+    elementwise,
     padding_of,
     product_of,
     renamed,
     square,
     unpacked,
+    unpartnered,
 )
 
 
@@ -192,9 +194,7 @@ def _var(
 def _einsum(
     subscripts: str, *operands: NativeArray, optimize: Any = None, precision: Any = None
 ) -> Neutral | None:
-    if isinstance(subscripts, str):
-        return product_of(subscripts, operands, _permute)
-    return None
+    return product_of(subscripts, operands, _permute)
 
 
 def _attention(
@@ -373,10 +373,6 @@ def _pad(
     )
 
 
-def _elements(*names: str) -> Rows:
-    return {name: renamed(name, "x") for name in names}
-
-
 def _along(name: str) -> Row:
     return renamed(name, "x axis=dim where", {"where": None}, along_one_axis, axis=-1)
 
@@ -411,7 +407,7 @@ _SOFTMAXES: Rows = {
     "log_softmax": _along("log_softmax"),
 }
 _ACTIVATIONS: Rows = {
-    **_elements("relu", "relu6", "silu", "sigmoid", "tanh", "softplus"),
+    **elementwise("relu relu6 silu sigmoid tanh softplus"),
     **_SOFTMAXES,
     "swish": renamed("silu", "x"),
     "hard_sigmoid": renamed("hardsigmoid", "x"),
@@ -420,21 +416,19 @@ _ACTIVATIONS: Rows = {
     "elu": renamed("elu", "x alpha"),
     "gelu": _gelu,
     "dot_product_attention": _attention,
-    # without a partner in `nn`
-    **dict.fromkeys(
-        ("celu", "glu", "hard_tanh", "log_sigmoid", "logsumexp", "mish", "selu")
+    **unpartnered(
+        "celu glu hard_tanh log_sigmoid logsumexp mish selu soft_sign squareplus standardize"
     ),
-    **dict.fromkeys(("soft_sign", "squareplus", "standardize")),
 }
 _REDUCTIONS: Rows = {
     "sum": _reduction("sum"),
     "mean": _reduction("mean"),
     "max": _MAX,
     "var": _var,
-    **dict.fromkeys(("cumprod", "cumsum", "min", "prod", "std")),
+    **unpartnered("cumprod cumsum min prod std"),
 }
 _NUMPY: Rows = {
-    **_elements("exp", "log", "sqrt", "sin", "cos", "tanh", "abs"),
+    **elementwise("exp log sqrt sin cos tanh abs"),
     **_REDUCTIONS,
     "absolute": renamed("abs", "x"),
     "amax": _MAX,
@@ -458,42 +452,26 @@ _NUMPY: Rows = {
     "broadcast_to": _broadcast_to,
     "pad": _pad,
     "take": _TAKE,
-    # without a partner in `nn`
-    **dict.fromkeys(
-        ("amin", "log1p", "logaddexp", "maximum", "minimum", "outer", "square")
+    **unpartnered(
+        "amin log1p logaddexp maximum minimum outer square tensordot tril triu vdot"
     ),
-    **dict.fromkeys(("tensordot", "tril", "triu", "vdot")),
+}
+_POOLS: Rows = {
+    "max_pool": partial(_pool, "max_pool"),
+    "avg_pool": partial(_pool, "avg_pool"),
+    "dot_product_attention": _attention,
 }
 _ROWS: tuple[tuple[Any, Rows], ...] = (
     (jnp, _NUMPY),
-    (jnp.linalg, {"norm": None}),
+    (jnp.linalg, unpartnered("norm")),
     (lax, {"erf": _ERF, "stop_gradient": renamed("stop_gradient", "x")}),
-    (lax, {"rsqrt": None, "conv_general_dilated": _convolution}),
-    (
-        lax,
-        dict.fromkeys(
-            ("conv", "conv_transpose", "dot_general", "reduce_window", "top_k")
-        ),
-    ),
+    (lax, {"conv_general_dilated": _convolution}),
+    (lax, unpartnered("conv conv_transpose dot_general reduce_window rsqrt top_k")),
     (jax.scipy.special, {"erf": _ERF, "logsumexp": None}),
     (jax.image, {"resize": _resize}),
     (jax.nn, _ACTIVATIONS),
-    (
-        nnx,
-        {
-            "max_pool": partial(_pool, "max_pool"),
-            "avg_pool": partial(_pool, "avg_pool"),
-        },
-    ),
-    (nnx, {"min_pool": None, "dot_product_attention": _attention}),
-    (
-        flax.linen,
-        {
-            "max_pool": partial(_pool, "max_pool"),
-            "avg_pool": partial(_pool, "avg_pool"),
-        },
-    ),
-    (flax.linen, {"dot_product_attention": _attention}),
+    (nnx, _POOLS | unpartnered("min_pool")),
+    (flax.linen, _POOLS),
 )
 _METHODS: Rows = {
     **_REDUCTIONS,
@@ -521,10 +499,8 @@ _OPTAX: Rows = {
         when=lambda predictions, targets, **_: predictions.shape == targets.shape,
         reduction="none",
     ),
-    **dict.fromkeys(
-        ("cosine_distance", "ctc_loss", "hinge_loss", "huber_loss", "kl_divergence")
-    ),
-    **dict.fromkeys(
-        ("l2_loss", "log_cosh", "sigmoid_focal_loss", "softmax_cross_entropy")
+    **unpartnered(
+        "cosine_distance ctc_loss hinge_loss huber_loss kl_divergence l2_loss log_cosh "
+        "sigmoid_focal_loss softmax_cross_entropy"
     ),
 }

@@ -6,7 +6,6 @@ The neutral state has the names of the package's own layers and those of flax's 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from deliralike.backends.jax import arrays, host_random
 from deliralike.backends.jax.compiled import nested_gradients
 from deliralike.backends.jax.variables import array_of, set_array
 from deliralike.errors import ArgumentError
+from deliralike.network import tree
 from deliralike.network.base import (
     AbstractNetwork,
     NetworkType,
@@ -29,9 +29,9 @@ from deliralike.network.base import (
 )
 from deliralike.network.core import widest
 from deliralike.network.state import Slot
-from deliralike.network.tree import block_tree
 from deliralike.network.unregistered_modules import refuse_without_init
 from deliralike.network.wrapper import NativeWrapper
+from deliralike.nn.start import Shape
 
 _NOT_SAVED = (nnx.RngState, nnx.Intermediate)
 _FROZEN = "frozen"
@@ -69,7 +69,7 @@ class Layout:
             value = xp.transpose(value, tuple(map(int, np.argsort(self.axes))))
         return value
 
-    def shape(self, native: tuple[int, ...]) -> tuple[int, ...]:
+    def shape(self, native: Shape) -> Shape:
         """The shape in PyTorch's layout."""
         if self.axes is None:
             return tuple(native)
@@ -103,7 +103,7 @@ class JaxSlot(Slot):
             self.native.set_metadata(_FROZEN, True)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """The shape in PyTorch's layout."""
         return self.layout.shape(array_of(self.native).shape)
 
@@ -120,7 +120,7 @@ class JaxSlot(Slot):
         value = self.layout.to_native(value)
         set_array(self.native, arrays.put_like(value, array_of(self.native)))
 
-    def resize(self, shape: tuple[int, ...]) -> None:
+    def resize(self, shape: Shape) -> None:
         """Let the parameter hold zeros of another shape."""
         if not self.is_parameter:
             super().resize(shape)
@@ -249,63 +249,24 @@ class AbstractJaxNetwork(
 
     __str__ = __repr__
 
-    def train(self, mode: bool = True) -> Any:
-        """Set the mode of every block.
+    def _mode_attributes(self, block: Any, training: bool) -> dict[str, bool]:
+        # flax's own blocks
+        flags = ("deterministic", "use_running_average")
+        if isinstance(block, AbstractNetwork):
+            return super()._mode_attributes(block, training)
+        return {name: not training for name in flags if hasattr(block, name)}
 
-        flax's own blocks have ``deterministic`` and ``use_running_average``; those of a class with
-        a ``train`` or ``eval`` of its own do what that says.
-        """
-        blocks = [block for _, block in self.named_blocks()]
-        for block in blocks:
-            self._set_mode(block, mode)
-        for block in blocks:
-            if block is self or not _has_own_mode(block):
-                continue
-            if mode:
-                block.train()
-            else:
-                block.eval()
-        return self
+    def _changed_by_mode(self, block: Any) -> Iterable[str]:
+        if isinstance(block, AbstractNetwork) or not self._has_own_mode(block):
+            return super()._changed_by_mode(block)
+        settings = vars(block).items()  # it may set anything
+        return [name for name, value in settings if type(value) in _PLAIN_SETTINGS]
 
-    @contextmanager
-    def training_mode(self, training: bool) -> Iterator[Any]:
-        """Hold training or evaluation mode for a ``with`` block.
-
-        Afterwards every block has the mode that it had before.
-        """
-        before = []
-        is_set = True
-        for _, block in self.named_blocks():
-            for name, value in _mode_attributes(block, training).items():
-                before.append((block, name, getattr(block, name)))
-                is_set = is_set and getattr(block, name) is value
-            has_own_mode = _has_own_mode(block)
-            is_set = is_set and not has_own_mode
-            if has_own_mode and not isinstance(block, AbstractNetwork):
-                settings = vars(block).items()  # it may set anything
-                before += [
-                    (block, *each)
-                    for each in settings
-                    if type(each[1]) in _PLAIN_SETTINGS
-                ]
-        if not is_set:
-            self.train(training)
-        try:
-            yield self
-        finally:
-            for block, name, value in before:
-                _set_mode(block, name, value)
-
-    def _mode(self, block: Any) -> bool | None:
-        modes = [
-            getattr(block, name) is value
-            for name, value in _mode_attributes(block, True).items()
-        ]
-        return any(modes) if modes else None
-
-    def _set_mode(self, block: Any, training: bool) -> None:
-        for name, value in _mode_attributes(block, training).items():
-            _set_mode(block, name, value)
+    def _has_own_mode(self, block: Any) -> bool:
+        kind, base = type(block), nnx.Module
+        if isinstance(block, AbstractJaxNetwork):
+            base = AbstractJaxNetwork
+        return kind.train is not base.train or kind.eval is not base.eval
 
     def neutral_slots(self) -> dict[str, Slot]:
         """Return parameters, then buffers, then blocks, each in the order of creation.
@@ -385,18 +346,9 @@ def walk(root: Any) -> Iterator[tuple[str, Any]]:
 
     Each is yielded once, in the order of creation.
     """
-    visited: set[int] = set()
-
-    def visit(path: str, node: Any) -> Iterator[tuple[str, Any]]:
-        if id(node) in visited:
-            return
+    for path, node in tree.walk(root, children):
         if isinstance(node, _NODES):
-            visited.add(id(node))
             yield path, node
-        for name, child in children(node):
-            yield from visit(f"{path}.{name}".lstrip("."), child)
-
-    return visit("", root)
 
 
 def children(node: Any) -> Iterator[tuple[str, Any]]:
@@ -437,7 +389,7 @@ def _tree(block: Any, above: tuple[int, ...] = ()) -> str:
         has_modules = any(isinstance(node, nnx.Module) for _, node in walk(child))
         if has_modules and id(child) not in above:
             parts.append((name, _tree(child, above)))
-    return block_tree(type(block).__name__, _settings(block), parts)
+    return tree.block_tree(type(block).__name__, _settings(block), parts)
 
 
 def _settings(block: Any) -> Iterable[tuple[str, Any]]:
@@ -474,26 +426,6 @@ def _setting(value: Any) -> Any:
     if type(value) is tuple:
         return value
     return StaticList(value) if type(value) is list else StaticDict(value)
-
-
-def _set_mode(block: Any, name: str, value: bool) -> None:
-    if getattr(block, name) is not value:
-        setattr(block, name, value)
-
-
-def _has_own_mode(block: Any) -> bool:
-    """Return whether a block has a way of its own to be set to training or evaluation."""
-    kind, base = type(block), nnx.Module
-    if isinstance(block, AbstractJaxNetwork):
-        base = AbstractJaxNetwork
-    return kind.train is not base.train or kind.eval is not base.eval
-
-
-def _mode_attributes(block: Any, training: bool) -> dict[str, bool]:
-    if isinstance(block, AbstractNetwork):
-        return {"training": training}
-    flags = ("deterministic", "use_running_average")
-    return {name: not training for name in flags if hasattr(block, name)}
 
 
 def _slots(

@@ -165,11 +165,12 @@ class TorchBackend(Backend):
         parts = LossResult.of(result)
         loss, extras = parts.value, parts.extras or ()
         parallelism: Any = network.parallelism
-        copies = {
-            name: [slot.native, *parallelism.copies_of(slot.native)]
-            for name, slot in network.neutral_slots().items()
-            if slot.trainable
-        }
+        slots = network.neutral_slots().items()
+        parameters = {name: slot.native for name, slot in slots if slot.trainable}
+        copies = {name: [parameter] for name, parameter in parameters.items()}
+        for leaves in parallelism.replica_leaves(parameters):
+            for name, leaf in leaves.items():
+                copies[name].append(leaf)
         leaves = [leaf for leaf in nest.leaves(inputs) if _takes_gradient(leaf)]
         wanted = [*chain.from_iterable(copies.values()), *leaves]
         # consumed in the order of `wanted`

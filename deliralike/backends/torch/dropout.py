@@ -2,56 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from deliralike.backends.replaced_functions import replaced_by_name
+from deliralike.backends.replaced_functions import wrapped_by_name
 from deliralike.backends.torch import unstable
 
 _Factors = Callable[..., np.ndarray]
 
 
-@contextmanager
-def override_dropout_masks(factors: _Factors) -> Iterator[None]:
+def override_dropout_masks(factors: _Factors) -> AbstractContextManager[None]:
     """Let PyTorch's own functions of dropout multiply by given factors; see `Backend`.
 
     Masks that a network draws by `torch.Tensor.bernoulli_` or `torch.rand`, as stochastic depth is
     written, keep what these factors keep.
     """
-    replacements = _replacements(_Dropping(factors))
-    with replaced_by_name(replacements):
-        yield
+    return wrapped_by_name(_wrappers(_Dropping(factors)))
 
 
-def _replacements(dropping: _Dropping) -> dict[tuple[Any, str], Any]:
-    """The functions to replace, by the module or class and the name."""
+def _wrappers(dropping: _Dropping) -> dict[tuple[Any, str], Callable[..., Any]]:
+    """The functions to call in the place of PyTorch's, by the module or class and the name."""
     functional: Any = torch.nn.functional
-    replacements: dict[tuple[Any, str], Any] = {
-        (torch.Tensor, "bernoulli_"): dropping.bernoulli_(torch.Tensor.bernoulli_),
-        (torch, "rand"): dropping.rand(torch.rand),
-        (torch, "rand_like"): dropping.rand(torch.rand_like),
-        (torch, "randn"): dropping.noise(torch.randn),
-        (torch, "randn_like"): dropping.noise(torch.randn_like),
+    wrappers: dict[tuple[Any, str], Callable[..., Any]] = {
+        (torch.Tensor, "bernoulli_"): dropping.bernoulli_,
+        (torch, "rand"): dropping.rand,
+        (torch, "rand_like"): dropping.rand,
+        (torch, "randn"): dropping.noise,
+        (torch, "randn_like"): dropping.noise,
         (torch, "normal"): dropping.normal,
-        (torch.Tensor, "normal_"): dropping.normal_(),
-        (torch.Tensor, "uniform_"): dropping.uniform_(),
-        (functional, "alpha_dropout"): dropping.alpha_dropout(by_channel=False),
-        (functional, "feature_alpha_dropout"): dropping.alpha_dropout(by_channel=True),
+        (torch.Tensor, "normal_"): dropping.normal_,
+        (torch.Tensor, "uniform_"): dropping.uniform_,
+        (functional, "alpha_dropout"): partial(dropping.alpha_dropout, False),
+        (functional, "feature_alpha_dropout"): partial(dropping.alpha_dropout, True),
+        (functional, "scaled_dot_product_attention"): dropping.attention,
     }
     for name, by_channel in _DROPOUTS.items():
-        replacements[functional, name] = dropping.dropout(by_channel)
-    attention = "scaled_dot_product_attention"
-    replacements[functional, attention] = dropping.attention(
-        getattr(functional, attention)
-    )
+        wrappers[functional, name] = partial(dropping.dropout, by_channel)
     owner, names = unstable.recurrent_functions()
     for name in names:
-        replacements[owner, name] = dropping.recurrence(getattr(owner, name))
-    return replacements
+        wrappers[owner, name] = dropping.recurrence
+    return wrappers
 
 
 # Whether whole channels are dropped, by the function's name.
@@ -60,6 +55,8 @@ _DROPOUTS = {"dropout": False, "dropout1d": True, "dropout2d": True, "dropout3d"
 
 class _Dropping:
     """Functions in the place of PyTorch's, which multiply where those draw.
+
+    Each takes PyTorch's function before the arguments of a call.
 
     Args:
         factors: Of a shape and a rate; all factors of a call are equal, where weights of attention
@@ -81,99 +78,84 @@ class _Dropping:
     ) -> torch.Tensor:
         return self.mask(shape, rate, like).reshape(-1)[0]
 
-    def dropout(self, by_channel: bool) -> Callable[..., torch.Tensor]:
-        def dropout(
-            input: torch.Tensor,  # PyTorch's name
-            p: float = 0.5,
-            training: bool = True,
-            inplace: bool = False,
-        ) -> torch.Tensor:
-            if not training or p == 0.0:
-                return input
-            factor = self.mask(_mask_shape(input, by_channel), p, input)
-            return input.mul_(factor) if inplace else input * factor
+    def dropout(
+        self,
+        by_channel: bool,
+        _: Any,
+        input: torch.Tensor,  # PyTorch's name
+        p: float = 0.5,
+        training: bool = True,
+        inplace: bool = False,
+    ) -> torch.Tensor:
+        if not training or p == 0.0:
+            return input
+        factor = self.mask(_mask_shape(input, by_channel), p, input)
+        return input.mul_(factor) if inplace else input * factor
 
-        return dropout
+    def alpha_dropout(
+        self,
+        by_channel: bool,
+        _: Any,
+        input: torch.Tensor,  # PyTorch's name
+        p: float = 0.5,
+        training: bool = False,
+        inplace: bool = False,
+    ) -> torch.Tensor:
+        if not training or p == 0.0:
+            return input
+        if p == 1.0:
+            return input * 0.0
+        kept = self.mask(_mask_shape(input, by_channel), p, input) * (1.0 - p)
+        scale = ((1.0 - p) * (1.0 + p * _SELU_LOW**2)) ** -0.5
+        dropped = input * kept + _SELU_LOW * (1.0 - kept)
+        return dropped * scale - scale * _SELU_LOW * p
 
-    def alpha_dropout(self, by_channel: bool) -> Callable[..., torch.Tensor]:
-        def alpha_dropout(
-            input: torch.Tensor,  # PyTorch's name
-            p: float = 0.5,
-            training: bool = False,
-            inplace: bool = False,
-        ) -> torch.Tensor:
-            if not training or p == 0.0:
-                return input
-            if p == 1.0:
-                return input * 0.0
-            kept = self.mask(_mask_shape(input, by_channel), p, input) * (1.0 - p)
-            scale = ((1.0 - p) * (1.0 + p * _SELU_LOW**2)) ** -0.5
-            dropped = input * kept + _SELU_LOW * (1.0 - kept)
-            return dropped * scale - scale * _SELU_LOW * p
+    def attention(
+        self,
+        original: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        *others: Any,
+        **keywords: Any,
+    ) -> torch.Tensor:
+        output = original(query, key, value, attn_mask, 0.0, *others, **keywords)
+        if dropout_p == 0.0:
+            return output
+        shape = (*query.shape[:-1], key.shape[-2])
+        return output * self.one_factor(shape, dropout_p, query)
 
-        return alpha_dropout
-
-    def attention(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def scaled_dot_product_attention(
-            query: torch.Tensor,
-            key: torch.Tensor,
-            value: torch.Tensor,
-            attn_mask: torch.Tensor | None = None,
-            dropout_p: float = 0.0,
-            *others: Any,
-            **keywords: Any,
-        ) -> torch.Tensor:
-            output = original(query, key, value, attn_mask, 0.0, *others, **keywords)
-            if dropout_p == 0.0:
-                return output
-            shape = (*query.shape[:-1], key.shape[-2])
-            return output * self.one_factor(shape, dropout_p, query)
-
-        return scaled_dot_product_attention
-
-    def recurrence(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def recurrence(self, original: Any, input: torch.Tensor, *rest: Any) -> Any:
         """Scale what a layer gives by scaling the weights that the next one multiplies it by."""
+        at = next(i for i, each in enumerate(rest) if isinstance(each, list))
+        weights, biases, layers, rate, training, *others = rest[at:]
+        if not training or rate == 0.0 or layers == 1:
+            return original(input, *rest)
+        scaled, per_layer = list(weights), len(weights) // layers
+        per_direction = per_layer // (1 + bool(others[0]))
+        for first in range(per_layer, len(weights), per_layer):
+            shape = (*input.shape[:-1], weights[first].shape[1])
+            factor = self.one_factor(shape, rate, input)
+            for place in range(first, first + per_layer, per_direction):
+                scaled[place] = weights[place] * factor
+        settings = (scaled, biases, layers, 0.0, training, *others)
+        return original(input, *rest[:at], *settings)
 
-        def recurrence(input: torch.Tensor, *rest: Any) -> Any:
-            at = next(i for i, each in enumerate(rest) if isinstance(each, list))
-            weights, biases, layers, rate, training, *others = rest[at:]
-            if not training or rate == 0.0 or layers == 1:
-                return original(input, *rest)
-            scaled, per_layer = list(weights), len(weights) // layers
-            per_direction = per_layer // (1 + bool(others[0]))
-            for first in range(per_layer, len(weights), per_layer):
-                shape = (*input.shape[:-1], weights[first].shape[1])
-                factor = self.one_factor(shape, rate, input)
-                for place in range(first, first + per_layer, per_direction):
-                    scaled[place] = weights[place] * factor
-            settings = (scaled, biases, layers, 0.0, training, *others)
-            return original(input, *rest[:at], *settings)
+    def bernoulli_(
+        self, original: Any, mask: torch.Tensor, p: Any = 0.5, **keywords: Any
+    ) -> torch.Tensor:
+        if isinstance(p, torch.Tensor) or keywords:
+            return original(mask, p, **keywords)
+        return mask.copy_(self.mask(mask.shape, round(1.0 - p, 12), mask) > 0)
 
-        return recurrence
+    def rand(self, original: Any, *size: Any, **keywords: Any) -> torch.Tensor:
+        numbers = original(*size, **keywords)
+        return numbers.copy_(self.mask(numbers.shape, None, numbers))
 
-    def bernoulli_(self, original: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-        def bernoulli_(
-            mask: torch.Tensor, p: Any = 0.5, **keywords: Any
-        ) -> torch.Tensor:
-            if isinstance(p, torch.Tensor) or keywords:
-                return original(mask, p, **keywords)
-            return mask.copy_(self.mask(mask.shape, round(1.0 - p, 12), mask) > 0)
-
-        return bernoulli_
-
-    def rand(self, original: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-        def rand(*size: Any, **keywords: Any) -> torch.Tensor:
-            numbers = original(*size, **keywords)
-            return numbers.copy_(self.mask(numbers.shape, None, numbers))
-
-        return rand
-
-    def noise(self, original: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-        def noise(*args: Any, **keywords: Any) -> torch.Tensor:
-            numbers = original(*args, **keywords)
-            return self.fill(numbers)
-
-        return noise
+    def noise(self, original: Any, *args: Any, **keywords: Any) -> torch.Tensor:
+        return self.fill(original(*args, **keywords))
 
     def fill(self, numbers: torch.Tensor, kind: str = "normal") -> torch.Tensor:
         given = self.factors(tuple(numbers.shape), None, kind)
@@ -181,7 +163,7 @@ class _Dropping:
             return numbers.copy_(torch.as_tensor(given))
 
     def normal(
-        self, mean: Any, std: Any = 1.0, size: Any = None, **_: Any
+        self, _: Any, mean: Any, std: Any = 1.0, size: Any = None, **__: Any
     ) -> torch.Tensor:
         like = next((one for one in (mean, std) if isinstance(one, torch.Tensor)), None)
         if like is not None:
@@ -191,21 +173,25 @@ class _Dropping:
         numbers = torch.empty(size) if like is None else like.new_empty(size)
         return mean + std * self.fill(numbers)
 
-    def normal_(self) -> Callable[..., torch.Tensor]:
-        def normal_(
-            numbers: torch.Tensor, mean: float = 0.0, std: float = 1.0, **_: Any
-        ) -> torch.Tensor:
-            return self.fill(numbers).mul_(std).add_(mean)
+    def normal_(
+        self,
+        _: Any,
+        numbers: torch.Tensor,
+        mean: float = 0.0,
+        std: float = 1.0,
+        **__: Any,
+    ) -> torch.Tensor:
+        return self.fill(numbers).mul_(std).add_(mean)
 
-        return normal_
-
-    def uniform_(self) -> Callable[..., torch.Tensor]:
-        def uniform_(
-            numbers: torch.Tensor, low: float = 0.0, high: float = 1.0, **_: Any
-        ) -> torch.Tensor:
-            return self.fill(numbers, "uniform").mul_(high - low).add_(low)
-
-        return uniform_
+    def uniform_(
+        self,
+        _: Any,
+        numbers: torch.Tensor,
+        low: float = 0.0,
+        high: float = 1.0,
+        **__: Any,
+    ) -> torch.Tensor:
+        return self.fill(numbers, "uniform").mul_(high - low).add_(low)
 
 
 _SELU_LOW = -1.7580993408473766  # what SELU goes to on the left

@@ -15,6 +15,7 @@ import torch
 
 from deliralike.errors import StateError
 from deliralike.network.state import Slot
+from deliralike.nn.start import Shape
 
 
 class ExtraStateSlot(Slot):
@@ -28,11 +29,11 @@ class ExtraStateSlot(Slot):
         self.native: Any = module
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """The number of bytes at present."""
         return self.read().shape
 
-    def fits(self, shape: tuple[int, ...]) -> bool:
+    def fits(self, shape: Shape) -> bool:
         """Return whether an array may be the bytes of a state, of which there may be any number."""
         return len(shape) == 1
 

@@ -22,6 +22,7 @@ from deliralike.network.construction import require_construction
 from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
 from deliralike.nn.means import mean_over
+from deliralike.nn.primitives import of_one_array
 from deliralike.nn.windows import _resizing
 
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -152,29 +153,14 @@ class TorchFunctions(Functions):
 
     # Element by element
 
-    def exp(self, x):
-        return torch.exp(x)
-
-    def log(self, x):
-        return torch.log(x)
-
-    def sqrt(self, x):
-        return torch.sqrt(x)
-
-    def sin(self, x):
-        return torch.sin(x)
-
-    def cos(self, x):
-        return torch.cos(x)
-
-    def tanh(self, x):
-        return torch.tanh(x)
-
-    def erf(self, x):
-        return torch.erf(x)
-
-    def sigmoid(self, x):
-        return torch.sigmoid(x)
+    exp = of_one_array(torch.exp)
+    log = of_one_array(torch.log)
+    sqrt = of_one_array(torch.sqrt)
+    sin = of_one_array(torch.sin)
+    cos = of_one_array(torch.cos)
+    tanh = of_one_array(torch.tanh)
+    erf = of_one_array(torch.erf)
+    sigmoid = of_one_array(torch.sigmoid)
 
     def exact_softplus(self, x):
         # F.softplus is exact below 20 only
@@ -183,23 +169,15 @@ class TorchFunctions(Functions):
     def relu(self, x, inplace=False):
         return F.relu(x)
 
-    def abs(self, x):
-        return torch.abs(x)
-
-    def floor(self, x):
-        return torch.floor(x)
-
-    def atan(self, x):
-        return torch.atan(x)
+    abs = of_one_array(torch.abs)
+    floor = of_one_array(torch.floor)
+    atan = of_one_array(torch.atan)
 
     def fmod(self, x, other):
         return torch.fmod(x, other)
 
-    def log1p(self, x):
-        return torch.log1p(x)
-
-    def expm1(self, x):
-        return torch.expm1(x)
+    log1p = of_one_array(torch.log1p)
+    expm1 = of_one_array(torch.expm1)
 
     def where(self, condition, x, y):
         return torch.where(condition, x, y)

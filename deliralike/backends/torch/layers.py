@@ -153,8 +153,7 @@ class _Norm(_Native):
         """`forward` has checked the axes."""
 
     def _over_replicas(self, x, replica):
-        count = math.prod(x.shape) // x.shape[1]
-        y, mean, var, count = self.written_once._over_replicas(self, x, count, replica)
+        y, mean, var, count = self.written_once.over_replicas(self, x, replica)
         if self.training and self.track_running_stats:
             move_statistics(self, mean, var, count)
         return y

@@ -20,9 +20,11 @@ from deliralike.backends.native_calls import (
     Rows,
     Table,
     call_of,
+    elementwise,
     product_of,
     renamed,
     unpacked,
+    unpartnered,
 )
 from deliralike.backends.replaced_functions import replaced_by_name
 from deliralike.backends.torch import unstable
@@ -193,8 +195,6 @@ def _var(
 
 
 def _einsum(equation: str, *operands: Any) -> Neutral | None:
-    if not isinstance(equation, str):
-        return None
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
         operands = tuple(operands[0])
     return product_of(equation, operands, torch.permute)
@@ -329,10 +329,6 @@ def _has_axes(
     return input.ndim == count and not is_open
 
 
-def _elements(*names: str) -> Rows:
-    return {name: renamed(name, "input=x inplace=") for name in names}
-
-
 def _along(*names: str) -> Rows:
     return {name: renamed(name, "input=x dim _stacklevel= dtype=") for name in names}
 
@@ -354,6 +350,7 @@ def _are_labels(input: NativeArray, target: NativeArray, **others: Any) -> bool:
     return target.is_whole and input.ndim > 1
 
 
+_ELEMENTS = "input=x inplace="
 _NOT_DEPRECATED: dict[str, Any] = {"size_average": None, "reduce": None}
 _MATMUL = renamed("matmul", "input=x other=y", when=_are_matrices)
 _CONV = _convolution("conv", "stride padding dilation groups")
@@ -362,7 +359,7 @@ _CONV_TRANSPOSE = _convolution(
 )
 _TRANSPOSE = renamed("transpose", "input=x dim0 dim1")
 _F: Rows = {
-    **_elements("relu", "relu6", "silu", "hardsigmoid", "hardswish", "sigmoid", "tanh"),
+    **elementwise("relu relu6 silu hardsigmoid hardswish sigmoid tanh", _ELEMENTS),
     **_along("softmax", "log_softmax"),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _CONV),
     **{f"conv_transpose{rank}d": _CONV_TRANSPOSE for rank in (1, 2, 3)},
@@ -426,9 +423,7 @@ _F: Rows = {
 
 # Functions of `torch`, and methods of tensors where there is one.
 _TORCH: Rows = {
-    **_elements(
-        "exp", "log", "sqrt", "sin", "cos", "tanh", "erf", "abs", "sigmoid", "relu"
-    ),
+    **elementwise("exp log sqrt sin cos tanh erf abs sigmoid relu", _ELEMENTS),
     "absolute": renamed("abs", "input=x"),
     **_along("softmax", "log_softmax"),
     **{name: _F[name] for name in _F if name[-1] == "d" and name[-2] in "123"},
@@ -467,32 +462,9 @@ _TORCH: Rows = {
 }
 _METHODS: Rows = {"where": renamed("where", "input=x condition other=y")}
 
-# Functions without a partner in `nn`, which are followed by their own names.
-_OTHERS = frozenset(
-    {
-        "addmm",
-        "baddbmm",
-        "cumprod",
-        "cumsum",
-        "dot",
-        "log1p",
-        "logsumexp",
-        "maximum",
-        "min",
-    }
-    | {
-        "minimum",
-        "norm",
-        "outer",
-        "prod",
-        "rsqrt",
-        "sort",
-        "square",
-        "std",
-        "tensordot",
-        "topk",
-    }
-    | {"tril", "triu"}
+_UNPARTNERED = unpartnered(
+    "addmm baddbmm cumprod cumsum dot log1p logsumexp maximum min minimum norm outer prod rsqrt "
+    "sort square std tensordot topk tril triu"
 )
 
 
@@ -503,9 +475,7 @@ def _table() -> Table:
         function = getattr(F, name)
         if _is_followed(name, function):
             found[function] = (f"torch.nn.functional.{name}", None)
-    for name in _OTHERS:
-        _enter(found, name, None)
-    for name, row in _TORCH.items():
+    for name, row in (_UNPARTNERED | _TORCH).items():
         _enter(found, name, row)
     for name, row in _METHODS.items():
         found[getattr(torch.Tensor, name)] = (f"torch.Tensor.{name}", row)
@@ -536,8 +506,15 @@ def _is_followed(name: str, function: Any) -> bool:
 
 
 _NOT_FOLLOWED = frozenset(
-    {"assert_int_or_pair", "boolean_dispatch", "handle_torch_function", "one_hot"}
-    | {"has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"}
+    {
+        "assert_int_or_pair",
+        "boolean_dispatch",
+        "handle_torch_function",
+        "has_torch_function",
+        "has_torch_function_unary",
+        "has_torch_function_variadic",
+        "one_hot",
+    }
 )
 
 # Made at once: later a comparison may have put functions of its own in their places.

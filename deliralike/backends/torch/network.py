@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,10 @@ from deliralike.network.parallelism import Single, is_replicated
 from deliralike.network.state import Slot
 from deliralike.network.unregistered_modules import refuse_in, refuse_without_init
 from deliralike.network.wrapper import NativeWrapper, WrapperNetwork
+from deliralike.nn.start import Shape
+
+# of a module: its parameters, buffers and blocks
+TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
 class TorchSlot(Slot):
@@ -41,7 +46,7 @@ class TorchSlot(Slot):
         self.native.requires_grad_(value)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """The tensor's shape."""
         return tuple(self._initialized().shape)
 
@@ -63,7 +68,7 @@ class TorchSlot(Slot):
         with torch.no_grad():
             self.native.copy_(arrays.like(source, self.native))
 
-    def resize(self, shape: tuple[int, ...]) -> None:
+    def resize(self, shape: Shape) -> None:
         """Let the parameter hold zeros of another shape."""
         if not self.is_parameter:
             super().resize(shape)
@@ -82,10 +87,6 @@ class TorchSlot(Slot):
 
 class TorchSingle(Single):
     """The parallelism of a plain network on PyTorch: none."""
-
-    def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the copies of a parameter in further replicas: none."""
-        return []
 
     def replica_leaves(
         self, parameters: Mapping[str, Any]
@@ -152,6 +153,9 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
         if not isinstance(module, torch.nn.Module):
             refuse_in(self, {}, name, module)
         super().add_module(name, module)
+
+    def _has_own_mode(self, block: Any) -> bool:
+        return type(block).train is not torch.nn.Module.train
 
     train = torch.nn.Module.train
     eval = torch.nn.Module.eval
@@ -221,6 +225,24 @@ def module_slots(module: torch.nn.Module) -> dict[str, Slot]:
                 slots[prefix + key] = TorchSlot(tensor)
         slots.update(extra_slots(part, prefix))
     return slots
+
+
+@contextmanager
+def unchanged_buffers(module: torch.nn.Module) -> Iterator[None]:
+    """Give buffers their former tensors and values back after a ``with`` block."""
+    before = []
+    for part in module.modules():
+        for name, buffer in part._buffers.items():
+            has_value = buffer is not None and not is_lazy(buffer)
+            before.append((part, name, buffer, buffer.clone() if has_value else None))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for part, name, buffer, value in before:
+                if value is not None:
+                    buffer.copy_(value)
+                part._buffers[name] = buffer
 
 
 def first_tensor(

@@ -12,16 +12,15 @@ import numpy as np
 import torch
 
 from deliralike.backends.torch import arrays, unstable
-from deliralike.backends.torch.accumulation import GradientSums
 from deliralike.backends.torch.owned_parameters import OwnedParameters
 from deliralike.backends.torch.update_rules import GroupRates
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import Slot
-from deliralike.optim.loss import as_loss, no_array, no_scalar, value_of, with_value
-from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.optim.backward_optimizer import BackwardOptimizer
+from deliralike.optim.loss import as_loss
 
 
-class TorchOptimizer(AbstractOptimizer):
+class TorchOptimizer(BackwardOptimizer):
     """A ``torch.optim.Optimizer``, its attribute `native`, behind the neutral interface."""
 
     def __init__(
@@ -52,53 +51,24 @@ class TorchOptimizer(AbstractOptimizer):
                 names.append(first_names.get(id(parameter), otherwise))
         return names
 
-    def prepared(self, batch):
-        """Prepare a batch for the device and type of the parameters."""
-        self._owned.refresh()
-        return self.network.backend.prepare(batch, self._owned)
+    def adds_in_backward(self):
+        """Return whether no hook takes gradients once they have been accumulated.
 
-    def gradients(self, loss_function, *batch):
-        """Run forward and backward; return the detached result, and gradients by name.
-
-        Gradients of a previous step are dropped first. A tied parameter comes under its first name.
-        A loss in replicas runs backward in each replica's thread.
+        Such a hook is to see those of each batch.
         """
-        result = self._forward_backward(loss_function, _backward, batch)
+        parameters = self._owned.parameters.values()
+        return not any(map(unstable.has_accumulation_hooks, parameters))
+
+    def leaves(self):
+        """Return the parameters by name of each replica, the root's first."""
         parameters = self._owned.parameters
-        gradients = {name: p.grad for name, p in parameters.items() if p.requires_grad}
-        return _detached(result), gradients
+        return [parameters, *self.parallelism.replica_leaves(parameters)]
 
-    def add_gradients(self, sums, loss_function, *batch):
-        """Run forward and backward; each gradient is added to its sum as it comes.
+    def unshared(self, gradient):
+        """Copy a gradient on a GPU, where a CUDA graph writes over its own at the next step."""
+        return gradient.clone() if gradient.is_cuda else gradient
 
-        Where a hook takes gradients once they have been accumulated, they are computed first, as it
-        is to see those of this batch.
-        """
-        self._owned.refresh()
-        parameters, network = self._owned.parameters, self.network
-        if any(map(unstable.has_accumulation_hooks, parameters.values())):
-            return super().add_gradients(sums, loss_function, *batch)
-        gradient_sums = GradientSums(
-            network.backend, sums, parameters, self.parallelism
-        )
-
-        def backward(loss: torch.Tensor) -> None:
-            _refuse_array(loss)
-            gradient_sums.begin()
-            loss.backward()
-
-        try:
-            result = self._forward_backward(loss_function, backward, batch)
-        except BaseException:
-            if gradient_sums.has_begun:
-                self._drop_window()
-            raise
-        gradient_sums.take()
-        return _detached(result)
-
-    def _forward_backward(
-        self, loss_function: Callable, backward: Callable[[Any], None], batch: tuple
-    ) -> Any:
+    def forward_backward(self, loss_function, backward, batch):
         """Return the result of a loss function; previous gradients are dropped first."""
         self._owned.refresh()
         parameters = self._owned.parameters
@@ -219,18 +189,6 @@ class TorchOptimizer(AbstractOptimizer):
         return trial.state[empty]
 
 
-def _backward(loss: torch.Tensor) -> None:
-    _refuse_array(loss)
-    loss.backward()
-
-
-def _refuse_array(loss: torch.Tensor) -> None:
-    if not isinstance(loss, torch.Tensor):
-        raise no_array(loss)
-    if loss.numel() != 1:
-        raise no_scalar(loss.shape)
-
-
 def _slot_tensor(
     slot: str, value: Any, parameter: torch.Tensor, group: Mapping[str, Any], like: Any
 ) -> torch.Tensor:
@@ -246,7 +204,3 @@ def _slot_tensor(
     if group.get("fused") or group.get("capturable"):
         return torch.tensor(float(value), dtype=torch.float32, device=parameter.device)
     return torch.tensor(float(value))
-
-
-def _detached(result: Any) -> Any:
-    return with_value(result, value_of(result).detach())

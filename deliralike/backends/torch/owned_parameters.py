@@ -43,9 +43,6 @@ class OwnedParameters(owned_parameters.OwnedParameters):
             return self.network.device_name
         return arrays.name_of_device(self._first.device)
 
-    @property
-    def dtype_name(self) -> str:
-        """The floating type of the network, as of the last `refresh`."""
-        dtype = None if self._first is None else self._first.dtype
-        is_known = dtype is not None and dtype.is_floating_point and dtype.itemsize >= 4
-        return arrays.dtype_name(dtype) if is_known else self.network.dtype_name
+    def first_dtype(self) -> str:
+        """Return the name of the first parameter's type; empty where there is none."""
+        return "" if self._first is None else arrays.dtype_name(self._first.dtype)

@@ -11,6 +11,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.checkpoint import checkpoint
 
 from deliralike import random
+from deliralike.backends.torch.network import unchanged_buffers
 from deliralike.backends.torch.random import drawing_again, draws_masks
 from deliralike.errors import CapabilityError
 from deliralike.parallel.replicas.context import current
@@ -67,17 +68,5 @@ def _again(
     draws: AbstractContextManager[Any],
 ) -> Iterator[None]:
     """Draw the same masks, and leave buffers as they are."""
-    before = []
-    for module in block.modules():
-        for name, buffer in module._buffers.items():
-            value = None if buffer is None else buffer.clone()
-            before.append((module, name, buffer, value))
-    try:
-        with draws, random.following(stream):
-            yield
-    finally:
-        with torch.no_grad():
-            for module, name, buffer, value in before:
-                if buffer is not None and value is not None:
-                    buffer.copy_(value)
-                module._buffers[name] = buffer
+    with unchanged_buffers(block), draws, random.following(stream):
+        yield

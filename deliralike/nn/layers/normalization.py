@@ -90,13 +90,13 @@ class _BatchNorm(_RunningNorm):
         checks.channels(self, x, self.num_features, self._rank(x))
         if self.track_running_stats and not self.training:
             return self._by_running_statistics(x)
-        count = math.prod(x.shape) // x.shape[1]
         here = self.replica()
         if here is None:
             checks.several_values(self, x)
             y, mean, var = self.nn.batch_norm_train(x, self.weight, self.bias, self.eps)
+            count = math.prod(x.shape) // x.shape[1]
         else:
-            y, mean, var, count = self._over_replicas(x, count, here)
+            y, mean, var, count = self.over_replicas(x, here)
         if self.track_running_stats and self.training:
             self._update(mean, var, count)
         return y
@@ -108,22 +108,31 @@ class _BatchNorm(_RunningNorm):
             return None
         return here if here.synchronised else None
 
-    def _over_replicas(self, x, count, here):
-        what = checks.where(self)
-        count = sum(here.exchange(f"{what}: the number of values", count))
-        checks.several_values(self, x, count)
-        total = partial(here.all_sum, topic=f"{what}: a sum")
-        settings = (self.weight, self.bias, self.eps, count, total)
-        return *_batch_norm_over_replicas(self.nn, x, *settings), count
+    def over_replicas(self, x, here):
+        settings = (self.weight, self.bias, self.eps, here, checks.where(self))
+        return batch_norm_over_replicas(self.nn, x, *settings)
 
     def _rank(self, x) -> int | None:
         return self.n
 
 
 @in_float32
-def _batch_norm_over_replicas(nn, x, weight, bias, eps, count, total):
+def batch_norm_over_replicas(nn, x, weight, bias, eps, replica, what):
+    """Normalise a replica's share by the statistics of all replicas' shares.
+
+    Args:
+        nn: The vocabulary of a backend.
+        what: The name of the layer, for errors.
+
+    Returns:
+        The output, mean and biased variance of each channel, and the number of values behind them.
+    """
+    own_count = math.prod(x.shape) // x.shape[1]
+    count = sum(replica.exchange(f"{what}: the number of values", own_count))
+    checks.several_values(what, x, count)
+    total = partial(replica.all_sum, topic=f"{what}: a sum")
     mean, var = nn.batch_statistics(x, count, total)
-    return nn.batch_norm(x, mean, var, weight, bias, eps), mean, var
+    return nn.batch_norm(x, mean, var, weight, bias, eps), mean, var, count
 
 
 class BatchNorm1d(_BatchNorm):

@@ -21,7 +21,8 @@ from deliralike.parallel.averaging.daso import (
     merged,
     next_epoch,
 )
-from deliralike.parallel.processes.gradient_sums import sum_gradients
+from deliralike.parallel.processes.gradient_sums import start_equal, sum_gradients
+from deliralike.parallel.processes.messages import cut
 from deliralike.parallel.processes.topology import Nodes
 
 WIRES = ("bfloat16", "float16", "float32")
@@ -104,9 +105,7 @@ class AsynchronousAverages:
         self._under_way: dict[Sent, _Message] = {}
         self._uncounted = 0  # whether `batches` is one short
         self.state = State.of(plan)
-        weights = nodes.processes.broadcast_object("weights", network.neutral_state())
-        if not nodes.processes.is_root:
-            network.load_neutral_state(weights)
+        start_equal(network, nodes.processes)
 
     # Batches
     # ------------------------------------------------------------
@@ -398,8 +397,8 @@ def _flats(values: Sequence[Value]) -> list[np.ndarray]:
 def _write(values: Sequence[Value], flats: Sequence[np.ndarray]) -> None:
     """Write the numbers of `_flats` into the slots."""
     for (_, of_type), flat in zip(groupby(values, _type_of), flats, strict=True):
-        start = 0
-        for slot, array in of_type:
-            stop = start + array.size
-            slot.write(flat[start:stop].reshape(array.shape))
-            start = stop
+        slots, arrays = zip(*of_type, strict=True)
+        for slot, part in zip(
+            slots, cut(flat, [array.shape for array in arrays]), strict=True
+        ):
+            slot.write(part)

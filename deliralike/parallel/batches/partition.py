@@ -4,7 +4,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, whole_number
 
 
 def partition(size: int, parts: int) -> tuple[int, ...]:
@@ -20,8 +20,8 @@ def partition(size: int, parts: int) -> tuple[int, ...]:
         >>> partition(7, 3), partition(2, 4), partition(0, 2)
         ((3, 2, 2), (1, 1), (0,))
     """
-    size = _at_least("size", size, 0)
-    parts = _at_least("parts", parts, 1)
+    size = whole_number("partition: size", size, 0)
+    parts = whole_number("partition: parts", parts, 1)
     count = max(1, min(parts, size))
     share, larger = divmod(size, count)
     return (share + 1,) * larger + (share,) * (count - larger)
@@ -47,13 +47,6 @@ def mean_by_samples(values: Sequence[Any], sizes: Sequence[int]) -> Any:
         term = value * weight
         mean = term if mean is None else mean + term
     return mean
-
-
-def _at_least(name: str, value: int, least: int) -> int:
-    number = whole(f"partition: {name}", value)
-    if number < least:
-        raise SettingError(f"partition: {name}={value!r} is less than {least}")
-    return number
 
 
 def whole(name: str, value: int) -> int:

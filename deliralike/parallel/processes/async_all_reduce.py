@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from deliralike.errors import ProcessError
+from deliralike.parallel.processes.messages import cut
 
 # The types hold all whole numbers up to these exactly.
 _LARGEST_MARK = 65_521
@@ -70,13 +70,7 @@ class AsyncAllReduce:
                 f"{self.topic}: another process has sent something else at this point: every "
                 "process must use the same layers in the same order"
             )
-        sums = []
-        start = 0
-        for shape in self._shapes:
-            stop = start + math.prod(shape)
-            sums.append(flat[start:stop].reshape(shape))
-            start = stop
-        return sums
+        return cut(flat, self._shapes)
 
 
 def _rounding(dtype: np.dtype, is_short: bool) -> float:

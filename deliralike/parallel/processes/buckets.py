@@ -11,6 +11,7 @@ import numpy as np
 
 from deliralike.parallel.processes.async_all_reduce import AsyncAllReduce
 from deliralike.parallel.processes.group import ProcessGroup
+from deliralike.parallel.processes.messages import cut
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,11 @@ class Bucket:
         self.missing = set(self.names)
         specs = list(parameters.values())
         # The gradients, the number of processes that have each, and the mark of `AsyncAllReduce`.
-        sizes = [math.prod(spec.shape) for spec in specs]
-        self._flat = np.zeros(sum(sizes) + len(specs) + 1, specs[0].dtype)
-        self._parts = []
-        start = 0
-        for spec, size in zip(specs, sizes, strict=True):
-            self._parts.append(self._flat[start : start + size].reshape(spec.shape))
-            start += size
-        self._counts = self._flat[start:-1]
+        count = len(specs)
+        size = sum(math.prod(spec.shape) for spec in specs) + count + 1
+        self._flat = np.zeros(size, specs[0].dtype)
+        shapes = [*(spec.shape for spec in specs), (count,)]
+        *self._parts, self._counts = cut(self._flat, shapes)
         self._topic = f"the gradients of {', '.join(self.names)}"
         self._sum: AsyncAllReduce | None = None
 

@@ -1,4 +1,4 @@
-"""The sums of gradients over processes, as a function and as a hook of an optimizer."""
+"""Equal weights in all processes, and sums of gradients, as a function and as a hook."""
 
 from __future__ import annotations
 
@@ -44,6 +44,13 @@ def sum_gradients(
     for name, total, count in zip(gradients, totals, counts, strict=True):
         sums[name] = backend.array(total, device=network.device_name) if count else None
     return sums
+
+
+def start_equal(network: AbstractNetwork, processes: ProcessGroup) -> None:
+    """Load the weights and buffers of the root process; no random state changes."""
+    state = processes.broadcast_object("weights", network.neutral_state())
+    if not processes.is_root:
+        network.load_neutral_state(state)
 
 
 class SumOverProcesses:

@@ -17,6 +17,7 @@ import numpy as np
 
 from deliralike.errors import CapabilityError, ProcessError
 from deliralike.parallel.processes.async_all_reduce import AsyncAllReduce
+from deliralike.parallel.processes.messages import cut
 
 
 @dataclass(frozen=True)
@@ -224,13 +225,10 @@ class ProcessGroup(ABC):
         ]
         message = self.broadcast_flat(np.concatenate(own), source)
         results = []
-        start = 0
-        for array in arrays:
-            stop = start + array.nbytes
+        parts = cut(message, [(array.nbytes,) for array in arrays])
+        for array, part in zip(arrays, parts, strict=True):
             # A copy, since the array may lie in the message where its type must not be aligned.
-            values = message[start:stop].view(array.dtype).reshape(array.shape).copy()
-            results.append(values)
-            start = stop
+            results.append(part.view(array.dtype).reshape(array.shape).copy())
         return results
 
     def all_reduce(self, topic: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -248,11 +246,9 @@ class ProcessGroup(ABC):
             self.collectives["all_reduce"] += 1
             flat = np.concatenate([np.ravel(arrays[index]) for index in indices])
             total = self.all_reduce_flat_at_once(flat)()
-            start = 0
-            for index in indices:
-                stop = start + arrays[index].size
-                totals[index] = total[start:stop].reshape(arrays[index].shape)
-                start = stop
+            parts = cut(total, [arrays[index].shape for index in indices])
+            for index, part in zip(indices, parts, strict=True):
+                totals[index] = part
         return totals
 
     def _compare_arrays(self, topic: str, arrays: Sequence[np.ndarray]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -43,6 +44,22 @@ def begin_all_gather_bytes(
         return [body[:length].tobytes() for body, length in pairs]
 
     return finish
+
+
+def cut(flat: np.ndarray, shapes: Iterable[tuple[int, ...]]) -> list[np.ndarray]:
+    """Return the arrays of these shapes that lie one after another in a flat one, as views.
+
+    Example:
+        >>> [part.tolist() for part in cut(np.arange(5), [(2, 1), (3,)])]
+        [[[0], [1]], [2, 3, 4]]
+    """
+    parts = []
+    start = 0
+    for shape in shapes:
+        stop = start + math.prod(shape)
+        parts.append(flat[start:stop].reshape(shape))
+        start = stop
+    return parts
 
 
 def _length(head: np.ndarray) -> int:

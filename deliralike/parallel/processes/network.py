@@ -29,7 +29,11 @@ from deliralike.parallel.averaging.local_sgd import (
 from deliralike.parallel.batches.gather import gather
 from deliralike.parallel.batches.partition import mean_by_samples
 from deliralike.parallel.batches.scatter import Shares, split_batch
-from deliralike.parallel.processes.gradient_sums import SumOverProcesses, sum_gradients
+from deliralike.parallel.processes.gradient_sums import (
+    SumOverProcesses,
+    start_equal,
+    sum_gradients,
+)
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.processes.loss_exchange import LossExchange, digest, present
 from deliralike.parallel.replicas.context import Replica, current
@@ -659,11 +663,6 @@ class DistributedNetwork(ReplicatedNetwork):
     _process_state: ProcessState
 
     @property
-    def parallelism(self) -> ReplicasOverProcesses:
-        """The object that computes the network over processes."""
-        return self._parallelism(self)
-
-    @property
     def processes(self) -> ProcessGroup:
         """The processes that train together."""
         return self._process_state.processes
@@ -696,9 +695,7 @@ class DistributedNetwork(ReplicatedNetwork):
 
     def start_equal(self) -> None:
         """Load the weights and buffers of the root process; no random state changes."""
-        state = self.processes.broadcast_object("weights", self.root.neutral_state())
-        if not self.processes.is_root:
-            self.root.load_neutral_state(state)
+        start_equal(self.root, self.processes)
 
     def train(self, mode: bool = True) -> Any:
         """Set training or evaluation mode; in evaluation all processes have the same parameters."""

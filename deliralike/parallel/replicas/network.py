@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deliralike import random
+from deliralike.context import context_value
 from deliralike.errors import (
     DeviceError,
     ReplicaError,
@@ -184,12 +185,8 @@ class CallLock:
                 "a replica calls the replicated network that it belongs to: a loss in replicas "
                 "computes with the network that it is given as its first argument"
             )
-        with self._lock:
-            token = _running.set(_running.get() | {id(self)})
-            try:
-                yield
-            finally:
-                _running.reset(token)
+        with self._lock, context_value(_running, _running.get() | {id(self)}):
+            yield
 
     def __reduce__(self) -> tuple:
         """Return what creates a new lock for a copy."""
@@ -568,8 +565,8 @@ class ReplicatedNetwork(WrapperNetwork):
     replicas: Sequence[Any]
 
     @property
-    def parallelism(self) -> Replicas:
-        """The object that computes the network over its replicas."""
+    def parallelism(self) -> Any:
+        """The object that computes the network over its replicas, with a backend's own methods."""
         return self._parallelism(self)
 
     def _self_in_steps(self) -> Any:
@@ -582,6 +579,10 @@ class ReplicatedNetwork(WrapperNetwork):
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica: those named, or all."""
         self.parallelism.copy_parameters(names)
+
+    def named_blocks(self) -> Iterator[tuple[str, Any]]:
+        """Yield the root's blocks."""
+        return self.root.named_blocks()
 
     def neutral_slots(self) -> dict[str, Slot]:
         """Return the root's slots, without a prefix.

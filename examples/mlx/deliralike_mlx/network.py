@@ -296,13 +296,8 @@ class AbstractMLXNetwork(AbstractNetwork, StateDictNames, nn.Module):
                 known.add(id(block))
                 yield path, block
 
-    def train(self, mode: bool = True) -> Any:
-        for _, block in self.named_blocks():
-            self._set_mode(block, mode)
-        return self
-
-    def _set_mode(self, block: Any, training: bool) -> None:
-        object.__setattr__(block, "_training", training)
+    def _mode_attributes(self, block: Any, training: bool) -> dict[str, bool]:
+        return {"_training": training}
 
     @property
     def device_name(self) -> str:

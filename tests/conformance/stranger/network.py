@@ -115,11 +115,6 @@ class AbstractStrangerNetwork(AbstractNetwork):
             if isinstance(value, AbstractStrangerNetwork)
         ]
 
-    def train(self, mode=True):
-        for _, block in self.named_blocks():
-            block.training = mode
-        return self
-
     @property
     def dtype_name(self):
         floating = (

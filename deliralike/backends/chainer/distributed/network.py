@@ -179,20 +179,17 @@ class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
         ChainerReplicasOverProcesses
     )
 
-    @property
-    def parallelism(self) -> ChainerReplicasOverProcesses:
-        """The computations of this network's replicas in all processes."""
-        return self._parallelism(self)
-
     def trainable_parameters(self) -> dict[str, chainer.Parameter]:
         """Return the parameters that may have gradients, by neutral name.
 
         A tied parameter comes under its first name only.
         """
-        first: dict[int, tuple[str, chainer.Parameter]] = {}
-        for name, parameter in _initialized(self.root).items():
-            first.setdefault(id(parameter), (name, parameter))
-        return dict(first.values())
+        parameters = self.parallelism.parameters().items()
+        return {
+            name: each
+            for name, each in parameters
+            if each.requires_grad and each.is_initialized
+        }
 
 
 def _initialized(network: AbstractNetwork) -> dict[str, chainer.Parameter]:

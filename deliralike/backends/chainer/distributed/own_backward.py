@@ -97,13 +97,9 @@ class _MeanGradients(chainer.FunctionNode):
             )
         # Inputs of this node are the parameters, then the inputs of the network.
         inside = [*self.parameters.values(), *self.inputs_inside]
-        outputs = []
-        weighted = []
-        for output, gradient in zip(self.outputs_inside, gradients, strict=True):
-            if gradient is not None:
-                outputs.append(output)
-                weighted.append(gradient * self.weight)
-        results = chainer.grad(outputs, [inside[index] for index in indexes], weighted)
+        wanted = [inside[index] for index in indexes]
+        weighted = [None if each is None else each * self.weight for each in gradients]
+        results = arrays.gradients_through(self.outputs_inside, weighted, wanted)
         names = list(self.parameters)
         of_parameters = {}
         of_inputs = []

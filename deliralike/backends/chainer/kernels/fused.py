@@ -12,7 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.backends.chainer.arrays import Variable, array_module, chainer
+from deliralike.backends.chainer.arrays import (
+    Variable,
+    array_module,
+    chainer,
+    gradients_through,
+)
 
 F = chainer.functions
 
@@ -69,18 +74,10 @@ class Fused(chainer.FunctionNode):
         inputs = [F.identity(each) for each in self.get_retained_inputs()]
         outputs = self.composed(*self._spread(inputs))
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        pairs = [
-            (output, gradient)
-            for output, gradient in zip(outputs, gradients, strict=True)
-            if gradient is not None
-        ]
-        found = chainer.grad(
-            [output for output, _ in pairs],
-            [inputs[index] for index in indexes],
-            [gradient for _, gradient in pairs],
-            enable_double_backprop=True,
+        wanted = [inputs[index] for index in indexes]
+        return tuple(
+            gradients_through(outputs, gradients, wanted, enable_double_backprop=True)
         )
-        return tuple(found)
 
     def _spread(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the arguments with None where it was given."""

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deliralike.backends.chainer.kernels.windows import Windows
-from deliralike.nn.geometry import Pads
+from deliralike.nn.geometry import Pads, PerAxis
 
 
 @dataclass(frozen=True)
 class Geometry:
     """The positions of windows over an input: all settings of a convolution."""
 
-    stride: tuple[int, ...]
+    stride: PerAxis
     pads: Pads
-    dilation: tuple[int, ...]
+    dilation: PerAxis
     groups: int
-    kernel: tuple[int, ...]
-    size: tuple[int, ...]
-    count: tuple[int, ...]
+    kernel: PerAxis
+    size: PerAxis
+    count: PerAxis
 
     def windows(self) -> Windows:
         """Return the windows over the padded input."""
@@ -39,7 +39,7 @@ class Geometry:
         axes = zip(self.pads, self.size, strict=True)
         return (..., *(slice(before, before + n) for (before, _), n in axes))
 
-    def padded(self) -> tuple[int, ...]:
+    def padded(self) -> PerAxis:
         """Return the size with padding."""
         return tuple(
             n + sum(pads) for n, pads in zip(self.size, self.pads, strict=True)

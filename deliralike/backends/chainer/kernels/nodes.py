@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from deliralike.backends.chainer.arrays import array_module, chainer
+from deliralike.nn.start import Shape
 
 F = chainer.functions
 _Remainder: Any = F.math.fmod.Fmod
@@ -106,7 +107,7 @@ class LinearMap(chainer.FunctionNode):
     def __init__(
         self,
         function: Callable[[Any], Any],
-        transpose: Callable[[Any, tuple[int, ...]], Any],
+        transpose: Callable[[Any, Shape], Any],
     ) -> None:
         super().__init__()
         self.function, self.transpose = function, transpose
@@ -117,7 +118,7 @@ class LinearMap(chainer.FunctionNode):
     def backward(self, indexes, gradients):
         return self.transposed(self.inputs[0].shape).apply(gradients)
 
-    def transposed(self, shape: tuple[int, ...]) -> LinearMap:
+    def transposed(self, shape: Shape) -> LinearMap:
         """Return the transpose, for arguments of a shape."""
         function, transpose = self.function, self.transpose
         return LinearMap(lambda gy: transpose(gy, shape), lambda gx, _: function(gx))
@@ -169,7 +170,7 @@ def select(index: Any, axis: int) -> LinearMap:
     def function(x: Any) -> Any:
         return array_module(x).take(x, index, axis=axis)
 
-    def transpose(gy: Any, shape: tuple[int, ...]) -> Any:
+    def transpose(gy: Any, shape: Shape) -> Any:
         gy = gy.reshape(*shape[:axis], index.size, *shape[axis + 1 :])
         xp = array_module(gy)
         gx = xp.zeros(shape, gy.dtype)
@@ -187,7 +188,7 @@ def select_along(index: Any, axis: int) -> LinearMap:
         inner[axis] = slice(None)
         return array_module(x).take_along_axis(x[tuple(inner)], index, axis)
 
-    def transpose(gy: Any, shape: tuple[int, ...]) -> Any:
+    def transpose(gy: Any, shape: Shape) -> Any:
         xp = array_module(gy)
         grid = list(xp.ogrid[tuple(slice(n) for n in index.shape)])
         grid[axis] = index

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -10,7 +9,9 @@ from typing import Any
 
 from deliralike.backends.chainer import arrays, unstable
 from deliralike.backends.chainer.arrays import chainer, chainermn
-from deliralike.parallel.replicas.context import Replica, current
+from deliralike.backends.chainer.network import AbstractChainerNetwork
+from deliralike.nn.layers.normalization import batch_norm_over_replicas
+from deliralike.parallel.replicas.context import current
 from deliralike.parallel.replicas.rendezvous import Rendezvous
 
 F = chainer.functions
@@ -103,47 +104,31 @@ def _forward(link: Any, x: Any, finetune: bool = False) -> Any:
     if link.avg_mean is None:
         shape = [size for axis, size in enumerate(x.shape) if axis not in link.axis]
         unstable.create_statistics(link, tuple(shape))
-    axes = getattr(link, "axis", None) or (0, *range(link.avg_mean.ndim + 1, x.ndim))
-    gamma, beta = _scale_and_shift(link)
-    wide = F.cast(x, gamma.dtype)
     topic = f"{type(link).__name__} {link.name or ''}".strip()
-    mean, var, count = _statistics(replica, topic, wide, axes)
+    axes = getattr(link, "axis", None) or (0, *range(link.avg_mean.ndim + 1, x.ndim))
+    normalised = [axis for axis in range(x.ndim) if axis not in axes]
+    order = (axes[0], *normalised, *axes[1:])  # usually the present one: no copy
+    turned = F.transpose(F.cast(x, link.avg_mean.dtype), order)
+    rest = [x.shape[axis] for axis in axes[1:]]
+    rows = F.reshape(turned, (turned.shape[0], link.avg_mean.size, *rest))
+    weight, bias = (_flat(getattr(link, name, None)) for name in ("gamma", "beta"))
+    y, mean, var, count = batch_norm_over_replicas(
+        AbstractChainerNetwork.nn, rows, weight, bias, link.eps, replica, topic
+    )
     if not config.in_recomputing:
-        unbiased = var.array * (count / max(count - 1.0, 1.0))
-        _update_statistics(link, mean.array, unbiased, finetune)
-    y = F.fixed_batch_normalization(wide, gamma, beta, mean, var, link.eps, axis=axes)
+        shape = link.avg_mean.shape
+        unbiased = var.array * (count / (count - 1))
+        mean_of_axes = mean.array.reshape(shape)
+        _update_statistics(link, mean_of_axes, unbiased.reshape(shape), finetune)
+    y = F.transpose(
+        F.reshape(y, turned.shape), sorted(range(x.ndim), key=order.__getitem__)
+    )
     return F.cast(y, x.dtype)
 
 
-def _statistics(
-    replica: Replica, topic: str, x: Any, axes: Sequence[int]
-) -> tuple[Any, Any, int]:
-    """Return mean and biased variance over the samples of all replicas, and their number."""
-    own_count = math.prod(x.shape[axis] for axis in axes)
-    count = sum(replica.exchange(f"{topic}: the number of values", own_count))
-    mean = replica.all_sum(F.sum(x, axes), f"{topic}: a sum") * (1.0 / count)
-    squares = F.square(x - _spread(mean, axes, x.shape))
-    var = replica.all_sum(F.sum(squares, axes), f"{topic}: a sum") * (1.0 / count)
-    return mean, var, count
-
-
-def _scale_and_shift(link: Any) -> tuple[Any, Any]:
-    """Return scale and shift, one and zero where the link has none."""
-    gamma = getattr(link, "gamma", None)
-    beta = getattr(link, "beta", None)
-    if gamma is None:
-        gamma = link.xp.ones_like(link.avg_mean)
-    if beta is None:
-        beta = link.xp.zeros_like(link.avg_mean)
-    return gamma, beta
-
-
-def _spread(values: Any, axes: Sequence[int], shape: Sequence[int]) -> Any:
-    """Broadcast values of each channel to an array's shape."""
-    kept = list(shape)
-    for axis in axes:
-        kept[axis] = 1
-    return F.broadcast_to(F.reshape(values, tuple(kept)), shape)
+def _flat(parameter: Any) -> Any:
+    """Return scale or shift with one axis; None where a link has none."""
+    return None if parameter is None else F.flatten(parameter)
 
 
 def _update_statistics(link: Any, mean: Any, var: Any, finetune: bool) -> None:

@@ -215,17 +215,20 @@ def _is_floating(value: Any) -> bool:
 
 def _copy_persistent(link: chainer.Link, other: chainer.Link, name: str) -> None:
     value = vars(link)[name]
-    former = vars(other).get(name)
-    if not arrays.is_array(value):
-        vars(other)[name] = value if isinstance(value, _PLAIN) else copy.deepcopy(value)
-    elif (
-        arrays.is_array(former)
-        and former.shape == value.shape
-        and former.dtype == value.dtype
-    ):
-        chainer.backend.copyto(former, value)
+    if arrays.is_array(value):
+        copied = _written(vars(other).get(name), value, other.device)
     else:
-        vars(other)[name] = other.device.send(value.copy())
+        copied = value if isinstance(value, _PLAIN) else copy.deepcopy(value)
+    vars(other)[name] = copied
+
+
+def _written(former: Any, value: Any, device: Any) -> Any:
+    """Return an array with other values: the former one where it fits, else a new one."""
+    is_array = arrays.is_array(former)
+    if is_array and former.shape == value.shape and former.dtype == value.dtype:
+        chainer.backend.copyto(former, value)
+        return former
+    return device.send(value.copy())
 
 
 # Parameters
@@ -236,27 +239,21 @@ def copy_parameter(source: chainer.Parameter, target: chainer.Parameter) -> None
     """Copy the values of one parameter into the storage of another."""
     if source.array is None:
         return
-    is_initialized = target.array is not None
-    if is_initialized and target.shape == source.shape and target.dtype == source.dtype:
-        chainer.backend.copyto(target.array, source.array)
-    else:  # an array of another kind has taken the place of the source's, or of none
+    array = _written(target.array, source.array, target.device)
+    if array is not target.array:  # one of another kind has taken the source's place
         target.cleargrad()
-        target.array = target.device.send(source.array.copy())
+        target.array = array
 
 
 def _differs(parameter: chainer.Parameter, other: chainer.Parameter) -> bool:
     """Return whether values differ; two NaNs count as equal."""
     if not (parameter.is_initialized and other.is_initialized):
         return False
-    if parameter.shape != other.shape or parameter.dtype != other.dtype:
+    if parameter.dtype != other.dtype:
         return True
-    values = parameter.array
-    other_values = parameter.device.send(other.array)
-    unequal = values != other_values
-    if not unequal.any():
-        return False
-    both_nan = (values != values) & (other_values != other_values)
-    return bool((unequal & ~both_nan).any())
+    are_equal = parameter.device.xp.array_equal
+    values = parameter.array, parameter.device.send(other.array)
+    return not (are_equal(*values) or are_equal(*values, equal_nan=True))
 
 
 class _SharedStart(chainer.Initializer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from typing import Any, ClassVar
@@ -39,9 +39,9 @@ from deliralike.network.tree import block_tree
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica
+from deliralike.parallel.replicas.leaves import ReplicasWithLeaves
 from deliralike.parallel.replicas.network import (
     CallLock,
-    Replicas,
     ReplicaSettings,
     ReplicatedNetwork,
 )
@@ -60,7 +60,7 @@ class _ReplicatedType(ChainerNetworkType):
         return cls._create(bind_arguments(cls, args, kwargs), args, kwargs)
 
 
-class ChainerReplicas(Replicas, ChainerSingle):
+class ChainerReplicas(ReplicasWithLeaves, ChainerSingle):
     """The computations of a replicated Chainer network: threads with the caller's settings."""
 
     def __init__(self, network: Any) -> None:
@@ -149,38 +149,15 @@ class ChainerReplicas(Replicas, ChainerSingle):
     # Parameters, gradients and buffers
     # ------------------------------------------------------------
 
-    def replica_gradients(self) -> Iterator[dict[str, Any]]:
-        """Return the gradients in each replica but the root, by neutral name."""
+    def replica_leaves(self, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return, for each further replica, the parameters of these names that have a shape."""
+        of_replicas = []
         for table in self.network._tables[1:]:
-            initialized = [
-                (name, each) for name, each in table.items() if each.is_initialized
-            ]
-            yield {name: parameter.grad for name, parameter in initialized}
-
-    def holds_replica_gradients(self) -> bool:
-        """See `Replicas`."""
-        others = chain.from_iterable(
-            others for _, *others in self.network._copies.parameters
-        )
-        return any(other.is_initialized and other.grad is not None for other in others)
-
-    def accumulate_gradients(self) -> None:
-        """Add the replicas' gradients to the root's, in the order of replicas, and clear theirs."""
-        network = self.network
-        for parameter, *others in network._copies.parameters:
-            for other in others:
-                if other.is_initialized and other.grad is not None:
-                    total = network.backend.add(
-                        parameter.grad, other.grad, network.device_name
-                    )
-                    parameter.grad = total
-        self.clear_replica_gradients()
-
-    def clear_replica_gradients(self) -> None:
-        """Clear the gradients in every replica but the root."""
-        for _, *others in self.network._copies.parameters:
-            for other in others:
-                other.cleargrad()
+            leaves = {name: table[name] for name in parameters}
+            of_replicas.append(
+                {name: leaf for name, leaf in leaves.items() if leaf.is_initialized}
+            )
+        return of_replicas
 
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica: those named, or all."""
@@ -279,11 +256,6 @@ class DataParallelChainerNetwork(
         self._copies.remember()
 
     @property
-    def parallelism(self) -> ChainerReplicas:
-        """The computations of this network's replicas."""
-        return self._parallelism(self)
-
-    @property
     def replicas(self) -> Sequence[Any]:  # type: ignore[override]
         """All replicas, the root first."""
         return self._copies.networks
@@ -292,17 +264,12 @@ class DataParallelChainerNetwork(
     # ------------------------------------------------------------
 
     @property
-    def training(self) -> bool:
-        """Whether the root is in training mode."""
-        return self.root.training
+    def _training(self) -> bool:
+        return self.root._training
 
-    @training.setter
-    def training(self, value: bool) -> None:
-        self.root.training = value
-
-    def named_blocks(self) -> Iterator[tuple[str, chainer.Link]]:
-        """Return the root's blocks."""
-        return self.root.named_blocks()
+    @_training.setter
+    def _training(self, value: bool) -> None:
+        self.root._training = value
 
     # Chainer's own interface, which is the module's
     # ------------------------------------------------------------
@@ -365,9 +332,8 @@ class DataParallelChainerNetwork(
         Raises:
             StateError: A plain optimizer has just left those of the replicas out.
         """
-        parallelism: Any = self.parallelism
-        if parallelism.holds_replica_gradients():
-            parallelism.prepare_run()
+        if self.parallelism.holds_replica_gradients():
+            self.parallelism.prepare_run()
         for parameters in self._copies.parameters:
             for parameter in parameters:
                 parameter.cleargrad()

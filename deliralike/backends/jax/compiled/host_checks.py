@@ -18,6 +18,7 @@ import numpy as np
 
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.compiled.compile_messages import announced, samples_of
+from deliralike.context import context_value
 
 Check = Callable[[np.ndarray], None]
 
@@ -90,12 +91,9 @@ def with_host_checks(
             _make(check, batch[index])
         if kind in known:
             return program(*args)
-        token = _call.set(_Call(batch, checks))
-        try:
-            with announced(function.__name__, batch, largest[0]):
-                result = program(*args)
-        finally:
-            _call.reset(token)
+        announcement = announced(function.__name__, batch, largest[0])
+        with context_value(_call, _Call(batch, checks)), announcement:
+            result = program(*args)
         known.add(kind)
         largest[0] = max(largest[0], samples_of(batch))
         return result

@@ -436,15 +436,11 @@ class ProgramCache:
 # --------------------------------------------------------------------------------------------------
 
 
-class Arguments(NamedTuple):
+class Arguments(nest.SplitNest):
     """The flattened arguments of a call.
 
     Arrays and floats are passed to the program; all else is compiled in.
     """
-
-    spec: Any
-    static: tuple
-    arrays: list[Any]
 
     @property
     def key(self) -> tuple:
@@ -456,25 +452,10 @@ class Arguments(NamedTuple):
         """Whether each of `arrays` is an array, and no plain float."""
         return tuple(map(_is_array, self.arrays))
 
-    def unflatten(self, arrays: Sequence[Any]) -> tuple:
-        """The arguments with other arrays in their places."""
-        rest = iter(arrays)
-        leaves = [next(rest) if is_array else value for is_array, value in self.static]
-        return nest.unflatten(self.spec, leaves)
-
 
 def flatten_arguments(arguments: tuple) -> Arguments:
     """Flatten a nest of arguments."""
-    leaves, spec = nest.flatten(arguments)
-    static: list[tuple[bool, Any]] = []
-    passed: list[Any] = []
-    for leaf in leaves:
-        if isinstance(leaf, _PASSED):
-            static.append((True, None))
-            passed.append(leaf)
-        else:
-            static.append((False, leaf))
-    return Arguments(spec, tuple(static), passed)
+    return Arguments(*nest.split(arguments, _PASSED))
 
 
 def floating_inputs(batch: Sequence[Any], are_arrays: Sequence[bool]) -> list[Any]:

@@ -8,7 +8,8 @@ import torch
 
 from deliralike import nest
 from deliralike.backends.torch import arrays, unstable
-from deliralike.network.wrapper import WrapperNetwork
+from deliralike.backends.torch.replicas.own_backward import watch_outputs
+from deliralike.parallel.replicas.network import ReplicatedNetwork
 
 
 class OwnCall:
@@ -24,7 +25,7 @@ class OwnCall:
         syncs: Whether a backward pass takes means over processes; not in a `no_sync` block.
     """
 
-    def __init__(self, network: WrapperNetwork) -> None:
+    def __init__(self, network: ReplicatedNetwork) -> None:
         """Begin a call of the network."""
         self.network = network
         self.syncs = network._process_state.syncs
@@ -42,16 +43,15 @@ class OwnCall:
 
     def watch_outputs(self, outputs: Any) -> None:
         """Watch the gradients that enter the network at its outputs."""
-        for leaf in nest.leaves(outputs):
-            if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None:
-                leaf.register_hook(self._on_output_gradient)
+        watch_outputs(outputs, self._on_output_gradient)
 
     def _on_output_gradient(self, gradient: torch.Tensor) -> torch.Tensor:
         if self.refusal is not None:
             raise self.refusal
         if self.syncs:
-            parallelism: Any = self.network.parallelism
-            parallelism.begin_own_backward(unstable.current_backward_pass())
+            self.network.parallelism.begin_own_backward(
+                unstable.current_backward_pass()
+            )
         return gradient if self.weight == 1.0 else gradient * self.weight
 
 
@@ -62,7 +62,7 @@ class OwnBackward:
         task: Autograd's number of the pass.
     """
 
-    def __init__(self, network: WrapperNetwork, task: int) -> None:
+    def __init__(self, network: ReplicatedNetwork, task: int) -> None:
         """Record the present gradients, at the beginning of the pass."""
         self.network = network
         self.task = task
@@ -91,11 +91,10 @@ class OwnBackward:
         return self._versions[name] == _version(None)
 
     def _end(self) -> None:
-        parallelism: Any = self.network.parallelism
-        parallelism.end_own_backward(self)
+        self.network.parallelism.end_own_backward(self)
 
 
-def put_gradients(network: WrapperNetwork, gradients: dict[str, Any]) -> None:
+def put_gradients(network: ReplicatedNetwork, gradients: dict[str, Any]) -> None:
     """Give parameters these gradients, in their own types."""
     parameters = network.own_parameters()
     for name, gradient in gradients.items():

@@ -14,7 +14,7 @@ import torch
 
 from deliralike.backends.torch.distributed.comm_hooks import comm_hook
 from deliralike.backends.torch.distributed.process_group import TorchProcessGroup
-from deliralike.backends.torch.network import AbstractTorchNetwork
+from deliralike.backends.torch.network import TABLES, AbstractTorchNetwork
 from deliralike.errors import (
     ArgumentError,
     ProcessError,
@@ -36,7 +36,6 @@ _KEYWORDS = [
     for name in inspect.signature(torch.nn.parallel.DistributedDataParallel).parameters
     if name not in _LEFT_OUT
 ]
-_TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
 class Reducing:
@@ -183,7 +182,7 @@ class _Part(torch.nn.Module):
     def __init__(self, module: torch.nn.Module, owned: set[int]) -> None:
         """Share everything with the module, but leave out parameters that an earlier part owns."""
         super().__init__()
-        self.__dict__.update({table: vars(module)[table] for table in _TABLES})
+        self.__dict__.update({table: vars(module)[table] for table in TABLES})
         ignored = [*getattr(module, "_ddp_params_and_buffers_to_ignore", ())]
         ignored += [
             name

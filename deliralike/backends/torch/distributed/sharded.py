@@ -327,7 +327,6 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         self, blocks: Sequence[torch.nn.Module], keywords: dict[str, Any]
     ) -> None:
         processes: Any = self.processes
-        parallelism: Any = self.parallelism
         mesh = processes.mesh(torch.device(self.device_name).type)
         names = _first_names(self.module)
         with current_device(self.device_name):
@@ -345,7 +344,7 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
             unit.set_custom_all_gather(_Gathering(self, number))
             unit.set_custom_reduce_scatter(_Reducing(self))
             unit.register_forward_pre_hook(_Watching(self, unit, names))
-            unit.register_forward_hook(parallelism.refuse_gradients_within)
+            unit.register_forward_hook(self.parallelism.refuse_gradients_within)
         processes.reducing.add(self)
 
     def own_parameters(self) -> dict[str, torch.nn.Parameter]:
@@ -386,8 +385,7 @@ class DropUnusedGradients:
         """
         slots = self.network.neutral_slots()
         parts = [name for name in gradients if isinstance(slots[name].native, DTensor)]
-        parallelism: Any = self.network.parallelism
-        anywhere = parallelism.used_anywhere()
+        anywhere = self.network.parallelism.used_anywhere()
         results: dict[str, Any] = dict(gradients)  # in the same order
         for name in parts:
             if name not in anywhere:

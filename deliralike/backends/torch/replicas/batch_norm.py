@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from deliralike.errors import ShapeError
+from deliralike.backends.torch.network import AbstractTorchNetwork
+from deliralike.nn.layers.normalization import batch_norm_over_replicas
 from deliralike.parallel.replicas.context import Replica
 
 
@@ -67,42 +68,15 @@ def _batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    """Compute as ``torch.nn.functional.batch_norm`` does, in training on the whole batch.
-
-    Raises:
-        ShapeError: There is one value for each channel in the whole batch.
-    """
+    """Compute as ``torch.nn.functional.batch_norm`` does, in training on the whole batch."""
     if not training:
         return F.batch_norm(
             input, running_mean, running_var, weight, bias, training, momentum, eps
         )
-    count = _count_values(replica, input)
-    x = input
-    if x.dtype not in (torch.float32, torch.float64):
-        x = x.float()  # sums need more digits than half precision has
-    dims = [d for d in range(x.dim()) if d != 1]
-    shape = [1, -1, *[1] * (x.dim() - 2)]
-    mean = replica.all_sum(x.sum(dims), "batch_norm: a sum") / count
-    centred = x - mean.view(shape)
-    var = replica.all_sum((centred * centred).sum(dims), "batch_norm: a sum") / count
-    scale = (var + eps).rsqrt()
-    if weight is not None:
-        scale = scale * weight
-    y = centred * scale.view(shape)
-    if bias is not None:
-        y = y + bias.view(shape)
+    nn = AbstractTorchNetwork.nn
+    y, mean, var, count = batch_norm_over_replicas(
+        nn, input, weight, bias, eps, replica, "batch_norm"
+    )
     _move(running_mean, mean, momentum)
     _move(running_var, var * (count / (count - 1)), momentum)
-    return y.to(input.dtype)
-
-
-def _count_values(replica: Replica, x: torch.Tensor) -> int:
-    """Return the number of values for each channel in the batch of all replicas."""
-    own_count = x.numel() // x.shape[1]
-    count = sum(replica.exchange("batch_norm: the number of values", own_count))
-    if count < 2:
-        raise ShapeError(
-            "batch_norm: batch statistics need more than one value per channel, the batch over all "
-            f"replicas has {count}: use a larger batch, or evaluation mode"
-        )
-    return count
+    return y

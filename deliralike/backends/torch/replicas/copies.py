@@ -17,10 +17,10 @@ import torch
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
 from deliralike.backends.torch import unstable
+from deliralike.backends.torch.network import TABLES
 from deliralike.errors import CapabilityError
 
 _PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device, type})
-_OWN_DICTS = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
 class SetByRuns:
@@ -43,7 +43,7 @@ class SetByRuns:
         """Find those that are other objects after a run."""
         for module, before in self._before:
             for name, value in vars(module).items():
-                if before.get(name, self) is not value and name not in _OWN_DICTS:
+                if before.get(name, self) is not value and name not in TABLES:
                     self._values.setdefault(module, {})[name] = value
         self._before = []
 
@@ -113,7 +113,7 @@ class ReplicaCopy:
         for name, value in attributes.items():
             is_own = name in former and self._set_by_runs.holds(module, name, value)
             copied[name] = former[name] if is_own else self._mapped(value)
-        for name in _OWN_DICTS:
+        for name in TABLES:
             if copied[name] is attributes[name]:
                 copied[name] = copied[
                     name

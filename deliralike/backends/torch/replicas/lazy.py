@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from deliralike.backends.torch.network import unchanged_buffers
+
 _HOOKS = (
     "_forward_hooks",
     "_forward_pre_hooks",
@@ -38,23 +40,13 @@ def initialize_lazy(module: torch.nn.Module, run: Callable[[], Any]) -> None:
     """
     modules = list(module.modules())
     modes = [part.training for part in modules]
-    former_buffers = []
-    for part in modules:
-        for name, buffer in part._buffers.items():
-            if buffer is not None and not is_lazy(buffer):
-                former_buffers.append((part, name, buffer, buffer.clone()))
     module.eval()
     try:
-        with _only_lazy_hooks(modules):
+        with unchanged_buffers(module), _only_lazy_hooks(modules):
             run()
     finally:
         for part, mode in zip(modules, modes, strict=True):
             part.training = mode
-        with torch.no_grad():
-            for part, name, buffer, value in former_buffers:
-                if not torch.equal(buffer, value):
-                    buffer.copy_(value)
-                part._buffers[name] = buffer
 
 
 @contextmanager

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import torch
 
 from deliralike.backends.torch.network import (
+    TABLES,
     AbstractTorchNetwork,
     TorchSingle,
     WrappedTorchNetwork,
@@ -19,7 +19,7 @@ from deliralike.backends.torch.random import draws_masks
 from deliralike.backends.torch.replicas.batch_norm import synchronising
 from deliralike.backends.torch.replicas.copies import ReplicaCopy, SetByRuns, has_hooks
 from deliralike.backends.torch.replicas.lazy import has_lazy, initialize_lazy
-from deliralike.backends.torch.replicas.own_backward import OwnBackward
+from deliralike.backends.torch.replicas.own_backward import accumulate_after_backward
 from deliralike.backends.torch.replicas.sums import sum_in_threads, sum_of_graphs
 from deliralike.backends.torch.replicas.thread_context import (
     current_device,
@@ -31,15 +31,14 @@ from deliralike.backends.torch.replicas.thread_context import (
 )
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork, NetworkType
-from deliralike.network.state import each_once
 from deliralike.optim.loss import Loss
 from deliralike.parallel.batches.partition import mean_by_samples
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica
+from deliralike.parallel.replicas.leaves import ReplicasWithLeaves
 from deliralike.parallel.replicas.network import (
     CallLock,
-    Replicas,
     ReplicaSettings,
     ReplicatedNetwork,
 )
@@ -49,7 +48,6 @@ _COMPILE_FIRST = (
     "replicas run in threads: compile the network, torch.compile(network), then replicate what "
     "that gives"
 )
-_TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
 class _Wrapper(NetworkType):
@@ -58,7 +56,7 @@ class _Wrapper(NetworkType):
     __call__ = type.__call__
 
 
-class TorchReplicas(Replicas, TorchSingle):
+class TorchReplicas(ReplicasWithLeaves, TorchSingle):
     """The parallelism of replicas on PyTorch: in threads, each with tensors of its own."""
 
     def follow(self) -> None:
@@ -122,7 +120,7 @@ class TorchReplicas(Replicas, TorchSingle):
         """
         outputs = super().call(args, kwargs)
         if self.network._copies and not self.network._is_updating:
-            OwnBackward(self.network).watch(outputs)
+            accumulate_after_backward(self, outputs)
         return outputs
 
     def gradients_wanted(
@@ -132,7 +130,7 @@ class TorchReplicas(Replicas, TorchSingle):
 
         Previous ones are dropped there.
         """
-        self.clear_replica_gradients(parameters.values())
+        self.clear_replica_gradients(parameters)
         return _updating(self.network)
 
     def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
@@ -181,11 +179,6 @@ class TorchReplicas(Replicas, TorchSingle):
 
     # Parameters, gradients and buffers
 
-    def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the leaves of one of the root's parameters in other replicas, in their order."""
-        leaves = [copy.leaf_of(tensor) for copy in self.network._copies]
-        return [leaf for leaf in leaves if leaf is not None]
-
     def replica_leaves(
         self, parameters: Mapping[str, Any]
     ) -> list[dict[str, torch.Tensor]]:
@@ -200,58 +193,12 @@ class TorchReplicas(Replicas, TorchSingle):
             )
         return of_replicas
 
-    def clear_replica_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Drop the gradients of the parameters' copies in further replicas."""
-        for parameter in parameters:
-            for copy in self.copies_of(parameter):
-                copy.grad = None
-
-    def replica_gradients(
-        self, names: Sequence[str] | None = None
-    ) -> Iterator[dict[str, Any]]:
-        """Yield each replica's gradients (those named, or all), and clear them there.
-
-        So a second hook that accumulates them adds nothing. A tied parameter comes under its first
-        name.
-        """
-        parameters = self._parameters(names)
-        for leaves in self.replica_leaves(parameters):
-            gradients = {}
-            for name, leaf in leaves.items():
-                gradients[name] = leaf.grad
-                leaf.grad = None
-            yield gradients
-
-    def holds_replica_gradients(self) -> bool:
-        """See `Replicas`."""
-        leaves = map(self.copies_of, self.network.module.parameters())
-        return any(leaf.grad is not None for leaf in chain.from_iterable(leaves))
-
-    def accumulate_gradients(self, names: Sequence[str] | None = None) -> None:
-        """Add the replicas' gradients (those named, or all) to the module's, in their order."""
-        parameters = self._parameters(names)
-        for gradients in self.replica_gradients(names):
-            for name, gradient in gradients.items():
-                if gradient is None:
-                    continue
-                parameter = parameters[name]
-                device = str(parameter.device)
-                parameter.grad = self.network.backend.add(
-                    parameter.grad, gradient, device
-                )
-
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica."""
-        parameters = self._parameters(names).values()
+        parameters = self.parameters(names).values()
         with _without_graph():
             for copy in self.network._copies:
                 copy.copy_parameters(parameters)
-
-    def _parameters(self, names: Sequence[str] | None) -> dict[str, torch.nn.Parameter]:
-        parameters = self.network.own_parameters()
-        if names is None:
-            return parameters
-        return {name: parameters[name] for name in names if name in parameters}
 
     def synchronize_buffers(self, sizes: Sequence[int]) -> None:
         """Give all replicas new buffers where a buffer may have changed, so not in evaluation.
@@ -374,7 +321,7 @@ class DataParallelTorchNetwork(
 
     def _share_tables(self) -> None:
         """Use the tables of parameters, buffers and blocks of the given module as own ones."""
-        for table in _TABLES:
+        for table in TABLES:
             self.__dict__[table] = vars(self.module)[table]
 
     def _make_replicas(self) -> None:
@@ -422,8 +369,7 @@ class DataParallelTorchNetwork(
 
     def own_parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return the root's parameters by neutral name, a tied one under its first name only."""
-        slots = each_once(self.root.neutral_slots())
-        return {name: slot.native for name, slot in slots.items() if slot.is_parameter}
+        return self.parallelism.parameters()
 
     # A module of PyTorch's
 
@@ -452,16 +398,14 @@ class DataParallelTorchNetwork(
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of every replica."""
         self.root.zero_grad(set_to_none)
-        parallelism: Any = self.parallelism
-        parallelism.clear_replica_gradients(self.module.parameters())
+        self.parallelism.clear_replica_gradients(self.own_parameters())
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         """Freeze or thaw every replica."""
         self.root.requires_grad_(requires_grad)
-        parallelism: Any = self.parallelism
-        for parameter in self.module.parameters():
-            for copy in parallelism.copies_of(parameter):
-                copy.requires_grad_(requires_grad)
+        for leaves in self.parallelism.replica_leaves(self.own_parameters()):
+            for leaf in leaves.values():
+                leaf.requires_grad_(requires_grad)
         return self
 
     def _apply(
@@ -508,17 +452,13 @@ class DataParallelTorchNetwork(
         """Yield the given module and its parts; this wrapper is not among them."""
         return self.module.named_modules(memo, prefix, remove_duplicate)
 
-    def named_blocks(self) -> Iterator[tuple[str, torch.nn.Module]]:
-        """Yield the root's blocks."""
-        return self.root.named_blocks()
-
     def extra_repr(self) -> str:
         """Show the devices."""
         return f"devices={list(self.settings.devices)}"
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes but the replicas, which `__setstate__` makes again."""
-        left_out = ("_copies", "_set_by_runs", "replicas", "_call_lock", *_TABLES)
+        left_out = ("_copies", "_set_by_runs", "replicas", "_call_lock", *TABLES)
         return {
             name: value for name, value in vars(self).items() if name not in left_out
         }

@@ -75,13 +75,12 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
     def accumulate(self) -> None:
         """Add gradients that are left in the replicas to the module's, in the order of replicas."""
         if isinstance(self.network, DataParallelTorchNetwork):
-            parallelism: Any = self.network.parallelism
-            parallelism.accumulate_gradients(self._owned_names())
+            self.network.parallelism.accumulate_gradients(list(self._owned()))
 
     def copy_parameters(self) -> None:
         """Copy this optimizer's parameters to the replicas."""
         if isinstance(self.network, DataParallelTorchNetwork):
-            self.network.copy_parameters(self._owned_names())
+            self.network.copy_parameters(list(self._owned()))
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Accumulate gradients, run the user's hooks and the inner step, and copy the parameters.
@@ -95,10 +94,8 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of this optimizer's parameters, in every replica."""
         self.optimizer.zero_grad(set_to_none)
-        if not isinstance(self.network, DataParallelTorchNetwork):
-            return
-        parallelism: Any = self.network.parallelism
-        parallelism.clear_replica_gradients(self._parameters())
+        if isinstance(self.network, DataParallelTorchNetwork):
+            self.network.parallelism.clear_replica_gradients(self._owned())
 
     def _before_step(
         self, optimizer: Any, args: tuple, kwargs: dict
@@ -120,14 +117,12 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
 
         return run
 
-    def _parameters(self) -> list[torch.nn.Parameter]:
+    def _owned(self) -> dict[str, torch.nn.Parameter]:
+        """Return the network's parameters that the inner optimizer has, by neutral name."""
         groups = self.optimizer.param_groups
-        return list(chain.from_iterable(group["params"] for group in groups))
-
-    def _owned_names(self) -> list[str]:
-        owned = {id(parameter) for parameter in self._parameters()}
+        owned = set(map(id, chain.from_iterable(group["params"] for group in groups)))
         parameters = self.network.own_parameters().items()
-        return [name for name, parameter in parameters if id(parameter) in owned]
+        return {name: each for name, each in parameters if id(each) in owned}
 
     # Attributes of the inner optimizer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,27 +11,25 @@ from deliralike import nest
 from deliralike.backends.torch import unstable
 
 
-class OwnBackward:
-    """The backward passes through one call of a replicated network, outside of an update.
+def watch_outputs(outputs: Any, hook: Callable[[torch.Tensor], Any]) -> None:
+    """Call a hook with each gradient that enters a network at its outputs."""
+    for leaf in nest.leaves(outputs):
+        if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None:
+            leaf.register_hook(hook)
 
-    Replicas' parameters are leaves, so that each replica keeps a gradient of its share. At the end
-    of a pass these are added to the module's.
+
+def accumulate_after_backward(parallelism: Any, outputs: Any) -> None:
+    """Add the replicas' gradients to the module's at the end of each backward pass from outputs.
+
+    Replicas' parameters are leaves, so that each replica keeps a gradient of its share.
     """
+    latest = -1  # autograd's number of the pass whose end is awaited
 
-    def __init__(self, network: Any) -> None:
-        """Begin a call of the network."""
-        self.network = network
-        self.task = -1  # autograd's number of the pass whose end is awaited
-
-    def watch(self, outputs: Any) -> None:
-        """Watch the gradients that enter the network at its outputs."""
-        for leaf in nest.leaves(outputs):
-            if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None:
-                leaf.register_hook(self._on_output_gradient)
-
-    def _on_output_gradient(self, gradient: torch.Tensor) -> None:
+    def begin(_: torch.Tensor) -> None:
+        nonlocal latest
         task = unstable.current_backward_pass()
-        if task != self.task:
-            self.task = task
-            parallelism: Any = self.network.parallelism
+        if task != latest:
+            latest = task
             unstable.call_after_backward(parallelism.accumulate_gradients)
+
+    watch_outputs(outputs, begin)
