@@ -23,7 +23,7 @@ _ABSENT = object()
 
 
 class References:
-    """The places that a function reads, found by a look at its code.
+    """The places that functions read, found by a look at their code.
 
     A place that holds another object later may lead to other places: look again then.
 
@@ -33,15 +33,15 @@ class References:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        functions: Iterable[Callable[..., Any]],
         is_whole: Callable[[Any], bool],
         classes: Iterable[type] = (),
     ) -> None:
-        """Look at a function, or at an object that is called.
+        """Look at functions, or at objects that are called.
 
         Args:
             is_whole: Whether a value is taken as it is and not looked into.
-            classes: Those of networks that the function calls: their ``forward``, and what that
+            classes: Those of networks that the functions call: their ``forward``, and what that
                 calls, are followed, but for attributes of the networks.
         """
         self.names: list[str] = []
@@ -53,7 +53,8 @@ class References:
         classes = tuple(classes)
         if classes:
             self._code_names |= {"forward", "__call__"}
-        self._visit("", function, is_called=True)
+        for function in functions:
+            self._visit("", function, is_called=True)
         count = -1
         while count != len(self._visited):  # names of one function lead to others
             count = len(self._visited)

@@ -183,6 +183,35 @@ def test_a_number_that_changes_at_each_step_is_named():
             optimizer.update(loss, INPUTS)
 
 
+def test_a_hook_before_the_update_reads_the_present_number():
+    steps = []
+    for backend in (TORCH, JAX):
+        network, _ = built(backend)
+        optimizer, weight = optimizer_of(network), Weighted()
+
+        def scale(_optimizer, gradients, weight=weight):
+            return {name: weight.beta * value for name, value in gradients.items()}
+
+        optimizer.pre_update_hooks.append(scale)
+        for weight.beta in (1.0, 0.0, -1.0):
+            optimizer.update(mean_square, INPUTS)
+            steps.append(network.neutral_state()["critic.weight"])
+    np.testing.assert_allclose(steps[3:], steps[:3], rtol=1e-12)
+    np.testing.assert_array_equal(steps[1], steps[0])
+
+
+@pytest.mark.parametrize("kind", ["global", "own"])
+def test_a_loss_that_draws_on_the_host_is_warned_of(kind):
+    _, network = built(JAX)
+    generator = np.random if kind == "global" else np.random.default_rng(0)
+
+    def loss(network, x):
+        return network.nn.mean(network(x + generator.normal(size=x.shape)))
+
+    with pytest.warns(RuntimeWarning, match="a loss draws random numbers of NumPy"):
+        optimizer_of(network).update(loss, INPUTS)
+
+
 # Networks
 # -----------------------------------------------------------------------------
 

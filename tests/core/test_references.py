@@ -11,7 +11,7 @@ CONFIG = SimpleNamespace(rate=1.0, unread=0.0, nested=SimpleNamespace(decay=0.5)
 
 
 def names(function, is_whole=lambda value: False):
-    return set(References(function, is_whole).names)
+    return set(References([function], is_whole).names)
 
 
 def by_helper(x):
@@ -52,12 +52,12 @@ def test_closures_defaults_and_partials():
         return weight * loss(x) * scale + shift
 
     assert names(partial(function, scale=4.0)) >= {"weight", "loss", "loss.beta"}
-    assert References(function, lambda value: False).values().count(OTHER) == 1
+    assert References([function], lambda value: False).values().count(OTHER) == 1
 
 
 def test_values_are_those_of_the_time_of_asking_and_none_where_a_name_is_gone():
     loss = Loss()
-    references = References(loss, lambda value: False)
+    references = References([loss], lambda value: False)
     loss.beta = 7.0
     del loss.gamma
     found = dict(zip(references.names, references.values(), strict=True))

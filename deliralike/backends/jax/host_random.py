@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,26 +25,37 @@ def watched(block: Any, forward: Callable[..., Any], *args: Any, **kwargs: Any) 
     if current_jax_trace() == _OUTSIDE:
         return forward(*args, **kwargs)
     native = unwrap(block)
-    shared, own = _global_states(), _own_states(native)
-    outputs = forward(*args, **kwargs)
+    generators = [*vars(native).values()]
+    with warning(
+        f"{type(native).__name__} draws random numbers of NumPy or Python in its forward pass",
+        "as an input of the network, or take a layer of nn, such as nn.Dropout, which draws anew",
+        generators,
+    ):
+        return forward(*args, **kwargs)
+
+
+@contextmanager
+def warning(what: str, remedy: str, values: Sequence[Any]) -> Iterator[None]:
+    """Return a block of traced code that warns if random numbers are drawn on the host.
+
+    Args:
+        what: Says who draws them.
+        remedy: What to do, after "draw them with the data".
+        values: What may hold other generators than the global ones.
+    """
+    generators = [each for each in values if isinstance(each, _GENERATORS)]
+    own = [*map(pickle.dumps, generators)]
+    before = _global_states()
+    yield
     after = _global_states()
-    if after not in (shared, _reported[0]) or _own_states(native) != own:
+    if after not in (before, _reported[0]) or own != [*map(pickle.dumps, generators)]:
         _reported[0] = after
         warn(
-            f"{type(native).__name__} draws random numbers of NumPy or Python in its forward pass: "
-            "the program that JAX compiles has those of its first call in every step. Draw them "
-            "with the data, as an input of the network, or take a layer of nn, such as nn.Dropout, "
-            "which draws anew",
+            f"{what}: the program that JAX compiles has those of its first call in every step. "
+            f"Draw them with the data, {remedy}",
             RuntimeWarning,
         )
-    return outputs
 
 
 def _global_states() -> tuple[Any, ...]:
     return pickle.dumps(np.random.get_state(legacy=False)), random.getstate()
-
-
-def _own_states(block: Any) -> list[bytes]:
-    """Return the states of the generators among a block's attributes."""
-    values = vars(block).values()
-    return [pickle.dumps(each) for each in values if isinstance(each, _GENERATORS)]

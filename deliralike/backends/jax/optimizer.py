@@ -85,7 +85,9 @@ class JaxOptimizer(AbstractOptimizer):
         arguments = flatten_arguments(batch)
         variables, position = self._programs.latest, stream_position()  # of `prepared`
         constants, numbers = self.rule.numbers(variables)
-        surroundings = self._programs.surroundings(loss_function)
+        surroundings = self._programs.surroundings(
+            loss_function, *self.pre_update_hooks
+        )
         key = (
             "update",
             loss_function,

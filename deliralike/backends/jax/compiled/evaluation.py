@@ -49,7 +49,7 @@ def network_program(function: Callable[..., Any], network: Any) -> Callable[...,
         arguments = flatten_arguments(values)
         evaluation = _evaluation(
             function,
-            surroundings_of(function, None, _surroundings),
+            surroundings_of((function,), None, _surroundings),
             search.structure,
             arguments.key,
             arrays.is_quick(),

@@ -382,9 +382,9 @@ class ProgramCache:
         assert self._latest_variables is not None
         return self._latest_variables
 
-    def surroundings(self, function: Callable[..., Any]) -> Surroundings:
-        """Return what a loss function reads beside the network and its batch, as it is now."""
-        found = surroundings_of(function, self.network, self._surroundings)
+    def surroundings(self, *functions: Callable[..., Any]) -> Surroundings:
+        """Return what functions read beside the network and the batch, as it is now."""
+        found = surroundings_of(functions, self.network, self._surroundings)
         self._changed = found.changed
         return found
 

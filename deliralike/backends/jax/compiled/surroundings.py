@@ -7,13 +7,14 @@ the loss of a generator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from flax import nnx
 
+from deliralike.backends.jax import host_random
 from deliralike.backends.jax import random as native_random
 from deliralike.backends.jax.compiled.marks import (
     Identity,
@@ -69,13 +70,13 @@ class Surroundings:
     """
 
     def __init__(
-        self, function: Callable[..., Any], network: nnx.Module | None
+        self, functions: Sequence[Callable[..., Any]], network: nnx.Module | None
     ) -> None:
-        """Look at a function and at the networks that it reads, one aside that it is given."""
+        """Look at functions and at the networks that they read, one aside that they are given."""
         self.changed: list[str] = []
         nodes = [] if network is None else [node for _, node in walk(network)]
         classes = {type(node) for node in nodes if _is_module(node)}
-        self._references = References(function, _is_module, classes)
+        self._references = References(functions, _is_module, classes)
         values = self._references.values()
         known = set(map(id, nodes))
         self._networks: list[OtherNetwork] = []
@@ -121,7 +122,12 @@ class Surroundings:
         def compile_with(function: Callable[..., Any]) -> Callable[..., Any]:
             def traced(*arguments: Any) -> Any:
                 *own, arrays = arguments
-                with holding(self._variables, arrays):
+                values = self._references.values()
+                drawn = "a loss draws random numbers of NumPy or Python"
+                with (
+                    holding(self._variables, arrays),
+                    host_random.warning(drawn, "as a part of the batch", values),
+                ):
                     result = function(*own)
                     self._refuse_written(arrays)
                 # what the function itself has changed, such as a list of its calls, stands
@@ -158,23 +164,23 @@ class Surroundings:
 
 
 def surroundings_of(
-    function: Callable[..., Any],
+    functions: tuple[Callable[..., Any], ...],
     network: nnx.Module | None,
     known: dict[Any, Surroundings],
 ) -> Surroundings:
-    """Return what a function reads as it is now; what is known already is looked up.
+    """Return what functions read as it is now; what is known already is looked up.
 
     Args:
-        known: The latest surroundings by function, at most sixteen; the result is one of them.
+        known: The latest surroundings by functions, at most sixteen; the result is one of them.
     """
-    before = known.get(function)
+    before = known.get(functions)
     if before is not None and before.is_current():
         return before
-    found = Surroundings(function, network)
+    found = Surroundings(functions, network)
     if before is not None:
         found.changed = found._changed_since(before)
-    known.pop(function, None)
-    known[function] = found
+    known.pop(functions, None)
+    known[functions] = found
     if len(known) > KEPT:
         del known[next(iter(known))]
     return found
