@@ -212,6 +212,23 @@ def test_a_loss_that_draws_on_the_host_is_warned_of(kind):
         optimizer_of(network).update(loss, INPUTS)
 
 
+class Noisy(Network):
+    """Draws by NumPy where it computes."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = self.nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.layer(x + np.random.normal(size=x.shape))
+
+
+def test_a_network_that_draws_on_the_host_is_warned_of_by_its_class():
+    network = Noisy.on("jax", dtype="float64")()
+    with pytest.warns(RuntimeWarning, match="Noisy draws random numbers of NumPy"):
+        optimizer_of(network).update(mean_square, INPUTS)
+
+
 # Networks
 # -----------------------------------------------------------------------------
 
