@@ -14,13 +14,14 @@ from contextlib import (
     nullcontext,
 )
 from itertools import islice
-from typing import Any
+from typing import Any, NoReturn
 
 from deliralike import backends, data, nest, random
 from deliralike.errors import (
     ArgumentError,
     OptimizerError,
     SettingError,
+    UnknownName,
     refuse_unknown,
     whole_number,
 )
@@ -648,16 +649,32 @@ def _warn_of_batch_norm(network: AbstractNetwork, accumulate: int) -> None:
         )
 
 
-def _optimizers(
-    network: AbstractNetwork, optimizer: Any
-) -> dict[str, AbstractOptimizer]:
+class Optimizers(dict[str, AbstractOptimizer]):
+    """The optimizers of a run by name, as a step gets them."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        """Refuse a name.
+
+        Raises:
+            UnknownName: Always.
+        """
+        raise UnknownName(
+            f"the step takes optimizers[{name!r}], and this run has {', '.join(self)}: give one "
+            f"for each block, Trainer(network, {{{name!r}: rule, ...}}). Runs of the command line "
+            f"and of settings have one, {MAIN!r}"
+        )
+
+
+def _optimizers(network: AbstractNetwork, optimizer: Any) -> Optimizers:
     """Return the optimizers by name; rules become optimizers of the network."""
     named = optimizer if isinstance(optimizer, Mapping) else {MAIN: optimizer}
     if not named:
         raise SettingError(
             "there is no optimizer: give an update rule, an optimizer, or a mapping of them by name"
         )
-    return {name: _optimizer(network, name, each) for name, each in named.items()}
+    return Optimizers(
+        (name, _optimizer(network, name, each)) for name, each in named.items()
+    )
 
 
 def _grouped(

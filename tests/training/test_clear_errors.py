@@ -37,6 +37,29 @@ def test_epochs_are_a_whole_number(epochs):
         trainer().fit(SAMPLES, epochs=epochs)
 
 
+class WithCritic(Network):
+    """Its step takes an optimizer by another name than the run has."""
+
+    def __init__(self):
+        super().__init__()
+        self.critic = self.nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.critic(x)
+
+    def train_step(self, batch, optimizers):
+        return optimizers["critic"].update(
+            lambda network, x, _: network(x).sum(), *batch
+        )
+
+
+def test_an_optimizer_that_a_run_does_not_have_is_named_with_those_that_it_has():
+    network = WithCritic.on(BACKENDS[0])()
+    plain = training.Trainer(network, rules.rule("sgd", lr=0.5))
+    with pytest.raises(UnknownName, match=r"optimizers\['critic'\], .* has default:"):
+        plain.fit(SAMPLES)
+
+
 class WithAuxiliaryOutput(Network):
     """In training mode the outputs are two, as of GoogLeNet."""
 
