@@ -8,6 +8,7 @@ import pytest
 
 from deliralike import Network, backends, rules
 from deliralike.errors import ConstructionError
+from tests.conftest import BACKENDS
 
 PLACES = {
     "head": lambda layer: layer,
@@ -225,3 +226,38 @@ class InContainersToo(Network):
 def test_what_is_registered_and_what_is_private_may_stand_in_a_container(name):
     net = InContainersToo.on(name)(native_layer(name))
     assert list(net.neutral_state()) == ["stem.weight", "stem.bias"]
+
+
+class Collected(Network):
+    """Layers in a plain container first, as many networks of PyTorch have them."""
+
+    def __init__(self, container):
+        super().__init__()
+        nn = self.nn
+        self.layers = [nn.Linear(3, 3)]
+        self.layers += [nn.Linear(3, 3)]
+        self.heads = {"only": nn.Linear(3, 1)}
+        if container:
+            self.layers = nn.ModuleList(self.layers)
+            self.heads = nn.ModuleDict(self.heads)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.heads["only"](x)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_plain_list_of_layers_may_become_a_container(name):
+    network = Collected.on(name)(True)
+    gradients = network.backend.gradients(
+        lambda net, x: net.nn.sum(net(x)), network, np.ones((2, 3), np.float32)
+    )
+    assert list(gradients.parameters) == [
+        f"{block}.{kind}"
+        for block in ("layers.0", "layers.1", "heads.only")
+        for kind in ("weight", "bias")
+    ]
+    assert all(np.any(value) for value in gradients.parameters.values())
+    with pytest.raises(ConstructionError, match="'layers' is a plain list of layers"):
+        Collected.on(name)(False)

@@ -27,6 +27,7 @@ from deliralike.network.base import (
     StateDictNames,
     refuse_plain_container,
 )
+from deliralike.network.construction import current_construction
 from deliralike.network.core import widest
 from deliralike.network.state import Slot
 from deliralike.network.unregistered_modules import refuse_without_init
@@ -195,7 +196,8 @@ class AbstractJaxNetwork(
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; an array sets the value of a buffer of that name."""
-        refuse_plain_container(self, name, value)
+        if current_construction() is None:  # until the end it may become a ModuleList
+            refuse_plain_container(self, name, value)
         present = vars(self).get(name)
         if isinstance(present, nnx.Variable) and isinstance(
             value, jax.Array | np.ndarray

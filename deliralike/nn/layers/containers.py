@@ -122,8 +122,8 @@ class _Numbered(_Named):
 class Sequential(_Numbered):
     """Blocks that are applied one after the other.
 
-    The arguments are the blocks, or a dict of them by name. A slice is a list of blocks that can be
-    called as well: ``self.body[:3](x)``.
+    The arguments are the blocks, or a dict of them by name. A slice can be called as well,
+    ``self.body[:3](x)``; while a network is built it is a `Sequential` that the network may keep.
     """
 
     def __init__(self, *blocks: Any) -> None:
