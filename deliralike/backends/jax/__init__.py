@@ -163,7 +163,7 @@ class JaxBackend(Backend):
         for _, node in walk(network):
             if not isinstance(node, nnx.Variable):
                 _set_module_dtype(node, before, dtype)
-            elif jax.numpy.issubdtype(node.get_value().dtype, jax.numpy.floating):
+            elif arrays.is_floating(node.get_value().dtype):
                 node.set_value(arrays.copied(node.get_value(), dtype))
 
     compiling_quickly = staticmethod(arrays.compiling_quickly)
