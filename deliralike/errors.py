@@ -5,7 +5,7 @@ working. A message says where, what came, what was wanted and what to do.
 """
 
 import fnmatch
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from numbers import Integral, Real
@@ -185,6 +185,18 @@ def whole_number(name: str, value: Any, least: int) -> int:
             f"{name}={value!r} must be a whole number of at least {least}"
         )
     return int(value)
+
+
+def refuse_unknown_word(name: str, word: Any, choices: Collection[Any]) -> None:
+    """Refuse a setting that is none of some words, with the nearest ones.
+
+    Raises:
+        SettingError: Names the setting and the word.
+    """
+    if word not in choices:
+        raise SettingError(
+            f"{name}={word!r} is unknown. {suggestion(str(word), choices)}"
+        )
 
 
 def refuse_unknown_settings(

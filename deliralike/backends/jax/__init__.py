@@ -164,7 +164,7 @@ class JaxBackend(Backend):
         for _, node in walk(network):
             if not isinstance(node, nnx.Variable):
                 _set_module_dtype(node, before, dtype)
-            elif jax.numpy.issubdtype(array_of(node).dtype, jax.numpy.floating):
+            elif arrays.is_floating(array_of(node).dtype):
                 set_array(node, arrays.copied(array_of(node), dtype))
 
     compiling_quickly = staticmethod(arrays.compiling_quickly)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ def put_like(value: np.ndarray, like: jax.Array) -> jax.Array:
     """
     refuse_fork()
     value = value.astype(like.dtype)  # a copy
-    if isinstance(like, jax.core.Tracer):  # built within `nnx.eval_shape` or `nnx.jit`
+    if is_traced(like):  # built within `nnx.eval_shape` or `nnx.jit`
         return jax.numpy.asarray(value)
     if like.is_fully_addressable and not like.committed:
         return jax.device_put(value)
@@ -242,6 +243,12 @@ def host_values(value: Any) -> np.ndarray | None:
     if any(device.platform != "cpu" for device in value.devices()):
         return None
     return np.asarray(value)
+
+
+@cache
+def is_floating(dtype: np.dtype) -> bool:
+    """Return whether a type is a floating one, of those that NumPy lacks as well."""
+    return jnp.issubdtype(dtype, jnp.floating)
 
 
 def is_traced(value: Any) -> bool:
@@ -455,7 +462,7 @@ def _again_without_nan(
 
 
 def _has_nan(leaf: Any) -> bool:
-    if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
+    if not isinstance(leaf, jax.Array) or is_traced(leaf):
         return False
     return jnp.issubdtype(leaf.dtype, jnp.inexact) and bool(np.isnan(leaf).any())
 

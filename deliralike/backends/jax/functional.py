@@ -137,7 +137,7 @@ class JaxFunctions(Functions):
 
     def constant(self, value, like):
         value = np.array(value)  # a copy, as JAX shares memory that is aligned
-        if value.dtype.kind == "f" and jnp.issubdtype(like.dtype, jnp.floating):
+        if value.dtype.kind == "f" and arrays.is_floating(like.dtype):
             return jnp.asarray(value, like.dtype)
         return jnp.asarray(arrays.narrow(value))
 
@@ -297,7 +297,7 @@ class JaxFunctions(Functions):
 
     def max_windows(self, x, kernel, stride, pads, dilation):
         x = _array(x)
-        if jnp.issubdtype(x.dtype, jnp.floating):
+        if arrays.is_floating(x.dtype):
             lowest = np.array(-np.inf, x.dtype)
         else:
             lowest = np.array(jnp.iinfo(x.dtype).min, x.dtype)

@@ -299,9 +299,7 @@ class AbstractJaxNetwork(
     def dtype_name(self) -> str:
         """The floating type of the parameters and buffers."""
         dtypes = (array_of(variable).dtype for variable in _saved(self))
-        dtype = widest(
-            each for each in dtypes if jax.numpy.issubdtype(each, jax.numpy.floating)
-        )
+        dtype = widest(filter(arrays.is_floating, dtypes))
         return self.dtype_built if dtype is None else str(dtype)
 
 

@@ -53,9 +53,7 @@ def start(streams: Iterable[RngStream]) -> None:
     if not _waiting:
         return
     for stream in streams:
-        if stream in _waiting and not isinstance(
-            stream.key.get_value(), jax.core.Tracer
-        ):
+        if stream in _waiting and not arrays.is_traced(stream.key.get_value()):
             _waiting.discard(stream)
             stream.restart(_key(_started))
             _started += 1
@@ -189,7 +187,7 @@ class RngStream(nnx.Pytree):
 
     def _graph_node_init(self, attributes: Iterable[tuple[Any, Any]]) -> None:
         super()._graph_node_init(attributes)
-        if not isinstance(self.count.get_value(), jax.core.Tracer):
+        if not arrays.is_traced(self.count.get_value()):
             _streams_in_use[self] = next(_next_number)  # nnx.merge or nnx.clone made it
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -9,7 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import ProcessError, SettingError, StateError, suggestion
+from deliralike.errors import (
+    ProcessError,
+    SettingError,
+    StateError,
+    refuse_unknown_word,
+)
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import Slot, each_once
 from deliralike.parallel.averaging.daso import (
@@ -92,10 +97,8 @@ class AsynchronousAverages:
         Raises:
             SettingError: Parameters cannot be sent in that type.
         """
-        if wire not in (None, *WIRES):
-            raise SettingError(
-                f"wire={wire!r} is unknown. {suggestion(str(wire), WIRES)}"
-            )
+        if wire is not None:
+            refuse_unknown_word("wire", wire, WIRES)
         self.network = network
         self.nodes = nodes
         self.plan = plan

@@ -11,7 +11,12 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.errors import SettingError, ShapeError, StructureError, suggestion
+from deliralike.errors import (
+    SettingError,
+    ShapeError,
+    StructureError,
+    refuse_unknown_word,
+)
 from deliralike.nest.arrays import Arrays
 from deliralike.parallel.batches.partition import sample_weights, whole
 from deliralike.parallel.batches.spec import array_test, mark_leaves, unmarked
@@ -324,14 +329,8 @@ def _check(
         raise SettingError(
             "gather: there are no outputs, wanted those of at least one replica"
         )
-    for name, word, choices in (
-        ("scalars", scalars, SCALARS),
-        ("others", others, OTHERS),
-    ):
-        if word not in choices:
-            raise SettingError(
-                f"gather: {name}={word!r} is unknown. {suggestion(word, choices)}"
-            )
+    refuse_unknown_word("gather: scalars", scalars, SCALARS)
+    refuse_unknown_word("gather: others", others, OTHERS)
     if sizes is not None and len(sizes) != len(outputs):
         raise SettingError(
             f"gather: sizes={tuple(sizes)} are {len(sizes)}, but there are {len(outputs)} outputs"

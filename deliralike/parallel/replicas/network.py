@@ -21,7 +21,7 @@ from deliralike.errors import (
     SettingError,
     StateError,
     refuse_unknown_settings,
-    suggestion,
+    refuse_unknown_word,
 )
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
@@ -89,16 +89,9 @@ class ReplicaSettings:
             raise SettingError(
                 "a replicated network needs at least one device, not an empty list"
             )
-        for name, choices in (
-            ("buffers", BUFFERS),
-            ("scalars", SCALARS),
-            ("others", OTHERS),
-        ):
-            word = getattr(self, name)
-            if word not in choices:
-                raise SettingError(
-                    f"{name}={word!r} is unknown. {suggestion(word, choices)}"
-                )
+        refuse_unknown_word("buffers", self.buffers, BUFFERS)
+        refuse_unknown_word("scalars", self.scalars, SCALARS)
+        refuse_unknown_word("others", self.others, OTHERS)
         if self.virtual_shards is not None and self.virtual_shards < len(self.devices):
             raise SettingError(
                 f"virtual_shards={self.virtual_shards!r} is less than the {len(self.devices)} "

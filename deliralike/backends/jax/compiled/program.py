@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
@@ -180,7 +180,7 @@ class ModuleVariables:
     def dtype(self) -> np.dtype | None:
         """The floating type of the parameters, see `widest`; None where there is none."""
         reads = chain(self._read_parameters.values(), self._read_frozen.values())
-        return widest(filter(_is_floating, (read().dtype for read in reads)))
+        return widest(filter(arrays.is_floating, (read().dtype for read in reads)))
 
     def only_owned(self, named: Named) -> Named:
         """Those of named values whose parameters are owned."""
@@ -298,11 +298,6 @@ class ModuleVariables:
         for write, value in zip(self._write_others, others, strict=True):
             if value is not None:
                 write(value)
-
-
-@cache
-def _is_floating(dtype: np.dtype) -> bool:
-    return jax.numpy.issubdtype(dtype, jax.numpy.floating)
 
 
 def _holds_new_array(now: Any, before: Any) -> bool:
@@ -462,7 +457,7 @@ def floating_inputs(batch: Sequence[Any], are_arrays: Sequence[bool]) -> list[An
     """The floating arrays among the values of a batch; None in the place of all others."""
     inputs = []
     for value, is_array in zip(batch, are_arrays, strict=True):
-        is_floating = is_array and jax.numpy.issubdtype(value.dtype, jax.numpy.floating)
+        is_floating = is_array and arrays.is_floating(value.dtype)
         inputs.append(value if is_floating else None)
     return inputs
 

@@ -13,6 +13,7 @@ import numpy as np
 from flax import nnx
 
 from deliralike import nest
+from deliralike.backends.jax import arrays
 from deliralike.backends.jax.optimizer import JaxOptimizer
 from deliralike.backends.jax.replicas.network import DataParallelJaxNetwork, JaxReplicas
 from deliralike.errors import CapabilityError
@@ -111,9 +112,7 @@ class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
 
 
 def _without_gradient(leaf: Any) -> Any:
-    if isinstance(leaf, jax.Array) and jax.numpy.issubdtype(
-        leaf.dtype, jax.numpy.floating
-    ):
+    if isinstance(leaf, jax.Array) and arrays.is_floating(leaf.dtype):
         return _identity(leaf)
     return leaf
 
