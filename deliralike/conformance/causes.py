@@ -40,16 +40,6 @@ def sentence(causes: Sequence[Cause]) -> str:
     return "; ".join(map(str, causes))
 
 
-def few(words: Sequence[str], most: int) -> str:
-    """The first words of a list, and that there are more.
-
-    Example:
-        >>> few("abc", 2)
-        'a, b, …'
-    """
-    return ", ".join([*words[:most], *["…"] * (len(words) > most)])
-
-
 def number(value: Any) -> str:
     """How a report writes a number: ``2e-05``, ``0.37``.
 

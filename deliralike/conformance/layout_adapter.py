@@ -18,7 +18,7 @@ from deliralike.conformance.matching.aligning import Alignment, Orders, align
 from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import value_of
-from deliralike.weights.matching.distance import wide
+from deliralike.weights.matching.distance import order_free
 from deliralike.weights.matching.layouts import Transform, channels_first
 
 
@@ -100,19 +100,15 @@ class AdaptedNetwork(InPlace):
         """The array in the reference's layout; batches may be of another size than the seen one."""
         if transform.plain and transform.start == transform.end:
             return array
-        nn, start, split = self._network.backend.nn, transform.start, transform.split
-        if start == split and len(start) == len(transform.end):  # of whatever size
-            return nn.permute(
-                array, tuple(int(axis) for axis in np.argsort(transform.axes))
-            )
-        if transform.axes[:1] == (0,) and start[:1] == split[:1]:
+        nn, back = self._network.backend.nn, transform.inverse
+        start, is_whole = transform.start, transform.start == transform.split
+        if is_whole and len(start) == len(transform.end):  # of whatever size
+            return nn.permute(array, back.axes)
+        split, end = back.split, back.end
+        if transform.axes[:1] == (0,) and start[:1] == transform.split[:1]:
             count = tuple(array.shape)[:1]
-            start, split = (*count, *start[1:]), (*count, *split[1:])
-        array = nn.reshape(array, tuple(split[axis] for axis in transform.axes))
-        array = nn.permute(
-            array, tuple(int(axis) for axis in np.argsort(transform.axes))
-        )
-        return nn.reshape(array, start)
+            split, end = (*count, *split[1:]), (*count, *end[1:])
+        return nn.reshape(nn.permute(nn.reshape(array, split), back.axes), end)
 
 
 @dataclass(frozen=True)
@@ -333,17 +329,11 @@ def _shared(mine: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> int:
     """How many arrays of the reference's blocks the candidate's hold, in any order of elements."""
     known: dict[int, list[np.ndarray]] = {}
     for array in theirs:
-        known.setdefault(array.size, []).append(_print(array))
+        known.setdefault(array.size, []).append(order_free(array))
     count = 0
     for array in mine:
         near = np.isclose(
-            known.get(array.size, [np.full(3, np.inf)]), _print(array), _ALIKE, 0.0
+            known.get(array.size, [np.full(2, np.inf)]), order_free(array), _ALIKE, 0.0
         )
         count += bool(near.all(axis=1).any())
     return count
-
-
-def _print(array: np.ndarray) -> np.ndarray:
-    """Numbers that no order of the elements changes: several, since one is alike by chance."""
-    size = np.abs(wide(array))
-    return np.array([np.sum(size), np.sum(np.square(size)), np.sum(np.sqrt(size))])

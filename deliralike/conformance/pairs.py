@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from deliralike.conformance import matching
-from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.by_name import holds
-from deliralike.conformance.findings import LIMIT
 from deliralike.conformance.kinds import Arrays, Batch, Named
 from deliralike.conformance.layout_adapter import (
     Evaluation,
@@ -24,7 +21,6 @@ from deliralike.conformance.layout_adapter import (
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.aligning import Orders
 from deliralike.conformance.matching.settling import Settled, settle
-from deliralike.conformance.observe import Unit, listen
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
 from deliralike.conformance.observe.matched import Matched
 from deliralike.conformance.subject import Subject
@@ -116,46 +112,9 @@ def _settled(
             one.layout for tried, one in fits.values() if _is_same(tried, chosen)
         )
 
-    def alone(tried: Match) -> int:
-        _load(candidate, tried.to_candidate(state))
-        near = [one.layout for other, one in fits.values() if _is_same(other, tried)]
-        return _alone(reference, candidate, batch, tried, (near or [layout(match)])[0])
-
-    found = settle(match, merit, alone)
+    found = settle(match, merit)
     _load(candidate, found.match.to_candidate(state))
     return found, layout(found.match)
-
-
-def _alone(
-    reference: Subject, candidate: Subject, batch: Batch, match: Match, layout: Layout
-) -> int:
-    """How many arrays agree where each layer gets the reference's inputs."""
-    correspondence, innermost = _matched(match, layout), _innermost(match)
-    mine = Unit(
-        reference.network, reference.loss, batch, False, innermost.get, functions=False
-    )
-    inverse = {match.blocks[path]: path for path in innermost}
-    theirs = replace(
-        mine,
-        network=candidate.network,
-        call=correspondence.loss(candidate.loss),
-        tapped=inverse.get,
-    )
-    try:
-        found = list(correspondence.by_layer(listen(mine), theirs))
-    except Exception:  # noqa: BLE001  # what a stranger's network raises is for level L1 to say
-        return 0
-    count = 0
-    for given, results in found:
-        count += sum(relative_difference(*pair) <= LIMIT for pair in (*given, *results))
-    return count
-
-
-def _innermost(match: Match) -> dict[str, str]:
-    """The paths of the reference's blocks that hold no other block that both sides have."""
-    paths = [path for path in match.blocks if path]
-    outer = {path for path in paths if holds(path, paths)}
-    return {path: path for path in paths if path not in outer}
 
 
 def _is_same(one: Match, two: Match) -> bool:

@@ -97,7 +97,7 @@ class ProofData(Verdict):
         """
         ordered = sorted(
             self.levels,
-            key=lambda level: (level.status != FAILED, _telling(level.name)),
+            key=lambda level: (level.status != FAILED, _TELLING.index(level.name)),
         )
         found = list(chain.from_iterable(level.findings for level in ordered))
         if any(one.level == "L3" and one.explained for one in found):
@@ -146,7 +146,3 @@ class ProofsData(Verdict, Generic[P]):
     def __getitem__(self, index: int) -> P:
         """One of them."""
         return self.proofs[index]
-
-
-def _telling(name: str) -> int:
-    return _TELLING.index(name) if name in _TELLING else len(_TELLING)

@@ -370,13 +370,7 @@ FLAT = numbers(4, 5, seed=8) * 5
             "negative_slope=0.137",
         ),
         ("ELU", partial(F.elu, alpha=0.7), "alpha=0.7"),
-        ("SiLU", lambda x: x * torch.sigmoid(1.3 * x), "beta=1.3"),
         ("Hardsigmoid", lambda x: (0.2 * x + 0.5).clamp(0, 1), "0.2"),
-        (
-            "Hardswish",
-            lambda x: x * (0.15 * x + 0.5).clamp(0, 1),
-            "slope=0.15 instead of 0.1666",
-        ),
         ("ReLU", lambda x: x + 0.0, "identity"),
         ("Tanh", torch.sigmoid, "sigmoid instead of tanh"),
         ("SiLU", F.mish, "mish"),

@@ -258,12 +258,6 @@ def rows_of(page, title):
     return [re.findall(cells, row) for row in re.findall("<tr>(.*?)</tr>", table)]
 
 
-def test_null_gradients_come_last_and_are_not_judged():
-    rows = rows_of(page_of("proved"), "Gradients, L1")
-    assert [row[0][1] for row in rows][-1] == "conv1.bias"
-    assert [row[-1] for row in rows][-2:] == [("good", "passed"), ("faint", "null")]
-
-
 def test_layers_that_l3_accuses_are_accused_in_the_table_of_another_level():
     layers = [
         {"path": "conv1", "kind": "Conv2d", "train": 0.0},

@@ -105,9 +105,6 @@ _NUMBERS: dict[str, tuple[str, float, tuple[float, ...], OfNumber]] = {
     "leaky_relu": ("negative_slope", 0.01, (0.2, 0.1, 0.01, 0.3), _leaky_relu),
     "relu": ("negative_slope", 0.0, (0.01, 0.2), _leaky_relu),
     "elu": ("alpha", 1.0, (0.5, 2.0, 1.0), lambda nn, x, a: nn.elu(x, a)),
-    "silu": ("beta", 1.0, (1.702, 0.5, 2.0), lambda nn, x, a: x * nn.sigmoid(x * a)),
-    "hardsigmoid": ("slope", 1.0 / 6.0, (0.2, 0.5), _hardsigmoid),
-    "hardswish": ("slope", 1.0 / 6.0, (0.2, 0.5), _hardswish),
 }
 _SOFTMAX = {"softmax": "log_softmax", "log_softmax": "softmax"}
 NAMES = {*ACTIVATIONS, *_NUMBERS, *_SOFTMAX, "prelu"}

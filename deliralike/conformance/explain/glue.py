@@ -156,20 +156,17 @@ def _of_gradients(glue: Glue) -> Explanation | None:
     for name, (mine, theirs) in glue.gradients.items():
         if relative_difference(mine, theirs) <= MATCH:
             continue
-        square, said = (
-            float(np.vdot(mine, mine)),
-            f"no gradient through {_called(name)} (detached)",
-        )
-        factor = float(np.vdot(mine, theirs)) / (square or 1.0)
-        if not square:
+        if not np.any(mine):
             said = f"a gradient through {_called(name)}, which the reference stops (detached)"
             found.append(Trial(said, 0.0))
         elif not np.any(theirs):
+            said = f"no gradient through {_called(name)} (detached)"
             found.append(Trial(said, 0.0))
         else:
-            said = f"gradient of {_called(name)} times {factor:.6g}"
+            factor = float(np.vdot(mine, theirs)) / float(np.vdot(mine, mine))
             is_told = np.size(mine) >= _ENOUGH
             apart = relative_difference(factor * mine, theirs) if is_told else np.inf
+            said = f"gradient of {_called(name)} times {factor:.6g}"
             found.append(Trial(said, apart))
     if not found or not all(one.is_met for one in found):
         return None

@@ -172,9 +172,3 @@ def _of_elements(kind: str, given: Arguments) -> Iterator[Convention]:
     for name in ("pos_weight", "weight"):
         if given.get(name) is not None:
             yield rules("", {f"{name} missing": {name: None}})
-    if kind == "bce_with_logits" and given.get("pos_weight") is None:
-        yield Convention("pos_weight", (2.0, 0.5), changing(_positive), 1.0, **how)
-
-
-def _positive(nn: Any, given: Arguments, weight: float) -> Arguments:
-    return {"pos_weight": nn.constant(np.array([weight]), like=given["logits"])}

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.causes import few, number
+from deliralike.conformance.causes import number
 from deliralike.conformance.explain.activations import ACTIVATIONS, applied
 from deliralike.conformance.explain.enumeration import other_axes
 from deliralike.conformance.explain.trials import EXACT, Trial, plainest
+from deliralike.errors import listed
 
 Array = np.ndarray
 Way = tuple[
@@ -98,7 +99,7 @@ def _moved(r: Array, c: Array) -> Iterator[Way]:
     for axis in axes:
         found = order_along(r, c, axis)
         if found is not None:
-            words = few(list(map(str, found.tolist())), 8)
+            words = listed(found.tolist(), 8)
             yield f"axis {axis} in the order [{words}]", np.take(r, found, axis)
 
 

@@ -25,9 +25,7 @@ PATIENCE = 4.0  # seconds
 _NEAR = 0.03  # of the reference's own distance: what is farther is no hint
 
 
-def explain(
-    accused: FailingBlock, backend: Backend, patience: float = PATIENCE
-) -> Explanation | None:
+def explain(accused: FailingBlock, backend: Backend) -> Explanation | None:
     """The most likely cause of what a block's candidate gave.
 
     Known conventions of its kind are executed on the reference's inputs, then those that any block
@@ -37,7 +35,6 @@ def explain(
     Args:
         accused: The block and what both sides gave.
         backend: What conventions are executed on, in float64.
-        patience: After so many seconds of computing no more are tried; the likely ones come first.
 
     Returns:
         None where candidate and reference agree, or nothing can be said.
@@ -48,7 +45,7 @@ def explain(
     family = family_of(accused.kind, bench.given)
     if family is None or not reproduces(bench, family.formula):
         return None
-    end = time.process_time() + patience
+    end = time.process_time() + PATIENCE
     others: list[Trial] = []
     conventions = chain(
         family.conventions, generic_conventions(bench.accused, bench.given)

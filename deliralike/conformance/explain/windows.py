@@ -153,10 +153,11 @@ def pooling(name: str, given: Arguments) -> list[Convention]:
         "max-pool padded with", {"zeros": (pads,)}, _PADDED, "minus infinity"
     )
     if not is_average:
-        average = {"average": _other_pool("avg_pool", given["ceil_mode"], True)}
-        average["average (padding excluded)"] = _other_pool(
-            "avg_pool", given["ceil_mode"], False
-        )
+        ceil = given["ceil_mode"]
+        average = {
+            "average": _other_pool("avg_pool", ceil, True),
+            "average (padding excluded)": _other_pool("avg_pool", ceil, False),
+        }
         return [zeros, instead("pooling", average, usual="maximum"), *own]
     flag, words = given["count_include_pad"], ("excluding padding", "including padding")
     usual = f"{words[flag]} (count_include_pad)"

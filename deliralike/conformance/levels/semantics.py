@@ -31,7 +31,7 @@ from deliralike.conformance.findings import (
     arrays_in,
     is_array,
 )
-from deliralike.conformance.kinds import Batch
+from deliralike.conformance.kinds import Batch, Named
 from deliralike.conformance.observe import Recording, Unit, watch
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
 from deliralike.conformance.observe.raised import Raised
@@ -216,11 +216,14 @@ def with_magnified_rounding(
 
 def without_gradients(mode: Mode) -> Mode:
     """A mode that takes less memory."""
-    looks = _without_gradients(mode.reference), _without_gradients(mode.candidate)
+    looks = []
+    for one in (mode.reference, mode.candidate):
+        recording = replace(one.recording, parameters={}, inputs=())
+        looks.append(replace(one, recording=recording))
     return replace(mode, reference=looks[0], candidate=looks[1])
 
 
-def _inputs(recording: Recording, correspondence: Correspondence) -> dict[str, Any]:
+def _inputs(recording: Recording, correspondence: Correspondence) -> Named:
     """The gradients of the arguments that go into the network."""
     found = _arrays("input", recording.inputs)
     return {
@@ -228,11 +231,6 @@ def _inputs(recording: Recording, correspondence: Correspondence) -> dict[str, A
         for path in found
         if correspondence.is_input(f"args{path[5:]}")
     }
-
-
-def _without_gradients(one: Look) -> Look:
-    """A look that takes less memory."""
-    return replace(one, recording=replace(one.recording, parameters={}, inputs=()))
 
 
 def level(modes: Mapping[str, Mode]) -> Level:
@@ -369,7 +367,7 @@ def _findings(modes: Mapping[str, Mode]) -> Iterator[Finding]:
             yield Finding("L1", where, what, found.difference, mode=name, limit=limit)
 
 
-def _arrays(root: str, values: Any) -> dict[str, Any]:
+def _arrays(root: str, values: Any) -> Named:
     return {
         path: leaf
         for path, leaf in nest.leaves_with_paths(values, root)

@@ -20,6 +20,7 @@ from deliralike.conformance.findings import FAILED, Explanation, Finding, Level
 from deliralike.conformance.kinds import Shape, Tensors
 from deliralike.conformance.matching import Match
 from deliralike.conformance.subject import Subject
+from deliralike.errors import listed
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.core import count_parameters
 from deliralike.weights.matching.distance import wide
@@ -394,12 +395,7 @@ def _notes_of_match(match: Match) -> Iterator[str]:
     }
     for what, names in lists.items():
         if names:
-            yield f"{what}: {_some(sorted(names))}."
-
-
-def _some(names: Sequence[str]) -> str:
-    text = ", ".join(names[:3])
-    return f"{text} …" if len(names) > 3 else text
+            yield f"{what}: {listed(sorted(names))}."
 
 
 def _finding(name: str, what: str, remark: str = "") -> Finding:

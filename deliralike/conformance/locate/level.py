@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -118,10 +118,8 @@ _FLOAT32 = (
 def _finding(running: Running, place: Place, mode: str) -> Finding:
     with np.errstate(all="ignore"):  # a wrong convention may overflow, which is no news
         explanation, accused = _explanation(running, place)
-    lacking = [one.accused for one in place.substitutes]
-    if accused is not None and (
-        accused.path != place.path or _is_among(accused, lacking)
-    ):
+    is_lacking = any(accused is one.accused for one in place.substitutes)
+    if accused is not None and (accused.path != place.path or is_lacking):
         kind = accused.kind.removeprefix(OWN)
         place = replace(place, path=accused.path, kind=kind, what=Quantity(OUTPUT))
     remarks, details = tuple(_exact_before(running.modes[mode], place)), place.details
@@ -174,10 +172,6 @@ def _explanation(running: Running, place: Place) -> Explained:
     # What is hardly nearer than the reference itself is no hint.
     is_none = nearest is not None and _NEAR * place.difference < nearest.match < np.inf
     return (None if is_none else nearest), None
-
-
-def _is_among(accused: FailingBlock, others: Sequence[FailingBlock]) -> bool:
-    return any(accused is other for other in others)
 
 
 def _attempts(running: Running, place: Place) -> Iterator[Attempt]:

@@ -14,7 +14,7 @@ from deliralike.conformance.kinds import Named, Tensors
 from deliralike.conformance.locate.accusing import failing_block, layer_of
 from deliralike.conformance.locate.place import joined
 from deliralike.conformance.locate.units import Forcing, Units
-from deliralike.conformance.observe import Call, force_forwards
+from deliralike.conformance.observe import Call, handed_on
 from deliralike.conformance.places import Tap
 
 
@@ -48,11 +48,9 @@ def _handed_on(units: Units, forcing: Forcing, name: Tap, output: Any) -> Tensor
     """What the reference hands on with another result of a call; nothing where it refuses that."""
     given = {tap: one.reference for tap, one in forcing.taps.items()}
     try:
-        output, calls = force_forwards(units.reference, given, {name: output})
+        return _forward(handed_on(units.reference, given, {name: output}))
     except Exception:  # noqa: BLE001  # of a stranger's network, such as of sequences of no length
         return {}
-    handed = {tap: before for tap, (before, _) in calls.items()}
-    return _forward(Observed(output, handed=handed))
 
 
 def _failing(units: Units, layer: tuple[str, Named], call: Call) -> FailingBlock:

@@ -143,7 +143,7 @@ class Alignment:
 def _turned_back(transform: Transform, array: np.ndarray) -> np.ndarray:
     """An array of another size with its axes in the reference's order, where that is all."""
     is_order = transform.split == transform.start and array.ndim == len(transform.axes)
-    return array.transpose(np.argsort(transform.axes)) if is_order else array
+    return array.transpose(transform.inverse.axes) if is_order else array
 
 
 def _moved(move: Callable[[np.ndarray], np.ndarray], array: Any) -> Any:
@@ -167,52 +167,63 @@ def align(reference: Any, candidate: Any, orders: Orders | None = None) -> Align
         reference, candidate: Nests of NumPy arrays and plain values.
         orders: What is known of the candidate's layouts; learns from what values decide.
     """
-    orders = orders or Orders()
-    mine, theirs = _arrays(reference), _arrays(candidate)
+    search = _Search(_arrays(reference), _arrays(candidate), orders or Orders())
     found: dict[int, Leaf] = {}
-    taken: dict[int, int] = {}  # the reference's leaf by the candidate's
-    for at, array in mine.items():
-        leaf = _same(at, array, mine, theirs, taken, orders)
-        if leaf is not None:
-            found[at] = leaf
-            taken.setdefault(leaf.candidate, at)
-            if not leaf.transform.plain:
-                orders.remember(leaf.transform.axes)
-    for at, array in mine.items():
-        if at not in found:
-            leaf = _fitting(at, array, theirs, taken, orders)
+    for look in (search.same, search.fitting):
+        for at in search.mine:
+            leaf = None if at in found else look(at)
             if leaf is not None:
                 found[at] = leaf
-                taken[leaf.candidate] = at
-    return Alignment(tuple(found[at] for at in sorted(found)), len(found) == len(mine))
+                search.taken.setdefault(leaf.candidate, at)
+    is_complete = len(found) == len(search.mine)
+    return Alignment(tuple(found[at] for at in sorted(found)), is_complete)
+
+
+@dataclass
+class _Search:
+    """The arrays of both nests by their positions, and the reference's by the candidate's."""
+
+    mine: dict[int, np.ndarray]
+    theirs: dict[int, np.ndarray]
+    orders: Orders
+    taken: dict[int, int] = field(default_factory=dict)
+
+    def same(self, at: int) -> Leaf | None:
+        """The candidate's array with the same numbers, in some layout; a free one if there is one."""
+        array, taken = self.mine[at], self.taken
+        for other in sorted(
+            self.theirs, key=lambda one: (one in taken, one != at, one)
+        ):
+            value = self.theirs[other]
+            are_floating = value.dtype.kind == "f", array.dtype.kind == "f"
+            if value.size != array.size or len(set(are_floating)) > 1:
+                continue
+            owner = taken.get(other)
+            if owner is not None and not np.array_equal(self.mine[owner], array):
+                continue
+            if transform := _equal(array, value, self.orders):
+                if not transform.plain:
+                    self.orders.remember(transform.axes)
+                return Leaf(at, other, transform, True)
+        return None
+
+    def fitting(self, at: int) -> Leaf | None:
+        """The first free array of the candidate's whose shape fits, in the likeliest layout."""
+        array, found = self.mine[at], self.theirs.items()
+        free = [other for other, value in found if value.dtype.kind == array.dtype.kind]
+        free = [other for other in free if other not in self.taken]
+        for same_axes in (True, False):
+            for other in sorted(free, key=lambda place: (place != at, place)):
+                value = self.theirs[other]
+                options = transforms(array.shape, value.shape)
+                if options and (_long(array.shape) == _long(value.shape)) == same_axes:
+                    return Leaf(at, other, self.orders.preferred(options), False)
+        return None
 
 
 def _arrays(values: Any) -> dict[int, np.ndarray]:
     leaves = enumerate(nest.leaves(values))
     return {at: leaf for at, leaf in leaves if is_array(leaf)}
-
-
-def _same(
-    at: int,
-    array: np.ndarray,
-    mine: dict[int, np.ndarray],
-    theirs: dict[int, np.ndarray],
-    taken: dict[int, int],
-    orders: Orders,
-) -> Leaf | None:
-    """The candidate's array with the same numbers, in some layout; a free one if there is one."""
-    for other in sorted(theirs, key=lambda place: (place in taken, place != at, place)):
-        value = theirs[other]
-        if value.size != array.size or (value.dtype.kind == "f") != (
-            array.dtype.kind == "f"
-        ):
-            continue
-        owner = taken.get(other)
-        if owner is not None and not np.array_equal(mine[owner], array):
-            continue
-        if transform := _equal(array, value, orders):
-            return Leaf(at, other, transform, True)
-    return None
 
 
 def _equal(
@@ -254,25 +265,6 @@ def _has_same_sums(reference: np.ndarray, candidate: np.ndarray) -> bool:
     return np.allclose(
         order_free(reference), order_free(candidate), rtol=1e2 * NEAR, atol=0.0
     )
-
-
-def _fitting(
-    at: int,
-    array: np.ndarray,
-    theirs: dict[int, np.ndarray],
-    taken: dict[int, int],
-    orders: Orders,
-) -> Leaf | None:
-    """The first free array of the candidate's whose shape fits, in the likeliest layout."""
-    free = [other for other in theirs if other not in taken]
-    free = [other for other in free if theirs[other].dtype.kind == array.dtype.kind]
-    for same_axes in (True, False):
-        for other in sorted(free, key=lambda place: (place != at, place)):
-            value = theirs[other]
-            options = transforms(array.shape, value.shape)
-            if options and (_long(array.shape) == _long(value.shape)) == same_axes:
-                return Leaf(at, other, orders.preferred(options), False)
-    return None
 
 
 def _long(shape: Shape) -> list[int]:

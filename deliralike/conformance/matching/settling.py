@@ -45,18 +45,15 @@ class Settled:
 def settle(
     match: Match,
     merit: Callable[[Match], tuple[bool, Merit]],
-    alone: Callable[[Match], int] | None = None,
 ) -> Settled:
     """Choose, in the order of calls, what gives the most of the reference's activations.
 
     In a right port the layer that is called first shows which choice is right for it, whatever is
-    chosen for later ones. What shows nothing by itself is tried together. Behind a mistake nothing
-    is the reference's: what is open there is chosen by what each layer does alone.
+    chosen for later ones. What shows nothing by itself is tried together.
 
     Args:
         match: With pairs that are not certain, in the order of calls.
         merit: Whether outputs agree, and what is larger for a better match.
-        alone: What is larger where more layers do what they should at the reference's inputs.
     """
     search = _Settling(match, merit)
     ordered = in_order(match.names, list(match.candidate.tensors))
@@ -80,11 +77,6 @@ def settle(
     if search.agrees:
         return Settled(_but_open(search.match, ()), True, True)
     exhausted = is_small and search.tries < MOST_TRIES
-    search.tries = 0
-    if alone is not None:
-        tied = [group for group in tied if not search.chosen_alone(group, alone)]
-    if search.agrees:
-        return Settled(_but_open(search.match, ()), True, True)
     open_pairs = set().union(*map(_indices, tied))
     return Settled(_but_open(search.match, open_pairs), False, exhausted)
 
@@ -133,21 +125,6 @@ class _Settling:
             if self.best != before or self.agrees:
                 return True
         return False
-
-    def chosen_alone(
-        self, group: Sequence[Change], alone: Callable[[Match], int]
-    ) -> bool:
-        """Take the change with which most layers do alone what they should; whether it is one."""
-        if self.agrees or self.tries + len(group) > MOST_TRIES:
-            return False
-        self.tries += len(group)
-        matches = [_changed(self.match, change) for change in group]
-        found = list(map(alone, matches))
-        best = max(found)
-        if best > alone(self.match):
-            self.match = matches[found.index(best)]
-            self.agrees, self.best = self.merit(self.match)
-        return found.count(best) == 1
 
     def by_value(self, group: Sequence[Change]) -> bool:
         """Whether values say what names deny."""

@@ -10,7 +10,7 @@ call. Three runs of a unit:
 """
 
 from deliralike.conformance.observe.arrays import SlotName, bare
-from deliralike.conformance.observe.forcing import force, force_forwards
+from deliralike.conformance.observe.forcing import force, handed_on
 from deliralike.conformance.observe.recording import cotangents, listen, record, watch
 from deliralike.conformance.observe.units import (
     Call,
@@ -34,7 +34,7 @@ __all__ = [
     "bare",
     "cotangents",
     "force",
-    "force_forwards",
+    "handed_on",
     "listen",
     "record",
     "watch",

@@ -98,12 +98,8 @@ def force(
     return Forced(_observed(unit, found, state, calls), beyond)
 
 
-def force_forwards(
-    unit: Unit, calls: Calls, results: Mapping[Tap, Any] | None = None
-) -> tuple[Any, dict[Tap, tuple[Any, Any]]]:
-    """Return what a unit gives, and for each tap what it is handed and what it makes of its inputs.
-
-    There are no gradients.
+def handed_on(unit: Unit, calls: Calls, results: Mapping[Tap, Any]) -> Observed:
+    """Return what a unit hands to each tap and gives itself, forwards, with other results of calls.
 
     Args:
         unit: Its network is left as it was.
@@ -111,10 +107,12 @@ def force_forwards(
         results: Of further calls: nests of NumPy arrays.
     """
     network, backend = unit.network, unit.backend
-    found: dict[Tap, tuple[Any, Any]] = {}
-    given, native = backend.prepare((_given(calls), dict(results or {})), network)
+    own: dict[Tap, Any] = {}
+    given, native = backend.prepare((_given(calls), dict(results)), network)
 
     def tap(met: Met) -> Any:
+        if met.name in given:
+            own[met.name] = copied(network, met.given)
         if met.name in native:
             if met.path is None:
                 met.result()  # a native function's result is given in the form of its own
@@ -122,13 +120,11 @@ def force_forwards(
         if met.name not in given:
             return met.result()
         into, output = given[met.name]
-        before = copied(network, met.given)
-        result = _result(network, met, into, calls)
-        found[met.name] = before, copied(network, result)
-        return changed(network, result, output, taken)
+        return changed(network, _result(network, met, into, calls), output, taken)
 
     result = forwards(unit, tap)
-    return backend.to_numpy((copied(network, result), found))
+    handed, output = backend.to_numpy((own, copied(network, result)))
+    return Observed(output, handed=handed)
 
 
 def _result(network: AbstractNetwork, met: Met, into: Arrays, calls: Calls) -> Any:

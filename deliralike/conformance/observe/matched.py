@@ -12,7 +12,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.by_name import below, start, without
-from deliralike.conformance.findings import Observed, is_array, is_number
+from deliralike.conformance.findings import Observed, is_array
 from deliralike.conformance.kinds import Function, Named, Shape
 from deliralike.conformance.layout_adapter import Layout
 from deliralike.conformance.matching import Match
@@ -28,8 +28,6 @@ from deliralike.conformance.observe import (
     Recording,
     Unit,
     force,
-    force_forwards,
-    listen,
     record,
 )
 from deliralike.conformance.observe.corresponding import (
@@ -258,28 +256,6 @@ class Matched(Correspondence):
                     found[path, axis] = how.start[axis : axis + 1], True
         return found
 
-    def by_layer(self, calls: Calls, other: Unit) -> Iterator[tuple[_Arrays, _Arrays]]:
-        """Yield what each call is given and what it gives, of both sides, with others put right.
-
-        Every call gets the reference's arrays, and what follows it gets the reference's result.
-
-        Raises:
-            Exception: What the candidate raises.
-        """
-        taps = dict(self._shared(calls, listen(other)))
-        calls = {tap.name: tap.given for tap in taps.values()}
-        _, found = force_forwards(other, calls)
-        for tap in taps.values():
-            if tap.name in found:
-                handed, output = found[tap.name]
-                given = tap.reference.given
-                own = _shaped(handed, tap.candidate.given)
-                result = tap.output.back(output, tap.reference.output)
-                yield (
-                    _numbers(given, tap.inputs.back(own, given)),
-                    _numbers(tap.reference.output, result),
-                )
-
     def _function(
         self, name: Tap, call: Call, own: Calls, free: list[Tap]
     ) -> SharedCall | None:
@@ -478,12 +454,6 @@ def _flattened(transform: Transform, split: Shape) -> Transform:
     return Transform(
         shape, (*shape[:-1], *split), (*range(last), last + 1, last), shape
     )
-
-
-def _numbers(mine: Any, theirs: Any) -> _Arrays:
-    """The arrays of numbers of two nests of one structure."""
-    pairs = zip(nest.leaves(mine), nest.leaves(theirs), strict=True)
-    return [(a, b) for a, b in pairs if is_number(a) and is_number(b)]
 
 
 def _named_as(

@@ -33,7 +33,6 @@ _SIGNS = {
     NOT_NEEDED: "\N{EN DASH}",
     NOT_REACHED: "\N{EN DASH}",
 }
-NULL = "null"
 # How a result is shown, by the word or sign that stands in a cell.
 GOOD, BAD, OPEN, FAINT = "good", "bad", "open", "faint"
 KINDS = {
@@ -48,7 +47,6 @@ KINDS = {
     NOT_NEEDED: FAINT,
     NOT_REACHED: FAINT,
     _SIGNS[NOT_REACHED]: FAINT,
-    NULL: FAINT,
 }
 # What each level compares, for readers who see a report for the first time.
 EXPLAINED = {
@@ -59,7 +57,6 @@ EXPLAINED = {
     "L7": "A single sample and another size of input, in evaluation.",
 }
 RESULTS = ("level", "what", "result", "difference", "remark")
-_GRADIENTS = ("parameter", "difference", "norm", "result")
 _DIFFERENCES = ("of", "largest difference")
 _LAYERS = ("layer", "train", "eval", "alone, at equal inputs", "result")
 
@@ -122,7 +119,6 @@ def _figures(proof: ProofData, level: Level) -> list[Section]:
     """The tables of a level's numbers."""
     return [
         Section(f"Differences by layer, {level.name}", _layers(proof, level), _LAYERS),
-        Section(f"Gradients, {level.name}", _gradients(level), _GRADIENTS),
         Section(
             f"Largest differences, {level.name}", _differences(level), _DIFFERENCES
         ),
@@ -241,20 +237,6 @@ def _others(proof: ProofData) -> list[str]:
     return [_line(f"{finding.level}: {finding}") for finding in findings]
 
 
-def _gradients(level: Level) -> list[tuple[str, str, str, str]]:
-    """Return a row for each parameter, the largest difference first and null ones last."""
-    rows, null = level.figures.get("gradients", ()), set(level.figures.get("null", ()))
-    ordered = sorted(
-        rows, key=lambda row: (row["name"] in null, -_rank(row.get("difference")))
-    )
-    found = []
-    for row in ordered:
-        name, difference = row["name"], row.get("difference")
-        judged = NULL if name in null else _judged(difference)
-        found.append((name, number(difference), _norm(row.get("norm")), judged))
-    return found
-
-
 def _layers(proof: ProofData, level: Level) -> list[tuple[str, ...]]:
     """Return a row for each layer in the order of depth.
 
@@ -363,7 +345,3 @@ def _judged(difference: float | None) -> str:
     if difference is None:
         return ""
     return PASSED if _rank(difference) <= LIMIT else FAILED
-
-
-def _norm(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"

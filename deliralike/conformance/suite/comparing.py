@@ -9,7 +9,7 @@ import numpy as np
 
 from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.kinds import Function, Shape
+from deliralike.conformance.kinds import Function, Named, Shape
 from deliralike.errors import DeliralikeError
 from deliralike.network.base import Network, build
 
@@ -132,9 +132,7 @@ def agree(what: str, got: Any, wanted: Any, limit: float | None = None) -> None:
         )
 
 
-def agree_all(
-    what: str, got: dict[str, Any], wanted: dict[str, Any], limit: float | None = None
-) -> None:
+def agree_all(what: str, got: Named, wanted: Named, limit: float | None = None) -> None:
     """An error where an array of `wanted` differs from the one of that name in `got`.
 
     Raises:
@@ -164,7 +162,7 @@ def true(what: str, holds: Any) -> None:
         raise Disagreement(f"this does not hold: {what}")
 
 
-def equal_all(what: str, got: dict[str, Any], wanted: dict[str, Any]) -> None:
+def equal_all(what: str, got: Named, wanted: Named) -> None:
     """An error where two tables of plain values differ in their names, their order or a value.
 
     Raises:
