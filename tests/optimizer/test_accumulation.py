@@ -9,7 +9,7 @@ import pytest
 from deliralike import DataParallel, Network, backends, in_replicas, random
 from deliralike.errors import BatchError, SettingError
 from deliralike.optim.rules import rule
-from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParameters
+from deliralike.parallel.replicas.hooks import CopyParameters
 from tests.parallel.networks import Small, batch_of, devices
 
 X, Y = batch_of(13)
@@ -153,18 +153,18 @@ def test_dropout_in_micro_batches_is_that_of_the_big_batch(backend, count):
 def test_replicas_are_brought_together_once_a_window(backend, monkeypatch):
     calls = {"accumulate": 0, "copy": 0}
 
-    def counted(kind, name):
-        original = kind.__call__
+    def counted(kind, method, name):
+        original = getattr(kind, method)
 
         def call(self, *args):
             calls[name] += 1
             return original(self, *args)
 
-        monkeypatch.setattr(kind, "__call__", call)
+        monkeypatch.setattr(kind, method, call)
 
-    counted(AccumulateGradients, "accumulate")
-    counted(CopyParameters, "copy")
     net, optimizer = build(backend, 2)
+    counted(type(optimizer), "replica_gradients", "accumulate")
+    counted(CopyParameters, "__call__", "copy")
     copies = []
     copy = type(net).copy_parameters
     monkeypatch.setattr(

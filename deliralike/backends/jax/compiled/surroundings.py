@@ -8,6 +8,7 @@ the loss of a generator.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
 from typing import Any
 
 import jax
@@ -120,6 +121,7 @@ class Surroundings:
         """Return a compiler of programs that are passed the other networks' arrays, too."""
 
         def compile_with(function: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(function)
             def traced(*arguments: Any) -> Any:
                 *own, arrays = arguments
                 values = self._references.values()
