@@ -14,7 +14,7 @@ import numpy as np
 from deliralike import weights as weight_files
 from deliralike.errors import StateError, UnknownName, listed, suggestion
 from deliralike.network.core import unreplicated, unwrap
-from deliralike.network.state import Slot, host_array
+from deliralike.network.state import LoadReport, Slot, host_array
 from deliralike.terminal import log
 from deliralike.weights import foreign_layouts
 from deliralike.zoo import stem_and_head
@@ -440,7 +440,10 @@ class Plan:
     @property
     def fits(self) -> bool:
         """Whether no name is missing or unexpected, and no shape is wrong."""
-        return not (self.missing or self.unexpected or self.wrong)
+        report = LoadReport(
+            tuple(self.arrays), self.missing, self.unexpected, tuple(self.wrong)
+        )
+        return report.complete
 
     @property
     def as_it_is(self) -> bool:
