@@ -522,19 +522,19 @@ def _resized(call: Call) -> str:
 
 
 def _unpooled(call: Call) -> str:
+    """Windows that do not overlap; the last one is cut off where all elements are covered."""
     given = call.only("x ksize stride pad=0 outsize=None cover_all=True")
     size = given["ksize"]
     is_apart = given.get("stride", size) == size and given["pad"] == "0"
     if not is_apart or not size.isdigit():
         raise NeedsHand(f"{call.name} of windows that overlap, or are padded: by hand")
     large = call_of_nn("interpolate", given["x"], scale_factor=size, mode='"nearest"')
+    height = width = str(1 - int(size))
     if given["outsize"] != "None":
-        size = given["outsize"]
-        return f"{large}[:, :, :{size}[0], :{size}[1]]"
-    if given["cover_all"] == "False":
+        height, width = (f"{given['outsize']}[{axis}]" for axis in (0, 1))
+    elif given["cover_all"] == "False":
         return large
-    end = 1 - int(size)
-    return f"{large}[:, :, :{end}, :{end}]"
+    return f"{large}[:, :, :{height}, :{width}]"
 
 
 def _cross_entropy(call: Call) -> str:

@@ -87,31 +87,28 @@ class LeavingOut(Context):
     # ---------------------------------------------------------------------------------------------
 
     def _why_not_a_method(self, node: cst.FunctionDef) -> str | None:
-        """Why a method does not come along: it was not called, or only sets start values."""
+        """Why a method does not come along: it was not called, or only sets start values.
+
+        Those of classes of one's own that are no networks stay.
+        """
         if len(self.path) != 1 or self.functions:
             return None
-        path = f"{self.class_name}.{node.name.value}"
-        is_called = bool(self.observed.phases(path))
-        if not self._is_left_out(node, is_called):
-            return None
-        return f"{path} has no effect here" if is_called else f"{path} was not called"
-
-    def _is_left_out(self, node: cst.FunctionDef, is_called: bool) -> bool:
-        """Whether a method is left out; those of classes of one's own that are no networks stay."""
-        name = node.name.value
-        if self.original.is_network(self.cls):
-            is_hub = self.source.is_installed and name in ("__new__", "__getattr__")
-            is_idle = name == "train" and self.original.follow_mode(self.cls)
-            return is_hub or is_idle or not is_called or self._only_starts(node)
-        is_pythons = name.startswith("__") and name != "__call__"
-        return self.source.is_installed and not is_called and not is_pythons
-
-    def _only_starts(self, node: cst.FunctionDef) -> bool:
-        """Whether a method only sets start values: what `forward` calls changes the network."""
-        phases = self.observed.phases(f"{self.class_name}.{node.name.value}")
-        if not self.start_code.is_all(node):
-            return False
-        return FORWARD not in phases or not self.start_code.written(node)
+        name, is_installed = node.name.value, self.source.is_installed
+        path = f"{self.class_name}.{name}"
+        phases = self.observed.phases(path)
+        is_network = self.original.is_network(self.cls)
+        if not phases:
+            is_pythons = name.startswith("__") and name != "__call__"
+            stays = not is_network and (is_pythons or not is_installed)
+            return None if stays else f"{path} was not called"
+        is_hub = is_installed and name in ("__new__", "__getattr__")
+        is_idle = name == "train" and self.original.follow_mode(self.cls)
+        is_start = self.start_code.is_all(node)
+        if FORWARD in phases and self.start_code.written(node):
+            is_start = False  # what `forward` calls changes the network
+        if is_network and (is_hub or is_idle or is_start):
+            return f"{path} has no effect here"
+        return None
 
     # Branches and checks: of an installed package comes along what ran
     # ---------------------------------------------------------------------------------------------

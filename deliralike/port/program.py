@@ -99,9 +99,8 @@ class Program(Remarks):
         if constant is not None:
             node: Any = cst.parse_statement(f"{called} = {constant}")
         else:
-            rewriter = Rewriter(
-                self, source, in_numpy=self.original.makes_constants(value)
-            )
+            in_numpy = self.original.makes_constants(value)
+            rewriter = Rewriter(self, source, in_numpy=in_numpy)
             node = source.statements[name].visit(rewriter)
         self._put(called, source, name, node)
         return called
