@@ -36,7 +36,7 @@ def other_name(function: Callable[..., Any]) -> Callable[..., Any]:
 def of_one_array(function: Callable[[Array], Array]) -> Any:
     """Return the method of a vocabulary that is a framework's function of one array."""
 
-    def method(_: Primitives, x: Array) -> Array:
+    def method(self: Primitives, x: Array) -> Array:  # noqa: ARG001  # a method
         return function(x)
 
     return method
