@@ -19,7 +19,6 @@ _OURS = __name__.partition(".")[0]
 _INSTALLED = ("site-packages", "dist-packages")
 _NAMESPACES = (SimpleNamespace, Namespace)
 LONGEST = 64  # items of a container that are looked at each time
-_ABSENT = object()
 
 
 class References:

@@ -191,7 +191,9 @@ class Parts(Network):
     def forward(self, x):
         for layer in self.every_second:
             x = layer(x)
-        return self.tail(self.named(x))
+        for layer in self.joined:
+            x = layer(x)
+        return self.chained(self.tail(self.named(x)))
 
 
 class TorchParts(torch.nn.Module):
@@ -207,6 +209,8 @@ def keep_slices(network, nn):
     network.body = body
     network.tail = body[2:]
     network.named = nn.Sequential(OrderedDict(layers))[1:]
+    network.joined = network.every_second[1:] + [nn.Linear(3, 3)]
+    network.chained = network.named + nn.Sequential(nn.Linear(3, 3))
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -63,6 +63,11 @@ class _Numbered(_Named):
         blocks = {name: getattr(self, name) for name in self.names[index]}
         return self._several(blocks, current_construction() is not None)
 
+    def __add__(self, others: Iterable[Any]) -> Any:
+        """Return these blocks and others as a slice is returned, numbered anew."""
+        blocks = {str(place): block for place, block in enumerate([*self, *others])}
+        return self._several(blocks, current_construction() is not None)
+
     def _several(self, blocks: dict[str, Any], is_kept: bool) -> Any:
         """Return a slice; it may be kept while a network is built."""
         listed = list(blocks.values())

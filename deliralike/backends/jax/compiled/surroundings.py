@@ -202,8 +202,12 @@ def _modules(values: list[Any]) -> Iterator[nnx.Module]:
 
 
 def _mark(value: Any) -> Any:
-    if isinstance(value, list | tuple | dict) and len(items(value)) < len(value):
-        return Identity(value)
+    """Return a key that is equal for values with which a function computes the same."""
     if isinstance(value, np.ndarray) and value.size <= LONGEST:
         return value.dtype, value.shape, value.tobytes()
-    return mark_of_setting(value)
+    if not isinstance(value, list | tuple | dict):
+        return mark_of_setting(value)
+    if len(value) > LONGEST:
+        return Identity(value)
+    names = tuple(value) if isinstance(value, dict) else ()
+    return type(value), names, tuple(map(_mark, items(value)))
