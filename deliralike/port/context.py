@@ -60,6 +60,9 @@ class Context(cst.CSTTransformer):
         self.start_code = StartCode(self.original, source)
         self.mask_layers = MaskLayers(source.module)
         self.choices = Choices(program, source)
+        # Of a class: methods in the place of functions that it keeps, and local names of members.
+        self.methods: list[Any] = []
+        self.local_names: dict[str, str] = {}
         self.reported: set[str] = set()  # attributes that nothing reads
         self.set_names: set[str] = set()  # global names that functions set
         self.reasons: dict[cst.CSTNode, str] = {}  # of what is being left out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 import sys
+from collections.abc import Collection
 from inspect import isclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from libcst import matchers as m
 from deliralike.port.buffers import registered_last
 from deliralike.port.calls import NN, code, with_statements
 from deliralike.port.context import Function
-from deliralike.port.finishing import with_first_statement
+from deliralike.port.finishing import names_used, with_first_statement
 from deliralike.port.leaving_out import PASS, LeavingOut
 from deliralike.port.observing import CONSTRUCTION, FORWARD
 from deliralike.port.patterns import pattern
@@ -38,6 +39,7 @@ class DefinitionRewriter(LeavingOut):
         self.class_name = node.name.value
         self.start_code.cls = self.cls
         self.reported = reported(self.source, self.observed, node)
+        self.methods, self.local_names = [], {}
         for base in node.bases:
             if self._is_idle(self.source.meaning(base.value)):
                 self.passed_by.add(base)
@@ -55,7 +57,7 @@ class DefinitionRewriter(LeavingOut):
         if bases:
             brackets = {"lpar": cst.LeftParen(), "rpar": cst.RightParen()}
             updated = updated.with_changes(**brackets)
-        statements = [*map(_as_property, updated.body.body)] or [PASS]
+        statements = [*map(_as_property, updated.body.body), *self.methods] or [PASS]
         self.mask_layers.add_to(statements, self.original.frozen(self.cls))
         return with_statements(updated, statements)
 
@@ -174,6 +176,8 @@ class DefinitionRewriter(LeavingOut):
             updated = with_first_statement(updated, "pass")
         for cache in function.caches:
             updated = with_first_statement(updated, f"{cache} = {{}}")
+        if self.methods:
+            updated = _without_unused(updated, self.local_names)
         if path == f"{self.class_name}.__init__":
             updated = registered_last(updated)
             updated = self._with_sizes_as_arguments(updated)
@@ -241,6 +245,16 @@ class DefinitionRewriter(LeavingOut):
             self.program.specialise(where, "a default that only a backend has")
             updated = updated.with_changes(value=cst.Name("None"))
         return updated
+
+
+def _without_unused(function: Any, names: Collection[str]) -> Any:
+    """A function without the assignments of names that nothing reads any more."""
+    for name in names:
+        if names_used(function).count(name) == 1:
+            assigned = m.Assign([m.AssignTarget(m.Name(name))])
+            line = m.SimpleStatementLine([assigned])
+            function = m.replace(function, line, cst.RemoveFromParent())
+    return function
 
 
 def _is_python_type(annotation: cst.Annotation | None) -> bool:

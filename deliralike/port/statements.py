@@ -30,11 +30,8 @@ _CALL_OF_SUPER = m.Expr(pattern("super(...).__init__(...)"))
 _SETS_BY_NAME = m.Expr(pattern("setattr(OWNER, NAME, VALUE)"))
 _DATA = pattern("ARRAY.data")
 _GRADIENT_MODE = "gradients that a setting stops: y = y if trained else nn.detach(y)"
-_KEEPS_LAYERS = (
-    "a function that calls layers as an attribute, which on JAX goes on with those that it was "
-    "created with: a method, def f(self, x), that calls self.layer"
-)
 _ONE_ELEMENT = pattern("ARRAY[INDEX]")
+_NAMES_MEMBER = m.Assign([m.AssignTarget(m.Name())], OF_SELF)
 _KEEPS_FUNCTION = m.Assign([m.AssignTarget(OF_SELF)], m.Lambda())
 _MEMBER = m.Arg(OF_SELF)
 _MEMBERS_TWICE = (
@@ -249,8 +246,10 @@ class StatementRewriter(NameRewriter):
                 why = f"{code(target)}: an attribute that nothing reads is a local name"
                 self.program.specialise(self.where(original), why)
                 return updated.with_changes(targets=[cst.AssignTarget(local)])
+        if self.in_construction and m.matches(original, _NAMES_MEMBER):
+            self.local_names[target.value] = code(updated.value)
         if self._keeps_layers(original):
-            self.program.needs_hand(self.where(original), _KEEPS_LAYERS)
+            return self._as_method(target.attr.value, updated.value)  # type: ignore[return-value]
         is_attribute = m.matches(target, OF_SELF) and self.functions
         if is_attribute and self.original.is_member(self.cls, target.attr.value):
             text = f'self.add_module("{target.attr.value}", {code(updated.value)})'
@@ -258,12 +257,25 @@ class StatementRewriter(NameRewriter):
         return updated
 
     def _keeps_layers(self, statement: cst.Assign) -> bool:
-        """Whether a function that calls layers becomes an attribute."""
-        if not m.matches(statement, _KEEPS_FUNCTION):
+        """Whether a function that calls layers becomes an attribute, whatever the arguments are."""
+        block = self.source.parents[self.source.parents[statement]]
+        is_of_function = isinstance(self.source.parents.get(block), cst.FunctionDef)
+        if not is_of_function or not m.matches(statement, _KEEPS_FUNCTION):
             return False
         calls: Any = m.findall(statement.value, m.Call())
         kinds = [self.value_of("called", call.func).kind for call in calls]
         return self.in_construction and bool({*kinds} & {*NETWORKS})
+
+    def _as_method(self, name: str, function: Any) -> cst.RemovalSentinel:
+        """``m = self.mlp`` and ``self.f = lambda x: m.act(m.fc(x))`` are a method ``f``.
+
+        On JAX a function would go on with the layers that it was created with.
+        """
+        for local, member in self.local_names.items():
+            function = m.replace(function, m.Name(local), cst.parse_expression(member))
+        text = f"def {name}(self, {code(function.params)}):\n    return {code(function.body)}\n"
+        self.methods.append(cst.parse_statement(text))
+        return cst.RemoveFromParent()
 
     def _assigned(self, target: Any, value: cst.BaseExpression) -> cst.Assign:
         """``x = y``; ``x = nn.set_at(x, i, y)`` for ``x[i] = y``."""

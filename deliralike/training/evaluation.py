@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, is_dataclass
 from functools import cache, partial
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import Any
 
 from deliralike import backends, data
@@ -153,6 +153,33 @@ def evaluate(
     if losses is None:
         return figures
     return losses.means() | figures
+
+
+def evaluate_first_batch(
+    network: AbstractNetwork,
+    source: Any,
+    metrics: Metrics,
+    losses: ValidationLosses,
+    inferer: Inferer | None,
+    inputs: int | None,
+) -> list[str]:
+    """Raise the errors that the first batch has in evaluation; return the names of its losses.
+
+    The figures of metrics are not computed: those of a part of the samples may not exist.
+    """
+    evidence = _evidence(metrics)
+    computed = losses.without(evidence)
+    with ExitStack() as contexts:
+        contexts.enter_context(network.training_mode(False))
+        batches = _loader(network, source, batch_size=512).batches(0)
+        contexts.enter_context(closing(batches))
+        first = islice(batches, 1)
+        for compared in _evaluated(
+            network, first, computed, inferer, inputs, has_metrics=bool(evidence)
+        ):
+            for each in evidence.values():
+                each.add(*compared)  # type: ignore[misc]  # there is a metric
+    return [] if computed is None else list(computed.means())
 
 
 @dataclass

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from deliralike.data.foreign import Batches, checksum
 from deliralike.errors import CheckpointError
+from deliralike.network.base import AbstractNetwork
 from deliralike.network.freezing import parts_in_evaluation, set_parts_in_evaluation
 from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer, known_lr
@@ -280,6 +282,61 @@ def _slots_of(optimizer: AbstractOptimizer) -> set[str]:
         if slot.trainable and optimizer.owns(name):
             slots.update(groups.rules[groups.index(name)].state_shapes(slot.shape))
     return slots
+
+
+@contextmanager
+def without_side_effects(trainer: Any) -> Iterator[None]:
+    """Give back random generators, buffers and the attributes of all blocks as they are now.
+
+    Not where parameters that waited for an input were started; and parameters only where arrays
+    cannot change, so that keeping them costs nothing: a forward pass may set them.
+    """
+    network = trainer.network
+    backend = network.backend
+    run = Run(trainer, epochs=0)
+    attributes = []
+    for _, block in network.named_blocks():
+        if hasattr(block, "__dict__"):
+            attributes.append((block, dict(vars(block))))
+    generators = _random_state(run)
+    shapes = _shapes(network)
+    zero = backend.array(np.zeros(1, np.float32))
+    are_constant = backend.copied(zero) is zero
+    values = {}
+    for name, slot in network.neutral_slots().items() if shapes else ():
+        if are_constant or not slot.is_parameter:
+            values[name] = backend.copied(slot.value)
+    try:
+        yield
+    finally:
+        if _shapes(network) == shapes:
+            _load_random_state(run, generators)
+            slots = network.neutral_slots()
+            for name, value in values.items():
+                slots[name].value = value
+            if values:
+                network.parallelism.copy_state()
+        for block, before in attributes:
+            _set_attributes(vars(block), before)
+
+
+def _set_attributes(now: dict[str, Any], before: Mapping[str, Any]) -> None:
+    """Set the public attributes of a block to those from before."""
+    for name in now.keys() - before.keys():
+        if not name.startswith("_"):
+            del now[name]
+    for name, value in before.items():
+        if not name.startswith("_"):
+            now[name] = value
+
+
+def _shapes(network: AbstractNetwork) -> dict[str, Any]:
+    """Return the shape of each parameter and buffer; nothing while one waits for an input."""
+    try:
+        slots = network.neutral_slots().items()
+        return {name: slot.shape for name, slot in slots}
+    except Exception:  # noqa: BLE001  # frameworks differ in what they raise
+        return {}
 
 
 # Random numbers -----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractContextManager,
@@ -51,7 +52,7 @@ from deliralike.training.identity.processes import refuse_differing
 from deliralike.training.interrupt import Interrupt, Interrupted, deferred
 from deliralike.training.run import Run
 from deliralike.training.schedules import schedule_of
-from deliralike.training.state import restore
+from deliralike.training.state import restore, without_side_effects
 from deliralike.training.user_lines import UserLinesFirst
 from deliralike.training.validation_losses import ValidationLosses
 
@@ -294,7 +295,9 @@ class Trainer:
             loader=loader,
             validation=validation,
         )
-        self._refuse_unknown_metrics(has_validation=validation is not None)
+        with UserLinesFirst(), self.processes.report_errors(run.place):
+            losses = self._losses_of_validation(validation)
+        self._refuse_unknown_metrics(losses, has_validation=validation is not None)
         if resume is not None or self.callbacks:
             run.fingerprints = fingerprints(run)
             run.fingerprinted_at = run.step
@@ -493,15 +496,41 @@ class Trainer:
         between = interrupt.check if self.processes.count == 1 else None
         return self._evaluate(validation, between=between)
 
-    def _refuse_unknown_metrics(self, has_validation: bool) -> None:
+    def _losses_of_validation(self, validation: Any) -> list[str] | None:
+        """Return the names of the losses of validation, after a look at its first batch.
+
+        It raises what validation would raise, before anything is trained, and leaves no trace. Not
+        looked at are what cannot be read apart, such as an iterator, and an evaluation of a
+        subclass's own: None where the names are not known then.
+        """
+        losses = ValidationLosses(self.losses)
+        is_own = type(self).evaluate is not Trainer.evaluate
+        if validation is None or isinstance(validation, Iterator) or is_own:
+            return losses.names(self.network)
+        with ExitStack() as contexts:
+            contexts.enter_context(self._as_evaluated())
+            contexts.enter_context(without_side_effects(self))
+            # its warnings come again
+            contexts.enter_context(warnings.catch_warnings(action="ignore"))
+            return evaluation.evaluate_first_batch(
+                self.network,
+                self._readable(validation),
+                self.metrics or {},
+                losses,
+                self.inferer,
+                self.inputs,
+            )
+
+    def _refuse_unknown_metrics(
+        self, losses: list[str] | None, has_validation: bool
+    ) -> None:
         """Raise an error if a callback watches a figure that validation will not have.
 
         Nothing is refused where a callback may add figures of its own, nor where the names of the
-        losses are known only after computing them.
+        losses are not known.
         """
         if any(map(_may_add_figures, self.callbacks)):
             return
-        losses = ValidationLosses(self.losses).names(self.network)
         for callback in self.callbacks:
             monitor = getattr(callback, "monitor", None)
             if not isinstance(monitor, Monitor):

@@ -6,7 +6,7 @@ import torch
 from flax import nnx
 
 from deliralike import Network, backends, zoo
-from deliralike.cli.compare import _inputs_and_output
+from deliralike.cli.compare import _probe
 from deliralike.conformance.levels.semantics import compared, look
 from deliralike.conformance.pairs import bring_together
 from deliralike.conformance.subject import Subject
@@ -71,9 +71,9 @@ def test_an_argument_of_flax_is_asked_of_the_backend_of_flax():
 def test_the_shape_of_the_command_line_is_turned_to_what_the_network_takes():
     network = backends.wrap(Original(nnx.Rngs(0)))
     architecture = zoo.find(f"{__file__}:Original")
-    (inputs,), output = _inputs_and_output(architecture, network, 5, (2, 4, 3), 0, {})
+    (inputs, *_), _ = _probe(architecture, network, 5, (2, 4, 3), 0, {})
     assert inputs.shape == (5, 4, 3, 2)
-    assert output.shape == (5, 3)
+    assert network(inputs).shape == (5, 3)
 
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID", 2])

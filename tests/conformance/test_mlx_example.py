@@ -16,11 +16,11 @@ from deliralike import zoo
 from deliralike.conformance.suite.nets import Contained, Moving, Small, Tied
 from deliralike.nn.primitives import Primitives
 from tests.conformance import mlx_on_numpy
+from tests.conformance.guide import GUIDE
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "mlx"
 FILES = sorted((EXAMPLE / "deliralike_mlx").glob("*.py"))
-GUIDE = (ROOT / "docs" / "howto" / "backend.md").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -130,6 +130,19 @@ class Net(chainer.Chain):
         y = self.l(x)
         return F.exp(y) * chainer.Variable(y.data) + F.tanh(y).array, y.data.shape[0]
 """
+KEPT_FUNCTION = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mlp = nn.ModuleDict(dict(fc=nn.Linear(5, 4), out=nn.Linear(4, 5)))
+        m = self.mlp
+        self.mlpf = lambda x: m.out(m.fc(x).tanh())
+
+    def forward(self, x):
+        return x + self.mlpf(x)
+"""
 # A buffer as an index, here and in a function outside of the class.
 INDEXED = """
 import torch
@@ -152,6 +165,7 @@ TEXTS = {
     "indexed": INDEXED,
     "chain": CHAIN,
     "chain_of_values": CHAIN_OF_VALUES,
+    "kept_function": KEPT_FUNCTION,
     "old": OLD,
     "module": MODULE,
     "chain_of_members": CHAIN_OF_MEMBERS,
@@ -205,26 +219,6 @@ def test_a_line_that_needs_a_hand_says_what_to_write(line, tmp_path, monkeypatch
     name = f"line_{list(HANDS).index(line)}"
     found = ported(name, LINE.format(line=line), tmp_path, monkeypatch)
     assert HANDS[line] in str(found.hands[0])
-
-
-KEPT_FUNCTION = """
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.mlp = nn.ModuleDict(dict(fc=nn.Linear(5, 4), out=nn.Linear(4, 5)))
-        m = self.mlp
-        self.mlpf = lambda x: m.out(m.fc(x).tanh())
-
-    def forward(self, x):
-        return x + self.mlpf(x)
-"""
-
-
-def test_a_function_that_keeps_layers_needs_a_hand(tmp_path, monkeypatch):
-    (hand,) = ported("kept_function", KEPT_FUNCTION, tmp_path, monkeypatch).hands
-    assert "habits_kept_function.py:9: a function that calls layers" in str(hand)
 
 
 COUNTING = """

@@ -277,14 +277,22 @@ def own_loss(network, inputs, labels):
     return entropy, {"entropy": entropy}
 
 
-def test_names_of_a_loss_function_are_known_after_the_first_epoch():
+def test_names_of_a_loss_function_are_known_before_the_first_step():
+    """They are those of one batch of validation data."""
     for name in ("entropy", "loss"):
         made = trainer(training.callbacks.EarlyStopping(name), losses=own_loss)
         assert len(made.fit(SAMPLES, SAMPLES).steps) == 1
-    made = trainer(training.callbacks.EarlyStopping("val_loss"), losses=own_loss)
-    message = "Did you mean 'loss'. This epoch has: loss, entropy"
-    with pytest.raises(UnknownName, match=message):
+    steps = Steps()
+    made = trainer(steps, training.callbacks.EarlyStopping("val_loss"), losses=own_loss)
+    before = made.network.neutral_state()
+    with pytest.raises(
+        UnknownName, match="Did you mean 'loss'. .* will give: loss, entropy"
+    ):
         made.fit(SAMPLES, SAMPLES)
+    assert steps.count == 0
+    assert all(
+        (made.network.neutral_state()[name] == before[name]).all() for name in before
+    )
 
 
 class Signalling:

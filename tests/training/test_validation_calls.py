@@ -1,12 +1,15 @@
 """Validation, evaluation and prediction call a network as its training does."""
 
+import random
+
 import numpy as np
 import pytest
 import torch
 
 from deliralike import data, rules
-from deliralike.errors import BatchError, SettingError
+from deliralike.errors import BatchError, DeliralikeError, SettingError
 from deliralike.training import Trainer, evaluate, predict
+from deliralike.training.callbacks import Callback
 from deliralike.training.metrics import Evidence, metric
 from tests.training.networks import Linear
 
@@ -275,7 +278,70 @@ def test_groups_of_intervals_want_the_order_of_the_data():
         evaluate(network, random_loader(True), intervals=options)
 
 
-def test_a_function_is_asked_for_the_figure_of_all_samples_once_an_epoch():
+# The first batch of validation data, before the first step
+# -----------------------------------------------------------------------------
+
+
+class CountSteps(Callback):
+    def __init__(self):
+        self.steps = 0
+
+    def on_step(self, run, step):
+        self.steps += 1
+
+
+@pytest.mark.parametrize(
+    ("metrics", "validation", "message"),
+    [
+        (["top-k"], (X, Y), "top-5 needs at least 5 classes"),
+        (
+            ["accuracy"],
+            (X, np.where(Y == 1, -100, Y)),
+            "a label that does not count is named by",
+        ),
+        (None, (X[:, :3], Y), "got an input of shape"),
+        (None, (X, Y.astype(float)), "targets are floating numbers"),
+        (None, (X, Y + 5), "out of range"),
+    ],
+)
+def test_errors_of_validation_come_before_the_first_step(
+    backend, metrics, validation, message
+):
+    steps = CountSteps()
+    trainer = Trainer(built(backend), SGD, metrics=metrics, callbacks=[steps])
+    with pytest.raises(DeliralikeError, match=message):
+        trainer.fit((X, Y), validation, batch_size=2)
+    assert steps.steps == 0
+
+
+class Noisy:
+    """Samples that draw from global generators."""
+
+    def __init__(self, backend):
+        self.draw = torch.rand if backend.name == "torch" else np.random.random
+
+    def __len__(self):
+        return 11
+
+    def __getitem__(self, i):
+        return X[i] + random.random() + np.random.random() + float(self.draw(())), Y[i]
+
+
+def test_the_look_at_the_first_batch_leaves_no_trace(backend):
+    """Training alone and training with validation draw the same numbers in the first epoch."""
+    states = []
+    for validation in (None, Noisy(backend)):
+        random.seed(1), np.random.seed(1), torch.manual_seed(1)
+        network = built(backend)
+        trainer = Trainer(network, rules.rule("sgd", lr=0.1))
+        history = trainer.fit(Noisy(backend), validation, batch_size=4)
+        states.append(
+            np.append(network.neutral_state()["fc.weight"].ravel(), history.losses)
+        )
+    np.testing.assert_array_equal(*states)
+
+
+def test_a_function_is_not_asked_for_the_figure_of_the_first_batch():
     sizes = []
 
     def size(outputs, targets):

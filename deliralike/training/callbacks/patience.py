@@ -71,8 +71,7 @@ class EarlyStopping(Patience):
     Raises:
         SettingError: An option makes no sense.
         UnknownName: Before the first step: there will be no such metric; the nearest is named. If
-            another callback may add figures, or losses are known only by computing them, it is
-            after the first epoch.
+            another callback may add figures, it is after the first epoch.
 
     Example:
         >>> stopping = EarlyStopping("loss", patience=2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -29,6 +29,7 @@ from deliralike.errors import CapabilityError
 from deliralike.references import LONGEST, References, items
 
 KEPT = 16
+_MISSING = object()  # in the place of an item that is gone
 
 
 class OtherNetwork:
@@ -105,7 +106,7 @@ class Surroundings:
 
     def is_current(self) -> bool:
         """Return whether a program of these surroundings may be run."""
-        if self._present_marks() != self._marks:
+        if not all(map(_has_mark, self._references.values(), self._marks)):
             return False
         return all(each.is_current() for each in self._networks)
 
@@ -201,6 +202,14 @@ def _modules(values: list[Any]) -> Iterator[nnx.Module]:
             yield from _modules(items(value))
 
 
+class Contents(NamedTuple):
+    """The mark of a container: what it held."""
+
+    kind: type
+    names: tuple | None  # of a dict
+    items: tuple
+
+
 def _mark(value: Any) -> Any:
     """Return a key that is equal for values with which a function computes the same."""
     if isinstance(value, np.ndarray) and value.size <= LONGEST:
@@ -209,5 +218,17 @@ def _mark(value: Any) -> Any:
         return mark_of_setting(value)
     if len(value) > LONGEST:
         return Identity(value)
-    names = tuple(value) if isinstance(value, dict) else ()
-    return type(value), names, tuple(map(_mark, items(value)))
+    names = tuple(value) if isinstance(value, dict) else None
+    return Contents(type(value), names, tuple(map(_mark, items(value))))
+
+
+def _has_mark(value: Any, mark: Any) -> bool:
+    """Return whether a value is as it was marked; a container may hold more, as a log does."""
+    if not isinstance(mark, Contents) or mark.kind is not type(value):
+        return bool(_mark(value) == mark)
+    held: Any = value
+    if len(held) < len(mark.items):
+        return False
+    if mark.names is not None:
+        held = [held.get(name, _MISSING) for name in mark.names]
+    return all(map(_has_mark, held, mark.items))
