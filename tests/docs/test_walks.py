@@ -1,0 +1,31 @@
+"""The page of walks names the files that its operations pass through."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "explanation" / "walks.md"
+
+
+def walks_in(page):
+    """The files by the title of each walk."""
+    _, *parts = page.split("\n## ")
+    titles = [part.partition("\n")[0] for part in parts]
+    files = [re.findall(r"^\| `([\w/]+\.py)`", part, re.MULTILINE) for part in parts]
+    return {title: found for title, found in zip(titles, files, strict=True) if found}
+
+
+def test_the_page_of_walks_is_that_of_the_present_code():
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.walks",
+    ]  # nothing is warm by other tests
+    written = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    found = walks_in(written.stdout.decode())
+    assert len(found) == 8
+    assert found == walks_in(PAGE.read_text("utf-8")), (
+        "python -m benchmarks.walks > " + str(PAGE.relative_to(ROOT))
+    )
