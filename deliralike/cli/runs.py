@@ -1,5 +1,6 @@
 """``deliralike runs``: a table of the runs in a folder."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,14 +63,16 @@ def command(
     columns = [column for column in cells[0] if column not in hidden]
     table = [[run[column] for column in columns] for run in cells]
     gap = 3  # blanks and the rule between two columns
-    columns = columns_that_fit(
-        columns, table, console().width - gap, _MAY_BE_LEFT_OUT, gap
-    )
+    may_go = _may_be_left_out(cells, listed[0].varying)
+    fitting = columns_that_fit(columns, table, console().width - gap, may_go, gap)
     if shared:
         text = ", ".join(map(" ".join, shared.items()))
         say(f"all runs: {text}", "dim")
-    table = [[run[column] for column in columns] for run in cells]
-    show_table(columns, table, right=["epochs", "runs", "best", "last", "time"])
+    table = [[run[column] for column in fitting] for run in cells]
+    show_table(fitting, table, right=["epochs", "runs", "best", "last", "time"])
+    left_out = [name for name in listed[0].varying if name not in fitting]
+    if left_out:
+        say(f"left out: {', '.join(left_out)}; --csv FILE has all", "dim")
     for name, row in runs.items():
         if row.reason:
             style = "yellow" if row.problem else "dim"
@@ -99,8 +102,22 @@ def _draw(runs: dict[str, "Row"], path: Path) -> None:
 
 # Values that all runs share are printed once, above the table, which is narrower then.
 _MAY_BE_SHARED = ("network", "backend", "data", "metric")
-# The columns that a narrow terminal leaves out, in this order.
+# The columns beside settings that a narrow terminal leaves out, in this order.
+_LONG = 16  # characters of a setting
 _MAY_BE_LEFT_OUT = ("last", "time", "data", "metric", "network")
+
+
+def _may_be_left_out(cells: list[dict[str, str]], varying: Sequence[str]) -> list[str]:
+    """Return the columns that a narrow terminal leaves out, in this order.
+
+    Settings that some runs do not have come first, as another network's, then long ones; numbers
+    and words that vary come last.
+    """
+    sizes = {name: max(len(run[name]) for run in cells) for name in varying}
+    in_part = [name for name in varying if any(run[name] == "-" for run in cells)]
+    others = sorted(sizes.keys() - in_part, key=lambda name: (-sizes[name], name))
+    long = [name for name in others if sizes[name] > _LONG]
+    return [*in_part, *long, *_MAY_BE_LEFT_OUT, *others[len(long) :]]
 
 
 def _shared(cells: list[dict[str, str]]) -> dict[str, str]:

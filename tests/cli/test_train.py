@@ -302,6 +302,25 @@ def test_a_narrow_terminal_shows_whole_words_in_fewer_columns(several, width):
     assert sum("finished" in line for line in table) == 2
 
 
+@pytest.mark.parametrize("width", [100, 80, 60])
+def test_settings_that_do_not_fit_a_narrow_terminal_are_named_below_the_table(
+    tmp_path, width
+):
+    """Runs of two networks differ in many settings."""
+    optimizers = {"mlp": "sgd", "resnet8": "adam"}
+    for network, optimizer in optimizers.items():
+        folder = tmp_path / "runs" / network
+        options = ("--optimizer", optimizer, "--epochs", 1, "--batch-size", 359)
+        run("train", network, *options, "--out", folder)
+    printed = run("runs", tmp_path / "runs", env={"COLUMNS": str(width)}).stdout
+    table = [line for line in printed.splitlines() if line.startswith(" ")]
+    assert max(map(len, table)) <= width
+    assert sum("finished" in line for line in table) == 2
+    (left_out,) = [line for line in printed.splitlines() if line.startswith("left out")]
+    assert "optimizer.betas, " in left_out and left_out.endswith("--csv FILE has all")
+    assert any("adam" in line for line in table)
+
+
 # Mistakes
 # -----------------------------------------------------------------------------
 
