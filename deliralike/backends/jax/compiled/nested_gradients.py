@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
@@ -11,6 +11,7 @@ import jax
 from flax import nnx
 
 from deliralike.backends.jax.variables import array_of, overwrite
+from deliralike.context import context_value
 
 _Changed = dict[
     int, tuple[nnx.Variable, Any]
@@ -33,14 +34,9 @@ def store(variable: nnx.Variable, value: Any) -> None:
         overwrite(variable, value)
 
 
-@contextmanager
-def unchecked() -> Iterator[None]:
+def unchecked() -> AbstractContextManager[_Changed | None]:
     """Return a block in which `store` sets variables of outer traces, whose values others keep."""
-    token = _changed.set({})
-    try:
-        yield
-    finally:
-        _changed.reset(token)
+    return context_value(_changed, {})
 
 
 def gradient(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
@@ -51,13 +47,12 @@ def gradient(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Ar
     changed: _Changed = {}
 
     def value_and_stored(at: jax.Array) -> tuple[jax.Array, list[Any]]:
-        token = _changed.set(changed)
         try:
-            value = function(at)
+            with context_value(_changed, changed):
+                value = function(at)
             stored = [array_of(variable) for variable, _ in changed.values()]
             return value, stored
         finally:
-            _changed.reset(token)
             # no value may leave the trace but through the result
             for variable, before in changed.values():
                 overwrite(variable, before)

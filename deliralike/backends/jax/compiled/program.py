@@ -211,14 +211,13 @@ class ModuleVariables:
         A function may use it by another name than its argument, as ``self`` or in a closure. What
         the function sets there is set in the copy.
         """
+        named = {**self.parameters, **self.frozen}
         arrays = {**parameters, **frozen}
-        variables = [*self.parameters.values(), *self.frozen.values()]
-        values = [arrays[name] for name in (*self.parameters, *self.frozen)]
-        with holding(variables + self.others, [*values, *others]), unchecked():
+        variables = [*named.values(), *self.others]
+        values = [*map(arrays.__getitem__, named), *others]
+        with holding(variables, values), unchecked():
             yield
-            for variable, value in zip(
-                variables + self.others, [*values, *others], strict=True
-            ):
+            for variable, value in zip(variables, values, strict=True):
                 if array_of(variable) is not value:
                     overwrite(rebuilt.copies[id(variable)], array_of(variable))
 
@@ -332,7 +331,9 @@ def _writer(variable: nnx.Variable) -> Callable[[Any], None]:
         "on_set_value"
     )
     if is_array and is_plain:
-        return partial(object.__setattr__, variable, "_raw_value")
+        return partial(
+            object.__setattr__, variable, "_raw_value"
+        )  # as `overwrite`, quicker
     return variable.set_value
 
 
