@@ -11,13 +11,16 @@ import numpy as np
 
 from deliralike.backends.chainer import arrays, unstable
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.backends.chainer.owned_parameters import OwnedParameters
+from deliralike.backends.chainer.replicas.network import (
+    DataParallelChainerNetwork,
+    replicated_networks,
+)
 from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUpdateRule
 from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.core import unwrap
+from deliralike.network.core import unreplicated, unwrap
 from deliralike.network.state import first_names
-from deliralike.optim.backward_optimizer import BackwardOptimizer
+from deliralike.optim.backward_optimizer import BackwardOptimizer, OwnedParameters
 from deliralike.optim.loss import as_loss
 from deliralike.terminal import warn
 
@@ -49,7 +52,7 @@ class ChainerOptimizer(BackwardOptimizer):
     parameters.
     """
 
-    _owned: OwnedParameters
+    _owned: ChainerParameters
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class ChainerOptimizer(BackwardOptimizer):
         """Wrap a native optimizer; it is set up for its part of the network if it is not yet."""
         super().__init__(network, pattern)
         self.native = native
-        self._owned = OwnedParameters(network, self.owns)
+        self._owned = ChainerParameters(network, self.owns)
         parameters = self._owned.parameters
         group_numbers: dict[str, int] = {}
         if isinstance(native, NeutralOptimizer):
@@ -266,3 +269,55 @@ def _load(
     made = rule.state.get(slot, parameter)
     array = arrays.array(np.asarray(value), str(made.dtype), str(parameter.device))
     rule.state[slot] = array
+
+
+class ChainerParameters(OwnedParameters):
+    """The parameters of an optimizer on Chainer, and what a batch is prepared for.
+
+    Attributes:
+        replicated: The replicated networks inside a network that is not replicated itself, and so
+            has no hooks for them.
+    """
+
+    replicated: list[DataParallelChainerNetwork]
+
+    def find_blocks(self) -> None:
+        """Remember which attributes of every link hold parameters and children."""
+        network: Any = self.network
+        self.replicated = []
+        if not network.parallelism.is_replicated:
+            self.replicated += replicated_networks(network)
+        self._first = next(network.params(include_uninit=False), None)
+        root: Any = unreplicated(network)
+        # the names of parameters and children of every link
+        self._registered: list[Any] = []
+        # the attributes of links that hold them, and the names in these
+        self._attributes: list[dict[str, Any]] = []
+        self._names: list[str] = []
+        for link in (*root.links(), *unwrap(root).links()):
+            self._registered += (link._params, getattr(link, "_children", ()))
+            names = _names(link)
+            self._attributes += [vars(link)] * len(names)
+            self._names += names
+
+    def contents(self) -> tuple[list[int], list[Any]]:
+        """Return the numbers of names, and the objects in the attributes."""
+        return [*map(len, self._registered)], [
+            *map(dict.get, self._attributes, self._names)
+        ]
+
+    @property
+    def device_name(self) -> str:
+        """The device of the network."""
+        return self.network.device_name
+
+    def first_dtype(self) -> str:
+        """Return the name of the first parameter's type; empty where there is none."""
+        return "" if self._first is None else arrays.dtype_name(self._first.dtype)
+
+
+def _names(link: chainer.Link) -> list[str]:
+    # Children are names in a Chain, and links in a ChainList, which only grows.
+    children = getattr(link, "_children", ())
+    names = [name for name in children if isinstance(name, str)]
+    return ["_params", "_children", *link._params, *names]

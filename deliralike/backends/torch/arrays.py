@@ -260,3 +260,10 @@ def precision() -> dict[str, str]:
         "TF32 convolutions": "on" if torch.backends.cudnn.allow_tf32 else "off",
         "float32 products": torch.get_float32_matmul_precision(),
     }
+
+
+def autocast() -> str | None:
+    """Return ``"on"`` where ``torch.autocast`` is, on CPUs or GPUs; None elsewhere."""
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        return "on"
+    return None

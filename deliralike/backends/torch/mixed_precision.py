@@ -13,7 +13,7 @@ import torch
 
 from deliralike.backends.torch import arrays
 from deliralike.backends.torch.functional import TorchFunctions
-from deliralike.optim.precision import EXACT, autocast
+from deliralike.nn.arguments import EXACT, autocast
 
 _HALF_TYPES = (torch.bfloat16, torch.float16)
 _KERNELS = ("lstm", "gru")  # autocast has rules for these kernels
@@ -42,12 +42,6 @@ def all_finite(values: Sequence[torch.Tensor]) -> bool:
     return bool(torch.stack(checks).all())
 
 
-def _current() -> str | None:
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        return "on"
-    return None
-
-
 def _cast(value: Any, dtype: str) -> Any:
     if isinstance(value, torch.Tensor) and value.dtype in _HALF_TYPES:
         return value.to(arrays.find_dtype(dtype))
@@ -58,5 +52,7 @@ for _name in EXACT:
     if _name not in _KERNELS:
         _function = getattr(TorchFunctions, _name)
         setattr(
-            TorchFunctions, _name, autocast(_function, _current, _cast, dtype="float32")
+            TorchFunctions,
+            _name,
+            autocast(_function, arrays.autocast, _cast, dtype="float32"),
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from functools import partial
+from itertools import chain
 from threading import Lock
 from typing import Any, ClassVar
 
@@ -24,7 +25,7 @@ from deliralike.errors import (
     refuse_unknown_word,
 )
 from deliralike.network.parallelism import Hooks, Single
-from deliralike.network.state import Slot
+from deliralike.network.state import Slot, each_once
 from deliralike.network.wrapper import StepSelf, WrapperNetwork
 from deliralike.optim.loss import (
     Loss,
@@ -34,12 +35,15 @@ from deliralike.optim.loss import (
     value_of,
     with_value,
 )
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.batches.gather import OTHERS, SCALARS, gather
-from deliralike.parallel.batches.partition import partition
-from deliralike.parallel.batches.scatter import ARGUMENTS, Shares, split_batch
-from deliralike.parallel.replicas.context import Replica, current, entered
-from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParameters
-from deliralike.parallel.replicas.rendezvous import Rendezvous
+from deliralike.parallel.batches.scatter import (
+    ARGUMENTS,
+    Shares,
+    partition,
+    split_batch,
+)
+from deliralike.parallel.replicas.context import Rendezvous, Replica, current, entered
 from deliralike.parallel.replicas.run_in_threads import run_in_threads, run_in_turn
 
 BUFFERS = ("root", "mean", "sync")
@@ -535,6 +539,66 @@ class Replicas(Single):
         self.synchronize_buffers(())
 
 
+class ReplicasWithLeaves(Replicas):
+    """The parallelism of replicas of which each parameter has a gradient of its own."""
+
+    @abstractmethod
+    def replica_leaves(self, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return, for each further replica, the copies of the root's parameters by name.
+
+        A copy that keeps no gradient is left out.
+        """
+
+    def parameters(self, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return the root's parameters by neutral name: those named, or all.
+
+        A tied one comes under its first name only.
+        """
+        slots = each_once(self.network.root.neutral_slots())
+        parameters = {
+            name: slot.native for name, slot in slots.items() if slot.is_parameter
+        }
+        if names is None:
+            return parameters
+        return {name: parameters[name] for name in names if name in parameters}
+
+    def replica_gradients(
+        self, names: Sequence[str] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Yield each replica's gradients (those named, or all), and clear them there.
+
+        So a second hook that accumulates them adds nothing.
+        """
+        for leaves in self.replica_leaves(self.parameters(names)):
+            gradients = {}
+            for name, leaf in leaves.items():
+                gradients[name] = leaf.grad
+                leaf.grad = None
+            yield gradients
+
+    def holds_replica_gradients(self) -> bool:
+        """See `Replicas`."""
+        of_replicas = map(dict.values, self.replica_leaves(self.parameters()))
+        return any(leaf.grad is not None for leaf in chain.from_iterable(of_replicas))
+
+    def accumulate_gradients(self, names: Sequence[str] | None = None) -> None:
+        """Add the replicas' gradients (those named, or all) to the root's, in their order."""
+        parameters = self.parameters(names)
+        for gradients in self.replica_gradients(names):
+            for name, gradient in gradients.items():
+                if gradient is not None:
+                    parameter = parameters[name]
+                    parameter.grad = self.network.backend.add(
+                        parameter.grad, gradient, str(parameter.device)
+                    )
+
+    def clear_replica_gradients(self, parameters: Mapping[str, Any]) -> None:
+        """Drop the gradients of the parameters' copies in further replicas."""
+        for leaves in self.replica_leaves(parameters):
+            for leaf in leaves.values():
+                leaf.grad = None
+
+
 class ReplicatedNetwork(WrapperNetwork):
     """A network that runs as several replicas, each on its device and on its share of a batch.
 
@@ -599,6 +663,42 @@ class ReplicatedNetwork(WrapperNetwork):
     def dtype_name(self) -> str:
         """The root's floating type."""
         return self.root.dtype_name
+
+
+class AccumulateGradients:
+    """Pre-update hook that adds the replicas' gradients to the root's, in the order of replicas.
+
+    A parameter that took no part in any replica keeps None and is left alone by the update.
+    """
+
+    def __init__(self, network: WrapperNetwork) -> None:
+        """Take the network whose gradients are accumulated."""
+        self.network = network
+
+    def __call__(
+        self, optimizer: AbstractOptimizer, gradients: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the accumulated gradients of the optimizer's parameters."""
+        network = self.network
+        for of_replica in optimizer.replica_gradients():
+            gradients = network.backend.add_gradients(
+                gradients, of_replica, network.device_name
+            )
+        return gradients
+
+
+class CopyParameters:
+    """Post-update hook that copies updated parameters to every replica, after all other hooks."""
+
+    runs_last = True
+
+    def __init__(self, network: WrapperNetwork) -> None:
+        """Take the network whose parameters are copied."""
+        self.network = network
+
+    def __call__(self, optimizer: AbstractOptimizer) -> None:
+        """Copy the parameters that the update has changed."""
+        self.network.copy_parameters(optimizer.updated)
 
 
 def call_with(network: Any, arguments: tuple[tuple, dict[str, Any]]) -> Any:

@@ -11,8 +11,7 @@ from deliralike.backends.chainer import arrays, unstable
 from deliralike.backends.chainer.arrays import chainer, chainermn
 from deliralike.backends.chainer.network import AbstractChainerNetwork
 from deliralike.nn.layers.normalization import batch_norm_over_replicas
-from deliralike.parallel.replicas.context import current
-from deliralike.parallel.replicas.rendezvous import Rendezvous
+from deliralike.parallel.replicas.context import Rendezvous, current
 
 F = chainer.functions
 L = chainer.links

@@ -38,14 +38,13 @@ from deliralike.network.arguments import bind_arguments
 from deliralike.network.tree import block_tree
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
-from deliralike.parallel.replicas.context import Replica
-from deliralike.parallel.replicas.leaves import ReplicasWithLeaves
+from deliralike.parallel.replicas.context import Rendezvous, Replica
 from deliralike.parallel.replicas.network import (
     CallLock,
     ReplicaSettings,
+    ReplicasWithLeaves,
     ReplicatedNetwork,
 )
-from deliralike.parallel.replicas.rendezvous import Rendezvous
 from deliralike.parallel.replicas.run_in_threads import (
     all_of,
     blas_threads,

@@ -39,10 +39,9 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.network.construction import Construction, constructing
 from deliralike.network.tree import block_tree
 from deliralike.optim.loss import Loss
-from deliralike.parallel.batches.partition import mean_by_samples
-from deliralike.parallel.batches.scatter import Shares
+from deliralike.parallel.batches.scatter import Shares, mean_by_samples
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
-from deliralike.parallel.replicas.context import Replica
+from deliralike.parallel.replicas.context import Rendezvous, Replica
 from deliralike.parallel.replicas.network import (
     CallLock,
     Replicas,
@@ -50,7 +49,6 @@ from deliralike.parallel.replicas.network import (
     ReplicatedNetwork,
     call_with,
 )
-from deliralike.parallel.replicas.rendezvous import Rendezvous
 
 
 class ReplicaState:

@@ -32,17 +32,15 @@ from deliralike.backends.torch.replicas.thread_context import (
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork, NetworkType
 from deliralike.optim.loss import Loss
-from deliralike.parallel.batches.partition import mean_by_samples
-from deliralike.parallel.batches.scatter import Shares
+from deliralike.parallel.batches.scatter import Shares, mean_by_samples
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
-from deliralike.parallel.replicas.context import Replica
-from deliralike.parallel.replicas.leaves import ReplicasWithLeaves
+from deliralike.parallel.replicas.context import Rendezvous, Replica
 from deliralike.parallel.replicas.network import (
     CallLock,
     ReplicaSettings,
+    ReplicasWithLeaves,
     ReplicatedNetwork,
 )
-from deliralike.parallel.replicas.rendezvous import Rendezvous
 
 _COMPILE_FIRST = (
     "replicas run in threads: compile the network, torch.compile(network), then replicate what "
