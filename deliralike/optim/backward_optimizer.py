@@ -121,7 +121,9 @@ class OwnedParameters(ABC):
     slots: dict[str, Slot]
     parameters: dict[str, Any]
 
-    def __init__(self, network: Any, owns: Callable[[str], bool]) -> None:
+    def __init__(
+        self, network: Any, owns: Callable[[str], bool] = lambda _name: True
+    ) -> None:
         """Find the parameters of `network` of which `owns` accepts some name."""
         self.network = network
         self._owns = owns

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deliralike import random
-from deliralike.context import context_value
 from deliralike.errors import (
     DeviceError,
     ReplicaError,
@@ -25,7 +24,7 @@ from deliralike.errors import (
     refuse_unknown_word,
 )
 from deliralike.network.parallelism import Hooks, Single
-from deliralike.network.state import Slot, each_once
+from deliralike.network.state import Slot
 from deliralike.network.wrapper import StepSelf, WrapperNetwork
 from deliralike.optim.loss import (
     Loss,
@@ -182,8 +181,12 @@ class CallLock:
                 "a replica calls the replicated network that it belongs to: a loss in replicas "
                 "computes with the network that it is given as its first argument"
             )
-        with self._lock, context_value(_running, _running.get() | {id(self)}):
-            yield
+        with self._lock:
+            token = _running.set(_running.get() | {id(self)})
+            try:
+                yield
+            finally:
+                _running.reset(token)
 
     def __reduce__(self) -> tuple:
         """Return what creates a new lock for a copy."""
@@ -549,27 +552,16 @@ class ReplicasWithLeaves(Replicas):
         A copy that keeps no gradient is left out.
         """
 
-    def parameters(self, names: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return the root's parameters by neutral name: those named, or all.
-
-        A tied one comes under its first name only.
-        """
-        slots = each_once(self.network.root.neutral_slots())
-        parameters = {
-            name: slot.native for name, slot in slots.items() if slot.is_parameter
-        }
-        if names is None:
-            return parameters
-        return {name: parameters[name] for name in names if name in parameters}
-
     def replica_gradients(
-        self, names: Sequence[str] | None = None
+        self, parameters: Mapping[str, Any] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Yield each replica's gradients (those named, or all), and clear them there.
+        """Yield each replica's gradients of these parameters, or of all, and clear them there.
 
         So a second hook that accumulates them adds nothing.
         """
-        for leaves in self.replica_leaves(self.parameters(names)):
+        if parameters is None:
+            parameters = self.network.own_parameters()
+        for leaves in self.replica_leaves(parameters):
             gradients = {}
             for name, leaf in leaves.items():
                 gradients[name] = leaf.grad
@@ -578,13 +570,15 @@ class ReplicasWithLeaves(Replicas):
 
     def holds_replica_gradients(self) -> bool:
         """See `Replicas`."""
-        of_replicas = map(dict.values, self.replica_leaves(self.parameters()))
+        leaves = self.replica_leaves(self.network.own_parameters())
+        of_replicas = map(dict.values, leaves)
         return any(leaf.grad is not None for leaf in chain.from_iterable(of_replicas))
 
-    def accumulate_gradients(self, names: Sequence[str] | None = None) -> None:
-        """Add the replicas' gradients (those named, or all) to the root's, in their order."""
-        parameters = self.parameters(names)
-        for gradients in self.replica_gradients(names):
+    def accumulate_gradients(self, parameters: Mapping[str, Any] | None = None) -> None:
+        """Add the replicas' gradients of these parameters, or of all, to the root's, in order."""
+        if parameters is None:
+            parameters = self.network.own_parameters()
+        for gradients in self.replica_gradients(parameters):
             for name, gradient in gradients.items():
                 if gradient is not None:
                     parameter = parameters[name]

@@ -351,6 +351,15 @@ class Copied(torch.autograd.Function):
         return gradient.to(ctx.home), None
 
 
+def has_lazy(module: torch.nn.Module) -> bool:
+    """Return whether some parameter or buffer has no shape yet."""
+    for part in module.modules():
+        for tensor in (*part._parameters.values(), *part._buffers.values()):
+            if tensor is not None and is_lazy(tensor):
+                return True
+    return False
+
+
 def _differs(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     other = other.to(tensor.device)
     return not torch.equal(tensor, other) and bool(_unequal(tensor, other).any())

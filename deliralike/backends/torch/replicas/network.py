@@ -15,10 +15,16 @@ from deliralike.backends.torch.network import (
     TorchSingle,
     WrappedTorchNetwork,
 )
+from deliralike.backends.torch.optimizer import TorchParameters
 from deliralike.backends.torch.random import draws_masks
 from deliralike.backends.torch.replicas.batch_norm import synchronising
-from deliralike.backends.torch.replicas.copies import ReplicaCopy, SetByRuns, has_hooks
-from deliralike.backends.torch.replicas.lazy import has_lazy, initialize_lazy
+from deliralike.backends.torch.replicas.copies import (
+    ReplicaCopy,
+    SetByRuns,
+    has_hooks,
+    has_lazy,
+)
+from deliralike.backends.torch.replicas.lazy import initialize_lazy
 from deliralike.backends.torch.replicas.own_backward import accumulate_after_backward
 from deliralike.backends.torch.replicas.sums import sum_in_threads, sum_of_graphs
 from deliralike.backends.torch.replicas.thread_context import (
@@ -193,10 +199,14 @@ class TorchReplicas(ReplicasWithLeaves, TorchSingle):
 
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica."""
-        parameters = self.parameters(names).values()
+        parameters = self.network.own_parameters()
+        if names is not None:
+            parameters = {
+                name: parameters[name] for name in names if name in parameters
+            }
         with _without_graph():
             for copy in self.network._copies:
-                copy.copy_parameters(parameters)
+                copy.copy_parameters(parameters.values())
 
     def synchronize_buffers(self, sizes: Sequence[int]) -> None:
         """Give all replicas new buffers where a buffer may have changed, so not in evaluation.
@@ -329,6 +339,7 @@ class DataParallelTorchNetwork(
             ReplicaCopy(torch.device(place), set_by_runs)
             for place in self.settings.places[1:]
         ]
+        self.__dict__["_parameters_of_root"] = TorchParameters(self.root)
         self.__dict__["replicas"] = [self.root]
         self.__dict__["_call_lock"] = CallLock()
         if not has_lazy(self.root):
@@ -367,7 +378,8 @@ class DataParallelTorchNetwork(
 
     def own_parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return the root's parameters by neutral name, a tied one under its first name only."""
-        return self.parallelism.parameters()
+        self._parameters_of_root.refresh()
+        return self._parameters_of_root.parameters
 
     # A module of PyTorch's
 
@@ -456,7 +468,14 @@ class DataParallelTorchNetwork(
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes but the replicas, which `__setstate__` makes again."""
-        left_out = ("_copies", "_set_by_runs", "replicas", "_call_lock", *TABLES)
+        left_out = (
+            "_copies",
+            "_set_by_runs",
+            "_parameters_of_root",
+            "replicas",
+            "_call_lock",
+            *TABLES,
+        )
         return {
             name: value for name, value in vars(self).items() if name not in left_out
         }
