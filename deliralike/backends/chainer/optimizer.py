@@ -287,7 +287,7 @@ class ChainerParameters(OwnedParameters):
         self.replicated = []
         if not network.parallelism.is_replicated:
             self.replicated += replicated_networks(network)
-        self._first = next(network.params(include_uninit=False), None)
+        self.first = next(network.params(include_uninit=False), None)
         root: Any = unreplicated(network)
         # the names of parameters and children of every link
         self._registered: list[Any] = []
@@ -305,15 +305,6 @@ class ChainerParameters(OwnedParameters):
         return [*map(len, self._registered)], [
             *map(dict.get, self._attributes, self._names)
         ]
-
-    @property
-    def device_name(self) -> str:
-        """The device of the network."""
-        return self.network.device_name
-
-    def first_dtype(self) -> str:
-        """Return the name of the first parameter's type; empty where there is none."""
-        return "" if self._first is None else arrays.dtype_name(self._first.dtype)
 
 
 def _names(link: chainer.Link) -> list[str]:

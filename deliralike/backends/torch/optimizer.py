@@ -215,7 +215,7 @@ class TorchParameters(OwnedParameters):
         """Remember the tables of parameters and children of every module."""
         root: Any = unreplicated(self.network)
         first = first_tensor(root, torch.is_tensor)
-        self._first = first if isinstance(first, torch.nn.Parameter) else None
+        self.first = first if isinstance(first, torch.nn.Parameter) else None
         self._tables: list[dict[str, Any]] = []
         for module in root.modules():
             if not isinstance(
@@ -234,10 +234,6 @@ class TorchParameters(OwnedParameters):
     @property
     def device_name(self) -> str:
         """The device of the network, as of the last `refresh`."""
-        if self._first is None:
+        if self.first is None:
             return self.network.device_name
-        return arrays.name_of_device(self._first.device)
-
-    def first_dtype(self) -> str:
-        """Return the name of the first parameter's type; empty where there is none."""
-        return "" if self._first is None else arrays.dtype_name(self._first.dtype)
+        return arrays.name_of_device(self.first.device)

@@ -1,4 +1,4 @@
-"""The replica context: the replica whose code runs, and its exchanges with the others."""
+"""The replica context: which replica runs, its exchanges with the others, the lock of its calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
 from deliralike import random
@@ -74,7 +73,7 @@ class Replica:
 _current: ContextVar[Replica | None] = ContextVar("deliralike_replica", default=None)
 # The number of replicas that run in all threads: a plain number, on which torch.compile can guard.
 _entered = 0
-_entered_lock = Lock()
+_entered_lock = threading.Lock()
 
 
 def current() -> Replica | None:
@@ -201,3 +200,42 @@ def _compare_topics(
                 f"replica {index} is at {topic} while replica {party} is at {other}: "
                 f"every replica must run the same layers in the same order"
             )
+
+
+_running: ContextVar[frozenset[int]] = ContextVar(
+    "deliralike_calls_that_run", default=frozenset()
+)
+
+
+class CallLock:
+    """A lock that lets the calls of one network run one after another, from whichever threads.
+
+    A copy of a network has a lock of its own.
+    """
+
+    def __init__(self) -> None:
+        """Create an open lock."""
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def acquire(self) -> Iterator[None]:
+        """Wait for the calls of other threads, then run.
+
+        Raises:
+            ReplicaError: The caller is within such a call, which would wait for itself.
+        """
+        if id(self) in _running.get():
+            raise ReplicaError(
+                "a replica calls the replicated network that it belongs to: a loss in replicas "
+                "computes with the network that it is given as its first argument"
+            )
+        with self._lock:
+            token = _running.set(_running.get() | {id(self)})
+            try:
+                yield
+            finally:
+                _running.reset(token)
+
+    def __reduce__(self) -> tuple:
+        """Return what creates a new lock for a copy."""
+        return CallLock, ()

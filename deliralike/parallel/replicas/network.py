@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain
-from threading import Lock
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +15,6 @@ import numpy as np
 from deliralike import random
 from deliralike.errors import (
     DeviceError,
-    ReplicaError,
     SettingError,
     StateError,
     refuse_unknown_settings,
@@ -25,6 +22,7 @@ from deliralike.errors import (
 )
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
+from deliralike.network.tree import block_tree
 from deliralike.network.wrapper import StepSelf, WrapperNetwork
 from deliralike.optim.loss import (
     Loss,
@@ -42,13 +40,16 @@ from deliralike.parallel.batches.scatter import (
     partition,
     split_batch,
 )
-from deliralike.parallel.replicas.context import Rendezvous, Replica, current, entered
+from deliralike.parallel.replicas.context import (
+    CallLock,
+    Rendezvous,
+    Replica,
+    current,
+    entered,
+)
 from deliralike.parallel.replicas.run_in_threads import run_in_threads, run_in_turn
 
 BUFFERS = ("root", "mean", "sync")
-_running: ContextVar[frozenset[int]] = ContextVar(
-    "deliralike_calls_that_run", default=frozenset()
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,40 +158,6 @@ class ReplicaSettings:
         for device, count in zip(self.devices, shards, strict=True):
             places += [device] * count
         return tuple(places)
-
-
-class CallLock:
-    """A lock that lets the calls of one network run one after another, from whichever threads.
-
-    A copy of a network has a lock of its own.
-    """
-
-    def __init__(self) -> None:
-        """Create an open lock."""
-        self._lock = Lock()
-
-    @contextmanager
-    def acquire(self) -> Iterator[None]:
-        """Wait for the calls of other threads, then run.
-
-        Raises:
-            ReplicaError: The caller is within such a call, which would wait for itself.
-        """
-        if id(self) in _running.get():
-            raise ReplicaError(
-                "a replica calls the replicated network that it belongs to: a loss in replicas "
-                "computes with the network that it is given as its first argument"
-            )
-        with self._lock:
-            token = _running.set(_running.get() | {id(self)})
-            try:
-                yield
-            finally:
-                _running.reset(token)
-
-    def __reduce__(self) -> tuple:
-        """Return what creates a new lock for a copy."""
-        return CallLock, ()
 
 
 class Replicas(Single):
@@ -543,7 +510,16 @@ class Replicas(Single):
 
 
 class ReplicasWithLeaves(Replicas):
-    """The parallelism of replicas of which each parameter has a gradient of its own."""
+    """The parallelism of replicas of which each parameter has a gradient of its own.
+
+    Attributes:
+        sum_in_threads: ``sum_in_threads(rendezvous, index, x, topic)`` returns the sum of an array
+            over replicas that each run a backward pass.
+        sum_of_graphs: The same where one backward pass goes over the graph of all replicas.
+    """
+
+    sum_in_threads: ClassVar[Callable[..., Any]]
+    sum_of_graphs: ClassVar[Callable[..., Any]]
 
     @abstractmethod
     def replica_leaves(self, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -551,6 +527,13 @@ class ReplicasWithLeaves(Replicas):
 
         A copy that keeps no gradient is left out.
         """
+
+    def all_sum(
+        self, replica_index: int, rendezvous: Rendezvous, in_threads: bool
+    ) -> Callable[[Any, str], Any]:
+        """See `Replicas`."""
+        function = self.sum_in_threads if in_threads else self.sum_of_graphs
+        return partial(function, rendezvous, replica_index)
 
     def replica_gradients(
         self, parameters: Mapping[str, Any] | None = None
@@ -619,6 +602,15 @@ class ReplicatedNetwork(WrapperNetwork):
     def parallelism(self) -> Any:
         """The object that computes the network over its replicas, with a backend's own methods."""
         return self._parallelism(self)
+
+    def __repr__(self) -> str:
+        """Return the devices, and the tree of the network inside."""
+        devices = list(self.settings.places)
+        return block_tree(
+            type(self).__name__, [("devices", devices)], [("module", repr(self.root))]
+        )
+
+    __str__ = __repr__
 
     def _self_in_steps(self) -> Any:
         return StepSelf(self)

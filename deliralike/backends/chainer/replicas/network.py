@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -38,12 +37,10 @@ from deliralike.backends.chainer.replicas.thread_context import (
 from deliralike.errors import DeviceError
 from deliralike.network.arguments import bind_arguments
 from deliralike.network.state import each_once
-from deliralike.network.tree import block_tree
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
-from deliralike.parallel.replicas.context import Rendezvous, Replica
+from deliralike.parallel.replicas.context import CallLock, Replica
 from deliralike.parallel.replicas.network import (
-    CallLock,
     ReplicaSettings,
     ReplicasWithLeaves,
     ReplicatedNetwork,
@@ -64,6 +61,9 @@ class _ReplicatedType(ChainerNetworkType):
 
 class ChainerReplicas(ReplicasWithLeaves, ChainerSingle):
     """The computations of a replicated Chainer network: threads with the caller's settings."""
+
+    sum_in_threads = staticmethod(sum_in_threads)
+    sum_of_graphs = staticmethod(sum_of_graphs)
 
     def __init__(self, network: Any) -> None:
         super().__init__(network)
@@ -129,13 +129,6 @@ class ChainerReplicas(ReplicasWithLeaves, ChainerSingle):
         self._draws.append(draws)
         with all_of(device, reports, drawing(draws)):
             return super().run_replica(context, thread_context, function, share)
-
-    def all_sum(
-        self, replica_index: int, rendezvous: Rendezvous, in_threads: bool
-    ) -> Callable[[Any, str], Any]:
-        """Return a replica's sum; see `deliralike.backends.chainer.replicas.batch_norm`."""
-        function = sum_in_threads if in_threads else sum_of_graphs
-        return partial(function, rendezvous, replica_index)
 
     def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
         """Return the calling thread's settings and hooks as a context for other threads."""
@@ -390,15 +383,6 @@ class DataParallelChainerNetwork(
                 f"the replicas are on {', '.join(self.settings.places)} and do not move together: "
                 "move the network first, then replicate it anew"
             )
-
-    def __repr__(self) -> str:
-        """Return the devices, and the tree of the network inside."""
-        devices = list(self.settings.places)
-        return block_tree(
-            type(self).__name__, [("devices", devices)], [("module", repr(self.root))]
-        )
-
-    __str__ = __repr__
 
     # The names of delira
     # ------------------------------------------------------------

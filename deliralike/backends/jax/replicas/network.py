@@ -37,13 +37,11 @@ from deliralike.backends.jax.variables import array_of, set_array
 from deliralike.errors import CapabilityError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.construction import Construction, constructing
-from deliralike.network.tree import block_tree
 from deliralike.optim.loss import Loss
 from deliralike.parallel.batches.scatter import Shares, mean_by_samples
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
-from deliralike.parallel.replicas.context import Rendezvous, Replica
+from deliralike.parallel.replicas.context import CallLock, Rendezvous, Replica
 from deliralike.parallel.replicas.network import (
-    CallLock,
     Replicas,
     ReplicaSettings,
     ReplicatedNetwork,
@@ -405,15 +403,6 @@ class DataParallelJaxNetwork(
     def synchronised(self) -> bool:
         """Whether the replicas share batch statistics."""
         return self.settings.buffers == "sync"
-
-    def __repr__(self) -> str:
-        """Return the devices, and the tree of the network inside."""
-        devices = list(self.settings.places)
-        return block_tree(
-            type(self).__name__, [("devices", devices)], [("module", repr(self.root))]
-        )
-
-    __str__ = __repr__
 
     def named_blocks(self) -> Iterator[tuple[str, Any]]:
         """This network, then the root's blocks without a prefix; the root itself comes second."""

@@ -40,9 +40,8 @@ from deliralike.network.base import AbstractNetwork, NetworkType
 from deliralike.optim.loss import Loss
 from deliralike.parallel.batches.scatter import Shares, mean_by_samples
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
-from deliralike.parallel.replicas.context import Rendezvous, Replica
+from deliralike.parallel.replicas.context import CallLock, Replica
 from deliralike.parallel.replicas.network import (
-    CallLock,
     ReplicaSettings,
     ReplicasWithLeaves,
     ReplicatedNetwork,
@@ -62,6 +61,9 @@ class _Wrapper(NetworkType):
 
 class TorchReplicas(ReplicasWithLeaves, TorchSingle):
     """The parallelism of replicas on PyTorch: in threads, each with tensors of its own."""
+
+    sum_in_threads = staticmethod(sum_in_threads)
+    sum_of_graphs = staticmethod(sum_of_graphs)
 
     def follow(self) -> None:
         """Let the replicas follow the root's structure."""
@@ -155,13 +157,6 @@ class TorchReplicas(ReplicasWithLeaves, TorchSingle):
             if module.training and draws_masks(module):
                 return int(torch.randint(1, 2**62, (), device="cpu"))
         return 0
-
-    def all_sum(
-        self, replica_index: int, rendezvous: Rendezvous, in_threads: bool
-    ) -> Callable[[Any, str], Any]:
-        """Return a replica's sum of tensors; see `deliralike.backends.torch.replicas.sums`."""
-        function = sum_in_threads if in_threads else sum_of_graphs
-        return partial(function, rendezvous, replica_index)
 
     def forward_backward(
         self, loss: Loss, backward: Callable[[Any], None], *batch: Any
@@ -461,10 +456,6 @@ class DataParallelTorchNetwork(
     ) -> Any:
         """Yield the given module and its parts; this wrapper is not among them."""
         return self.module.named_modules(memo, prefix, remove_duplicate)
-
-    def extra_repr(self) -> str:
-        """Show the devices."""
-        return f"devices={list(self.settings.devices)}"
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes but the replicas, which `__setstate__` makes again."""
