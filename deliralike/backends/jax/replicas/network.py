@@ -262,7 +262,7 @@ class JaxReplicas(Replicas):
     def stale_name(self) -> str | None:
         """Compare the arrays, which never change, by identity first."""
         state = self.network._current_state()
-        variables = state.programs.variables()
+        variables = state.programs.latest  # of `follow`
         parameters, frozen, _ = variables.values()
         for name, value in (parameters | frozen).items():
             if state.is_behind(variables.slots[name].native, value):
