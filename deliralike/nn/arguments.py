@@ -1,4 +1,4 @@
-"""Arguments that a function of `nn` cannot take are refused by an error of ours, on every backend.
+"""The arguments of functions of `nn`: what is refused on every backend, and what is converted.
 
 Frameworks differ in what they do with whole numbers and truth values. Here a function of real
 numbers takes floating arrays alone, arithmetic and order take numbers, and of two arrays the one

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from deliralike.network.state import Slot, each_once, owned_slots
@@ -66,6 +66,23 @@ class BackwardOptimizer(AbstractOptimizer):
             raise
         gradient_sums.take()
         return self._detached(result)
+
+    @abstractmethod
+    def native_parameters(self) -> Iterable[Any]:
+        """Return the parameters that the framework's own optimizer was made for."""
+
+    def holds(self) -> list[str]:
+        """Return the names of those parameters, and a text for each that the network lacks."""
+        names = {id(each): name for name, each in self._owned.parameters.items()}
+        held = []
+        for parameter in self.native_parameters():
+            if id(parameter) in names:
+                held.append(names[id(parameter)])
+            else:
+                shape = getattr(parameter, "shape", None)
+                known = "yet unknown" if shape is None else tuple(shape)
+                held.append(f"a parameter of shape {known}")
+        return held
 
     @abstractmethod
     def forward_backward(

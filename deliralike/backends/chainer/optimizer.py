@@ -81,17 +81,9 @@ class ChainerOptimizer(BackwardOptimizer):
             if not slot.trainable:
                 slot.trainable = False  # so that the update rule is disabled too
 
-    def holds(self):
+    def native_parameters(self):
         """Return the parameters of the link for which the native optimizer was set up."""
-        names = {
-            id(parameter): name for name, parameter in self._owned.parameters.items()
-        }
-        result = []
-        for parameter in self.native.target.params():
-            shape = parameter.shape if parameter.is_initialized else "yet unknown"
-            unknown = f"a parameter of shape {shape}"
-            result.append(names.get(id(parameter), unknown))
-        return result
+        return self.native.target.params()
 
     def gradients(self, loss_function, *batch):
         """Run forward and backward; previous gradients are dropped first, in every replica."""

@@ -43,15 +43,10 @@ class TorchOptimizer(BackwardOptimizer):
         self._rates = GroupRates(native)
         self._owned = TorchParameters(network, self.owns)
 
-    def holds(self):
-        """Return the names of the parameters in the parameter groups."""
-        first_names = {id(p): name for name, p in self._owned.parameters.items()}
-        names = []
-        for group in self.native.param_groups:
-            for parameter in group["params"]:
-                otherwise = f"a parameter of shape {tuple(parameter.shape)}"
-                names.append(first_names.get(id(parameter), otherwise))
-        return names
+    def native_parameters(self):
+        """Return the parameters in the parameter groups."""
+        groups = self.native.param_groups
+        return chain.from_iterable(group["params"] for group in groups)
 
     def adds_in_backward(self):
         """Return whether no hook takes gradients once they have been accumulated.
