@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import wraps
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -23,57 +22,6 @@ if TYPE_CHECKING:
     from deliralike.network.core import NetworkCore
 
 PRECISIONS = ("bfloat16", "float16")
-
-# The functions of the vocabulary that cast arrays of float32 or a shorter type in mixed forward
-# passes: products compute in the shorter type, the others in float32. All further functions take
-# the types that they are given. Double precision is never shortened.
-PRODUCTS = (
-    "matmul",
-    "einsum",
-    "linear",
-    "conv",
-    "convolve",
-    "conv_transpose",
-    "convolve_transposed",
-)
-EXACT = (
-    "exp",
-    "log",
-    "sqrt",
-    "softplus",
-    "exact_softplus",
-    "logsumexp",
-    "std",
-    "norm",
-    "cumsum",
-    "rms_norm",
-    "sum",
-    "mean",
-    "var",
-    "log_softmax",
-    "softmax",
-    "lstm",
-    "gru",
-    "normalize",
-    "cross_entropy",
-    "bce_with_logits",
-    "nll_loss",
-    "kl_div",
-    "smooth_l1_loss",
-    "huber_loss",
-    "mse_loss",
-    "l1_loss",
-    "dice_loss",
-)
-NORMS = (
-    "batch_norm",
-    "batch_norm_train",
-    "group_norm",
-    "layer_norm",
-    "sum_windows",
-    "avg_pool",
-    "adaptive_avg_pool",
-)
 
 
 @dataclass
@@ -219,43 +167,3 @@ def check_precision(precision: str | None) -> str | None:
         message = f"there is no mixed precision {precision!r}"
         refuse_unknown(precision, PRECISIONS, message, SettingError)
     return precision
-
-
-def autocast(
-    function: Callable[..., Any],
-    current: Callable[[], str | None],
-    cast: Callable[[Any, str], Any],
-    *,
-    dtype: str | None = None,
-    back: bool = False,
-) -> Callable[..., Any]:
-    """Return a function of a backend's vocabulary that casts its arrays for mixed precision.
-
-    It casts where forward passes are mixed; elsewhere the arrays stay as they are.
-
-    Args:
-        current: Gives the shorter type in force, or None.
-        cast: Gives an array of float32 or of a shorter type in a type by name, and anything else as
-            it is.
-        dtype: What the arrays are cast to; the shorter type in force when None.
-        back: Whether the result, or the first of several, is cast to the type of the first array.
-    """
-
-    @wraps(function)
-    def with_casts(self: Any, *args: Any, **kwargs: Any) -> Any:
-        precision = current()
-        if precision is None:
-            return function(self, *args, **kwargs)
-        wanted = dtype or precision
-        cast_args = [cast(value, wanted) for value in args]
-        cast_kwargs = {name: cast(value, wanted) for name, value in kwargs.items()}
-        result = function(self, *cast_args, **cast_kwargs)
-        if not back:
-            return result
-        own = next(str(value.dtype) for value in args if hasattr(value, "dtype"))
-        if isinstance(result, tuple):
-            first, *others = result
-            return (cast(first, own), *others)
-        return cast(result, own)
-
-    return with_casts

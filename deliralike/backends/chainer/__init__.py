@@ -156,10 +156,7 @@ class ChainerBackend(Backend):
         for replicated in replicated_networks(network):
             replicated.copy_parameters()
 
-    def add(self, total: Any, addition: Any, device: str) -> Any:
-        # Not in place: Chainer may give two parameters one array as their gradient.
-        addition = arrays.moved(addition, device)
-        return addition.copy() if total is None else total + addition
+    add = staticmethod(arrays.add)
 
     def weighted(
         self, values: Sequence[Any], weight: float, totals: Sequence[Any] | None = None

@@ -522,9 +522,9 @@ def unambiguous(x: torch.Tensor) -> torch.Tensor:
 
 def _is_on_host(x: torch.Tensor) -> bool:
     """Return whether the values are at hand: they are not in a program that is traced."""
-    if torch.compiler.is_compiling() or unstable.is_fake(x):
+    if torch.compiler.is_compiling() or not x.is_cpu:
         return False
-    return x.is_cpu
+    return type(x) is torch.Tensor or not unstable.is_fake(x)
 
 
 def _cross_entropy(

@@ -17,7 +17,7 @@ from deliralike import nest
 from deliralike.backends.torch import arrays
 from deliralike.backends.torch.functional import TorchFunctions
 from deliralike.context import context_value
-from deliralike.optim.precision import EXACT, autocast
+from deliralike.nn.arguments import EXACT, autocast
 
 _HALF_TYPES = (torch.bfloat16, torch.float16)
 _is_guarded: ContextVar[bool] = ContextVar("deliralike_torch_guarded", default=False)
@@ -131,12 +131,6 @@ def all_finite(values: Sequence[torch.Tensor]) -> bool:
     return bool(torch.stack(checks).all())
 
 
-def _current() -> str | None:
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        return "on"
-    return None
-
-
 def _cast(value: Any, dtype: str) -> Any:
     if isinstance(value, torch.Tensor) and value.dtype in _HALF_TYPES:
         return value.to(arrays.find_dtype(dtype))
@@ -147,5 +141,7 @@ for _name in EXACT:
     if _name not in _KERNELS:
         _function = getattr(TorchFunctions, _name)
         setattr(
-            TorchFunctions, _name, autocast(_function, _current, _cast, dtype="float32")
+            TorchFunctions,
+            _name,
+            autocast(_function, arrays.autocast, _cast, dtype="float32"),
         )
