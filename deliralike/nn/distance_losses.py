@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from deliralike.errors import SettingError
 from deliralike.nn import checks
+from deliralike.nn.arguments import in_float32
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
 
@@ -227,6 +228,7 @@ class DistanceLosses(Losses):
             self._above_zero(-target * (input1 - input2) + margin), reduction
         )
 
+    @in_float32
     def cosine_embedding_loss(
         self,
         input1: Array,

@@ -221,6 +221,7 @@ class Windows(Maxima):
             x = self.concatenate(maxima, dim=dim)
         return x
 
+    @in_float32
     def lp_pool(
         self,
         x: Array,

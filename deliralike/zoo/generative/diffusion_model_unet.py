@@ -58,8 +58,9 @@ class DiffusionModelUNet(Model):
 
     Source: Rombach et al. 2022, arXiv 2112.10752, and Pinaya et al. 2022, arXiv 2209.07162. Names,
     order, shapes and start values are those of MONAI's ``DiffusionModelUNet``. (MONAI computes the
-    embedding of time in single precision whatever the network's type; here it has the network's.)
-    The key map ``"monai-generative"`` has the names of files from before MONAI 1.4.
+    embedding of time in single precision whatever the network's type; here it is double in a
+    network of double precision.) The key map ``"monai-generative"`` has the names of files from
+    before MONAI 1.4.
 
     Args:
         in_channels: Number of input channels.
