@@ -13,7 +13,7 @@ from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal
 from deliralike.zoo.blocks import by_dims, classifier, images, in_turn
 from deliralike.zoo.mobile import SqueezeExcitation
-from deliralike.zoo.model import Model
+from deliralike.zoo.model import PooledClassifier
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers, one_of
 
@@ -128,7 +128,7 @@ class Bottleneck(_Block):
 BLOCKS: Mapping[str, Any] = {"basic": BasicBlock, "bottleneck": Bottleneck}
 
 
-class ResNet(Model):
+class ResNet(PooledClassifier):
     """A residual network with four stages, as torchvision builds it, in 1, 2 and 3 dimensions.
 
     Source: He et al. 2016, arXiv 1512.03385; ResNeXt: Xie et al. 2017, arXiv 1611.05431; Wide
@@ -254,10 +254,6 @@ class ResNet(Model):
             start[f"layer*.{self.last_norm}.weight"] = ZEROS
         return start
 
-    def forward(self, x):
-        x = self.avgpool(self.forward_stages(x)["layer4"])
-        return self.fc(self.nn.flatten(x))
-
     def forward_stages(self, x, until=None):
         """Return the stem, ``(batch, 64, *size / 2)``, and the four stages, / 4 to / 32.
 
@@ -307,7 +303,7 @@ class Subsample(Network):
         return self.nn.pad(x, [self.pads, *((0, 0),) * axes])
 
 
-class SmallResNet(Model):
+class SmallResNet(PooledClassifier):
     """A residual network for tiny images, with ``6n + 2`` layers.
 
     Its three stages have 16, 32 and 64 channels.
@@ -333,6 +329,7 @@ class SmallResNet(Model):
         ShapeError: The input has another number of axes or channels; the error names ``conv1``.
     """
 
+    can_stop = True
     stem_paths = ("conv1",)
     head_paths = ("fc",)
     start_values = {
@@ -370,20 +367,15 @@ class SmallResNet(Model):
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
         self.fc = classifier(nn, 64, num_classes, "SmallResNet")
 
-    def forward(self, x):
-        x = self.avgpool(self.forward_stages(x)["layer3"])
-        return self.fc(self.nn.flatten(x))
-
-    def forward_stages(self, x):
+    def forward_stages(self, x, until=None):
         """Return the stem and the three stages: 16, 16, 32 and 64 channels.
 
         The last two halve the size.
         """
-        stages = {"stem": self.relu(self.bn1(self.conv1(x)))}
-        stages["layer1"] = self.layer1(stages["stem"])
-        stages["layer2"] = self.layer2(stages["layer1"])
-        stages["layer3"] = self.layer3(stages["layer2"])
-        return stages
+        stem = self.relu(self.bn1(self.conv1(x)))
+        names = ("layer1", "layer2", "layer3")
+        steps = {name: getattr(self, name) for name in names}
+        return {"stem": stem} | in_turn(stem, steps, until)
 
 
 def _stem_widths(stem_type: str, width: int) -> tuple[int, ...]:
