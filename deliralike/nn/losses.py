@@ -421,6 +421,11 @@ class Losses(Selecting):
                 f"{name}: shapes {tuple(x.shape)} and {tuple(y.shape)} differ; nothing is broadcast"
             )
 
+    def _as_many_axes(self, name: str, *arrays: Array) -> None:
+        """Check that no axis would be added: a column and a row would become a table."""
+        if len({x.ndim for x in arrays}) > 1:
+            raise checks.shape_error(name, "as many axes in each", *arrays)
+
 
 def _remedy(target: Array, logits: Array, wanted: Shape) -> str:
     """Return what to do with labels of a usual other shape, or with probabilities."""
