@@ -319,6 +319,12 @@ def _measured(request: _Request, path: Path) -> Dataset:
     targets = request.options["target"]
     names = targets.split(",") if isinstance(targets, str) else list(targets)
     table = read_table(path, request.name, names[0])
+    if table.path is not None:
+        raise SettingError(
+            f"{request.name!r}: measured targets are learned from columns of numbers, and the "
+            f"column {table.path!r} names pictures: give arrays of them, (pictures, targets), to a "
+            "Trainer"
+        )
     table = replace(table, label=names[0], targets=tuple(names))
     parts = [
         Samples(inputs, measured)

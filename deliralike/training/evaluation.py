@@ -119,7 +119,7 @@ def evaluate(
     network.parallelism.synchronize()
     loader = _loader(network, data, batch_size)
     has_groups = isinstance(intervals, Mapping) and "groups" in intervals
-    if isinstance(loader, Loader) and (has_groups or loader.is_shuffled):
+    if isinstance(loader, Loader) and (has_groups or loader.reads_all):
         loader = loader.in_order()
     turns = Turns(
         loader.batches(0), processes, network.parallelism.evaluation_is_collective

@@ -428,6 +428,13 @@ def test_the_column_of_labels_can_be_said(tmp_path):
         data.load(table, label="kind")
 
 
+def test_measured_targets_of_pictures_are_refused(tmp_path):
+    """The samples would have no columns."""
+    table = table_of(tmp_path, ["path", "age"], [["a.png", 3], ["b.png", 4]])
+    with pytest.raises(SettingError, match="the column 'path' names pictures"):
+        data.load(table, target="age")
+
+
 MEASURED = np.arange(40) * 7 + 3
 
 

@@ -122,6 +122,7 @@ def sources():
         "generator": (pair for pair in pairs),
         "dataset": Rows(),
         "loader": data.Loader((X, LABELS), 4, shuffle=True, drop_last=True, prefetch=2),
+        "loader in order": data.Loader((X, LABELS), 4, shuffle=False, drop_last=True),
         "foreign loader": Plain(),
     }
 
