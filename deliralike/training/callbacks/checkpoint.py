@@ -15,8 +15,8 @@ from deliralike.training import checkpoint
 from deliralike.training.array_file import replace_text
 from deliralike.training.callbacks.callback import Writer
 from deliralike.training.callbacks.monitor import Monitor
-from deliralike.training.fields import NUMBER, TEXT, State
 from deliralike.training.history import Epoch, Step
+from deliralike.training.json_nests import State
 from deliralike.training.run import Run
 from deliralike.training.state import gather
 from deliralike.weights.inflate import AnyPath
@@ -68,7 +68,7 @@ class Checkpoint(Writer):
     """
 
     runs_last = True
-    fields = {"best": NUMBER.or_none(), "best_name": TEXT.or_none()}
+    fields = ("best", "best_name")
     main_only = False  # where the state is spread over processes, all of them gather it
 
     def __init__(

@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from deliralike.errors import CheckpointError, SettingError, naming
+from deliralike.errors import SettingError, naming
 from deliralike.training.array_file import replace_text
-from deliralike.training.fields import NEST, NUMBER, TEXT, refuse_wrong_fields
 from deliralike.training.history import Epoch, History, Step
 from deliralike.training.lock import take_lock
 
@@ -56,9 +55,6 @@ class Status:
     started: float = 0.0
     seconds: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
-
-
-_OTHER_FIELDS = {"reason": TEXT, "started": NUMBER, "seconds": NUMBER, "metrics": NEST}
 
 
 # Making and holding -------------------------------------------------------------------------------
@@ -231,12 +227,11 @@ def read_status(folder: Path) -> Status | None:
         return None
     content = read_json(folder / STATUS)
     try:
-        refuse_wrong_fields("status", content, {"status": TEXT}, _OTHER_FIELDS)
-    except CheckpointError as error:
+        status = Status(**content)
+    except TypeError as error:
         raise SettingError(
             f"{str(folder / STATUS)!r} does not hold the status of a run: {error}"
         ) from error
-    status = Status(**content)
     status = replace(status, metrics=_number(status.metrics))
     if status.status == RUNNING:
         with suppress(SettingError), lock_folder(folder):
