@@ -206,13 +206,12 @@ def _from_archive(request: _Request, path: Path) -> Dataset:
     request.refuse_options_but(("classes",))
     with _opened(path, request.name) as archive:
         names = archive.files
-        whole = _pair(names)
-        pairs = [whole] if whole else [_part(names, TRAIN), _part(names, HELD_OUT)]
+        train = _pair(names) or _part(names, TRAIN)
         parts = []
-        for pair in pairs:
-            if pair:
+        for pair in (train, _part(names, HELD_OUT)):
+            if pair is not None:
                 parts.append([_read(request.name, archive, name) for name in pair])
-    if not parts or pairs[0] is None:
+    if train is None:
         raise SettingError(
             f"{request.name!r} holds {names}: wanted are arrays such as {INPUTS[0]} and "
             f"{LABELS[0]}, x_train and y_train, also with x_test and y_test, or train_images, "

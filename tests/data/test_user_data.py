@@ -59,6 +59,16 @@ def test_an_archive_that_is_whole_is_split(tmp_path):
     }
 
 
+def test_what_an_archive_holds_out_beside_arrays_without_a_word_is_held_out(tmp_path):
+    """It would be left out without a word otherwise, and a part of the rest held out."""
+    tested = BYTES[::-1][:4], LABELS[::-1][:4]
+    name = saved(tmp_path, x=BYTES, y=LABELS, x_test=tested[0], y_test=tested[1])
+    dataset = data.load(name)
+    assert np.array_equal(dataset.train.labels, LABELS)
+    assert np.array_equal(dataset.held_out.labels, tested[1])
+    assert np.array_equal(dataset.held_out.inputs[:, 0] * 255, tested[0])
+
+
 def test_an_archive_with_a_part_for_training_alone_is_split(tmp_path):
     dataset = data.load(saved(tmp_path, x_train=BYTES, y_train=LABELS), held_out=0.4)
     assert (len(dataset.train.labels), len(dataset.held_out.labels)) == (9, 6)
