@@ -29,6 +29,7 @@ CASES = {
     "normalised": (habits.Normalised, numbers(2, 3, 7)),
     "attending": (habits.Attending, numbers(3, 4, 6)),
     "following": (habits.Following, numbers(5, 4)),
+    "placed": (habits.Placed, (np.arange(15).reshape(3, 5) % 7,)),
     "reading": (habits.Reading, (np.arange(15).reshape(3, 5) % 7,)),
     "coded": (habits.Coded, numbers(5, 5)),
     "filled": (habits.Filled, numbers(3, 4)),
