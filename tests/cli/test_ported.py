@@ -160,6 +160,19 @@ def test_a_run_of_a_class_predicts_on_another_backend(place):
     assert labels[0] == labels[1]
 
 
+def test_a_run_of_a_class_predicts_new_samples_on_another_backend(place):
+    run(*TRAIN, "--backend", "torch")
+    images = np.random.default_rng(3).random((3, 1, 8, 8)).astype(np.float32)
+    np.savez(place / "new.npz", inputs=images)
+    tables = []
+    for backend in ("torch", "chainer", "jax"):
+        run("predict", "run", "new.npz", "--backend", backend, "--out", "new.csv")
+        rows = (place / "new.csv").read_text().splitlines()[1:]
+        tables.append([float(row.split(",")[-1]) for row in rows])
+    assert len(tables[0]) == 3
+    np.testing.assert_allclose(tables[1:], [tables[0]] * 2, rtol=1e-4)
+
+
 def test_weights_are_converted_by_the_names_of_a_class(place):
     torch.save(
         zoo.build("models.py:Net", backend="torch").native.state_dict(), "net.pth"

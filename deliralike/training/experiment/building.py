@@ -226,7 +226,7 @@ def build_network(settings: Settings, dataset: data.Dataset) -> AbstractNetwork:
         UnknownName: A pattern of the settings matches no weight.
     """
     with _advice_on_shapes(dataset):
-        network = untried_network(settings, dataset)
+        network = untried_network(settings, zoo.Input.like(dataset.held_out.inputs))
         # A shape that does not fit raises its error here, before all else.
         next(predict(network, dataset.held_out.inputs[:2]))
     names = network.neutral_slots()
@@ -251,16 +251,14 @@ def _advice_on_shapes(dataset: data.Dataset) -> Iterator[None]:
         raise
 
 
-def untried_network(
-    settings: Settings, dataset: data.Dataset | None = None
-) -> AbstractNetwork:
+def untried_network(settings: Settings, sample: zoo.Input) -> AbstractNetwork:
     """Build the network of complete settings, replicated over their devices.
 
-    A class of another framework is ported with samples of the shape of the dataset's.
+    A class of another framework is ported with such samples.
     """
-    called_with: dict[str, Any] = {}
-    if dataset is not None and own_code.is_name(settings.network):
-        called_with["input_shape"] = zoo.Input.like(dataset.held_out.inputs)
+    called_with = {}
+    if own_code.is_name(settings.network):
+        called_with["input_shape"] = sample
     network = zoo.build(
         settings.network,
         backend=settings.backend,
@@ -433,7 +431,9 @@ def _options_of_other(
 def load_network(folder: str | Path, backend: str | None = None) -> AbstractNetwork:
     """Load the trained network of a run folder alone; see `load_run`."""
     settings = _settings_of(folder, backend)
-    network = untried_network(settings.with_(weights=None))
+    start = read_last_start(Path(folder))
+    sample = zoo.Input(tuple(start["sample_shape"]), start["below"])
+    network = untried_network(settings.with_(weights=None), sample)
     weights.load(network, Path(folder) / WEIGHTS)
     return network
 

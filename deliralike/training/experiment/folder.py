@@ -30,7 +30,15 @@ CHECKPOINTS = "checkpoints"
 WEIGHTS = "weights.safetensors"
 SUMMARY = "summary.json"
 
-_OF_START = {"settings", "classes", "columns", "sample_shape", "samples", "task"}
+_OF_START = {
+    "settings",
+    "classes",
+    "columns",
+    "sample_shape",
+    "below",
+    "samples",
+    "task",
+}
 
 RUNNING = "running"
 FINISHED = "finished"

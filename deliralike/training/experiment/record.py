@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 import deliralike
-from deliralike import data, own_code
+from deliralike import data, own_code, zoo
 from deliralike.network.base import AbstractNetwork
 from deliralike.training.identity.code_digest import digest
 from deliralike.training.identity.values import array_text
@@ -46,7 +46,8 @@ def code_version(folder: str | Path = ".") -> dict[str, Any]:
 def origin(network: str, dataset: data.Dataset) -> dict[str, Any]:
     """Return what tells a run's network and samples from others of the same name.
 
-    And what a new sample must be: its shape, its columns in a table, the classes, the task.
+    And what a new sample must be: its shape, below which its whole numbers are, its columns in a
+    table, the classes, the task.
 
     ``"network_file"`` and its digest are those of code of one's own; None for the zoo's.
 
@@ -68,6 +69,7 @@ def origin(network: str, dataset: data.Dataset) -> dict[str, Any]:
         "samples": digest_of(dataset),
         "classes": list(dataset.classes),
         "sample_shape": list(dataset.sample_shape),
+        "below": zoo.Input.like(dataset.held_out.inputs).below,
         "columns": list(dataset.columns),
         "task": dataset.task,
     }
