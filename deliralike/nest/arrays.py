@@ -288,13 +288,19 @@ class Arrays(ABC):
         """Return a context in which no graph for gradients is built."""
         return nullcontext()
 
-    def computing_in(self, precision: str) -> AbstractContextManager[Any]:
+    def computing_in(
+        self, precision: str, device: str | None = None
+    ) -> AbstractContextManager[Any]:
         """Return a context in which forward passes compute in a shorter type where that is safe.
 
         In float32 networks matrix products and convolutions take the shorter type. Sums,
         exponentials and losses are computed in float32, and so are norms, which return the type of
         their input. Double precision stays as it is. Where PyTorch's own layers and functions are
         called, the lists of ``torch.autocast`` decide.
+
+        Args:
+            precision: The shorter type: ``"bfloat16"`` or ``"float16"``.
+            device: Where the forward pass computes; any device if it is not known.
 
         Raises:
             CapabilityError: The backend does not declare ``"mixed <precision>"``.

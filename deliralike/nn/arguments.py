@@ -13,6 +13,7 @@ import numpy as np
 
 from deliralike.errors import DeliralikeError, DtypeError, OperationError
 from deliralike.nn.checks import is_floating, is_whole, type_name
+from deliralike.nn.means import with_denominator_of
 
 # Those by which Python and NumPy refuse arguments; not their subclasses, which mean something else.
 BARE_ERRORS = frozenset(
@@ -61,7 +62,8 @@ def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let a function compute arrays of 16 bits in float32, as sums of squares overflow float16.
 
-    Its result, or the first of several, has the type of its first array.
+    Its result, or the first of several, has the type of its first array; a mean loss keeps its
+    denominator.
     """
 
     @wraps(function)
@@ -77,7 +79,7 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
         y = function(self, widened(x), *map(widened, args), **named)
         if isinstance(y, tuple):
             return (self.cast(y[0], x), *y[1:])
-        return self.cast(y, x)
+        return with_denominator_of(y, self.cast(y, x))
 
     return call
 

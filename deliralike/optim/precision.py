@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -90,7 +90,8 @@ class LossScale:
             return
         self.good_steps += 1
         if self.good_steps == self.growth_interval:
-            self.value = min(self.value * self.growth_factor, 2.0**24)
+            grown = min(self.value * self.growth_factor, 2.0**24)
+            self.value = max(self.value, grown)  # one that began above stays
             self.good_steps = 0
 
     def state(self) -> dict[str, Any]:
@@ -103,23 +104,25 @@ class LossScale:
         self.good_steps = int(state["good_steps"])
 
 
-# The least value and the type of each setting of a loss scale.
+# The least value, the largest and the type of each setting of a loss scale.
+_LARGEST = sys.float_info.max
 _SCALER = {
-    "loss_scale": (1.0, Real),
-    "init_scale": (1.0, Real),
-    "growth_factor": (1.0, Real),
-    "backoff_factor": (0.0, Real),
-    "growth_interval": (1.0, Integral),
+    "loss_scale": (1.0, _LARGEST, Real),
+    "init_scale": (1.0, _LARGEST, Real),
+    "growth_factor": (1.0, _LARGEST, Real),
+    "backoff_factor": (0.0, 1.0, Real),
+    "growth_interval": (1.0, _LARGEST, Integral),
 }
 
 
 def _check_scaler(name: str, value: Any) -> None:
-    least, kind = _SCALER[name]
+    least, largest, kind = _SCALER[name]
     is_number = isinstance(value, kind) and not isinstance(value, bool)
-    if not is_number or not least <= float(value) < math.inf:
+    if not is_number or not least <= float(value) <= largest:
         whole = "whole " if kind is Integral else ""
+        most = f" and at most {largest:g}" if largest < _LARGEST else ""
         raise SettingError(
-            f"{name}={value!r} must be a {whole}number of at least {least:g}; loss_scale is "
+            f"{name}={value!r} must be a {whole}number of at least {least:g}{most}; loss_scale is "
             f"'dynamic', a number, or a mapping such as {{'init_scale': 512.0}}"
         )
 

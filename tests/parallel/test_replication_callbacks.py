@@ -44,13 +44,6 @@ def test_copies_of_one_block_share_a_context_and_different_blocks_do_not():
     assert isinstance(replicas[0][0].context, CallbackContext)
 
 
-def test_what_one_copy_sets_on_the_context_the_others_find():
-    replicas = [[Block("a", [])] for _ in range(2)]
-    call_replication_callbacks(replicas)
-    replicas[0][0].context.master = "here"
-    assert replicas[1][0].context.master == "here"
-
-
 def test_blocks_without_a_callback_are_passed_by():
     log = []
     call_replication_callbacks(

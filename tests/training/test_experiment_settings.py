@@ -1,7 +1,6 @@
 """Settings: what each may be, files of them, and that two of them share nothing."""
 
 import math
-import os
 import re
 import tomllib
 from dataclasses import fields, replace
@@ -27,6 +26,7 @@ from deliralike.training.experiment import (
     write_settings,
 )
 from deliralike.training.experiment.files import changed, settings_from
+from tests.losses import cross_entropy
 
 # Something other than the default for each setting.
 OTHERS = {
@@ -401,18 +401,6 @@ def test_a_file_that_cannot_be_read_is_one_clear_error(
         read_settings(tmp_path / name)
 
 
-def test_a_pipe_and_a_file_without_an_end_are_refused_before_they_are_read(tmp_path):
-    os.mkfifo(tmp_path / "pipe.toml")
-    with pytest.raises(SettingError, match="it is no ordinary file"):
-        read_settings(tmp_path / "pipe.toml")
-    (tmp_path / "large.toml").touch()
-    os.truncate(tmp_path / "large.toml", 8 * 2**30)
-    with pytest.raises(
-        SettingError, match="it has 8,589,934,592 bytes, and settings at most 1,0"
-    ):
-        read_settings(tmp_path / "large.toml")
-
-
 def test_changes_come_before_the_file_and_reach_into_tables(tmp_path):
     write_settings(
         tmp_path / "s.toml",
@@ -455,10 +443,6 @@ def test_the_numbers_of_a_rule_that_are_left_out_are_the_usual_ones():
     )
 
 
-def loss(network, x, y):
-    return network.nn.cross_entropy(network(x), y)
-
-
 def test_every_rule_has_usual_numbers_that_lower_a_loss():
     for name in RULES:
         network = zoo.build(
@@ -467,7 +451,7 @@ def test_every_rule_has_usual_numbers_that_lower_a_loss():
         rule = Settings(network="mlp", optimizer=name).rule()
         optimizer = network.backend.optimizer(rule, network)
         x, y = np.ones((4, 3), np.float32), np.zeros(4, np.int64)
-        losses = [float(optimizer.update(loss, x, y)) for _ in range(5)]
+        losses = [float(optimizer.update(cross_entropy, x, y)) for _ in range(5)]
         assert losses[-1] < losses[0], name
 
 
@@ -486,4 +470,4 @@ def test_samples_of_one_class_are_refused_where_classes_are_learned():
     settings = Settings(network="mlp")
     with pytest.raises(SettingError, match="'mine' has one class, 'cat'"):
         Experiment(settings, dataset=dataset).complete()
-    Experiment(settings, dataset=dataset, losses={"own": loss}).complete()
+    Experiment(settings, dataset=dataset, losses={"own": cross_entropy}).complete()

@@ -212,7 +212,9 @@ class ChainerBackend(Backend):
 
     evaluating = staticmethod(chainer.no_backprop_mode)
 
-    def computing_in(self, precision: str) -> AbstractContextManager[Any]:
+    def computing_in(
+        self, precision: str, device: str | None = None
+    ) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
         return mixed_precision.computing_in(precision)
 

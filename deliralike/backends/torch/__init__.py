@@ -318,9 +318,11 @@ class TorchBackend(Backend):
         torch.no_grad
     )  # the tensors that it leaves can be trained with
 
-    def computing_in(self, precision: str) -> AbstractContextManager[Any]:
+    def computing_in(
+        self, precision: str, device: str | None = None
+    ) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
-        return mixed_precision.computing_in(precision)
+        return mixed_precision.computing_in(precision, device)
 
     recomputed = staticmethod(recomputed)
 
