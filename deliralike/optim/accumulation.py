@@ -5,9 +5,8 @@ A window sums them in the weight of its latest micro-batch, and divides them at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
 from deliralike.nest.arrays import Arrays
@@ -124,76 +123,6 @@ def _add(backend: Arrays, total: Gradients, addition: Gradients) -> None:
     total.update(
         zip(further, backend.weighted(list(further.values()), 1.0, sums), strict=True)
     )
-
-
-class BackwardSums:
-    """Sums of gradients that a backward pass adds to, in their storage.
-
-    They are the gradients of the parameters while backward runs, and only then: nothing else that
-    computes or clears gradients reaches them, be it another optimizer or a user's loss function.
-
-    Attributes:
-        has_begun: Whether a backward pass has begun, so that the sums are not what they were.
-    """
-
-    def __init__(
-        self,
-        backend: Arrays,
-        sums: list[Gradients],
-        leaves: Callable[[], list[Mapping[str, Any]]],
-        unshared: Callable[[Any], Any],
-    ) -> None:
-        """Refer to sums that are to be added to; nothing happens yet.
-
-        Args:
-            backend: The backend of the gradients.
-            sums: One dict for each replica, the root's first; those that are missing are appended.
-            leaves: Returns the parameters by name of each replica, the root's first.
-            unshared: Returns a gradient that backward has made in storage of its own.
-        """
-        self.has_begun = False
-        self._backend = backend
-        self._sums = sums
-        self._leaves = leaves
-        self._unshared = unshared
-        self._given: set[int] = set()  # the identities of parameters that have got sums
-        self._lock = Lock()  # each replica runs backward in a thread of its own
-
-    def begin(self) -> None:
-        """Make the sums the parameters' gradients; called before each backward pass."""
-        with self._lock:
-            if self.has_begun:
-                return
-            self.has_begun = True
-            for sums, leaves in zip(self._sums, self._leaves(), strict=False):
-                self._give(sums, leaves)
-
-    def take(self) -> None:
-        """Take the parameters' gradients as the new sums, after all backward passes."""
-        leaves_of_replicas = self._leaves()
-        while len(self._sums) < len(leaves_of_replicas):
-            self._sums.append({})
-        for sums, leaves in zip(self._sums, leaves_of_replicas, strict=True):
-            for name, leaf in leaves.items():
-                gradient, leaf.grad = leaf.grad, None
-                if leaf.requires_grad:
-                    sums[name] = self._joined(leaf, sums.get(name), gradient)
-
-    def _give(self, sums: Gradients, leaves: Mapping[str, Any]) -> None:
-        for name, leaf in leaves.items():
-            total = sums.get(name)
-            if total is not None and leaf.requires_grad:
-                # there is a gradient where a loss function has run backward
-                leaf.grad = self._joined(leaf, total, leaf.grad)
-                self._given.add(id(leaf))
-                sums[name] = None
-
-    def _joined(self, leaf: Any, total: Any, gradient: Any) -> Any:
-        if gradient is None:
-            return total
-        if total is not None:
-            return self._backend.add(total, gradient, str(leaf.device))
-        return gradient if id(leaf) in self._given else self._unshared(gradient)
 
 
 def present(gradients: Gradients) -> Gradients:
