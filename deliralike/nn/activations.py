@@ -44,7 +44,7 @@ class Activations(Elementwise):
         """`x` where positive, else ``alpha * (exp(x) - 1)``."""
         # The zeros keep exp from overflowing where its branch is not taken.
         negative = self.where(x > 0, 0.0, x)
-        return self.where(x > 0, x, alpha * (self.exp(negative) - 1.0))
+        return self.where(x > 0, x, alpha * self.expm1(negative))
 
     def celu(self, x: Array, alpha: float = 1.0, inplace: bool = False) -> Array:
         """`x` where positive, else ``alpha * (exp(x / alpha) - 1)``."""

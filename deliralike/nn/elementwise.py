@@ -173,7 +173,9 @@ class Elementwise(Primitives):
 
     def expm1(self, x: Array) -> Array:
         """``exp(x) - 1``, also near 0."""
-        return self.exp(x) - 1.0
+        is_near = self.abs(x) < 1.0
+        half = self.tanh(self.where(is_near, x, 0.0) * 0.5)
+        return self.where(is_near, 2.0 * half / (1.0 - half), self.exp(x) - 1.0)
 
     def exp2(self, x: Array) -> Array:
         """``2 ** x``."""

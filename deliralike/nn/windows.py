@@ -1,5 +1,6 @@
 """Convolution, pooling and resizing in 1 to 3 dimensions, by PyTorch's rules."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from functools import reduce
@@ -44,6 +45,21 @@ def _check_output(x: Array, sizes: Sequence[int]) -> None:
             f"a convolution of an input of shape {tuple(x.shape)} would give one of size "
             f"{tuple(sizes)}: the input is too small"
         )
+
+
+def _columns(
+    size: Sequence[int], kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes
+) -> tuple[tuple[Shape, Shape, Shape, Shape], Shape]:
+    """Return `unfold`'s settings for both axes, and the number of windows along each."""
+    settings = (
+        geometry.steps(kernel, 2, "kernel_size"),
+        geometry.steps(stride, 2, "stride"),
+        per_axis(padding, 2, "padding", least=0),
+        geometry.steps(dilation, 2, "dilation"),
+    )
+    kernel, stride, padding, dilation = settings
+    pads = tuple((p, p) for p in padding)
+    return settings, geometry.conv_sizes(size, kernel, stride, pads, dilation)
 
 
 class Windows(Maxima):
@@ -266,11 +282,18 @@ class Windows(Maxima):
         """
         if x.ndim != 4:
             raise checks.shape_error("unfold", "4 axes", x)
-        kernel = per_axis(kernel_size, 2, "kernel_size")
-        weight = self._one_hot_kernels(x, kernel, x.shape[1])
-        y = self.conv(x, weight, None, stride, padding, dilation, x.shape[1])
-        positions = math.prod(y.shape[2:])
-        return self.reshape(y, (x.shape[0], weight.shape[0], positions))
+        settings, counts = _columns(x.shape[2:], kernel_size, stride, padding, dilation)
+        kernel, stride, padding, dilation = settings
+        _check_output(x, counts)
+        padded = self.pad_constant(x, ((0, 0), (0, 0), *((p, p) for p in padding)))
+        rows = zip(kernel, counts, stride, dilation, strict=True)
+        slices = itertools.product(*(geometry.tap_slices(*row) for row in rows))
+        shape = (*x.shape[:2], 1, math.prod(counts))
+        taps = [self.reshape(padded[:, :, *below], shape) for below in slices]
+        columns = self.concatenate(
+            taps, 2
+        )  # copies: an infinite element stays where it is
+        return self.reshape(columns, (x.shape[0], x.shape[1] * len(taps), shape[3]))
 
     def fold(
         self,
@@ -288,32 +311,23 @@ class Windows(Maxima):
             ``(batch, channels, *output_size)``.
         """
         size = per_axis(output_size, 2, "output_size")
-        kernel = geometry.steps(kernel_size, 2, "kernel_size")
-        stride = geometry.steps(stride, 2, "stride")
-        dilation = geometry.steps(dilation, 2, "dilation")
-        padding = per_axis(padding, 2, "padding", least=0)
-        pads = tuple((p, p) for p in padding)
-        counts = geometry.conv_sizes(size, kernel, stride, pads, dilation)
+        settings, counts = _columns(size, kernel_size, stride, padding, dilation)
+        kernel, stride, padding, dilation = settings
         taps = math.prod(kernel)
         positions = math.prod(counts)
         channels, more = divmod(x.shape[1], taps)
         if x.ndim != 3 or more or x.shape[2] != positions:
             wanted = f"(batch, channels * {taps}, {positions})"
             raise checks.shape_error("fold", wanted, x)
-        settings = (kernel, stride, padding, dilation)
         least = geometry.conv_transposed_sizes(counts, *settings, (0, 0))
         extra = tuple(want - have for want, have in zip(size, least, strict=True))
         columns = self.reshape(x, (*x.shape[:2], *counts))
-        weight = self._one_hot_kernels(x, kernel, channels)
+        # one kernel for each element of a window, for each channel on its own
+        kernels = np.eye(taps).reshape(taps, 1, *kernel)
+        weight = self.constant(np.tile(kernels, (channels, 1, 1, 1)), like=x)
         return self.convolve_transposed(
             columns, weight, stride, padding, extra, dilation, channels
         )
-
-    def _one_hot_kernels(self, x: Array, kernel: Sequence[int], channels: int) -> Array:
-        """One kernel for each element of a window, for each channel on its own."""
-        taps = math.prod(kernel)
-        kernels = np.eye(taps).reshape(taps, 1, *kernel)
-        return self.constant(np.tile(kernels, (channels, 1, 1, 1)), like=x)
 
     def interpolate(
         self,

@@ -34,6 +34,18 @@ def test_the_far_tail_of_the_sigmoid_is_kept_relative_to_its_size(name):
     )
 
 
+@pytest.mark.parametrize("function", ["elu", "selu", "celu", "expm1"])
+@pytest.mark.parametrize("name", NAMES)
+def test_exponentials_near_zero_are_right_relative_to_their_size(name, function):
+    backend, network = get(name), hold(name)
+    points = -np.logspace(-12, 0, 7)
+    (x,) = backend.prepare((points,), network)
+    found = backend.numpy(getattr(network.nn, function)(x))
+    theirs = getattr(torch.nn.functional, function, torch.expm1)
+    wanted = theirs(torch.tensor(points)).numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
 IN_PLACE = {
     "ReLU": (),
     "ReLU6": (),

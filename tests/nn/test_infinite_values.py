@@ -140,6 +140,11 @@ CASES = {
         )
         for mode in ("bilinear", "nearest")
     },
+    "windows of minus infinity as columns": (
+        lambda nn, x: nn.unfold(x, (2, 3), (2, 1), 1, (1, 2)),
+        lambda x: F.unfold(x, (2, 3), (2, 1), 1, (1, 2)),
+        [WINDOWS],
+    ),
     "maxima of windows under gradients of NaN": (
         lambda nn, x: spiked(nn, nn.max_pool2d(x, (2, 1))),
         lambda x: F.max_pool2d(x, (2, 1)) * torch.tensor(SPIKES),
