@@ -54,6 +54,7 @@ CASES = {
     "style": (chains.FastStyleNet, image(2, 3, 12, 12), {}),
     "wavenet": (chains.WaveNet, image(2, 8, 9, 1), {}),
     "segnet": (chains.SegNet, image(2, 3, 8, 12), {}),
+    "averaged": (chains.Averaged, image(3, 7), {}),
     "variational": (
         chains.Variational,
         image(3, 7),
