@@ -110,25 +110,6 @@ def overlay(picture: Any, mask: Any) -> Any:
     return images.composite(mask.convert("RGB"), below, images.fromarray(cover))
 
 
-def slice_overlay(picture: np.ndarray, mask: np.ndarray) -> Any:
-    """Return a slice of a volume in RAS, the one with the largest mask, with the mask over it.
-
-    The front is up.
-
-    Shapes:
-        Picture ``(channels, *size)``, mask ``(*size)``; a picture of Pillow.
-    """
-    place = int((mask > 0).sum(axis=(0, 1)).argmax())
-    pixels = picture[..., place].swapaxes(-2, -1)[:, ::-1]
-    labels = mask[..., place].T[::-1]
-    channels = pixels[:3] if len(pixels) >= 3 else pixels[[0, 0, 0]]
-    low, high = float(channels.min()), float(channels.max())
-    if low < 0 or high > 1:
-        channels = (channels - low) / max(high - low, 1e-12)
-    below = pillow("Image").fromarray(np.uint8(255 * np.moveaxis(channels, 0, -1)))
-    return overlay(below, palette_picture(labels, below.size))
-
-
 def pillow(module: str) -> Any:
     """Import and return a module of Pillow.
 

@@ -257,7 +257,7 @@ def _write_volume(place: Path, file: Path, scores: Any) -> Any:
 
     from deliralike.data import Volume, read_nifti, write_nifti
     from deliralike.data.nifti import oriented
-    from deliralike.pictures import slice_overlay
+    from deliralike.training.experiment.sheets import slice_overlay
     from deliralike.training.metrics.scores import class_numbers
 
     numbers = class_numbers(scores.array, axis=0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deliralike.cli.options import Pairs, settings_option
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, listed
 
 if TYPE_CHECKING:
     from deliralike.parallel import ProcessGroup
@@ -348,10 +348,25 @@ def _trained(plan: "RunPlan", again: Path | None = None) -> "RunResult":
             return plan.train()
         _announce(plan)
         with bars() as progress:
-            return plan.train([ProgressBar(plan.settings.backend, progress=progress)])
+            result = plan.train([ProgressBar(plan.settings.backend, progress=progress)])
+        _draw_predictions(plan)
+        return result
     except KeyboardInterrupt as error:
         code = _stopped(error, plan.processes, again or plan.folder)
         raise typer.Exit(code) from None
+
+
+def _draw_predictions(plan: "RunPlan") -> None:
+    """Draw what the final weights predict for held-out pictures, in a process alone."""
+    from deliralike import weights
+    from deliralike.training.experiment import WEIGHTS
+    from deliralike.training.experiment.building import loaders
+    from deliralike.training.experiment.sheets import draw_predictions
+
+    if plan.processes.count == 1:
+        weights.load(plan.network, plan.folder / WEIGHTS)  # averaged ones, if any are
+        _, held_out = loaders(plan.settings, plan.dataset)
+        draw_predictions(plan.network, held_out, plan.dataset, plan.folder)
 
 
 def _announce(plan: "RunPlan") -> None:
@@ -389,7 +404,7 @@ def _stopped(error: KeyboardInterrupt, processes: "ProcessGroup", folder: Path) 
 
 def _show(result: "RunResult") -> None:
     from deliralike.cli.console import figures_text, say, show_confusion
-    from deliralike.training.experiment.folder import CURVES
+    from deliralike.training.experiment.folder import CONFUSION, CURVES, SHEET
 
     milliseconds = result.history.seconds_per_step * 1e3
     speed = "" if math.isnan(milliseconds) else f"; {milliseconds:.1f} ms a step"
@@ -397,7 +412,11 @@ def _show(result: "RunResult") -> None:
     say(f"held-out {figures_text(result.metrics)}{speed}")
     if result.stopped:
         say(f"stopped early: {result.stopped}")
-    say(f"see {result.folder / CURVES}; try: deliralike predict {result.folder}")
+    drawn = [
+        name for name in (CURVES, SHEET, CONFUSION) if (result.folder / name).exists()
+    ]
+    paths = listed([str(result.folder / name) for name in drawn])
+    say(f"see {paths}; try: deliralike predict {result.folder}")
 
 
 # Folds --------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from deliralike.errors import (
 )
 from deliralike.nn import start
 from deliralike.nn.start import Shape
-from deliralike.parallel.batches.partition import partition
+from deliralike.parallel.batches.scatter import partition
 
 
 class Loader:

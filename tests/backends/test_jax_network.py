@@ -19,6 +19,7 @@ from deliralike import Network, backends, build, random
 from deliralike.backends.jax.compiled.program import ProgramCache
 from deliralike.errors import CapabilityError, DtypeError
 from deliralike.optim import rules
+from tests.losses import cross_entropy
 
 JAX = backends.get("jax")
 
@@ -59,10 +60,6 @@ def images(n=4):
 
 def labels(n=4):
     return np.arange(n) % 5
-
-
-def loss_of(net, x, y):
-    return net.nn.cross_entropy(net(x), y)
 
 
 def squares(net, x):
@@ -314,7 +311,7 @@ def test_a_new_learning_rate_compiles_nothing():
 
     def counted(net, x, y):
         traces.append(1)
-        return loss_of(net, x, y)
+        return cross_entropy(net, x, y)
 
     optimizer = JAX.optimizer(rules.rule("adam", lr=0.1), net)
     for lr in (0.1, 0.01, 0.001):

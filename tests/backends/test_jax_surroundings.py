@@ -3,21 +3,15 @@ in closures, globals and attributes, other networks, and the network itself by a
 
 from types import SimpleNamespace
 
-import jax
 import numpy as np
 import pytest
 
 from deliralike import DataParallel, Network, backends
 from deliralike.errors import CapabilityError
 from deliralike.optim.rules import rule
+from tests.compiled import compilations
 
 JAX, TORCH = backends.get("jax"), backends.get("torch")
-COMPILED = []
-jax.monitoring.register_event_duration_secs_listener(
-    lambda event, seconds, **settings: (
-        COMPILED.append(event) if event.endswith("backend_compile_duration") else None
-    )
-)
 INPUTS = np.random.default_rng(0).normal(size=(6, 3))
 DEVICES = {"one device": None, "two replicas": ["cpu", "cpu"]}
 
@@ -167,11 +161,11 @@ def test_numbers_of_before_and_attributes_that_are_not_read_compile_nothing():
     for beta in (1.0, 2.0):
         loss.beta = beta
         optimizer.update(loss, INPUTS)
-    COMPILED.clear()
-    for beta in (1.0, 2.0):
-        loss.beta, loss.steps = beta, loss.steps + 1
-        optimizer.update(loss, INPUTS)
-    assert not COMPILED
+    with compilations() as compiled:
+        for beta in (1.0, 2.0):
+            loss.beta, loss.steps = beta, loss.steps + 1
+            optimizer.update(loss, INPUTS)
+    assert not compiled
 
 
 def test_a_number_that_changes_at_each_step_is_named():
@@ -210,23 +204,6 @@ def test_a_loss_that_draws_on_the_host_is_warned_of(kind):
 
     with pytest.warns(RuntimeWarning, match="a loss draws random numbers of NumPy"):
         optimizer_of(network).update(loss, INPUTS)
-
-
-class Noisy(Network):
-    """Draws by NumPy where it computes."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = self.nn.Linear(3, 2)
-
-    def forward(self, x):
-        return self.layer(x + np.random.normal(size=x.shape))
-
-
-def test_a_network_that_draws_on_the_host_is_warned_of_by_its_class():
-    network = Noisy.on("jax", dtype="float64")()
-    with pytest.warns(RuntimeWarning, match="Noisy draws random numbers of NumPy"):
-        optimizer_of(network).update(mean_square, INPUTS)
 
 
 # Networks
@@ -275,9 +252,9 @@ def test_the_arrays_of_another_network_compile_nothing():
     optimizer.update(loss, INPUTS)
     state = teacher.neutral_state()
     teacher.load_neutral_state({**state, "critic.bias": state["critic.bias"] + 2.0})
-    COMPILED.clear()
-    found = optimizer.update(loss, INPUTS)
-    assert not COMPILED
+    with compilations() as compiled:
+        found = optimizer.update(loss, INPUTS)
+    assert not compiled
     np.testing.assert_allclose(JAX.numpy(found), 4.0, rtol=1e-12)
 
 

@@ -86,7 +86,10 @@ def test_two_nodes_train_as_one_process_and_the_first_writes_and_shows(alone, tm
     assert [first.count(words) for words in shown] == [1, 1]
     assert [second.count(words) for words in shown] == [0, 0]
     assert losses(several) == pytest.approx(losses(alone), rel=1e-11)
-    assert {p.name for p in several.iterdir()} == {p.name for p in alone.iterdir()}
+    drawn = {"predictions.png", "confusion.png"}  # by a run in one process
+    assert {p.name for p in several.iterdir()} | drawn == {
+        p.name for p in alone.iterdir()
+    }
 
 
 # Variables that srun of Slurm 22.05 set in the second task of a step on two nodes, recorded from a

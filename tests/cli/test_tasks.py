@@ -16,6 +16,7 @@ from deliralike.training.experiment import (
     load_result,
     load_run,
     predict_held_out,
+    sheets,
 )
 from tests.cli.test_commands import run
 
@@ -31,6 +32,7 @@ class Pixels(Network):
     def forward(self, x):
         return self.one(x)
 """
+DRAW = sheets.draw_predictions
 DOUBLE = ("--dtype", "float64", "--epochs", 1)
 
 
@@ -152,10 +154,14 @@ def test_classes_among_measured_targets_are_told_of_labels(place):
     assert "--set data.label=kind" in failed.stderr
 
 
-def test_what_is_drawn_is_named_on_the_last_line(place):
+def test_what_is_drawn_is_named_on_the_last_line(place, monkeypatch):
+    monkeypatch.setattr(sheets, "draw_predictions", DRAW)
     shown = run("train", "model.py:Pixels", "--data", "cells/", *DOUBLE, "--out", "run")
-    assert open_picture(place / "run" / "curves.png").width > 300
-    expected = "see run/curves.png; try: deliralike predict run"
+    names = ("curves.png", "predictions.png", "confusion.png")
+    for name in names:
+        assert open_picture(place / "run" / name).width > 300
+    listed = ", ".join(f"run/{name}" for name in names)
+    expected = f"see {listed}; try: deliralike predict run"
     assert shown.stdout.splitlines()[-1] == expected
 
 

@@ -8,7 +8,6 @@ import sys
 import time
 
 import pytest
-from safetensors.numpy import load_file
 
 from deliralike.training.experiment import (
     Settings,
@@ -121,7 +120,7 @@ def test_options_come_before_the_file(place):
     assert settings.network_settings["hidden"] == (5,)
 
 
-def test_ctrl_c_says_how_to_go_on_and_the_rest_is_the_same(place):
+def test_ctrl_c_says_how_to_go_on(place):
     command = [
         sys.executable,
         "-m",
@@ -158,13 +157,6 @@ def test_ctrl_c_says_how_to_go_on_and_the_rest_is_the_same(place):
     assert (
         "going on in run" in run("train", "--resume", "run", "--epochs", epochs).stdout
     )
-    run("train", "settings.toml", "--epochs", epochs, "--out", "whole")
-    found, wanted = (load_result(name) for name in ("run", "whole"))
-    assert found.history.losses.tolist() == wanted.history.losses.tolist()
-    weights, others = (
-        load_file(place / name / "weights.safetensors") for name in ("run", "whole")
-    )
-    assert all((weights[name] == others[name]).all() for name in others)
 
 
 def test_a_run_goes_on_with_more_epochs_on_another_backend(place):

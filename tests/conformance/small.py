@@ -10,12 +10,14 @@ from flax import nnx
 
 from deliralike import backends
 from deliralike.backends.chainer.arrays import chainer
+from deliralike.conformance import compare
 from deliralike.conformance.places import Quantity, Tap
 from deliralike.conformance.subject import Subject
 from deliralike.network import Network
 from tests.conformance import ports
 
 CLASSES = 3
+QUICK = ("L0", "L1", "L3")
 
 
 def normal(*shape):
@@ -29,6 +31,26 @@ def batch(samples=5, features=4, seed=3):
     return random.standard_normal((samples, features)), random.integers(
         0, CLASSES, samples
     )
+
+
+def labels(samples, classes=4):
+    return np.random.default_rng(1).integers(0, classes, samples)
+
+
+def moved(kind):
+    """A network of PyTorch with weights away from a start that may be symmetric."""
+    torch.manual_seed(0)
+    network = kind()
+    for parameter in network.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return network
+
+
+def proof(reference, candidate, *inputs, classes=4, **options):
+    """Of a class of PyTorch and its port, which gets the reference's weights."""
+    options = {"weights": "load", "levels": QUICK} | options
+    given = (*inputs, labels(len(inputs[0]), classes))
+    return compare(moved(reference), candidate, given, **options)
 
 
 def made(kind, backend="torch", *args, seed=1, **settings):

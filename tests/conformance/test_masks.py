@@ -78,21 +78,6 @@ class OnChainer(chainer.Chain):
         return self.out(CF.dropout(y) if self.extra else y)
 
 
-class Once(Network):
-    """The same, written once."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.drop = self.nn.Conv2d(1, 4, 3, padding=1), self.nn.Dropout(0.1)
-        self.fc, self.other = self.nn.Linear(144, 5), self.nn.Dropout(0.3)
-        self.out = self.nn.Linear(5, 3)
-
-    def forward(self, x):
-        y = self.drop(self.nn.relu(self.conv(x)))
-        y = self.nn.tanh(self.fc(self.nn.reshape(y, (len(y), 144))))
-        return self.out(self.other(y))
-
-
 class ByHand(OnFlax):
     """Draws a mask by its own means, which nothing can force."""
 
@@ -187,12 +172,6 @@ def test_a_rate_that_the_framework_does_not_know_is_reported():
     assert proof(PathsByRand(), Paths.on("torch")()).proved
     found = proof(PathsByRand(), Paths.on("torch")(0.0))
     assert found.diverges and "dropout p=0 instead of ?" in str(found), found
-
-
-@pytest.mark.parametrize("candidate", [OnTorch, OnFlax])
-def test_so_is_one_of_a_network_that_was_written_once(candidate):
-    found = proof(Once.on("chainer")(), candidate())
-    assert found.proved, found
 
 
 class Flattened(nnx.Module):

@@ -402,36 +402,6 @@ def test_the_frameworks_own_adam_is_the_same_as_long_as_all_parameters_are_used(
     assert proof.proved, proof
 
 
-class Same(nn.Module):
-    """Pictures, with the names of its port."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.out = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(36, 3)
-
-    def forward(self, x):
-        return self.out(F.max_pool2d(torch.relu(self.conv(x)), 2).flatten(1))
-
-
-class FlaxSame(nnx.Module):
-    """The same in flax."""
-
-    def __init__(self):
-        rngs = nnx.Rngs(0)
-        self.conv = nnx.Conv(1, 4, (3, 3), padding=1, rngs=rngs)
-        self.out = nnx.Linear(36, 3, rngs=rngs)
-
-    def __call__(self, x):
-        y = nnx.max_pool(jax.nn.relu(self.conv(x)), (2, 2), (2, 2))
-        return self.out(y.transpose(0, 3, 1, 2).reshape(len(x), -1))
-
-
-def test_equal_names_do_not_hide_that_channels_are_on_another_axis():
-    pictures = GENERATOR.normal(size=(5, 1, 6, 6)), np.arange(5) % 3
-    proof = compare(Same(), FlaxSame(), pictures, weights="load", levels=QUICK)
-    assert proof.proved, proof
-
-
 # Tensors that one side alone has
 # -----------------------------------------------------------------------------
 

@@ -11,23 +11,7 @@ from torch import nn
 
 from deliralike.conformance import compare
 from deliralike.errors import UnknownName
-from tests.conformance.small import normal
-
-QUICK = ("L0", "L1", "L3")
-
-
-def labels(count, classes):
-    return np.random.default_rng(1).integers(0, classes, count)
-
-
-def proof(reference, candidate, *inputs, classes=4, **options):
-    torch.manual_seed(0)
-    network = reference()
-    for parameter in network.parameters():
-        parameter.data += 0.1 * torch.randn_like(parameter)
-    batch = (*inputs, labels(len(inputs[0]), classes))
-    return compare(network, candidate, batch, weights="load", levels=QUICK, **options)
-
+from tests.conformance.small import QUICK, labels, normal, proof
 
 # Layouts, one by one
 # -----------------------------------------------------------------------------

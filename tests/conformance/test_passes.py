@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-import jax
 import numpy as np
 import pytest
 import torch
@@ -10,6 +9,7 @@ import torch
 from deliralike import Network
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare
+from tests.compiled import compilations
 
 CALLS = Counter()
 BATCH = np.random.default_rng(0).standard_normal((6, 4)), np.arange(6) % 3
@@ -116,15 +116,7 @@ def test_names_and_values_alone_take_one_pass_in_each_mode(backend):
 
 def test_jax_compiles_a_network_as_a_whole():
     """Its operations would be one program each, which takes longer to compile."""
-    compiled = []
-
-    def note(event, seconds, **_):
-        compiled.append(event)
-
     sides = [WrittenOnce.on(name, dtype="float64")() for name in ("torch", "jax")]
-    jax.monitoring.register_event_duration_secs_listener(note)
-    try:
+    with compilations() as compiled:
         assert compare(*sides, BATCH, levels=("L0", "L1")).proved
-    finally:
-        jax.monitoring.unregister_event_duration_listener(note)
-    assert sum(event.endswith("backend_compile_duration") for event in compiled) < 10
+    assert len(compiled) < 10

@@ -8,26 +8,12 @@ from torch.nn import functional as F
 
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare
-from tests.conformance.small import normal
+from tests.conformance.small import QUICK, labels, moved, normal, proof
 
 L, C = chainer.links, chainer.functions
 
 
-BATCH = (normal(5, 6), np.random.default_rng(1).integers(0, 4, 5))
-
-
-def proof(reference, candidate, weights="load", batch=BATCH):
-    return compare(
-        reference, candidate, batch, weights=weights, levels=("L0", "L1", "L3")
-    )
-
-
-def build(kind):
-    torch.manual_seed(0)
-    network = kind()
-    for parameter in network.parameters():
-        parameter.data += 0.1 * torch.randn_like(parameter)
-    return network
+X = normal(5, 6)
 
 
 class Block(nn.Module):
@@ -100,7 +86,7 @@ class OneByOne(chainer.Chain):
     ],
 )
 def test_blocks_that_one_side_calls_one_by_one_are_looked_into(mistake, place, cause):
-    found = proof(build(Grouped), OneByOne(**mistake))
+    found = proof(Grouped, OneByOne(**mistake), X)
     first = found.findings[0]
     assert first.place == place, found
     if cause:
@@ -112,12 +98,13 @@ def test_blocks_that_one_side_calls_one_by_one_are_looked_into(mistake, place, c
 
 
 def test_blocks_called_one_by_one_are_right():
-    assert proof(build(Grouped), OneByOne()).proved
+    assert proof(Grouped, OneByOne(), X).proved
 
 
 def test_effect_of_weights_that_are_not_copied():
     """It is that of the candidate as it came, not that of the copy with the reference's weights."""
-    reference, candidate = build(Grouped), OneByOne()
+    reference, candidate = moved(Grouped), OneByOne()
+    batch = (X, labels(len(X)))
     for name, value in reference.named_parameters():
         link, owner = candidate, name.split(".")
         for part in owner[:-1]:
@@ -126,11 +113,11 @@ def test_effect_of_weights_that_are_not_copied():
         names = ("gamma", "beta") if is_norm else ("W", "b")
         array = names[0] if owner[-1] == "weight" else names[1]
         getattr(link, array).array = value.detach().numpy().copy()
-    assert proof(reference, candidate, "judge").proved
-    right = candidate(BATCH[0]).array
+    assert compare(reference, candidate, batch, levels=QUICK).proved
+    right = candidate(X).array
     candidate.head.W.array = candidate.head.W.array[::-1].copy()
-    wrong = candidate(BATCH[0]).array
-    found = proof(reference, candidate, "judge").findings[0]
+    wrong = candidate(X).array
+    found = compare(reference, candidate, batch, levels=QUICK).findings[0]
     assert (found.level, found.place) == ("L0", "head.weight")
     size = np.linalg.norm(wrong - right) / np.linalg.norm(right)
     assert found.effect == f"Effect on evaluation outputs about {size:.0e}.".replace(
@@ -164,8 +151,8 @@ class ChainerTied(chainer.Chain):
 
 def test_what_differs_forwards_comes_before_gradients():
     """The matrix's gradient differs as well, since it is used behind the mistake."""
-    assert proof(build(Tied), ChainerTied()).proved
-    first = proof(build(Tied), ChainerTied(act=C.sigmoid)).findings[0]
+    assert proof(Tied, ChainerTied(), X).proved
+    first = proof(Tied, ChainerTied(act=C.sigmoid), X).findings[0]
     assert "gradient" not in first.what
     assert "sigmoid instead of tanh" in first.explanation.cause
 
@@ -200,8 +187,8 @@ class WrittenOut(chainer.Chain):
 
 
 def test_the_block_that_makes_an_array_is_the_place():
-    assert proof(build(Within), WrittenOut()).proved
-    first = proof(build(Within), WrittenOut(eps=1e-2)).findings[0]
+    assert proof(Within, WrittenOut(), X).proved
+    first = proof(Within, WrittenOut(eps=1e-2), X).findings[0]
     assert (first.place, first.what) == ("scale", "output")
     assert first.explanation.cause == "input plus 0.009, in rsqrt()"
 
@@ -237,5 +224,5 @@ def test_a_block_that_exchanges_rows_and_columns_is_the_place():
     reference, candidate = Pictures(Upright), Pictures(Lying)
     candidate.load_state_dict(reference.state_dict())
     draw = np.random.default_rng(0).standard_normal
-    proof = compare(reference, candidate, (draw((3, 3, 17, 17)), np.array([0, 1, 4])))
-    assert proof.headline.startswith("DIVERGES at norm (Upright)")
+    found = compare(reference, candidate, (draw((3, 3, 17, 17)), np.array([0, 1, 4])))
+    assert found.headline.startswith("DIVERGES at norm (Upright)")

@@ -1,6 +1,5 @@
 """Level L7: what one batch cannot show: right at the size of the batch, and wrong at another."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from deliralike import backends
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import Subject, compare
 from deliralike.conformance.loss_tracing import first_call
+from tests.compiled import compilations
 
 LEVELS = ("L0", "L1", "L3", "L7")
 
@@ -204,16 +204,8 @@ def test_a_candidate_of_one_size_alone_is_proved_for_that_size():
 
 def test_an_evaluation_is_one_program_on_jax():
     """Operations one by one would each be compiled for the new size."""
-    compiled = []
-
-    def note(event, seconds, **_):
-        compiled.append(event)
-
     network = OnFlax(1)
     subject = Subject(backends.of(network).wrap(network))
-    jax.monitoring.register_event_duration_secs_listener(note)
-    try:
+    with compilations() as compiled:
         assert first_call(subject, pictures(7)).shape == (3, 2)
-    finally:
-        jax.monitoring.unregister_event_duration_listener(note)
-    assert sum(event.endswith("backend_compile_duration") for event in compiled) <= 2
+    assert len(compiled) <= 2

@@ -44,7 +44,3 @@ class TwoInTwoOut(Network):
         if self.twice:
             a = a + a
         return {"sum": (a + self.right(b)) * self.scale, "left": a}
-
-
-def cross_entropy(network, x, labels):
-    return network.nn.cross_entropy(network(x), labels)

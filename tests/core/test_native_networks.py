@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from deliralike import Network, wrap
+from tests.losses import mean_square_error
 
 RNG = np.random.default_rng(2)
 X = RNG.normal(size=(7, 4)).astype(np.float32)
@@ -82,12 +83,8 @@ def network(request, backend):
     return made
 
 
-def mse(network, x, y):
-    return network.nn.mse_loss(network(x), y)
-
-
 def test_its_gradients_have_neutral_names_and_layouts(network):
-    found = network.backend.gradients(mse, network, X, Y)
+    found = network.backend.gradients(mean_square_error, network, X, Y)
     assert {name: g.shape for name, g in found.parameters.items()} == {
         n: w.shape for n, w in WEIGHTS.items()
     }

@@ -15,7 +15,8 @@ from deliralike.errors import (
     UnboundNetwork,
     UnknownName,
 )
-from tests.core.networks import Block, Classifier, TwoInTwoOut, cross_entropy
+from tests.core.networks import Block, Classifier, TwoInTwoOut
+from tests.losses import cross_entropy
 
 RNG = np.random.default_rng(1)
 X = np.random.default_rng(0).normal(size=(3, 3, 9, 7))

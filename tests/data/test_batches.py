@@ -13,23 +13,6 @@ def batches_of(arrays, batch_size, **options):
     return data.Loader(arrays, batch_size, **options).batches()
 
 
-def labels_of(batches):
-    return [int(label) for batch in batches for label in batch["y"]]
-
-
-@pytest.mark.parametrize("samples", [1, 2, 7, 64, 65])
-@pytest.mark.parametrize("batch_size", [1, 2, 7, 64, 100])
-def test_no_sample_is_lost_or_doubled(samples, batch_size):
-    arrays = {"x": np.arange(samples) * 10.0, "y": np.arange(samples)}
-    batches = list(batches_of(arrays, batch_size, seed=3))
-    assert sorted(labels_of(batches)) == list(range(samples))
-    assert [len(batch["y"]) for batch in batches[:-1]] == [batch_size] * (
-        len(batches) - 1
-    )
-    assert all((batch["x"] == batch["y"] * 10.0).all() for batch in batches)
-    assert len(batches) == data.batch_count(samples, batch_size)
-
-
 def test_the_order_is_known_in_advance():
     """Worked out by hand from the raw words of NumPy's Philox: a change would make old runs
     unrepeatable."""

@@ -49,12 +49,6 @@ def test_folds_are_disjoint_and_cover_everything(given, splitter, seed):
     )
 
 
-def test_no_group_is_on_both_sides():
-    for given in ({}, {"labels": LABELS}):
-        for fold in data.folds(73, 5, groups=GROUPS, **given):
-            assert set(GROUPS[fold.train]).isdisjoint(GROUPS[fold.held_out])
-
-
 def test_samples_are_counted_whatever_holds_them():
     held = data.folds(23, 3)[0].held_out.tolist()
     for samples in (

@@ -206,20 +206,6 @@ def test_a_position_past_the_end_is_refused():
         list(stream.batches(0, 3))
 
 
-def test_the_random_numbers_of_a_sample_do_not_depend_on_the_size_of_batches():
-    of_size = {
-        size: np.concatenate(
-            [
-                batch["x"]
-                for batch in data.Loader(Squares(), size, transform=jittered).batches(3)
-            ]
-        )
-        for size in (1, 7, 23)
-    }
-    assert np.array_equal(of_size[1], of_size[7])
-    assert np.array_equal(of_size[1], of_size[23])
-
-
 def test_the_random_numbers_of_a_sample_are_known_in_advance():
     """Keyed by hand with NumPy's Philox: a change would make old runs unrepeatable."""
     import hashlib
@@ -302,17 +288,6 @@ def test_a_transform_of_a_batch_is_keyed_by_its_number_and_the_epoch():
 
 # Positions
 # -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("prefetch", [0, 3])
-@pytest.mark.parametrize("consumed", [0, 2, 5])
-def test_a_position_gives_the_rest_of_the_epoch_bit_for_bit(consumed, prefetch):
-    loader, again = (
-        data.Loader(Squares(), 5, prefetch=prefetch, **RANDOM) for _ in range(2)
-    )
-    list(loader)
-    epoch = list(loader)
-    assert same(list(again.batches(epoch=1, first=consumed)), epoch[consumed:])
 
 
 @pytest.mark.parametrize(

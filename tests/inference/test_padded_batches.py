@@ -1,6 +1,5 @@
 """Batches padded to one size, on every backend."""
 
-import jax
 import numpy as np
 import pytest
 
@@ -8,14 +7,9 @@ from deliralike import DataParallel, Network, backends, rules
 from deliralike.errors import BatchError, SettingError
 from deliralike.inference import PaddedBatchInferer
 from deliralike.training import Trainer, evaluate, predict
+from tests.compiled import compilations
 
 BACKENDS = ["torch", "chainer", "jax"]
-COMPILED = []
-jax.monitoring.register_event_duration_secs_listener(
-    lambda event, *_, **__: (
-        COMPILED.append(event) if event.endswith("backend_compile_duration") else None
-    )
-)
 X = np.random.default_rng(0).normal(size=(7, 5))
 LABELS = np.random.default_rng(1).integers(0, 3, 7)
 
@@ -108,13 +102,12 @@ def test_jax_compiles_nothing_for_a_smaller_last_batch():
     inferer = PaddedBatchInferer(3)
     batches = predict(network, X, batch_size=3, inferer=inferer)
     next(batches)
-    before = len(COMPILED)
-    assert len(list(batches)) == 2
-    assert len(COMPILED) == before
-    evaluate(network, (X, LABELS), metrics={}, batch_size=3, inferer=inferer)
-    assert len(COMPILED) == before
-    list(predict(network, X, batch_size=3))  # which shows that compilations are noticed
-    assert len(COMPILED) > before
+    with compilations() as compiled:
+        assert len(list(batches)) == 2
+        evaluate(network, (X, LABELS), metrics={}, batch_size=3, inferer=inferer)
+        assert not compiled
+        list(predict(network, X, batch_size=3))  # which shows that they are noticed
+    assert compiled
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

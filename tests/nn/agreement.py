@@ -271,11 +271,6 @@ def pairs(case, path, found, index, after):
             yield f"{key} afterwards", after[f"{path}.{key}"], other
 
 
-def agree(name, layer, layer_settings, inputs, **more):
-    """One layer agrees: `LayerCase`."""
-    agree_all(name, {layer: LayerCase(layer, layer_settings, inputs, **more)})
-
-
 def agree_function(name, ours, theirs, inputs, *, seed=0):
     """One function agrees: `FunctionCase`."""
     agree_all(name, {"the function": FunctionCase(ours, theirs, inputs, seed)})

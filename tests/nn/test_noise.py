@@ -8,6 +8,7 @@ from deliralike import Network, backends, build, checkpoint_blocks, data, random
 from deliralike.errors import SettingError
 from deliralike.training import Trainer
 from tests.conftest import BACKENDS
+from tests.losses import mean_square_error
 from tests.nn.agreement import NAMES, get, hold, normal
 
 KINDS = {"NormalNoise": "normal", "UniformNoise": "uniform"}
@@ -87,16 +88,12 @@ class Autoencoder(Network):
         return self.decode(latent)
 
 
-def reconstruction(network, x, target):
-    return network.nn.mse_loss(network(x), target)
-
-
 def after_training(name, **settings):
     network = build(Autoencoder.on(name), dtype="float64", seed=0)
     return trained(network, **settings)
 
 
-def trained(network, batch_size=6, loss=reconstruction, **settings):
+def trained(network, batch_size=6, loss=mean_square_error, **settings):
     rule = rules.rule("adam", lr=0.05)
     trainer = Trainer(network, rule, loss, seed=2, **settings)
     samples = data.Samples(normal(0, 23, 6), normal(1, 23, 6))

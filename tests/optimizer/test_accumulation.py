@@ -9,7 +9,8 @@ import pytest
 from deliralike import DataParallel, Network, backends, in_replicas, random
 from deliralike.errors import BatchError, SettingError
 from deliralike.optim.rules import rule
-from deliralike.parallel.replicas.hooks import CopyParameters
+from deliralike.parallel.replicas.network import CopyParameters
+from tests.losses import cross_entropy, mean_square
 from tests.parallel.networks import Small, batch_of, devices
 
 X, Y = batch_of(13)
@@ -20,10 +21,6 @@ CUTS = (
 )  # of the one sample in the middle the second replica has no share
 WEIGHTS = np.array([1.0, 2.0, 0.5, 4.0])
 IGNORED = np.where(np.arange(13) % 3 == 1, -100, Y)
-
-
-def mean(network, x, y):
-    return network.nn.cross_entropy(network(x), y)
 
 
 def total(network, x, y):
@@ -49,9 +46,9 @@ class Total:
 
 
 LOSSES = {
-    "plain": (mean, Y),
+    "plain": (cross_entropy, Y),
     "attribute": (Total(), Y),
-    "mean": (in_replicas(mean), Y),
+    "mean": (in_replicas(cross_entropy), Y),
     "sum": (in_replicas(total, "sum"), Y),
     "denominator": (in_replicas(weighted, "denominator"), IGNORED),
 }
@@ -114,11 +111,11 @@ def test_each_micro_batch_gives_its_own_loss_and_nothing_else(backend):
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_partial_window_counts_its_own_samples_alone(backend, count):
     wanted, plain = build(backend)
-    plain.update(mean, X[:7], Y[:7])
+    plain.update(cross_entropy, X[:7], Y[:7])
     net, optimizer = build(backend, count)
     optimizer.accumulate = 3
     for cut in CUTS[:2]:
-        optimizer.update(mean, X[cut], Y[cut])
+        optimizer.update(cross_entropy, X[cut], Y[cut])
     assert (optimizer.steps, optimizer.window_is_open) == (0, True)
     optimizer.flush()
     assert (optimizer.steps, optimizer.window_is_open) == (1, False)
@@ -127,24 +124,10 @@ def test_a_partial_window_counts_its_own_samples_alone(backend, count):
     assert optimizer.steps == 1
 
 
-def test_the_next_window_starts_from_nothing(backend):
-    """A flushed window leaves neither gradients nor samples behind."""
-    net, optimizer = build(backend, name="sgd")
-    wanted, plain = build(backend, name="sgd")
-    optimizer.accumulate = 2
-    optimizer.update(mean, X[:6], Y[:6])
-    optimizer.flush()
-    for cut in CUTS[1:]:
-        optimizer.update(mean, X[cut], Y[cut])
-    for part in (slice(0, 6), slice(6, 13)):
-        plain.update(mean, X[part], Y[part])
-    assert_same(net.neutral_state(), wanted.neutral_state())
-
-
 @pytest.mark.parametrize("count", [1, 2])
 def test_dropout_in_micro_batches_is_that_of_the_big_batch(backend, count):
     """Portable masks belong to a sample's index in the window."""
-    found, _ = after(backend, mean, Y, CUTS, count, p=0.5)
+    found, _ = after(backend, cross_entropy, Y, CUTS, count, p=0.5)
     assert_same(found, of_the_big_batch(backend, "plain", p=0.5))
     without = of_the_big_batch(backend, "plain")
     assert any(abs(found[name] - without[name]).max() > 1e-3 for name in found)
@@ -175,7 +158,7 @@ def test_replicas_are_brought_together_once_a_window(backend, monkeypatch):
     optimizer.accumulate = 3
     for cut in CUTS:
         assert calls == {"accumulate": 0, "copy": 0}
-        optimizer.update(in_replicas(mean), X[cut], Y[cut])
+        optimizer.update(in_replicas(cross_entropy), X[cut], Y[cut])
     assert calls == {"accumulate": 1, "copy": 1}
     assert len(copies) == 1
 
@@ -189,11 +172,6 @@ class Pair(Network):
 
     def forward(self, x):
         return self.critic(self.generator(x))
-
-
-def fooled(network, x):
-    y = network(x)
-    return network.nn.mean(y * y)
 
 
 def judged(network, x):
@@ -215,7 +193,7 @@ def test_windows_of_two_optimizers_stay_apart(backend):
     generator.accumulate = critic.accumulate = len(CUTS)
     for cut in CUTS:
         critic.update(judged, X[cut])
-        generator.update(fooled, X[cut])
+        generator.update(mean_square, X[cut])
     found = net.neutral_state()
     assert (generator.steps, critic.steps) == (1, 1)
     w, b, v, c = (
@@ -281,7 +259,7 @@ def test_a_window_has_a_whole_number_of_micro_batches(backend, bad):
 def test_the_size_of_a_window_cannot_change_while_it_is_open(backend):
     _, optimizer = build(backend)
     optimizer.accumulate = 3
-    optimizer.update(mean, X[:6], Y[:6])
+    optimizer.update(cross_entropy, X[:6], Y[:6])
     with pytest.raises(
         SettingError, match="while micro-batches wait for an update: call flush"
     ):

@@ -47,47 +47,6 @@ def close(found, wanted, tolerance=1e-12):
         )
 
 
-RULES = {
-    "sgd": {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1},
-    "adamw": {"lr": 0.05, "weight_decay": 0.3},
-    "lamb": {"lr": 0.05, "weight_decay": 0.1},
-}
-
-
-@pytest.mark.parametrize("name", ["sgd", "lamb"])
-def test_groups_do_what_two_optimizers_do_through_a_schedule(backend, name):
-    """On the first batch's gradients, so that the order of two updates does not matter."""
-    grouped, apart = net(backend), net(backend)
-    own = {"lr": 0.02, "weight_decay": 0.0}
-    whole = backend.optimizer(
-        rule(name, **RULES[name]), grouped, groups={"encoder.*": own}
-    )
-    parts = [
-        backend.optimizer(rule(name, **RULES[name]), apart, parameters="head.*"),
-        backend.optimizer(
-            rule(name, **{**RULES[name], **own}), apart, parameters="encoder.*"
-        ),
-    ]
-    for factor in (1.0, 0.5, 0.25, 0.0, 2.0):
-        whole.lr, parts[0].lr, parts[1].lr = (
-            RULES[name]["lr"] * factor,
-            RULES[name]["lr"] * factor,
-            0.02 * factor,
-        )
-        before = state(apart)
-        moved = []
-        for part in parts:
-            apart.load_neutral_state(before)
-            part.update(squares, BATCH, TARGET)
-            moved.append(
-                {key: value for key, value in state(apart).items() if part.owns(key)}
-            )
-        apart.load_neutral_state(moved[0] | moved[1])
-        whole.update(squares, BATCH, TARGET)
-        close(state(grouped), state(apart))
-    assert whole.lr == RULES[name]["lr"] * 2.0
-
-
 def gradients(network):
     return network.backend.gradients(squares, network, BATCH, TARGET).parameters
 

@@ -8,6 +8,7 @@ from deliralike import OptimWrapperDict, data, zoo
 from deliralike.errors import ArgumentError, CapabilityError, StateError, UnknownName
 from deliralike.optim.rules import rule
 from deliralike.training import Trainer
+from tests.losses import cross_entropy
 
 RNG = np.random.default_rng(6)
 SAMPLES = data.Samples(RNG.normal(size=(11, 5)), RNG.integers(0, 3, 11))
@@ -38,13 +39,9 @@ class Both(type(made("torch")[0]).written_once):
     def train_step(self, batch, optimizers):
         *inputs, target = batch
         return {
-            name: optimizers[name].update(entropy, *inputs, target)
+            name: optimizers[name].update(cross_entropy, *inputs, target)
             for name in ("body", "head")
         }
-
-
-def entropy(network, x, labels):
-    return network.nn.cross_entropy(network(x), labels)
 
 
 def test_a_trainer_takes_them_like_a_dictionary(backend):
@@ -66,7 +63,7 @@ def test_a_trainer_takes_them_like_a_dictionary(backend):
 def test_states_go_to_another_backend():
     net, optimizers = made("torch")
     for each in optimizers.values():
-        each.update(entropy, SAMPLES.inputs, SAMPLES.labels)
+        each.update(cross_entropy, SAMPLES.inputs, SAMPLES.labels)
     state = OptimWrapperDict(**optimizers).state_dict()
     _, others = made("jax")
     other = OptimWrapperDict(**others)

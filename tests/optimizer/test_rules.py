@@ -15,12 +15,11 @@ import pytest
 import torch
 from flax import nnx
 
-from deliralike import DataParallel, Network, backends, start
+from deliralike import Network, backends, start
 from deliralike.backends.torch import update_rules
 from deliralike.errors import ArgumentError, SettingError, StateError
 from deliralike.optim.rules import RULES, SGD, rule
 from tests.conftest import BACKENDS
-from tests.parallel.networks import devices
 from tests.references import Later
 
 RNG = np.random.default_rng(5)
@@ -712,40 +711,6 @@ def test_layers_of_flax_are_updated_and_saved_in_pytorchs_layout(case):
             )
 
 
-class Regression(Network):
-    """A matrix, a vector and a kernel."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = self.nn.Conv1d(2, 4, 3)
-        self.fc = self.nn.Linear(12, 3)
-
-    def forward(self, x):
-        return self.fc(self.nn.flatten(self.nn.relu(self.conv(x)), 1))
-
-
-def squares(network, x, y):
-    return network.nn.mse_loss(network(x), y)
-
-
-def test_replicas_make_the_updates_of_one(backend):
-    alone = Regression.on(backend, dtype="float64", seed=2)()
-    other = Regression.on(backend, dtype="float64", seed=2)()
-    replicated = DataParallel(other, devices(backend, 2))
-    optimizers = [
-        net.backend.optimizer(rule("muon", lr=0.01), net) for net in (alone, replicated)
-    ]
-    for _ in range(3):
-        x, y = RNG.normal(size=(5, 2, 5)), RNG.normal(size=(5, 3))
-        for optimizer in optimizers:
-            optimizer.update(squares, x, y)
-    wanted = alone.neutral_state()
-    for key, value in replicated.neutral_state().items():
-        np.testing.assert_allclose(
-            value, wanted[key], rtol=1e-12, atol=1e-13, err_msg=key
-        )
-
-
 def test_muon_leaves_a_group_to_adamw(backend):
     """Such as embeddings and the last layer."""
     optimizer = optimizer_by(
@@ -760,13 +725,3 @@ def test_muon_leaves_a_group_to_adamw(backend):
         optimizer.network.neutral_state()["wide"], wanted, rtol=1e-12
     )
     assert "tall/momentum_buffer" in optimizer.neutral_state()
-
-
-def test_muon_makes_singular_values_nearly_one():
-    """The authors' statement: with their coefficients they lie between about 0.7 and 1.2."""
-    muon = rule("muon", lr=1.0, weight_decay=0.0)
-    g = np.random.default_rng(0).normal(size=(9, 31))
-    zeros = {"momentum_buffer": np.zeros_like(g)}
-    p, _ = muon.update(np.zeros_like(g), g, zeros, muon.scalars(1), np)
-    values = np.linalg.svd(p, compute_uv=False)
-    assert 0.65 < values.min() < values.max() < 1.25

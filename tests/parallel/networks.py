@@ -101,15 +101,6 @@ def replicated(
     )
 
 
-def cross_entropy(network, x, labels):
-    return network.nn.cross_entropy(network(x), labels)
-
-
-def mean_square(network, x):
-    y = network(x)
-    return network.nn.mean(y * y)
-
-
 def optimizer_of(network, name="sgd", **numbers):
     settings = {
         "sgd": {"lr": 0.1, "momentum": 0.9},
@@ -199,21 +190,6 @@ def same_named(found, wanted, where="", tolerance=1e-12):
                 err_msg=f"{where}: {name}",
                 strict=True,
             )
-
-
-def memory(network):
-    """Where each parameter and buffer begins in memory, by name."""
-    return {
-        name: _address(slot.native) for name, slot in network.neutral_slots().items()
-    }
-
-
-def _address(native):
-    if hasattr(native, "data_ptr"):
-        return native.data_ptr()
-    if hasattr(native, "get_value"):
-        return native.get_value().unsafe_buffer_pointer()
-    return getattr(native, "array", native).__array_interface__["data"][0]
 
 
 class Torn(Exception):

@@ -7,15 +7,9 @@ import numpy as np
 import pytest
 
 from deliralike import DataParallel, Network, in_replicas
+from tests.losses import mean_square
 from tests.parallel import native_norms
-from tests.parallel.networks import (
-    built,
-    devices,
-    mean_square,
-    optimizer_of,
-    replicated,
-    same_named,
-)
+from tests.parallel.networks import built, devices, optimizer_of, replicated, same_named
 
 RNG = np.random.default_rng(2)
 

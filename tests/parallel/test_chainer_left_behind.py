@@ -8,7 +8,8 @@ import pytest
 
 from deliralike import backends
 from deliralike.errors import StateError, StructureError
-from tests.parallel.networks import batch_of, cross_entropy, optimizer_of, same_named
+from tests.losses import cross_entropy
+from tests.parallel.networks import batch_of, optimizer_of, same_named
 
 CHAINER = backends.get("chainer")
 import chainer  # noqa: E402

@@ -71,26 +71,8 @@ class Plain(chainer.Chain):
         )
 
 
-class Same(chainer.Link):
-    """Gives its arguments back, and remembers what it was given."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def forward(self, *args, **kwargs):
-        self.calls.append((args, kwargs))
-        return args[0] if args else kwargs
-
-
 def over(module, replicas=2, **settings):
     return DataParallelChainerNetwork(module, [HOST] * replicas, **settings)
-
-
-def test_samples_may_lie_along_another_axis():
-    x = np.arange(12.0).reshape(2, 6)
-    network = DataParallelChainerNetwork(Same(), [HOST, HOST], batch_dim=1)
-    np.testing.assert_array_equal(network(x), x)
 
 
 # Names, counts, files
@@ -355,17 +337,25 @@ def same(found, wanted, tolerance=1e-12):
         )
 
 
+def train_both(rule, replicas=2, prepare=lambda optimizer: None, **options):
+    """Train a network alone and over replicas, compare them, and return both."""
+    alone = Plain()
+    network = over(alone.copy("copy"), replicas)
+    single, optimizer = RULES[rule]().setup(alone), wrapped(RULES[rule](), network)
+    prepare(single)
+    prepare(optimizer)
+    wanted = trained(alone, single)
+    same(trained(network, optimizer), wanted, **options)
+    return network, wanted
+
+
 @pytest.mark.parametrize("replicas", [2, 3])
 @pytest.mark.parametrize("rule", RULES)
 def test_steps_are_those_of_one_device(rule, replicas):
-    alone = Plain()
-    network = over(alone.copy("copy"), replicas)
-    wanted = trained(alone, RULES[rule]().setup(alone))
-    same(trained(network, wrapped(RULES[rule](), network)), wanted)
+    network, wanted = train_both(rule, replicas)
     for replica in network.replicas:
-        same(
-            {name: p.array for name, p in sorted(replica.native.namedparams())}, wanted
-        )
+        parameters = sorted(replica.native.namedparams())
+        same({name: p.array for name, p in parameters}, wanted)
 
 
 def test_hooks_that_the_user_adds_to_a_plain_optimizer_do_the_same():
@@ -377,39 +367,24 @@ def test_hooks_that_the_user_adds_to_a_plain_optimizer_do_the_same():
     same(trained(network, optimizer), trained(alone, RULES["Adam"]().setup(alone)))
 
 
-HOOKS = [
-    chainer.optimizer_hooks.GradientClipping(0.1),
-    chainer.optimizer_hooks.WeightDecay(0.1),
-]
+def clip(optimizer):
+    for parameter in optimizer.target.params():
+        np.clip(parameter.array, -0.1, 0.1, out=parameter.array)
 
 
-@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.name)
-def test_the_users_hooks_see_the_accumulated_gradient(hook):
-    alone = Plain()
-    network = over(alone.copy("copy"), 3)
-    wanted_optimizer, optimizer = (
-        RULES["SGD"]().setup(alone),
-        wrapped(RULES["SGD"](), network),
+# Before an update hooks see the accumulated gradient; what they do after it is copied.
+HOOKS = {
+    "gradient clipping": (chainer.optimizer_hooks.GradientClipping(0.1), "pre"),
+    "weight decay": (chainer.optimizer_hooks.WeightDecay(0.1), "pre"),
+    "clipped weights": (clip, "post"),
+}
+
+
+@pytest.mark.parametrize(("hook", "timing"), HOOKS.values(), ids=HOOKS)
+def test_the_users_hooks_do_what_they_do_on_one_device(hook, timing):
+    train_both(
+        "SGD", 3, lambda optimizer: optimizer.add_hook(hook, "own", timing=timing)
     )
-    for each in (wanted_optimizer, optimizer):
-        each.add_hook(hook)
-    same(trained(network, optimizer), trained(alone, wanted_optimizer))
-
-
-def test_what_a_hook_does_to_the_weights_after_the_update_is_copied():
-    def clip(optimizer):
-        for parameter in optimizer.target.params():
-            np.clip(parameter.array, -0.1, 0.1, out=parameter.array)
-
-    alone = Plain()
-    network = over(alone.copy("copy"), 2)
-    wanted_optimizer, optimizer = (
-        RULES["SGD"]().setup(alone),
-        wrapped(RULES["SGD"](), network),
-    )
-    for each in (wanted_optimizer, optimizer):
-        each.add_hook(clip, "clip", timing="post")
-    same(trained(network, optimizer), trained(alone, wanted_optimizer))
 
 
 def test_an_update_on_gradients_that_are_there_accumulates_them():

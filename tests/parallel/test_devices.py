@@ -10,6 +10,7 @@ import pytest
 from deliralike import DataParallel, backends, in_replicas, parallel, random
 from deliralike.optim.rules import rule
 from tests.conftest import BACKENDS
+from tests.losses import cross_entropy
 from tests.parallel.networks import Convolutional, device_of, images_of
 
 HOSTS = ("cpu", "@numpy")
@@ -31,10 +32,6 @@ def place(request):
     if not found:
         pytest.skip(f"backend {name!r} finds no accelerator on this machine")
     return backend, found[0]
-
-
-def cross_entropy(network, images, labels):
-    return network.nn.cross_entropy(network(images), labels)
 
 
 def trained(backend, device, count, loss, **settings):

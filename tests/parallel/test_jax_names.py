@@ -10,7 +10,8 @@ from flax import nnx
 from deliralike import backends
 from deliralike.backends import jax as names
 from deliralike.errors import OptimizerError
-from tests.parallel.networks import Dense, built, mean_square, same_named
+from tests.losses import mean_square
+from tests.parallel.networks import Dense, built, same_named
 
 JAX = backends.get("jax")
 TWO = ["cpu", "cpu:1"]

@@ -15,25 +15,19 @@ from deliralike.backends.jax import arrays
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.optim.rules import rule
 from deliralike.parallel.replicas.context import current as current_replica
+from tests.compiled import compilations
+from tests.losses import cross_entropy, mean_square
 from tests.parallel.networks import (
     Dense,
     Small,
     batch_of,
     built,
-    cross_entropy,
-    mean_square,
     optimizer_of,
     same_named,
 )
 
 JAX = backends.get("jax")
 TWO, THREE = ["cpu", "cpu:1"], ["cpu", "cpu:1", "cpu:2"]
-COMPILED = []
-jax.monitoring.register_event_duration_secs_listener(
-    lambda event, seconds, **settings: (
-        COMPILED.append(event) if event.endswith("backend_compile_duration") else None
-    )
-)
 
 
 @pytest.fixture(autouse=True)
@@ -81,13 +75,13 @@ def test_later_steps_compile_nothing_and_a_new_learning_rate_neither(loss):
     optimizer = optimizer_of(network, "adam")
     for step in range(2):
         optimizer.update(loss, *batch_of(7, seed=step))
-    COMPILED.clear()
     optimizer.lr = 0.5
-    for step in range(3):
-        optimizer.update(loss, *batch_of(7, seed=step))
-    assert COMPILED == []
-    optimizer.update(loss, *batch_of(6))
-    assert COMPILED  # another size of batch is another program: the count counts
+    with compilations() as compiled:
+        for step in range(3):
+            optimizer.update(loss, *batch_of(7, seed=step))
+        assert compiled == []
+        optimizer.update(loss, *batch_of(6))
+    assert compiled  # another size of batch is another program: the count counts
 
 
 @pytest.fixture

@@ -11,14 +11,8 @@ import pytest
 from deliralike import DataParallel, wrap
 from deliralike.errors import StateError
 from deliralike.parallel import in_replicas
-from tests.parallel.networks import (
-    Small,
-    batch_of,
-    built,
-    cross_entropy,
-    optimizer_of,
-    replicated,
-)
+from tests.losses import cross_entropy
+from tests.parallel.networks import Small, batch_of, built, optimizer_of, replicated
 
 LEFT_OUT = (
     r"parameter '(weight|bias)' has changed while gradients of it are left in the replicas: "

@@ -5,11 +5,11 @@ import pytest
 
 from deliralike import in_replicas
 from deliralike.errors import ArgumentError, SettingError, ShapeError
+from tests.losses import cross_entropy
 from tests.parallel.networks import (
     Small,
     batch_of,
     built,
-    cross_entropy,
     optimizer_of,
     replicated,
     same_named,

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from deliralike.errors import ReplicaError
-from deliralike.parallel.replicas.rendezvous import Rendezvous, ReplicaStopped
+from deliralike.parallel.replicas.context import Rendezvous, ReplicaStopped
 
 
 @pytest.fixture
@@ -40,16 +40,7 @@ def hold(within):
     return run_all
 
 
-def test_all_get_all_values_in_the_order_of_parties(hold):
-    slow_first = [
-        lambda exchange: (time.sleep(0.05), exchange("sum", "a"))[1],
-        lambda exchange: exchange("sum", "b"),
-        lambda exchange: exchange("sum", "c"),
-    ]
-    assert hold(Rendezvous(3), slow_first) == [["a", "b", "c"]] * 3
-
-
-def test_rounds_do_not_mix(hold):
+def test_all_get_all_values_of_their_round_in_the_order_of_parties(hold):
     def visit(index, exchange):
         return [exchange(f"round {number}", (index, number)) for number in range(200)]
 

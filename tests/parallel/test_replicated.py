@@ -13,17 +13,16 @@ import pytest
 from deliralike import DataParallel, Network, backends, in_replicas, random, weights
 from deliralike.errors import ArgumentError, BatchError, DeviceError, SettingError
 from tests.conftest import BACKENDS
+from tests.losses import cross_entropy, mean_square
 from tests.parallel.networks import (
     Convolutional,
     Dense,
     Torn,
     batch_of,
     built,
-    cross_entropy,
     device_of,
     devices,
     images_of,
-    mean_square,
     optimizer_of,
     replicated,
     same_named,

@@ -13,8 +13,7 @@ from deliralike.parallel import (
     call_replication_callbacks,
     current_replica,
 )
-from deliralike.parallel.replicas.context import entered
-from deliralike.parallel.replicas.rendezvous import Rendezvous
+from deliralike.parallel.replicas.context import Rendezvous, entered
 
 
 class Block:
@@ -43,13 +42,6 @@ def test_copies_of_one_block_share_a_context_and_different_blocks_do_not():
     assert [len(each) for each in contexts] == [1, 1]
     assert contexts[0] != contexts[1]
     assert isinstance(replicas[0][0].context, CallbackContext)
-
-
-def test_what_one_copy_sets_on_the_context_the_others_find():
-    replicas = [[Block("a", [])] for _ in range(2)]
-    call_replication_callbacks(replicas)
-    replicas[0][0].context.master = "here"
-    assert replicas[1][0].context.master == "here"
 
 
 def test_blocks_without_a_callback_are_passed_by():

@@ -6,13 +6,13 @@ import pytest
 
 from deliralike import Network, in_replicas
 from deliralike.errors import UnknownName
+from deliralike.optim.rules import rule
+from tests.losses import cross_entropy, mean_square
 from tests.parallel.networks import (
     Dense,
     Small,
     batch_of,
     built,
-    cross_entropy,
-    mean_square,
     optimizer_of,
     replicated,
     same_named,
@@ -131,96 +131,14 @@ def test_a_parameter_that_takes_part_in_some_replicas_gets_their_gradients(
     replicas_are_equal(network)
 
 
-# Hooks of the user's
-# -----------------------------------------------------------------------------
-
-
-def clip(optimizer, gradients):
-    """Scale to a norm of 0.01; any array that knows arithmetic."""
-    norm = sum((g * g).sum() for g in gradients.values() if g is not None) ** 0.5
-    return {
-        name: None if g is None else g * (0.01 / norm) for name, g in gradients.items()
-    }
-
-
 # Several optimizers
 # -----------------------------------------------------------------------------
 
 
-class Adversaries(Network):
-    """A generator with batch normalisation, and a discriminator."""
-
-    def __init__(self):
-        super().__init__()
-        nn = self.nn
-        self.generator = nn.Sequential(
-            nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3)
-        )
-        self.discriminator = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
-
-    def forward(self, noise, real=None):
-        made = self.discriminator(self.generator(noise))
-        return made if real is None else (made, self.discriminator(real))
-
-
-def fooling(network, noise):
-    return network.nn.mean(network.nn.softplus(-network(noise)))
-
-
-def telling_apart(network, noise, real):
-    made, true = network(noise, real)
-    return network.nn.mean(network.nn.softplus(made)) + network.nn.mean(
-        network.nn.softplus(-true)
-    )
-
-
-def test_two_optimizers_train_two_parts_in_turn(backend):
-    network, single = pair(backend, Adversaries, count=2)
-    for each, way in ((network, in_replicas), (single, lambda loss: loss)):
-        of_generator, of_discriminator = (
-            optimizer_of_part(each, "adam", pattern)
-            for pattern in ("generator.*", "discriminator.*")
-        )
-        losses = way(telling_apart), way(fooling)
-        for step in range(4):
-            noise, real = rows(7, seed=step), rows(7, seed=100 + step)
-            before = each.neutral_state()
-            of_discriminator.update(losses[0], noise, real)
-            between = each.neutral_state()
-            of_generator.update(losses[1], noise)
-            after = each.neutral_state()
-        assert moved(before, between) == {"discriminator"}
-        assert moved(between, after) == {"generator"}
-        assert {name.partition(".")[0] for name in of_generator.updated} == {
-            "generator"
-        }
-        assert {name.partition(".")[0] for name in of_discriminator.neutral_state()} - {
-            "steps"
-        } == {"discriminator"}
-    same_named(network.neutral_state(), single.neutral_state())
-    replicas_are_equal(network)
-
-
-def optimizer_of_part(network, name, pattern):
-    from deliralike.optim.rules import rule
-
-    return network.backend.optimizer(rule(name, lr=0.01), network, parameters=pattern)
-
-
-def moved(before, after):
-    """Which parts' parameters have changed."""
-    names = [name for name in before if name.endswith(("weight", "bias"))]
-    return {
-        name.partition(".")[0]
-        for name in names
-        if not np.array_equal(before[name], after[name])
-    }
-
-
 def test_a_pattern_that_matches_nothing_suggests_another(backend):
-    network = replicated(backend, 2, network=Adversaries)
-    with pytest.raises(UnknownName, match=r"no parameter matches 'generater.*"):
-        optimizer_of_part(network, "adam", "generater.*")
+    network = replicated(backend, 2, network=Branching)
+    with pytest.raises(UnknownName, match=r"no parameter matches 'furst.*"):
+        backend.optimizer(rule("adam", lr=0.01), network, parameters="furst.*")
 
 
 # Gradients of gradients

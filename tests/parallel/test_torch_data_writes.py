@@ -1,13 +1,10 @@
 """Weights that are written by ``.data``, which PyTorch's versions do not count."""
 
-import copy
-
 import pytest
 import torch
 from torch.nn.utils import prune
 
 from deliralike import DataParallel
-from deliralike.backends.torch import DataParallelTorchOptimizer
 
 X = torch.linspace(-1, 1, 21, dtype=torch.float64).reshape(7, 3)
 
@@ -33,22 +30,3 @@ def test_they_reach_the_replicas_at_the_next_call(change):
     network(X)
     change(module)
     torch.testing.assert_close(network(X), module(X))
-
-
-def test_a_critic_with_clipped_weights_trains_as_without_replicas():
-    module = torch.nn.Linear(3, 1).double()
-    alone = copy.deepcopy(module)
-    network = DataParallel(module, ["cpu", "cpu"])
-    native = torch.optim.RMSprop(network.parameters(), lr=0.05)
-    steps = (
-        (network, DataParallelTorchOptimizer(native, network)),
-        (alone, torch.optim.RMSprop(alone.parameters(), lr=0.05)),
-    )
-    for critic, optimizer in steps:
-        for _ in range(3):
-            optimizer.zero_grad()
-            critic(X).pow(3).mean().backward()
-            optimizer.step()
-            for parameter in critic.parameters():
-                parameter.data.clamp_(-0.1, 0.1)
-    torch.testing.assert_close(module.state_dict(), alone.state_dict())

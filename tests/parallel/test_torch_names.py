@@ -44,10 +44,6 @@ def same(found, wanted):
         torch.testing.assert_close(found[name], value, rtol=1e-12, atol=1e-12)
 
 
-def gradients(module):
-    return {name: parameter.grad for name, parameter in module.named_parameters()}
-
-
 # Gradients
 # -----------------------------------------------------------------------------
 

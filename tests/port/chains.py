@@ -1,5 +1,5 @@
 """Chains as people have written them, with their habits."""
-# ruff: noqa: E741, RET504, UP008, UP031, UP032
+# ruff: noqa: RET504, UP008, UP031, UP032
 
 import collections
 import math
@@ -70,32 +70,6 @@ class Blocks(chainer.Chain):
         return self.fc2(F.dropout(h))
 
 
-class Generator(chainer.Chain):
-    def __init__(self, n_hidden, bottom_width=4, ch=8, wscale=0.02):
-        super().__init__()
-        self.n_hidden = n_hidden
-        self.ch = ch
-        self.bottom_width = bottom_width
-
-        with self.init_scope():
-            w = chainer.initializers.Normal(wscale)
-            self.l0 = L.Linear(
-                self.n_hidden, bottom_width * bottom_width * ch, initialW=w
-            )
-            self.dc1 = L.Deconvolution2D(ch, ch // 2, 4, 2, 1, initialW=w)
-            self.dc2 = L.Deconvolution2D(ch // 2, 3, 3, 1, 1, initialW=w)
-            self.bn0 = L.BatchNormalization(bottom_width * bottom_width * ch)
-            self.bn1 = L.BatchNormalization(ch // 2)
-
-    def forward(self, z):
-        h = F.reshape(
-            F.relu(self.bn0(self.l0(z))),
-            (len(z), self.ch, self.bottom_width, self.bottom_width),
-        )
-        h = F.relu(self.bn1(self.dc1(h)))
-        return F.sigmoid(self.dc2(h))
-
-
 class Residuals(chainer.ChainList):
     def __init__(self, n, width):
         super().__init__()
@@ -135,22 +109,6 @@ class Mixed(chainer.Chain):
         attention = F.softmax(F.matmul(pooled, pooled, transb=True))
         h = F.transpose(F.matmul(attention, pooled), (0, 1))
         return F.log_softmax(self.out(F.leaky_relu(self.norm(h))))
-
-
-class Words(chainer.Chain):
-    def __init__(self, n_vocab, n_units):
-        super().__init__()
-        with self.init_scope():
-            self.embed = L.EmbedID(n_vocab, n_units)
-            self.conv = L.Convolution1D(n_units, n_units, 3, pad=1)
-            self.out = L.Linear(n_units, n_vocab)
-
-    def __call__(self, x):
-        e = self.embed(x)
-        h = F.tanh(self.conv(F.swapaxes(e, 1, 2)))
-        h = F.stack([F.max(h, axis=2), F.sum(h, axis=2)], axis=1)
-        a, b = F.split_axis(h, 2, axis=1)
-        return self.out(F.squeeze(a, axis=1) + F.reshape(b, (len(x), -1)))
 
 
 class ByHand(chainer.Chain):
@@ -212,31 +170,6 @@ class Stages(chainer.Chain):
         loss = F.softmax_cross_entropy(x, t)
         chainer.report({"loss": loss, "accuracy": F.accuracy(x, t)}, self)
         return loss
-
-
-class Ignoring(chainer.Chain):
-    """A word that stands for none."""
-
-    def __init__(self, n_vocab):
-        super().__init__()
-        with self.init_scope():
-            self.embed = L.EmbedID(n_vocab, 5, ignore_label=-1)
-            self.out = L.Linear(5, 3)
-
-    def forward(self, xs):
-        return self.out(F.sum(self.embed(xs), axis=1))
-
-
-class FoundOut(chainer.Chain):
-    """A number of channels that is found out, handed on by the block around it."""
-
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.first = Normed(None, 4)
-
-    def forward(self, x):
-        return self.first(x)
 
 
 class Made(chainer.Chain):
@@ -311,25 +244,6 @@ class RNNForLM(chainer.Chain):
         return y
 
 
-class SequenceClassifier(chainer.Chain):
-    """State within a call alone."""
-
-    def __init__(self, n_in=4, n_units=5, n_out=3):
-        super(SequenceClassifier, self).__init__(
-            lstm=L.LSTM(n_in, n_units),
-            out=L.Linear(n_units, n_out),
-        )
-
-    def reset_state(self):
-        self.lstm.reset_state()
-
-    def __call__(self, xs):
-        self.reset_state()
-        for t in range(xs.shape[1]):
-            h = self.lstm(xs[:, t])
-        return self.out(h)
-
-
 class AttSeq2Seq(chainer.Chain):
     """Encoder and decoder of links without a state, with attention over the encoder's steps."""
 
@@ -364,93 +278,6 @@ class AttSeq2Seq(chainer.Chain):
             )
             ys.append(self.hj(F.concat([h, att])))
         return F.stack(ys, 1)
-
-
-class BottleNeckA(chainer.Chain):
-    def __init__(self, in_size, ch, out_size, stride=2):
-        super(BottleNeckA, self).__init__()
-        initialW = initializers.HeNormal()
-
-        with self.init_scope():
-            self.conv1 = L.Convolution2D(
-                in_size, ch, 1, stride, 0, initialW=initialW, nobias=True
-            )
-            self.bn1 = L.BatchNormalization(ch)
-            self.conv2 = L.Convolution2D(
-                ch, ch, 3, 1, 1, initialW=initialW, nobias=True
-            )
-            self.bn2 = L.BatchNormalization(ch)
-            self.conv3 = L.Convolution2D(
-                ch, out_size, 1, 1, 0, initialW=initialW, nobias=True
-            )
-            self.bn3 = L.BatchNormalization(out_size)
-            self.conv4 = L.Convolution2D(
-                in_size, out_size, 1, stride, 0, initialW=initialW, nobias=True
-            )
-            self.bn4 = L.BatchNormalization(out_size)
-
-    def __call__(self, x):
-        h1 = F.relu(self.bn1(self.conv1(x)))
-        h1 = F.relu(self.bn2(self.conv2(h1)))
-        h1 = self.bn3(self.conv3(h1))
-        h2 = self.bn4(self.conv4(x))
-        return F.relu(h1 + h2)
-
-
-class BottleNeckB(chainer.Chain):
-    def __init__(self, in_size, ch):
-        super(BottleNeckB, self).__init__()
-        with self.init_scope():
-            self.conv1 = L.Convolution2D(in_size, ch, 1, 1, 0, nobias=True)
-            self.bn1 = L.BatchNormalization(ch)
-            self.conv2 = L.Convolution2D(ch, in_size, 3, 1, 1, nobias=True)
-            self.bn2 = L.BatchNormalization(in_size)
-
-    def __call__(self, x):
-        h = F.relu(self.bn1(self.conv1(x)))
-        h = self.bn2(self.conv2(h))
-        return F.relu(h + x)
-
-
-class ResBlock(chainer.Chain):
-    def __init__(self, layer, in_size, ch, out_size, stride=2):
-        super(ResBlock, self).__init__()
-        self.add_link("a", BottleNeckA(in_size, ch, out_size, stride))
-        for i in range(1, layer):
-            self.add_link("b{}".format(i), BottleNeckB(out_size, ch))
-        self.layer = layer
-
-    def __call__(self, x):
-        h = self.a(x)
-        for i in range(1, self.layer):
-            h = self["b{}".format(i)](h)
-        return h
-
-
-class ResNet50ish(chainer.Chain):
-    insize = 224
-
-    def __init__(self):
-        super(ResNet50ish, self).__init__()
-        with self.init_scope():
-            self.conv1 = L.Convolution2D(
-                3, 8, 7, 2, 3, initialW=initializers.HeNormal()
-            )
-            self.bn1 = L.BatchNormalization(8)
-            self.res2 = ResBlock(2, 8, 4, 16, 1)
-            self.res3 = ResBlock(2, 16, 4, 16)
-            self.fc = L.Linear(16, 5)
-
-    def __call__(self, x, t):
-        h = self.bn1(self.conv1(x))
-        h = F.max_pooling_2d(F.relu(h), 3, stride=2)
-        h = self.res2(h)
-        h = self.res3(h)
-        h = F.average_pooling_2d(h, h.shape[2:], stride=1)
-        h = self.fc(h)
-        loss = F.softmax_cross_entropy(h, t)
-        chainer.report({"loss": loss, "accuracy": F.accuracy(h, t)}, self)
-        return loss
 
 
 class CBR(chainer.Chain):
@@ -499,53 +326,6 @@ class Pix2PixEncoder(chainer.Chain):
         for i in range(1, 3):
             hs.append(self["c%d" % i](hs[i - 1]))
         return hs
-
-
-class SkipGram(chainer.Chain):
-    def __init__(self, n_vocab, n_units):
-        super(SkipGram, self).__init__()
-        with self.init_scope():
-            self.embed = L.EmbedID(
-                n_vocab, n_units, initialW=initializers.Uniform(1.0 / n_units)
-            )
-            self.out = L.Linear(n_units, n_vocab, initialW=0)
-
-    def __call__(self, x, contexts):
-        e = self.embed(contexts)
-        batch_size, n_context, n_units = e.shape
-        x = F.broadcast_to(x[:, None], (batch_size, n_context))
-        e = F.reshape(e, (batch_size * n_context, n_units))
-        x = F.reshape(x, (batch_size * n_context,))
-        loss = F.softmax_cross_entropy(self.out(e), x)
-        reporter.report({"loss": loss}, self)
-        return loss
-
-
-class MemNN(chainer.Chain):
-    def __init__(self, n_units, n_vocab, max_memory=5, hops=2):
-        super(MemNN, self).__init__()
-        with self.init_scope():
-            self.embeds = chainer.ChainList(
-                *[L.EmbedID(n_vocab, n_units) for _ in range(hops + 1)]
-            )
-            self.temporal = L.EmbedID(max_memory, n_units)
-            self.W = L.Linear(n_units, n_vocab, nobias=True)
-        self.n_units = n_units
-        self.hops = hops
-
-    def __call__(self, sentences, query):
-        xp = cuda.get_array_module(sentences)
-        u = F.sum(self.embeds[0](query), axis=1)
-        inds = xp.arange(sentences.shape[1], dtype=np.int32)[::-1]
-        for i in range(self.hops):
-            mem = F.sum(self.embeds[i](sentences), axis=2)
-            tm = self.temporal(xp.ascontiguousarray(inds))
-            mem = mem + F.broadcast_to(tm, mem.shape)
-            p = F.softmax(F.sum(mem * F.broadcast_to(u[:, None, :], mem.shape), axis=2))
-            c = F.sum(self.embeds[i + 1](sentences), axis=2)
-            o = F.matmul(F.swapaxes(c, 2, 1), p[:, :, None])
-            u = F.squeeze(o, -1) + u
-        return self.W(u)
 
 
 class InstanceNorm(chainer.Chain):
@@ -609,202 +389,6 @@ class FastStyleNet(chainer.Chain):
         return (F.tanh(y) + 1) * 127.5
 
 
-class ResidualConv(chainer.Chain):
-    def __init__(
-        self, filter_size, dilation, residual_channels, dilated_channels, skip_channels
-    ):
-        super(ResidualConv, self).__init__()
-        with self.init_scope():
-            self.conv = L.DilatedConvolution2D(
-                residual_channels,
-                dilated_channels,
-                ksize=(filter_size, 1),
-                pad=(dilation * (filter_size - 1), 0),
-                dilate=(dilation, 1),
-            )
-            self.res = L.Convolution2D(dilated_channels // 2, residual_channels, 1)
-            self.skip = L.Convolution2D(dilated_channels // 2, skip_channels, 1)
-        self.filter_size = filter_size
-        self.dilation = dilation
-
-    def __call__(self, x):
-        length = x.shape[2]
-        h = self.conv(x)
-        h = h[:, :, :length]
-        tanh_z, sig_z = F.split_axis(h, 2, axis=1)
-        z = F.tanh(tanh_z) * F.sigmoid(sig_z)
-        if x.shape[2] == z.shape[2]:
-            residual = self.res(z) + x
-        else:
-            residual = self.res(z) + x[:, :, -1:]
-        return residual, self.skip(z)
-
-
-class ResidualNet(chainer.ChainList):
-    def __init__(self, n_loop, n_layer, *args):
-        super(ResidualNet, self).__init__()
-        dilations = [2**i for i in range(n_layer)] * n_loop
-        for dilation in dilations:
-            self.add_link(ResidualConv(2, dilation, *args))
-
-    def __call__(self, x):
-        skips = 0
-        for i, func in enumerate(self.children()):
-            x, skip = func(x)
-            skips += skip
-        return skips
-
-
-class WaveNet(chainer.Chain):
-    def __init__(self, n_loop=1, n_layer=3, a_channels=8, r_channels=4, s_channels=5):
-        super(WaveNet, self).__init__()
-        with self.init_scope():
-            self.embed = L.Convolution2D(
-                a_channels, r_channels, (2, 1), pad=(1, 0), nobias=True
-            )
-            self.resnet = ResidualNet(
-                n_loop, n_layer, r_channels, 2 * r_channels, s_channels
-            )
-            self.proj1 = L.Convolution2D(s_channels, s_channels, 1)
-            self.proj2 = L.Convolution2D(s_channels, a_channels, 1)
-
-    def __call__(self, x):
-        length = x.shape[2]
-        h = self.embed(x)[:, :, :length, :]
-        h = F.relu(self.resnet(h))
-        h = F.relu(self.proj1(h))
-        return self.proj2(h)
-
-
-class SegNet(chainer.Chain):
-    def __init__(self, n_class=4):
-        super(SegNet, self).__init__()
-        initialW = chainer.initializers.HeNormal()
-        with self.init_scope():
-            self.conv1 = L.Convolution2D(
-                None, 6, 3, 1, 1, nobias=True, initialW=initialW
-            )
-            self.conv1_bn = L.BatchNormalization(6, initial_beta=0.001)
-            self.conv2 = L.Convolution2D(6, 6, 3, 1, 1, nobias=True, initialW=initialW)
-            self.conv2_bn = L.BatchNormalization(6, initial_beta=0.001)
-            self.conv_decode2 = L.Convolution2D(6, 6, 3, 1, 1, nobias=True)
-            self.conv_decode2_bn = L.BatchNormalization(6)
-            self.conv_classifier = L.Convolution2D(6, n_class, 1)
-
-    def _upsampling_2d(self, x, indices, outsize):
-        return F.upsampling_2d(x, indices, ksize=2, stride=2, outsize=outsize)
-
-    def __call__(self, x):
-        h = F.local_response_normalization(x, 5, 1, 1e-4 / 5.0, 0.75)
-        h = F.relu(self.conv1_bn(self.conv1(h)))
-        s1 = h.shape[2:]
-        h, idx1 = F.max_pooling_2d(h, 2, stride=2, return_indices=True)
-        h = F.relu(self.conv2_bn(self.conv2(h)))
-        s2 = h.shape[2:]
-        h, idx2 = F.max_pooling_2d(h, 2, stride=2, return_indices=True)
-        h = self._upsampling_2d(h, idx2, s2)
-        h = self.conv_decode2_bn(self.conv_decode2(h))
-        h = self._upsampling_2d(h, idx1, s1)
-        return self.conv_classifier(h)
-
-
-class PointNetTrans(chainer.Chain):
-    def __init__(self, k):
-        super(PointNetTrans, self).__init__()
-        with self.init_scope():
-            self.conv = L.Convolution2D(k, 8, 1)
-            self.bn = L.BatchNormalization(8)
-            self.fc = L.Linear(8, k * k)
-        self.k = k
-
-    def __call__(self, x):
-        h = F.relu(self.bn(self.conv(x)))
-        h = F.max_pooling_2d(h, ksize=h.shape[2:])
-        h = self.fc(h)
-        h = h.reshape((-1, self.k, self.k))
-        xp = self.xp
-        return h + xp.identity(self.k, dtype=xp.float32)[None]
-
-
-class PointNet(chainer.Chain):
-    def __init__(self, n_class=4):
-        super(PointNet, self).__init__()
-        with self.init_scope():
-            self.trans = PointNetTrans(3)
-            self.conv = L.Convolution2D(None, 8, ksize=1)
-            self.fc = L.Linear(8, n_class)
-
-    def __call__(self, x):
-        t1 = self.trans(x)
-        h = x[:, :, :, 0]
-        h = F.transpose(F.matmul(F.transpose(h, (0, 2, 1)), t1), (0, 2, 1))[
-            :, :, :, None
-        ]
-        h = F.relu(self.conv(h))
-        h = F.max_pooling_2d(h, ksize=h.shape[2:])
-        return self.fc(h), t1
-
-
-class DuelingDQN(chainer.Chain):
-    def __init__(self, n_actions, n_input_channels=4, activation=F.relu, bias=0.1):
-        self.n_actions = n_actions
-        self.activation = activation
-        super(DuelingDQN, self).__init__()
-        with self.init_scope():
-            self.conv_layers = chainer.ChainList(
-                L.Convolution2D(n_input_channels, 6, 8, stride=4, initial_bias=bias),
-                L.Convolution2D(6, 6, 4, stride=2, initial_bias=bias),
-            )
-            self.a_stream = MLP(24, n_actions, [8])
-            self.v_stream = MLP(24, 1, [8])
-
-    def __call__(self, x):
-        h = x
-        for l in self.conv_layers:
-            h = self.activation(l(h))
-        batch_size = x.shape[0]
-        h = h.reshape(batch_size, -1)
-        ya = self.a_stream(h)
-        mean = F.reshape(F.sum(ya, axis=1) / self.n_actions, (batch_size, 1))
-        ya, mean = F.broadcast(ya, mean)
-        ya -= mean
-        ys = self.v_stream(h)
-        ya, ys = F.broadcast(ya, ys)
-        return ya + ys
-
-
-class MLP(chainer.Chain):
-    def __init__(
-        self, in_size, out_size, hidden_sizes, nonlinearity=F.relu, last_wscale=1
-    ):
-        self.in_size = in_size
-        self.out_size = out_size
-        self.hidden_sizes = hidden_sizes
-        self.nonlinearity = nonlinearity
-        super(MLP, self).__init__()
-        with self.init_scope():
-            if hidden_sizes:
-                hidden_layers = []
-                hidden_layers.append(L.Linear(in_size, hidden_sizes[0]))
-                for hin, hout in zip(hidden_sizes, hidden_sizes[1:]):
-                    hidden_layers.append(L.Linear(hin, hout))
-                self.hidden_layers = chainer.ChainList(*hidden_layers)
-                self.output = L.Linear(
-                    hidden_sizes[-1],
-                    out_size,
-                    initialW=initializers.LeCunNormal(last_wscale),
-                )
-            else:
-                self.output = L.Linear(in_size, out_size)
-
-    def __call__(self, x):
-        h = x
-        if self.hidden_sizes:
-            for l in self.hidden_layers:
-                h = self.nonlinearity(l(h))
-        return self.output(h)
-
-
 class A3CLSTM(chainer.Chain):
     """A head with a recurrent core."""
 
@@ -837,72 +421,6 @@ class NamedTwice(chainer.ChainList):
 
     def __call__(self, x):
         return self[1](F.relu(self.head(x)))
-
-
-class DarknetBlock(chainer.Chain):
-    def __init__(self, n_in, n_out, ksize=3, pad=1):
-        super(DarknetBlock, self).__init__(
-            conv=L.Convolution2D(n_in, n_out, ksize, stride=1, pad=pad, nobias=True),
-            bn=L.BatchNormalization(n_out, use_beta=False, eps=2e-5),
-            bias=L.Bias(shape=(n_out,)),
-        )
-
-    def __call__(self, x):
-        return F.leaky_relu(self.bias(self.bn(self.conv(x))), slope=0.1)
-
-
-def reorg(input, stride=2):
-    batch_size, input_channel, input_height, input_width = input.data.shape
-    output_height, output_width = int(input_height / stride), int(input_width / stride)
-    output = F.transpose(
-        F.reshape(
-            input,
-            (batch_size, input_channel, output_height, stride, output_width, stride),
-        ),
-        (0, 1, 2, 4, 3, 5),
-    )
-    output = F.transpose(
-        F.reshape(output, (batch_size, input_channel, output_height, output_width, -1)),
-        (0, 4, 1, 2, 3),
-    )
-    return F.reshape(output, (batch_size, -1, output_height, output_width))
-
-
-class YOLOv2(chainer.Chain):
-    def __init__(self, n_classes=3, n_boxes=2):
-        super(YOLOv2, self).__init__()
-        self.add_link("conv1", DarknetBlock(3, 4))
-        self.add_link("conv2", DarknetBlock(4, 6))
-        self.add_link("conv3", DarknetBlock(6, 6, 1, 0))
-        self.add_link(
-            "conv4", L.Convolution2D(6 + 24, n_boxes * (5 + n_classes), ksize=1)
-        )
-        self.n_boxes = n_boxes
-        self.n_classes = n_classes
-
-    def __call__(self, x):
-        h = self.conv1(x)
-        h = F.max_pooling_2d(h, ksize=2, stride=2, pad=0)
-        h = self.conv2(h)
-        high = reorg(h)
-        h = F.max_pooling_2d(h, ksize=2, stride=2, pad=0)
-        h = self.conv3(h)
-        h = F.concat((high, h), axis=1)
-        output = self.conv4(h)
-        batch_size, _, grid_h, grid_w = output.shape
-        x, y, w, h, conf, prob = F.split_axis(
-            F.reshape(
-                output, (batch_size, self.n_boxes, self.n_classes + 5, grid_h, grid_w)
-            ),
-            (1, 2, 3, 4, 5),
-            axis=2,
-        )
-        x = F.sigmoid(x)
-        y = F.sigmoid(y)
-        conf = F.sigmoid(conf)
-        prob = F.transpose(prob, (0, 2, 1, 3, 4))
-        prob = F.softmax(prob)
-        return x, y, F.exp(w), h, conf, prob
 
 
 class HighwayLM(chainer.Chain):
@@ -943,34 +461,6 @@ class MobileSeparable(chainer.Chain):
     def __call__(self, x):
         h = F.clipped_relu(self.bn(self.depthwise(x)), 6.0)
         return self.nd(self.pointwise(h))
-
-
-class StarGenerator(chainer.Chain):
-    def __init__(self, n_down=1, n_res=2, c_dim=2, ch=4):
-        super(StarGenerator, self).__init__()
-        with self.init_scope():
-            self.conv0 = L.Convolution2D(3 + c_dim, ch, 7, 1, 3, nobias=True)
-        for i in range(n_down):
-            setattr(self, "down%d" % i, None)
-            self.add_link("downs%d" % i, L.Convolution2D(ch, ch * 2, 4, 2, 1))
-            ch *= 2
-        for i in range(n_res):
-            with self.init_scope():
-                setattr(self, "res%d" % i, L.Convolution2D(ch, ch, 3, 1, 1))
-        with self.init_scope():
-            self.out = L.Deconvolution2D(ch, 3, 4, 2, 1)
-        self.n_down, self.n_res = n_down, n_res
-
-    def __call__(self, x, c):
-        b, d = c.shape
-        c = F.reshape(c, (b, d, 1, 1))
-        c = F.tile(c, (1, 1, x.shape[2], x.shape[3]))
-        h = F.relu(self.conv0(F.concat([x, c], axis=1)))
-        for i in range(self.n_down):
-            h = F.relu(getattr(self, "downs%d" % i)(h))
-        for i in range(self.n_res):
-            h = h + F.relu(getattr(self, "res%d" % i)(h))
-        return F.tanh(self.out(h))
 
 
 class MaskedErrors(chainer.Chain):
@@ -1202,101 +692,54 @@ class GoogLeNetBN(chainer.Chain):
         return self.loss
 
 
-class DenseBlock(chainer.Chain):
-    def __init__(self, in_ch, growth_rate, n_layer):
-        self.dropout_ratio = 0.2
-        self.n_layer = n_layer
-        super(DenseBlock, self).__init__()
-        for i in range(n_layer):
-            self.add_link(
-                "bn%d" % (i + 1), L.BatchNormalization(in_ch + i * growth_rate)
-            )
-            self.add_link(
-                "conv%d" % (i + 1),
-                L.Convolution2D(
-                    in_ch + i * growth_rate,
-                    growth_rate,
-                    3,
-                    1,
-                    1,
-                    initialW=chainer.initializers.Normal(math.sqrt(2.0 / 9)),
-                ),
-            )
+class Assorted(chainer.Chain):
+    """Links, start values and functions that no other network here has."""
 
-    def __call__(self, x):
-        for i in range(1, self.n_layer + 1):
-            h = F.relu(self["bn%d" % i](x))
-            h = F.dropout(self["conv%d" % i](h), self.dropout_ratio)
-            x = F.concat((x, h))
-        return x
-
-
-class DenseNet(chainer.Chain):
-    def __init__(self, n_layer=2, growth_rate=3, n_class=4, in_ch=4, block=2):
-        self.block = block
-        in_chs = [in_ch + n_layer * growth_rate * i for i in range(block + 1)]
-        super(DenseNet, self).__init__()
-        self.add_link("conv1", L.Convolution2D(3, in_ch, 3, 1, 1))
-        for i in range(block):
-            self.add_link(
-                "dense%d" % (i + 2), DenseBlock(in_chs[i], growth_rate, n_layer)
-            )
-            if not i == block - 1:
-                self.add_link(
-                    "trans%d" % (i + 2),
-                    L.Convolution2D(in_chs[i + 1], in_chs[i + 1], 1),
-                )
-        self.add_link("bn%d" % (block + 1), L.BatchNormalization(in_chs[block]))
-        self.add_link("fc%d" % (block + 2), L.Linear(in_chs[block], n_class))
-
-    def __call__(self, x):
-        h = self.conv1(x)
-        for i in range(2, self.block + 2):
-            h = getattr(self, "dense%d" % i)(h)
-            if not i == self.block + 1:
-                h = F.average_pooling_2d(getattr(self, "trans%d" % i)(h), 2)
-        h = F.relu(getattr(self, "bn%d" % (self.block + 1))(h))
-        h = F.average_pooling_2d(h, h.data.shape[2])
-        return getattr(self, "fc%d" % (self.block + 2))(h)
-
-
-class MultiHeadAttention(chainer.Chain):
-    """Attention is all you need, as it stood on GitHub in 2017: heads along the batch."""
-
-    def __init__(self, n_units, h=2, dropout=0.1):
-        super(MultiHeadAttention, self).__init__()
-        with self.init_scope():
-            self.W_Q = ConvolutionSentence(n_units, n_units, nobias=True)
-            self.W_K = ConvolutionSentence(n_units, n_units, nobias=True)
-            self.W_V = ConvolutionSentence(n_units, n_units, nobias=True)
-            self.ln = L.LayerNormalization(n_units, eps=1e-6)
-        self.h = h
-        self.scale_score = 1.0 / (n_units // h) ** 0.5
-        self.dropout = dropout
-
-    def __call__(self, x, mask):
-        xp = self.xp
-        h = self.h
-        Q, K, V = self.W_Q(x), self.W_K(x), self.W_V(x)
-        batch, n_units, n_querys = Q.shape
-        batch_Q = F.concat(F.split_axis(Q, h, axis=1), axis=0)
-        batch_K = F.concat(F.split_axis(K, h, axis=1), axis=0)
-        batch_V = F.concat(F.split_axis(V, h, axis=1), axis=0)
-        mask = xp.concatenate([mask] * h, axis=0)
-        batch_A = F.matmul(batch_Q, batch_K, transa=True) * self.scale_score
-        batch_A = F.where(mask, batch_A, xp.full(batch_A.shape, -1e9, "f"))
-        batch_A = F.softmax(batch_A, axis=2)
-        batch_A = F.where(xp.isnan(batch_A.data), xp.zeros(batch_A.shape, "f"), batch_A)
-        batch_A = F.dropout(batch_A, self.dropout)
-        C = F.sum(
-            F.broadcast_to(
-                batch_A[:, None], (batch * h, n_units // h, n_querys, n_querys)
-            )
-            * batch_V[:, :, None, :],
-            axis=3,
+    def __init__(self, n=4, hops=2):
+        self.hops = hops
+        super(Assorted, self).__init__(
+            conv=L.Convolution2D(
+                3, n, 3, initialW=initializers.HeNormal(), initial_bias=0.1
+            ),
+            dilated=L.DilatedConvolution2D(n, n, ksize=(2, 1), pad=(1, 0)),
+            bn=L.BatchNormalization(n, use_beta=False, eps=2e-5),
+            bias=L.Bias(shape=(n,)),
+            shifted=L.BatchNormalization(n, initial_beta=0.001),
+            sentence=ConvolutionSentence(n, n, nobias=True),
+            along=L.Convolution1D(n, n, 3, pad=1),
+            norm=L.LayerNormalization(n, eps=1e-6),
         )
-        C = F.concat(F.split_axis(C, h, axis=0), axis=1)
-        return seq_func(self.ln, C)
+        for hop in range(hops):
+            layer = L.Linear(n, n, initialW=initializers.Uniform(0.5))
+            self.add_link("hop{}".format(hop), layer)
+        with self.init_scope():
+            self.out = L.Linear(n, 3, initialW=initializers.LeCunNormal(2))
+
+    def __call__(self, x):
+        xp = cuda.get_array_module(x)
+        h = F.leaky_relu(self.bias(self.bn(self.conv(x))), slope=0.1)
+        size = h.shape[2:]
+        h, indices = F.max_pooling_2d(h, 2, stride=2, return_indices=True)
+        h = F.upsampling_2d(h, indices, ksize=2, stride=2, outsize=size)
+        h = F.average_pooling_2d(self.dilated(self.shifted(h)), 2, stride=1)
+        h = h.reshape((len(x), h.shape[1], -1))
+        h = seq_func(self.norm, self.along(self.sentence(h)))
+        scores = F.matmul(h, h, transb=True)
+        scores = scores + xp.identity(h.shape[1], dtype=xp.float32)[None]
+        lowest = xp.full(scores.shape, -1e9, "f")
+        scores = F.where(xp.isnan(scores.data), lowest, scores)
+        weights = xp.ascontiguousarray(xp.arange(h.shape[1], dtype=np.float32)[::-1])
+        h = F.sum(scores * F.broadcast_to(weights, scores.shape), axis=2)
+        mean = F.reshape(F.sum(h, axis=1) / h.shape[1], (len(x), 1))
+        h, mean = F.broadcast(h, mean)
+        h -= mean
+        if not self.hops:
+            return h
+        for hop in range(self.hops):
+            h = h + F.tanh(self["hop{}".format(hop)](h))
+        h = self.out(h)
+        reporter.report({"mean": F.mean(h)}, self)
+        return h
 
 
 def seq_func(func, x):

@@ -23,10 +23,6 @@ def conv3x3(inputs, outputs, stride=1):
     )
 
 
-def drop_nothing(x):
-    return x
-
-
 class Block(nn.Module):
     expansion = 1
 
@@ -145,17 +141,6 @@ class LanguageModel(nn.Module):
         for block in self.blocks:
             x = x + self.gamma * block(self.norm(x))
         return self.head(x[:, 1:])
-
-
-class Dropping(nn.Module):
-    def __init__(self, p=0.5):
-        super().__init__()
-        self.p = p
-        self.fc1, self.fc2 = nn.Linear(6, 8), nn.Linear(8, 3)
-
-    def forward(self, x):
-        x = nnf.dropout(nnf.relu(self.fc1(x)), self.p, self.training)
-        return nnf.dropout(self.fc2(x), p=0.25, training=self.training)
 
 
 class Started(nn.Module):
@@ -664,28 +649,6 @@ class Gated(nn.Module):
 
     def forward(self, x):
         return self.gate(x)
-
-
-def scaled_linear(inputs, outputs):
-    return nn.Sequential(nn.Linear(inputs, outputs), nn.LayerNorm(outputs))
-
-
-def widened(width, make=scaled_linear):
-    """A function with another one within it, and one as its default."""
-
-    def hidden(factor):
-        return make(width, factor * width)
-
-    return nn.Sequential(hidden(2), nn.Tanh(), nn.Linear(2 * width, 3))
-
-
-class Widened(nn.Module):
-    def __init__(self, width=5):
-        super().__init__()
-        self.layers = widened(width)
-
-    def forward(self, x):
-        return self.layers(x)
 
 
 class Standardised(nn.Conv2d):

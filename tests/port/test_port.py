@@ -32,7 +32,6 @@ CASES = {
     "language model": (networks.LanguageModel, tokens(2, 7), {"words": 11}),
     "dense": (networks.Dense, image(3, 3, 9, 9), {}),
     "shifted": (networks.Shifted, image(2, 4, 6, 6), {}),
-    "dropping": (networks.Dropping, image(5, 6), {}),
     "started": (networks.Started, image(3, 4), {}),
     "chosen": (networks.Chosen, image(3, 4), {"activation": "gelu"}),
     "patches": (networks.Patches, image(2, 3, 6, 4), {}),
@@ -47,7 +46,6 @@ CASES = {
     "moded": (networks.Moded, image(3, 3, 7, 9), {}),
     "rated": (networks.Rated, image(5, 3, 4, 6), {}),
     "overwriting": (networks.Overwriting, image(3, 5), {}),
-    "widened": (networks.Widened, image(3, 5), {}),
     "gated": (
         networks.Gated,
         image(3, 4),

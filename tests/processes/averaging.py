@@ -8,6 +8,7 @@ from deliralike.data import Loader
 from deliralike.optim.rules import rule
 from deliralike.parallel import LocalSGD
 from deliralike.training import Checkpoint, Trainer
+from tests.losses import cross_entropy
 from tests.processes import steps, training
 
 RATE, MOMENTUM = 0.05, 0.9
@@ -200,16 +201,12 @@ def fitted(processes, backend, folder):
     apart = network.root.neutral_state()
     with random.portable(0, 0), network.training_mode(True):
         x, labels = pictures[0][:4], pictures[1][:4]  # the same samples in each process
-        loss = trainer.optimizers["default"].update(training_loss, x, labels)
+        loss = trainer.optimizers["default"].update(cross_entropy, x, labels)
     return {
         "metrics": [epoch.held_out for epoch in history.epochs],
         "loss": float(network.backend.number(loss)),
         "state": {name: value.tolist() for name, value in apart.items()},
     }
-
-
-def training_loss(network, x, labels):
-    return network.nn.cross_entropy(network(x), labels)
 
 
 def normalised(processes):

@@ -6,6 +6,7 @@ import torch
 import deliralike.compat.heat as ht
 from deliralike import zoo
 from deliralike.optim.rules import rule
+from tests.losses import mean_square_error
 
 STEPS, SAMPLES = (
     4,
@@ -116,10 +117,6 @@ def torch_ways(processes):
 # -----------------------------------------------------------------------------
 
 
-def mean_square(network, x, y):
-    return network.nn.mse_loss(network(x), y)
-
-
 def written_once(processes, backend):
     """Steps as functions, with one of deliralike's optimizers; the learning rate changes after each
     step."""
@@ -135,7 +132,7 @@ def _written_once(processes, backend, blocking):
     network, optimizer = over(processes, network, inside, blocking)
     network.train()
     for x, y in batches():
-        optimizer.update(mean_square, share(x, processes), share(y, processes))
+        optimizer.update(mean_square_error, share(x, processes), share(y, processes))
         inside.lr = inside.lr * 0.5
     return [listed(network.neutral_state()), inside.steps]
 

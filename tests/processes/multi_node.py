@@ -8,6 +8,7 @@ from deliralike.data import Loader
 from deliralike.errors import ArgumentError
 from deliralike.training import Trainer
 from deliralike.training.metrics import Accuracy
+from tests.losses import cross_entropy
 
 L = chainer.links
 SAMPLES, BATCH, EPOCHS = (
@@ -131,10 +132,6 @@ def micro_batches(processes):
         for _ in range(6):
             made.update(cross_entropy, *samples(4))
     return [processes.collectives["all_reduce"] - before, made.steps]
-
-
-def cross_entropy(network, x, y):
-    return network.nn.cross_entropy(network(x), y)
 
 
 def first_batch(processes):

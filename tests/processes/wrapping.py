@@ -9,6 +9,7 @@ from deliralike.optim.rules import rule
 from deliralike.parallel import SingleProcess
 from deliralike.training import Trainer
 from deliralike.zoo.generative.dcgan import Discriminator, Generator
+from tests.losses import mean_square
 from tests.processes import steps, subjects
 
 KEPT = []  # networks that live until the process ends, as those of a script do
@@ -195,11 +196,6 @@ class Wide(Network):
         return self.layers(x)
 
 
-def squares(network, x):
-    y = network(x)
-    return network.nn.mean(y * y)
-
-
 def hooked(processes, cases):
     """The gradients of some updates with each hook (those of a plain sum first), and each process's
     own first ones."""
@@ -214,10 +210,10 @@ def _with_hook(processes, keywords, x, updates=5):
     over = kept(DistributedDataParallel(network, processes, in_backward=keywords))
     optimizer = over.backend.optimizer(rule("sgd", lr=0.0), over)
     optimizer.keep_gradients, found = True, []
-    own = network.backend.gradients(squares, network, x).parameters
+    own = network.backend.gradients(mean_square, network, x).parameters
     with over.training_mode(True):
         for _ in range(updates):
-            optimizer.update(squares, x)
+            optimizer.update(mean_square, x)
             latest = over.backend.to_numpy(optimizer.latest_gradients)
             found.append({name: value.tolist() for name, value in latest.items()})
     return [found, {name: value.tolist() for name, value in own.items()}]

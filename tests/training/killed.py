@@ -1,19 +1,15 @@
-"""A run that is killed again and again: ``python -m tests.training.killed BACKEND FOLDER WAY
-COUNT``.
+"""A run that is killed again and again: ``python -m tests.training.killed BACKEND FOLDER COUNT``.
 
 This process loads the framework and trains nothing; each attempt is a fork of it, which goes on
 from the latest checkpoint. It prints how often it stopped one, how often that left a checkpoint
-half written or half removed, and what differs in the end.
-
-Ways: ``calls`` kills before the n-th call that changes the disk, ``interrupts`` sends Ctrl-C after
-random delays.
+half written or half removed, and what differs in the end. Attempts are killed before the n-th call
+that changes the disk.
 """
 
 import os
 import shutil
 import signal
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +20,6 @@ from deliralike.training import Checkpoint, Checkpoints, Trainer
 
 EPOCHS = 9  # of four steps
 WATCHED = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
-KILLED, INTERRUPTED = -signal.SIGKILL, 130
 
 
 class Tiny(Network):
@@ -39,7 +34,7 @@ class Tiny(Network):
         return self.last(self.dropout(self.norm(self.first(x))))
 
 
-def train(backend, folder, ready=lambda: None):
+def train(backend, folder):
     """All that is left of the run; the weights are in `result` when it is done."""
     generator = np.random.default_rng(3)
     samples = data.Samples(generator.normal(size=(26, 3)), generator.integers(0, 2, 26))
@@ -50,7 +45,6 @@ def train(backend, folder, ready=lambda: None):
     trainer = Trainer(
         network, rule, callbacks=[watch], accumulate=2, average=0.9, rng="native"
     )
-    ready()
     trainer.fit(
         samples, samples, epochs=EPOCHS, batch_size=4, resume=Checkpoints.latest(folder)
     )
@@ -68,25 +62,19 @@ def result(folder):
 
 
 def forked(work):
-    """The process that does it; it exits with 130 after Ctrl-C and with 1 after an error."""
+    """The exit code of a process that does it: 1 after an error."""
     process = os.fork()
     if process:
-        return process
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     code = 1
     try:
         work()
         code = 0
-    except KeyboardInterrupt:
-        code = INTERRUPTED
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
         sys.stderr.flush()
         os._exit(code)
-
-
-def ended(process):
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
 def kill_before(call, folder):
@@ -106,43 +94,28 @@ def kill_before(call, folder):
     sys.addaudithook(count)
 
 
-def by_calls(backend, folder, number):
-    """A child that is killed at a call of its own choice."""
+def killed_once(backend, folder, number):
+    """Kill a child at a call of its own choice."""
     call = 3 + 37 * number % 131
 
     def work():
         kill_before(call, folder)
         train(backend, folder)
 
-    return ended(forked(work))
+    return forked(work)
 
 
-def by_interrupt(backend, folder, number):
-    """A child that is interrupted some time after its training began."""
-    begun, begin = os.pipe()
-    process = forked(lambda: train(backend, folder, lambda: os.write(begin, b"!")))
-    os.read(begun, 1), os.close(begun), os.close(begin)
-    time.sleep(float(np.random.default_rng(number).uniform(0.0, 0.25)))
-    os.kill(process, signal.SIGINT)
-    return ended(process)
-
-
-WAYS = {"calls": by_calls, "interrupts": by_interrupt}
-
-
-def main(backend, base, way, count):
+def main(backend, base, count):
     backends.get(backend)  # loads the framework, and computes nothing with it
-    assert ended(forked(lambda: train(backend, base / "whole"))) == 0
+    assert forked(lambda: train(backend, base / "whole")) == 0
     wanted = weights.read(result(base / "whole"))
     folder, stops, chains, torn, different = base / "killed", 0, 0, 0, set()
     while stops < count or not result(folder).exists():
-        killing = stops < count
-        code = (
-            WAYS[way](backend, folder, stops)
-            if killing
-            else ended(forked(lambda: train(backend, folder)))
-        )
-        assert code in (0, int(KILLED), INTERRUPTED), code
+        if stops < count:
+            code = killed_once(backend, folder, stops)
+        else:
+            code = forked(lambda: train(backend, folder))
+        assert code in (0, -signal.SIGKILL), code
         stops += code != 0
         torn += folder.exists() and any(
             name.startswith(".") for name in os.listdir(folder)
@@ -164,4 +137,4 @@ def main(backend, base, way, count):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

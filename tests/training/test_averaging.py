@@ -10,13 +10,10 @@ from deliralike import DataParallel, Network, data
 from deliralike.errors import ArgumentError, SettingError, StateError
 from deliralike.optim.rules import rule
 from deliralike.training import Trainer, WeightAverage, evaluate
+from tests.losses import cross_entropy
 from tests.parallel.networks import Small, batch_of, devices
 
 X, Y = batch_of(7)
-
-
-def loss(network, x, y):
-    return network.nn.cross_entropy(network(x), y)
 
 
 def build(backend, count=1, dtype="float64"):
@@ -36,7 +33,7 @@ def trained(backend, count=1, steps=7):
     optimizer.post_update_hooks += averages.values()
     states = [net.neutral_state()]
     for _ in range(steps):
-        optimizer.update(loss, X, Y)
+        optimizer.update(cross_entropy, X, Y)
         states.append(net.neutral_state())
     return states, averages
 
@@ -195,7 +192,7 @@ def test_averages_go_on_bit_for_bit_from_their_states(backend):
         resumed.load_state(first[case].state())
         optimizer.post_update_hooks.append(resumed)
     for _ in range(3):
-        optimizer.update(loss, X, Y)
+        optimizer.update(cross_entropy, X, Y)
     for case, resumed in zip(CASES, optimizer.post_update_hooks, strict=True):
         for name, value in whole[case].neutral_state().items():
             np.testing.assert_array_equal(

@@ -311,17 +311,13 @@ def test_what_is_not_as_it_was_written_is_refused(tmp_path, damage, message):
         checkpoint.read(tmp_path / "c")
 
 
-def forged(folder, state, files=None):
+def forged(folder, state):
     """A folder whose sums are right, and whose claims are not."""
     import zlib
 
-    files = {
-        part: {
-            "bytes": path.stat().st_size,
-            "xxh3_128": xxh3_128_hexdigest(path.read_bytes()),
-        }
-        for part, path in (files or {"network": folder / "network.safetensors"}).items()
-    }
+    file = folder / "network.safetensors"
+    checksum = xxh3_128_hexdigest(file.read_bytes())
+    files = {"network": {"bytes": file.stat().st_size, "xxh3_128": checksum}}
     text = json.dumps(
         {"format": checkpoint.FORMAT, "version": 5, "files": files, "state": state},
         indent=1,
@@ -342,29 +338,6 @@ def test_the_checksum_of_a_file_is_that_of_all_its_bytes(tmp_path):
     assert described["network"] == wanted
 
 
-# The library that reads the header checks it: `tests/test_weights.py`.
-HEADERS = {
-    "outside": {"dtype": "F64", "shape": [2], "data_offsets": [8, 24]},
-    "another type": {"dtype": "OBJECT", "shape": [2], "data_offsets": [0, 16]},
-}
-
-
-@pytest.mark.parametrize("described", HEADERS.values(), ids=HEADERS.keys())
-def test_a_file_whose_header_lies_is_refused(tmp_path, described):
-    folder = checkpoint.write(tmp_path / "c", OLD)
-    header = json.dumps(
-        {"__metadata__": {"deliralike.order": '["a"]'}, "a": described}
-    ).encode()
-    (folder / "network.safetensors").write_bytes(
-        len(header).to_bytes(8, "little") + header + bytes(16)
-    )
-    forged(folder, {"network": {"a": {"$array": "a"}}})
-    with pytest.raises(
-        CheckpointError, match=r"network.safetensors is no safetensors file"
-    ):
-        checkpoint.read(folder)
-
-
 @pytest.mark.parametrize(
     "state", [{"network": {"$array": "b"}}, {"network": {"$float": "x"}}, [1], None]
 )
@@ -372,13 +345,6 @@ def test_a_state_that_names_what_is_not_there_is_refused(tmp_path, state):
     folder = checkpoint.write(tmp_path / "c", OLD)
     forged(folder, state)
     with pytest.raises(CheckpointError, match="does not say what a checkpoint says"):
-        checkpoint.read(folder)
-
-
-def test_a_part_cannot_name_a_file_elsewhere(tmp_path):
-    folder = checkpoint.write(tmp_path / "c", OLD)
-    forged(folder, {}, {"../c/network": folder / "network.safetensors"})
-    with pytest.raises(CheckpointError, match="cannot be read: No such file"):
         checkpoint.read(folder)
 
 

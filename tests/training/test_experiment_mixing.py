@@ -11,6 +11,7 @@ from deliralike.training import predict
 from deliralike.training.experiment import Experiment, Settings, build_network
 from deliralike.training.experiment.building import complete, loaders
 from tests.conftest import BACKENDS
+from tests.losses import mean_square_error
 
 pytestmark = pytest.mark.usefixtures("drawn")
 # 30 samples in batches of 8 are 4 steps an epoch, the last of them on 6 samples.
@@ -124,11 +125,7 @@ class OwnStep(Network):
         return self.fc(self.nn.flatten(x, 1))
 
     def train_step(self, batch, optimizers):
-        return {"loss": optimizers["default"].update(squared, *batch)}
-
-
-def squared(network, x, rows):
-    return network.nn.mse_loss(network(x), rows)
+        return {"loss": optimizers["default"].update(mean_square_error, *batch)}
 
 
 def test_a_step_and_losses_of_ones_own_get_the_rows(backend, tmp_path):

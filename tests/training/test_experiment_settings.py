@@ -26,6 +26,7 @@ from deliralike.training.experiment import (
     write_settings,
 )
 from deliralike.training.experiment.files import changed, settings_from
+from tests.losses import cross_entropy
 
 # Something other than the default for each setting.
 OTHERS = {
@@ -442,10 +443,6 @@ def test_the_numbers_of_a_rule_that_are_left_out_are_the_usual_ones():
     )
 
 
-def loss(network, x, y):
-    return network.nn.cross_entropy(network(x), y)
-
-
 def test_every_rule_has_usual_numbers_that_lower_a_loss():
     for name in RULES:
         network = zoo.build(
@@ -454,7 +451,7 @@ def test_every_rule_has_usual_numbers_that_lower_a_loss():
         rule = Settings(network="mlp", optimizer=name).rule()
         optimizer = network.backend.optimizer(rule, network)
         x, y = np.ones((4, 3), np.float32), np.zeros(4, np.int64)
-        losses = [float(optimizer.update(loss, x, y)) for _ in range(5)]
+        losses = [float(optimizer.update(cross_entropy, x, y)) for _ in range(5)]
         assert losses[-1] < losses[0], name
 
 
@@ -473,4 +470,4 @@ def test_samples_of_one_class_are_refused_where_classes_are_learned():
     settings = Settings(network="mlp")
     with pytest.raises(SettingError, match="'mine' has one class, 'cat'"):
         Experiment(settings, dataset=dataset).complete()
-    Experiment(settings, dataset=dataset, losses={"own": loss}).complete()
+    Experiment(settings, dataset=dataset, losses={"own": cross_entropy}).complete()

@@ -135,17 +135,6 @@ def test_json_lines_of_several_runs_stand_in_a_file_that_is_added_to(tmp_path):
     ]
 
 
-def test_a_plateau_that_was_in_another_trainer_begins_anew():
-    plateau = training.ReduceLROnPlateau("m", factor=0.5, patience=1)
-    rates = []
-    for _ in range(2):
-        scores = {"m": scripted(0.5, 0.6, 0.7)}
-        each = trainer("torch", [plateau], metrics=scores)
-        steps = each.fit(samples(), samples(3), epochs=3).steps
-        rates.append([step.lr for step in steps])
-    assert rates == [[0.1, 0.1, 0.05]] * 2
-
-
 def test_an_average_that_was_in_another_trainer_begins_with_the_weights_of_the_second_run():
     net = network("torch")
     start = net.neutral_state()

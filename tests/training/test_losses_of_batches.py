@@ -8,6 +8,7 @@ from torch.nn import functional
 from deliralike import DataParallel, data, in_replicas, rules
 from deliralike.training import Trainer
 from deliralike.training.validation_losses import mean_by_weights
+from tests.losses import cross_entropy
 from tests.parallel.networks import devices
 from tests.training.networks import Linear
 
@@ -31,10 +32,6 @@ def summed(network, x, labels):
     return nn.cross_entropy(network(x), labels, reduction="sum"), nn.sum(labels != -100)
 
 
-def mean(network, x, labels):
-    return network.nn.cross_entropy(network(x), labels)
-
-
 def class_weights(network):
     weight = network.backend.array(WEIGHTS)
     return {
@@ -46,7 +43,7 @@ CASES = {
     # name: (the losses for a network, the weights of the classes)
     "default": (lambda network: None, None),
     "class weights": (class_weights, WEIGHTS),
-    "a function": (lambda network: mean, None),
+    "a function": (lambda network: cross_entropy, None),
     "a declared denominator": (
         lambda network: in_replicas(summed, "denominator"),
         None,
@@ -96,7 +93,7 @@ def test_means_in_replicas_are_weighted_by_the_labels_that_count(backend, accumu
     trainer = Trainer(
         DataParallel(network, devices(backend, 2)),
         rules.rule("sgd", lr=0.5),
-        in_replicas(mean),
+        in_replicas(cross_entropy),
         accumulate=accumulate,
     )
     history = trainer.fit(

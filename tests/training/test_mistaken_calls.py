@@ -35,30 +35,23 @@ def constant(outputs, targets):
     return 7.0
 
 
-@pytest.mark.parametrize("name", ["dice", "loss"])
-def test_a_metric_that_is_called_like_a_loss_is_refused(name):
-    losses = {
-        "dice": torch.nn.functional.cross_entropy,
-        "other": torch.nn.functional.cross_entropy,
-    }
+ENTROPY = torch.nn.functional.cross_entropy
+BOTH = {"dice": ENTROPY, "other": ENTROPY}
+
+
+# The cross-entropy of several losses is not their sum; what follows it is looked at too.
+@pytest.mark.parametrize(
+    ("losses", "metrics", "name"),
+    [
+        (BOTH, {"dice": constant}, "dice"),
+        (BOTH, {"loss": constant}, "loss"),
+        (BOTH, ["accuracy", "loss"], "loss"),
+        ({"dice": ENTROPY}, {"loss": CrossEntropy(), "dice": constant}, "dice"),
+    ],
+)
+def test_a_metric_that_is_called_like_a_loss_is_refused(losses, metrics, name):
     with pytest.raises(SettingError, match=f"metrics: '{name}' is the name of a loss"):
-        trainer(mlp(), losses=losses, metrics={name: constant})
-
-
-def test_a_metric_after_the_cross_entropy_is_looked_at_too():
-    losses = {"dice": torch.nn.functional.cross_entropy}
-    metrics = {"loss": CrossEntropy(), "dice": constant}
-    with pytest.raises(SettingError, match="metrics: 'dice' is the name of a loss"):
         trainer(mlp(), losses=losses, metrics=metrics)
-
-
-def test_the_cross_entropy_of_several_losses_is_not_their_sum():
-    losses = {
-        "one": torch.nn.functional.cross_entropy,
-        "two": torch.nn.functional.cross_entropy,
-    }
-    with pytest.raises(SettingError, match="'loss' is the name of a loss"):
-        trainer(mlp(), losses=losses, metrics=["accuracy", "loss"])
 
 
 def test_evaluate_takes_losses_as_a_trainer_does():

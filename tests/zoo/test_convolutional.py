@@ -66,15 +66,6 @@ FIVE = (
 FIVE += ("regnet_y_400mf", "mnasnet0_5", "googlenet")
 
 
-def test_stages_run_no_further_than_is_asked_for(backend):
-    network = zoo.build("mobilenet_v2", backend=backend, width_mult=0.25).eval()
-    x = backend.prepare(np.zeros((1, 3, 32, 32), np.float32), network)
-    assert list(network.forward_stages(x, until=["features.3"])) == [
-        "features.1",
-        "features.3",
-    ]
-
-
 def test_dilation_keeps_the_size_and_the_names():
     plain, dilated = (
         zoo.stages("mobilenet_v3_large", dilated=dilated) for dilated in (False, True)

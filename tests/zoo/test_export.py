@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import Network, zoo
+from deliralike import Network
 from tests.zoo.case import by_path, close
 from tests.zoo.cases import CASES
 
@@ -65,21 +65,6 @@ def test_onnx_gives_the_outputs_of_the_network(label, tmp_path):
     came = by_onnx(network, inputs, others, tmp_path / "network.onnx")
     for index, leaf in enumerate(expected(network, others)):
         close(came[index], leaf, 1e-5, name=f"output {index}")
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_onnx_gives_the_outputs_of_a_network_on_jax_through_its_twin_on_torch(tmp_path):
-    case = CASES["mlp"]
-    network = case.build("jax", dtype="float32", seed=3).eval()
-    weights = network.neutral_state()
-    twin = zoo.build(
-        case.name, backend="torch", weights=weights, **case.settings
-    ).eval()
-    inputs = case.inputs("float32")
-    others = of_size(inputs, 3)
-    (came,) = by_onnx(twin, inputs, others, tmp_path / "network.onnx")
-    close(came, expected(network, others)[0], 1e-5)
 
 
 class Sorting(Network):

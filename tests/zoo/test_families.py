@@ -128,6 +128,11 @@ def test_the_perceptron_flattens_images_and_is_linear_without_hidden_layers():
         ("transformer_classifier", {"vocab_size": 500}, "embedding.weight", 512**-0.5),
         ("t5_small", {"vocab_size": 99, "num_layers": 1}, "shared.weight", 1.0),
         ("t5_small", {"vocab_size": 99, "num_layers": 1}, "*.k.weight", 512**-0.5),
+        ("tcn", {}, "tcn.network.0.downsample.weight", 0.01),
+        ("tcn", {}, "tcn.network.1.conv1.weight_g", 0.0),
+        ("inception_time", {}, "*.inception.1.convs.0.weight", (2 / (40 * 64)) ** 0.5),
+        ("inception_time", {}, "*.shortcut.1.0.weight", (2 / 256) ** 0.5),
+        ("inception_time", {}, "fc.bias", 0.0),
     ],
 )
 def test_start_values_without_a_reference_are_those_of_the_papers(

@@ -7,31 +7,6 @@ import torch
 
 from deliralike import zoo
 
-# name, settings: patterns of weights and the deviation at which they start; of the others the
-# start values are those of their references (test_references.py)
-STARTS = {
-    "tcn": (
-        {},
-        {"tcn.network.0.downsample.weight": 0.01, "tcn.network.1.conv1.weight_g": 0.0},
-    ),
-    "inception_time": (
-        {},
-        {
-            "inceptionblock.inception.1.convs.0.weight": (2 / (40 * 64)) ** 0.5,
-            "inceptionblock.shortcut.1.0.weight": (2 / 256) ** 0.5,
-            "fc.bias": 0.0,
-        },
-    ),
-}
-
-
-@pytest.mark.parametrize("name", STARTS)
-def test_start_values_are_the_references(name):
-    settings, deviations = STARTS[name]
-    state = zoo.build(name, backend="torch", **settings).neutral_state()
-    for key, deviation in deviations.items():
-        assert state[key].std() == pytest.approx(deviation, rel=0.15), key
-
 
 def test_kernels_that_are_normalised_start_with_the_lengths_of_plain_ones():
     state = zoo.build("tcn", backend="torch").neutral_state()
