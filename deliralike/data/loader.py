@@ -118,7 +118,8 @@ class Loader:
         self._workers = max(workers, 1)
         self._kind = worker_kind
         self._timeout = timeout
-        self._running: pool.Pool | None = None
+        # The workers of the block that is open, which copies of this loader use too.
+        self._running: list[pool.Pool] = []
         self._block = ExitStack()
         self._next_epoch = 0
         self._latest: tuple[int, np.ndarray] = (-1, np.empty(0))
@@ -265,12 +266,12 @@ class Loader:
 
     def __enter__(self) -> "Loader":
         """Start the workers, if there are any, and keep them for all epochs of the block."""
-        if self._ahead and self._running is None:
-            self._running = self._block.enter_context(self._started())
+        if self._ahead and not self._running:
+            self._running.append(self._block.enter_context(self._started()))
+            self._block.callback(self._running.clear)
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._running = None
         self._block.__exit__(*error)  # type: ignore[arg-type]
 
     def _indices(self, epoch: int) -> np.ndarray:
@@ -304,7 +305,10 @@ class Loader:
             if not self._ahead:
                 yield from map(self._pipeline, jobs)
                 return
-            workers = self._running or stack.enter_context(self._started())
+            if self._running:
+                workers = self._running[0]
+            else:
+                workers = stack.enter_context(self._started())
             batches = pool.ahead(jobs, workers, self._ahead)
             stack.enter_context(closing(batches))  # type: ignore[type-var]
             yield from watched(batches)

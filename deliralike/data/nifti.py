@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.data.dataset import Samples
-from deliralike.data.packages import needed
+from deliralike.data.packages import for_scipy, needed
 from deliralike.errors import BatchError, IndexRangeError, SettingError
 from deliralike.nn.start import Shape
 from deliralike.weights.inflate import refuse_expansion
@@ -391,13 +391,14 @@ def _sampled(volume: Volume, size: Shape, affine: np.ndarray) -> np.ndarray:
     to_voxels = np.linalg.inv(volume.affine) @ affine
     order = 1 if volume.array.dtype.kind == "f" else 0
     new = []
-    for channel in volume.array.reshape(-1, *volume.size):
+    for channel in for_scipy(volume.array).reshape(-1, *volume.size):
         new.append(
             images.affine_transform(
                 channel, to_voxels, output_shape=size, order=order, mode="nearest"
             )
         )
-    return np.stack(new).reshape(*volume.array.shape[:-AXES], *size)
+    sampled = np.stack(new).reshape(*volume.array.shape[:-AXES], *size)
+    return sampled.astype(volume.array.dtype, copy=False)
 
 
 def _is_inside(volume: Volume, grid: Volume) -> np.ndarray:

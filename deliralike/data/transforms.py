@@ -17,7 +17,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.data.keyed_rng import Call, mixes_samples
-from deliralike.data.packages import needed
+from deliralike.data.packages import for_scipy, needed
 from deliralike.errors import BatchError, SettingError
 from deliralike.nn.geometry import Sizes
 from deliralike.nn.start import Shape
@@ -413,7 +413,7 @@ class Rotate:
         def rotated(array: np.ndarray) -> np.ndarray:
             is_picture = array.dtype.kind == "f"
             return images.rotate(
-                array.astype(np.uint8) if array.dtype == bool else array,
+                for_scipy(array),
                 angle,
                 self.axes,
                 reshape=False,

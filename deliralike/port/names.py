@@ -241,7 +241,7 @@ class NameRewriter(DefinitionRewriter):
         call = Call(original.attr.value, (), {}, code(updated.value), value)
         if entry is detached and not self._is_read(original):
             return updated.value
-        return cst.parse_expression(written(entry, call))
+        return self.parsed(written(entry, call))
 
     def _is_read(self, node: Any) -> bool:
         """Whether the values of an array are read, rather than its shape, or written over."""

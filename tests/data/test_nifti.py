@@ -303,3 +303,12 @@ def test_half_precision_is_written_as_single(tmp_path):
     np.testing.assert_array_equal(
         data.read_nifti(tmp_path / "a.nii", orientation=None).array, array
     )
+
+
+def test_half_precision_is_resampled_as_single_precision_is():
+    """SciPy has no half precision."""
+    array = np.random.default_rng(0).normal(size=(5, 6, 4)).astype(np.float16)
+    found = resampled(Volume(array, np.eye(4)), 1.5).array
+    wanted = resampled(Volume(array.astype(np.float32), np.eye(4)), 1.5).array
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, wanted, atol=2e-3)

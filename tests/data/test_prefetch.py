@@ -52,14 +52,15 @@ def _nothing_is_left_running():
     assert left() == []
 
 
-def test_a_share_of_a_loader_leaves_its_workers_running():
-    loader = data.Loader(Squares(), 5, workers=1, timeout=LIMIT)
+def test_a_share_of_a_loader_uses_the_workers_of_its_block_while_it_is_open():
+    loader = data.Loader(Squares(), 5, workers=1, timeout=60)
     expected = list(data.Loader(Squares(), 5).batches())
     with loader:
         with loader.shared(0, 1) as share:
             assert same(list(share), expected)
         assert "deliralike thread worker 0" in {t.name for t in threading.enumerate()}
         assert same(list(loader), expected)
+    assert same(list(share.batches()), expected)
 
 
 @WAYS

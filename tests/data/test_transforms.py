@@ -247,3 +247,12 @@ def test_noise_has_the_wanted_deviation():
     assert Noise(0.5)(picture, rng()).std() == pytest.approx(0.5, rel=0.05)
     deviations = [Noise((0.1, 0.9))(picture, rng(seed)).std() for seed in range(60)]
     assert 0.09 < min(deviations) < 0.25 < 0.75 < max(deviations) < 0.92
+
+
+def test_half_precision_is_rotated_as_single_precision_is():
+    """SciPy has no half precision."""
+    picture = np.random.default_rng(0).normal(size=(2, 7, 6)).astype(np.float16)
+    pictures = [picture, picture.astype(np.float32)]
+    found, wanted = (Rotate(40.0)(each, np.random.default_rng(1)) for each in pictures)
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, wanted, atol=2e-3)

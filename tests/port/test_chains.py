@@ -37,6 +37,7 @@ CASES = {
     ),
     "pix2pix": (chains.Pix2PixEncoder, image(2, 3, 12, 12), {"in_ch": 3}),
     "style": (chains.FastStyleNet, image(2, 3, 12, 12), {}),
+    "averaged": (chains.Averaged, image(3, 7), {}),
     "variational": (
         chains.Variational,
         image(3, 7),
