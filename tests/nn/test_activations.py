@@ -68,6 +68,22 @@ def test_inverses_near_one_are_right_relative_to_their_size(name, function):
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
+@pytest.mark.parametrize("function", ["elu", "selu", "celu", "cosh"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_small_derivatives_are_right_relative_to_their_size(name, function):
+    points = np.array([1e-9, -1e-9]) if function == "cosh" else np.array([-25.0, -90.0])
+
+    def loss(network, x):
+        return network.nn.sum(getattr(network.nn, function)(x))
+
+    network = build(Network.on(name), dtype="float64")
+    found = get(name).gradients(loss, network, points).inputs[0]
+    x = torch.tensor(points, requires_grad=True)
+    theirs = getattr(torch.nn.functional, function, torch.cosh)
+    theirs(x).sum().backward()
+    np.testing.assert_allclose(found, x.grad.numpy(), rtol=1e-9)
+
+
 IN_PLACE = {
     "ReLU": (),
     "ReLU6": (),
