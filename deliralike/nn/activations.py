@@ -44,12 +44,18 @@ class Activations(Elementwise):
         """`x` where positive, else ``alpha * (exp(x) - 1)``."""
         # The zeros keep exp from overflowing where its branch is not taken.
         negative = self.where(x > 0, 0.0, x)
-        return self.where(x > 0, x, alpha * self.expm1(negative))
+        return self.where(x > 0, x, alpha * self._rise(negative))
 
     def celu(self, x: Array, alpha: float = 1.0, inplace: bool = False) -> Array:
         """`x` where positive, else ``alpha * (exp(x / alpha) - 1)``."""
         negative = self.where(x > 0, 0.0, x)
-        return self.where(x > 0, x, alpha * self.expm1(negative * (1.0 / alpha)))
+        return self.where(x > 0, x, alpha * self._rise(negative * (1.0 / alpha)))
+
+    def _rise(self, x: Array) -> Array:
+        """``exp(x) - 1``: near 0 its value is right, far below 0 its derivative is too."""
+        is_near = x > -1.0
+        near = self.expm1(self.where(is_near, x, 0.0))
+        return self.where(is_near, near, self.exp(x) - 1.0)
 
     def selu(self, x: Array, inplace: bool = False) -> Array:
         """A scaled `elu` that keeps mean 0 and variance 1. Source: arXiv 1706.02515."""

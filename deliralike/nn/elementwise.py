@@ -225,7 +225,11 @@ class Elementwise(Primitives):
 
     def acos(self, x: Array) -> Array:
         """The arc cosine."""
-        return math.pi / 2 - self.asin(x)
+        is_right = x > 0  # where a difference from pi / 2 would lose digits
+        right = self.where(is_right, x, 0.0)
+        y = 2.0 * self.atan(self.sqrt(1.0 - right) / self.sqrt(1.0 + right))
+        left = math.pi / 2 - self.asin(self.where(is_right, 0.0, x))
+        return self.where(is_right, y, left)
 
     def atan2(self, x: Array, other: Array) -> Array:
         """The angle of the point ``(other, x)``, from -pi to pi."""
@@ -248,7 +252,8 @@ class Elementwise(Primitives):
 
     def cosh(self, x: Array) -> Array:
         """The hyperbolic cosine."""
-        return 0.5 * (self.exp(x) + self.exp(-x))
+        half = self.sinh(0.5 * x)  # so that the derivative near 0 is no difference
+        return 1.0 + 2.0 * half * half
 
     def asinh(self, x: Array) -> Array:
         """The inverse of `sinh`."""
@@ -263,7 +268,8 @@ class Elementwise(Primitives):
 
     def acosh(self, x: Array) -> Array:
         """The inverse of `cosh`, for ``x >= 1``."""
-        return self.log(x + self.sqrt(x - 1.0) * self.sqrt(x + 1.0))
+        above = x - 1.0
+        return self.log1p(above + self.sqrt(above) * self.sqrt(x + 1.0))
 
     def atanh(self, x: Array) -> Array:
         """The inverse of `tanh`."""

@@ -46,6 +46,44 @@ def test_exponentials_near_zero_are_right_relative_to_their_size(name, function)
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_far_tail_of_erfc_is_kept_relative_to_its_size(name):
+    backend, network = get(name), hold(name)
+    points = np.array([-3.0, 0.5, 4.0, 6.0, 10.0, 25.0])
+    (x,) = backend.prepare((points,), network)
+    wanted = torch.erfc(torch.tensor(points)).numpy()
+    found = backend.numpy(network.nn.erfc(x))
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("function", ["acos", "acosh"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_inverses_near_one_are_right_relative_to_their_size(name, function):
+    backend, network = get(name), hold(name)
+    steps = np.append(np.logspace(-14, -1, 6), 0.0)
+    points = 1.0 + steps if function == "acosh" else np.append(1.0 - steps, -1.0)
+    (x,) = backend.prepare((points,), network)
+    wanted = getattr(torch, function)(torch.tensor(points)).numpy()
+    found = backend.numpy(getattr(network.nn, function)(x))
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("function", ["elu", "selu", "celu", "cosh"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_small_derivatives_are_right_relative_to_their_size(name, function):
+    points = np.array([1e-9, -1e-9]) if function == "cosh" else np.array([-25.0, -90.0])
+
+    def loss(network, x):
+        return network.nn.sum(getattr(network.nn, function)(x))
+
+    network = build(Network.on(name), dtype="float64")
+    found = get(name).gradients(loss, network, points).inputs[0]
+    x = torch.tensor(points, requires_grad=True)
+    theirs = getattr(torch.nn.functional, function, torch.cosh)
+    theirs(x).sum().backward()
+    np.testing.assert_allclose(found, x.grad.numpy(), rtol=1e-9)
+
+
 IN_PLACE = {
     "ReLU": (),
     "ReLU6": (),

@@ -133,6 +133,7 @@ class ChainerFunctions(Functions):
 
     log1p = of_one_array(F.log1p)
     expm1 = of_one_array(F.expm1)
+    erfc = of_one_array(F.erfc)
 
     def where(self, condition, x, y):
         x, y = _not_scalar(x), _not_scalar(y)

@@ -189,6 +189,7 @@ class JaxFunctions(Functions):
 
     log1p = _of_value(jnp.log1p)
     expm1 = _of_value(jnp.expm1)
+    erfc = _of_value(jax.scipy.special.erfc)
 
     def where(self, condition, x, y):
         return jnp.where(value_of(condition), value_of(x), value_of(y))

@@ -191,6 +191,7 @@ class TorchFunctions(Functions):
 
     log1p = of_one_array(torch.log1p)
     expm1 = of_one_array(torch.expm1)
+    erfc = of_one_array(torch.erfc)
 
     def where(self, condition, x, y):
         return torch.where(condition, x, y)
